@@ -135,10 +135,19 @@ pub(crate) fn walk(
 
 impl Names {
     /// Returns all names, those of the file last.
-    pub(crate) fn all(&self) -> Run<Vec<OsString>> {
+    fn all(&self) -> Run<Vec<OsString>> {
         let mut names = self.names.clone();
         if let Some(file) = &self.from_file {
             names.extend(read_list(file)?);
+        }
+        Ok(names)
+    }
+
+    /// Like [`Names::all`]; if there are none, and no list of them, the working directory.
+    pub(crate) fn or_here(&self) -> Run<Vec<OsString>> {
+        let mut names = self.all()?;
+        if names.is_empty() && self.from_file.is_none() {
+            names.push(".".into());
         }
         Ok(names)
     }

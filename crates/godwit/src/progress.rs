@@ -15,11 +15,11 @@ use crate::{
 use godwit_store::engine::{Event, Outcome, Place, Rule, Summary, Tries};
 use godwit_store::{Error, Tuned, Verified};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use parking_lot::{Condvar, Mutex};
 use serde_json::json;
 use std::{
     env,
     io::IsTerminal,
-    sync::{Condvar, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
@@ -68,7 +68,7 @@ impl<'a> Reporter<'a> {
             closes: how == Progress::Bar || wanted == Progress::Plain,
             ..Self::shown(screen, how, act, rule)
         };
-        reporter.told().record = Record::open();
+        reporter.told.lock().record = Record::open();
         reporter
     }
 
@@ -119,12 +119,12 @@ impl<'a> Reporter<'a> {
     /// Takes how far all of it is: what is over, and all.
     pub(crate) fn at(&self, files: (u64, u64), bytes: (u64, u64)) {
         let now = self.started.elapsed();
-        self.told().meter.at(files, bytes, now);
+        self.told.lock().meter.at(files, bytes, now);
     }
 
     /// Takes the end of a file.
     pub(crate) fn over(&self) {
-        self.told().meter.over();
+        self.told.lock().meter.over();
     }
 
     /// Takes what the engine tells, from any of its threads.
@@ -135,13 +135,13 @@ impl<'a> Reporter<'a> {
                 files,
                 bytes,
                 complete,
-            } => self.told().meter.found(files, bytes, complete),
+            } => self.told.lock().meter.found(files, bytes, complete),
             Event::Moved { bytes } => {
-                let mut told = self.told();
+                let mut told = self.told.lock();
                 told.meter.moved(bytes, now);
                 told.waiting = None;
             }
-            Event::Resumed { bytes } => self.told().meter.already(bytes),
+            Event::Resumed { bytes } => self.told.lock().meter.already(bytes),
             Event::Done(outcome) => self.done(outcome),
             Event::Failed {
                 source,
@@ -156,7 +156,7 @@ impl<'a> Reporter<'a> {
             } => self.skipped(source, target, bytes),
             Event::Directory { target } => self.changed("made", target),
             Event::Removed { target } => self.changed("removed", target),
-            Event::LeftOut { source } => self.told().left_out.push(source.url.to_string()),
+            Event::LeftOut { source } => self.told.lock().left_out.push(source.url.to_string()),
         }
     }
 
@@ -165,7 +165,7 @@ impl<'a> Reporter<'a> {
         std::thread::scope(|scope| {
             scope.spawn(|| self.tick_until_over());
             let result = work();
-            *lock(&self.over) = true;
+            *self.over.lock() = true;
             self.wake.notify_all();
             self.screen.show(None);
             result
@@ -175,7 +175,7 @@ impl<'a> Reporter<'a> {
     /// Says how it went, and returns the facts of the summary.
     pub(crate) fn finish(&self, summary: &Summary) -> Facts {
         let seconds = self.started.elapsed().as_secs_f64();
-        let mut told = self.told();
+        let mut told = self.told.lock();
         told.record.flush();
         if self.closes || told.lines > 0 {
             self.screen.note(&closing_line(summary, &told, seconds));
@@ -212,16 +212,16 @@ impl<'a> Reporter<'a> {
 
     /// Returns the copies of which only the sizes were compared.
     pub(crate) fn size_only(&self) -> Vec<(Place, Place)> {
-        std::mem::take(&mut self.told().size_only)
+        std::mem::take(&mut self.told.lock().size_only)
     }
 
     /// Returns what was not copied since it has the name of an unfinished upload.
     pub(crate) fn left_out(&self) -> Vec<String> {
-        std::mem::take(&mut self.told().left_out)
+        std::mem::take(&mut self.told.lock().left_out)
     }
 
     fn done(&self, outcome: &Outcome) {
-        let mut told = self.told();
+        let mut told = self.told.lock();
         told.meter.over();
         told.waiting = None;
         told.outcomes += 1;
@@ -286,7 +286,7 @@ impl<'a> Reporter<'a> {
             tracing::info!(%source, %target, %error, "fault, trying again");
             return;
         }
-        let mut told = self.told();
+        let mut told = self.told.lock();
         told.meter.over();
         told.waiting = None;
         told.record
@@ -326,7 +326,7 @@ impl<'a> Reporter<'a> {
 
     /// Has the bar say what is waited for; lines say it once, when the next try has failed as well.
     fn wait(&self, source: &Place, error: &Error, tries: Tries) {
-        let mut told = self.told();
+        let mut told = self.told.lock();
         let was_said = told.waiting.as_ref().is_some_and(|before| before.was_said);
         let mut waiting = Waiting::new(error, tries);
         let is_news = self.how == Progress::Plain && !was_said && tries.nth > 1;
@@ -338,7 +338,7 @@ impl<'a> Reporter<'a> {
     }
 
     fn skipped(&self, source: &Place, target: &Place, bytes: u64) {
-        let mut told = self.told();
+        let mut told = self.told.lock();
         told.meter.dropped(bytes);
         told.meter.over();
         drop(told);
@@ -362,24 +362,20 @@ impl<'a> Reporter<'a> {
             Progress::Json => (Duration::from_secs(1), Duration::from_secs(1)),
             _ => (SILENT_MAX, Duration::from_secs(5)),
         };
-        let mut over = lock(&self.over);
+        let mut over = self.over.lock();
         while !*over {
-            let (held, timed_out) = self
-                .wake
-                .wait_timeout(over, patience)
-                .expect("nobody panics while holding it");
-            over = held;
-            if timed_out.timed_out() && !*over {
+            let waited = self.wake.wait_for(&mut over, patience);
+            if waited.timed_out() && !*over {
                 drop(over);
                 patience = every;
                 self.tick();
-                over = lock(&self.over);
+                over = self.over.lock();
             }
         }
     }
 
     fn tick(&self) {
-        let mut told = self.told();
+        let mut told = self.told.lock();
         told.record.flush();
         let look = told.meter.look(self.started.elapsed());
         let words = words(&look, told.waiting.as_ref(), &self.hosts);
@@ -413,10 +409,6 @@ impl<'a> Reporter<'a> {
 
     fn object(&self, object: serde_json::Value) {
         let _ = self.screen.object(&object);
-    }
-
-    fn told(&self) -> MutexGuard<'_, Told> {
-        lock(&self.told)
     }
 }
 
@@ -562,10 +554,6 @@ fn files(count: u64) -> String {
         1 => "1 file".into(),
         count => format!("{count} files"),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().expect("nobody panics while holding it")
 }
 
 const BAR_STEPS: u64 = 10_000;

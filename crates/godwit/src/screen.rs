@@ -11,14 +11,12 @@ use crate::{
     trouble::{CliError, OUTPUT, Tally, plain},
 };
 use godwit_store::{Error, door::Mark};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::{
     borrow::Cow,
     io::{self, BufWriter, IsTerminal, Stdout, Write},
-    sync::{
-        Mutex, MutexGuard,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
@@ -159,7 +157,7 @@ impl Screen {
             return;
         }
         if !trouble.follows() {
-            lock(&self.tally).add(trouble.exit_code());
+            self.tally.lock().add(trouble.exit_code());
         }
         let mark = Some(places::mark()).filter(Mark::is_told);
         if self.tone.json {
@@ -185,7 +183,7 @@ impl Screen {
 
     /// Returns the exit status so far.
     pub(crate) fn exit_code(&self) -> u8 {
-        match lock(&self.tally).exit_code() {
+        match self.tally.lock().exit_code() {
             0 if self.gone() => NOBODY_READS,
             code => code,
         }
@@ -198,14 +196,14 @@ impl Screen {
 
     /// Shows a bar below everything else that is said, until it is taken away with `None`.
     pub(crate) fn show(&self, bar: Option<indicatif::ProgressBar>) {
-        if let Some(old) = std::mem::replace(&mut *lock(&self.bar), bar) {
+        if let Some(old) = std::mem::replace(&mut *self.bar.lock(), bar) {
             old.finish_and_clear();
         }
     }
 
     /// Sends on what is still held back.
     pub(crate) fn flush(&self) -> Result<(), Error> {
-        let flushed = lock(&self.out).to.flush();
+        let flushed = self.out.lock().to.flush();
         flushed.map_err(|cause| self.lost(cause))
     }
 
@@ -218,7 +216,7 @@ impl Screen {
     }
 
     fn suspend<T>(&self, say: impl FnOnce() -> T) -> T {
-        let bar = lock(&self.bar).clone();
+        let bar = self.bar.lock().clone();
         match bar {
             Some(bar) => bar.suspend(say),
             None => say(),
@@ -229,7 +227,7 @@ impl Screen {
         if godwit_sys::is_output_closed() {
             return Err(Error::bad_name(OUTPUT, "it is closed"));
         }
-        let mut out = lock(&self.out);
+        let mut out = self.out.lock();
         let written = what(&mut out.to).and_then(|()| out.flush_in_time());
         drop(out);
         written.map_err(|cause| self.lost(cause))
@@ -263,7 +261,3 @@ const FLUSH_EVERY: Duration = Duration::from_millis(50);
 
 /// 128 and the number of SIGPIPE.
 pub(crate) const NOBODY_READS: u8 = 141;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().expect("nobody panics while speaking")
-}

@@ -1,6 +1,6 @@
 //! `godwit cat`: files to standard output.
 
-use super::{Facts, cp::through::no_module};
+use super::{Facts, cp::through::no_module, facts};
 use crate::{
     bytes,
     options::{Names, Talking},
@@ -65,9 +65,7 @@ impl Cat {
                 break;
             }
         }
-        let mut facts = Facts::new();
-        facts.insert("bytes".into(), bytes.into());
-        Ok(facts)
+        Ok(facts([("bytes", bytes.into())]))
     }
 
     fn one(&self, screen: &Screen, stores: &Stores, url: &Url) -> Run<u64> {

@@ -1,6 +1,6 @@
 //! `godwit du`: how much is below a directory.
 
-use super::Facts;
+use super::{Facts, facts};
 use crate::{
     listing::Sizes,
     options::{Names, Talking},
@@ -59,10 +59,7 @@ struct Sum {
 impl Du {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let stores = places::stores(&self.talking)?;
-        let mut names = self.names.all()?;
-        if names.is_empty() && self.names.from_file.is_none() {
-            names.push(".".into());
-        }
+        let names = self.names.or_here()?;
         let mut whole = Sum::default();
         for name in &names {
             match places::url(name).and_then(|url| self.one(screen, &stores, &url)) {
@@ -70,10 +67,10 @@ impl Du {
                 Err(trouble) => screen.trouble(&trouble),
             }
         }
-        let mut facts = Facts::new();
-        facts.insert("bytes".into(), whole.bytes.into());
-        facts.insert("files".into(), whole.files.into());
-        Ok(facts)
+        Ok(facts([
+            ("bytes", whole.bytes.into()),
+            ("files", whole.files.into()),
+        ]))
     }
 
     fn one(&self, screen: &Screen, stores: &Stores, url: &Url) -> Run<Sum> {

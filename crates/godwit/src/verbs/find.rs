@@ -1,6 +1,6 @@
 //! `godwit find`: walks trees and tells what matches.
 
-use super::Facts;
+use super::{Facts, facts};
 use crate::{
     listing,
     options::{Names, Talking},
@@ -73,10 +73,7 @@ enum Type {
 impl Find {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let stores = places::stores(&self.talking)?;
-        let mut names = self.names.all()?;
-        if names.is_empty() && self.names.from_file.is_none() {
-            names.push(".".into());
-        }
+        let names = self.names.or_here()?;
         let mut matches = 0;
         for name in &names {
             let found =
@@ -85,9 +82,7 @@ impl Find {
                 screen.trouble(&trouble);
             }
         }
-        let mut facts = Facts::new();
-        facts.insert("matches".into(), matches.into());
-        Ok(facts)
+        Ok(facts([("matches", matches.into())]))
     }
 
     fn one(&self, screen: &Screen, stores: &Stores, url: &Url, matches: &mut u64) -> Run {

@@ -1,6 +1,6 @@
 //! `godwit get`: a file through the node of this machine, which keeps it for the next.
 
-use super::{Facts, local};
+use super::{Facts, facts, local};
 use crate::{
     progress::Reporter,
     screen::Screen,
@@ -98,9 +98,7 @@ impl Get {
                 format!("{bytes} bytes came of {}", opened.size),
             ));
         }
-        let mut facts = Facts::new();
-        facts.insert("bytes".into(), bytes.into());
-        Ok(facts)
+        Ok(facts([("bytes", bytes.into())]))
     }
 
     /// Returns where it goes; none is standard output.

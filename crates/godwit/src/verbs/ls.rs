@@ -1,6 +1,6 @@
 //! `godwit ls`: lists directories, of any size, as they come.
 
-use super::Facts;
+use super::{Facts, facts};
 use crate::{
     listing::{self, Sizes},
     options::{Names, Talking},
@@ -67,10 +67,7 @@ pub(crate) struct Ls {
 impl Ls {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let stores = places::stores(&self.talking)?;
-        let mut names = self.names.all()?;
-        if names.is_empty() && self.names.from_file.is_none() {
-            names.push(".".into());
-        }
+        let names = self.names.or_here()?;
         let titled = names.len() > 1;
         let mut entries = 0;
         for name in &names {
@@ -80,9 +77,7 @@ impl Ls {
                 Err(trouble) => screen.trouble(&trouble),
             }
         }
-        let mut facts = Facts::new();
-        facts.insert("entries".into(), entries.into());
-        Ok(facts)
+        Ok(facts([("entries", entries.into())]))
     }
 
     fn one(&self, screen: &Screen, stores: &Stores, url: &Url, titled: bool) -> Run<u64> {

@@ -1,6 +1,6 @@
 //! `godwit man`: manual pages, from the same table as the help.
 
-use super::Facts;
+use super::{Facts, facts};
 use crate::{
     options::Godwit,
     screen::Screen,
@@ -25,9 +25,7 @@ impl Man {
         let pages = write_pages(&self.directory)
             .map_err(|cause| CliError::store(wanted, Error::io(&self.directory, cause)))?;
         screen.note(&format!("{pages} pages in {}", self.directory.display()));
-        let mut facts = Facts::new();
-        facts.insert("pages".into(), pages.into());
-        Ok(facts)
+        Ok(facts([("pages", pages.into())]))
     }
 }
 

@@ -48,3 +48,11 @@ pub(crate) mod version;
 
 /// What a verb adds to its summary.
 pub(crate) type Facts = serde_json::Map<String, serde_json::Value>;
+
+/// Returns facts by their names.
+pub(crate) fn facts<const N: usize>(named: [(&str, serde_json::Value); N]) -> Facts {
+    named
+        .map(|(name, value)| (name.to_owned(), value))
+        .into_iter()
+        .collect()
+}

@@ -1,6 +1,6 @@
 //! `godwit stage`: files are here before they are wanted.
 
-use super::{Facts, local};
+use super::{Facts, facts, local};
 use crate::{
     screen::Screen,
     trouble::{CliError, Run},
@@ -86,10 +86,7 @@ impl Stage {
                 Err(trouble) => screen.trouble(&trouble),
             }
         }
-        let mut facts = Facts::new();
-        facts.insert("files".into(), files.into());
-        facts.insert("bytes".into(), bytes.into());
-        Ok(facts)
+        Ok(facts([("files", files.into()), ("bytes", bytes.into())]))
     }
 }
 

@@ -1,6 +1,6 @@
 //! `godwit sum`: digests of files, and whether they are as noted.
 
-use super::Facts;
+use super::{Facts, facts};
 use crate::{
     bytes, moving,
     options::{Names, Talking},
@@ -94,9 +94,7 @@ impl Sum {
                 }
             }
         }
-        let mut facts = Facts::new();
-        facts.insert("files".into(), files.into());
-        Ok(facts)
+        Ok(facts([("files", files.into())]))
     }
 
     fn one(&self, screen: &Screen, stores: &Stores, url: &Url) -> Run<u64> {

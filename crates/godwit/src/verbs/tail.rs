@@ -1,6 +1,6 @@
 //! `godwit tail`: the end of a file elsewhere, and what is appended to it.
 
-use super::Facts;
+use super::{Facts, facts};
 use crate::{
     bytes,
     options::Talking,
@@ -70,9 +70,7 @@ impl Tail {
             }
             thread::sleep(LOOK_EVERY);
         }
-        let mut facts = Facts::new();
-        facts.insert("bytes".into(), follow.printed.into());
-        Ok(facts)
+        Ok(facts([("bytes", follow.printed.into())]))
     }
 }
 

@@ -1,6 +1,6 @@
 //! `godwit trace`: where a file is on its way.
 
-use super::{Facts, config, local, node::Told};
+use super::{Facts, config, facts, local, node::Told};
 use crate::{
     options::Talking,
     places,
@@ -74,9 +74,7 @@ impl Trace {
                 Error::missing(path),
             ));
         }
-        let mut facts = Facts::new();
-        facts.insert("stations".into(), all.len().into());
-        Ok(facts)
+        Ok(facts([("stations", all.len().into())]))
     }
 }
 

@@ -1,6 +1,6 @@
 //! `godwit unstage`: files need not be here any more.
 
-use super::{Facts, local};
+use super::{Facts, facts, local};
 use crate::{screen::Screen, trouble::Run, units};
 use clap::Args;
 use godwit_wire::local::{Ask, ask::Stage as Fetched};
@@ -49,8 +49,6 @@ impl Unstage {
                 Err(trouble) => screen.trouble(&trouble),
             }
         }
-        let mut facts = Facts::new();
-        facts.insert("files".into(), files.into());
-        Ok(facts)
+        Ok(facts([("files", files.into())]))
     }
 }

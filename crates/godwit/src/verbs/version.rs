@@ -1,6 +1,6 @@
 //! `godwit version`: which program this is.
 
-use super::Facts;
+use super::{Facts, facts};
 use crate::{
     screen::Screen,
     trouble::{CliError, Run},
@@ -21,9 +21,9 @@ impl Version {
                 .line(format!("godwit {version}"))
                 .map_err(|error| CliError::store("write", error))?;
         }
-        let mut facts = Facts::new();
-        facts.insert("version".into(), version.into());
-        facts.insert("formats".into(), json!({ "ftp": "GODWIT 1" }));
-        Ok(facts)
+        Ok(facts([
+            ("version", version.into()),
+            ("formats", json!({ "ftp": "GODWIT 1" })),
+        ]))
     }
 }
