@@ -33,7 +33,8 @@ use std::{
     arg_required_else_help = true,
     infer_subcommands = false,
     max_term_width = 100,
-    after_help = "godwit help VERB teaches one verb; godwit help exit-codes, env, config and schemes the rest."
+    after_help = "godwit help VERB explains one verb; godwit help exit-codes, env, config and schemes the rest.
+Every verb takes --json, --quiet, --verbose and --log-format."
 )]
 pub(crate) struct Godwit {
     #[command(flatten)]
@@ -54,8 +55,8 @@ pub(crate) struct Common {
     /// Name each step; twice, three times: log more
     #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Everywhere")]
     pub(crate) verbose: u8,
-    /// Form of the log on standard error
-    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, value_name = "FORM", help_heading = "Everywhere")]
+    /// Form of the log on standard error: text or json
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, hide_possible_values = true, value_name = "FORM", help_heading = "Everywhere")]
     pub(crate) log_format: LogFormat,
 }
 
@@ -111,7 +112,10 @@ verbs! {
 impl Godwit {
     /// Returns the command line as it is read and explained, with its verbs in groups.
     pub(crate) fn grouped() -> Command {
-        let command = Self::command();
+        let help = Arg::new("help").short('h').long("help").global(true);
+        let help = help.action(ArgAction::HelpShort).help("Print this page");
+        let command = Self::command().disable_help_flag(true);
+        let command = command.arg(help.help_heading("Everywhere"));
         let mut listed = String::new();
         for (group, verbs) in GROUPS {
             listed.push_str(&format!("{group}:\n"));
@@ -120,10 +124,9 @@ impl Godwit {
                 let about = about.map(ToString::to_string).unwrap_or_default();
                 listed.push_str(&format!("  {verb:<11}  {about}\n"));
             }
-            listed.push('\n');
         }
         let template = format!(
-            "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{listed}Options:\n{{options}}{{after-help}}"
+            "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{listed}{{after-help}}"
         );
         command.help_template(template)
     }
@@ -132,25 +135,25 @@ impl Godwit {
 /// How files are moved: `cp`, `mv` and `sync`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Moving {
-    /// Data streams for each large file; by default as many as prove useful on the way (cp -v tells)
+    /// Data streams for each large file [default: as many as prove useful]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), allow_negative_numbers = true, help_heading = "Moving")]
     pub(crate) streams: Option<u16>,
-    /// Files moved at the same time; by default chosen
+    /// Files moved at the same time [default: as many as prove useful]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), allow_negative_numbers = true, help_heading = "Moving")]
     pub(crate) parallel: Option<u16>,
-    /// How progress is shown; auto is a bar on a terminal, a line every few seconds elsewhere
-    #[arg(long, value_enum, default_value_t = Progress::Auto, value_name = "HOW", help_heading = "Moving")]
+    /// How progress is shown: auto, bar, plain, json or none
+    #[arg(long, value_enum, default_value_t = Progress::Auto, hide_possible_values = true, value_name = "HOW", help_heading = "Moving")]
     pub(crate) progress: Progress,
     /// Compare sizes only, not digests
     #[arg(long, help_heading = "Moving")]
     pub(crate) no_verify: bool,
-    /// Have the bytes come through here even if both ends are servers that could send them to each other
-    #[arg(long, help_heading = "Moving")]
+    /// Have the bytes come through this machine, also between two servers
+    #[arg(long, hide_short_help = true, help_heading = "Moving")]
     pub(crate) via_me: bool,
-    /// Begin anew instead of going on with what an earlier run left
+    /// Begin anew instead of continuing an earlier run
     #[arg(long, help_heading = "Moving")]
     pub(crate) no_resume: bool,
-    /// How often a passing fault is tried again, for each file [default: 5; 15 once some of it has moved]
+    /// Tries after a passing fault of each file [default: 5; 15 once some moved]
     #[arg(
         long,
         value_name = "N",
@@ -159,25 +162,33 @@ pub(crate) struct Moving {
     )]
     pub(crate) retries: Option<u32>,
     /// Give a connection up after this long without a byte (30, 5m) [default: 30s]
-    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, allow_negative_numbers = true, help_heading = "Moving")]
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, allow_negative_numbers = true, hide_short_help = true, help_heading = "Moving")]
     pub(crate) stall_timeout: Option<Duration>,
     /// Size of the socket buffers of data connections, at both ends where the server knows SBUF (64K, 4M);
     /// by default the kernels tune them, which is nearly always better
-    #[arg(long, value_name = "BYTES", value_parser = units::parse_buffer, allow_negative_numbers = true, help_heading = "Moving")]
+    #[arg(long, value_name = "BYTES", value_parser = units::parse_buffer, allow_negative_numbers = true, hide_short_help = true, help_heading = "Moving")]
     pub(crate) tcp_buffer: Option<u32>,
-    /// Encrypt what is transferred; with ftp: all that is said as well, by AUTH TLS or --kerberos. An error where the
-    /// server cannot
+    /// Encrypt the transfer, and with ftp: the commands, or fail
     #[arg(long, group = "protection", help_heading = "Moving")]
     pub(crate) private: bool,
     /// Let nobody change what is transferred (gsiftp: and --kerberos only); an error where the server cannot
-    #[arg(long, group = "protection", help_heading = "Moving")]
+    #[arg(
+        long,
+        group = "protection",
+        hide_short_help = true,
+        help_heading = "Moving"
+    )]
     pub(crate) safe: bool,
     /// Transfer in clear; with gsiftp: still only from and to whom it must be [the default]
-    #[arg(long, group = "protection", help_heading = "Moving")]
+    #[arg(
+        long,
+        group = "protection",
+        hide_short_help = true,
+        help_heading = "Moving"
+    )]
     pub(crate) clear: bool,
-    /// Log in to servers of ftp: by Kerberos, with your ticket (kinit); with --private or --safe it protects
-    /// what is transferred as well
-    #[arg(long, help_heading = "Moving")]
+    /// Log in to servers of ftp: by Kerberos, with your ticket (kinit)
+    #[arg(long, hide_short_help = true, help_heading = "Moving")]
     pub(crate) kerberos: bool,
     #[command(flatten)]
     pub(crate) choosing: Choosing,
@@ -211,8 +222,14 @@ impl Args for Choosing {
                 .help(help)
         };
         command
-            .arg(arg("exclude", "Leave out what matches below a directory; the first match of --exclude and --include decides"))
-            .arg(arg("include", "Take what matches, whatever a later --exclude says"))
+            .arg(arg(
+                "exclude",
+                "Leave out what matches below a directory; the first match decides",
+            ))
+            .arg(arg(
+                "include",
+                "Take what matches, whatever a later --exclude says",
+            ))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -250,19 +267,19 @@ impl FromArgMatches for Choosing {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Whom {
     /// The server's certificate must have this subject (/O=Lab/CN=fermi), instead of the host's name (gsiftp:, and ftp: with --private)
-    #[arg(long, value_name = "DN", value_parser = parse_subject, help_heading = "Moving")]
+    #[arg(long, value_name = "DN", value_parser = parse_subject, hide_short_help = true, help_heading = "Moving")]
     subject: Option<String>,
     /// The same, of the source alone
-    #[arg(long, value_name = "DN", value_parser = parse_subject, help_heading = "Moving")]
+    #[arg(long, value_name = "DN", value_parser = parse_subject, hide_short_help = true, help_heading = "Moving")]
     source_subject: Option<String>,
     /// The same, of the target alone
-    #[arg(long, value_name = "DN", value_parser = parse_subject, help_heading = "Moving")]
+    #[arg(long, value_name = "DN", value_parser = parse_subject, hide_short_help = true, help_heading = "Moving")]
     target_subject: Option<String>,
     /// Prove who you are to the source by this file (certificate and key, or a proxy), instead of what is found as always
-    #[arg(long, value_name = "FILE", value_parser = read_credential, help_heading = "Moving")]
+    #[arg(long, value_name = "FILE", value_parser = read_credential, hide_short_help = true, help_heading = "Moving")]
     source_credential: Option<Credential>,
     /// The same, to the target: between two sites that trust different authorities, each is shown its own
-    #[arg(long, value_name = "FILE", value_parser = read_credential, help_heading = "Moving")]
+    #[arg(long, value_name = "FILE", value_parser = read_credential, hide_short_help = true, help_heading = "Moving")]
     target_credential: Option<Credential>,
 }
 
@@ -375,7 +392,7 @@ pub(crate) struct Names {
     /// Paths or URLs
     #[arg(value_name = "PATH_OR_URL")]
     pub(crate) names: Vec<OsString>,
-    /// Read more of them from FILE (- is standard input), one a line or each ended by NUL
+    /// Read more of them from FILE (- is standard input), by lines or NUL
     #[arg(long, value_name = "FILE")]
     pub(crate) from_file: Option<PathBuf>,
 }

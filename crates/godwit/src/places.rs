@@ -45,7 +45,13 @@ pub(crate) fn target(argument: &OsStr) -> Run<Url> {
         return Ok(target);
     };
     let path = String::from_utf8_lossy(&path);
+    let one_slash = format!("{host}://{}", path.trim_start_matches('/'));
+    let has_host = |url: Url| url.host().is_some();
+    let is_scheme = text.starts_with(format!("{host}:/").as_bytes());
     let remote = match host.split('.').next() {
+        _ if is_scheme && one_slash.parse().is_ok_and(has_host) => {
+            format!("for the server write {one_slash}")
+        }
         Some("ftp") => format!("for the server write ftp://{host}/{path}"),
         Some("gridftp" | "gsiftp") => format!("for the server write gsiftp://{host}/{path}"),
         _ if is_peer(&host) || !host.contains('.') => {

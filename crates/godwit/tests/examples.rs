@@ -37,15 +37,22 @@ const VERBS: [&str; 21] = [
 
 #[test]
 fn every_example_of_the_help_works() {
-    for verb in VERBS {
-        let help = Said::of(godwit().args([verb, "--help"])).ok();
+    let mut pages: Vec<Vec<String>> = VERBS.map(|verb| vec![verb.to_owned()]).into();
+    while let Some(verb) = pages.pop() {
+        let help = Said::of(godwit().args(&verb).arg("--help")).ok();
         let help = String::from_utf8(help.stdout).unwrap();
         let (_, rest) = help
             .split_once("Examples:\n")
-            .unwrap_or_else(|| panic!("{verb}: {help}"));
+            .unwrap_or_else(|| panic!("{verb:?}: {help}"));
+        let (_, below) = help.split_once("\nCommands:\n").unwrap_or_default();
+        let below = below.lines().take_while(|line| line.starts_with("  "));
+        let below = below.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+        // Of the node of this machine, as it is, nothing is tried.
+        let below = below.filter(|word| !word.is_empty() && verb[0] != "node");
+        pages.extend(below.map(|word| vec![verb[0].clone(), word.to_owned()]));
         let examples = rest.lines().take_while(|line| line.starts_with("  "));
         let examples: Vec<&str> = examples.map(str::trim).collect();
-        assert!(!examples.is_empty(), "{verb} has no examples");
+        assert!(!examples.is_empty(), "{verb:?} has no examples");
         for example in examples {
             let place = Place::new();
             place.run(example);
@@ -58,7 +65,8 @@ fn commands_of_readme_and_guide_work() {
     for (page, least) in [
         ("README.md", 2),
         ("docs/guide/getting-started.md", 6),
-        ("docs/guide/copying.md", 11),
+        ("docs/guide/copying.md", 12),
+        ("docs/guide/serving.md", 3),
     ] {
         let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(page);
         let text = std::fs::read_to_string(path).unwrap();
@@ -66,7 +74,7 @@ fn commands_of_readme_and_guide_work() {
         let place = Place::new();
         let mut count = 0;
         // The node of the place is the one that the page starts.
-        for command in commands.filter(|command| !command.starts_with("godwit node")) {
+        for command in commands.filter(|command| !command.starts_with("godwit node --")) {
             count += 1;
             place.run(&command.replace("127.0.0.1:2811", "fermi.example"));
         }
@@ -119,7 +127,7 @@ impl Place {
         let here = self.scratch.join("here");
         let url = self.node.url("");
         let text = example.replace("ftp://fermi.example/", &url);
-        if text.starts_with("godwit node") {
+        if text.starts_with("godwit node --") {
             return self.serve(&text);
         }
         let said = Said::of(

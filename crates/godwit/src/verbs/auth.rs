@@ -60,10 +60,19 @@ pub(crate) struct Auth {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Say whether somebody may do something, and which rule decides
+    #[command(
+        after_help = "Examples:\n  godwit auth explain --rights rights.toml --as anonymous read /data/run7.root\n  godwit auth explain --rights rights.toml --as /O=Lab/CN=alice read /data"
+    )]
     Explain(Explain),
     /// Ask for a password, or read it from standard input, and print the line for --passwords
+    #[command(
+        after_help = "Examples:\n  printf 'open sesame' | godwit auth password alice >> passwords\n  printf 'open sesame' | godwit auth password bob > bob.line"
+    )]
     Password(Named),
     /// Make a token: print the line for --passwords, and say the token on standard error, this once
+    #[command(
+        after_help = "Examples:\n  godwit auth token alice >> passwords\n  godwit auth token robot 2> token >> passwords"
+    )]
     Token(Named),
 }
 

@@ -44,10 +44,19 @@ pub(crate) struct Ca {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Make an authority in a directory
+    #[command(
+        after_help = "Examples:\n  godwit ca init site\n  godwit ca init site --subject '/O=Site/CN=Site CA'"
+    )]
     Init(Init),
     /// Make a certificate and its key for a person or a host
+    #[command(
+        after_help = "Examples:\n  godwit ca issue lab bob --out bob\n  godwit ca issue lab --host fermi.example --host 10.0.0.7 --out fermi"
+    )]
     Issue(Issue),
     /// Declare a certificate void: adds it to the revocation list
+    #[command(
+        after_help = "Examples:\n  godwit ca revoke lab usercert.pem\n  godwit ca revoke --json lab usercert.pem"
+    )]
     Revoke(Revoke),
 }
 

@@ -24,40 +24,16 @@ use std::{
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  godwit cache ls
   godwit cache ls godwit://lab/data/
   godwit cache stat --json godwit://lab/data/run7.root
-  godwit cache why godwit://lab/data/run7.root
-  godwit cache add --tag study7 godwit://lab/data/grid.bin
-  godwit cache add-done --timestamp 7 godwit://lab/data/grid.bin
-  godwit cache rm godwit://lab/data/run7.root
-  godwit cache clean slurm-77
   godwit cache df
-  godwit cache verify
   godwit cache ls --on cluster
-  godwit cache add --on cluster --tag study7 godwit://lab/data/grid.bin
 
-What is kept is forgotten by itself when room is wanted, what was used least recently first; never
-what is owed to a server, is open, or has a tag. A tag is put on by godwit stage, and by what jobs
-of batch systems read (slurm-77 and the like, for a day).
-
-What is new for cache add is filled at the path that it prints, or moved there, and closed
-before cache add-done. Until then whoever adds, reads or untags the name waits.
-With --json, the field new says whether it is to be filled. What was filled goes with its last tag.
-
-With --on it is the depot of a machine whose node was joined, and of that what this machine has
-staged there: its files and tags, and nobody else's. A file of rights there must say so, for the URL
-as that node calls it:
-  [[rule]]
-  who = '/O=godwit/OU=peer/CN=laptop'
-  may = 'stage'
-  under = '/godwit/lab/data'
-cache add fetches there what is not there yet, puts the tag on, and prints where it lies on that
-machine, as long as the tag is on it; add-done notes a time with that tag, and with --failed takes
-it off. Nothing is locked there, and nothing is filled from here: programs of that machine read what
-the server of a name has, and not what a visitor says of it. What no server has yet is put there
-first (godwit put), and then added. Who is interrupted (Ctrl-C) ends what is fetched there within
-seconds, if nobody else waits for it.
+If room is wanted, the file that was used least recently is forgotten; never one that is not
+delivered yet, is open, or has a tag. godwit stage puts a tag on, and so do jobs of batch systems
+that read (slurm-77 and the like, for a day). cache add has a program make a file: it is filled at
+the path that is printed, and closed before cache add-done. --on asks the depot of a peer's machine
+for what this one has staged there. docs/guide/delivering.md explains both.
 
 Exit status: 0; 13 the rights there say no; 4 nothing of that name is kept; 5 it is in use, or being
 filled; 12 verify found bytes that differ.")]
@@ -72,23 +48,42 @@ pub(crate) struct Cache {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Show what is kept, a line each: how much of it is here, its length, how often it was fetched
+    #[command(after_help = "Examples:\n  godwit cache ls\n  godwit cache ls --on cluster")]
     Ls {
         /// Only what begins so
         #[arg(value_name = "URL", default_value = "")]
         prefix: String,
     },
     /// Show what is kept of one file; with --json also transfers, how often it was fetched
+    #[command(
+        after_help = "Examples:\n  godwit cache stat godwit://lab/data/run7.root\n  godwit cache stat --json godwit://lab/data/run7.root"
+    )]
     Stat(File),
     /// Say why a file is kept
+    #[command(
+        after_help = "Examples:\n  godwit cache why godwit://lab/data/run7.root\n  godwit cache why --json godwit://lab/data/run7.root"
+    )]
     Why(File),
     /// Lock a name: others wait. Prints where the file is, which is to be filled if it is new. With --on: fetch it there,
     /// and keep it under the tag
+    #[command(
+        after_help = "Examples:\n  godwit cache add --tag study7 godwit://lab/data/grid.bin\n  godwit cache add --on cluster --tag study7 godwit://lab/data/grid.bin"
+    )]
     Add(Add),
     /// What was added is filled: it is what the URL says as long as the tag is on it. With --on: note a time with the tag
+    #[command(
+        after_help = "Examples:\n  godwit cache add-done --timestamp 7 godwit://lab/data/grid.bin\n  godwit cache add-done --failed godwit://lab/data/grid.bin"
+    )]
     AddDone(AddDone),
     /// Forget a file, whatever tags it has; not what is owed
+    #[command(
+        after_help = "Examples:\n  godwit cache rm godwit://lab/data/run7.root\n  godwit cache rm --tag study7 godwit://lab/data/run7.root"
+    )]
     Rm(Rm),
     /// Take a tag off all files: at the end of a job, say
+    #[command(
+        after_help = "Examples:\n  godwit cache clean slurm-77\n  godwit cache clean slurm-77 godwit://lab/data/run7.root"
+    )]
     Clean {
         /// The tag
         #[arg(value_name = "TAG")]
@@ -98,8 +93,12 @@ enum What {
         url: Option<OsString>,
     },
     /// Show how full it is
+    #[command(after_help = "Examples:\n  godwit cache df\n  godwit cache df --json")]
     Df,
     /// Read what is kept, and compare it with what it hashed to when it came
+    #[command(
+        after_help = "Examples:\n  godwit cache verify\n  godwit cache verify godwit://lab/data/run7.root"
+    )]
     Verify {
         /// This file alone
         #[arg(value_name = "URL")]

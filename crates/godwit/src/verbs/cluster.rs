@@ -31,6 +31,9 @@ pub(crate) struct Cluster {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Make a key
+    #[command(
+        after_help = "Examples:\n  godwit cluster key cluster.key\n  godwit cluster key --json other.key"
+    )]
     Key(Key),
 }
 

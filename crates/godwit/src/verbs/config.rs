@@ -34,10 +34,15 @@ pub(crate) struct Config {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Every key, its value, and where that came from
+    #[command(
+        after_help = "Examples:\n  godwit config show\n  godwit config show --anonymous write --json"
+    )]
     Show(#[command(flatten)] Told),
     /// Whether the configuration is in order
+    #[command(after_help = "Examples:\n  godwit config check\n  godwit config check --export data")]
     Check(#[command(flatten)] Told),
     /// Which files are looked for, and which one is read
+    #[command(after_help = "Examples:\n  godwit config path\n  godwit config path --json")]
     Path,
 }
 

@@ -28,54 +28,24 @@ use std::{
 #[command(after_help = "\
 Examples:
   godwit cp ftp://fermi.example/run7.root .
-  godwit cp run7.root notes.txt ftp://fermi.example/2026/
   godwit cp -r data ftp://fermi.example/backup
-  godwit cp -r data/ ftp://fermi.example/2026/
-  godwit cp -r --dry-run ftp://fermi.example/2026 here
+  godwit cp -r --exclude '*.tmp' data/ ftp://fermi.example/2026/
   tar c data | godwit cp - ftp://fermi.example/data.tar
-  godwit cp ftp://fermi.example/data.tar - | tar x
   godwit cp --through first=100 ftp://fermi.example/run7.root part.root
 
-The last argument is where to. cp -r a b makes b/a if b is a directory, else b, as
-coreutils do; cp -r a/ b copies what is in a. A file appears under its name only when it
-is whole. Broken off, the same command goes on with a file where it stopped. With a tree
-godwit sync a b does: cp would copy whole files again, and what was to be b is there by
-then. What is said of a copy is
-what was compared: \"verified blake3\" if both sides told the same digest, \"size only\" if
-one of them could not.
+The last argument is the target. cp -r a b makes b/a if b is a directory, else b; cp -r a/ b copies
+the content of a. A file appears under its name when it is complete. If a copy breaks off, the same
+command continues a file; for a tree use godwit sync. \"verified blake3\" means that both ends told
+the same digest, \"size only\" that one end told none. - is standard input or output. Files that this
+machine has still to deliver to the target (godwit put) go first.
 
-As source, - is standard input: --offset and --length say where its bytes go and how many
-are taken. What is broken off cannot be gone on with, and nothing of it is kept.
+Patterns (* ? [a-z]) choose names below a directory: without a slash at any depth, /a at the top, a/
+directories only. The first match decides. URLs are not expanded.
 
-As target, - is standard output: nothing but the bytes goes there, in order, and all else,
-the objects of --json too, to standard error. Bytes that turn out wrong are out by then:
-exit status 12 says so.
+docs/guide/copying.md explains more, and man godwit-cp lists the rarer options.
 
---through has bytes go through a program of the server, by the name that it has in its
-configuration: reading, what comes here is what the program makes of the file; writing, the
-server keeps what it makes of what we send. Of either only a whole is kept, nothing can be
-gone on with, and \"verified\" is said of what was sent, since nobody knows a digest of what
-is made elsewhere. The server says which modules it has if it does not know yours. A program
-that makes nothing for longer than --stall-timeout is given up.
-
-What this machine owes at the target (godwit put) arrives first: it says so while it waits, and
-ends as godwit push does if that does not arrive. A source is read at its server: what was put
-there and is on its way still is not seen, which it says; godwit get reads it.
-
---exclude and --include choose names below a directory, by patterns of the shell (* ? [a-z]).
-Of all that were said the first match decides, and what none matches is copied. A pattern with
-no slash in it matches a name at any depth; a/b the last two names of a path; /a only at the top;
-a/ only directories. What is in a directory that is left out is left out too. Only the *.root of
-a tree: --include '*/' --include '*.root' --exclude '*'. In names of files and in URLs only the
-shell expands patterns, and only for files of this machine.
-
-Times of change and permission bits are kept, unlike coreutils' cp: a copy that looks newer
-than its source would be copied again by every later sync. -p also keeps set-user-ID and
-the like, which else are not taken over.
-
-Exit status: 0; 2 a directory without -r; 4 no such file; 5 a connection that may work
-later; 7 no space; 12 bytes arrived wrong; 13 not allowed; 130 interrupted.
-godwit help exit-codes tells all.")]
+Exit status: 0; 2 a directory without -r; 4 no such file; 5 a connection that may work later; 7 no
+space; 12 bytes arrived wrong; 13 not allowed; 130 interrupted. godwit help exit-codes tells all.")]
 pub(crate) struct Cp {
     #[command(flatten)]
     names: Names,
@@ -91,13 +61,13 @@ pub(crate) struct Cp {
     /// Keep set-user-ID, set-group-ID and sticky bits as well
     #[arg(short, long)]
     preserve: bool,
-    /// Copy only from this byte on, to the same place in the target, in place
+    /// Copy from this byte on, to the same place in the target
     #[arg(long, value_name = "BYTE", value_parser = units::parse_size, allow_negative_numbers = true)]
     offset: Option<u64>,
     /// Copy at most so many bytes
     #[arg(long, value_name = "BYTES", value_parser = units::parse_size, allow_negative_numbers = true)]
     length: Option<u64>,
-    /// Have bytes go through a program of the server, on their way from it or to it
+    /// Pass the bytes through a program of the server
     #[arg(long, value_name = "MODULE[=PARAMETERS]", conflicts_with_all = ["offset", "length", "recursive"])]
     through: Option<Through>,
     #[command(flatten)]

@@ -23,7 +23,7 @@ pub(crate) struct Help {
 impl Help {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let text = match &*self.about {
-            [] => Godwit::grouped().render_long_help().to_string(),
+            [] => Godwit::grouped().render_help().to_string(),
             words => explain(words)?,
         };
         screen
@@ -46,7 +46,7 @@ fn explain(words: &[String]) -> Run<String> {
         verb = verb.and_then(|verb| verb.find_subcommand_mut(word));
     }
     match verb {
-        Some(verb) => Ok(verb.render_long_help().to_string()),
+        Some(verb) => Ok(verb.render_help().to_string()),
         None => Err(CliError::asked(
             format!("explain {:?}", words.join(" ")),
             "there is no such verb or topic",
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn first_page_lists_every_verb() {
-        let page = Godwit::grouped().render_long_help().to_string();
+        let page = Godwit::grouped().render_help().to_string();
         for verb in Godwit::command().get_subcommands() {
             let about = verb.get_about().unwrap().to_string();
             let row = format!("\n  {:<11}  {about}\n", verb.get_name());
@@ -72,6 +72,29 @@ mod tests {
             page.contains("\nCache and deliver:\n") && page.contains("--json"),
             "{page}"
         );
+    }
+
+    /// A page is read at once: what is longer belongs in the guide.
+    #[test]
+    fn pages_are_short_and_have_examples() {
+        let mut root = Godwit::grouped();
+        root.build();
+        let (mut all, mut bad) = (vec![(String::new(), root)], Vec::new());
+        while let Some((above, command)) = all.pop() {
+            let name = format!("{above} {}", command.get_name());
+            let below = command.get_subcommands();
+            all.extend(below.map(|below| (name.clone(), below.clone())));
+            let page = command.clone().term_width(100).render_help();
+            let page = page.to_string();
+            let (_, examples) = page.split_once("Examples:\n").unwrap_or_default();
+            let examples = examples.lines().take_while(|line| line.starts_with("  "));
+            let (lines, examples) = (page.lines().count(), examples.count());
+            // The page of all verbs lists them instead.
+            if lines > 60 || examples < 2 && !above.is_empty() {
+                bad.push(format!("{name}: {lines} lines, {examples} examples"));
+            }
+        }
+        assert!(bad.is_empty(), "{}", bad.join("\n"));
     }
 
     /// Wider lines are broken again by whoever prints them, each for itself.

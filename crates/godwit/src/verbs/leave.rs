@@ -14,6 +14,7 @@ use serde_json::json;
 #[command(after_help = "\
 Examples:
   godwit leave lab
+  godwit leave --json lab
 
 It is forgotten here in any case. If it does not answer, say godwit leave there as well: until then
 this machine could still come in there. One that has forgotten this machine already need not be

@@ -290,8 +290,10 @@ pub(crate) enum Act {
     /// Have the cache service (for put and get) or the server begin by systemd
     Install(Install),
     /// End the cache service; a server (godwit node) ends by SIGTERM
+    #[command(after_help = "Examples:\n  godwit node stop\n  godwit node stop --json")]
     Stop,
     /// Show the server and the cache service of this account
+    #[command(after_help = "Examples:\n  godwit node status\n  godwit node status --json")]
     Status,
 }
 

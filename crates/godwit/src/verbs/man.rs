@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// Write manual pages into a directory
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  godwit man man1")]
+#[command(after_help = "Examples:\n  godwit man man1\n  godwit man ~/.local/share/man/man1")]
 pub(crate) struct Man {
     /// The directory; it is made if there is none
     #[arg(value_name = "DIR")]

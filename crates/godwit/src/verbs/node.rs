@@ -29,29 +29,11 @@ Examples:
   godwit node --export data --ftp 127.0.0.1:2811 --anonymous write --json
   godwit node --spool spool --next godwit://far/ --ftp 127.0.0.1:2811 --https 13560
 
-Any user can run it; nothing needs to be configured. It prints one line when it serves
-(with --json an object with the addresses). Port 0 picks a free one. Anonymous clients are
-refused unless --anonymous says otherwise. Your home, and a directory that holds this node's
-key or state, are not served. Where there is a certificate of the host, or yours, GSI is
-offered too: whoever the gridmap names may log in and write, and you. SIGTERM or ^C lets
-transfers end, for limits.grace_seconds at most (a second one ends them), uploads through the
-door unless their writer is silent for limits.stall_seconds;
-SIGHUP has it go on under its configuration as it is now, and drops nothing.
-Started by root it gives root up: it runs as the owner of the export, or as node.user
-(GODWIT_NODE_USER), which is better where root owns the export; the host's key may be
-root's alone. Names cannot leave the exported directory. What else can be told: godwit config show.
-
-With --spool and --next it is a hop: what is written to it is kept there until the next node has it,
-durably, also over outages and restarts; what is read is what is on its way, or what is there. With
---cache it keeps what is read as well: who reads it again costs the next node one look at its time,
-and many who read it at once cost one transfer. Several machines that have a route to one such node
-([routes]) share what it keeps. godwit trace URL shows where a file is. What the hop holds is shown
-and decided on its machine, by its user: GODWIT_SOCKET=SPOOL/socket godwit queue, and retry,
-release, redirect, drop, push likewise; GODWIT_ON_FAULT (godwit help env) tells somebody what does
-not go.
-
-With --local it is the node that your programs share on this machine (godwit get, put), which they
-start by themselves; godwit node status, stop and install are about that one.
+Any user can run it. It prints one line when it serves. Port 0 picks a free one. Your home, and a
+directory that holds this node's key or state, are refused. SIGTERM or ^C lets transfers end, a
+second one ends them; SIGHUP has it read its configuration again. Started by root it runs as the
+owner of the export, or as node.user. docs/guide/serving.md explains hops, certificates and
+accounts; man godwit-node lists the rarer options, godwit config show all settings.
 
 Exit status: 0 after it was told to stop; 2 a wrong option or key, or an export that may not be
 read; 1 it cannot listen."
@@ -62,14 +44,14 @@ pub(crate) struct Node {
     /// Talk with one client over standard input and output, with all your rights, and end with
     /// it: for ssh, which has let it in. Data goes over connections of its own, in clear
     /// [--export is / then]
-    #[arg(long, conflicts_with_all = ["ftp", "anonymous"])]
+    #[arg(hide_short_help = true, long, conflicts_with_all = ["ftp", "anonymous"])]
     stdio: bool,
     /// Serve nobody but your programs on this machine: keep files of others for them, and deliver what
     /// they put. Programs start it by themselves
     #[arg(long, conflicts_with_all = ["stdio", "ftp", "https", "export", "via", "anonymous"])]
     local: bool,
     /// With --local: where your programs find it [default: GODWIT_SOCKET, see godwit help env]
-    #[arg(long, value_name = "PATH", requires = "local")]
+    #[arg(hide_short_help = true, long, value_name = "PATH", requires = "local")]
     socket: Option<PathBuf>,
     #[command(subcommand)]
     act: Option<Act>,
@@ -108,34 +90,39 @@ pub(crate) struct Told {
     #[arg(long, value_name = "FILE")]
     host_cert: Option<PathBuf>,
     /// Its private key [default: in the file of the certificate]
-    #[arg(long, value_name = "FILE", requires = "host_cert")]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "FILE",
+        requires = "host_cert"
+    )]
     host_key: Option<PathBuf>,
     /// Directory of the authorities whose word counts [default: X509_CERT_DIR, or the usual]
-    #[arg(long, value_name = "DIR")]
+    #[arg(hide_short_help = true, long, value_name = "DIR")]
     ca_dir: Option<PathBuf>,
     /// Who may log in by GSI, beside you, and by Kerberos [default: GRIDMAP, or the usual]
-    #[arg(long, value_name = "FILE")]
+    #[arg(hide_short_help = true, long, value_name = "FILE")]
     gridmap: Option<PathBuf>,
     /// Keys of ftp/HOST or host/HOST, for logins by Kerberos; none: no Kerberos
     /// [default: KRB5_KTNAME, or /etc/krb5.keytab]
-    #[arg(long, value_name = "FILE")]
+    #[arg(hide_short_help = true, long, value_name = "FILE")]
     keytab: Option<PathBuf>,
     /// Who may log in by a password or a token, under TLS: the lines of godwit auth password [default: nobody]
-    #[arg(long, value_name = "FILE")]
+    #[arg(hide_short_help = true, long, value_name = "FILE")]
     passwords: Option<PathBuf>,
     /// The key that all nodes of a cluster share: whoever has it may act for anybody [default: no cluster]
-    #[arg(long, value_name = "FILE")]
+    #[arg(hide_short_help = true, long, value_name = "FILE")]
     cluster_key: Option<PathBuf>,
     /// Rules that say who may do what where, as godwit auth explains them; what none allows is denied
     /// [default: what the account may, and --anonymous]
-    #[arg(long, value_name = "FILE")]
+    #[arg(hide_short_help = true, long, value_name = "FILE")]
     rights: Option<PathBuf>,
     /// Write every transfer down in transfers.jsonl there; what a resume needs lies beside the files
     /// [default: none is written]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
     /// A node that serves the same files and makes striped transfers for this one; several may be named
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(hide_short_help = true, long, value_name = "HOST:PORT")]
     stripe_member: Vec<String>,
     /// Read this configuration file instead of the usual one
     #[arg(long, value_name = "FILE")]
@@ -196,7 +183,14 @@ impl Node {
         match served {
             Ok(()) => Ok(Facts::new()),
             Err(error @ NodeError::BadValue { .. }) => Err(CliError::asked(wanted, error)),
-            Err(NodeError::Export { cause, .. }) => Err(CliError::store(wanted, cause)),
+            Err(NodeError::Export { cause, .. }) => {
+                let is_missing = matches!(cause, Error::Missing { .. });
+                let trouble = CliError::store(wanted, cause);
+                Err(match is_missing {
+                    true => trouble.next(format!("mkdir -p {} makes it", export.display())),
+                    false => trouble,
+                })
+            }
             Err(error @ NodeError::Closed { .. }) => Err(CliError::asked(wanted, error).next(
                 "let that account enter it (chmod, chown, setfacl; the directories above it too), \
                  or start the node as somebody who may",

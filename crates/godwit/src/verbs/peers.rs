@@ -42,10 +42,17 @@ pub(crate) struct Peers {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Print another invite to this node
+    #[command(
+        after_help = "Examples:\n  godwit peers invite --valid 1h\n  godwit peers invite --as alice"
+    )]
     Invite(Invite),
     /// Make another key for this node, and tell those that know the old one
+    #[command(after_help = "Examples:\n  godwit peers rotate\n  godwit peers rotate --forget-old")]
     Rotate(Rotate),
     /// Say as which account of this machine a node acts that has joined
+    #[command(
+        after_help = "Examples:\n  godwit peers map laptop --as alice\n  godwit peers map cluster --as batch"
+    )]
     Map(Map),
     /// Forget a node, and tell it nothing
     Remove(Remove),
@@ -91,6 +98,7 @@ struct Map {
 #[command(after_help = "\
 Examples:
   godwit peers remove laptop
+  godwit peers remove --json laptop
 
 What it has on its way goes on until the request that it is in ends; whatever it asks then is
 refused, and an upload that it has begun is not published.

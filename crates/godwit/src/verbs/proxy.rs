@@ -42,10 +42,19 @@ pub(crate) struct Proxy {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Make a proxy of your certificate
+    #[command(
+        after_help = "Examples:\n  godwit proxy init --cert usercert.pem --key userkey.pem --out proxy.pem\n  godwit proxy init --cert usercert.pem --limited --valid 2h --out limited.pem"
+    )]
     Init(Init),
     /// Show whom a proxy names, and for how long
+    #[command(
+        after_help = "Examples:\n  godwit proxy info proxy.pem\n  godwit proxy info --json proxy.pem"
+    )]
     Info(Info),
     /// Remove a proxy
+    #[command(
+        after_help = "Examples:\n  godwit proxy destroy proxy.pem\n  godwit proxy destroy --json proxy.pem"
+    )]
     Destroy(Destroy),
 }
 

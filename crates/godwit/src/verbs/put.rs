@@ -47,44 +47,16 @@ Examples:
   simulate | godwit put - godwit://lab/data/out.log
   godwit put --parents run7.root run8.root godwit://lab/2026/november/
   godwit put -r --exclude '*.tmp' results godwit://lab/data/
-  godwit put run7.root godwit://lab/data/run7.root && godwit push godwit://lab/data/run7.root
 
-It ends when the bytes are safe on this machine's disk, however far the server is and whether it
-answers or not; the node of this machine delivers them, tries again as long as it takes, and goes on
-after this command, the network or the machine ended. Programs on this machine that read that
-URL see them at once; others when they are all there. godwit queue shows what is on its way,
-godwit push waits for it.
+It ends when the bytes are safe on this machine's disk, whether the server answers or not. The node
+of this machine delivers them, also after a restart. godwit queue shows what is on its way, godwit
+push waits for it. In a job of a batch system this command waits until the server has the file.
 
-The file at the server is replaced as a whole, once the end of the input has come. --offset writes
-into it instead: what is elsewhere in it stays. Either way nothing counts before the end of the
-input: of a put that is ended before, or that is refused, nothing is delivered. Where there is no
-such file, --offset makes one, with zeros before what is written.
-
-A URL that ends in / is a directory, in which files get their own names. put -r a URL/ makes URL/a,
-and put -r a/ URL/ puts what is in a there. The directories of a tree are made at the server; URL/
-itself, and those above it, only with --parents. What is put where no directory is waits for it:
-that is said at once if the server answers, and it goes by itself once the directory is there. For
---exclude and --include see godwit help cp.
-
-What is there by then is replaced whoever wrote it, also what somebody else has changed since you
-looked: of several that put, the last counts, and nobody is told. Only --new minds. (A program that
-opens a file by the C library and changes it minds too: that is held as a conflict.)
-
-A URL without a scheme is a file of this machine, and it is said which; a directory, a device or a
-pipe there is refused.
-
-Where there is no room here (GODWIT_DEPOT_QUOTA), it says so and waits until something else was
-delivered, in the order in which they came; --timeout bounds that. Of a file it is known how much it
-needs, and nothing is kept before there is all of that. Of several pipes the oldest goes on, and
-where they would wait for each other the youngest is refused. A password in the URL is refused,
-since it would not be kept until the file is delivered: it belongs into ~/.netrc.
-
-In a job of a batch system the node ends with the job: there this command waits until the server
-has the file.
-
-If the node of this machine ends just when all was told (5), nobody knows whether it was taken: it
-says so. It may or may not be delivered; godwit queue shows what is owed, and the same put again is
-safe, as it writes the same bytes once more (with --new it is refused where it was taken).
+The file at the server is replaced as a whole when the input has ended; --offset writes into it. A
+put that is interrupted delivers nothing. The last of several puts counts, and a change by others is
+replaced without a word, except with --new. A URL that ends in / is a directory. What is put where
+no directory is waits for it, or makes it with --parents. If there is no room here, put waits.
+docs/guide/delivering.md tells what happens in each case.
 
 Exit status: 0 the bytes are safe; 1 the URL leads nowhere, somebody must decide, or --new and it is
 there already; 2 not understood; 4 no such file here; 5 the node of this machine cannot be reached
