@@ -20,7 +20,7 @@ use godwit_wire::{
     mode_e::{Blocks, Ends, Part},
     reply::{Inner, Replies, Reply},
     server::{
-        Answer, Ask, EntryKind, Failure, Module, Outcome, Profile, Session, Stat, Step, Way,
+        Answer, Ask, EntryKind, Module, Outcome, Profile, Refusal, Session, Stat, Step, Way,
         Welcome,
     },
     time,
@@ -466,7 +466,7 @@ fn answer(ask: &Ask, granted: bool) -> Answer {
             may_write: granted,
             home: "home".into(),
         }),
-        _ if !granted => Answer::Failed(Failure::new(
+        _ if !granted => Answer::Failed(Refusal::of_kind(
             godwit_core::Kind::Missing,
             "no such file\r\n550 x",
         )),

@@ -132,7 +132,7 @@ impl Cache {
         let told = ours.talk.ask(Some(era), ask, None, &mut |_| ());
         let is_over = match &told {
             Ok(_) => true,
-            Err(refusal) => matches!(refusal.why, Kind::NodeLost | Kind::NotOpen | Kind::Ending),
+            Err(refusal) => matches!(refusal.kind, Kind::NodeLost | Kind::NotOpen | Kind::Ending),
         };
         if is_over {
             self.locked().remove(url);

@@ -50,8 +50,8 @@ impl Failure {
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
         Self {
-            errno: refusal.why.errno(),
-            name: refusal.why.symbol(),
+            errno: refusal.kind.errno(),
+            name: refusal.kind.symbol(),
             words: refusal.to_string(),
             is_passing: Fault::from(refusal.waiting) != Fault::Lasting,
             next: refusal.next,

@@ -202,7 +202,7 @@ impl Opened {
         let (mut era, mut outcome) = (self.era, closed(talk, self.era, &close));
         if is_held
             && let Err(lost) = &outcome
-            && lost.why == Kind::NodeLost
+            && lost.kind == Kind::NodeLost
             && let Some((next, handle)) = self.opened_again(talk, url)
         {
             (era, close.handle) = (next, handle);
@@ -220,7 +220,7 @@ impl Opened {
             return;
         };
         let status = talk.ask(Some(self.era), Ask::Status, None, &mut |_| ());
-        if !matches!(status, Err(refusal) if refusal.why == Kind::NodeLost) {
+        if !matches!(status, Err(refusal) if refusal.kind == Kind::NodeLost) {
             return;
         }
         if let Some((era, handle)) = self.opened_again(talk, url) {

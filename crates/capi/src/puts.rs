@@ -111,7 +111,7 @@ impl Puts {
         let begun = talk.ask(None, asked(), None, &mut |_| ());
         let begun = match begun {
             // The generations of the others end, and go on with the next that is put.
-            Err(refusal) if refusal.why == Kind::TooManyOpen && !state.files.is_empty() => {
+            Err(refusal) if refusal.kind == Kind::TooManyOpen && !state.files.is_empty() => {
                 hear(talk, end(talk, state, None))?;
                 talk.ask(None, asked(), None, &mut |_| ())
             }
@@ -178,7 +178,7 @@ impl Puts {
         };
         let answer = talk.ask(Some(era), Ask::Commit(whose), None, &mut |_| ());
         if let Err(refusal) = answer {
-            if refusal.why == Kind::Late {
+            if refusal.kind == Kind::Late {
                 // It can be asked for again.
                 self.lock().uncommitted.get_or_insert(era);
             }
@@ -212,7 +212,7 @@ impl Puts {
         // What another connection wrote is not of this one: all that this user owes is more, and enough.
         let era = era.filter(|_| whose.mine);
         let mut answer = talk.ask(era, Ask::Push(whose.clone()), None, &mut |_| ());
-        if matches!(&answer, Err(refusal) if refusal.why == Kind::NodeLost) && whose.mine {
+        if matches!(&answer, Err(refusal) if refusal.kind == Kind::NodeLost) && whose.mine {
             whose.mine = false;
             answer = talk.ask(None, Ask::Push(whose.clone()), None, &mut |_| ());
         }

@@ -124,7 +124,7 @@ impl Talk {
     /// The same for what may be asked again: if the node ends meanwhile, the next is asked.
     pub(crate) fn ask_twice(&self, ask: &Ask) -> Result<(u64, Answer), Refusal> {
         match self.ask(None, ask.clone(), None, &mut |_| ()) {
-            Err(refusal) if refusal.why == Kind::NodeLost => {
+            Err(refusal) if refusal.kind == Kind::NodeLost => {
                 self.ask(None, ask.clone(), None, &mut |_| ())
             }
             answer => answer,

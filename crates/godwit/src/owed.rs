@@ -71,7 +71,7 @@ impl<'a> Turn<'a> {
             // What is put goes by a hop then, and a verb past it.
             let is_routed = self.routes.by_way_of(url).is_ok_and(|way| *way != *url);
             match arrived(self.screen, here, &whose, is_routed) {
-                Err(refusal) if refusal.why == Kind::NodeLost && !is_last => self.here = None,
+                Err(refusal) if refusal.kind == Kind::NodeLost && !is_last => self.here = None,
                 told => return told.map_err(|refusal| not_there(wanted, url, refusal)),
             }
         }
@@ -241,8 +241,8 @@ fn away(row: &Row) -> Refusal {
 /// What was asked first cannot be done first.
 fn not_there(wanted: &str, url: &Url, mut refusal: Refusal) -> CliError {
     refusal.wanted = wanted.into();
-    refusal.because = format!("what was put there before goes first: {}", refusal.because);
-    if refusal.why == Kind::Late || refusal.next.is_none() {
+    refusal.said = format!("what was put there before goes first: {}", refusal.said);
+    if refusal.kind == Kind::Late || refusal.next.is_none() {
         let next = format!(
             "godwit queue shows it; godwit push {} waits for it, godwit drop gives it up",
             url.pasted()

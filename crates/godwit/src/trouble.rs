@@ -324,9 +324,9 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
 /// The node of this machine says why not.
 impl From<Refusal> for CliError {
     fn from(refusal: Refusal) -> Self {
-        let (kind, fault) = (refusal.why, Fault::from(refusal.waiting));
+        let (kind, fault) = (refusal.kind, Fault::from(refusal.waiting));
         let code = kind.exit_code(fault);
-        let mut told = Self::of(refusal.wanted, refusal.because, code, kind.class());
+        let mut told = Self::of(refusal.wanted, refusal.said, code, kind.class());
         told.0.fault = fault;
         told.0.next = refusal.next;
         told.0.errno = Some(kind.symbol());

@@ -520,11 +520,11 @@ fn who_speaks_for_a_visitor_can_ask_for_nothing_but_what_visitors_may() {
         Ask::Stop,
     ] {
         let words = format!("{ask:?}");
-        assert_eq!(refused(&mut here, ask).why, Kind::Unsupported, "{words}");
+        assert_eq!(refused(&mut here, ask).kind, Kind::Unsupported, "{words}");
     }
     // Who was said is not said anew.
     let again = Ask::Hello(Box::new(who("test", &|_| None)));
-    assert_eq!(refused(&mut here, again).why, Kind::Invalid);
+    assert_eq!(refused(&mut here, again).kind, Kind::Invalid);
     // Nor does a node that was broken into have files of that machine come, or those of a user.
     let data = scratch.join("data/f");
     for url in [
@@ -536,7 +536,7 @@ fn who_speaks_for_a_visitor_can_ask_for_nothing_but_what_visitors_may() {
             url: url.clone(),
             ..Stage::default()
         };
-        let why = refused(&mut here, Ask::Stage(stage)).why;
+        let why = refused(&mut here, Ask::Stage(stage)).kind;
         assert_eq!(why, Kind::Denied, "{url}");
     }
     let ls = Ask::Cache(Cache::Ls {

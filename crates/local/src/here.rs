@@ -95,7 +95,7 @@ impl Here {
             let refusal = match start(place, lock, deadline) {
                 Ok(Started::Listens) => gone(place),
                 Ok(Started::Ended(refusal)) => refusal,
-                Err(refusal) if refusal.why == Kind::InUse => refusal,
+                Err(refusal) if refusal.kind == Kind::InUse => refusal,
                 Err(refusal) => return Err(refusal),
             };
             if let Some(here) = Self::at(place, hello)? {
@@ -107,7 +107,7 @@ impl Here {
                 continue;
             }
             // Somebody removed the socket of a node that lives, and it listens anew once it has noticed.
-            return match refusal.why {
+            return match refusal.kind {
                 Kind::InUse => Self::again(place, hello)?.ok_or(refusal),
                 _ => Err(refusal),
             };
@@ -163,7 +163,7 @@ impl Here {
             Ok(Answer {
                 tell: Tell::Refused(refusal),
                 ..
-            }) if refusal.why == Kind::Ending => return Ok(None),
+            }) if refusal.kind == Kind::Ending => return Ok(None),
             Ok(Answer {
                 tell: Tell::Refused(refusal),
                 ..
@@ -177,7 +177,7 @@ impl Here {
                 .next("godwit node stop ends it; the next program starts one of today"));
             }
             // It was about to end when we came.
-            Err(refusal) if refusal.why == Kind::NodeLost => return Ok(None),
+            Err(refusal) if refusal.kind == Kind::NodeLost => return Ok(None),
             Err(refusal) => return Err(refusal),
         }
         Ok(Some(here))
@@ -338,7 +338,7 @@ impl Here {
                 Ok(answer) if answer.tell.is_last() => return Ok(answer),
                 Ok(answer) => more(answer.tell),
                 Err(refusal) => {
-                    if refusal.why == Kind::Late {
+                    if refusal.kind == Kind::Late {
                         self.cancel(n);
                     }
                     return Err(refusal);

@@ -406,7 +406,7 @@ mod tests {
             socket: scratch.0.join("socket"),
             state: scratch.0.join("link"),
         };
-        assert_eq!(place.prepare().unwrap_err().why, Kind::Denied);
+        assert_eq!(place.prepare().unwrap_err().kind, Kind::Denied);
     }
 
     #[test]
@@ -414,7 +414,7 @@ mod tests {
         let scratch = Scratch::new("long");
         let long = scratch.0.join("x".repeat(100));
         let refusal = Place::find(&with(&[("GODWIT_SOCKET", &*long)])).unwrap_err();
-        assert_eq!(refusal.why, Kind::TooLong);
+        assert_eq!(refusal.kind, Kind::TooLong);
         assert!(refusal.next.unwrap().contains("GODWIT_SOCKET"));
     }
 }

@@ -32,7 +32,7 @@ pub(crate) fn converse(steward: &Steward, account: &str, visitor: &str) -> Resul
             let silent = || Refusal::new(Kind::NoNode, WANTED, "it does not say why not");
             let refusal = Refusal::read(&words).unwrap_or_else(silent);
             // What programs are told to do is for those that the account has begun itself.
-            let does = match refusal.why {
+            let does = match refusal.kind {
                 Kind::Version => {
                     "node stop, said there by {account}, ends it: the next who asks begins one of today"
                 }
@@ -84,7 +84,7 @@ fn introduce(visitor: &str) -> Back {
 fn as_visitor(mut here: Here) -> Result<Here, Refusal> {
     let deadline = Instant::now() + PATIENCE;
     match here.ask_with(Ask::Status, b"", Some(deadline), &mut |_| ()) {
-        Err(refusal) if refusal.why == Kind::Unsupported => Ok(here),
+        Err(refusal) if refusal.kind == Kind::Unsupported => Ok(here),
         Err(refusal) => Err(refusal),
         Ok(_) => {
             let words = "it is an older godwit, which does not keep visitors apart";

@@ -9,7 +9,6 @@ mod current;
 mod door;
 mod errand;
 mod export;
-mod failure;
 mod guarded;
 mod hop;
 mod journal;

@@ -122,7 +122,7 @@ pub enum LocalError {
         process: u32,
     },
     /// Its socket, its state or its depot are of no use.
-    #[error("{}", .0.because)]
+    #[error("{}", .0.said)]
     Refused(Box<Refusal>),
     /// The system would not let it.
     #[error(transparent)]

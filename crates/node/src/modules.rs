@@ -1,13 +1,13 @@
 //! Programs that bytes of files go through, as the configuration names them: who may have
 //! one run, how many run at once, and what is made of how they end.
 
-use crate::{config::Module, failure::failure};
+use crate::config::Module;
 use godwit_core::{Block, Kind, LEAF_BYTES};
 use godwit_store::{Error, channel::Watch};
 use godwit_sys::{Bounds, Buffer, Made, Program, Running, ended_by, why};
 use godwit_wire::{
     command::Through,
-    server::{self as wire, Failure, Way},
+    server::{self as wire, Refusal, Way},
 };
 use std::{
     fs::File,
@@ -37,35 +37,6 @@ pub(crate) struct Turn {
     running: Arc<AtomicUsize>,
 }
 
-/// Why nothing whole came out of a module.
-#[derive(Debug)]
-pub(crate) enum Fault {
-    /// By no fault of its own.
-    Store(Error),
-    /// What it said, or did.
-    Module(String),
-}
-
-impl From<Error> for Fault {
-    fn from(error: Error) -> Self {
-        Self::Store(error)
-    }
-}
-
-impl Fault {
-    /// Tells a client.
-    pub(crate) fn failure(&self) -> Failure {
-        match self {
-            // What there was went into the module.
-            Self::Store(Error::Canceled) => {
-                Failure::new(Kind::Canceled, "Aborted; nothing is kept.")
-            }
-            Self::Store(error) => failure(error),
-            Self::Module(said) => Failure::new(Kind::Module, said.clone()),
-        }
-    }
-}
-
 impl Modules {
     pub(crate) fn new(modules: &[Module]) -> Self {
         let known = |module: &Module| Known {
@@ -86,18 +57,18 @@ impl Modules {
     }
 
     /// Lets somebody run a module, if that is one, and takes these parameters.
-    pub(crate) fn turn(&self, through: &Through, way: Way) -> Result<Turn, Failure> {
+    pub(crate) fn turn(&self, through: &Through, way: Way) -> Result<Turn, Refusal> {
         let mut all = self.0.iter();
         let known =
             all.find(|known| known.module.name == through.module && known.module.way == way);
         let name = &through.module;
         let Some(Known { module, running }) = known else {
             let why = format!("There is no module {name} here.");
-            return Err(Failure::new(Kind::Unsupported, why));
+            return Err(Refusal::of_kind(Kind::Unsupported, why));
         };
         if let Some(why) = refusal(module, &through.parameters) {
             let said = format!("Parameters of {name}: {why}.");
-            return Err(Failure::new(Kind::Unsupported, said));
+            return Err(Refusal::of_kind(Kind::Unsupported, said));
         }
         // Given back by `Turn`, also if it is one too many.
         let before = running.fetch_add(1, Relaxed);
@@ -108,7 +79,7 @@ impl Modules {
         };
         if before >= module.at_once {
             let said = format!("Busy: {before} of {name} run already; try again in a while.");
-            return Err(Failure::new(Kind::Busy, said));
+            return Err(Refusal::of_kind(Kind::Busy, said));
         }
         Ok(turn)
     }
@@ -136,7 +107,7 @@ impl Turn {
     }
 
     /// Starts the program on a file; it ends with the calling thread at the latest.
-    pub(crate) fn start(&self, input: File) -> Result<Run<'_>, Fault> {
+    pub(crate) fn start(&self, input: File) -> Result<Run<'_>, Refusal> {
         let module = &self.module;
         let word = |word: &String| match word.as_str() {
             PLACE => self.parameters.clone(),
@@ -155,7 +126,7 @@ impl Turn {
         let running = program.start(input).map_err(|cause| {
             let (name, cause) = (self.name(), why(&cause));
             tracing::error!(module = name, cause, "a module cannot be started");
-            Fault::Module(format!("{name} cannot be started: {cause}"))
+            of_module(format!("{name} cannot be started: {cause}"))
         })?;
         Ok(Run {
             turn: self,
@@ -180,7 +151,7 @@ impl Run<'_> {
         mut self,
         watch: &Watch,
         put: &mut dyn FnMut(Block<'_>) -> godwit_store::Result<()>,
-    ) -> Result<u64, Fault> {
+    ) -> Result<u64, Refusal> {
         let (mut buffer, mut offset) = (Buffer::take(), 0);
         loop {
             let room = (LEAF_BYTES - offset % LEAF_BYTES) as usize;
@@ -208,22 +179,27 @@ impl Run<'_> {
         }
     }
 
-    fn late(&self) -> Fault {
+    fn late(&self) -> Refusal {
         let most: Duration = self.turn.module.time;
         self.ended(&format!("it took longer than {} s", most.as_secs()))
     }
 
-    fn ended(&self, why: &str) -> Fault {
-        Fault::Module(format!("{} was ended: {why}", self.turn.name()))
+    fn ended(&self, why: &str) -> Refusal {
+        of_module(format!("{} was ended: {why}", self.turn.name()))
     }
 
-    fn failed(&self, status: &str) -> Fault {
+    fn failed(&self, status: &str) -> Refusal {
         let name = self.turn.name();
-        Fault::Module(match self.running.last_words().as_str() {
+        of_module(match self.running.last_words().as_str() {
             "" => format!("{name} failed ({status})"),
             words => format!("{name} failed: {words} ({status})"),
         })
     }
+}
+
+/// Tells of something that a module said, or did.
+fn of_module(said: String) -> Refusal {
+    Refusal::of_kind(Kind::Module, said)
 }
 
 /// Stands for the parameters among the words of a command.

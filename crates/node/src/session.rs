@@ -18,7 +18,6 @@ mod through;
 mod trust;
 
 use crate::{
-    failure::failure,
     guarded::Guarded,
     journal::Transfer,
     listener::Shared,
@@ -34,7 +33,7 @@ use godwit_store::{
 use godwit_sys::{Wake, end_waits_on_time, wait_readable};
 use godwit_wire::{
     command::{Family, Mode},
-    server::{self as wire, Answer, Ask, Failure, Leg, Profile, Step},
+    server::{self as wire, Answer, Ask, Leg, Profile, Refusal, Step},
     shield::DataPeer,
 };
 use std::{
@@ -373,7 +372,7 @@ impl Session {
         self.try_answer(ask).unwrap_or_else(Answer::Failed)
     }
 
-    fn try_answer(&mut self, ask: Ask) -> Result<Answer, Failure> {
+    fn try_answer(&mut self, ask: Ask) -> Result<Answer, Refusal> {
         match ask {
             Ask::Authenticate { by } => self.authenticate(by),
             Ask::Prove { token } => self.prove(&token),
@@ -421,7 +420,7 @@ impl Session {
         }
     }
 
-    fn listen(&mut self, family: Option<Family>, striped: bool) -> Result<Answer, Failure> {
+    fn listen(&mut self, family: Option<Family>, striped: bool) -> Result<Answer, Refusal> {
         self.let_go();
         if striped && let Some(all) = self.listen_striped() {
             return Ok(Answer::Listening(all));
@@ -431,7 +430,7 @@ impl Session {
         Ok(Answer::Listening(vec![address]))
     }
 
-    fn passive(&mut self, family: Option<Family>) -> Result<(Held, SocketAddr), Failure> {
+    fn passive(&mut self, family: Option<Family>) -> Result<(Held, SocketAddr), Refusal> {
         // The port of the last transfer may be the only one there is.
         self.held = None;
         let ip = self.local.ip().to_canonical();
@@ -442,14 +441,10 @@ impl Session {
         };
         if !fits {
             let why = "This session speaks the other protocol family: use EPSV without a number.";
-            return Err(Failure::new(Kind::Unreachable, why));
+            return Err(Refusal::of_kind(Kind::Unreachable, why));
         }
         let gone = || self.shared.stop.is_draining();
-        let (mut held, address) = self
-            .shared
-            .ports
-            .listen(ip, &gone)
-            .map_err(|error| failure(&error))?;
+        let (mut held, address) = self.shared.ports.listen(ip, &gone)?;
         if !self.shared.config.data.third_party {
             held.accept_only(self.peer.ip());
         }
@@ -465,18 +460,18 @@ impl Session {
     /// RFC 2577: a server that connects wherever it is told to is a weapon. It never speaks
     /// to ports of daemons. To hosts other than the client, which third-party transfers
     /// need, it speaks for a client that may write, if the configuration lets it.
-    fn aim(&mut self, to: Vec<SocketAddr>) -> Result<Answer, Failure> {
+    fn aim(&mut self, to: Vec<SocketAddr>) -> Result<Answer, Refusal> {
         self.let_go();
         for address in &to {
             let ip = address.ip().to_canonical();
             if address.port() < 1024 {
-                return Err(Failure::new(
+                return Err(Refusal::of_kind(
                     Kind::Denied,
                     "Ports below 1024 are not for data.",
                 ));
             }
             if ip.is_multicast() || ip.is_unspecified() || ip == BROADCAST {
-                return Err(Failure::new(
+                return Err(Refusal::of_kind(
                     Kind::Denied,
                     "Nobody listens at that address.",
                 ));
@@ -493,7 +488,7 @@ impl Session {
             } else {
                 continue;
             };
-            return Err(Failure::new(Kind::Denied, why));
+            return Err(Refusal::of_kind(Kind::Denied, why));
         }
         self.aimed.clone_from(&to);
         self.held = Some(Held::without_port(Channel::connect(to)));
@@ -501,7 +496,7 @@ impl Session {
     }
 
     /// Makes sure that there is a data connection, and says so.
-    fn open(&mut self, leg: &Leg) -> Result<(), Failure> {
+    fn open(&mut self, leg: &Leg) -> Result<(), Refusal> {
         let safety = self.safety(leg)?;
         self.links = Links::Underway;
         if let Some(family) = leg.delayed {
@@ -510,7 +505,10 @@ impl Session {
             self.machine.on_address(address);
         }
         let Some(mut held) = self.held.take() else {
-            return Err(Failure::new(Kind::Unreachable, "Use PASV or PORT first."));
+            return Err(Refusal::of_kind(
+                Kind::Unreachable,
+                "Use PASV or PORT first.",
+            ));
         };
         held.size_buffers(leg.buffer_bytes);
         held.protect(safety);
@@ -523,12 +521,12 @@ impl Session {
                 _ => self.connect_attended(held, streams, leg),
             };
             held = open.map_err(|error| {
-                let failure = failure(&error);
+                let failure = Refusal::from(&error);
                 let kind = match failure.kind {
                     kept @ (Kind::Canceled | Kind::Denied | Kind::Unproven | Kind::Expired) => kept,
                     _ => Kind::Unreachable,
                 };
-                Failure { kind, ..failure }
+                Refusal { kind, ..failure }
             })?;
         }
         self.held = Some(held);
@@ -537,17 +535,17 @@ impl Session {
     }
 
     /// The same, to send something: what strangers at our port were given would be missing.
-    fn open_to_send(&mut self, leg: &Leg) -> Result<(), Failure> {
+    fn open_to_send(&mut self, leg: &Leg) -> Result<(), Refusal> {
         self.open(leg)?;
         let Some(mut held) = self.held.take_if(|held| held.may_have_strangers()) else {
             return Ok(());
         };
-        let watch = self.new_watch().map_err(|error| failure(&error))?;
+        let watch = self.new_watch()?;
         let dismissed = self.attended(&watch, TICK_NEVER, &mut |_| {}, || {
             held.dismiss_strangers(send::channel_mode(leg.mode), &watch)?;
             Ok(held)
         });
-        self.held = Some(dismissed.map_err(|error| failure(&error))?);
+        self.held = Some(dismissed?);
         Ok(())
     }
 

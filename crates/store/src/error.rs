@@ -1,5 +1,9 @@
 //! What can go wrong, and whether waiting helps.
 
+mod refused;
+
+pub(crate) use refused::refused;
+
 use crate::SMALL_BYTES;
 use godwit_core::{Extents, Fault, Kind, Scheme, Url};
 use godwit_sys::why;
@@ -237,23 +241,6 @@ impl Error {
             }
             _ => self.row(),
         }
-    }
-
-    /// Returns the error about a file that a server named by its kind; `None` for kinds that need more than words.
-    pub(crate) fn of_file(kind: Kind, path: &Path, said: &str) -> Option<Self> {
-        Some(match kind {
-            Kind::Missing => Self::missing(path),
-            Kind::Exists => Self::exists(path),
-            Kind::IsDirectory => Self::directory(path),
-            Kind::NotDirectory => Self::not_directory(path),
-            Kind::NotEmpty => Self::not_empty(path),
-            Kind::Denied => Self::denied(path, said),
-            Kind::NoSpace => Self::no_space(path, said),
-            Kind::Invalid => Self::bad_name(path, said),
-            Kind::Changed => Self::changed(path, said),
-            Kind::Superseded => Self::superseded(path),
-            _ => return None,
-        })
     }
 
     /// Returns the error of the node further on, if a node on the way only passes it on.

@@ -12,11 +12,12 @@ pub use options::{Opts, Parallelism, Share};
 pub use site::{Godwit, Site};
 
 use crate::{
+    Refusal,
     address::{self, Bars},
     base64, time,
 };
 use extended::{parse_eret, parse_esto};
-use godwit_core::Extents;
+use godwit_core::{Extents, Kind};
 use options::parse_options;
 use site::parse_site;
 use std::{net::SocketAddr, ops::Range, time::Duration};
@@ -168,15 +169,6 @@ pub enum Rest {
     From(u64),
     /// `REST a-b,c-d`, GFD.20: these ranges.
     Have(Extents),
-}
-
-/// The reply to a line that is no command.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Refusal {
-    /// Its code.
-    pub code: u16,
-    /// Why.
-    pub text: String,
 }
 
 type Parsed<T> = Result<T, Refusal>;
@@ -489,10 +481,7 @@ fn seconds_at_most(seconds: u64) -> Duration {
 }
 
 fn refuse<T>(code: u16, text: impl Into<String>) -> Parsed<T> {
-    Err(Refusal {
-        code,
-        text: text.into(),
-    })
+    Err(Refusal::coded(code, Kind::Other, text))
 }
 
 /// A day: nobody waits longer for a marker.

@@ -26,4 +26,5 @@ pub mod transcript;
 pub mod tuned;
 mod words;
 
+pub use door::refusal::{More, Refusal, Waiting};
 pub use error::{Error, Result};

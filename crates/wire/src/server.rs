@@ -21,16 +21,16 @@ mod tell;
 mod through;
 mod transfer;
 
+pub use crate::Refusal;
 pub use crate::tuned::Tuned;
 pub use access::is_nobody;
 pub use ask::{Answer, Ask, Change, Give, Leg, Mechanism, Outcome, Place, Removed, Want, Welcome};
-pub use failure::Failure;
 pub use listing::{EntryKind, Facts, Form, Listing, Stat, Times};
 pub use place::resolve;
 pub use transfer::Urgent;
 
 use crate::{
-    command::{Command, Refusal},
+    command::Command,
     shield::{Cover, Guard, Level, Shield},
 };
 use data::Data;
@@ -427,7 +427,7 @@ impl Session {
             ready.rename_from = None;
         }
         if self.says_why() || refusal.code == 500 {
-            self.refuse(refusal.code, &refusal.text)
+            self.refuse(refusal.code, &refusal.said)
         } else {
             self.refuse(530, LOGIN_FIRST)
         }
@@ -613,7 +613,8 @@ impl Session {
     /// The same for commands that change something.
     fn path_to_change(&mut self, name: &[u8], doing: &str) -> Option<PathBuf> {
         if !self.ready().may_write {
-            let failure = Failure::new(Kind::Denied, "Permission denied: this login may only read");
+            let failure =
+                Refusal::of_kind(Kind::Denied, "Permission denied: this login may only read");
             failure.say(doing, &mut self.say);
             return None;
         }

@@ -6,7 +6,7 @@ use godwit_core::{Hashing, Kind};
 use godwit_wire::{
     base64,
     server::{
-        Answer, Ask, Change, EntryKind, Failure, Give, Mechanism, Outcome, Place, Profile, Removed,
+        Answer, Ask, Change, EntryKind, Give, Mechanism, Outcome, Place, Profile, Refusal, Removed,
         Session, Stat, Step, Want, Welcome,
     },
     shield::{Cover, Guard, Spoiled},
@@ -290,7 +290,7 @@ fn abort_and_status_are_seen_during_a_transfer() {
     session.on_bytes(b"\xff\xf4\xff\xf2ABOR\r\n");
     assert_eq!(session.urgent(), Some(Urgent::Abort));
     session.output().clear();
-    session.on_answer(Answer::Failed(Failure::new(Kind::Canceled, "Aborted.")));
+    session.on_answer(Answer::Failed(Refusal::of_kind(Kind::Canceled, "Aborted.")));
     assert_eq!(session.poll(), None);
     let said = String::from_utf8(session.output().clone()).unwrap();
     let codes: Vec<&str> = said.lines().map(|line| &line[..4]).collect();
@@ -325,7 +325,7 @@ fn a_full_disk_is_met_in_write() {
     let mut session = begun("STOR f1");
     assert!(matches!(session.poll(), Some(Step::Ask(Ask::Store { .. }))));
     session.on_open(false);
-    session.on_answer(Answer::Failed(Failure::new(
+    session.on_answer(Answer::Failed(Refusal::of_kind(
         Kind::NoSpace,
         "No space left on device",
     )));
@@ -460,7 +460,7 @@ impl Talk {
                     self.session.on_answer(Answer::Done);
                 }
                 Step::Ask(Ask::Authenticate { .. }) if !self.offers_gsi => {
-                    let failure = Failure::of_login("there is no certificate.");
+                    let failure = Refusal::of_login("there is no certificate.");
                     self.session.on_answer(Answer::Failed(failure));
                 }
                 Step::Ask(Ask::Prove { token }) => {
@@ -472,7 +472,7 @@ impl Talk {
                             let cover = Cover::Proofs;
                             Answer::Proved { token, cover }
                         }
-                        _ => Answer::Failed(Failure::of_login("Who is that?")),
+                        _ => Answer::Failed(Refusal::of_login("Who is that?")),
                     };
                     self.session.on_answer(answer);
                 }
@@ -573,16 +573,16 @@ impl World {
         )
     }
 
-    fn file(&self, path: &Path) -> Result<Vec<u8>, Failure> {
+    fn file(&self, path: &Path) -> Result<Vec<u8>, Refusal> {
         match self.0.get(path) {
             Some(Node::File(bytes, _)) => Ok(bytes.clone()),
             Some(Node::Link(to)) => self.file(to),
-            Some(Node::Directory) => Err(Failure::new(Kind::IsDirectory, "Is a directory")),
+            Some(Node::Directory) => Err(Refusal::of_kind(Kind::IsDirectory, "Is a directory")),
             None => Err(missing()),
         }
     }
 
-    fn stat(&self, path: &Path) -> Result<Stat, Failure> {
+    fn stat(&self, path: &Path) -> Result<Stat, Refusal> {
         match self.0.get(path) {
             Some(Node::File(bytes, time)) => Ok(Stat {
                 modify: Some(*time),
@@ -605,7 +605,7 @@ impl World {
         self.try_answer(ask).unwrap_or_else(Answer::Failed)
     }
 
-    fn try_answer(&mut self, ask: Ask) -> Result<Answer, Failure> {
+    fn try_answer(&mut self, ask: Ask) -> Result<Answer, Refusal> {
         Ok(match ask {
             Ask::Login { user, .. } => match user.as_str() {
                 "anonymous" | "writer" => {
@@ -616,11 +616,11 @@ impl World {
                         home: PathBuf::new(),
                     })
                 }
-                _ => return Err(Failure::new(Kind::Login, "No.")),
+                _ => return Err(Refusal::of_kind(Kind::Login, "No.")),
             },
             Ask::Listen { .. } => Answer::Listening(vec!["127.0.0.1:2000".parse().unwrap()]),
             Ask::Aim { to } if to.iter().any(|to| to.port() < 1024) => {
-                return Err(Failure::new(Kind::Denied, "Not there."));
+                return Err(Refusal::of_kind(Kind::Denied, "Not there."));
             }
             Ask::Stat { path } | Ask::Look { path } | Ask::Name { path } => {
                 Answer::Stat(self.stat(&path)?)
@@ -644,7 +644,7 @@ impl World {
             }
             Ask::MakeDir { path } => {
                 if self.0.contains_key(&path) {
-                    return Err(Failure::new(Kind::Exists, "File exists"));
+                    return Err(Refusal::of_kind(Kind::Exists, "File exists"));
                 }
                 self.0.insert(path, Node::Directory);
                 Answer::Done
@@ -652,7 +652,7 @@ impl World {
             Ask::Remove { path, what } => {
                 self.stat(&path)?;
                 if what == Removed::Directory && !self.list(&path).is_empty() {
-                    return Err(Failure::new(Kind::NotEmpty, "Directory not empty"));
+                    return Err(Refusal::of_kind(Kind::NotEmpty, "Directory not empty"));
                 }
                 self.0.retain(|p, _| !p.starts_with(&path));
                 Answer::Done
@@ -697,8 +697,8 @@ fn stat(kind: EntryKind, size: usize) -> Stat {
     }
 }
 
-fn missing() -> Failure {
-    Failure::new(Kind::Missing, "No such file or directory")
+fn missing() -> Refusal {
+    Refusal::of_kind(Kind::Missing, "No such file or directory")
 }
 
 const TIME: Duration = Duration::from_secs(1_577_882_096); // 2020-01-01 12:34:56

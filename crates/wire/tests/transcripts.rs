@@ -153,7 +153,7 @@ impl Talk for Script {
 }
 
 fn refused(refusal: &Refusal) -> String {
-    format!("refused {} {:?}", refusal.code, refusal.why)
+    format!("refused {} {:?}", refusal.code, refusal.kind)
 }
 
 fn answered(reply: &Reply) -> String {

@@ -427,7 +427,7 @@ impl Talk {
             Ask::Cache(cache) => self.cache(n, cache),
             Ask::Copy(copy) => {
                 let from = self.kept(&copy.url)?;
-                self.kept(&copy.to).or_else(|refusal| match refusal.why {
+                self.kept(&copy.to).or_else(|refusal| match refusal.kind {
                     Kind::Missing => Ok(Kept::default()),
                     _ => Err(refusal),
                 })?;
@@ -448,7 +448,7 @@ impl Talk {
         let bytes = match known {
             Ok(_) if open.truncate => Vec::new(),
             Ok(kept) => kept.bytes,
-            Err(refusal) if refusal.why == Kind::Missing && open.create => Vec::new(),
+            Err(refusal) if refusal.kind == Kind::Missing && open.create => Vec::new(),
             Err(refusal) => return Err(refusal),
         };
         let size = bytes.len() as u64;

@@ -211,7 +211,7 @@ impl At<'_> {
                 rows.push(*row);
             }
         });
-        let answer = answer.map_err(|refusal| match refusal.why {
+        let answer = answer.map_err(|refusal| match refusal.kind {
             Kind::Late => CliError::found("look at it", LOCKED, 5).next(UNLOCKS),
             _ => CliError::from(refusal),
         })?;

@@ -191,7 +191,7 @@ pub(crate) fn ask_looking<E: From<Refusal>>(
                 tell if !tell.is_last() => told(tell),
                 tell => return Ok(Some(Answer { tell, ..answer })),
             },
-            Err(refusal) if refusal.why == Kind::Late => {}
+            Err(refusal) if refusal.kind == Kind::Late => {}
             Err(refusal) => return Err(refusal.into()),
         }
         let looked = look(here);

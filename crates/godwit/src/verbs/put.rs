@@ -356,7 +356,7 @@ impl Running<'_> {
         }
         let url = local::named(OsStr::new(&directory.to_string()))?.told;
         match here.ask(Ask::Deed(Deed::Mkdir { url })) {
-            Err(refusal) if refusal.why != Kind::Exists => Err(refusal.into()),
+            Err(refusal) if refusal.kind != Kind::Exists => Err(refusal.into()),
             _ => Ok(()),
         }
     }
@@ -375,7 +375,7 @@ impl Missing {
         thread::spawn(move || {
             let asked = url.and_then(|url| {
                 let told = local::here()?.ask(Ask::Stat(Where::is(url)));
-                Ok(matches!(told, Err(refusal) if refusal.why == Kind::Missing))
+                Ok(matches!(told, Err(refusal) if refusal.kind == Kind::Missing))
             });
             let _ = tell.send(asked.unwrap_or(false));
         });
@@ -462,19 +462,19 @@ impl Patience<'_> {
                 }
                 Ok(answer)
             }
-            (Err(refusal), Some(why)) if refusal.why == Kind::Late => {
+            (Err(refusal), Some(why)) if refusal.kind == Kind::Late => {
                 let time = self.limit.unwrap_or_default();
                 let seconds = (time.as_secs_f64() * 100.0).round() / 100.0;
                 let fact = format!("no room within {seconds} s: {why}");
                 Err(CliError::no_room(self.wanted, fact).next(FOR_ROOM))
             }
-            (Err(refusal), _) if refusal.why == Kind::TooLarge => {
+            (Err(refusal), _) if refusal.kind == Kind::TooLarge => {
                 Err(CliError::from(refusal).next(FOR_LARGE))
             }
             // Whoever does not hear the answer to the end does not know.
-            (Err(mut refusal), _) if is_end && refusal.why == Kind::NodeLost => {
-                let said = &refusal.because;
-                refusal.because = format!("{said}; {url} may have been taken before, or not");
+            (Err(mut refusal), _) if is_end && refusal.kind == Kind::NodeLost => {
+                let said = &refusal.said;
+                refusal.said = format!("{said}; {url} may have been taken before, or not");
                 refusal.wanted = self.wanted.into();
                 refusal.next = Some(PUT_AGAIN.into());
                 Err(refusal.into())

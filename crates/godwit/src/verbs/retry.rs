@@ -62,7 +62,7 @@ fn retry_all(screen: &Screen, url: Option<&OsString>) -> Run<Facts> {
         match here.ask(Ask::Retry(Where::is(&*row.id))) {
             Ok(_) => done.files += 1,
             // It was delivered meanwhile.
-            Err(refusal) if refusal.why == Kind::Missing => {}
+            Err(refusal) if refusal.kind == Kind::Missing => {}
             Err(refusal) => return Err(refusal.into()),
         }
     }

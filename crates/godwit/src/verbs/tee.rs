@@ -193,7 +193,7 @@ impl Line<'_> {
                     Tell::Refused(refusal) => return Err(*refusal),
                     _ => {}
                 },
-                Err(refusal) if refusal.why == Kind::Late => self.look(),
+                Err(refusal) if refusal.kind == Kind::Late => self.look(),
                 Err(refusal) => return Err(refusal),
             }
         }
@@ -201,7 +201,7 @@ impl Line<'_> {
 
     /// Finds the node again, or starts it, if it has ended; anything else is the end of us.
     fn begin_again(&mut self, refusal: &Refusal) -> Run<()> {
-        let is_over = matches!(refusal.why, Kind::NodeLost | Kind::Ending | Kind::NoNode);
+        let is_over = matches!(refusal.kind, Kind::NodeLost | Kind::Ending | Kind::NoNode);
         if !is_over {
             return Err(self.at_last(refusal.clone().into()));
         }

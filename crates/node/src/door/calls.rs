@@ -3,9 +3,9 @@
 use super::{
     Door, Known, Visitor, depot, health,
     noted::Noting,
-    peers, reading, refused,
+    peers, reading,
     reply::{BEAT, Lines, Reply},
-    said, stopping, uploads, writing,
+    stopping, uploads, writing,
 };
 use godwit_core::{Extents, Kind};
 use godwit_store::{
@@ -118,7 +118,9 @@ pub(super) fn answer(door: &Door, visitor: &Arc<Visitor>, heard: Heard, reply: R
         Some((Does::Upload(work), named)) => uploads::answer(asked, named, work),
         _ => match path::of_target(&target) {
             Ok(path) => reading::file(asked, &method, &path),
-            Err(error) => asked.reply.refuse(said(Kind::Invalid, error.to_string())),
+            Err(error) => asked
+                .reply
+                .refuse(Refusal::of_kind(Kind::Invalid, error.to_string())),
         },
     }
 }
@@ -192,9 +194,9 @@ pub(super) const CALLS: &[Call] = &[
         Method::POST,
         park::CALL,
         Does::Anybody(|_, _, _, reply| {
-            reply.refuse(said(
+            reply.refuse(Refusal::of_kind(
                 Kind::Protocol,
-                "a connection is parked by Upgrade".into(),
+                "a connection is parked by Upgrade",
             ));
         }),
     ),
@@ -261,7 +263,10 @@ fn called<'a>(
         return Ok(None);
     };
     let Some(call) = target.strip_prefix(ROOT) else {
-        return Err(Wrong::Call(said(Kind::Unsupported, other_version(inside))));
+        return Err(Wrong::Call(Refusal::of_kind(
+            Kind::Unsupported,
+            other_version(inside),
+        )));
     };
     let known = CALLS
         .iter()
@@ -275,7 +280,7 @@ fn called<'a>(
         .find(|known| !known.1.ends_with("{path}"));
     Err(match exact {
         Some(known) => Wrong::Method(&known.0),
-        None => Wrong::Call(said(Kind::Unsupported, unknown(call, theirs))),
+        None => Wrong::Call(Refusal::of_kind(Kind::Unsupported, unknown(call, theirs))),
     })
 }
 
@@ -302,7 +307,7 @@ fn unknown(call: &str, theirs: Option<&Speaker>) -> String {
 
 fn wrong_method(target: &str, allowed: &'static Method, reply: Reply) {
     let why = format!("{target} is asked by {allowed}");
-    let line = Line::Error(said(Kind::Protocol, why)).write();
+    let line = Line::Error(Refusal::of_kind(Kind::Protocol, why)).write();
     let head = Response::builder()
         .status(405)
         .header(ALLOW, allowed.as_str());
@@ -384,11 +389,9 @@ impl Asked<'_> {
              }| {
                 // Who may not read it cannot have others read it.
                 let read = known.dir.read(&path, &Extents::new(), 1, &Nowhere);
-                read.map_err(|error| refused(&error))?;
+                read?;
                 let grant = grants.grant(by, known.owner(), path, Duration::from_secs(seconds))?;
-                lines
-                    .say(&Line::Grant(grant))
-                    .map_err(|error| refused(&error))
+                lines.say(&Line::Grant(grant)).map_err(Refusal::from)
             },
         );
     }
@@ -433,7 +436,7 @@ impl Asked<'_> {
                 .iter()
                 .try_for_each(|station| lines.say(&Line::Station(station.say())))
         });
-        lines.end(told.map_err(|error| refused(&error)));
+        lines.end(told.map_err(Refusal::from));
     }
 
     fn wait_for(
@@ -447,7 +450,7 @@ impl Asked<'_> {
             Err(cause) => {
                 return self
                     .reply
-                    .refuse(said(Kind::Other, godwit_sys::why(&cause)));
+                    .refuse(Refusal::of_kind(Kind::Other, godwit_sys::why(&cause)));
             }
         };
         let gone = Arc::clone(&watch);
@@ -467,15 +470,15 @@ impl Asked<'_> {
             Err(refusal) => return self.reply.refuse(refusal),
         };
         if asked.range.is_some_and(|(start, end)| start > end) {
-            let why = "a range ends before it begins".into();
-            return self.reply.refuse(said(Kind::Protocol, why));
+            let why = "a range ends before it begins";
+            return self.reply.refuse(Refusal::of_kind(Kind::Protocol, why));
         }
         let watch = match Watch::new(self.door.shared.config.limits.stall) {
             Ok(watch) => Arc::new(watch),
             Err(cause) => {
                 return self
                     .reply
-                    .refuse(said(Kind::Other, godwit_sys::why(&cause)));
+                    .refuse(Refusal::of_kind(Kind::Other, godwit_sys::why(&cause)));
             }
         };
         let (beat, gone) = (Arc::clone(&watch), Arc::clone(&watch));
@@ -492,7 +495,7 @@ impl Asked<'_> {
             },
         );
         let told = digest.and_then(|digest| lines.say(&Line::Digest(Text(digest))));
-        lines.end(told.map_err(|error| refused(&error)));
+        lines.end(told.map_err(Refusal::from));
     }
 }
 
@@ -503,9 +506,9 @@ pub(super) fn passed(said_so: Vec<String>) -> Result<Vec<String>, Refusal> {
     };
     match said_so.len() <= 4 * PASSED_MAX && said_so.iter().all(is_node) {
         true => Ok(said_so),
-        false => Err(said(
+        false => Err(Refusal::of_kind(
             Kind::Protocol,
-            "no nodes are called so that passed it on".into(),
+            "no nodes are called so that passed it on",
         )),
     }
 }
@@ -518,9 +521,12 @@ pub(super) fn read<T: DeserializeOwned>(text: &[u8]) -> Result<T, Refusal> {
     let text = if text.is_empty() { b"null" } else { text };
     // serde would take a list of the members as well.
     if text.trim_ascii_start().starts_with(b"[") {
-        return Err(said(Kind::Protocol, "an object of JSON is wanted".into()));
+        return Err(Refusal::of_kind(
+            Kind::Protocol,
+            "an object of JSON is wanted",
+        ));
     }
-    call::read(text).map_err(|error| said(Kind::Protocol, error.to_string()))
+    call::read(text).map_err(|error| Refusal::of_kind(Kind::Protocol, error.to_string()))
 }
 
 impl Known {
@@ -533,7 +539,7 @@ impl Known {
                     Some(_) => "this node lets you read only",
                     None => "who does not say who they are may only read here",
                 };
-                Err(said(Kind::Denied, why.into()))
+                Err(Refusal::of_kind(Kind::Denied, why))
             }
         }
     }
@@ -544,7 +550,7 @@ fn hello(
     lines: &mut Lines,
     key: Option<godwit_trust::door::Fingerprint>,
 ) -> Outcome {
-    let can = known.dir.can().map_err(|error| refused(&error))?;
+    let can = known.dir.can()?;
     let hello = Hello {
         name: "godwit".into(),
         version: env!("CARGO_PKG_VERSION").into(),
@@ -559,16 +565,16 @@ fn hello(
         .say(),
         key: key.map(|key| key.to_string()),
     };
-    lines.say(&Line::Hello(hello)).map_err(|e| refused(&e))
+    lines.say(&Line::Hello(hello)).map_err(Refusal::from)
 }
 
 fn stat(known: &Known, lines: &mut Lines, asked: AskStat) -> Outcome {
     for Name(path) in &asked.paths {
         let line = match known.dir.stat(path) {
             Ok(stat) => Line::Stat(stat.say()),
-            Err(error) => Line::Refused(refused(&error)),
+            Err(error) => Line::Refused(Refusal::from(&error)),
         };
-        lines.say(&line).map_err(|error| refused(&error))?;
+        lines.say(&line)?;
     }
     Ok(())
 }
@@ -588,20 +594,18 @@ fn list(known: &Known, lines: &mut Lines, asked: AskList) -> Outcome {
                 let _ = lines.borrow_mut().say(&Line::Hidden(Name(hidden)));
             },
             &mut |unread, error| {
-                let line = Line::Unread(Name(unread), refused(&error));
+                let line = Line::Unread(Name(unread), Refusal::from(&error));
                 lines.borrow_mut().say(&line)
             },
         ),
     };
-    listed.map_err(|error| refused(&error))
+    listed.map_err(Refusal::from)
 }
 
 fn hidden(known: &Known, lines: &mut Lines, asked: AskPath) -> Outcome {
-    let hidden = known.dir.hidden(&asked.path.0).map_err(|e| refused(&e))?;
+    let hidden = known.dir.hidden(&asked.path.0)?;
     for path in hidden.into_iter().take(HIDDEN_MAX) {
-        lines
-            .say(&Line::Hidden(Name(path)))
-            .map_err(|e| refused(&e))?;
+        lines.say(&Line::Hidden(Name(path)))?;
     }
     Ok(())
 }
@@ -629,9 +633,9 @@ fn mkdir(known: &Known, lines: &mut Lines, asked: AskMkdir) -> Outcome {
     for made in known.dir.mkdir_many(&paths) {
         let line = match made {
             Ok(()) => Line::Done,
-            Err(error) => Line::Refused(refused(&error)),
+            Err(error) => Line::Refused(Refusal::from(&error)),
         };
-        lines.say(&line).map_err(|error| refused(&error))?;
+        lines.say(&line)?;
     }
     Ok(())
 }
@@ -644,13 +648,13 @@ fn set(known: &Known, lines: &mut Lines, asked: AskSet) -> Outcome {
 fn xattrs(known: &Known, lines: &mut Lines, asked: AskPath) -> Outcome {
     let xattrs = known.dir.xattrs(&asked.path.0);
     let told = xattrs.and_then(|xattrs| lines.say(&Line::Xattrs(xattrs.say())));
-    told.map_err(|error| refused(&error))
+    told.map_err(Refusal::from)
 }
 
 fn space(known: &Known, lines: &mut Lines, asked: AskPath) -> Outcome {
     let space = known.dir.space(&asked.path.0);
     let told = space.and_then(|space| lines.say(&Line::Space(space.say())));
-    told.map_err(|error| refused(&error))
+    told.map_err(Refusal::from)
 }
 
 fn became(known: &Known, lines: &mut Lines, asked: AskBecame) -> Outcome {
@@ -659,13 +663,13 @@ fn became(known: &Known, lines: &mut Lines, asked: AskBecame) -> Outcome {
         let version = version.map(|version| version.say());
         lines.say(&Line::Became(version))
     });
-    told.map_err(|error| refused(&error))
+    told.map_err(Refusal::from)
 }
 
 /// Says that something was done, or why not.
 pub(super) fn done(lines: &mut Lines, done: Result<(), Error>) -> Outcome {
     let told = done.and_then(|()| lines.say(&Line::Done));
-    told.map_err(|error| refused(&error))
+    told.map_err(Refusal::from)
 }
 
 /// What a file is for those who keep what they read: its digest is not known before it is read.

@@ -7,13 +7,11 @@
 
 use super::{
     calls::Asked,
-    refused,
     reply::{BEAT, Lines},
-    said,
 };
 use crate::{errand, listener::Shared};
 use godwit_core::{Kind, Url};
-use godwit_local::{Here, Refusal as LocalRefusal};
+use godwit_local::Here;
 use godwit_sys::Steward;
 use godwit_trust::Identity;
 use godwit_wire::{
@@ -58,7 +56,7 @@ pub(super) fn ask(asked: Asked<'_>) {
 fn tell(mut lines: Lines, told: Result<Vec<Line>, Refusal>) {
     let told = told.and_then(|told| {
         let mut said = told.iter().map(|line| lines.say(line));
-        said.try_for_each(|said| said.map_err(|error| refused(&error)))
+        said.try_for_each(|said| said.map_err(Refusal::from))
     });
     lines.end(told);
 }
@@ -68,17 +66,17 @@ fn visitor(asked: &Asked<'_>, wish: &AskDepot) -> Result<String, Refusal> {
     let url = wish.url.as_deref().filter(|_| wish.what != OfDepot::Ls);
     let url = url.map(|text| {
         let url = Url::from_argument(text);
-        url.map_err(|bad| said(Kind::Invalid, bad.to_string()))
+        url.map_err(|bad| Refusal::of_kind(Kind::Invalid, bad.to_string()))
     });
     let url = url.transpose()?;
     let is_taken_away = matches!(wish.what, OfDepot::Unstage | OfDepot::Rm | OfDepot::Clean)
         || wish.what == OfDepot::AddDone && wish.give_up;
     let about = url.as_ref().filter(|_| !is_taken_away);
     let may = asked.known.dir.may_stage(about);
-    may.map_err(|error| refused(&error))?;
+    may?;
     let who = asked.known.who.as_ref().map(Identity::subject);
     who.map(str::to_owned)
-        .ok_or_else(|| said(Kind::Denied, "nobody knows who asks".into()))
+        .ok_or_else(|| Refusal::of_kind(Kind::Denied, "nobody knows who asks"))
 }
 
 /// Returns the account that they have here, if it is another than that of this node, and what acts for it.
@@ -88,7 +86,7 @@ fn whose(asked: &Asked<'_>) -> Result<Option<(Steward, String)>, Refusal> {
         return Ok(None);
     };
     let other = shared.of_another(account);
-    other.map_err(|error| refused(&error))
+    other.map_err(Refusal::from)
 }
 
 /// Begins a conversation with that account's node, in which the visitor speaks.
@@ -102,10 +100,8 @@ fn begin(visitor: &str, whose: Option<(Steward, String)>) -> Result<Here, Refusa
         tracing::warn!(account, %refusal, "no node of that account");
         let told = heard(&refusal);
         let next = refusal.next.unwrap_or_default();
-        said(
-            told.why,
-            format!("the node of {account} there: {}; {next}", told.said),
-        )
+        let said = format!("the node of {account} there: {}; {next}", told.said);
+        Refusal::of_kind(told.kind, said)
     })
 }
 
@@ -118,9 +114,11 @@ fn pass_on(mut here: Here, wish: AskDepot, is_gone: &AtomicBool) -> Result<Vec<L
         let answer = here.receive(n, Some(Instant::now() + LOOK_EVERY));
         let tell = match answer {
             // What goes on for ever need not be silent.
-            Ok(_) if is_gone.load(Relaxed) => return Err(said(Kind::Lost, "nobody waits".into())),
+            Ok(_) if is_gone.load(Relaxed) => {
+                return Err(Refusal::of_kind(Kind::Lost, "nobody waits"));
+            }
             Ok(answer) => answer.tell,
-            Err(refusal) if refusal.why == Kind::Late && !is_gone.load(Relaxed) => continue,
+            Err(refusal) if refusal.kind == Kind::Late && !is_gone.load(Relaxed) => continue,
             Err(refusal) => return Err(heard(&refusal)),
         };
         let is_last = tell.is_last();
@@ -174,7 +172,7 @@ fn local(wish: AskDepot) -> Result<Ask, Refusal> {
         timestamp,
         give_up,
     } = wish;
-    let missing = |name: &str| said(Kind::Protocol, format!("{what:?} wants a {name}"));
+    let missing = |name: &str| Refusal::of_kind(Kind::Protocol, format!("{what:?} wants a {name}"));
     let named = || url.clone().ok_or_else(|| missing("url"));
     Ok(match what {
         OfDepot::Stage => Ask::Stage(Stage {
@@ -241,13 +239,13 @@ fn kept(row: Row) -> Kept {
 }
 
 /// Returns what a visitor is told of what the node of this machine says.
-fn heard(refusal: &LocalRefusal) -> Refusal {
-    let why = match refusal.why {
+fn heard(refusal: &Refusal) -> Refusal {
+    let why = match refusal.kind {
         Kind::NoProof | Kind::Expired | Kind::Unproven => Kind::Denied,
         Kind::NoTag => Kind::Missing,
         kind => kind,
     };
-    said(why, refusal.because.clone())
+    Refusal::of_kind(why, refusal.said.clone())
 }
 
 /// How often it is looked whether whoever asked is still there.

@@ -3,7 +3,7 @@
 //! So a node draws from another for a client of both, without a byte through the client and without
 //! its key.
 
-use super::{Door, Known, Who, said};
+use super::{Door, Known, Who};
 use godwit_core::Kind;
 use godwit_trust::unguessable;
 use godwit_wire::door::call::{AskRead, Grant, Refusal};
@@ -37,7 +37,8 @@ impl Grants {
         path: PathBuf,
         lasts: Duration,
     ) -> Result<Grant, Refusal> {
-        let secret = unguessable().map_err(|error| said(Kind::Other, error.to_string()))?;
+        let secret =
+            unguessable().map_err(|error| Refusal::of_kind(Kind::Other, error.to_string()))?;
         let granted = Granted {
             by,
             owner: owner.into(),
@@ -48,7 +49,7 @@ impl Grants {
         let is_theirs = |granted: &&Granted| granted.owner == owner;
         let theirs = grants.values().filter(is_theirs).count();
         if grants.len() >= GRANTS_MAX || theirs >= GRANTS_EACH_MAX {
-            return Err(said(Kind::Busy, "too many grants are out".into()));
+            return Err(Refusal::of_kind(Kind::Busy, "too many grants are out"));
         }
         grants.insert(secret.clone(), granted);
         Ok(Grant { secret })
@@ -66,16 +67,16 @@ impl Grants {
         let granted = grants
             .get(secret)
             .filter(|granted| granted.until > Instant::now());
-        let refused = |why: &str| said(Kind::Denied, why.into());
+        let refused = |why: &str| Refusal::of_kind(Kind::Denied, why);
         let granted = granted.ok_or_else(|| refused("what was granted is over, or never was"))?;
         match asked.files.iter().all(|file| file.path.0 == granted.path) {
             true => {
                 let by = Arc::clone(&granted.by);
                 drop(grants);
                 // Whoever shows it came as nobody.
-                door.access(&by).map_err(|refusal| Refusal {
-                    stranger: false,
-                    ..refusal
+                door.access(&by).map_err(|mut refusal| {
+                    refusal.more.stranger = false;
+                    refusal
                 })
             }
             false => Err(refused("another file was granted")),

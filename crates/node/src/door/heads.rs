@@ -1,6 +1,5 @@
 //! What every request must be, before anything is done for it.
 
-use super::said;
 use godwit_core::Kind;
 use godwit_wire::door::call::Refusal;
 use hyper::{
@@ -12,7 +11,7 @@ use hyper::{
 /// `doubt` is what was seen of it before it was cut.
 pub(super) fn check<B>(request: &Request<B>, doubt: Option<&str>) -> Result<(), Refusal> {
     let bad = |why: &str| {
-        Err(said(
+        Err(Refusal::of_kind(
             Kind::Protocol,
             format!("the request is refused: {why}"),
         ))
@@ -30,7 +29,7 @@ pub(super) fn check<B>(request: &Request<B>, doubt: Option<&str>) -> Result<(), 
     }
     if all_of(headers, CONTENT_ENCODING).any(|coding| !coding.eq_ignore_ascii_case(b"identity")) {
         let why = "its body is compressed (Content-Encoding), which is not undone here";
-        return Err(said(Kind::Unsupported, why.into()));
+        return Err(Refusal::of_kind(Kind::Unsupported, why));
     }
     if request.uri().scheme().is_some() || !request.uri().path().starts_with('/') {
         return bad("a target begins with a slash; this is no proxy");

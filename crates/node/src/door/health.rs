@@ -3,6 +3,7 @@
 use super::Door;
 use crate::metrics::TEXT_TYPE;
 use godwit_store::door::Sent;
+use godwit_wire::Refusal;
 use hyper::{Method, Request, Response, body::Incoming, header::CONTENT_TYPE};
 
 /// Answers `/healthz`, whatever else the node is asked; `None`: something else is asked.
@@ -42,12 +43,7 @@ fn ready(door: &Door) -> Result<(), String> {
         return Err("the node is stopping".into());
     }
     let seen = shared.dir_of_node().look();
-    seen.map_err(|error| {
-        format!(
-            "the export cannot be read: {}",
-            crate::failure::failure(&error).said
-        )
-    })?;
+    seen.map_err(|error| format!("the export cannot be read: {}", Refusal::from(&error).said))?;
     shared.trust.door().map_err(|error| error.to_string())?;
     Ok(())
 }

@@ -27,13 +27,12 @@ mod writing;
 use crate::{
     admission::{Admission, Admitted, Party},
     current::Current,
-    failure::failure,
     listener::Shared,
     metrics::Counted,
 };
 use calls::{CALLS, Heard};
 use godwit_core::Kind;
-use godwit_store::door::{Failed, Tls, words::refusal};
+use godwit_store::door::{Failed, Tls};
 use godwit_sys::why;
 use godwit_trust::door::Elsewhere;
 use godwit_wire::door::{
@@ -499,7 +498,7 @@ async fn work(
     let place = match admitted(door, &party).await {
         Ok(place) => place,
         Err(why) => {
-            refuse(visitor, reply, said(Kind::Busy, why));
+            refuse(visitor, reply, Refusal::of_kind(Kind::Busy, why));
             return None;
         }
     };
@@ -544,7 +543,7 @@ async fn access(door: &Arc<Door>, visitor: &Visitor) -> Result<Known, Refusal> {
     let (judging, who) = (Arc::clone(door), Arc::clone(&visitor.who));
     let judged = door.runtime.spawn_blocking(move || judging.access(&who));
     let judged = judged.await;
-    judged.unwrap_or_else(|error| Err(said(Kind::Other, error.to_string())))
+    judged.unwrap_or_else(|error| Err(Refusal::of_kind(Kind::Other, error.to_string())))
 }
 
 fn is_parking(request: &Request<Incoming>) -> bool {
@@ -552,22 +551,9 @@ fn is_parking(request: &Request<Incoming>) -> bool {
     request.method() == Method::POST && call == Some(park::CALL)
 }
 
-/// What is told of an error of the store.
-fn refused(error: &godwit_store::Error) -> Refusal {
-    refusal(error, failure(error).said)
-}
-
 /// What is told to who would begin something while the node waits for what goes on.
 fn stopping() -> Refusal {
-    said(Kind::Busy, "this node is stopping".into())
-}
-
-fn said(why: Kind, said: String) -> Refusal {
-    Refusal {
-        why,
-        said,
-        ..Refusal::default()
-    }
+    Refusal::of_kind(Kind::Busy, "this node is stopping")
 }
 
 /// Threads that cut requests and protect bytes.

@@ -1,9 +1,9 @@
 //! Who joins by an invite, who leaves, and who has another key now.
 
-use super::{Door, Visitor, calls::read, reply::Reply, said, visitor::stranger};
+use super::{Door, Visitor, calls::read, reply::Reply, visitor::stranger};
 use godwit_core::Kind;
 use godwit_trust::{Error, Peer, door::Fingerprint};
-use godwit_wire::door::call::{AskJoin, AskRekey, Line};
+use godwit_wire::door::call::{AskJoin, AskRekey, Line, Refusal};
 use std::time::SystemTime;
 
 /// Takes an invite back, and notes the key of whoever brought it.
@@ -11,13 +11,13 @@ pub(super) fn join(door: &Door, visitor: &Visitor, text: &[u8], reply: Reply) {
     let joined = || {
         let key = visitor
             .key
-            .ok_or_else(|| said(Kind::Denied, "whoever joins must show a key".into()))?;
+            .ok_or_else(|| Refusal::of_kind(Kind::Denied, "whoever joins must show a key"))?;
         let asked: AskJoin = read(text)?;
         let trust = &door.shared.trust;
         let home = trust.home().ok_or_else(|| {
-            said(
+            Refusal::of_kind(
                 Kind::Unsupported,
-                "this node keeps no state, so nobody can join it (--state)".into(),
+                "this node keeps no state, so nobody can join it (--state)",
             )
         })?;
         let peer = Peer {
@@ -37,7 +37,7 @@ pub(super) fn join(door: &Door, visitor: &Visitor, text: &[u8], reply: Reply) {
                 | Error::OwnKey => Kind::Invalid,
                 _ => Kind::Other,
             };
-            said(why, error.told())
+            Refusal::of_kind(why, error.told())
         };
         home.join(&asked.secret, &peer, SystemTime::now())
             .map_err(denied)?;
@@ -53,7 +53,7 @@ pub(super) fn leave(door: &Door, visitor: &Visitor, _: &[u8], reply: Reply) {
     let left = || {
         let home = door.shared.trust.home().ok_or_else(stranger)?;
         let key = visitor.key.as_ref().ok_or_else(stranger)?;
-        let other = |error: Error| said(Kind::Other, error.told());
+        let other = |error: Error| Refusal::of_kind(Kind::Other, error.told());
         let peer = home.peer_with(key).map_err(other)?.ok_or_else(stranger)?;
         home.remove(&peer.name).map_err(other)?;
         door.relay.forget(key);
@@ -70,9 +70,9 @@ pub(super) fn rekey(door: &Door, visitor: &Visitor, text: &[u8], reply: Reply) {
         let home = door.shared.trust.home().ok_or_else(stranger)?;
         let shown = visitor.key.ok_or_else(stranger)?;
         let asked: AskRekey = read(text)?;
-        let wrong = |error: Error| said(Kind::Protocol, error.told());
+        let wrong = |error: Error| Refusal::of_kind(Kind::Protocol, error.told());
         let next: Fingerprint = asked.key.parse().map_err(wrong)?;
-        let other = |error: Error| said(Kind::Other, error.told());
+        let other = |error: Error| Refusal::of_kind(Kind::Other, error.told());
         let peer = home
             .peer_with(&shown)
             .map_err(other)?
@@ -81,7 +81,7 @@ pub(super) fn rekey(door: &Door, visitor: &Visitor, text: &[u8], reply: Reply) {
         if next != shown {
             home.expect_key(&peer.name, next).map_err(|error| {
                 tracing::warn!(%error, name = peer.name, key = %next, "another key is not noted");
-                said(Kind::Denied, error.told())
+                Refusal::of_kind(Kind::Denied, error.told())
             })?;
             tracing::info!(name = peer.name, key = %next, "will have another key");
         }

@@ -4,9 +4,8 @@ use super::{
     Door, Known, Visitor,
     calls::{Asked, entity_tag, may_begin, read},
     noted::{Noting, Share},
-    refused,
     reply::{Pipe, Reply},
-    said, span_of,
+    span_of,
 };
 use crate::metrics::{Counted, Direction, Metrics, Proto};
 use godwit_core::{Block, Extents, Kind, Leaves, Piece};
@@ -15,6 +14,7 @@ use godwit_store::{
     door::{Sent, pieces, words::Said},
 };
 use godwit_wire::{
+    Refusal,
     door::{
         PACK_TYPE,
         call::{self, AskRead, Ended, Text},
@@ -55,8 +55,8 @@ pub(super) fn file(asked: Asked<'_>, method: &Method, path: &Path) {
     let stat = match asked.known.dir.stat(path) {
         Ok(stat) if stat.kind == EntryKind::File => stat,
         Ok(_) => {
-            let why = "is no file; this version lists no directories by this name".into();
-            return asked.reply.refuse(said(Kind::IsDirectory, why));
+            let why = "is no file; this version lists no directories by this name";
+            return asked.reply.refuse(Refusal::of_kind(Kind::IsDirectory, why));
         }
         Err(error) => match error.refers_to() {
             Some(to) => {
@@ -68,7 +68,7 @@ pub(super) fn file(asked: Asked<'_>, method: &Method, path: &Path) {
                     .reply
                     .whole(answer.expect("a URL has only what a header may have"));
             }
-            None => return asked.reply.refuse(refused(&error)),
+            None => return asked.reply.refuse(Refusal::from(&error)),
         },
     };
     let tag = entity_tag(&stat);
@@ -82,7 +82,11 @@ pub(super) fn file(asked: Asked<'_>, method: &Method, path: &Path) {
     let wanted = match text(RANGE).filter(|_| !headers.contains_key(IF_RANGE)) {
         Some(wanted) => match Wanted::read(wanted) {
             Ok(wanted) => wanted,
-            Err(error) => return asked.reply.refuse(said(Kind::Protocol, error.to_string())),
+            Err(error) => {
+                return asked
+                    .reply
+                    .refuse(Refusal::of_kind(Kind::Protocol, error.to_string()));
+            }
         },
         None => None,
     };
@@ -249,7 +253,7 @@ fn packed(door: &Door, (known, visitor): (&Known, &Visitor), wanted: &AskRead, r
     if let [one] = &*wanted.files
         && let Err(error) = known.dir.stat(&one.path.0)
     {
-        return reply.refuse(refused(&error));
+        return reply.refuse(Refusal::from(&error));
     }
     let head = Response::builder().header(CONTENT_TYPE, PACK_TYPE);
     let metrics = &door.shared.metrics;
@@ -323,7 +327,7 @@ fn send(
                 });
                 Ended::Read(read.stat.say(), of_all.or(read.digest).map(Text))
             }
-            Err(error) => Ended::Refused(refused(&error)),
+            Err(error) => Ended::Refused(Refusal::from(&error)),
         };
         ends.extend(pack::frame(pack::Kind::End, number, &call::write(&ended)));
         pipe.send(ends.into())?;

@@ -4,7 +4,7 @@
 //! in the first word of TLS, is given one of them, byte by byte from the beginning: TLS is between the two, and
 //! nothing of it can be read here.
 
-use super::{Door, Stay, Visitor, opening::Diverted, parked::Parked, reply::Reply, said, stopping};
+use super::{Door, Stay, Visitor, opening::Diverted, parked::Parked, reply::Reply, stopping};
 use crate::metrics::Direction;
 use godwit_core::Kind;
 use godwit_store::door::Sent;
@@ -171,7 +171,7 @@ impl Drop for Standing {
     }
 }
 
-/// Has a connection wait for visitors of whoever made it.
+/// Has a connection wait for visitors of the peer that made it.
 pub(super) fn park(
     door: &Arc<Door>,
     visitor: &Visitor,
@@ -208,25 +208,20 @@ fn may_park(door: &Door, visitor: &Visitor, headers: &HeaderMap) -> Result<Peer,
     let becomes = headers.get(UPGRADE).and_then(|value| value.to_str().ok());
     if becomes != Some(park::UPGRADE) {
         let why = format!("a connection is parked by Upgrade: {}", park::UPGRADE);
-        return Err(said(Kind::Protocol, why));
+        return Err(Refusal::of_kind(Kind::Protocol, why));
     }
     if door.shared.stop.is_draining() {
         return Err(stopping());
     }
-    let nobody = || {
-        said(
-            Kind::Denied,
-            "who is passed visitors must have joined".into(),
-        )
-    };
+    let nobody = || Refusal::of_kind(Kind::Denied, "who is passed visitors must have joined");
     let key = visitor.key.as_ref().ok_or_else(nobody)?;
     if door.is_own(key) {
         let why = "this is the node itself: it needs nobody to reach it through";
-        return Err(said(Kind::Denied, why.into()));
+        return Err(Refusal::of_kind(Kind::Denied, why));
     }
     let home = door.shared.trust.home().ok_or_else(nobody)?;
     let peer = home.peer_with(key);
-    let peer = peer.map_err(|error| said(Kind::Other, error.told()))?;
+    let peer = peer.map_err(|error| Refusal::of_kind(Kind::Other, error.told()))?;
     peer.ok_or_else(nobody)
 }
 

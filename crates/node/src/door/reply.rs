@@ -1,6 +1,6 @@
 //! What goes back to a visitor, from a thread that may wait.
 
-use super::{Door, refused, said};
+use super::Door;
 use godwit_core::Kind;
 use godwit_store::{
     Error, Result,
@@ -141,13 +141,13 @@ impl Reply {
         let (mut text, mut pace) = (Vec::new(), Pace::default());
         loop {
             let more = pace.more(body, self.stall, PACE_OF_CALL_BYTES).await;
-            let Some(bytes) = more.map_err(|error| refused(&error))? else {
+            let Some(bytes) = more? else {
                 self.heard.store(true, Relaxed);
                 return Ok(text);
             };
             if text.len() + bytes.len() > LINE_BYTES_MAX {
                 let why = format!("what is asked is longer than {LINE_BYTES_MAX} bytes");
-                return Err(said(Kind::Protocol, why));
+                return Err(Refusal::of_kind(Kind::Protocol, why));
             }
             text.extend_from_slice(&bytes);
         }
@@ -190,7 +190,7 @@ impl Reply {
     /// Says the one thing that was asked for, or why not.
     pub(super) fn tell(self, told: std::result::Result<Line, Refusal>) {
         let mut lines = self.lines();
-        let outcome = told.and_then(|line| lines.say(&line).map_err(|error| refused(&error)));
+        let outcome = told.and_then(|line| lines.say(&line).map_err(Refusal::from));
         lines.end(outcome);
     }
 
@@ -268,17 +268,17 @@ impl Lines {
             Err(mut refusal) => {
                 let theirs = self.reply.as_ref().and_then(Reply::theirs);
                 // Newer ones know by themselves that this one must be upgraded.
-                if refusal.why == Kind::Protocol
+                if refusal.kind == Kind::Protocol
                     && let Some(theirs) = theirs.filter(|theirs| theirs.compared().is_lt())
                 {
                     let why = theirs.must_upgrade().unwrap_or_default();
                     refusal.said = format!("{}; {why}", refusal.said);
                 }
-                let status = StatusCode::from_u16(refusal.why.status());
+                let status = StatusCode::from_u16(refusal.kind.status());
                 // That something is not there is asked all day.
-                match refusal.why != Kind::Missing {
-                    true => tracing::info!(why = ?refusal.why, said = refusal.said, "refuse"),
-                    false => tracing::debug!(why = ?refusal.why, said = refusal.said, "refuse"),
+                match refusal.kind != Kind::Missing {
+                    true => tracing::info!(why = ?refusal.kind, said = refusal.said, "refuse"),
+                    false => tracing::debug!(why = ?refusal.kind, said = refusal.said, "refuse"),
                 }
                 (Line::Error(refusal), status.expect("it is a status"))
             }
@@ -381,9 +381,9 @@ fn mark(answer: &mut Response<Sent>, mark: &Mark) {
 
 /// What is said if whoever was to answer is gone.
 pub(super) fn broken(id: &Mark) -> Response<Sent> {
-    let line = Line::Error(said(
+    let line = Line::Error(Refusal::of_kind(
         Kind::Other,
-        "the node could not answer; its log says more".into(),
+        "the node could not answer; its log says more",
     ));
     let answer = head(StatusCode::INTERNAL_SERVER_ERROR).body(Sent::whole(line.write()));
     let mut answer = answer.expect("its headers are ours");

@@ -7,9 +7,8 @@ use super::{
     Visitor,
     calls::{Asked, Named, done, passed},
     noted::Coming,
-    refused,
     reply::BEAT,
-    said, stopping,
+    stopping,
 };
 use crate::metrics::{Direction, Proto};
 use godwit_core::{Block, Chain, Kind, Version};
@@ -89,7 +88,7 @@ impl Uploads {
             return Ok(());
         }
         let why = format!("{all} uploads are open, {theirs} of them yours; try again later");
-        Err(said(Kind::Busy, why))
+        Err(Refusal::of_kind(Kind::Busy, why))
     }
 
     /// Tells whether anything is uploaded at the moment: somebody has asked within `stall`.
@@ -209,9 +208,9 @@ fn opened(
 ) -> std::result::Result<(Arc<Upload>, String), Refusal> {
     if ask.id.as_deref().is_some_and(|id| !is_own_id(id)) {
         let why = "the name of an upload has up to 64 letters, digits, -, _ and dots";
-        return Err(said(Kind::Protocol, why.into()));
+        return Err(Refusal::of_kind(Kind::Protocol, why));
     }
-    let handle = unguessable().map_err(|error| said(Kind::Other, error.to_string()))?;
+    let handle = unguessable().map_err(|error| Refusal::of_kind(Kind::Other, error.to_string()))?;
     let origin = ask.origin.map(|(name, version)| Origin {
         name,
         version: Version::heard(version),
@@ -249,7 +248,7 @@ fn opened(
     // Before it is opened: each holds descriptors of the node.
     asked.door.uploads.must_have_room(&key.owner)?;
     let sink = asked.known.dir.write(&ask.path.0, &write);
-    let sink = sink.map_err(|error| refused(&error))?;
+    let sink = sink?;
     if ask.attempt > 0 {
         asked.door.uploads.close_older(&key, ask.attempt);
     }
@@ -301,8 +300,8 @@ pub(super) fn answer(asked: Asked<'_>, (id, rest): Named<'_>, work: Work) {
         return asked.reply.refuse(refusal);
     }
     if !is_id(id) {
-        let why = "uploads/ID/PATH or uploads/ID/VERB is wanted".into();
-        return asked.reply.refuse(said(Kind::Protocol, why));
+        let why = "uploads/ID/PATH or uploads/ID/VERB is wanted";
+        return asked.reply.refuse(Refusal::of_kind(Kind::Protocol, why));
     }
     work(asked, id, rest);
 }
@@ -311,7 +310,9 @@ pub(super) fn answer(asked: Asked<'_>, (id, rest): Named<'_>, work: Work) {
 pub(super) fn put(asked: Asked<'_>, id: &str, path: &str) {
     match path::unescaped(path) {
         Ok(path) => put_into(asked, id, &path),
-        Err(error) => asked.reply.refuse(said(Kind::Invalid, error.to_string())),
+        Err(error) => asked
+            .reply
+            .refuse(Refusal::of_kind(Kind::Invalid, error.to_string())),
     }
 }
 
@@ -337,7 +338,7 @@ fn put_into(mut asked: Asked<'_>, id: &str, path: &Path) {
         loop {
             let landed = landed(&upload, id)?;
             let is_full = landed.leaves.len() >= LEAVES_A_LINE;
-            lines.say(&Line::Landed(landed)).map_err(|e| refused(&e))?;
+            lines.say(&Line::Landed(landed))?;
             if !is_full {
                 return Ok(());
             }
@@ -422,20 +423,22 @@ fn take_range(asked: &mut Asked<'_>, gathered: &mut Gathered<'_>) -> Result<()> 
 /// Has the bytes come from another node, by what it granted to whoever asks.
 pub(super) fn draw(asked: Asked<'_>, id: &str) {
     let shared = &asked.door.shared;
-    let cancel = Cancel::new().map_err(|cause| said(Kind::Other, godwit_sys::why(&cause)));
+    let cancel =
+        Cancel::new().map_err(|cause| Refusal::of_kind(Kind::Other, godwit_sys::why(&cause)));
     let begun = asked.read().and_then(|asking: AskDraw| {
         let cancel = cancel?;
         let key = asking.key.parse();
-        let key =
-            key.map_err(|error: godwit_trust::Error| said(Kind::Protocol, error.to_string()))?;
+        let key = key.map_err(|error: godwit_trust::Error| {
+            Refusal::of_kind(Kind::Protocol, error.to_string())
+        })?;
         let upload = find(&asked, id, &asking.path.0)?;
         if !shared.config.data.third_party {
             let why = "this node makes no connections to others (data.third_party)";
-            return Err(said(Kind::Unsupported, why.into()));
+            return Err(Refusal::of_kind(Kind::Unsupported, why));
         }
         if asked.known.who.is_none() {
             let why = "this node makes connections to others only for known peers";
-            return Err(said(Kind::Unsupported, why.into()));
+            return Err(Refusal::of_kind(Kind::Unsupported, why));
         }
         let idle = asked.door.sources.to(key);
         let options = RemoteOptions {
@@ -445,7 +448,7 @@ pub(super) fn draw(asked: Asked<'_>, id: &str) {
             ..RemoteOptions::new(cancel.clone())
         };
         let door = Door::with_grant(&asking.from, key, &asking.secret, (&options, &idle));
-        let door = door.map_err(|error| refused(&error))?;
+        let door = door?;
         Ok((upload, door, asking, cancel))
     });
     let (upload, from, asking, cancel) = match begun {
@@ -488,13 +491,11 @@ pub(super) fn draw(asked: Asked<'_>, id: &str) {
     upload.touch(asked.visitor);
     let told = drawn.and_then(|read| {
         let line = Line::Read(read.stat.say(), read.digest.map(Text));
-        lines.say(&line).map_err(|error| refused(&error))
+        lines.say(&line).map_err(Refusal::from)
     });
     let told = told.and_then(|()| {
         let landed = landed(&upload, id)?;
-        lines
-            .say(&Line::Landed(landed))
-            .map_err(|error| refused(&error))
+        lines.say(&Line::Landed(landed)).map_err(Refusal::from)
     });
     lines.end(told);
 }
@@ -542,7 +543,7 @@ pub(super) fn commit(asked: Asked<'_>, id: &str) {
             done: Ranges(done),
             ..landed(&upload, id)?
         });
-        lines.say(&line).map_err(|error| refused(&error))
+        lines.say(&line).map_err(Refusal::from)
     });
     lines.end(told);
 }
@@ -565,7 +566,7 @@ pub(super) fn finish(asked: Asked<'_>, id: &str) {
         || (),
         || sink.finish(&whole),
     );
-    let finished = finished.map_err(|error| refused(&error));
+    let finished = finished.map_err(Refusal::from);
     match &finished {
         Ok(_) => {
             godwit_sys::crash::point("door.published");
@@ -578,7 +579,7 @@ pub(super) fn finish(asked: Asked<'_>, id: &str) {
     }
     let told = finished.and_then(|finished| {
         let line = Line::Finished(finished.say());
-        lines.say(&line).map_err(|error| refused(&error))
+        lines.say(&line).map_err(Refusal::from)
     });
     lines.end(told);
 }
@@ -624,10 +625,10 @@ fn find(asked: &Asked<'_>, id: &str, path: &Path) -> std::result::Result<Arc<Upl
             .any(|name| name == id)
         {
             let why = "a later attempt has taken this upload over";
-            return said(Kind::Superseded, why.into());
+            return Refusal::of_kind(Kind::Superseded, why);
         }
         let why = "no upload of that name is open here: begin it again, it goes on where it was";
-        said(Kind::Canceled, why.into())
+        Refusal::of_kind(Kind::Canceled, why)
     })
 }
 
@@ -686,7 +687,7 @@ impl Upload {
                 let done = work(&**sink);
                 let is_full = matches!(done, Err(Error::NoSpace { .. }));
                 self.is_full.store(is_full, Relaxed);
-                done.map_err(|error| refused(&error))
+                done.map_err(Refusal::from)
             }
             None => Err(over()),
         }
@@ -713,7 +714,7 @@ impl Upload {
 }
 
 fn over() -> Refusal {
-    said(Kind::Canceled, "the upload is over".into())
+    Refusal::of_kind(Kind::Canceled, "the upload is over")
 }
 
 /// The writer's own name for it, which stands in no path.

@@ -4,7 +4,7 @@
 //! peer that left meanwhile, or an authority that is not believed any more, must not count with it.
 //! So it is judged again whenever what was looked at has changed, and now and then in any case.
 
-use super::{Door, refused, said};
+use super::Door;
 use crate::{config::Access, guarded::Guarded, trust::MAPPED};
 use godwit_core::Kind;
 use godwit_trust::{
@@ -185,7 +185,7 @@ impl Door {
                 true => Kind::Other,
                 false => Kind::Denied,
             };
-            said(why, error.told())
+            Refusal::of_kind(why, error.told())
         };
         let key = shown.key().map_err(denied)?;
         let peer = trust.home().map(|home| home.peer_with(&key)).transpose();
@@ -251,7 +251,7 @@ impl Door {
         let of_gridmap = || shared.trust.account_of_peer(&who);
         let account = match &peer.account {
             Some(account) => Some(account.clone()),
-            None => of_gridmap().map_err(|why| said(Kind::Denied, why))?,
+            None => of_gridmap().map_err(|why| Refusal::of_kind(Kind::Denied, why))?,
         };
         let account = account.or_else(|| shared.config.peers_account.clone());
         let dir = match &account {
@@ -262,23 +262,23 @@ impl Door {
                     "{name} has joined, and nobody said as which account it acts there; whoever runs that node says, as root: \
                      godwit peers map {name} --as ACCOUNT"
                 );
-                return Err(said(Kind::Denied, why));
+                return Err(Refusal::of_kind(Kind::Denied, why));
             }
             None => shared.dir_of_guest(&who),
         };
         Ok(Known {
             who: Some(who),
             account,
-            dir: dir.map_err(|error| refused(&error))?,
+            dir: dir?,
             may_write: !peer.read_only,
         })
     }
 
     fn known(&self, who: Identity) -> Result<Known, Refusal> {
         let account = self.shared.trust.account(&who, MAPPED);
-        let account = account.map_err(|why| said(Kind::Denied, why))?;
+        let account = account.map_err(|why| Refusal::of_kind(Kind::Denied, why))?;
         let dir = self.shared.dir_of(&account, &who);
-        let dir = dir.map_err(|error| refused(&error))?;
+        let dir = dir?;
         Ok(Known {
             who: Some(who),
             account: Some(account),
@@ -291,7 +291,7 @@ impl Door {
         let access = self.shared.config.anonymous;
         if access == Access::None {
             let why = "this node wants to know who you are: show a certificate";
-            return Err(said(Kind::Denied, why.into()));
+            return Err(Refusal::of_kind(Kind::Denied, why));
         }
         Ok(Known {
             who: None,
@@ -304,15 +304,13 @@ impl Door {
 
 /// Says to somebody who comes as a peer that they are none.
 pub(super) fn stranger() -> Refusal {
-    Refusal {
-        stranger: true,
-        ..said(
-            Kind::Denied,
-            "no node that has joined here has the key that was shown: who left, or was removed, joins again by \
-             another invite"
-                .into(),
-        )
-    }
+    let mut refusal = Refusal::of_kind(
+        Kind::Denied,
+        "no node that has joined here has the key that was shown: who left, or was removed, joins again by \
+         another invite",
+    );
+    refusal.more.stranger = true;
+    refusal
 }
 
 /// After so long somebody is judged again, whatever seems to have changed: lists of what was revoked,

@@ -3,7 +3,6 @@
 use super::{
     calls::Asked,
     noted::Noting,
-    refused,
     reply::{Lines, Reply},
     stopping,
 };
@@ -11,6 +10,7 @@ use godwit_core::Digest;
 use godwit_store::{
     Error, Finished, Given, How, Result, SMALL_BYTES, StoreExt, Verified, door::words::Said,
 };
+use godwit_wire::Refusal;
 use godwit_wire::door::{
     self as wire,
     call::{self, Line},
@@ -48,7 +48,7 @@ pub(super) fn pack(mut asked: Asked<'_>) {
     verdicts.noting.flush();
     let told = verdicts.lines();
     let told = told.iter().try_for_each(|line| lines.say(line));
-    lines.end(taken.and(told).map_err(|error| refused(&error)));
+    lines.end(taken.and(told).map_err(Refusal::from));
 }
 
 /// What became of files, in the order in which they came.
@@ -92,7 +92,7 @@ impl Verdicts {
             let why = error.to_string();
             self.noting.received(path, Instant::now(), Err(&why));
         }
-        self.lines.push(Some(Line::Refused(refused(error))));
+        self.lines.push(Some(Line::Refused(Refusal::from(error))));
     }
 
     fn tell(&mut self, path: &Path, finished: Result<Finished>) {
@@ -108,7 +108,7 @@ impl Verdicts {
                 Line::Finished(finished.say())
             }
             Err(error) => {
-                let refusal = refused(&error);
+                let refusal = Refusal::from(&error);
                 self.noting.received(path, open.since, Err(&refusal.said));
                 Line::Refused(refusal)
             }

@@ -879,8 +879,8 @@ impl Guest {
                 let files = match tag {
                     Some(tag) => depot.untag(&url, &tag).map(|()| 1).map_err(|error| {
                         let mut refusal = bad("take a tag off", Some(url.clone()))(error);
-                        if refusal.why == Kind::Missing {
-                            refusal.why = Kind::NoTag;
+                        if refusal.kind == Kind::Missing {
+                            refusal.kind = Kind::NoTag;
                         }
                         refusal
                     })?,
@@ -1097,7 +1097,7 @@ enum How {
 
 /// Says of a name that was to be free what has it.
 fn of_new(refusal: Refusal) -> Refusal {
-    match refusal.why {
+    match refusal.kind {
         Kind::Exists => refusal.next(
             "godwit queue shows whether it is on its way there; without --new it is replaced",
         ),

@@ -68,21 +68,21 @@ impl Guest {
             if !held.iter().any(|owed| owed.is_conflict) {
                 // What the server said, if that is known.
                 let said = held.iter().find_map(|owed| owed.last.as_ref());
-                refusal.why = match said {
-                    Some(last @ Error::Store(_)) => refusing::depot(wanted, None, last).why,
+                refusal.kind = match said {
+                    Some(last @ Error::Store(_)) => last.kind(),
                     _ => Kind::Remote,
                 };
             }
-            refusal.url = Some(url.without_password().to_string());
+            refusal.more.url = Some(url.without_password().to_string());
         }
         if matches!(error, Error::TimedOut { .. } | Error::Held { .. }) {
-            let how = match refusal.url {
+            let how = match refusal.more.url {
                 Some(_) => "held as well",
                 None => "held until somebody decides",
             };
             let owed = self.owed_of(scope);
             let held = owed.iter().filter(|owed| owed.is_held());
-            with_others(&mut refusal.because, how, held, refusal.url.as_deref());
+            with_others(&mut refusal.said, how, held, refusal.more.url.as_deref());
         }
         refusal
     }

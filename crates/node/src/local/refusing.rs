@@ -87,7 +87,7 @@ fn told(
 ) -> Refusal {
     let mut refusal = Refusal::new(kind, wanted, error.to_string()).waiting(fault);
     refusal.next = next;
-    refusal.url = url.map(|url| url.without_password().to_string());
+    refusal.more.url = url.map(|url| url.without_password().to_string());
     refusal
 }
 
@@ -122,12 +122,12 @@ mod tests {
             ("grid:/hep/run7", Kind::Unsupported),
         ] {
             let refusal = url(text).unwrap_err();
-            assert_eq!(refusal.why, reason, "{text}");
+            assert_eq!(refusal.kind, reason, "{text}");
             assert!(refusal.wanted.len() < 200);
         }
         assert!(url("godwit://lab/run%0A7").is_ok());
         let refusal = url_owed("ftp://me:open%20sesame@lab/x").unwrap_err();
-        assert_eq!(refusal.why, Kind::Invalid);
+        assert_eq!(refusal.kind, Kind::Invalid);
         assert!(!format!("{refusal:?}").contains("sesame"), "{refusal:?}");
         assert!(url_owed("ftp://me@lab/x").is_ok());
     }
@@ -139,7 +139,7 @@ mod tests {
         }
         for bad in ["", " ", "a\nb", "a\u{1b}[2J", "a ", &"x".repeat(256)] {
             let refusal = tag(bad).unwrap_err();
-            assert_eq!(refusal.why, Kind::Invalid, "{bad:?}");
+            assert_eq!(refusal.kind, Kind::Invalid, "{bad:?}");
             assert!(refusal.wanted.len() < 200);
         }
     }
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn what_our_own_disk_has_lost_is_no_missing_file() {
         let error = DepotError::of_disk("bytes/23/2300", io::Error::from(io::ErrorKind::NotFound));
-        assert_eq!(depot("write it", None, &error).why, Kind::Disk);
+        assert_eq!(depot("write it", None, &error).kind, Kind::Disk);
     }
 
     #[test]
@@ -183,10 +183,10 @@ mod tests {
         let mut seen = std::collections::HashMap::new();
         for error in errors {
             let refusal = depot("read it", Some(&url), &error);
-            let other = seen.insert(refusal.why.errno(), error.to_string());
+            let other = seen.insert(refusal.kind.errno(), error.to_string());
             assert_eq!(other, None, "{error}");
-            assert_eq!(refusal.because, error.to_string());
-            assert_eq!(refusal.url.as_deref(), Some("godwit://lab/x"));
+            assert_eq!(refusal.said, error.to_string());
+            assert_eq!(refusal.more.url.as_deref(), Some("godwit://lab/x"));
         }
     }
 }

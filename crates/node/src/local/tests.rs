@@ -228,7 +228,7 @@ fn soon() -> Option<Instant> {
 
 fn why(answer: &Answer) -> Kind {
     match &answer.tell {
-        Tell::Refused(refusal) => refusal.why,
+        Tell::Refused(refusal) => refusal.kind,
         other => panic!("{other:?}"),
     }
 }
@@ -288,7 +288,7 @@ fn what_is_not_known_is_refused_by_its_number_and_the_rest_goes_on() {
         told.push(next_told(&mut raw));
     }
     assert!(matches!(told[0].tell, Tell::Hello(_)));
-    assert!(matches!(&told[1].tell, Tell::Refused(refusal) if refusal.why == Kind::Version));
+    assert!(matches!(&told[1].tell, Tell::Refused(refusal) if refusal.kind == Kind::Version));
     assert!(matches!(&told[2].tell, Tell::Status(status) if status.connections == 1));
     assert_eq!(
         told.iter().map(|told| told.n).collect::<Vec<_>>(),
@@ -338,7 +338,7 @@ fn who_says_no_hello_or_nonsense_is_not_heard_any_more() {
         if let Some(reason) = reason {
             let told = next_told(&mut raw);
             assert!(
-                matches!(told.tell, Tell::Refused(refusal) if refusal.why == reason),
+                matches!(told.tell, Tell::Refused(refusal) if refusal.kind == reason),
                 "{reason:?}"
             );
         }
@@ -348,7 +348,7 @@ fn who_says_no_hello_or_nonsense_is_not_heard_any_more() {
         assert!(rest.is_empty());
     }
     let unwanted = Here::at(&standing.place, &hello("unwanted")).unwrap_err();
-    assert_eq!(unwanted.why, Kind::Denied);
+    assert_eq!(unwanted.kind, Kind::Denied);
     assert_eq!(standing.desk.open.load(SeqCst), 0);
     standing.here();
 }
@@ -364,7 +364,7 @@ fn who_asks_more_than_may_wait_is_held_up_and_let_go_when_it_leaves() {
     // Nobody reads any more, so this is not answered.
     let status = here.send(Ask::Status, b"").unwrap();
     let late = here.receive(status, Some(Instant::now() + Duration::from_millis(200)));
-    assert_eq!(late.unwrap_err().why, Kind::Late);
+    assert_eq!(late.unwrap_err().kind, Kind::Late);
     // Others are heard all the same.
     assert!(standing.here().ask(Ask::Status).is_ok());
     drop(here);
@@ -444,7 +444,7 @@ fn a_second_node_at_the_same_socket_is_refused_with_words() {
         words.contains("listens") && words.contains(&std::process::id().to_string()),
         "{words}"
     );
-    assert_eq!(taken.refusal().why, Kind::InUse);
+    assert_eq!(taken.refusal().kind, Kind::InUse);
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&standing.place.socket), 0o600);
     assert_eq!(mode(standing.place.socket.parent().unwrap()), 0o700);
@@ -490,7 +490,7 @@ fn told_to_stop_it_ends_and_whoever_waits_is_told() {
     standing.node.take().unwrap().wait();
     let lost = here.receive(waiting, soon());
     match lost {
-        Err(refusal) => assert_eq!(refusal.why, Kind::NodeLost),
+        Err(refusal) => assert_eq!(refusal.kind, Kind::NodeLost),
         Ok(answer) => assert!(answer.tell.is_last()),
     }
     // The place is free for the next, also where the last was killed and its socket left behind.

@@ -97,7 +97,7 @@ impl Guest {
             Ask::Unstage(stage) => {
                 match self.untag_for(staying, &stage.url, stage.tag.as_deref()) {
                     // It is off, as was wished.
-                    Err(refusal) if refusal.why == Kind::NoTag => of_files(0),
+                    Err(refusal) if refusal.kind == Kind::NoTag => of_files(0),
                     untagged => untagged,
                 }
             }
@@ -210,8 +210,8 @@ impl Guest {
         stamped.map_err(|error| {
             let wanted = format!("be done with {}", url.without_password());
             let mut refusal = refusing::depot(&wanted, Some(&url), &error);
-            if refusal.why == Kind::Missing {
-                refusal.because = "no such tag of yours is on it: it was not added".into();
+            if refusal.kind == Kind::Missing {
+                refusal.said = "no such tag of yours is on it: it was not added".into();
             }
             refusal
         })?;
@@ -243,9 +243,9 @@ impl Guest {
         let untagged = self.desk.depot.untag(&url, &tag);
         untagged.map_err(|error| {
             let mut refusal = refusing::depot("take a tag off", Some(&url), &error);
-            if refusal.why == Kind::Missing {
-                refusal.why = Kind::NoTag;
-                refusal.because = "no such tag of yours is on it".into();
+            if refusal.kind == Kind::Missing {
+                refusal.kind = Kind::NoTag;
+                refusal.said = "no such tag of yours is on it".into();
             }
             refusal
         })?;

@@ -1,10 +1,9 @@
 //! `CKSM`: reading a file to tell what it hashes to.
 
 use super::{Session, TICK_NEVER};
-use crate::failure::failure;
 use godwit_core::Algorithm;
 use godwit_store::{Result, Store};
-use godwit_wire::server::{Answer, Failure};
+use godwit_wire::server::{Answer, Refusal};
 use std::{ops::Range, path::Path, time::Duration};
 
 impl Session {
@@ -16,9 +15,9 @@ impl Session {
         by: Algorithm,
         range: Option<Range<u64>>,
         markers: Option<Duration>,
-    ) -> std::result::Result<Answer, Failure> {
+    ) -> std::result::Result<Answer, Refusal> {
         let digest = self.try_digest(path, by, range, markers);
-        digest.map_err(|error| failure(&error))
+        digest.map_err(Refusal::from)
     }
 
     fn try_digest(

@@ -2,10 +2,10 @@
 //! memory does not grow with the directory.
 
 use super::{Links, Session, now, owners, send::channel_mode};
-use crate::{failure::failure, guarded::Guarded};
+use crate::guarded::Guarded;
 use godwit_core::{Block, Kind};
 use godwit_store::{Checks, Entry, EntryKind, Error, Result, Stat, Store, StoreExt, Take};
-use godwit_wire::server::{self as wire, Answer, Failure, Form, Leg, Listing, Outcome};
+use godwit_wire::server::{self as wire, Answer, Form, Leg, Listing, Outcome, Refusal};
 use std::{
     path::{Path, PathBuf},
     time::Duration,
@@ -17,7 +17,7 @@ impl Session {
         path: &Path,
         listing: &Listing,
         leg: &Leg,
-    ) -> std::result::Result<Answer, Failure> {
+    ) -> std::result::Result<Answer, Refusal> {
         let listed = self.send_listing(path, listing, leg);
         match self.after_transfer(leg.mode) {
             Links::Done => Ok(match listed {
@@ -33,20 +33,20 @@ impl Session {
         path: &Path,
         listing: &Listing,
         leg: &Leg,
-    ) -> std::result::Result<(), Failure> {
-        let stat = self.dir().stat(path).map_err(|e| failure(&e))?;
+    ) -> std::result::Result<(), Refusal> {
+        let stat = self.dir().stat(path)?;
         let facts = matches!(listing.form, Form::Facts(_));
         if facts && stat.kind != EntryKind::Directory {
-            return Err(Failure::new(Kind::NotDirectory, "Not a directory"));
+            return Err(Refusal::of_kind(Kind::NotDirectory, "Not a directory"));
         }
         if stat.kind == EntryKind::Directory {
-            self.dir().may_list(path).map_err(|e| failure(&e))?;
+            self.dir().may_list(path)?;
         }
         self.open_to_send(leg)?;
         self.flush()
-            .map_err(|_| Failure::new(Kind::Lost, "Lost."))?;
+            .map_err(|_| Refusal::of_kind(Kind::Lost, "Lost."))?;
         let mut held = self.held.take().expect("it was opened");
-        let watch = self.new_watch().map_err(|e| failure(&e))?;
+        let watch = self.new_watch()?;
         let dir = self.dir().clone();
         let entries_max = self.shared.config.limits.listing_entries;
         let mode = channel_mode(leg.mode);
@@ -77,10 +77,10 @@ impl Session {
             sending.end()?;
             Ok((held, listed))
         });
-        let (held, listed) = sent.map_err(|e| failure(&e))?;
+        let (held, listed) = sent?;
         self.held = Some(held);
         self.links = Links::Done;
-        listed.map_err(|e| failure(&e))
+        listed.map_err(Refusal::from)
     }
 
     /// A directory, or one file, on the control connection.
@@ -88,9 +88,9 @@ impl Session {
         &mut self,
         path: &Path,
         listing: &Listing,
-    ) -> std::result::Result<Answer, Failure> {
+    ) -> std::result::Result<Answer, Refusal> {
         let dir = self.dir().clone();
-        let stat = dir.stat(path).map_err(|e| failure(&e))?;
+        let stat = dir.stat(path)?;
         let (now, entries_max) = (now(), self.shared.config.limits.listing_entries);
         each_entry(
             &dir,
@@ -105,8 +105,7 @@ impl Session {
                 }
                 Ok(())
             },
-        )
-        .map_err(|e| failure(&e))?;
+        )?;
         Ok(Answer::Done)
     }
 }

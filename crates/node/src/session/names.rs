@@ -1,10 +1,10 @@
 //! What is asked of names, and done to them.
 
 use super::{Session, list::told};
-use crate::{failure::failure, guarded::Guarded};
+use crate::guarded::Guarded;
 use godwit_core::{Chain, Kind};
 use godwit_store::{EntryKind, Error, Result, Set, Stat, Store, StoreExt, What};
-use godwit_wire::server::{Answer, Ask, Change, Failure, Removed};
+use godwit_wire::server::{Answer, Ask, Change, Refusal, Removed};
 use std::{
     ops::Range,
     path::{Path, PathBuf},
@@ -13,7 +13,7 @@ use std::{
 };
 
 impl Session {
-    pub(super) fn about_names(&mut self, ask: Ask) -> std::result::Result<Answer, Failure> {
+    pub(super) fn about_names(&mut self, ask: Ask) -> std::result::Result<Answer, Refusal> {
         if let Ask::Change {
             path,
             change: Change::Group(group),
@@ -22,18 +22,18 @@ impl Session {
             return change_group(self.dir(), path, group);
         }
         let entries_max = self.shared.config.limits.listing_entries;
-        about_names(self.dir(), ask, entries_max).map_err(|e| failure(&e))
+        about_names(self.dir(), ask, entries_max).map_err(Refusal::from)
     }
 }
 
 /// `SITE CHGRP`: whoever we are must own the file and be in the group.
-fn change_group(dir: &Guarded, path: &Path, group: &str) -> std::result::Result<Answer, Failure> {
+fn change_group(dir: &Guarded, path: &Path, group: &str) -> std::result::Result<Answer, Refusal> {
     let groups = || std::fs::read_to_string("/etc/group").unwrap_or_default();
     let Some(number) = group.parse().ok().or_else(|| group_in(&groups(), group)) else {
         let why = format!("There is no group {group} here");
-        return Err(Failure::new(Kind::Denied, why));
+        return Err(Refusal::of_kind(Kind::Denied, why));
     };
-    dir.set_group(path, number).map_err(|e| failure(&e))?;
+    dir.set_group(path, number)?;
     Ok(Answer::Done)
 }
 

@@ -3,7 +3,7 @@
 //! Decided before the first byte comes; what happens at the end of data is
 //! decided in [`Plan::at_end`].
 
-use crate::{failure::failure, guarded::Guarded};
+use crate::guarded::Guarded;
 use godwit_core::{Digest, Extents, Kind};
 use godwit_store::{
     Checks, EntryKind, How, Result, Store, Whole, Write,
@@ -11,7 +11,7 @@ use godwit_store::{
 };
 use godwit_wire::{
     command::{Mode, Rest, Upload, UploadHow},
-    server::{Failure, Give, Leg, Place},
+    server::{Give, Leg, Place, Refusal},
 };
 use std::{path::Path, time::Duration};
 
@@ -73,7 +73,7 @@ impl Plan {
         path: &Path,
         give: &Give,
         mode: Mode,
-    ) -> std::result::Result<Self, Failure> {
+    ) -> std::result::Result<Self, Refusal> {
         let plan = match &give.place {
             Place::Whole => whole(dir, path, give.rest.as_ref(), mode),
             Place::End => end(dir, path, mode),
@@ -82,8 +82,8 @@ impl Plan {
             Place::Named(upload) => Ok(Self::named(upload, give.rest.as_ref())),
         };
         let mut plan = plan.map_err(|refused| match refused {
-            Refused::By(error) => failure(&error),
-            Refused::NotHere(done) => Failure::new(
+            Refused::By(error) => Refusal::from(&error),
+            Refused::NotHere(done) => Refusal::of_kind(
                 Kind::Changed,
                 format!("What REST names is not here; here is: {done}"),
             ),
@@ -94,7 +94,7 @@ impl Plan {
         plan.modify = plan.modify.or(give.modify);
         if let Some((by, value)) = &give.check {
             let digest = Digest::from_hex(*by, value)
-                .map_err(|_| Failure::new(Kind::Invalid, "The checksum is not one."))?;
+                .map_err(|_| Refusal::of_kind(Kind::Invalid, "The checksum is not one."))?;
             plan.check = Some(digest);
         }
         Ok(plan)

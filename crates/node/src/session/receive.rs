@@ -6,7 +6,7 @@ use super::{
     send::channel_mode,
     text::FromWire,
 };
-use crate::{failure::failure, metrics::Direction, ports::Held};
+use crate::{metrics::Direction, ports::Held};
 use godwit_core::{Algorithm, Digest, Extents, Kind};
 use godwit_store::{
     Checks, Error, Finished, Given, How, Result, SMALL_BYTES, Sink, SinkExt, Store, StoreExt,
@@ -15,7 +15,7 @@ use godwit_store::{
 };
 use godwit_wire::{
     command::{Mode, Upload, UploadHow},
-    server::{self as wire, Answer, Failure, Give, Leg, Outcome, Place},
+    server::{self as wire, Answer, Give, Leg, Outcome, Place, Refusal},
 };
 use std::{
     path::{Path, PathBuf},
@@ -29,7 +29,7 @@ impl Session {
         path: &Path,
         give: &Give,
         leg: &Leg,
-    ) -> std::result::Result<Answer, Failure> {
+    ) -> std::result::Result<Answer, Refusal> {
         let begun = Instant::now();
         let id = self.transfer_id();
         let unique = (give.place == Place::Unique).then(|| unique(path, id));
@@ -73,7 +73,7 @@ impl Session {
         path: &Path,
         give: &Give,
         leg: &Leg,
-    ) -> std::result::Result<(Outcome, u64), Failure> {
+    ) -> std::result::Result<(Outcome, u64), Refusal> {
         // Only on a connection that is there is it known how many there are: a
         // foreign sender with four may still be making the others.
         let one = |held: &mut Held| held.is_warm() && held.streams() == 1;
@@ -82,9 +82,7 @@ impl Session {
         {
             self.open(leg)?;
             if self.held.as_ref().is_some_and(|held| held.streams() == 1) {
-                return self
-                    .take_small(path, give, how, leg)
-                    .map_err(|e| failure(&e));
+                return self.take_small(path, give, how, leg).map_err(Refusal::from);
             }
             return self.take_any(path, give, leg, Opened::Already);
         }
@@ -154,9 +152,9 @@ impl Session {
         give: &Give,
         leg: &Leg,
         opened: Opened,
-    ) -> std::result::Result<(Outcome, u64), Failure> {
+    ) -> std::result::Result<(Outcome, u64), Refusal> {
         let plan = Plan::of(self.dir(), path, give, leg.mode)?;
-        let watch = Arc::new(self.watch_over(leg).map_err(|e| failure(&e))?);
+        let watch = Arc::new(self.watch_over(leg)?);
         let write = Write {
             watch: Some(Arc::clone(&watch)),
             ..plan.write(leg)
@@ -166,18 +164,16 @@ impl Session {
                 // What lies there is somebody's upload, of which leaves are believed.
                 let why =
                     "Only a member of the cluster may write into what another node puts together.";
-                return Err(Failure::new(Kind::Denied, why));
+                return Err(Refusal::of_kind(Kind::Denied, why));
             }
             (Some(_), Place::At(_)) => self.dir().share(path, &write),
             _ => self.dir().write(path, &write),
         };
-        let sink = sink.map_err(|e| failure(&e))?;
+        let sink = sink?;
         if opened == Opened::NotYet {
             self.open(leg)?;
         }
-        let received = self
-            .receive(&*sink, &plan, leg, &watch)
-            .map_err(|e| failure(&e))?;
+        let received = self.receive(&*sink, &plan, leg, &watch)?;
         let outcome = self.end_upload(path, sink, &plan, give, leg, (received, &watch))?;
         Ok((outcome, received.bytes))
     }
@@ -233,12 +229,12 @@ impl Session {
         give: &Give,
         leg: &Leg,
         (received, watch): (Received, &Watch),
-    ) -> std::result::Result<Outcome, Failure> {
+    ) -> std::result::Result<Outcome, Refusal> {
         let size = match plan.at_end(leg.mode, &received, &sink.done()) {
             Verdict::Finish(size) => size,
             Verdict::FinishIfAlive(size) if self.is_control_alive() => Some(size),
             Verdict::FinishIfAlive(_) => {
-                return Err(Failure::new(
+                return Err(Refusal::of_kind(
                     Kind::Incomplete,
                     "The client left; what arrived is kept.",
                 ));
@@ -248,17 +244,17 @@ impl Session {
                     "The data connection is cut after {} bytes: {word}; what arrived is kept.",
                     received.bytes
                 );
-                return Err(Failure::new(Kind::Incomplete, why));
+                return Err(Refusal::of_kind(Kind::Incomplete, why));
             }
             Verdict::Keep { announced } => {
                 let why = format!(
                     "{} of {announced} bytes came; what arrived is kept.",
                     plan.base + received.bytes
                 );
-                return Err(Failure::new(Kind::Incomplete, why));
+                return Err(Refusal::of_kind(Kind::Incomplete, why));
             }
             Verdict::Hold => {
-                let done = sink.settle().map_err(|e| failure(&e))?;
+                let done = sink.settle()?;
                 if sink.is_in_place() && !done.is_empty() {
                     return self.end_in_place(path, sink, give, leg, &done);
                 }
@@ -269,9 +265,7 @@ impl Session {
                 });
             }
         };
-        let finished = self
-            .compare_and_finish(sink, &plan.whole(size), watch)
-            .map_err(|e| failure(&e))?;
+        let finished = self.compare_and_finish(sink, &plan.whole(size), watch)?;
         let size = match size {
             Some(size) => Some(size),
             None => self.dir().stat(path).ok().map(|stat| stat.size),
@@ -302,7 +296,7 @@ impl Session {
         give: &Give,
         leg: &Leg,
         done: &Extents,
-    ) -> std::result::Result<Outcome, Failure> {
+    ) -> std::result::Result<Outcome, Refusal> {
         let size = match &give.place {
             Place::Named(upload) => upload.size,
             _ => None,
@@ -312,7 +306,7 @@ impl Session {
             size: Some(size),
             ..Whole::default()
         };
-        let finished = sink.finish(&whole).map_err(|e| failure(&e))?;
+        let finished = sink.finish(&whole)?;
         Ok(self.published(path, leg.ours, Some(size), &finished))
     }
 
@@ -349,10 +343,8 @@ impl Session {
         path: &Path,
         upload: &Upload,
         digests: bool,
-    ) -> std::result::Result<Answer, Failure> {
-        let finished = self
-            .try_finish(path, upload, digests)
-            .map_err(|e| failure(&e))?;
+    ) -> std::result::Result<Answer, Refusal> {
+        let finished = self.try_finish(path, upload, digests)?;
         let outcome = self.published(path, true, upload.size, &finished);
         let size = outcome
             .size

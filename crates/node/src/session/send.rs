@@ -1,7 +1,7 @@
 //! `RETR`: files out.
 
 use super::{Links, Session, now, text::ToWire};
-use crate::{failure::failure, metrics::Direction};
+use crate::metrics::Direction;
 use godwit_core::{Algorithm, Digest, Extents, Kind};
 use godwit_store::{
     Checks, EntryKind, Error, Nowhere, Result, SMALL_BYTES, Small, Stat, Store, StoreExt, Take,
@@ -10,7 +10,7 @@ use godwit_store::{
 };
 use godwit_wire::{
     command::Mode,
-    server::{self as wire, Answer, Failure, Leg, Outcome, Want},
+    server::{self as wire, Answer, Leg, Outcome, Refusal, Want},
 };
 use std::{
     ops::Range,
@@ -62,8 +62,8 @@ impl Session {
         path: &Path,
         want: &Want,
         leg: &Leg,
-    ) -> std::result::Result<Answer, Failure> {
-        let stat = self.dir().stat(path).map_err(|e| failure(&e))?;
+    ) -> std::result::Result<Answer, Refusal> {
+        let stat = self.dir().stat(path)?;
         readable(&stat)?;
         let order = Order {
             path,
@@ -103,17 +103,17 @@ impl Session {
         sent.map(|(outcome, _)| Answer::Sent(outcome))
     }
 
-    fn send(&mut self, order: &Order<'_>) -> std::result::Result<(Outcome, u64), Failure> {
+    fn send(&mut self, order: &Order<'_>) -> std::result::Result<(Outcome, u64), Refusal> {
         let &Order { path, leg, .. } = order;
         if leg.mode == Mode::Extended && order.is_small() {
-            let small = self.read_small(path).map_err(|e| failure(&e))?;
+            let small = self.read_small(path)?;
             self.open_to_send(leg)?;
-            return self.send_small(&small, leg).map_err(|e| failure(&e));
+            return self.send_small(&small, leg).map_err(Refusal::from);
         }
         // Whether it may be read is told before a connection is used up for it.
-        self.check_readable(path).map_err(|e| failure(&e))?;
+        self.check_readable(path)?;
         self.open_to_send(leg)?;
-        self.send_ranges(order).map_err(|e| failure(&e))
+        self.send_ranges(order).map_err(Refusal::from)
     }
 
     pub(super) fn check_readable(&self, path: &Path) -> Result<()> {
@@ -274,11 +274,11 @@ fn tell_new_leaves(
     !new.is_empty()
 }
 
-fn readable(stat: &Stat) -> std::result::Result<(), Failure> {
+fn readable(stat: &Stat) -> std::result::Result<(), Refusal> {
     match stat.kind {
         EntryKind::File => Ok(()),
-        EntryKind::Directory => Err(Failure::new(Kind::IsDirectory, "Is a directory")),
-        _ => Err(Failure::new(Kind::Invalid, "Is not a file")),
+        EntryKind::Directory => Err(Refusal::of_kind(Kind::IsDirectory, "Is a directory")),
+        _ => Err(Refusal::of_kind(Kind::Invalid, "Is not a file")),
     }
 }
 

@@ -1,10 +1,7 @@
 //! Transfers that members make for this session, see [`crate::stripes`].
 
 use super::{Links, Session, TICK_NEVER, now, publish::Plan, receive::News, send::Order};
-use crate::{
-    failure::failure,
-    stripes::{self, Login, Stripes, Word},
-};
+use crate::stripes::{self, Login, Stripes, Word};
 use godwit_core::{Chain, Extents, Kind, LEAF_BYTES, Leaves};
 use godwit_store::{
     Error, Result, Sink, SinkExt, Store, Write,
@@ -14,7 +11,7 @@ use godwit_wire::{
     client::Line,
     command::Mode,
     marker::Marker,
-    server::{Failure, Give, Leg, Outcome},
+    server::{Give, Leg, Outcome, Refusal},
     shield::DataPeer,
 };
 use parking_lot::Mutex;
@@ -110,13 +107,13 @@ impl Session {
     }
 
     /// Tells whether members can do for the client what it wants of data connections.
-    fn is_provable(&self, leg: &Leg) -> std::result::Result<(), Failure> {
+    fn is_provable(&self, leg: &Leg) -> std::result::Result<(), Refusal> {
         let is_proven = self.stripes.as_ref().is_some_and(Stripes::is_proven);
         if leg.peer == DataPeer::Anyone || is_proven {
             return Ok(());
         }
         let why = "The stripes of this server cannot prove who they are without a key of the cluster: DCAU N first.";
-        Err(Failure::new(Kind::Unsupported, why))
+        Err(Refusal::of_kind(Kind::Unsupported, why))
     }
 
     pub(super) fn take_striped(
@@ -124,17 +121,17 @@ impl Session {
         path: &Path,
         give: &Give,
         leg: &Leg,
-    ) -> std::result::Result<(Outcome, u64), Failure> {
+    ) -> std::result::Result<(Outcome, u64), Refusal> {
         self.is_provable(leg)?;
         let plan = Plan::of(self.dir(), path, give, leg.mode)?;
-        let watch = Arc::new(self.watch_over(leg).map_err(|e| failure(&e))?);
+        let watch = Arc::new(self.watch_over(leg)?);
         let write = Write {
             watch: Some(Arc::clone(&watch)),
             ..plan.write(leg)
         };
-        let sink = self.dir().write(path, &write).map_err(|e| failure(&e))?;
+        let sink = self.dir().write(path, &write)?;
         let received = self.receive_striped(&*sink, path, &plan, leg, &watch);
-        let received = received.map_err(|e| failure(&e))?;
+        let received = received?;
         let outcome = self.end_upload(path, sink, &plan, give, leg, (received, &watch))?;
         Ok((outcome, received.bytes))
     }
@@ -190,10 +187,10 @@ impl Session {
     pub(super) fn send_striped(
         &mut self,
         order: &Order<'_>,
-    ) -> std::result::Result<(Outcome, u64), Failure> {
+    ) -> std::result::Result<(Outcome, u64), Refusal> {
         self.is_provable(order.leg)?;
-        self.check_readable(order.path).map_err(|e| failure(&e))?;
-        self.deal_out(order).map_err(|e| failure(&e))
+        self.check_readable(order.path)?;
+        self.deal_out(order).map_err(Refusal::from)
     }
 
     fn deal_out(&mut self, order: &Order<'_>) -> Result<(Outcome, u64)> {

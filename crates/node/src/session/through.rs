@@ -1,21 +1,17 @@
 //! `ERET` and `ESTO` with a module: files out and in, through a program.
 
 use super::{Links, Session, TICK_NEVER, now, send::channel_mode};
-use crate::{
-    failure::failure,
-    metrics::Direction,
-    modules::{Fault, Turn},
-};
+use crate::{metrics::Direction, modules::Turn};
 use godwit_core::{Algorithm, Block, Digest, Extents, Hashing, Kind};
 use godwit_store::{Checks, Error, How, Sink, Store, Take, Whole, Write, channel::Watch};
 use godwit_wire::{
     command::{Mode, Through},
-    server::{self as wire, Answer, Failure, Give, Leg, Outcome, Way},
+    server::{self as wire, Answer, Give, Leg, Outcome, Refusal, Way},
 };
 use parking_lot::Mutex;
 use std::{fs::File, os::unix::fs::FileExt, path::Path, sync::Arc, time::Instant};
 
-type Told<T> = Result<T, Failure>;
+type Told<T> = Result<T, Refusal>;
 
 impl Session {
     pub(super) fn retrieve_through(
@@ -99,18 +95,18 @@ impl Session {
         if !self.dir().is_our_own() {
             let why = "Modules run with the rights of the node, and not with those of the account \
                        that you have here.";
-            return Err(Failure::new(Kind::Unsupported, why));
+            return Err(Refusal::of_kind(Kind::Unsupported, why));
         }
         self.shared.modules.turn(through, way)
     }
 
     fn send_through(&mut self, path: &Path, through: &Through, leg: &Leg) -> Told<Outcome> {
         let turn = self.turn(through, Way::Read)?;
-        let (input, _) = self.dir().lend(path).map_err(|e| failure(&e))?;
-        let run = turn.start(input).map_err(|fault| fault.failure())?;
+        let (input, _) = self.dir().lend(path)?;
+        let run = turn.start(input)?;
         self.open_to_send(leg)?;
-        self.flush().map_err(|_| failure(&Error::Canceled))?;
-        let watch = self.watch_over(leg).map_err(|e| failure(&e))?;
+        self.flush().map_err(|_| Error::Canceled)?;
+        let watch = self.watch_over(leg)?;
         let mut held = self.held.take().expect("it was opened");
         let checks = Checks {
             blake3: leg.ours && leg.digests,
@@ -122,13 +118,13 @@ impl Session {
         });
         let size = match poured {
             Ok(size) => size,
-            Err(fault) => {
+            Err(refusal) => {
                 sending.break_off();
-                return Err(in_mode(leg, fault.failure()));
+                return Err(in_mode(leg, refusal));
             }
         };
         let ended = self.attended(&watch, TICK_NEVER, &mut |_| {}, || sending.end());
-        let sent = ended.map_err(|e| failure(&e))?;
+        let sent = ended?;
         self.held = Some(held);
         let blake3 = sent.leaves.and_then(|leaves| leaves.root(size));
         Ok(Outcome {
@@ -150,10 +146,10 @@ impl Session {
         let turn = self.turn(through, Way::Write)?;
         let check = give.check.as_ref().map(|(by, value)| {
             Digest::from_hex(*by, value)
-                .map_err(|_| Failure::new(Kind::Invalid, "The checksum is not one."))
+                .map_err(|_| Refusal::of_kind(Kind::Invalid, "The checksum is not one."))
         });
         let check = check.transpose()?;
-        let watch = Arc::new(self.watch_over(leg).map_err(|e| failure(&e))?);
+        let watch = Arc::new(self.watch_over(leg)?);
         let id = format!("through-{}", self.transfer_id());
         let write = Write {
             how: How::Replace(None),
@@ -166,8 +162,8 @@ impl Session {
             watch: Some(Arc::clone(&watch)),
             ..Write::default()
         };
-        let sink = self.dir().write(path, &write).map_err(|e| failure(&e))?;
-        let spool = self.dir().spool(path).map_err(|e| failure(&e))?;
+        let sink = self.dir().write(path, &write)?;
+        let spool = self.dir().spool(path)?;
         let spool = Spool::over(spool, path);
         let made = self
             .open(leg)
@@ -185,7 +181,7 @@ impl Session {
             mtime: give.modify,
             ..Whole::default()
         };
-        let finished = sink.finish(&whole).map_err(|e| failure(&e))?;
+        let finished = sink.finish(&whole)?;
         Ok(Outcome {
             size: Some(came),
             blake3: blake3.map(|digest| digest.hex()),
@@ -201,7 +197,7 @@ impl Session {
         let mut held = self.held.take().expect("it was opened");
         let mode = channel_mode(leg.mode);
         let received = self.at_work(leg, watch, || Ok(held.receive(mode, 0, spool, watch)?));
-        let received = received.map_err(|fault| fault.failure())?;
+        let received = received?;
         self.held = Some(held);
         self.links = Links::Done;
         let came = spool.came();
@@ -213,13 +209,13 @@ impl Session {
             let why = format!(
                 "{len} of {size} bytes are missing (the first at {first}); nothing is kept."
             );
-            return Err(Failure::new(Kind::Incomplete, why));
+            return Err(Refusal::of_kind(Kind::Incomplete, why));
         }
         // A stream says no more than that it ended.
         let is_told = leg.mode == Mode::Extended || give.size == Some(received.bytes);
         if !is_told && !self.is_control_alive() {
             let why = "The client left; nothing is kept.";
-            return Err(Failure::new(Kind::Incomplete, why));
+            return Err(Refusal::of_kind(Kind::Incomplete, why));
         }
         Ok(size)
     }
@@ -239,14 +235,14 @@ impl Session {
             None => (leg.ours && leg.digests).then_some(Algorithm::Blake3),
         };
         let told = by.map(|by| self.at_work(leg, watch, || Ok(spool.digest(by, came, watch)?)));
-        let told = told.transpose().map_err(|fault| fault.failure())?;
+        let told = told.transpose()?;
         if let (Some(expected), Some(found)) = (&check, &told)
             && expected != found
         {
             let why = "The bytes differ from what was announced; nothing is kept";
-            return Err(Failure::corrupt(found.hex(), expected.hex(), why));
+            return Err(Refusal::corrupt(found.hex(), expected.hex(), why));
         }
-        let run = turn.start(spool.file).map_err(|fault| fault.failure())?;
+        let run = turn.start(spool.file)?;
         let kept = self.at_work(leg, watch, || {
             run.pour(watch, &mut |block| {
                 sink.put(block)?;
@@ -254,7 +250,7 @@ impl Session {
                 Ok(())
             })
         });
-        let kept = kept.map_err(|fault| fault.failure())?;
+        let kept = kept?;
         let blake3 = told.filter(|digest| digest.algorithm() == Algorithm::Blake3);
         Ok((came, kept, blake3))
     }
@@ -264,23 +260,28 @@ impl Session {
         &mut self,
         leg: &Leg,
         watch: &Watch,
-        work: impl FnOnce() -> Result<T, Fault> + Send,
-    ) -> Result<T, Fault> {
+        work: impl FnOnce() -> Told<T> + Send,
+    ) -> Told<T> {
         let every = leg.progress_every.unwrap_or(TICK_NEVER);
         let mut tick = |machine: &mut wire::Session| {
             if leg.progress_every.is_some() {
                 machine.on_progress(&[watch.moved_bytes()], now());
             }
         };
-        self.attended(watch, every, &mut tick, || Ok(work()))?
+        let done = self.attended(watch, every, &mut tick, || Ok(work()));
+        done.unwrap_or_else(|error| Err(error.into()))
+            .map_err(|refusal| match refusal.kind {
+                Kind::Canceled => Refusal::of_kind(Kind::Canceled, "Aborted; nothing is kept."),
+                _ => refusal,
+            })
     }
 }
 
 /// In stream mode whoever asked sees a connection that broke, and has to be told so.
-fn in_mode(leg: &Leg, failure: Failure) -> Failure {
+fn in_mode(leg: &Leg, failure: Refusal) -> Refusal {
     let is_broken = failure.kind == Kind::Module && leg.mode == Mode::Stream;
     match is_broken {
-        true => Failure::new(Kind::Lost, failure.said),
+        true => Refusal::of_kind(Kind::Lost, failure.said),
         false => failure,
     }
 }

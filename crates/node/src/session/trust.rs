@@ -1,7 +1,7 @@
 //! Who is there: `AUTH GSSAPI`, `AUTH GODWIT` and `AUTH TLS`, and what may come of it.
 
 use super::Session;
-use crate::{config::Access, failure::failure, listener::ANONYMOUS};
+use crate::{config::Access, listener::ANONYMOUS};
 use godwit_core::Kind;
 use godwit_store::{
     EntryKind, Flow, Lines, Store, Whom,
@@ -14,7 +14,7 @@ use godwit_trust::{
 };
 use godwit_wire::{
     client::ACTS_FOR,
-    server::{Answer, Failure, Leg, Mechanism, Welcome, is_nobody},
+    server::{Answer, Leg, Mechanism, Refusal, Welcome, is_nobody},
     shield::{Cover, DataPeer, Level},
 };
 use std::{
@@ -29,7 +29,7 @@ pub(super) enum Proof {
     #[default]
     None,
     /// Its first token will show by what: a certificate, if we have one ourselves, or a ticket.
-    Offered(Result<Box<Underway>, Failure>),
+    Offered(Result<Box<Underway>, Refusal>),
     /// Tokens go back and forth.
     Underway(Box<Underway>),
     /// A ticket has come, and more is due.
@@ -71,7 +71,7 @@ pub(super) struct Known {
 }
 
 impl Session {
-    pub(super) fn authenticate(&mut self, by: Mechanism) -> Result<Answer, Failure> {
+    pub(super) fn authenticate(&mut self, by: Mechanism) -> Result<Answer, Refusal> {
         let underway = match by {
             Mechanism::Tls => return self.begin_tls(),
             Mechanism::Gssapi | Mechanism::Godwit => self.begin_proof(by),
@@ -85,7 +85,7 @@ impl Session {
     }
 
     /// Begins with what certificates or keys of a cluster prove.
-    fn begin_proof(&self, by: Mechanism) -> Result<Box<Underway>, Failure> {
+    fn begin_proof(&self, by: Mechanism) -> Result<Box<Underway>, Refusal> {
         let trust = &self.shared.trust;
         let (ours, none) = match by {
             Mechanism::Gssapi => (
@@ -105,10 +105,10 @@ impl Session {
         };
         let (ours, authorities) = match ours {
             Ok(Some(ours)) => ours,
-            Ok(None) => return Err(Failure::of_login(none)),
+            Ok(None) => return Err(Refusal::of_login(none)),
             Err(error) => {
                 tracing::warn!(%error, mechanism = by.word(), "cannot authenticate");
-                return Err(Failure::of_login(error.told()));
+                return Err(Refusal::of_login(error.told()));
             }
         };
         let channel = Channel::accept(&ours, &authorities).map_err(|error| refusal(&error))?;
@@ -120,7 +120,7 @@ impl Session {
     }
 
     /// What follows is under TLS, data connections too if the client wants it.
-    fn begin_tls(&mut self) -> Result<Answer, Failure> {
+    fn begin_tls(&mut self) -> Result<Answer, Refusal> {
         let host = self.shared.trust.host().and_then(|host| match host {
             Some(host) => {
                 Channel::serve(&host, Resumption::ByTicket).map(|flow| Some((host, flow)))
@@ -133,12 +133,12 @@ impl Session {
                 self.proof = Proof::Ours(host);
                 Ok(Answer::Done)
             }
-            Ok(None) => Err(Failure::of_login(
+            Ok(None) => Err(Refusal::of_login(
                 "this node has no certificate of its host.",
             )),
             Err(error) => {
                 tracing::warn!(%error, "cannot begin TLS");
-                Err(Failure::of_login(error.told()))
+                Err(Refusal::of_login(error.told()))
             }
         }
     }
@@ -148,7 +148,7 @@ impl Session {
         matches!(self.proof, Proof::Ours(_))
     }
 
-    pub(super) fn prove(&mut self, token: &[u8]) -> Result<Answer, Failure> {
+    pub(super) fn prove(&mut self, token: &[u8]) -> Result<Answer, Refusal> {
         let mut underway = match std::mem::take(&mut self.proof) {
             Proof::Underway(underway) => underway,
             Proof::Offered(_) if Kerberos::is_token(token) => {
@@ -185,7 +185,7 @@ impl Session {
         }
     }
 
-    fn proved(&mut self, underway: Underway, token: Option<Vec<u8>>) -> Result<Answer, Failure> {
+    fn proved(&mut self, underway: Underway, token: Option<Vec<u8>>) -> Result<Answer, Refusal> {
         let Underway {
             channel,
             ours,
@@ -213,7 +213,7 @@ impl Session {
     }
 
     /// Takes a token of Kerberos.
-    fn take_ticket(&mut self, mut ticket: Box<Kerberos>, token: &[u8]) -> Result<Answer, Failure> {
+    fn take_ticket(&mut self, mut ticket: Box<Kerberos>, token: &[u8]) -> Result<Answer, Refusal> {
         let step = ticket.step(token).map_err(|error| refusal(&error))?;
         if !step.done {
             self.proof = Proof::Ticket(ticket);
@@ -255,7 +255,7 @@ impl Session {
     }
 
     /// Lets somebody in, or says why not.
-    pub(super) fn login(&mut self, user: &str, password: &[u8]) -> Result<Answer, Failure> {
+    pub(super) fn login(&mut self, user: &str, password: &[u8]) -> Result<Answer, Refusal> {
         if self.shared.is_let_in {
             return self.login_of_ourselves();
         }
@@ -277,13 +277,13 @@ impl Session {
                     self.shared.trust.gridmap(),
                 );
                 tracing::info!(user, why, ?gridmap, "login refused");
-                Err(Failure::of_login(why))
+                Err(Refusal::of_login(why))
             }
         }
     }
 
     /// A password in clear was refused before it was said, unless this node takes them so.
-    fn login_by_password(&mut self, user: &str, password: &[u8]) -> Result<Answer, Failure> {
+    fn login_by_password(&mut self, user: &str, password: &[u8]) -> Result<Answer, Refusal> {
         let Some(passwords) = &self.shared.passwords else {
             return self.turn_down(user, &self.who_may_come());
         };
@@ -316,7 +316,7 @@ impl Session {
         let _ = wait_readable([self.shared.stop.draining()], pause);
     }
 
-    fn login_of_anybody(&mut self) -> Result<Answer, Failure> {
+    fn login_of_anybody(&mut self) -> Result<Answer, Refusal> {
         let access = self.shared.config.anonymous;
         if access == Access::None {
             return self.turn_down(ANONYMOUS, &self.who_may_come());
@@ -332,12 +332,12 @@ impl Session {
     }
 
     /// Who was let in by somebody else is who this process runs as, whatever they say.
-    fn login_of_ourselves(&mut self) -> Result<Answer, Failure> {
+    fn login_of_ourselves(&mut self) -> Result<Answer, Refusal> {
         let account = User::of_number(godwit_sys::user_id());
         let user = account.map_or_else(|_| godwit_sys::user_id().to_string(), |user| user.name);
         tracing::info!(user, "login");
         let dir = self.shared.dir_of(&user, &Identity::named(&*user));
-        self.dir = dir.map_err(|error| failure(&error))?.of_client(self.peer);
+        self.dir = dir?.of_client(self.peer);
         Ok(Answer::Welcome(Welcome {
             home: self.home_of(&user),
             user,
@@ -345,12 +345,8 @@ impl Session {
         }))
     }
 
-    fn login_of(&mut self, peer: &Identity, account: String) -> Result<Answer, Failure> {
-        self.dir = self
-            .shared
-            .dir_of(&account, peer)
-            .map_err(|error| failure(&error))?
-            .of_client(self.peer);
+    fn login_of(&mut self, peer: &Identity, account: String) -> Result<Answer, Refusal> {
+        self.dir = self.shared.dir_of(&account, peer)?.of_client(self.peer);
         let by = self.proved_peer().filter(|proved| *proved != peer);
         let by = by.and_then(|proved| proved.chain().first());
         tracing::info!(user = account, %peer, by, "login");
@@ -422,13 +418,13 @@ impl Session {
         format!("Login incorrect: {who}")
     }
 
-    fn turn_down(&self, user: &str, why: &str) -> Result<Answer, Failure> {
+    fn turn_down(&self, user: &str, why: &str) -> Result<Answer, Refusal> {
         tracing::info!(user, why, "login refused");
-        Err(Failure::of_login(why))
+        Err(Refusal::of_login(why))
     }
 
     /// Returns what data connections must prove, and how.
-    pub(super) fn safety(&self, leg: &Leg) -> Result<Option<Safety>, Failure> {
+    pub(super) fn safety(&self, leg: &Leg) -> Result<Option<Safety>, Refusal> {
         if let Proof::Ours(host) = &self.proof {
             let wanted = leg.level == Level::Private;
             return Ok(wanted.then(|| Safety::of_server(host.clone())));
@@ -439,7 +435,7 @@ impl Session {
         if leg.peer == DataPeer::Anyone {
             return Ok(None);
         }
-        let needs = |what| Err(Failure::new(Kind::Unsupported, what));
+        let needs = |what| Err(Refusal::of_kind(Kind::Unsupported, what));
         let Proof::Done(proved) = &self.proof else {
             return needs("DCAU needs a login by GSI.");
         };
@@ -463,15 +459,15 @@ impl Session {
     }
 
     /// `DCSC`: takes what data connections show from now on.
-    pub(super) fn show_instead(&mut self, pem: Option<&[u8]>) -> Result<Answer, Failure> {
+    pub(super) fn show_instead(&mut self, pem: Option<&[u8]>) -> Result<Answer, Refusal> {
         let Proof::Done(proved) = &mut self.proof else {
-            return Err(Failure::new(
+            return Err(Refusal::of_kind(
                 Kind::Unsupported,
                 "DCSC needs a login by GSI.",
             ));
         };
         let bad = |error: godwit_trust::Error| {
-            Failure::new(
+            Refusal::of_kind(
                 Kind::Unsupported,
                 format!("That credential is of no use: {error}"),
             )
@@ -517,16 +513,16 @@ const GUESS_PAUSE: Duration = Duration::from_millis(250);
 const GUESSES_COUNTED: u32 = 5;
 
 /// Log and client are told the same.
-fn unproved(why: &str) -> Failure {
+fn unproved(why: &str) -> Refusal {
     tracing::info!(error = why, "authentication failed");
-    Failure::of_login(why)
+    Refusal::of_login(why)
 }
 
 /// The log is told all, the client what concerns it.
-fn refusal(error: &godwit_trust::Error) -> Failure {
+fn refusal(error: &godwit_trust::Error) -> Refusal {
     let hint = error.hint();
     tracing::info!(%error, hint, "authentication failed");
-    Failure::of_login(format!("Authentication failed: {}", error.told()))
+    Refusal::of_login(format!("Authentication failed: {}", error.told()))
 }
 
 #[cfg(test)]

@@ -1,11 +1,7 @@
 //! Reading: each connection asks for its share of a file, and gets a pack.
 
-use super::{
-    Gathered, Inner, NO_PANIC, name,
-    visit::Visit,
-    words::{Said, refused},
-};
-use crate::{Error, Read, Result, Stat, Take};
+use super::{Gathered, Inner, NO_PANIC, name, visit::Visit, words::Said};
+use crate::{Error, Read, Result, Stat, Take, error::refused};
 use godwit_core::{Digest, Extents, LEAF_BYTES, Leaves};
 use godwit_wire::door::{
     call::{self, AskRead, Ended, Ranges, Wanted},

@@ -22,6 +22,7 @@ use crate::{
     Can, Entry, Error, Facets, Finished, Given, How, PASSED_MAX, Read, RemoteOptions, Result, Set,
     Sink, Small, Space, Stat, Station, Store, Take, Transit, What, Write, Xattrs,
     channel::{Cancel, Watch},
+    error::refused,
     remote::{ALIVE_WITHIN, ASK_AFTER, connect},
 };
 pub use gathered::Gathered;
@@ -66,7 +67,7 @@ pub use tls::{Failed, Tls};
 pub use visit::Sent;
 use visit::{Pouring, Showing, Visit};
 pub(crate) use web::{Web, open};
-use words::{Said, refused};
+use words::Said;
 
 /// A node as a store.
 #[derive(Clone)]
@@ -650,7 +651,7 @@ impl Inner {
     fn refused(&self, about: &Path, refusal: Refusal) -> Error {
         // The first nodes said of a call that they did not know that it was missing.
         let is_misunderstood =
-            refusal.why == Kind::Protocol || refusal.said.starts_with(call::UNKNOWN_CALL);
+            refusal.kind == Kind::Protocol || refusal.said.starts_with(call::UNKNOWN_CALL);
         match self.must_upgrade().filter(|_| is_misunderstood) {
             Some((Ordering::Less, why)) => {
                 cannot_speak(format!("{why} (it says: {})", refusal.said))

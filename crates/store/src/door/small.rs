@@ -1,11 +1,7 @@
 //! Many small files in one request, both ways: a round trip is paid once for hundreds.
 
-use super::{
-    Door, Inner, is_numbered, name,
-    visit::Visit,
-    words::{Said, refused},
-};
-use crate::{Error, Finished, Given, Result, SMALL_BYTES, Small, Stat, Verified};
+use super::{Door, Inner, is_numbered, name, visit::Visit, words::Said};
+use crate::{Error, Finished, Given, Result, SMALL_BYTES, Small, Stat, Verified, error::refused};
 use godwit_core::{Algorithm, Digest, Extents, LEAF_BYTES};
 use godwit_wire::door::{
     ROOT,

@@ -3,13 +3,9 @@
 use crate::{
     Can, Entry, EntryKind, Error, Finished, How, Result, Set, Space, Stat, Verified, Whole, Xattrs,
 };
-use godwit_core::{Algorithm, Kind, Version};
-use godwit_wire::door::call::{self, Bytes, Link, Name, Ranges, Refusal, Text, Time};
-use std::{
-    io,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use godwit_core::{Algorithm, Version};
+use godwit_wire::door::call::{self, Bytes, Link, Name, Text, Time};
+use std::path::PathBuf;
 
 /// Something that has a form in calls.
 pub trait Said: Sized {
@@ -327,115 +323,6 @@ impl Said for Finished {
     }
 }
 
-/// Returns the error about `path` that a refusal of `host` stands for.
-pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
-    let Refusal {
-        why,
-        said,
-        differs,
-        missing,
-        turn,
-        stranger,
-        cause,
-        at,
-    } = refusal;
-    // Several kinds have one word at the door.
-    let why = Kind::of_door_word(why.door_word());
-    if let Some(error) = Error::of_file(why, path, &said)
-        && !(why == Kind::Denied && stranger)
-    {
-        return error;
-    }
-    let (host, path) = (host.to_owned(), path.to_owned());
-    match why {
-        Kind::Denied => Error::stranger(host),
-        Kind::Corrupt => {
-            let differs = differs.map(|both| *both);
-            let (expected, found) = differs.unwrap_or_else(|| ("something else".into(), said));
-            Error::corrupt(path, expected, found)
-        }
-        Kind::Incomplete => match missing {
-            Some((size, Ranges(missing))) => Error::incomplete(path, size, missing),
-            None => Error::changed(path, said),
-        },
-        Kind::OutOfTurn => match turn.map(|turn| *turn) {
-            Some((writer, seq, expected)) => Error::out_of_turn(path, writer, seq, expected),
-            None => Error::changed(path, said),
-        },
-        Kind::Unsupported => Error::unsupported("this", format!("{host} says: {said}")),
-        Kind::Busy => Error::busy(host, said),
-        Kind::Loop => Error::looped(path, said),
-        Kind::OnHold => {
-            let of = |why| {
-                let said = said.clone();
-                let refusal = Refusal {
-                    why,
-                    said,
-                    ..Refusal::default()
-                };
-                Arc::new(refused(&host, &path, refusal))
-            };
-            let cause = cause.map(of);
-            let path = at.map_or(path, |Name(at)| at);
-            Error::Held {
-                host,
-                path,
-                said,
-                cause,
-            }
-        }
-        Kind::Lost => Error::beyond(host, said),
-        Kind::Canceled => Error::lost(host, "doing what was asked", io::Error::other(said)),
-        Kind::Protocol => Error::misbehaved(host, format!("it does not understand us: {said}")),
-        _ => Error::refused(host, Kind::Other.status(), said),
-    }
-}
-
-/// Returns what a visitor is told of an error. `said` is what a person may read of it, where the
-/// error itself would tell too much.
-pub fn refusal(error: &Error, said: String) -> Refusal {
-    let differs = match error {
-        Error::Corrupt {
-            expected, found, ..
-        } => Some(Box::new((expected.clone(), found.clone()))),
-        _ => None,
-    };
-    let missing = match error {
-        Error::Incomplete { size, missing, .. } => Some((*size, Ranges(missing.clone()))),
-        _ => None,
-    };
-    let turn = match error {
-        &Error::OutOfTurn {
-            writer,
-            seq,
-            expected,
-            ..
-        } => Some(Box::new((writer, seq, expected))),
-        _ => None,
-    };
-    let cause = match error {
-        Error::Held {
-            cause: Some(cause), ..
-        } => Some(cause.kind()),
-        _ => None,
-    };
-    let at = match error {
-        Error::Held { path, .. } => Some(Name(path.clone())),
-        _ => None,
-    };
-    Refusal {
-        why: error.kind(),
-        said,
-        differs,
-        missing,
-        turn,
-        cause,
-        at,
-        // Who is told of it is not who was meant.
-        stranger: false,
-    }
-}
-
 /// Reads an algorithm that was asked for by name.
 pub fn algorithm(name: &str) -> Result<Algorithm> {
     name.parse().map_err(|_| Error::Unsupported {
@@ -447,7 +334,6 @@ pub fn algorithm(name: &str) -> Result<Algorithm> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use godwit_core::Fault;
 
     /// It says that it can append, and has never counted.
     #[test]
@@ -461,21 +347,5 @@ mod tests {
             ..Can::default()
         };
         assert!(Can::heard(now.say()).append);
-    }
-
-    #[test]
-    fn a_node_that_cannot_reach_its_source_is_asked_again() {
-        let error = Error::unreachable("source", io::ErrorKind::ConnectionRefused);
-        let told = refused("target", Path::new("f"), refusal(&error, error.to_string()));
-        assert_eq!(told.fault(), Fault::Passing);
-        assert!(told.to_string().contains("connection refused"), "{told}");
-    }
-
-    #[test]
-    fn an_append_out_of_turn_is_told_as_that() {
-        let error = Error::out_of_turn("log", 7_u64, 9_u64, 3_u64);
-        let told = refused("host", Path::new("log"), refusal(&error, error.to_string()));
-        assert_eq!(told.to_string(), error.to_string());
-        assert!(matches!(told, Error::OutOfTurn { expected: 3, .. }));
     }
 }

@@ -1,10 +1,10 @@
 //! What a server's refusal means for whoever asked.
 
+pub(super) use crate::error::refused;
 use crate::{
-    Error, Result, Shown,
+    Error, Result,
     error::{GREETING, GREETING_AGAIN},
 };
-use godwit_core::Kind;
 use godwit_wire::{
     self as wire,
     client::{Refusal, Unspeakable},
@@ -20,23 +20,6 @@ pub(super) fn of_one_that_greeted(mut error: Error) -> Error {
         *during = GREETING_AGAIN.into();
     }
     error
-}
-
-/// Turns a refusal into an error about `path`.
-pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
-    let Refusal { code, said, why } = refusal;
-    if let Some(error) = Error::of_file(why, path, &said) {
-        return error;
-    }
-    let (host, path) = (host.to_owned(), path.to_owned());
-    match why {
-        Kind::Corrupt => Error::corrupt(path, "what was announced", said),
-        Kind::Busy => Error::busy(host, said),
-        Kind::Login => Error::login(host, said, Shown::Password),
-        Kind::Lost => Error::lost(host, "moving data", std::io::Error::other(said)),
-        Kind::Unsupported => Error::unsupported("this", format!("{host} answered {code}: {said}")),
-        _ => Error::refused(host, code, said),
-    }
 }
 
 /// Returns an error about `path` unless the reply is positive.

@@ -36,16 +36,11 @@ pub(super) fn stat(session: &mut Session, path: &Path, name: &[u8]) -> Result<St
     let peer = session.peer.clone();
     match client::look(session, &peer, name)? {
         Ok(facts) => Ok(stat_of_facts(&facts)),
-        Err(refusal) => {
-            let refusal = if refusal.why == Kind::Other && refusal.code == 550 {
-                // Pure-FTPd: "550 Can't check for file existence".
-                client::Refusal {
-                    why: Kind::Missing,
-                    ..refusal
-                }
-            } else {
-                refusal
-            };
+        Err(mut refusal) => {
+            // Pure-FTPd: "550 Can't check for file existence".
+            if refusal.kind == Kind::Other && refusal.code == 550 {
+                refusal.kind = Kind::Missing;
+            }
             Err(faults::refused(&session.host, path, refusal))
         }
     }

@@ -137,11 +137,8 @@ fn enter_before_greeting<T: Talk>(
     };
     if !banner.contains("godwit") {
         // What was said may have confused it; another time it is asked as a stranger.
-        return Ok(Err(Refusal {
-            code: greeting.code,
-            said: format!("another server answers now: {banner}"),
-            why: Kind::Busy,
-        }));
+        let said = format!("another server answers now: {banner}");
+        return Ok(Err(Refusal::coded(greeting.code, Kind::Busy, said)));
     }
     Ok(all_said(replies).map(|(peer, replies)| (Peer { banner, ..peer }, replies)))
 }
@@ -159,11 +156,8 @@ fn named(who: &Credentials) -> Result<(Line, Line), Refusal> {
         Line::new("PASS").bytes(who.password.as_bytes()),
     );
     let (Ok(user), Ok(pass)) = named else {
-        return Err(Refusal {
-            code: 530,
-            said: "user name or password with a line end".into(),
-            why: Kind::Login,
-        });
+        let said = "user name or password with a line end";
+        return Err(Refusal::coded(530, Kind::Login, said));
     };
     Ok((user, pass))
 }
@@ -255,14 +249,7 @@ fn logged_in(reply: &Reply) -> Result<(), Refusal> {
     if reply.code / 100 == 2 {
         return Ok(());
     }
-    Err(Refusal {
-        code: reply.code,
-        said: reply.said(),
-        why: match Refusal::of(reply) {
-            Some(refusal) if refusal.why == Kind::Busy => refusal.why,
-            _ => Kind::Login,
-        },
-    })
+    Err(Refusal::of_proof(reply))
 }
 
 /// Reads the 257 of PWD: a path in quotes, in which a quote stands doubled.

@@ -15,11 +15,11 @@ mod settings;
 mod told;
 mod verbs;
 
+pub use crate::Refusal;
 pub use line::{Line, Unspeakable};
 pub use login::{ACTS_FOR, Ahead, Credentials, LoggedIn, enter, greet, log_in};
 pub use peer::{Family, Peer};
 pub use proof::{Pace, Steps, Token, authenticate};
-pub use refusal::Refusal;
 pub use settings::{Mode, Settings};
 pub use told::{Told, Upload};
 pub use verbs::{

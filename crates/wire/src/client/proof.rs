@@ -2,7 +2,6 @@
 
 use super::{Line, Refusal, Talk};
 use crate::{Error, base64, reply::Reply};
-use godwit_core::Kind;
 
 /// What came of a token of the other side.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -92,14 +91,7 @@ fn token_of(reply: &Reply) -> Result<Option<Vec<u8>>, Error> {
 
 /// Every other word is a no, however it is numbered.
 fn refused(reply: &Reply) -> Refusal {
-    Refusal {
-        code: reply.code,
-        said: reply.said(),
-        why: match Refusal::of(reply) {
-            Some(refusal) if refusal.why == Kind::Busy => refusal.why,
-            _ => Kind::Login,
-        },
-    }
+    Refusal::of_proof(reply)
 }
 
 fn bad<T, E: From<Error>>(why: &'static str) -> Result<T, E> {

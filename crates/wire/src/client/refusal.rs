@@ -1,18 +1,10 @@
 //! Why a server said no.
 
-use crate::reply::{Class, Reply};
+use crate::{
+    Refusal,
+    reply::{Class, Reply},
+};
 use godwit_core::Kind;
-
-/// A negative reply, read.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Refusal {
-    /// The code.
-    pub code: u16,
-    /// What was said for a person, in one line.
-    pub said: String,
-    /// The kind, as far as codes and texts of known servers tell.
-    pub why: Kind,
-}
 
 impl Refusal {
     /// Reads a negative reply; `None` if it is positive.
@@ -20,12 +12,18 @@ impl Refusal {
         if reply.is_positive() {
             return None;
         }
-        let why = why(reply, &reply.said().to_ascii_lowercase());
-        Some(Self {
-            code: reply.code,
-            why,
-            said: beyond(why, &reason(reply, why)),
-        })
+        let kind = why(reply, &reply.said().to_ascii_lowercase());
+        let said = beyond(kind, &reason(reply, kind));
+        Some(Self::coded(reply.code, kind, said))
+    }
+
+    /// Reads the reply to a proof that was not taken: but for a server that is busy, it is of the login.
+    pub(super) fn of_proof(reply: &Reply) -> Self {
+        let kind = match Self::of(reply) {
+            Some(refusal) if refusal.kind == Kind::Busy => Kind::Busy,
+            _ => Kind::Login,
+        };
+        Self::coded(reply.code, kind, reply.said())
     }
 
     /// Returns an error unless the reply is positive.
@@ -167,7 +165,7 @@ mod tests {
     use super::*;
 
     fn why_of(reply: Reply) -> Kind {
-        Refusal::of(&reply).unwrap().why
+        Refusal::of(&reply).unwrap().kind
     }
 
     #[test]
@@ -205,7 +203,7 @@ mod tests {
             ),
         ] {
             let refusal = globus(c, said);
-            assert_eq!((refusal.why, &*refusal.said), (why, told), "{c}");
+            assert_eq!((refusal.kind, &*refusal.said), (why, told), "{c}");
         }
     }
 

@@ -26,13 +26,12 @@ where
         let reply = talk.ask_one(Line::new("MLST").bytes(name)?)?;
         return match Refusal::of(&reply) {
             // Some servers announce MLST and mean MLSD only.
-            Some(refusal) if refusal.why == Kind::Unsupported => look_plainly(talk, peer, name),
+            Some(refusal) if refusal.kind == Kind::Unsupported => look_plainly(talk, peer, name),
             Some(refusal) => Ok(Err(refusal)),
-            None if is_about_another(&reply, name) => Ok(Err(Refusal {
-                code: reply.code,
-                said: "the server drops bytes of this name".into(),
-                why: Kind::Invalid,
-            })),
+            None if is_about_another(&reply, name) => {
+                let said = "the server drops bytes of this name";
+                Ok(Err(Refusal::coded(reply.code, Kind::Invalid, said)))
+            }
             None => Ok(Ok(facts_of(&reply)?)),
         };
     }
@@ -75,18 +74,13 @@ where
     }
     let entered = talk.ask_one(Line::new("CWD").bytes(name)?)?;
     if !entered.is_positive() {
-        let refusal = Refusal::of(&size).unwrap_or(Refusal {
-            code: size.code,
-            said: size.said(),
-            why: Kind::Other,
-        });
+        let mut refusal = Refusal::of(&size)
+            .unwrap_or_else(|| Refusal::coded(size.code, Kind::Other, size.said()));
         // vsftpd: "550 Could not get file size." means there is none.
-        let why = if refusal.why == Kind::Other && refusal.code == 550 {
-            Kind::Missing
-        } else {
-            refusal.why
-        };
-        return Ok(Err(Refusal { why, ..refusal }));
+        if refusal.kind == Kind::Other && refusal.code == 550 {
+            refusal.kind = Kind::Missing;
+        }
+        return Ok(Err(refusal));
     }
     talk.ask_one(Line::new("CWD").bytes(&peer.home)?)?;
     Ok(Ok(Facts {

@@ -6,9 +6,11 @@
 
 pub use super::depot::{AskDepot, Count, Kept, OfDepot, Room};
 
+pub use super::refusal::{More, Refusal};
 use super::{Error, Result, path};
-use crate::{base64, words};
-use godwit_core::{Chain, Digest, Extents, Kind};
+
+use crate::base64;
+use godwit_core::{Chain, Digest, Extents};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::{fmt, marker::PhantomData, path::PathBuf, str::FromStr, time::Duration};
 
@@ -201,35 +203,6 @@ pub struct Entry {
     pub path: Name,
     /// What is known of it.
     pub stat: Stat,
-}
-
-/// Why something was not done.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(default)]
-pub struct Refusal {
-    /// What a program tells apart.
-    #[serde(with = "words::door")]
-    pub why: Kind,
-    /// What a person reads.
-    pub said: String,
-    /// Of [`Kind::Corrupt`]: what was expected, and what was found.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub differs: Option<Box<(String, String)>>,
-    /// Of [`Kind::Incomplete`]: of how many bytes which are missing.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub missing: Option<(u64, Ranges)>,
-    /// Of [`Kind::OutOfTurn`]: writer, what it sent, and what is the next.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub turn: Option<Box<(u64, u64, u64)>>,
-    /// Of [`Kind::OnHold`]: what the next behind it answered.
-    #[serde(skip_serializing_if = "Option::is_none", with = "words::door::option")]
-    pub cause: Option<Kind>,
-    /// Of [`Kind::OnHold`]: what is held; it may be something that goes before what was asked about.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub at: Option<Name>,
-    /// Of [`Kind::Denied`]: whoever asks came as a peer, and is none, or is none any more.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub stranger: bool,
 }
 
 /// Room.

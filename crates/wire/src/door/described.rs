@@ -53,16 +53,19 @@ fn stat() -> Stat {
     }
 }
 
-fn refusal(why: Kind) -> Refusal {
-    Refusal {
-        why,
-        said: "so".into(),
-        differs: Some(Box::new(("this".into(), "that".into()))),
+fn refusal(kind: Kind) -> Refusal {
+    let more = Box::new(More {
+        url: None,
+        differs: Some(("this".into(), "that".into())),
         missing: Some((7, Ranges(Extents::from(3..5)))),
-        turn: Some(Box::new((1, 2, 3))),
+        turn: Some((1, 2, 3)),
         cause: Some(Kind::Missing),
         at: Some(Name("a".into())),
         stranger: true,
+    });
+    Refusal {
+        more,
+        ..Refusal::of_kind(kind, "so")
     }
 }
 

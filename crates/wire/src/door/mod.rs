@@ -11,6 +11,7 @@ pub mod pack;
 pub mod park;
 pub mod path;
 pub mod range;
+pub(crate) mod refusal;
 pub mod speaker;
 
 #[cfg(test)]

@@ -8,10 +8,11 @@ pub mod ask;
 pub mod frame;
 pub mod records;
 pub mod tell;
+pub use crate::Refusal;
 pub use ask::Ask;
 pub use frame::{Decoder, Frame};
 pub use godwit_core::Kind;
-pub use tell::{Refusal, Tell};
+pub use tell::Tell;
 
 use serde::{Deserialize, Serialize};
 

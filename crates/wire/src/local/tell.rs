@@ -2,12 +2,14 @@
 
 use super::Handle;
 use crate::{
-    door::call::{Link, Version},
+    door::{
+        call::{Link, Version},
+        refusal::{self, Refusal},
+    },
     words,
 };
-use godwit_core::{Fault, Kind};
+use godwit_core::Kind;
 use serde::{Deserialize, Serialize};
-use std::{fmt, time::Duration};
 
 /// What is told.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -57,7 +59,7 @@ pub enum Tell {
     /// In a sentence.
     Words(String),
     /// It is not done.
-    Refused(Box<Refusal>),
+    Refused(#[serde(with = "refusal::local")] Box<Refusal>),
 }
 
 impl Tell {
@@ -261,127 +263,12 @@ pub struct Status {
     pub ends_in_ms: Option<u64>,
 }
 
-/// Why something was not done: what a program and a person need.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct Refusal {
-    /// What a program tells apart.
-    #[serde(with = "words::local")]
-    pub why: Kind,
-    /// What was wanted: `read godwit://lab/run7`.
-    pub wanted: String,
-    /// Why not.
-    pub because: String,
-    /// What to do.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
-    /// Whether waiting can help.
-    #[serde(default)]
-    pub waiting: Waiting,
-    /// Which file it is about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub url: Option<String>,
-}
-
-/// Whether waiting can help, as it is written.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Waiting {
-    /// It may.
-    Helps,
-    /// Only a change by somebody can.
-    #[default]
-    Helpless,
-    /// Not before so many milliseconds.
-    HelpsIn(u64),
-}
-
-impl From<Fault> for Waiting {
-    fn from(fault: Fault) -> Self {
-        match fault {
-            Fault::Passing => Self::Helps,
-            Fault::Lasting => Self::Helpless,
-            Fault::NotYet(time) => {
-                Self::HelpsIn(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
-            }
-        }
-    }
-}
-
-impl From<Waiting> for Fault {
-    fn from(waiting: Waiting) -> Self {
-        match waiting {
-            Waiting::Helps => Self::Passing,
-            Waiting::Helpless => Self::Lasting,
-            Waiting::HelpsIn(ms) => Self::NotYet(Duration::from_millis(ms)),
-        }
-    }
-}
-
-impl Refusal {
-    /// Returns one that waiting does not help.
-    pub fn new(why: Kind, wanted: impl Into<String>, because: impl Into<String>) -> Self {
-        Self {
-            why,
-            wanted: wanted.into(),
-            because: because.into(),
-            next: None,
-            waiting: Waiting::Helpless,
-            url: None,
-        }
-    }
-
-    /// Returns the line by which a node that cannot begin says why, to whoever started it.
-    pub fn write(&self) -> Vec<u8> {
-        let mut line = serde_json::to_vec(&CannotBegin {
-            cannot_begin: self.clone(),
-        })
-        .expect("all of it can be written as JSON");
-        line.push(b'\n');
-        line
-    }
-
-    /// Reads that line; any other says something else.
-    pub fn read(line: &[u8]) -> Option<Self> {
-        let said: CannotBegin = serde_json::from_slice(line).ok()?;
-        Some(said.cannot_begin)
-    }
-
-    /// The same, with what to do.
-    pub fn next(mut self, next: impl Into<String>) -> Self {
-        self.next = Some(next.into());
-        self
-    }
-
-    /// The same, and whether waiting helps.
-    pub fn waiting(mut self, fault: Fault) -> Self {
-        self.waiting = fault.into();
-        self
-    }
-
-    /// The same, about that file.
-    pub fn about(mut self, url: impl Into<String>) -> Self {
-        self.url = Some(url.into());
-        self
-    }
-}
-
-#[derive(Deserialize, Serialize)]
-struct CannotBegin {
-    cannot_begin: Refusal,
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot {}: {}", self.wanted, self.because)
-    }
-}
-
-impl std::error::Error for Refusal {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::local::{Ask, Asked, Error, Told, ask};
+    use godwit_core::Fault;
+    use std::time::Duration;
 
     #[test]
     fn a_head_is_short_and_says_what_it_is() {

@@ -1,6 +1,6 @@
 //! `USER PASS ACCT REIN QUIT`: who is there.
 
-use super::{Answer, Ask, Data, Failure, Next, Ready, Session, Settings, State, Then};
+use super::{Answer, Ask, Data, Next, Ready, Refusal, Session, Settings, State, Then};
 use crate::shield::Shield;
 
 impl Session {
@@ -62,7 +62,7 @@ impl Session {
                     link_target: None,
                 }));
             }
-            Answer::Failed(Failure { said, .. }) => {
+            Answer::Failed(Refusal { said, .. }) => {
                 self.state = State::Greeted;
                 self.turn_down(530, &said);
             }

@@ -267,8 +267,8 @@ pub enum Answer {
     /// All bytes of an upload came, but no file was made of them; or all that could be
     /// listed was sent, but more is there. The data connections are as after a transfer
     /// that went well.
-    NotKept(super::Failure),
-    Failed(super::Failure),
+    NotKept(super::Refusal),
+    Failed(super::Refusal),
 }
 
 /// Somebody was let in.

@@ -1,6 +1,6 @@
 //! `PASV EPSV SPAS PORT EPRT SPOR`: who listens and who connects.
 
-use super::{Answer, Ask, Failure, Session, Then};
+use super::{Answer, Ask, Refusal, Session, Then};
 use crate::{
     address::{Bars, Passive as Told, When},
     command::{Family, Mode},
@@ -128,10 +128,10 @@ impl Session {
                 return;
             }
             Answer::Listening(_) => {
-                Failure::new(Kind::Unreachable, "This session speaks IPv6: use EPSV.")
+                Refusal::of_kind(Kind::Unreachable, "This session speaks IPv6: use EPSV.")
             }
             Answer::Failed(failure) => failure,
-            _ => Failure::new(Kind::Io, "No address."),
+            _ => Refusal::of_kind(Kind::Io, "No address."),
         };
         failure.say("listen for data", &mut self.say);
     }

@@ -6,35 +6,15 @@
 //! wanted; a line of ours says what to do next.
 
 use super::say::Say;
+use crate::Refusal;
 use godwit_core::Kind;
 
-/// Why an ask failed.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Failure {
-    /// What a program tells apart.
-    pub kind: Kind,
-    /// What a person reads.
-    pub said: String,
-    /// Of [`Kind::Corrupt`]: the digest that was computed, and the one that was announced.
-    pub digests: Option<Box<(String, String)>>,
-}
-
-impl Failure {
-    /// Returns a failure with a sentence.
-    pub fn new(kind: Kind, said: impl Into<String>) -> Self {
-        Self {
-            kind,
-            said: said.into(),
-            digests: None,
-        }
-    }
-
-    /// Returns the failure of bytes that do not have the digest that was announced.
+impl Refusal {
+    /// Returns the refusal of bytes that do not have the digest that was announced.
     pub fn corrupt(computed: String, expected: String, said: impl Into<String>) -> Self {
-        Self {
-            digests: Some(Box::new((computed, expected))),
-            ..Self::new(Kind::Corrupt, said)
-        }
+        let mut refusal = Self::of_kind(Kind::Corrupt, said);
+        refusal.more.differs = Some((expected, computed));
+        refusal
     }
 
     /// Writes the reply. `wanted` continues "cannot": `open it`. Plain clients get one line:
@@ -53,9 +33,15 @@ impl Failure {
         let is_internal = c == Kind::Io.ftp().1;
         let told = if is_internal { Kind::Io } else { self.kind };
         say.more(code, &format!("GlobusError: v=1 c={c}"));
-        if let Some((computed, expected)) = self.digests.as_deref() {
-            say.more(code, &format!("GridFTP-Computed-Checksum: {computed}"));
-            say.more(code, &format!("GridFTP-Expected-Checksum: {expected}"));
+        if let Some((expected, computed)) = &self.more.differs {
+            say.more(
+                code,
+                &format!("GridFTP-Computed-Checksum: {}", bare(computed)),
+            );
+            say.more(
+                code,
+                &format!("GridFTP-Expected-Checksum: {}", bare(expected)),
+            );
         } else {
             say.more(code, &format!("GridFTP-Errno: {}", told.errno()));
             say.more(code, &format!("GridFTP-Reason: Cannot {wanted}"));
@@ -66,4 +52,9 @@ impl Failure {
         }
         say.line(code, "End.");
     }
+}
+
+/// `blake3:ab…` is told as `ab…`, as GCT does.
+fn bare(digest: &str) -> &str {
+    digest.rsplit([':', ' ']).next().unwrap_or(digest)
 }

@@ -2,7 +2,7 @@
 //! RMD MKD RNFR RNTO`.
 
 use super::{
-    Answer, Ask, Change, EntryKind, Failure, Form, Listing, Removed, Session, Stat, Then,
+    Answer, Ask, Change, EntryKind, Form, Listing, Refusal, Removed, Session, Stat, Then,
     place::shown,
 };
 use crate::{command::RawName, features::algorithm};
@@ -28,7 +28,7 @@ impl Session {
                 self.ready().current = path;
                 return self.say.line(250, "CWD command successful.");
             }
-            Answer::Stat(_) => Failure::new(Kind::NotDirectory, "Not a directory"),
+            Answer::Stat(_) => Refusal::of_kind(Kind::NotDirectory, "Not a directory"),
             answer => failed(answer),
         };
         failure.say("look at it", &mut self.say);
@@ -174,7 +174,7 @@ impl Session {
                 self.then = Some(Then::Contents(code));
             }
             Answer::Stat(_) => {
-                Failure::new(Kind::NotDirectory, "Not a directory")
+                Refusal::of_kind(Kind::NotDirectory, "Not a directory")
                     .say("look at it", &mut self.say);
             }
             answer => failed(answer).say("look at it", &mut self.say),
@@ -295,9 +295,9 @@ pub(super) fn done(doing: &'static str) -> Then {
 }
 
 /// What went wrong, of an answer that is not the one that was wanted.
-pub(super) fn failed(answer: Answer) -> Failure {
+pub(super) fn failed(answer: Answer) -> Refusal {
     match answer {
         Answer::Failed(failure) => failure,
-        _ => Failure::new(Kind::Io, "The server met an error of its own"),
+        _ => Refusal::of_kind(Kind::Io, "The server met an error of its own"),
     }
 }

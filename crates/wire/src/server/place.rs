@@ -1,6 +1,6 @@
 //! Where a name on a command line leads.
 
-use super::failure::Failure;
+use crate::Refusal;
 use godwit_core::Kind;
 use std::{
     ffi::OsString,
@@ -13,9 +13,9 @@ use std::{
 /// `..` is resolved by text, as in a shell. A name that would leave the root is
 /// an error, never silently cleaned: the client believes something that is not so. Links
 /// are not looked at here.
-pub fn resolve(current: &Path, name: &[u8]) -> Result<PathBuf, Failure> {
+pub fn resolve(current: &Path, name: &[u8]) -> Result<PathBuf, Refusal> {
     if name.contains(&0) {
-        return Err(Failure::new(Kind::Invalid, "A name cannot contain NUL"));
+        return Err(Refusal::of_kind(Kind::Invalid, "A name cannot contain NUL"));
     }
     let mut bytes: Vec<&[u8]> = Vec::new();
     if name.first() != Some(&b'/') {
@@ -25,7 +25,7 @@ pub fn resolve(current: &Path, name: &[u8]) -> Result<PathBuf, Failure> {
         if part != b".." {
             bytes.push(part);
         } else if bytes.pop().is_none() {
-            return Err(Failure::new(
+            return Err(Refusal::of_kind(
                 Kind::Denied,
                 "The name leads out of what is served",
             ));
@@ -35,7 +35,7 @@ pub fn resolve(current: &Path, name: &[u8]) -> Result<PathBuf, Failure> {
 }
 
 /// Joins a name to the current directory, or to `home` if it is `~` or begins with `~/`.
-pub(super) fn resolve_from(home: &Path, current: &Path, name: &[u8]) -> Result<PathBuf, Failure> {
+pub(super) fn resolve_from(home: &Path, current: &Path, name: &[u8]) -> Result<PathBuf, Refusal> {
     match name.strip_prefix(b"~") {
         Some([]) => resolve(home, b""),
         Some(rest @ [b'/', ..]) => resolve(home, &[b".", rest].concat()),

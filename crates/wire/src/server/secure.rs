@@ -1,7 +1,7 @@
 //! `AUTH ADAT PBSZ PROT CCC DCAU DCSC`: proving who is there, and what follows from it
 //! for data connections. RFC 2228 and GFD.20, as GCT speaks them; RFC 4217.
 
-use super::{Answer, Ask, Failure, Mechanism, Session, State, Then};
+use super::{Answer, Ask, Mechanism, Refusal, Session, State, Then};
 use crate::{
     base64,
     shield::{Cover, DataPeer, Guard, Level, Shield},
@@ -64,7 +64,7 @@ impl Session {
 
     pub(super) fn on_offer(&mut self, by: Mechanism, answer: Answer) {
         match answer {
-            Answer::Failed(Failure { said, .. }) => {
+            Answer::Failed(Refusal { said, .. }) => {
                 let text = format!("AUTH {} is not offered here: {said}", by.word());
                 self.say.line(504, &text);
             }
@@ -122,7 +122,7 @@ impl Session {
                 self.say.line(235, &text);
                 self.raise_shield();
             }
-            Answer::Failed(Failure { said, .. }) => {
+            Answer::Failed(Refusal { said, .. }) => {
                 self.proof = Proof::None;
                 self.turn_down(535, &said);
             }
@@ -286,9 +286,9 @@ const BLOCK_BYTES_MIN: u32 = 1024;
 /// What is held for each connection.
 const BLOCK_BYTES_MAX: u32 = 1 << 20;
 
-impl Failure {
+impl Refusal {
     /// Returns the failure of somebody's proof.
     pub fn of_login(said: impl Into<String>) -> Self {
-        Self::new(Kind::Login, said)
+        Self::of_kind(Kind::Login, said)
     }
 }

@@ -2,7 +2,7 @@
 //! `ALLO REST SCKS SITE STORATTR`.
 
 use super::{
-    Answer, Ask, At, Data, Failure, Form, Give, Leg, Listing, Outcome, Place, Session, State, Then,
+    Answer, Ask, At, Data, Form, Give, Leg, Listing, Outcome, Place, Refusal, Session, State, Then,
     Want, data::Direction, place,
 };
 use crate::{
@@ -377,7 +377,7 @@ impl Session {
             Answer::Failed(failure) => match failure.kind {
                 // What is missing is a state of the upload, not of the network.
                 Kind::Incomplete => {
-                    Failure::new(Kind::Changed, failure.said)
+                    Refusal::of_kind(Kind::Changed, failure.said)
                         .say("publish the upload", &mut self.say);
                 }
                 _ => failure.say("publish the upload", &mut self.say),
