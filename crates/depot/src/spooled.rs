@@ -15,9 +15,9 @@ use crate::{
 };
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Url, Version, holding::Base};
 use godwit_store::{
-    Can, Decision, Dir, Entry, EntryKind, Error as StoreError, Facets, Fast, Finished, How, Lying,
-    Opener, PASSED_MAX, Read, Result, Set, Sink, SinkFacets, Space, Stat, Station, Store, StoreExt,
-    Take, TakeExt, What, Whole, Write, channel::Watch, engine::Place,
+    Can, Decision, Dir, Entry, EntryKind, Error as StoreError, Finished, How, Lying, Opener,
+    PASSED_MAX, Read, Result, Set, Sink, SinkFacets, Space, Stat, Station, Store, StoreExt, Take,
+    TakeExt, What, Whole, Write, channel::Watch, engine::Place,
 };
 use godwit_sys::{Buffer, crash};
 use names::is_away;
@@ -535,13 +535,7 @@ impl Store for Spooled {
         digest.map_err(|cause| StoreError::io(path, cause))
     }
 
-    fn facets(&self) -> Facets<'_> {
-        Facets {
-            transit: Some(self),
-            volume: Some(self),
-            ..Facets::default()
-        }
-    }
+    godwit_store::has!(self, Facets: transit volume);
 }
 
 impl godwit_store::Transit for Spooled {
@@ -810,9 +804,7 @@ impl Take for Coming {
         self.sink.said(leaf, chain)
     }
 
-    fn fast(&self) -> Option<&dyn Fast> {
-        Some(self)
-    }
+    godwit_store::has!(self, Fast);
 }
 
 impl godwit_store::Fast for Coming {
@@ -870,12 +862,7 @@ impl Sink for Coming {
         self.sink.abandon()
     }
 
-    fn facets(&self) -> SinkFacets<'_> {
-        SinkFacets {
-            direct: None,
-            ..self.sink.facets()
-        }
-    }
+    godwit_store::has!(self, SinkFacets:; SinkFacets { direct: None, ..self.sink.facets() });
 }
 
 /// Ranges that go into a file at the target.
@@ -932,12 +919,7 @@ impl Sink for Inside {
         Ok(())
     }
 
-    fn facets(&self) -> SinkFacets<'_> {
-        SinkFacets {
-            resume: Some(self),
-            ..SinkFacets::default()
-        }
-    }
+    godwit_store::has!(self, SinkFacets: resume);
 }
 
 impl godwit_store::Resume for Inside {

@@ -243,9 +243,7 @@ impl Store for Hearing {
     ) -> godwit_store::Result<godwit_core::Digest> {
         Err(Error::Missing { path: path.into() })
     }
-    fn facets(&self) -> godwit_store::Facets<'_> {
-        godwit_store::Facets::default()
-    }
+    godwit_store::has!(self, Facets:);
 }
 
 #[test]

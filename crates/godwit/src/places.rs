@@ -136,7 +136,7 @@ pub(crate) fn walk(
         Ok(())
     };
     let store = &place.store;
-    store.walk_readable(&place.path, each, &mut |_| {}, &mut unread)
+    store.walk_readable(&place.path, each, &mut unread)
 }
 
 impl Names {

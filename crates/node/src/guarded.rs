@@ -7,9 +7,9 @@
 use crate::export::Export;
 use godwit_core::{Algorithm, Chain, Digest, Extents, Url, Version};
 use godwit_store::{
-    Can, Decision, Entry, EntryKind, Error, Facets, Finished, Given, How, Partial, REFERS, Read,
-    Result, Set, Sink, Small, Space, Stat, Station, Store, StoreExt, Take, What, Write, Xattrs,
-    channel::Watch,
+    Can, Decision, Entry, EntryKind, Error, Finished, Given, How, Next, Partial, REFERS, Read,
+    Result, Set, Sink, Small, Space, Stat, Station, Store, StoreExt, Take, Told, What, Write,
+    Xattrs, channel::Watch,
 };
 use godwit_trust::{DEEDS, Deed, Identity, Rights};
 use parking_lot::Mutex;
@@ -587,14 +587,7 @@ impl Store for Guarded {
         self.dir.digest(&self.asked(path, Deed::Read)?, by, range)
     }
 
-    fn facets(&self) -> Facets<'_> {
-        Facets {
-            transit: Some(self),
-            batch: Some(self),
-            volume: Some(self),
-            ..Facets::default()
-        }
-    }
+    godwit_store::has!(self, Facets: transit batch volume);
 }
 
 impl godwit_store::Batch for Guarded {
@@ -609,11 +602,7 @@ impl godwit_store::Batch for Guarded {
         Ok(below.collect())
     }
 
-    fn read_small(
-        &self,
-        next: &mut dyn FnMut() -> Option<PathBuf>,
-        each: &mut dyn FnMut(PathBuf, Result<Small>),
-    ) -> Result<()> {
+    fn read_small(&self, next: &mut Next<'_, PathBuf>, each: &mut Told<'_, Small>) -> Result<()> {
         if self.rules.is_none() {
             return self.dir.read_small(next, each);
         }
@@ -624,11 +613,7 @@ impl godwit_store::Batch for Guarded {
         Ok(())
     }
 
-    fn write_small(
-        &self,
-        next: &mut dyn FnMut() -> Option<Given>,
-        each: &mut dyn FnMut(PathBuf, Result<Finished>),
-    ) -> Result<()> {
+    fn write_small(&self, next: &mut Next<'_, Given>, each: &mut Told<'_, Finished>) -> Result<()> {
         if self.rules.is_none() {
             return self.dir.write_small(next, each);
         }

@@ -24,8 +24,8 @@ mod was;
 pub use partial::Partial;
 
 use crate::{
-    Can, Entry, EntryKind, Error, Facets, Finished, Given, How, Read, Result, Set, Sink, Small,
-    Space, Stat, Store, Take, What, Write, Xattrs, channel::Watch,
+    Can, Entry, EntryKind, Error, Finished, Given, How, Next, Read, Result, Set, Sink, Small,
+    Space, Stat, Store, Take, Told, Walk, What, Write, Xattrs, channel::Watch,
 };
 use godwit_core::{Algorithm, Chain, Digest, Extents, Version};
 use godwit_sys::{self as sys, Account, Attributes, Folder, Meta, Open, Over, Root};
@@ -326,40 +326,36 @@ impl Store for Dir {
         self.0.digest(path, by, range, &|_| Ok(()))
     }
 
-    fn facets(&self) -> Facets<'_> {
-        Facets {
-            transit: Some(self),
-            batch: Some(self),
-            volume: Some(self),
-            ..Facets::default()
-        }
-    }
+    crate::has!(self, Facets: transit batch volume);
 }
 
 impl crate::Batch for Dir {
-    fn walk(
-        &self,
-        path: &Path,
-        each: &mut dyn FnMut(Entry) -> Result<()>,
-        hidden: &mut dyn FnMut(PathBuf),
-        unread: &mut dyn FnMut(PathBuf, Error) -> Result<()>,
-    ) -> Result<()> {
+    fn walk_all(&self, path: &Path, walk: &mut Walk<'_>) -> Result<()> {
+        let Walk {
+            each,
+            hidden,
+            unread,
+        } = walk;
         let mut list = |below: &Path, each: &mut dyn FnMut(Entry) -> Result<()>| {
             let hidden = &mut |name: &OsStr| hidden(below.join(name));
             self.0.list_over(&path.join(below), each, hidden)
         };
-        crate::store::walk_from(vec![PathBuf::new()], &mut list, each, unread)
+        crate::store::walk_from(
+            vec![PathBuf::new()],
+            &mut list,
+            &mut Walk {
+                each,
+                hidden: &mut |_| (),
+                unread,
+            },
+        )
     }
 
     fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> {
         self.0.hidden(path)
     }
 
-    fn read_small(
-        &self,
-        next: &mut dyn FnMut() -> Option<PathBuf>,
-        each: &mut dyn FnMut(PathBuf, Result<Small>),
-    ) -> Result<()> {
+    fn read_small(&self, next: &mut Next<'_, PathBuf>, each: &mut Told<'_, Small>) -> Result<()> {
         while let Some(path) = next() {
             let small = self.0.read_one(&path);
             each(path, small);
@@ -367,11 +363,7 @@ impl crate::Batch for Dir {
         Ok(())
     }
 
-    fn write_small(
-        &self,
-        next: &mut dyn FnMut() -> Option<Given>,
-        each: &mut dyn FnMut(PathBuf, Result<Finished>),
-    ) -> Result<()> {
+    fn write_small(&self, next: &mut Next<'_, Given>, each: &mut Told<'_, Finished>) -> Result<()> {
         let (mut last, mut behind) = (small::Last::default(), None);
         while let Some(given) = behind.take().or_else(&mut *next) {
             if append::writer_of(&given).is_some() {

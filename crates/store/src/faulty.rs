@@ -225,14 +225,7 @@ impl<S: Store> Store for Faulty<S> {
     forward!(self, self.inner; can);
     forward!(self, self.inner, |verb| self.plan.verb(verb); remove rename mkdir set digest);
 
-    fn facets(&self) -> Facets<'_> {
-        Facets {
-            transit: Some(self),
-            volume: Some(self),
-            batch: None,
-            ..self.inner.facets()
-        }
-    }
+    crate::has!(self, Facets: transit volume; Facets { batch: None, ..self.inner.facets() });
 
     fn stat(&self, path: &Path) -> Result<Stat> {
         self.plan.verb("stat")?;

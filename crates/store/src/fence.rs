@@ -7,8 +7,8 @@
 //! requests that it would have to refuse, since every one of them comes by a connection of this process.
 
 use crate::{
-    Error, Fast, Finished, Lying, Read, Result, Sink, SinkExt, SinkFacets, Store, Take, TakeExt,
-    Whole, channel::Watch,
+    Error, Finished, Lying, Read, Result, Sink, SinkExt, Store, Take, TakeExt, Whole,
+    channel::Watch,
 };
 use godwit_core::{Block, Chain, Extents};
 use std::{
@@ -247,9 +247,7 @@ impl Take for Fenced {
         self.with(|sink| sink.said(leaf, chain))
     }
 
-    fn fast(&self) -> Option<&dyn Fast> {
-        Some(self)
-    }
+    crate::has!(self, Fast);
 }
 
 impl crate::Fast for Fenced {
@@ -279,12 +277,7 @@ impl Sink for Fenced {
         self.end(Sink::abandon)
     }
 
-    fn facets(&self) -> SinkFacets<'_> {
-        SinkFacets {
-            resume: Some(self),
-            direct: Some(self),
-        }
-    }
+    crate::has!(self, SinkFacets: resume direct);
 }
 
 impl crate::Resume for Fenced {
@@ -401,9 +394,7 @@ mod tests {
             Ok(())
         }
 
-        fn facets(&self) -> SinkFacets<'_> {
-            SinkFacets::default()
-        }
+        crate::has!(self, SinkFacets:);
     }
 
     #[test]

@@ -91,3 +91,17 @@ macro_rules! forward {
         fn facets(&$self) -> $crate::SinkFacets<'_> { $inner.facets() }
     };
 }
+
+/// Writes the method by which a store or sink says its facets, or a receiver its faster ways: those that it has itself,
+/// and, of a wrapper, the rest of what is behind it.
+#[macro_export]
+macro_rules! has {
+    ($self:ident, Fast) => {
+        fn fast(&$self) -> Option<&dyn $crate::Fast> { Some($self) }
+    };
+    ($self:ident, $of:ident: $($facet:ident)*) => { $crate::has!($self, $of: $($facet)*; $crate::$of::default()); };
+    ($self:ident, $of:ident: $($facet:ident)*; $rest:expr) => {
+        #[allow(clippy::needless_update)]
+        fn facets(&$self) -> $crate::$of<'_> { $crate::$of { $($facet: Some($self),)* ..$rest } }
+    };
+}

@@ -44,9 +44,10 @@ pub use remote::{Appear, By, Made, Member, Proofs, Remote, RemoteOptions, Trust,
 pub use slow::{Pace, Slow};
 pub use station::{PASSED_MAX, Station, TAKEN, THERE};
 pub use store::{
-    Batch, Can, Checks, Direct, Entry, EntryKind, Facets, Fast, Finished, Given, How, Lying,
+    Batch, Can, Checks, Direct, Entry, EntryKind, Facets, Fast, Finished, Given, How, Lying, Next,
     Nowhere, Origin, Peer, Read, Resume, SMALL_BYTES, Set, Sink, SinkExt, SinkFacets, Small, Space,
-    Stat, Store, StoreExt, Take, TakeExt, Transit, Verified, Volume, What, Whole, Write, Xattrs,
+    Stat, Store, StoreExt, Take, TakeExt, Told, Transit, Verified, Volume, Walk, What, Whole,
+    Write, Xattrs,
 };
 pub use tuning::{Limit, Seen, Tuned, Tuning};
 pub use width::Width;

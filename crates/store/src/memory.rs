@@ -2,8 +2,8 @@
 //! It has no links, and forgets everything with its last clone.
 
 use crate::{
-    Can, Checks, Entry, EntryKind, Error, Facets, Finished, How, Read, Result, SMALL_BYTES, Set,
-    Sink, SinkFacets, Space, Stat, Store, Take, What, Whole, Write, Xattrs,
+    Can, Checks, Entry, EntryKind, Error, Finished, How, Read, Result, SMALL_BYTES, Set, Sink,
+    Space, Stat, Store, Take, What, Whole, Write, Xattrs,
     fence::Fences,
     landed::{Hashed, Landed, leaf_range, leaves_of},
 };
@@ -413,13 +413,7 @@ impl Store for Memory {
         Ok(hashing.finish())
     }
 
-    fn facets(&self) -> Facets<'_> {
-        Facets {
-            transit: Some(self),
-            volume: Some(self),
-            ..Facets::default()
-        }
-    }
+    crate::has!(self, Facets: transit volume);
 }
 
 impl crate::Transit for Memory {
@@ -735,12 +729,7 @@ impl Sink for Writing {
         Ok(())
     }
 
-    fn facets(&self) -> SinkFacets<'_> {
-        SinkFacets {
-            resume: Some(self),
-            ..SinkFacets::default()
-        }
-    }
+    crate::has!(self, SinkFacets: resume);
 }
 
 impl crate::Resume for Writing {

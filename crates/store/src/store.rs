@@ -3,8 +3,8 @@
 mod facets;
 
 pub use facets::{
-    Batch, Direct, Facets, Fast, Peer, Resume, SinkExt, SinkFacets, StoreExt, TakeExt, Transit,
-    Volume,
+    Batch, Direct, Facets, Fast, Next, Peer, Resume, SinkExt, SinkFacets, StoreExt, TakeExt, Told,
+    Transit, Volume, Walk,
 };
 pub(crate) use facets::{
     read_one_by_one, read_one_small, walk_by_listing, walk_from, walk_on, write_one_by_one,

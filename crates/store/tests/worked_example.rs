@@ -2,8 +2,7 @@
 
 use godwit_core::{Algorithm, Block, Digest, Extents, Fault};
 use godwit_store::{
-    Can, Entry, EntryKind, Error, Facets, Memory, Read, Result, Stat, Store, StoreExt, Take, check,
-    forward,
+    Can, Entry, EntryKind, Error, Memory, Read, Result, Stat, Store, StoreExt, Take, check, forward,
 };
 use std::{collections::BTreeMap, convert::Infallible, ops::Range, path::Path};
 
@@ -66,9 +65,7 @@ impl Store for Shelf {
         Ok(Digest::of(by, &all[end.min(start as usize)..end]))
     }
 
-    fn facets(&self) -> Facets<'_> {
-        Facets::default()
-    }
+    godwit_store::has!(self, Facets:);
 }
 
 #[test]

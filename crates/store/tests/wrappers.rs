@@ -2,8 +2,8 @@
 
 use godwit_core::{Block, Extents};
 use godwit_store::{
-    Direct, Facets, Faulty, Memory, Pace, Peer, Read, Result, Sink, SinkExt, SinkFacets, Slow,
-    Store, StoreExt, Take, Write, forward,
+    Direct, Faulty, Memory, Pace, Peer, Read, Result, Sink, SinkExt, Slow, Store, StoreExt, Take,
+    Write, forward,
 };
 use std::{ops::Range, path::Path, time::Duration};
 
@@ -18,16 +18,11 @@ impl Store for Far {
         Ok(Box::new(Drawing(self.0.write(path, write)?)))
     }
 
-    fn facets(&self) -> Facets<'_> {
-        Facets {
-            peer: Some(self),
-            ..self.0.facets()
-        }
-    }
+    godwit_store::has!(self, Facets: peer; self.0.facets());
 }
 
 impl Peer for Far {
-    fn distance(&self) -> Duration {
+    fn round_trip(&self) -> Duration {
         Duration::from_millis(7)
     }
 
@@ -47,12 +42,7 @@ impl Take for Drawing {
 impl Sink for Drawing {
     forward!(self, self.0; done settle commit finish abandon);
 
-    fn facets(&self) -> SinkFacets<'_> {
-        SinkFacets {
-            direct: Some(self),
-            ..self.0.facets()
-        }
-    }
+    godwit_store::has!(self, SinkFacets: direct; self.0.facets());
 }
 
 impl Direct for Drawing {

@@ -2,7 +2,7 @@
 
 use super::Lot;
 use godwit_core::{Block, Chain, Extents, LEAF_BYTES, Leaves, Piece};
-use godwit_store::{Error, Fast, Finished, Lying, Result, Sink, SinkFacets, Take, Whole};
+use godwit_store::{Error, Finished, Lying, Result, Sink, SinkFacets, Take, Whole};
 use std::{
     ops::Range,
     sync::{Arc, Mutex, atomic::Ordering::SeqCst},
@@ -36,9 +36,7 @@ impl Take for Comparing {
         self.sink.put(block)
     }
 
-    fn fast(&self) -> Option<&dyn Fast> {
-        Some(self)
-    }
+    godwit_store::has!(self, Fast);
 }
 
 impl godwit_store::Fast for Comparing {
@@ -80,10 +78,5 @@ impl Sink for Comparing {
         self.sink.abandon()
     }
 
-    fn facets(&self) -> SinkFacets<'_> {
-        SinkFacets {
-            direct: None,
-            ..self.sink.facets()
-        }
-    }
+    godwit_store::has!(self, SinkFacets:; SinkFacets { direct: None, ..self.sink.facets() });
 }

@@ -6,7 +6,7 @@ pub(crate) mod comparing;
 use godwit_core::{Url, holding::Base};
 use godwit_depot::{By, Connect, Depot, Fresh, Put, Rules, Scope, Who};
 use godwit_store::{
-    Defect, Dir, Error, Facets, Faulty, Opener, Store, StoreExt, Transit, Volume, engine::Place,
+    Defect, Dir, Error, Faulty, Opener, Store, StoreExt, Transit, Volume, engine::Place,
 };
 use std::{
     fs, io,
@@ -346,13 +346,7 @@ impl Store for Away {
         self.ask("digest", path)?;
         self.there()?.digest(path, by, range)
     }
-    fn facets(&self) -> Facets<'_> {
-        Facets {
-            transit: Some(self),
-            volume: Some(self),
-            ..Facets::default()
-        }
-    }
+    godwit_store::has!(self, Facets: transit volume);
 }
 
 impl Transit for Away {

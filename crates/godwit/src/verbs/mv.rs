@@ -561,15 +561,12 @@ fn unread(source: &Place, error: Error) -> Error {
     }
     let mut first = None;
     // It is told by `first`, if at all.
-    let _ = source.store.walk_readable(
-        &source.path,
-        &mut |_| Ok(()),
-        &mut |_| {},
-        &mut |_, error| {
+    let _ = source
+        .store
+        .walk_readable(&source.path, &mut |_| Ok(()), &mut |_, error| {
             first = Some(error);
             Err(Error::Canceled)
-        },
-    );
+        });
     first.unwrap_or(error)
 }
 

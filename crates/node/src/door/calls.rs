@@ -9,7 +9,7 @@ use super::{
 };
 use godwit_core::{Extents, Kind};
 use godwit_store::{
-    Error, Nowhere, PASSED_MAX, Set, Stat, Store, StoreExt, What,
+    Error, Nowhere, PASSED_MAX, Set, Stat, Store, StoreExt, Walk, What,
     channel::Watch,
     door::{
         Sent,
@@ -586,18 +586,23 @@ fn list(known: &Known, lines: &mut Lines, asked: AskList) -> Outcome {
     let mut each = |entry: godwit_store::Entry| lines.borrow_mut().say(&Line::Entry(entry.say()));
     let listed = match asked.deep {
         false => known.dir.list(path, &mut each),
-        true => known.dir.walk_readable(
-            path,
-            &mut each,
-            &mut |hidden| {
-                // If it is not heard, neither is the end.
-                let _ = lines.borrow_mut().say(&Line::Hidden(Name(hidden)));
-            },
-            &mut |unread, error| {
+        true => {
+            // If it is not heard, neither is the end.
+            let hidden = &mut |hidden| drop(lines.borrow_mut().say(&Line::Hidden(Name(hidden))));
+            let unread = &mut |unread, error| {
                 let line = Line::Unread(Name(unread), Refusal::from(&error));
                 lines.borrow_mut().say(&line)
-            },
-        ),
+            };
+            let each = &mut each;
+            known.dir.walk_all(
+                path,
+                &mut Walk {
+                    each,
+                    hidden,
+                    unread,
+                },
+            )
+        }
     };
     listed.map_err(Refusal::from)
 }

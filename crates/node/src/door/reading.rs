@@ -10,7 +10,7 @@ use super::{
 use crate::metrics::{Counted, Direction, Metrics, Proto};
 use godwit_core::{Block, Extents, Kind, Leaves, Piece};
 use godwit_store::{
-    EntryKind, Error, Fast, Lying, Result, Store, Take,
+    EntryKind, Error, Lying, Result, Store, Take,
     door::{Sent, pieces, words::Said},
 };
 use godwit_wire::{
@@ -198,9 +198,7 @@ impl Take for Plain {
         self.0.send(Bytes::copy_from_slice(block.bytes))
     }
 
-    fn fast(&self) -> Option<&dyn Fast> {
-        Some(self)
-    }
+    godwit_store::has!(self, Fast);
 }
 
 impl godwit_store::Fast for Plain {
@@ -378,9 +376,7 @@ impl Take for Packed<'_> {
         self.send(block.offset, frame)
     }
 
-    fn fast(&self) -> Option<&dyn Fast> {
-        Some(self)
-    }
+    godwit_store::has!(self, Fast);
 }
 
 impl godwit_store::Fast for Packed<'_> {

@@ -286,9 +286,7 @@ where
         Ok(())
     }
 
-    fn fast(&self) -> Option<&dyn Fast> {
-        Some(self)
-    }
+    crate::has!(self, Fast);
 }
 
 impl<C, W> Fast for Sending<C, W>

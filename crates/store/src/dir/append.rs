@@ -15,8 +15,8 @@ use super::{
     regular, stat, wrong,
 };
 use crate::{
-    Checks, Error, Finished, Given, How, Lying, Result, SMALL_BYTES, Sink, SinkFacets, Take, Whole,
-    Write, crash,
+    Checks, Error, Finished, Given, How, Lying, Result, SMALL_BYTES, Sink, Take, Whole, Write,
+    crash,
     landed::{Hashed, Landed},
 };
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents};
@@ -163,12 +163,7 @@ impl Sink for Appending {
         Ok(())
     }
 
-    fn facets(&self) -> SinkFacets<'_> {
-        SinkFacets {
-            resume: Some(self),
-            ..SinkFacets::default()
-        }
-    }
+    crate::has!(self, SinkFacets: resume);
 }
 
 impl crate::Resume for Appending {

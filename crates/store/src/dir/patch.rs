@@ -3,7 +3,7 @@
 
 use super::{Inner, append, now, place::Place, regular, stat, wrong};
 use crate::{
-    Checks, Error, Finished, How, Lying, Result, Sink, SinkFacets, Take, Whole, Write,
+    Checks, Error, Finished, How, Lying, Result, Sink, Take, Whole, Write,
     channel::Watch,
     landed::{Hashed, Landed},
 };
@@ -307,12 +307,7 @@ impl Sink for Patch {
         Ok(()) // What was there before is gone.
     }
 
-    fn facets(&self) -> SinkFacets<'_> {
-        SinkFacets {
-            resume: Some(self),
-            direct: Some(self),
-        }
-    }
+    crate::has!(self, SinkFacets: resume direct);
 }
 
 impl crate::Resume for Patch {

@@ -13,8 +13,7 @@ use super::{
     wrong,
 };
 use crate::{
-    Checks, Error, Finished, How, Lying, Origin, Result, SMALL_BYTES, Sink, SinkFacets, Take,
-    Whole, Write,
+    Checks, Error, Finished, How, Lying, Origin, Result, SMALL_BYTES, Sink, Take, Whole, Write,
     channel::Watch,
     crash,
     error::gone,
@@ -479,12 +478,7 @@ impl Sink for Upload {
         self.forget().map_err(|e| wrong(&self.path, e))
     }
 
-    fn facets(&self) -> SinkFacets<'_> {
-        SinkFacets {
-            resume: Some(self),
-            direct: Some(self),
-        }
-    }
+    crate::has!(self, SinkFacets: resume direct);
 }
 
 impl crate::Resume for Upload {

@@ -19,8 +19,8 @@ pub mod words;
 
 use crate::Decision;
 use crate::{
-    Can, Entry, Error, Facets, Finished, Given, How, PASSED_MAX, Read, RemoteOptions, Result, Set,
-    Sink, Small, Space, Stat, Station, Store, Take, Transit, What, Write, Xattrs,
+    Can, Entry, Error, Finished, Given, How, Next, PASSED_MAX, Read, RemoteOptions, Result, Set,
+    Sink, Small, Space, Stat, Station, Store, Take, Told, Transit, Walk, What, Write, Xattrs,
     channel::{Cancel, Watch},
     error::refused,
     remote::{ALIVE_WITHIN, ASK_AFTER, connect},
@@ -734,12 +734,15 @@ impl Store for Door {
     }
 
     fn list(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
+        let (hidden, unread) = (&mut |_| (), &mut |_, error| Err(error));
         self.entries(
             path,
             false,
-            &mut |entry| each(entry),
-            &mut |_| (),
-            &mut |_, error| Err(error),
+            &mut Walk {
+                each,
+                hidden,
+                unread,
+            },
         )
     }
 
@@ -801,15 +804,7 @@ impl Store for Door {
         })
     }
 
-    fn facets(&self) -> Facets<'_> {
-        Facets {
-            peer: Some(self),
-            transit: Some(self),
-            batch: Some(self),
-            volume: Some(self),
-            ..Facets::default()
-        }
-    }
+    crate::has!(self, Facets: peer transit batch volume);
 }
 
 impl crate::Peer for Door {
@@ -821,21 +816,15 @@ impl crate::Peer for Door {
         *self.0.skew.lock().expect(NO_PANIC)
     }
 
-    fn distance(&self) -> Duration {
+    fn round_trip(&self) -> Duration {
         self.known()
             .map_or(Duration::ZERO, |known| known.round_trip)
     }
 }
 
 impl crate::Batch for Door {
-    fn walk(
-        &self,
-        path: &Path,
-        each: &mut dyn FnMut(Entry) -> Result<()>,
-        hidden: &mut dyn FnMut(PathBuf),
-        unread: &mut dyn FnMut(PathBuf, Error) -> Result<()>,
-    ) -> Result<()> {
-        self.entries(path, true, each, hidden, unread)
+    fn walk_all(&self, path: &Path, walk: &mut Walk<'_>) -> Result<()> {
+        self.entries(path, true, walk)
     }
 
     fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> {
@@ -851,19 +840,11 @@ impl crate::Batch for Door {
         Ok(found)
     }
 
-    fn read_small(
-        &self,
-        next: &mut dyn FnMut() -> Option<PathBuf>,
-        each: &mut dyn FnMut(PathBuf, Result<Small>),
-    ) -> Result<()> {
+    fn read_small(&self, next: &mut Next<'_, PathBuf>, each: &mut Told<'_, Small>) -> Result<()> {
         small::read(&self.0, next, each)
     }
 
-    fn write_small(
-        &self,
-        next: &mut dyn FnMut() -> Option<Given>,
-        each: &mut dyn FnMut(PathBuf, Result<Finished>),
-    ) -> Result<()> {
+    fn write_small(&self, next: &mut Next<'_, Given>, each: &mut Told<'_, Finished>) -> Result<()> {
         small::write(self, next, each)
     }
 
@@ -1070,31 +1051,24 @@ impl Door {
         made
     }
 
-    fn entries(
-        &self,
-        path: &Path,
-        deep: bool,
-        each: &mut dyn FnMut(Entry) -> Result<()>,
-        hidden: &mut dyn FnMut(PathBuf),
-        unread: &mut dyn FnMut(PathBuf, Error) -> Result<()>,
-    ) -> Result<()> {
+    fn entries(&self, path: &Path, deep: bool, walk: &mut Walk<'_>) -> Result<()> {
         let asked = AskList {
             path: name(path)?,
             deep,
         };
         self.call("list", Method::POST, &asked, path, &mut |line| match line {
-            Line::Entry(entry) if is_below(&entry.path.0, deep) => each(Entry::heard(entry)),
+            Line::Entry(entry) if is_below(&entry.path.0, deep) => (walk.each)(Entry::heard(entry)),
             Line::Entry(entry) => {
                 let what = format!("it lists {:?}, which is not there", entry.path.0);
                 Err(self.0.broke(&what))
             }
             Line::Hidden(name) => {
-                hidden(name.0);
+                (walk.hidden)(name.0);
                 Ok(())
             }
             Line::Unread(name, refusal) => {
                 let error = refused(&self.0.limits.at, &name.0, refusal);
-                unread(name.0, error)
+                (walk.unread)(name.0, error)
             }
             _ => Err(self.0.broke(UNASKED)),
         })

@@ -1,7 +1,9 @@
 //! Many small files in one request, both ways: a round trip is paid once for hundreds.
 
 use super::{Door, Inner, is_numbered, name, visit::Visit, words::Said};
-use crate::{Error, Finished, Given, Result, SMALL_BYTES, Small, Stat, Verified, error::refused};
+use crate::{
+    Error, Finished, Given, Next, Result, SMALL_BYTES, Small, Stat, Verified, error::refused,
+};
 use godwit_core::{Algorithm, Digest, Extents, LEAF_BYTES};
 use godwit_wire::door::{
     ROOT,
@@ -21,11 +23,7 @@ type EachRead<'a> = &'a mut dyn FnMut(PathBuf, Result<Small>);
 type EachWritten<'a> = &'a mut dyn FnMut(PathBuf, Result<Finished>);
 
 /// Reads small files, hundreds a request.
-pub(super) fn read(
-    inner: &Inner,
-    next: &mut dyn FnMut() -> Option<PathBuf>,
-    each: EachRead<'_>,
-) -> Result<()> {
+pub(super) fn read(inner: &Inner, next: &mut Next<'_, PathBuf>, each: EachRead<'_>) -> Result<()> {
     loop {
         let some: VecDeque<PathBuf> = std::iter::from_fn(&mut *next).take(FILES_A_CALL).collect();
         if some.is_empty() {
@@ -235,11 +233,7 @@ fn small(path: &Path, bytes: Vec<u8>, stat: Stat, said: Option<Digest>) -> Resul
 }
 
 /// Writes small files, hundreds a request.
-pub(super) fn write(
-    door: &Door,
-    next: &mut dyn FnMut() -> Option<Given>,
-    each: EachWritten<'_>,
-) -> Result<()> {
+pub(super) fn write(door: &Door, next: &mut Next<'_, Given>, each: EachWritten<'_>) -> Result<()> {
     let mut held = next();
     while held.is_some() {
         let (mut some, mut bytes) = (Vec::new(), 0);

@@ -3,8 +3,7 @@
 
 use super::{Door, Inner, NO_PANIC, UNASKED, name, pieces, visit::Pouring, words::Said};
 use crate::{
-    Checks, Error, Fast, Finished, Lying, Read, Result, Sink, SinkFacets, Stat, Store, StoreExt,
-    Take, Whole, Write,
+    Checks, Error, Finished, Lying, Read, Result, Sink, Stat, Store, StoreExt, Take, Whole, Write,
 };
 use godwit_core::{Block, Chain, Extents, Fault, LEAF_BYTES, Leaves, Piece};
 use godwit_wire::door::{
@@ -353,9 +352,7 @@ impl Take for Upload {
         Ok(())
     }
 
-    fn fast(&self) -> Option<&dyn Fast> {
-        Some(self)
-    }
+    crate::has!(self, Fast);
 }
 
 impl crate::Fast for Upload {
@@ -518,12 +515,7 @@ impl Sink for Upload {
         self.ask("abandon", &self.about(), super::done)
     }
 
-    fn facets(&self) -> SinkFacets<'_> {
-        SinkFacets {
-            resume: Some(self),
-            direct: Some(self),
-        }
-    }
+    crate::has!(self, SinkFacets: resume direct);
 }
 
 impl crate::Resume for Upload {

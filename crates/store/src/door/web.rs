@@ -7,8 +7,8 @@ use super::{
     visit::{Sent, Showing, Visit},
 };
 use crate::{
-    Can, Entry, EntryKind, Error, Facets, Read, RemoteOptions, Result, Set, Sink, Small, Stat,
-    Store, Take, Verified, What, Write, remote::connect,
+    Can, Entry, EntryKind, Error, Next, Read, RemoteOptions, Result, Set, Sink, Small, Stat, Store,
+    Take, Told, Verified, What, Write, remote::connect,
 };
 use godwit_core::{Algorithm, Digest, Extents, Hashing, Scheme, Url};
 use godwit_trust::{Authorities, Credential, Expect, door::Wanted};
@@ -28,7 +28,7 @@ use hyper::{
 use std::{
     ops::Range,
     os::unix::ffi::OsStrExt,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -402,23 +402,13 @@ impl Store for Web {
         self.cannot("changing attributes")
     }
 
-    fn facets(&self) -> Facets<'_> {
-        Facets {
-            peer: Some(self),
-            batch: Some(self),
-            ..Facets::default()
-        }
-    }
+    crate::has!(self, Facets: peer batch);
 }
 
 impl crate::Peer for Web {}
 
 impl crate::Batch for Web {
-    fn read_small(
-        &self,
-        next: &mut dyn FnMut() -> Option<std::path::PathBuf>,
-        each: &mut dyn FnMut(std::path::PathBuf, Result<Small>),
-    ) -> Result<()> {
+    fn read_small(&self, next: &mut Next<'_, PathBuf>, each: &mut Told<'_, Small>) -> Result<()> {
         while let Some(path) = next() {
             let small = crate::store::read_one_small(self, &path).and_then(|small| {
                 let Some(told) = &small.stat.digest else {

@@ -4,7 +4,7 @@ use super::{
     Copying, Event, Item, Outcome, Place, Rule, plan::wanted_bytes, retry::Retry, turns::Turn,
 };
 use crate::{
-    Checks, Error, Fast, Finished, How, Limit, Lying, Origin, Read, Result, Sink, SinkExt, Stat,
+    Checks, Error, Finished, How, Limit, Lying, Origin, Read, Result, Sink, SinkExt, Stat,
     StoreExt, Take, TakeExt, Verified, Whole, Width, Write, channel::width_for,
 };
 use godwit_core::{
@@ -480,9 +480,7 @@ impl Take for Counting<'_> {
         self.sink.said(leaf, chain)
     }
 
-    fn fast(&self) -> Option<&dyn Fast> {
-        Some(self)
-    }
+    crate::has!(self, Fast);
 }
 
 impl crate::Fast for Counting<'_> {

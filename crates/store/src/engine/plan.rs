@@ -1,7 +1,9 @@
 //! Finding what is to be copied, and deciding about each file.
 
 use super::{Copying, Event, Item, Place, Rule, Task};
-use crate::{Entry, EntryKind, Error, Nowhere, Result, SMALL_BYTES, Set, Stat, StoreExt, What};
+use crate::{
+    Entry, EntryKind, Error, Nowhere, Result, SMALL_BYTES, Set, Stat, StoreExt, Walk, What,
+};
 use godwit_core::{Algorithm, Extents, Scheme};
 use std::{
     collections::{HashMap, HashSet},
@@ -60,7 +62,7 @@ fn check_room(copying: &Copying<'_>, task: &Task) -> Result<()> {
     // What cannot be listed is told when it is to be copied.
     source
         .store
-        .walk_readable(&source.path, &mut each, &mut |_| {}, &mut |_, _| Ok(()))?;
+        .walk_readable(&source.path, &mut each, &mut |_, _| Ok(()))?;
     match bytes > space.free_bytes {
         true => Err(Error::no_space(
             target.path.clone(),
@@ -130,7 +132,15 @@ fn find_tree(copying: &Copying<'_>, task: &Task) -> Result<()> {
         copying.failed(&task.source.join(&path)?, &task.target.join(&path)?, error);
         Ok(())
     };
-    store.walk_readable(path, &mut each, &mut hidden, &mut unread)?;
+    let (each, hidden, unread) = (&mut each, &mut hidden, &mut unread);
+    store.walk_all(
+        path,
+        &mut Walk {
+            each,
+            hidden,
+            unread,
+        },
+    )?;
     finding.make()?;
     finding.prove();
     Ok(())

@@ -412,20 +412,23 @@ fn a_cancelled_copy_stops_and_says_so() {
 fn walk_ends_where_paths_are_endless() {
     let directory = Memory::new().stat(Path::new("")).unwrap();
     let mut seen = 0;
-    let walked = crate::store::walk_from(
-        vec![PathBuf::new()],
-        &mut |_, each| {
-            each(Entry {
-                path: "d".repeat(99).into(),
-                stat: directory.clone(),
-            })
-        },
-        &mut |_| {
-            seen += 1;
-            Ok(())
-        },
-        &mut |_, error| Err(error),
-    );
+    let mut list = |_: &Path, each: &mut dyn FnMut(Entry) -> Result<()>| {
+        each(Entry {
+            path: "d".repeat(99).into(),
+            stat: directory.clone(),
+        })
+    };
+    let each = &mut |_| {
+        seen += 1;
+        Ok(())
+    };
+    let (hidden, unread) = (&mut |_| (), &mut |_, error| Err(error));
+    let mut walk = crate::Walk {
+        each,
+        hidden,
+        unread,
+    };
+    let walked = crate::store::walk_from(vec![PathBuf::new()], &mut list, &mut walk);
     let error = walked.unwrap_err();
     assert!(error.to_string().contains("8192 bytes"), "{error}");
     assert_eq!(seen, 81);

@@ -23,8 +23,8 @@ use super::{
     session::{Flow, Session},
 };
 use crate::{
-    Checks, Error, Fast, Finished, How, Lying, Read, Result, SMALL_BYTES, Sink, SinkFacets, Store,
-    StoreExt, Take, Whole, Width, Write,
+    Checks, Error, Finished, How, Lying, Read, Result, SMALL_BYTES, Sink, Store, StoreExt, Take,
+    Whole, Width, Write,
     channel::{Channel, Gauge, Mode, Sending, Watch, look},
     landed::leaf_range,
 };
@@ -581,9 +581,7 @@ impl Take for Delivering {
         Ok(())
     }
 
-    fn fast(&self) -> Option<&dyn Fast> {
-        Some(self)
-    }
+    crate::has!(self, Fast);
 }
 
 impl crate::Fast for Delivering {
@@ -692,12 +690,7 @@ impl Sink for Delivering {
         Ok(())
     }
 
-    fn facets(&self) -> SinkFacets<'_> {
-        SinkFacets {
-            resume: Some(self),
-            direct: Some(self),
-        }
-    }
+    crate::has!(self, SinkFacets: resume direct);
 }
 
 impl crate::Resume for Delivering {

@@ -27,8 +27,8 @@ mod tls;
 mod tunnel;
 
 use crate::{
-    Can, Decision, Entry, Error, Facets, Finished, Given, Read, Result, Set, Sink, Small, Space,
-    Stat, Station, Store, TAKEN, THERE, Take, What, Write,
+    Can, Decision, Entry, Error, Finished, Given, Next, Read, Result, Set, Sink, Small, Space,
+    Stat, Station, Store, TAKEN, THERE, Take, Told, Walk, What, Write,
     channel::{Cancel, Mode},
     door::Mark,
     store::{read_one_by_one, walk_by_listing, walk_on, write_one_by_one},
@@ -619,19 +619,11 @@ impl Store for Remote {
         })
     }
 
-    fn facets(&self) -> Facets<'_> {
-        Facets {
-            peer: Some(self),
-            transit: Some(self),
-            batch: Some(self),
-            volume: Some(self),
-            ..Facets::default()
-        }
-    }
+    crate::has!(self, Facets: peer transit batch volume);
 }
 
 impl crate::Peer for Remote {
-    fn distance(&self) -> Duration {
+    fn round_trip(&self) -> Duration {
         // Who cannot be reached is at no distance; asking him will say why.
         self.known()
             .map_or(Duration::ZERO, |known| known.round_trip)
@@ -647,39 +639,33 @@ impl crate::Peer for Remote {
 }
 
 impl crate::Batch for Remote {
-    fn walk(
-        &self,
-        path: &Path,
-        each: &mut dyn FnMut(Entry) -> Result<()>,
-        _: &mut dyn FnMut(PathBuf),
-        unread: &mut dyn FnMut(PathBuf, Error) -> Result<()>,
-    ) -> Result<()> {
+    fn walk_all(&self, path: &Path, walk: &mut Walk<'_>) -> Result<()> {
         let Known { peer, .. } = self.known()?;
         // GCT follows what it lists in an order of its own, and writes line feeds
         // raw; ours promises directories first.
         if peer.family() != Family::Godwit || !names::lists_trees(&peer) {
-            return walk_by_listing(self, path, each, unread);
+            return walk_by_listing(self, path, walk);
         }
-        let walk = |each: &mut dyn FnMut(Entry) -> Result<()>| {
+        let at_once = |each: &mut dyn FnMut(Entry) -> Result<()>| {
             self.with(path, |session| {
                 let name = self.name(session, path)?;
                 names::list(session, &self.0.options, path, &name, Depth::All, each)
             })
         };
-        let mut walk = |each: &mut dyn FnMut(Entry) -> Result<()>| {
+        let mut plain = |each: &mut dyn FnMut(Entry) -> Result<()>| {
             if !self.is_narrow() {
-                return walk(each);
+                return at_once(each);
             }
             // While a listing goes on it holds a port, and `each` may wait for those who
             // wait for one.
             let mut found = Vec::new();
-            walk(&mut |entry| {
+            at_once(&mut |entry| {
                 found.push(entry);
                 Ok(())
             })?;
             found.into_iter().try_for_each(each)
         };
-        walk_on(self, path, &mut walk, each, unread)
+        walk_on(self, path, &mut plain, walk)
     }
 
     fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> {
@@ -692,11 +678,7 @@ impl crate::Batch for Remote {
         })
     }
 
-    fn read_small(
-        &self,
-        next: &mut dyn FnMut() -> Option<PathBuf>,
-        each: &mut dyn FnMut(PathBuf, Result<Small>),
-    ) -> Result<()> {
+    fn read_small(&self, next: &mut Next<'_, PathBuf>, each: &mut Told<'_, Small>) -> Result<()> {
         let family = self.known()?.peer.family();
         if family == Family::Plain || self.0.is_behind_wall.load(Relaxed) {
             return read_one_by_one(self, next, each);
@@ -706,11 +688,7 @@ impl crate::Batch for Remote {
         })
     }
 
-    fn write_small(
-        &self,
-        next: &mut dyn FnMut() -> Option<Given>,
-        each: &mut dyn FnMut(PathBuf, Result<Finished>),
-    ) -> Result<()> {
+    fn write_small(&self, next: &mut Next<'_, Given>, each: &mut Told<'_, Finished>) -> Result<()> {
         match self.known()?.peer.family() {
             Family::Godwit => small::write_to_ours(self, next, each),
             Family::Grid => self.with(Path::new(""), |session| {

@@ -1,7 +1,7 @@
 //! The optional parts of stores, sinks and receivers.
 //!
-//! [`Store::facets`] says which a store has. Callers use [`StoreExt`], [`SinkExt`] and [`TakeExt`],
-//! which fall back on the ten verbs where a facet is missing.
+//! [`Store::facets`] says which a store has. Callers use [`StoreExt`], [`SinkExt`] and [`TakeExt`], which do
+//! without where a facet is missing.
 
 use crate::{
     Decision, Entry, EntryKind, Error, Finished, Given, Lying, Read, Remote, Result, SMALL_BYTES,
@@ -32,470 +32,235 @@ pub struct Facets<'a> {
     pub latency: Duration,
 }
 
-/// A server that has the bytes of a store.
-pub trait Peer {
-    /// Returns how long a question to it takes.
-    fn distance(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    /// Returns how far the clocks there and here are apart, if the other side has told its own.
-    fn clock_skew(&self) -> Option<Duration> {
-        None
-    }
-
-    /// Returns how many hosts have a part in moving one file, each by a way of its own.
-    fn stripes(&self) -> usize {
-        1
-    }
-
-    /// Returns it as a server that can be told to send to another.
-    fn as_remote(&self) -> Option<&Remote> {
-        None
-    }
-
-    /// Returns it as a node behind a door, which another can be told to draw from.
-    fn as_door(&self) -> Option<&Door> {
-        None
-    }
-}
-
-/// How bytes become durable, and where they are sent on.
-pub trait Transit: Store {
-    /// Waits until what was published where `path` is survives a power cut.
-    fn flush(&self, path: &Path) -> Result<()> {
-        let _ = path;
-        Ok(())
-    }
-
-    /// Waits until what was published under `path` has arrived where it is sent in the end, and is
-    /// durable there; no longer than `watch` says.
-    fn push(&self, path: &Path, watch: Option<&Watch>) -> Result<()> {
-        watch.map_or(Ok(()), |watch| watch.canceled().check())?;
-        Transit::flush(self, path)
-    }
-
-    /// Returns as which version the upload `id` was published, if its file is still the one under
-    /// `path`: for a caller that lost the answer to [`Sink::finish`] and has taken the upload over.
-    /// `None`: it was not, or that is not known, or another file is there.
-    fn published_as(&self, path: &Path, id: &str) -> Result<Option<Version>> {
-        let _ = (path, id);
-        Ok(None)
-    }
-
-    /// Tells where a file is on its way, this store first, then the nodes downstream. `passed` are the
-    /// nodes that asked before.
-    fn trace(&self, path: &Path, passed: &[String]) -> Result<Vec<Station>> {
-        let _ = passed;
-        Ok(vec![Station::at_the_end(self.stat(path))?])
-    }
-
-    /// Says what becomes of what is on hold under a name, here or at the first node downstream that
-    /// holds any of it. `passed` are the nodes that asked before.
-    fn decide(&self, path: &Path, what: Decision, passed: &[String]) -> Result<()> {
-        let _ = (what, passed);
-        Err(Error::missing(path))
-    }
-}
-
-/// Many files or directories in one request.
-pub trait Batch: Store {
-    /// Does what [`StoreExt::walk_readable`] promises.
-    fn walk(
-        &self,
-        path: &Path,
-        each: &mut dyn FnMut(Entry) -> Result<()>,
-        hidden: &mut dyn FnMut(PathBuf),
-        unread: &mut dyn FnMut(PathBuf, Error) -> Result<()>,
-    ) -> Result<()> {
-        let _ = hidden;
-        walk_by_listing(self, path, each, unread)
-    }
-
-    /// Does what [`StoreExt::hidden`] promises.
-    fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> {
-        let _ = path;
-        Ok(Vec::new())
-    }
-
-    /// Does what [`StoreExt::read_small`] promises.
-    fn read_small(
-        &self,
-        next: &mut dyn FnMut() -> Option<PathBuf>,
-        each: &mut dyn FnMut(PathBuf, Result<Small>),
-    ) -> Result<()> {
-        read_one_by_one(self, next, each)
-    }
-
-    /// Does what [`StoreExt::write_small`] promises.
-    fn write_small(
-        &self,
-        next: &mut dyn FnMut() -> Option<Given>,
-        each: &mut dyn FnMut(PathBuf, Result<Finished>),
-    ) -> Result<()> {
-        write_one_by_one(self, next, each)
-    }
-
-    /// Makes directories, each as [`Store::mkdir`] does, in this order.
-    fn mkdir_many(&self, paths: &[&Path]) -> Vec<Result<()>> {
-        paths.iter().map(|path| self.mkdir(path)).collect()
-    }
-}
-
-/// Extended attributes and room.
-pub trait Volume {
-    /// Returns the extended attributes of a file or directory, those of users; follows links.
-    fn xattrs(&self, path: &Path) -> Result<Xattrs> {
-        let _ = path;
-        Err(no_xattrs())
-    }
-
-    /// Returns the room where `path` is.
-    fn space(&self, path: &Path) -> Result<Space>;
-}
-
-/// Every store, with what it does better than by its ten verbs if it can.
-pub trait StoreExt: Store {
-    /// Tells whether the bytes are on a server that must be asked for them.
-    fn is_remote(&self) -> bool {
-        self.facets().peer.is_some()
-    }
-
-    /// Returns how long a question to the host of the bytes takes; zero if they are here.
-    fn distance(&self) -> Duration {
-        let Facets { peer, latency, .. } = self.facets();
-        latency + peer.map_or(Duration::ZERO, Peer::distance)
-    }
-
-    /// As [`Peer::clock_skew`].
-    fn clock_skew(&self) -> Option<Duration> {
-        self.facets().peer.and_then(Peer::clock_skew)
-    }
-
-    /// As [`Peer::stripes`].
-    fn stripes(&self) -> usize {
-        self.facets().peer.map_or(1, Peer::stripes)
-    }
-
-    /// As [`Peer::as_remote`].
-    fn as_remote(&self) -> Option<&Remote> {
-        self.facets().peer.and_then(Peer::as_remote)
-    }
-
-    /// As [`Peer::as_door`].
-    fn as_door(&self) -> Option<&Door> {
-        self.facets().peer.and_then(Peer::as_door)
-    }
-
-    /// As [`Transit::flush`]; a store without is durable when it says so of itself.
-    fn flush(&self, path: &Path) -> Result<()> {
-        let transit = self.facets().transit;
-        transit.map_or(Ok(()), |transit| Transit::flush(transit, path))
-    }
-
-    /// As [`Transit::push`]; of a store that sends nothing on, its end is here.
-    fn push(&self, path: &Path, watch: Option<&Watch>) -> Result<()> {
-        match self.facets().transit {
-            Some(transit) => Transit::push(transit, path, watch),
-            None => watch.map_or(Ok(()), |watch| watch.canceled().check()),
-        }
-    }
-
-    /// As [`Transit::published_as`].
-    fn published_as(&self, path: &Path, id: &str) -> Result<Option<Version>> {
-        let transit = self.facets().transit;
-        transit.map_or(Ok(None), |transit| Transit::published_as(transit, path, id))
-    }
-
-    /// As [`Transit::trace`].
-    fn trace(&self, path: &Path, passed: &[String]) -> Result<Vec<Station>> {
-        match self.facets().transit {
-            Some(transit) => Transit::trace(transit, path, passed),
-            None => Ok(vec![Station::at_the_end(self.stat(path))?]),
-        }
-    }
-
-    /// As [`Transit::decide`].
-    fn decide(&self, path: &Path, what: Decision, passed: &[String]) -> Result<()> {
-        match self.facets().transit {
-            Some(transit) => Transit::decide(transit, path, what, passed),
-            None => Err(Error::missing(path)),
-        }
-    }
-
-    /// Lists as [`Store::list`] does, but the whole tree below, with paths relative to `path`; a
-    /// directory comes before what is in it. Links are told as links, not followed.
-    fn walk(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
-        self.walk_readable(path, each, &mut |_| (), &mut |_, error| Err(error))
-    }
-
-    /// Walks as [`StoreExt::walk`] does, and calls `hidden` for the names that are kept for partials, of a
-    /// store that sees them. `unread` is told of a directory that may not be listed, and why; the walk
-    /// goes on if it returns no error. That the root cannot be listed ends the walk.
-    fn walk_readable(
-        &self,
-        path: &Path,
-        each: &mut dyn FnMut(Entry) -> Result<()>,
-        hidden: &mut dyn FnMut(PathBuf),
-        unread: &mut dyn FnMut(PathBuf, Error) -> Result<()>,
-    ) -> Result<()> {
-        match self.facets().batch {
-            Some(batch) => Batch::walk(batch, path, each, hidden, unread),
-            None => walk_by_listing(self, path, each, unread),
-        }
-    }
-
-    /// Returns what stands in the whole tree below that neither listings nor reads
-    /// show, since its names are kept for partials; of a server of ours the first
-    /// hundred, of others what is known: nothing.
-    fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> {
-        let batch = self.facets().batch;
-        batch.map_or(Ok(Vec::new()), |batch| Batch::hidden(batch, path))
-    }
-
-    /// Reads whole small files, as many in flight as the store can. `next` names
-    /// them; `None` means no more for now, and it may be asked again while some are
-    /// in flight. `each` gets every one exactly once, in that order.
-    /// Returns an error only if the whole conversation broke; then the files not
-    /// yet given to `each` were not read.
-    fn read_small(
-        &self,
-        next: &mut dyn FnMut() -> Option<PathBuf>,
-        each: &mut dyn FnMut(PathBuf, Result<Small>),
-    ) -> Result<()> {
-        match self.facets().batch {
-            Some(batch) => Batch::read_small(batch, next, each),
-            None => read_one_by_one(self, next, each),
-        }
-    }
-
-    /// Writes whole small files, as many in flight as the store can; the mirror
-    /// of [`StoreExt::read_small`].
-    fn write_small(
-        &self,
-        next: &mut dyn FnMut() -> Option<Given>,
-        each: &mut dyn FnMut(PathBuf, Result<Finished>),
-    ) -> Result<()> {
-        match self.facets().batch {
-            Some(batch) => Batch::write_small(batch, next, each),
-            None => write_one_by_one(self, next, each),
-        }
-    }
-
-    /// As [`Batch::mkdir_many`].
-    fn mkdir_many(&self, paths: &[&Path]) -> Vec<Result<()>> {
-        match self.facets().batch {
-            Some(batch) => Batch::mkdir_many(batch, paths),
-            None => paths.iter().map(|path| self.mkdir(path)).collect(),
-        }
-    }
-
-    /// As [`Volume::xattrs`].
-    fn xattrs(&self, path: &Path) -> Result<Xattrs> {
-        let volume = self.facets().volume;
-        volume.map_or_else(|| Err(no_xattrs()), |volume| volume.xattrs(path))
-    }
-
-    /// As [`Volume::space`].
-    fn space(&self, path: &Path) -> Result<Space> {
-        let no_space = || {
-            Err(Error::unsupported(
-                "telling the room",
-                "this store has none",
-            ))
-        };
-        let volume = self.facets().volume;
-        volume.map_or_else(no_space, |volume| volume.space(path))
-    }
-}
-
-impl<S: Store + ?Sized> StoreExt for S {}
-
-fn no_xattrs() -> Error {
-    Error::unsupported("reading extended attributes", "this store has none")
-}
-
 /// The optional parts of a sink.
 #[derive(Clone, Copy, Default)]
 pub struct SinkFacets<'a> {
-    /// Its knowledge of bytes that landed.
+    /// Knowledge of bytes that landed.
     pub resume: Option<&'a dyn Resume>,
     /// How bytes come that no caller puts.
     pub direct: Option<&'a dyn Direct>,
 }
 
-/// The knowledge of a sink of bytes that landed, now and in earlier attempts.
-pub trait Resume {
-    /// Returns leaves that became whole since this was asked last, at most so
-    /// many, and their hashes: what a receiver tells its sender.
-    fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
-        let _ = count_max;
-        Vec::new()
-    }
+/// Tells what the next file is; `None`: no more for now.
+pub type Next<'a, T> = dyn FnMut() -> Option<T> + 'a;
+/// Is given what became of a small file.
+pub type Told<'a, T> = dyn FnMut(PathBuf, Result<T>) + 'a;
 
-    /// Returns bytes that an earlier attempt brought and that this sink has never
-    /// seen, though it must to tell the digest of the whole; where attempts are counted, also
-    /// those that may differ from what is here by now.
-    fn unseen(&self) -> Extents {
-        Extents::new()
-    }
-
-    /// Shows the sink bytes that are there already: it hashes them and sends nothing. Where attempts are
-    /// counted, what differs from what landed, or cannot be compared with it, is not done any more.
-    fn show(&self, block: Block<'_>) -> Result<()> {
-        let _ = block;
-        Ok(())
-    }
-
-    /// Tells whether readers see what is put, at once: nothing could be kept back.
-    fn is_in_place(&self) -> bool {
-        false
-    }
+/// The three closures that a walk calls.
+pub struct Walk<'a> {
+    /// For every entry, with its path below the root of the walk.
+    pub each: &'a mut dyn FnMut(Entry) -> Result<()>,
+    /// For the names that are kept for partials, of a store that sees them.
+    pub hidden: &'a mut dyn FnMut(PathBuf),
+    /// For a directory that may not be listed; the walk goes on if it returns no error.
+    pub unread: &'a mut dyn FnMut(PathBuf, Error) -> Result<()>,
 }
 
-/// How bytes come to a sink that no caller puts.
-pub trait Direct {
-    /// Has the bytes come from `source` by themselves, without a byte through the
-    /// caller, and calls `on` with what landed. `None`: these two cannot, and
-    /// nothing moved; then the bytes are to be read and put.
-    fn draw(
-        &self,
-        source: &dyn Store,
-        path: &Path,
-        want: &Extents,
-        streams: usize,
-        on: &dyn Fn(Range<u64>),
-    ) -> Result<Option<Read>> {
-        let _ = (source, path, want, streams, on);
-        Ok(None)
-    }
+/// Writes facets, and the trait by which callers use them: the body of a verb is what is done where the facet is missing,
+/// or has nothing better.
+macro_rules! facets {
+    (@ $self:ident ($($get:tt)*)) => { $self.$($get)* };
+    ($of:ident, $(#[$all:meta])* $ext:ident { $($more:tt)* } $(
+        $(#[$about:meta])* $facet:ident $get:tt {
+            $($(#[$tells:meta])* fn $verb:ident(&$self:ident $(, $arg:ident: $is:ty)* $(,)?) -> $gives:ty $body:block)*
+        }
+    )*) => {
+        $($(#[$about])*
+        pub trait $facet: $of {
+            $($(#[$tells])* fn $verb(&$self $(, $arg: $is)*) -> $gives { $(let _ = &$arg;)* $body })*
+        })*
 
-    /// Returns where the bytes lie until they are published, beneath the root of the
-    /// store, so that others who share its disk can write some of them. `None`:
-    /// no others can.
-    fn lies_at(&self) -> Option<PathBuf> {
-        None
-    }
+        $(#[$all])*
+        pub trait $ext: $of {
+            $($more)*
+            $($($(#[$tells])* fn $verb(&$self $(, $arg: $is)*) -> $gives {
+                match facets!(@ $self $get) {
+                    Some(facet) => $facet::$verb(facet $(, $arg)*),
+                    None => { $(let _ = &$arg;)* $body }
+                }
+            })*)*
+        }
 
-    /// Is told that others have written these bytes there, durably, and the hashes of whole
-    /// leaves of them.
-    fn came(&self, ranges: &Extents, leaves: &[(u64, Chain)]) -> Result<()> {
-        let _ = leaves;
-        none_came(ranges)
-    }
+        impl<T: $of + ?Sized> $ext for T {}
+    };
 }
 
-fn none_came(ranges: &Extents) -> Result<()> {
-    match ranges.is_empty() {
-        true => Ok(()),
-        false => Err(Error::unsupported(
-            "taking in what others have written",
-            "no others can write there",
-        )),
-    }
-}
+facets! {
+    Store,
+    /// Every store, with what it does better than by its ten verbs if it can.
+    StoreExt {
+        /// Tells whether the bytes are on a server that must be asked for them.
+        fn is_remote(&self) -> bool {
+            self.facets().peer.is_some()
+        }
 
-/// Every sink, whatever it has beside its verbs.
-pub trait SinkExt: Sink {
-    /// As [`Resume::newly_whole`].
-    fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
-        let resume = self.facets().resume;
-        resume.map_or(Vec::new(), |resume| resume.newly_whole(count_max))
-    }
+        /// Returns how long a question to the host of the bytes takes; zero if they are here.
+        fn distance(&self) -> Duration {
+            self.facets().latency + self.round_trip()
+        }
 
-    /// As [`Resume::unseen`].
-    fn unseen(&self) -> Extents {
-        self.facets().resume.map_or(Extents::new(), Resume::unseen)
-    }
+        /// Lists as [`Store::list`] does, but the whole tree below, with paths relative to `path`; a
+        /// directory comes before what is in it. Links are told as links, not followed.
+        fn walk(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
+            self.walk_readable(path, each, &mut |_, error| Err(error))
+        }
 
-    /// As [`Resume::show`].
-    fn show(&self, block: Block<'_>) -> Result<()> {
-        let resume = self.facets().resume;
-        resume.map_or(Ok(()), |resume| resume.show(block))
+        /// Walks as [`StoreExt::walk`] does; `unread` is told of a directory that may not be listed, and the walk goes
+        /// on if it returns no error. That the root cannot be listed ends the walk.
+        fn walk_readable(
+            &self,
+            path: &Path,
+            each: &mut dyn FnMut(Entry) -> Result<()>,
+            unread: &mut dyn FnMut(PathBuf, Error) -> Result<()>,
+        ) -> Result<()> {
+            self.walk_all(path, &mut Walk { each, hidden: &mut |_| (), unread })
+        }
     }
-
-    /// As [`Resume::is_in_place`].
-    fn is_in_place(&self) -> bool {
-        self.facets().resume.is_some_and(Resume::is_in_place)
+    /// A server that has the bytes of a store.
+    Peer(facets().peer) {
+        /// Returns how long a question to it takes.
+        fn round_trip(&self) -> Duration { Duration::ZERO }
+        /// Returns how far the clocks there and here are apart, if the other side has told its own.
+        fn clock_skew(&self) -> Option<Duration> { None }
+        /// Returns how many hosts have a part in moving one file, each by a way of its own.
+        fn stripes(&self) -> usize { 1 }
+        /// Returns it as a server that can be told to send to another.
+        fn as_remote(&self) -> Option<&Remote> { None }
+        /// Returns it as a node behind a door, which another can be told to draw from.
+        fn as_door(&self) -> Option<&Door> { None }
     }
-
-    /// As [`Direct::draw`].
-    fn draw(
-        &self,
-        source: &dyn Store,
-        path: &Path,
-        want: &Extents,
-        streams: usize,
-        on: &dyn Fn(Range<u64>),
-    ) -> Result<Option<Read>> {
-        let direct = self.facets().direct;
-        direct.map_or(Ok(None), |direct| {
-            direct.draw(source, path, want, streams, on)
-        })
+    /// How bytes become durable, and where they are sent on.
+    Transit(facets().transit) {
+        /// Waits until what was published where `path` is survives a power cut, in a store that can see to that.
+        fn flush(&self, path: &Path) -> Result<()> { Ok(()) }
+        /// Waits until what was published under `path` has arrived where it is sent in the end, and is
+        /// durable there; no longer than `watch` says. Of a store that sends nothing on, that is here.
+        fn push(&self, path: &Path, watch: Option<&Watch>) -> Result<()> {
+            watch.map_or(Ok(()), |watch| watch.canceled().check())?;
+            StoreExt::flush(self, path)
+        }
+        /// Returns as which version the upload `id` was published, if its file is still the one under
+        /// `path`: for a caller that lost the answer to [`Sink::finish`] and has taken the upload over.
+        /// `None`: it was not, or that is not known, or another file is there.
+        fn published_as(&self, path: &Path, id: &str) -> Result<Option<Version>> { Ok(None) }
+        /// Tells where a file is on its way, this store first, then the nodes downstream. `passed` are the
+        /// nodes that asked before.
+        fn trace(&self, path: &Path, passed: &[String]) -> Result<Vec<Station>> {
+            Ok(vec![Station::at_the_end(self.stat(path))?])
+        }
+        /// Says what becomes of what is on hold under a name, here or at the first node downstream that
+        /// holds any of it. `passed` are the nodes that asked before.
+        fn decide(&self, path: &Path, what: Decision, passed: &[String]) -> Result<()> {
+            Err(Error::missing(path))
+        }
     }
-
-    /// As [`Direct::lies_at`].
-    fn lies_at(&self) -> Option<PathBuf> {
-        self.facets().direct.and_then(Direct::lies_at)
+    /// Many files or directories in one request.
+    Batch(facets().batch) {
+        /// Walks as [`StoreExt::walk_readable`] does, and tells of hidden names too.
+        fn walk_all(&self, path: &Path, walk: &mut Walk<'_>) -> Result<()> {
+            walk_by_listing(self, path, walk)
+        }
+        /// Returns what stands in the whole tree below that neither listings nor reads
+        /// show, since its names are kept for partials; of a server of ours the first
+        /// hundred, of others what is known: nothing.
+        fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> { Ok(Vec::new()) }
+        /// Reads whole small files, as many in flight as the store can. `next` names
+        /// them; `None` means no more for now, and it may be asked again while some are
+        /// in flight. `each` gets every one exactly once, in that order.
+        /// Returns an error only if the whole conversation broke; then the files not
+        /// yet given to `each` were not read.
+        fn read_small(&self, next: &mut Next<'_, PathBuf>, each: &mut Told<'_, Small>) -> Result<()> {
+            read_one_by_one(self, next, each)
+        }
+        /// Writes whole small files, as many in flight as the store can; the mirror
+        /// of [`StoreExt::read_small`].
+        fn write_small(&self, next: &mut Next<'_, Given>, each: &mut Told<'_, Finished>) -> Result<()> {
+            write_one_by_one(self, next, each)
+        }
+        /// Makes directories, each as [`Store::mkdir`] does, in this order.
+        fn mkdir_many(&self, paths: &[&Path]) -> Vec<Result<()>> {
+            paths.iter().map(|path| self.mkdir(path)).collect()
+        }
     }
-
-    /// As [`Direct::came`].
-    fn came(&self, ranges: &Extents, leaves: &[(u64, Chain)]) -> Result<()> {
-        match self.facets().direct {
-            Some(direct) => direct.came(ranges, leaves),
-            None => none_came(ranges),
+    /// Extended attributes and room.
+    Volume(facets().volume) {
+        /// Returns the extended attributes of a file or directory, those of users; follows links.
+        fn xattrs(&self, path: &Path) -> Result<Xattrs> {
+            Err(Error::unsupported("reading extended attributes", "this store has none"))
+        }
+        /// Returns the room where `path` is.
+        fn space(&self, path: &Path) -> Result<Space> {
+            Err(Error::unsupported("telling the room", "this store has no bound of its own"))
         }
     }
 }
 
-impl<S: Sink + ?Sized> SinkExt for S {}
-
-/// Faster ways to take bytes than one block after the other.
-pub trait Fast: Take {
-    /// Takes a range out of a file on this machine; `buffer` has room for it. The result is that of
-    /// reading it and calling `put`, for those who need not see the bytes.
-    fn put_from(&self, file: &Lying<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
-        self.put(file.block(range, buffer)?)
+facets! {
+    Sink,
+    /// Every sink, whatever it has beside its verbs.
+    SinkExt {}
+    /// The knowledge of a sink of bytes that landed, now and in earlier attempts.
+    Resume(facets().resume) {
+        /// Returns leaves that became whole since this was asked last, at most so
+        /// many, and their hashes: what a receiver tells its sender.
+        fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> { Vec::new() }
+        /// Returns bytes that an earlier attempt brought and that this sink has never
+        /// seen, though it must to tell the digest of the whole; where attempts are counted, also
+        /// those that may differ from what is here by now.
+        fn unseen(&self) -> Extents { Extents::new() }
+        /// Shows the sink bytes that are there already: it hashes them and sends nothing. Where attempts are
+        /// counted, what differs from what landed, or cannot be compared with it, is not done any more.
+        fn show(&self, block: Block<'_>) -> Result<()> { Ok(()) }
+        /// Tells whether readers see what is put, at once: nothing could be kept back.
+        fn is_in_place(&self) -> bool { false }
     }
-
-    /// Takes a leaf of 1 MiB whose hash the caller knows from when it was written. A sink that hashes
-    /// what is sent, only to compare it with what has landed, need not: other bytes do not land.
-    fn put_known(&self, file: &Lying<'_>, known: (u64, Chain), buffer: &mut [u8]) -> Result<()> {
-        Fast::put_from(self, file, leaf_range(known.0), buffer)
-    }
-
-    /// Returns how many blocks it can take at once, where that changes on the way:
-    /// who reads for it has as many threads.
-    fn width(&self) -> Option<&Arc<Width>> {
-        None
+    /// How bytes come to a sink that no caller puts.
+    Direct(facets().direct) {
+        /// Has the bytes come from `source` by themselves, without a byte through the
+        /// caller, and calls `on` with what landed. `None`: these two cannot, and
+        /// nothing moved; then the bytes are to be read and put.
+        fn draw(
+            &self, source: &dyn Store, path: &Path, want: &Extents, streams: usize, on: &dyn Fn(Range<u64>),
+        ) -> Result<Option<Read>> { Ok(None) }
+        /// Returns where the bytes lie until they are published, beneath the root of the
+        /// store, so that others who share its disk can write some of them. `None`:
+        /// no others can.
+        fn lies_at(&self) -> Option<PathBuf> { None }
+        /// Is told that others have written these bytes there, durably, and the hashes of whole
+        /// leaves of them.
+        fn came(&self, ranges: &Extents, leaves: &[(u64, Chain)]) -> Result<()> {
+            match ranges.is_empty() {
+                true => Ok(()),
+                false => Err(Error::unsupported(
+                    "taking in what others have written",
+                    "no others can write there",
+                )),
+            }
+        }
     }
 }
 
-/// Everything that takes bytes, with its faster ways if it has any.
-pub trait TakeExt: Take {
-    /// As [`Fast::put_from`].
-    fn put_from(&self, file: &Lying<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
-        match self.fast() {
-            Some(fast) => Fast::put_from(fast, file, range, buffer),
-            None => self.put(file.block(range, buffer)?),
+facets! {
+    Take,
+    /// Everything that takes bytes, with its faster ways if it has any.
+    TakeExt {}
+    /// Faster ways to take bytes than one block after the other.
+    Fast(fast()) {
+        /// Takes a range out of a file on this machine; `buffer` has room for it. The result is that of
+        /// reading it and calling `put`, for those who need not see the bytes.
+        fn put_from(&self, file: &Lying<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
+            self.put(file.block(range, buffer)?)
         }
-    }
-
-    /// As [`Fast::put_known`].
-    fn put_known(&self, file: &Lying<'_>, known: (u64, Chain), buffer: &mut [u8]) -> Result<()> {
-        match self.fast() {
-            Some(fast) => Fast::put_known(fast, file, known, buffer),
-            None => self.put(file.block(leaf_range(known.0), buffer)?),
+        /// Takes a leaf of 1 MiB whose hash the caller knows from when it was written. A sink that hashes
+        /// what is sent, only to compare it with what has landed, need not: other bytes do not land.
+        fn put_known(&self, file: &Lying<'_>, known: (u64, Chain), buffer: &mut [u8]) -> Result<()> {
+            TakeExt::put_from(self, file, leaf_range(known.0), buffer)
         }
-    }
-
-    /// As [`Fast::width`].
-    fn width(&self) -> Option<&Arc<Width>> {
-        self.fast().and_then(Fast::width)
+        /// Returns how many blocks it can take at once, where that changes on the way:
+        /// who reads for it has as many threads.
+        fn width(&self) -> Option<&Arc<Width>> { None }
     }
 }
-
-impl<T: Take + ?Sized> TakeExt for T {}
 
 /// No path that a walk meets is longer: a server that lists a directory in itself would never end.
 const WALK_PATH_BYTES_MAX: usize = 8 << 10;
@@ -509,24 +274,28 @@ type WalkAll<'a> = dyn FnMut(&mut dyn FnMut(Entry) -> Result<()>) -> Result<()> 
 pub(crate) fn walk_by_listing<S: Store + ?Sized>(
     store: &S,
     root: &Path,
-    each: &mut dyn FnMut(Entry) -> Result<()>,
-    unread: &mut dyn FnMut(PathBuf, Error) -> Result<()>,
+    walk: &mut Walk<'_>,
 ) -> Result<()> {
     let mut list = |below: &Path, each: &mut dyn FnMut(Entry) -> Result<()>| {
         store.list(&root.join(below), each)
     };
-    let mut walk = |each: &mut dyn FnMut(Entry) -> Result<()>| {
-        walk_from(vec![PathBuf::new()], &mut list, each, &mut |_, e| Err(e))
+    let mut plain = |each: &mut dyn FnMut(Entry) -> Result<()>| {
+        let (hidden, unread) = (&mut |_| (), &mut |_, error| Err(error));
+        let mut walk = Walk {
+            each,
+            hidden,
+            unread,
+        };
+        walk_from(vec![PathBuf::new()], &mut list, &mut walk)
     };
-    walk_on(store, root, &mut walk, each, unread)
+    walk_on(store, root, &mut plain, walk)
 }
 
 /// Walks from some directories on; `unread` is told of those that may not be listed.
 pub(crate) fn walk_from(
     mut left: Vec<PathBuf>,
     list: &mut ListOne<'_>,
-    each: &mut dyn FnMut(Entry) -> Result<()>,
-    unread: &mut dyn FnMut(PathBuf, Error) -> Result<()>,
+    walk: &mut Walk<'_>,
 ) -> Result<()> {
     // Directories still to be listed, not entries: memory grows with the number
     // of directories on one level of the way, not with the files.
@@ -541,15 +310,12 @@ pub(crate) fn walk_from(
                 }
                 left.push(path.clone());
             }
-            let taken = each(Entry {
-                path,
-                stat: entry.stat,
-            });
+            let taken = (walk.each)(Entry { path, ..entry });
             taken.inspect_err(|_| is_of_each = true)
         });
         match listed {
             Err(error) if !is_of_each && is_unread(&error) && below != Path::new("") => {
-                unread(below, error)?;
+                (walk.unread)(below, error)?;
             }
             listed => listed?,
         }
@@ -557,19 +323,18 @@ pub(crate) fn walk_from(
     Ok(())
 }
 
-/// Walks a tree by `walk`, and, where a directory in it may not be listed, what is left
+/// Walks a tree by `plain`, and, where a directory in it may not be listed, what is left
 /// of it one directory at a time.
 pub(crate) fn walk_on<S: Store + ?Sized>(
     store: &S,
     root: &Path,
-    walk: &mut WalkAll<'_>,
-    each: &mut dyn FnMut(Entry) -> Result<()>,
-    unread: &mut dyn FnMut(PathBuf, Error) -> Result<()>,
+    plain: &mut WalkAll<'_>,
+    walk: &mut Walk<'_>,
 ) -> Result<()> {
     let (mut seen, mut is_of_each) = (Seen::default(), false);
-    let walked = walk(&mut |entry| {
+    let walked = plain(&mut |entry| {
         seen.note(&entry);
-        each(entry).inspect_err(|_| is_of_each = true)
+        (walk.each)(entry).inspect_err(|_| is_of_each = true)
     });
     match walked {
         Err(error) if !is_of_each && is_unread(&error) && seen.knows_the_last() => {}
@@ -583,7 +348,7 @@ pub(crate) fn walk_on<S: Store + ?Sized>(
         })
     };
     let left = seen.unlisted.iter().chain([&seen.last]).cloned().collect();
-    walk_from(left, &mut list, each, unread)
+    walk_from(left, &mut list, walk)
 }
 
 /// The entries of a walk, one directory after the other, until it ended.
@@ -631,8 +396,8 @@ fn is_unread(error: &Error) -> bool {
 
 pub(crate) fn read_one_by_one<S: Store + ?Sized>(
     store: &S,
-    next: &mut dyn FnMut() -> Option<PathBuf>,
-    each: &mut dyn FnMut(PathBuf, Result<Small>),
+    next: &mut Next<'_, PathBuf>,
+    each: &mut Told<'_, Small>,
 ) -> Result<()> {
     while let Some(path) = next() {
         let small = read_one_small(store, &path);
@@ -643,8 +408,8 @@ pub(crate) fn read_one_by_one<S: Store + ?Sized>(
 
 pub(crate) fn write_one_by_one<S: Store + ?Sized>(
     store: &S,
-    next: &mut dyn FnMut() -> Option<Given>,
-    each: &mut dyn FnMut(PathBuf, Result<Finished>),
+    next: &mut Next<'_, Given>,
+    each: &mut Told<'_, Finished>,
 ) -> Result<()> {
     while let Some(given) = next() {
         let finished = write_one_small(store, &given);

@@ -19,8 +19,7 @@ use crate::{
 use godwit_core::{Algorithm, Block, Digest, Extents};
 use godwit_store::engine::{Event, Options, Outcome, Retry, Rule, Stores, Summary, Tries};
 use godwit_store::{
-    Error, Fast, How, Limit, Lying, Remote, Sink, StoreExt, Take, TakeExt, Verified, Whole, Width,
-    Write,
+    Error, How, Limit, Lying, Remote, Sink, StoreExt, Take, TakeExt, Verified, Whole, Width, Write,
 };
 use godwit_wire::command::Through;
 use std::{
@@ -337,9 +336,7 @@ impl Take for Counted<'_> {
         Ok(())
     }
 
-    fn fast(&self) -> Option<&dyn Fast> {
-        Some(self)
-    }
+    godwit_store::has!(self, Fast);
 }
 
 impl godwit_store::Fast for Counted<'_> {
