@@ -236,7 +236,7 @@ impl Here {
         let is_silent = ask.is_silent();
         let frame = Asked { n, fds: 0, ask }.write(body).map_err(|error| {
             let reason = match error {
-                Error::LongHead(_) => Kind::TooLong,
+                Error::LongHead(..) => Kind::TooLong,
                 _ => Kind::Invalid,
             };
             Refusal::new(reason, "ask the node of this machine", error.to_string())

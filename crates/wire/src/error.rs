@@ -1,4 +1,4 @@
-//! What a peer may say that cannot be understood.
+//! Input that cannot be understood, by FTP, at the door and at the local socket.
 
 /// The result of decoding what a peer sent.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -40,6 +40,33 @@ pub enum Error {
         why: &'static str,
         text: String,
     },
+    #[error("a path cannot contain a zero byte")]
+    Nul,
+    #[error("'{0}' as a name is refused: it could lead out of what was meant")]
+    Dots(&'static str),
+    #[error("%2F within a path is refused: no name contains a slash")]
+    EncodedSlash,
+    #[error("'%' must be followed by two hexadecimal digits")]
+    BadEscape,
+    #[error("a path begins with a slash and is written in ASCII without control characters")]
+    BadPath,
+    #[error("not a range of bytes: {0}")]
+    BadRange(&'static str),
+    #[error("not a pack: {0}")]
+    BadPack(&'static str),
+    #[error("the line is no JSON of the kind that is wanted: {0}")]
+    BadJson(String),
+    #[error("a head of {0} bytes is longer than {1}")]
+    LongHead(usize, usize),
+    #[error("a body of {0} bytes is longer than {1}")]
+    LongBody(usize, usize),
+    #[error("a head is no JSON of the kind that is wanted: {0}")]
+    BadHead(String),
+    /// It has a number, so that it can be answered.
+    #[error("not understood: {said}")]
+    Unknown { n: u64, fds: u8, said: String },
+    #[error("what was written is cut, or reaches beyond what a file can have")]
+    BadRecords,
 }
 
 /// Returns text for a message: what a peer sent, printable and short.

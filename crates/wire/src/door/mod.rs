@@ -5,6 +5,8 @@
 //! how a path is written, which calls there are, what they are asked and answer, and
 //! how bytes with their digests are put one behind the other.
 
+pub use crate::{Error, Result};
+
 pub mod call;
 mod depot;
 pub mod pack;
@@ -50,29 +52,3 @@ pub fn is_word(text: &str, marks: &[u8]) -> bool {
 }
 
 const WORD_MAX: usize = 64;
-
-/// Why something that came through the door is of no use.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-#[allow(missing_docs)]
-pub enum Error {
-    #[error("a path cannot contain a zero byte")]
-    Nul,
-    #[error("'{0}' as a name is refused: it could lead out of what was meant")]
-    Dots(&'static str),
-    #[error("%2F within a path is refused: no name contains a slash")]
-    EncodedSlash,
-    #[error("'%' must be followed by two hexadecimal digits")]
-    BadEscape,
-    #[error("a path begins with a slash and is written in ASCII without control characters")]
-    BadPath,
-    #[error("not a range of bytes: {0}")]
-    BadRange(&'static str),
-    #[error("not a pack: {0}")]
-    BadPack(&'static str),
-    #[error("the line is no JSON of the kind that is wanted: {0}")]
-    BadJson(String),
-}
-
-/// The result of reading what came through the door.
-pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -22,10 +22,10 @@ pub struct Frame {
 /// Returns what stands before a head and a body of these lengths.
 pub fn lengths(head: usize, body: usize) -> Result<[u8; LENGTHS_BYTES]> {
     if head > HEAD_BYTES_MAX {
-        return Err(Error::LongHead(head));
+        return Err(Error::LongHead(head, HEAD_BYTES_MAX));
     }
     if body > BODY_BYTES_MAX {
-        return Err(Error::LongBody(body));
+        return Err(Error::LongBody(body, BODY_BYTES_MAX));
     }
     let mut bytes = [0; LENGTHS_BYTES];
     bytes[..4].copy_from_slice(&(head as u32).to_le_bytes());

@@ -8,7 +8,7 @@ pub mod ask;
 pub mod frame;
 pub mod records;
 pub mod tell;
-pub use crate::Refusal;
+pub use crate::{Error, Refusal, Result};
 pub use ask::Ask;
 pub use frame::{Decoder, Frame};
 pub use godwit_core::Kind;
@@ -101,24 +101,3 @@ fn write<T: Serialize>(head: &T, body: &[u8]) -> Result<Vec<u8>> {
     let head = serde_json::to_vec(head).expect("all of it can be written as JSON");
     frame::frame(&head, body)
 }
-
-/// Why what came is of no use.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-#[allow(missing_docs)]
-pub enum Error {
-    #[error("a head of {0} bytes is longer than {max}", max = frame::HEAD_BYTES_MAX)]
-    LongHead(usize),
-    #[error("a body of {0} bytes is longer than {max}", max = frame::BODY_BYTES_MAX)]
-    LongBody(usize),
-    #[error("a head is no JSON of the kind that is wanted: {0}")]
-    BadHead(String),
-    /// It has a number, so that it can be answered.
-    #[error("not understood: {said}")]
-    Unknown { n: Number, fds: u8, said: String },
-    #[error("what was written is cut, or reaches beyond what a file can have")]
-    BadRecords,
-}
-
-/// The result of reading or writing a frame.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
