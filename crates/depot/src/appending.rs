@@ -378,13 +378,8 @@ impl Appending {
         added
     }
 
-    /// The same for whoever does not know whether it was taken: what was is not taken again.
-    pub fn add_once(&self, piece: &[u8], nth: Nth) -> Result<()> {
-        self.add_once_while(piece, nth, &|_| true)
-    }
-
-    /// The same as long as somebody wants it.
-    pub fn add_once_while(&self, piece: &[u8], nth: Nth, is_wanted: IsWanted<'_>) -> Result<()> {
+    /// The same for a caller who does not know whether a piece was taken: what was is not taken again.
+    pub fn add_once(&self, piece: &[u8], nth: Nth, is_wanted: IsWanted<'_>) -> Result<()> {
         if piece.len() > PIECE_MAX {
             let why = format!("it has {} bytes, and {PIECE_MAX} are the most", piece.len());
             return Err(StoreError::unsupported("appending all of it at once", why).into());

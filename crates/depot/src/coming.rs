@@ -6,9 +6,6 @@
 //! Whoever writes into the name waits for that: its writer may be gone by then, who was
 //! told nothing, and what is written after they went must not be under what they wrote.
 
-#[cfg(test)]
-mod tests;
-
 use crate::{
     depot::{All, Inner},
     disk::Id,
@@ -30,7 +27,7 @@ pub(crate) struct Coming {
 #[derive(Default)]
 pub(crate) struct Ends {
     of: BTreeMap<Id, Arc<Held>>,
-    waiting: usize,
+    pub(crate) waiting: usize,
 }
 
 /// Says that an end is over, well or not.

@@ -419,10 +419,8 @@ impl Arriving<'_> {
 
     /// Compares what came with what the source says of it.
     fn differs(&self, leaves: &godwit_core::Leaves, size: u64, read: &Read) -> Option<StoreError> {
-        let corrupt = |expected: String, found: String| StoreError::Corrupt {
-            path: self.held.url().as_path().into(),
-            expected,
-            found,
+        let corrupt = |expected: String, found: String| {
+            StoreError::corrupt(self.held.url().as_path(), expected, found)
         };
         for (leaf, said) in self.said.lock().iter() {
             if let Some(ours) = leaves.chain(*leaf, size).filter(|ours| ours != said) {

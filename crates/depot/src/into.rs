@@ -104,10 +104,7 @@ impl Inner {
         match under.commit_with(self, beside.id) {
             // It gave way or was delivered or given up, with all that is in it.
             Err(_) if under.lock().is_gone => return Ok(Some(generation)),
-            kept => kept.map_err(|error| Error::Unsafe {
-                url: Box::new(under.url()),
-                why: error.to_string(),
-            })?,
+            kept => kept.map_err(|error| Error::not_safe(under.url(), error.to_string()))?,
         }
         // What was put meanwhile goes over all of it, and does not know what was written here.
         if standing == Standing::Last {

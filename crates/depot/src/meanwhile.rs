@@ -1,6 +1,8 @@
 //! What happens while something else is half done: where a test has to stop one of
 //! them in its middle, on the disk or at the target.
 
+mod ends;
+
 use crate::{
     Depot, Edit, Editing, Ended, Fresh, Scope, Stage, Who, Writing,
     disk::{Id, Watcher},
@@ -35,12 +37,19 @@ type Gate = tested::Gate<State>;
 
 #[derive(Default)]
 struct State {
-    /// Whoever delivers cannot reach the target once it has a file of this name.
+    /// No delivery reaches the target once it has a file of this name.
     away_with: Option<String>,
     refused: u32,
+    /// A thread named `reader` waits before it reaches the target.
+    is_shut_out: bool,
     shut: Shut,
-    /// The disk fails whoever syncs.
+    /// A file that comes whole is not taken in.
+    is_shut_in: bool,
+    /// The disk fails each sync.
     is_broken: bool,
+    /// No sync finds room; so often none did.
+    is_full: bool,
+    fulls: u32,
     /// Whoever wants blocks waits.
     no_blocks: bool,
     /// After so many pieces whoever writes waits.
@@ -83,6 +92,11 @@ impl Shut {
 }
 
 impl Watcher for Gate {
+    fn takes_in(&self) -> io::Result<()> {
+        self.pass(|state| state.is_shut_in);
+        Ok(())
+    }
+
     fn writes(&self, _: &Path, _: &File, _: u64, _: u64) -> io::Result<()> {
         let copies = self.state().copies.take();
         if let Some((from, to)) = copies {
@@ -122,7 +136,12 @@ impl Watcher for Gate {
             }
             false => self.change(|state| state.synced += 1),
         }
-        Ok(())
+        let is_full = self.state().is_full;
+        self.change(|state| state.fulls += u32::from(is_full));
+        match is_full {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => Ok(()),
+        }
     }
 
     fn records(&self, write: &mut dyn FnMut()) {
@@ -147,6 +166,9 @@ impl Watcher for Gate {
 fn opened(gate: &Arc<Gate>, home: &Path, far: &Path, store: Arc<dyn Store>) -> Depot {
     let (at, far) = (Arc::clone(gate), far.to_owned());
     let connect = reaching(store, move || {
+        if thread::current().name() == Some("reader") {
+            at.pass(|state| state.is_shut_out);
+        }
         let away_with = at.state().away_with.clone().filter(|_| is_mover());
         let is_away = away_with.is_some_and(|name| far.join(name).exists());
         if is_away {
@@ -158,7 +180,7 @@ fn opened(gate: &Arc<Gate>, home: &Path, far: &Path, store: Arc<dyn Store>) -> D
     watched(&home.join("depot"), connect, Duration::from_millis(5), boot).unwrap()
 }
 
-/// Nobody who delivers reaches the target.
+/// No delivery reaches the target.
 fn set_away(gate: &Gate, is_away: bool) {
     gate.change(|state| state.away_with = is_away.then(|| ".".into()));
 }

@@ -281,13 +281,8 @@ impl Depot {
     }
 
     /// Returns when a name, also one that is not owed here any more, is at its target, however many
-    /// depots are between.
-    pub fn push_through(&self, url: &Url, who: &Who, limit: Option<Duration>) -> Result<()> {
-        self.push_through_while((url, who), limit, &|| true)
-    }
-
-    /// The same as long as somebody wants it.
-    pub(crate) fn push_through_while(
+    /// depots are between, as long as its caller wants that.
+    pub fn push_through(
         &self,
         (url, who): (&Url, &Who),
         limit: Option<Duration>,
@@ -844,10 +839,8 @@ impl Inner {
                 if !numbers.contains(&deed.number) {
                     continue;
                 }
-                let held = deed.held.as_ref().map(|why| Error::Held {
-                    url: Box::new(fact.url.clone()),
-                    why: words_of(why),
-                });
+                let held = deed.held.as_ref();
+                let held = held.map(|why| Error::held(fact.url.clone(), words_of(why)));
                 let stuck = held.or_else(|| all.stuck_deed(deed, fact));
                 match stuck.or_else(|| held_behind(fact)) {
                     Some(error) => is_held = is_held.and(Err(error)),

@@ -144,41 +144,28 @@ pub(crate) fn what(text: &str, to: Option<&Url>) -> Option<What> {
     }
 }
 
-impl Said for Mode {
-    fn say(&self) -> String {
-        match self {
-            Self::Replace => "replace",
-            Self::InPlace => "in-place",
-        }
-        .into()
-    }
+/// Values that are a word each.
+macro_rules! words {
+    ($what:ident: $($value:ident = $word:literal),*) => {
+        impl Said for $what {
+            fn say(&self) -> String {
+                match self {
+                    $(Self::$value => $word.into(),)*
+                }
+            }
 
-    fn read(text: &str) -> Option<Self> {
-        match text {
-            "replace" => Some(Self::Replace),
-            "in-place" => Some(Self::InPlace),
-            _ => None,
+            fn read(text: &str) -> Option<Self> {
+                match text {
+                    $($word => Some(Self::$value),)*
+                    _ => None,
+                }
+            }
         }
-    }
+    };
 }
 
-impl Said for Notices {
-    fn say(&self) -> String {
-        match self {
-            Self::Each => "each",
-            Self::None => "none",
-        }
-        .into()
-    }
-
-    fn read(text: &str) -> Option<Self> {
-        match text {
-            "each" => Some(Self::Each),
-            "none" => Some(Self::None),
-            _ => None,
-        }
-    }
-}
+words!(Mode: Replace = "replace", InPlace = "in-place");
+words!(Notices: Each = "each", None = "none");
 
 impl Said for Held {
     fn say(&self) -> String {

@@ -118,10 +118,7 @@ impl Spooled {
             return Ok(self.next.clone());
         }
         let url = self.next.join(path.as_os_str().as_bytes());
-        url.map_err(|bad| StoreError::BadName {
-            path: path.into(),
-            why: bad.to_string(),
-        })
+        url.map_err(|bad| StoreError::bad_name(path, bad.to_string()))
     }
 
     /// Returns what something at the next is called here.
@@ -234,11 +231,7 @@ impl Spooled {
     /// What our errors are to whoever uses us as a store.
     fn told<'a>(&'a self, path: &'a Path) -> impl Fn(Error) -> StoreError + 'a {
         move |error| {
-            let busy = |said: String| StoreError::Busy {
-                host: self.next.host_port(),
-                said,
-                again_in: None,
-            };
+            let busy = |said: String| StoreError::busy(self.next.host_port(), said);
             match error {
                 Error::Store(error) => match Arc::try_unwrap(error) {
                     Ok(StoreError::Held {
@@ -551,7 +544,7 @@ impl godwit_store::Transit for Spooled {
         let whose = (&url, &self.who);
         let pushed = self
             .depot
-            .push_through_while(whose, watch.and_then(Watch::left), &is_wanted);
+            .push_through(whose, watch.and_then(Watch::left), &is_wanted);
         pushed.map_err(self.told(path))
     }
 

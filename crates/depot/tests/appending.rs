@@ -120,7 +120,11 @@ fn what_waits_is_told_by_the_bytes_of_its_lines() {
     appending.push(LIMIT).unwrap();
     far.set_away(true);
     appending.add(b"234\n").unwrap();
-    let once = |seq, text: &[u8]| appending.add_once(text, Nth { by: 7, seq }).unwrap();
+    let once = |seq, text: &[u8]| {
+        appending
+            .add_once(text, Nth { by: 7, seq }, &|_| true)
+            .unwrap()
+    };
     once(1, b"");
     once(2, b"567\n");
     assert_eq!(owed(&first), [(8, 8)]);
@@ -164,7 +168,7 @@ fn what_is_said_again_is_taken_once() {
         let appending = depot.append(&url("log"), &who()).unwrap();
         let text = format!("0 {}\n", seq - 1);
         let nth = Nth { by: 77, seq };
-        appending.add_once(text.as_bytes(), nth).unwrap();
+        appending.add_once(text.as_bytes(), nth, &|_| true).unwrap();
         appending
     };
     let first = depot(&far, &dir);
@@ -276,7 +280,7 @@ fn what_is_appended_counts_against_the_quota_until_it_is_there() {
     let large = appending.add(&vec![b'x'; QUOTA as usize + 1]);
     assert!(matches!(large, Err(Error::TooLarge { .. })), "{large:?}");
     let nth = Nth { by: 5, seq: 1 };
-    let full = appending.add_once_while(&lines(6000..12000), nth, &|_| false);
+    let full = appending.add_once(&lines(6000..12000), nth, &|_| false);
     assert!(matches!(full, Err(Error::Full { .. })), "{full:?}");
     appending.commit().unwrap();
     drop((appending, first));
@@ -295,7 +299,7 @@ fn what_is_appended_counts_against_the_quota_until_it_is_there() {
         let from = 6000 * piece as usize;
         for _ in 0..2 {
             let text = lines(from..from + 6000);
-            let added = appending.add_once_while(&text, nth_of(piece), &is_wanted);
+            let added = appending.add_once(&text, nth_of(piece), &is_wanted);
             added.unwrap();
         }
     }
@@ -306,7 +310,9 @@ fn what_is_appended_counts_against_the_quota_until_it_is_there() {
     let third = with(&far, &dir, small());
     let appending = third.append(&url("log"), &who()).unwrap();
     for piece in [1, 19] {
-        appending.add_once(&lines(0..1), nth_of(piece)).unwrap();
+        appending
+            .add_once(&lines(0..1), nth_of(piece), &|_| true)
+            .unwrap();
     }
     appending.push(LIMIT).unwrap();
     must_have_numbers(&far.get("log").unwrap(), 120_000);

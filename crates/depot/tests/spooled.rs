@@ -143,7 +143,9 @@ fn through_two_depots_a_push_reaches_the_end() {
     first.push(&Scope::All, LIMIT).unwrap();
     same(far.get("a").unwrap(), &wanted);
     put_into(&first, "a", 7, b"inside");
-    first.push_through(&url("a"), &who(), LIMIT).unwrap();
+    first
+        .push_through((&url("a"), &who()), LIMIT, &|| true)
+        .unwrap();
     let mut wanted = wanted;
     wanted[7..13].copy_from_slice(b"inside");
     same(far.get("a").unwrap(), &wanted);
@@ -301,7 +303,9 @@ fn what_was_taken_from_a_hop_is_written_over_what_the_hop_delivered() {
     there.unwrap().set_modified(later).unwrap();
     editing.file().unwrap().write_all_at(b"last_", 0).unwrap();
     editing.end().unwrap();
-    first.push_through(&url("a"), &who(), LIMIT).unwrap();
+    first
+        .push_through((&url("a"), &who()), LIMIT, &|| true)
+        .unwrap();
     same(far.get("a").unwrap(), b"last_ of all");
 }
 
@@ -328,7 +332,7 @@ fn what_was_taken_from_a_hop_does_not_go_over_what_somebody_else_put_behind_it()
     far.put("a", b"theirs of all");
     editing.file().unwrap().write_all_at(b"last_", 0).unwrap();
     editing.end().unwrap();
-    let refused = first.push_through(&url("a"), &who(), LIMIT);
+    let refused = first.push_through((&url("a"), &who()), LIMIT, &|| true);
     assert!(refused.is_err(), "{refused:?}");
     same(far.get("a").unwrap(), b"theirs of all");
 }
@@ -541,7 +545,11 @@ fn what_was_cut_before_a_hop_is_as_short_behind_it() {
     let patch = |name: &str, offset: u64, bytes: &[u8]| {
         put_into(&first, name, offset, bytes);
     };
-    let push = |name: &str| first.push_through(&url(name), &who(), LIMIT).unwrap();
+    let push = |name: &str| {
+        first
+            .push_through((&url(name), &who()), LIMIT, &|| true)
+            .unwrap()
+    };
     // It is known here what lies around what was written, so that it can be cut here.
     let cut = |name: &str, size: u64| {
         drop(first.read(&url(name), &who(), Fresh::Any).unwrap());

@@ -553,7 +553,7 @@ impl Guest {
         };
         if !body.is_empty() {
             let wanted = |_: &Error| !reply.is_gone();
-            appending.add_once_while(body, nth, &wanted).map_err(bad)?;
+            appending.add_once(body, nth, &wanted).map_err(bad)?;
         }
         done(tell::Done {
             bytes: body.len() as u64,

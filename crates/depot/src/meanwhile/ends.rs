@@ -1,82 +1,16 @@
 //! What happens to a name while somebody is about to be told that what they put there is kept.
 
+use super::{Gate, Shut, World, opened, set_away, shut_away};
 use crate::{
     Depot, Edit, Ended, Error, Fresh, Writing,
-    disk::{Id, Watcher},
+    disk::Id,
     held::Held,
-    tested::{
-        self, by, far, is_mover, push, put, put_into, putting, reaching, until, url, watched,
-    },
+    tested::{by, far, push, put, put_into, putting, until, url},
     writing::Adopted,
 };
 use godwit_core::holding::Base;
-use godwit_store::{Defect, Dir, Error as StoreError, Faulty, Opener, Store};
-use std::{
-    fs,
-    io::{self, Read},
-    os::unix::fs::FileExt,
-    path::{Path, PathBuf},
-    sync::Arc,
-    thread,
-    time::Duration,
-};
-
-/// What a test says, and what waits until it goes on.
-type Gate = tested::Gate<State>;
-
-#[derive(Default)]
-struct State {
-    /// Nothing is delivered.
-    is_away: bool,
-    /// Nor once there is such a file.
-    away_with: Option<PathBuf>,
-    refused: u32,
-    /// Whoever reads gets to the target later.
-    is_shut_out: bool,
-    /// Nothing is synced for want of room; so often.
-    is_full: bool,
-    fulls: u32,
-    /// Of all files but this one, nothing is synced.
-    shut_but: Option<Id>,
-    /// Nor is any taken in.
-    is_shut_in: bool,
-}
-
-impl Watcher for Gate {
-    fn takes_in(&self) -> io::Result<()> {
-        self.pass(|state| state.is_shut_in);
-        Ok(())
-    }
-
-    fn synced(&self, path: &Path) -> io::Result<()> {
-        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        let is_it = |id: Id| name.starts_with(&id.to_string());
-        self.pass(|state| state.shut_but.is_some_and(|id| !is_it(id)));
-        let is_full = self.state().is_full;
-        self.change(|state| state.fulls += u32::from(is_full));
-        match is_full {
-            true => Err(io::ErrorKind::StorageFull.into()),
-            false => Ok(()),
-        }
-    }
-}
-
-fn opened(gate: &Arc<Gate>, home: &Path, store: Arc<dyn Store>) -> Depot {
-    let at = Arc::clone(gate);
-    let connect = reaching(store, move || {
-        if thread::current().name() == Some("reader") {
-            at.pass(|state| state.is_shut_out);
-        }
-        let state = at.state();
-        let is_there = state.away_with.as_ref().is_some_and(|path| path.exists());
-        let is_away = is_mover() && (state.is_away || is_there);
-        drop(state);
-        at.change(|state| state.refused += u32::from(is_away));
-        is_away
-    });
-    let boot = ("boot".into(), Arc::clone(gate) as Arc<dyn Watcher>);
-    watched(&home.join("depot"), connect, Duration::from_millis(5), boot).unwrap()
-}
+use godwit_store::{Defect, Dir, Error as StoreError, Faulty, Opener};
+use std::{fs, io::Read, os::unix::fs::FileExt, sync::Arc, thread};
 
 /// Returns what a reader gets; nothing, where there is none of that name.
 fn read(depot: &Depot, name: &str) -> Option<Vec<u8>> {
@@ -89,21 +23,9 @@ fn read(depot: &Depot, name: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A depot, its target, and what is said of both.
-type World = (Arc<Gate>, tempfile::TempDir, tempfile::TempDir, Depot);
-
-/// One of which nothing is delivered before somebody says so.
-fn shut_away() -> World {
-    let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
-    let gate = Arc::new(Gate::default());
-    gate.change(|state| state.is_away = true);
-    let depot = opened(&gate, home.path(), Arc::new(dir));
-    (gate, far, home, depot)
-}
-
 /// Delivers all that waited for that.
 fn deliver(gate: &Gate, depot: &Depot) {
-    gate.change(|state| state.is_away = false);
+    set_away(gate, false);
     push(depot);
 }
 
@@ -112,8 +34,8 @@ fn half_there() -> (World, Arc<Held>) {
     let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
     let store = Arc::new(Faulty::new(dir, [Defect::LosesFinish]));
     let gate = Arc::new(Gate::default());
-    gate.change(|state| state.away_with = Some(far.path().join("a")));
-    let depot = opened(&gate, home.path(), store);
+    gate.change(|state| state.away_with = Some("a".into()));
+    let depot = opened(&gate, home.path(), far.path(), store);
     let held = put(&depot, "a", b"first");
     gate.wait(|state| state.refused > 0);
     put_into(&depot, "a", 5, b" and more");
@@ -139,12 +61,12 @@ fn while_somebody_asks<T: Send>(
 
 /// Ends what somebody writes, and does something else once it has its place and is not safe yet.
 fn while_it_ends(gate: &Gate, writing: Writing, but: &Held, meanwhile: impl FnOnce()) {
-    gate.change(|state| (state.shut_but, state.waiting) = (Some(but.id), 0));
+    gate.change(|state| (state.shut, state.waiting) = (Shut::But(but.id), 0));
     thread::scope(|scope| {
         let ending = scope.spawn(|| writing.end().unwrap());
         gate.wait(|state| state.waiting > 0);
         meanwhile();
-        gate.change(|state| state.shut_but = None);
+        gate.change(|state| state.shut = Shut::Nobody);
         ending.join().unwrap();
     });
 }
@@ -157,7 +79,7 @@ fn what_is_put_is_newer_than_what_arrives_while_it_ends() {
     depot.rename(&url("a"), &url("b"), by()).unwrap();
     let second = putting(&depot, "b", b"second");
     while_it_ends(&gate, second, &first, || {
-        gate.change(|state| state.is_away = false);
+        set_away(&gate, false);
         let there = far.path().join("b");
         until("it arrives", || {
             fs::read(&there).is_ok_and(|is| is == b"first")
@@ -287,7 +209,7 @@ fn what_was_put_into_nothing_has_its_new_name_after_an_end() {
     depot.rename(&url("a"), &url("b"), by()).unwrap();
     let dir = Dir::open(far.path(), "tests", Opener::Myself).unwrap();
     drop(depot);
-    let again = opened(&gate, home.path(), Arc::new(dir));
+    let again = opened(&gate, home.path(), far.path(), Arc::new(dir));
     let seen = || (read(&again, "a"), read(&again, "b").unwrap());
     assert_eq!(seen(), (None, b"all of it".to_vec()));
     deliver(&gate, &again);
@@ -315,11 +237,12 @@ fn what_comes_whole_has_its_place_when_it_is_here() {
     thread::scope(|scope| {
         let coming = scope.spawn(|| depot.adopt(&url("a"), by().who, &adopted).unwrap());
         gate.wait(|state| state.waiting > 0);
-        gate.change(|state| (state.shut_but, state.away_with) = (Some(nothing), None));
+        gate.change(|state| (state.shut, state.away_with) = (Shut::But(nothing), None));
         until("the rest has a new place", || held.number() > number);
         gate.change(|state| {
-            (state.is_shut_in, state.shut_but, state.is_away) = (false, None, true);
+            (state.is_shut_in, state.shut) = (false, Shut::Nobody);
         });
+        set_away(&gate, true);
         coming.join().unwrap();
     });
     assert_eq!(read(&depot, "a").unwrap(), b"second");
