@@ -11,7 +11,7 @@ use prometheus_client::{
         histogram::{Histogram, exponential_buckets},
         info::Info,
     },
-    registry::{Registry, Unit},
+    registry::{Metric, Registry, Unit},
 };
 use std::time::Duration;
 
@@ -100,72 +100,43 @@ impl Drop for Counted {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let mut registry = Registry::with_prefix("godwit");
-        let metrics = Self {
-            requests: Family::default(),
-            request_seconds: Histogram::new(exponential_buckets(0.001, 4.0, 10)),
-            bytes: Family::default(),
-            active: Gauge::default(),
-            errors: Family::default(),
-            denied: Family::default(),
-            connections: Gauge::default(),
-            parked: Gauge::default(),
-            relaying: Gauge::default(),
-            relayed: Family::default(),
-            registry: Registry::default(),
-        };
+        let mut all = Registry::with_prefix("godwit");
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
-        registry.register("build", "Which program this is", version);
-        registry.register(
-            "http_requests",
-            "Requests answered at the door",
-            metrics.requests.clone(),
-        );
-        registry.register_with_unit(
-            "request_duration",
-            "From a request to the beginning of its answer",
-            Unit::Seconds,
-            metrics.request_seconds.clone(),
-        );
-        registry.register_with_unit(
-            "transfer",
-            "Bytes of files that moved",
-            Unit::Bytes,
-            metrics.bytes.clone(),
-        );
-        registry.register(
-            "transfers_active",
-            "Transfers that go on",
-            metrics.active.clone(),
-        );
-        registry.register("errors", "What was not done", metrics.errors.clone());
-        registry.register("auth_denied", "Who may do nothing", metrics.denied.clone());
-        registry.register(
-            "connections",
-            "Connections at the door",
-            metrics.connections.clone(),
-        );
-        registry.register(
-            "relay_parked",
-            "Connections of other nodes that wait here for visitors",
-            metrics.parked.clone(),
-        );
-        registry.register(
-            "relay_visitors",
-            "Visitors that are passed on to other nodes",
-            metrics.relaying.clone(),
-        );
-        registry.register_with_unit(
-            "relay",
-            "Bytes passed on, to a node behind this one (in) and from it (out)",
-            Unit::Bytes,
-            metrics.relayed.clone(),
-        );
+        all.register("build", "Which program this is", version);
+        let seconds = Histogram::new(exponential_buckets(0.001, 4.0, 10));
+        let help = "From a request to the beginning of its answer";
+        all.register_with_unit("request_duration", help, Unit::Seconds, seconds.clone());
+        let passed_on = "Bytes passed on, to a node behind this one (in) and from it (out)";
+        let parked = "Connections of other nodes that wait here for visitors";
+        let relaying = "Visitors that are passed on to other nodes";
         Self {
-            registry,
-            ..metrics
+            requests: added(&mut all, "http_requests", "Requests answered at the door"),
+            request_seconds: seconds,
+            bytes: bytes_added(&mut all, "transfer", "Bytes of files that moved"),
+            active: added(&mut all, "transfers_active", "Transfers that go on"),
+            errors: added(&mut all, "errors", "What was not done"),
+            denied: added(&mut all, "auth_denied", "Who may do nothing"),
+            connections: added(&mut all, "connections", "Connections at the door"),
+            parked: added(&mut all, "relay_parked", parked),
+            relaying: added(&mut all, "relay_visitors", relaying),
+            relayed: bytes_added(&mut all, "relay", passed_on),
+            registry: all,
         }
     }
+}
+
+/// Makes what counts something, and registers it.
+fn added<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+/// Makes what counts bytes, and registers it.
+fn bytes_added<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register_with_unit(name, help, Unit::Bytes, metric.clone());
+    metric
 }
 
 impl Metrics {
