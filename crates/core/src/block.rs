@@ -11,7 +11,12 @@ pub struct Block<'a> {
     pub bytes: &'a [u8],
 }
 
-impl Block<'_> {
+impl<'a> Block<'a> {
+    /// Returns bytes that begin at `offset`.
+    pub const fn at(offset: u64, bytes: &'a [u8]) -> Self {
+        Self { offset, bytes }
+    }
+
     /// Returns the range of the file that the block covers.
     ///
     /// Whoever makes a block has checked that its end can be named.

@@ -414,12 +414,7 @@ mod tests {
         let bytes = vec![0; (WINDOW_BYTES + 3) as usize];
         let cut = (WINDOW_BYTES - 5) as usize;
         let mut parts = AdlerParts::new();
-        let part = |from: usize, to: usize| {
-            AdlerPart::of(Block {
-                offset: from as u64,
-                bytes: &bytes[from..to],
-            })
-        };
+        let part = |from: usize, to: usize| AdlerPart::of(Block::at(from as u64, &bytes[from..to]));
         parts.add(part(cut, bytes.len())); // across the edge: joined with nothing
         parts.add(part(0, 9));
         parts.add(part(9, cut));

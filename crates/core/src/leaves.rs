@@ -582,10 +582,10 @@ mod tests {
     }
 
     fn piece(bytes: &[u8], range: Range<u64>) -> Piece {
-        Piece::of(Block {
-            offset: range.start,
-            bytes: &bytes[range.start as usize..range.end as usize],
-        })
+        Piece::of(Block::at(
+            range.start,
+            &bytes[range.start as usize..range.end as usize],
+        ))
     }
 
     fn truth(bytes: &[u8]) -> Option<Digest> {
@@ -760,10 +760,7 @@ mod tests {
     fn no_more_leaves_grow_than_memory_is_for() {
         let mut leaves = Leaves::new();
         for index in 0..GROWING_MAX as u64 + 5 {
-            leaves.add(Piece::of(Block {
-                offset: index * LEAF_BYTES,
-                bytes: &[1],
-            }));
+            leaves.add(Piece::of(Block::at(index * LEAF_BYTES, &[1])));
         }
         assert_eq!(leaves.growing.len(), GROWING_MAX);
         assert!(leaves.unknown(LEAF_BYTES).contains(&(0..1)));

@@ -82,10 +82,7 @@ fn put(store: &dyn Store, content: &[u8]) {
 
 fn write_to(store: &dyn Store, name: &str, content: &[u8]) {
     let sink = store.write(Path::new(name), &Write::default()).unwrap();
-    let block = Block {
-        offset: 0,
-        bytes: content,
-    };
+    let block = Block::at(0, content);
     sink.put(block).unwrap();
     sink.finish(&Whole::default()).unwrap();
 }
@@ -203,15 +200,9 @@ fn who_reads_what_is_written_into_meanwhile_gets_what_it_was() {
     let got = Got::default();
     *got.at_first.lock().unwrap() = Some(Box::new(move || {
         let how = How::InPlace;
-        let write = Write {
-            how,
-            ..Write::default()
-        };
+        let write = Write::with(how);
         let sink = writer.write(Path::new(NAME), &write).unwrap();
-        let block = Block {
-            offset: 2 << 20,
-            bytes: b"something else",
-        };
+        let block = Block::at(2 << 20, b"something else");
         sink.put(block).unwrap();
         sink.finish(&Whole::default()).unwrap();
     }));

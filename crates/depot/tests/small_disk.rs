@@ -79,10 +79,7 @@ fn what_finds_no_room_where_it_is_appended_is_not_begun() {
     let dir = Dir::open(disk.path(), "tests", Opener::Myself).unwrap();
     let append = |seq, bytes: &[u8]| {
         let how = How::Append { writer: 1, seq };
-        let how = Write {
-            how,
-            ..Write::default()
-        };
+        let how = Write::with(how);
         let sink = dir.write(Path::new("log"), &how)?;
         sink.put(Block { offset: 0, bytes })?;
         sink.finish(&Whole::default())

@@ -53,15 +53,9 @@ fn write(store: &dyn Store, name: &str, content: &[u8]) -> godwit_store::Result<
         ..Write::default()
     };
     let sink = store.write(Path::new(name), &write)?;
-    let block = Block {
-        offset: 0,
-        bytes: content,
-    };
+    let block = Block::at(0, content);
     sink.put(block)?;
-    let whole = Whole {
-        size: Some(content.len() as u64),
-        ..Whole::default()
-    };
+    let whole = Whole::of_size(content.len() as u64);
     sink.finish(&whole).map(drop)
 }
 
@@ -573,14 +567,8 @@ fn what_was_cut_before_a_hop_is_as_short_though_the_hop_cannot_ask_how_long_it_w
     let (far, dir) = both();
     far.put("a", &bytes(5000, 6));
     let (hop, spooled) = spooled(&far, &dir);
-    let write = Write {
-        how: How::InPlace,
-        ..Write::default()
-    };
-    let whole = |size| Whole {
-        size: Some(size),
-        ..Whole::default()
-    };
+    let write = Write::with(How::InPlace);
+    let whole = |size| Whole::of_size(size);
     far.set_away(true);
     let sink = spooled.write(Path::new("a"), &write).unwrap();
     let (offset, bytes) = (0, &b"beginning"[..]);
@@ -819,10 +807,7 @@ fn what_is_held_is_removed_alone_and_not_what_somebody_else_has_put_there() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
     far.set_away(true);
-    let new = Write {
-        how: How::New,
-        ..Write::default()
-    };
+    let new = Write::with(How::New);
     let sink = hop.write(Path::new("a"), &new).unwrap();
     sink.finish(&Whole::default()).unwrap();
     far.put("a", b"theirs");
@@ -1010,24 +995,8 @@ const ACTS: [(&str, Act); 6] = [
     }),
     ("renamed", |hop| hop.rename(Path::new("b"), Path::new("e"))),
     ("made", |hop| hop.mkdir(Path::new("made"))),
-    ("set", |hop| {
-        hop.set(
-            Path::new("c"),
-            &Set {
-                mode: Some(0o600),
-                ..Set::default()
-            },
-        )
-    }),
-    ("cut", |hop| {
-        hop.set(
-            Path::new("d"),
-            &Set {
-                length: Some(1),
-                ..Set::default()
-            },
-        )
-    }),
+    ("set", |hop| hop.set(Path::new("c"), &Set::of_mode(0o600))),
+    ("cut", |hop| hop.set(Path::new("d"), &Set::of_length(1))),
 ];
 
 /// A hop, and what it is asked for.

@@ -254,10 +254,7 @@ fn what_a_program_says_that_it_wrote_is_what_is_delivered() {
             let ticket = writing.grant(start..end).unwrap();
             writing.file().unwrap().write_all_at(bytes, start).unwrap();
             let mut leaves = Leaves::new();
-            leaves.add(Piece::of(Block {
-                offset: start,
-                bytes,
-            }));
+            leaves.add(Piece::of(Block::at(start, bytes)));
             let mut chain = leaves.chain(leaf, end).unwrap();
             chain.0[0] ^= u8::from(wrong == Some(leaf));
             writing.written_as(start..end, ticket, end, Some(chain));

@@ -468,11 +468,7 @@ fn what_we_can_prove_no_more_is_an_error_at_once() {
         ..Upload::default()
     };
     let sink = remote.write(Path::new("f"), &write).unwrap();
-    let block = Block {
-        offset: 0,
-        bytes: &noise(1 << 20, 1),
-    };
-    let error = sink.put(block).unwrap_err();
+    let error = sink.put(Block::at(0, &noise(1 << 20, 1))).unwrap_err();
     assert_eq!(error.exit_code(), 13, "{error}");
     let told = error.to_string();
     assert!(

@@ -66,11 +66,7 @@ fn who_did_not_hear_that_a_file_was_published_is_told_by_the_next_start() {
             ..attempt(3)
         };
         let sink = next.write(path, &next_generation).unwrap();
-        sink.put(Block {
-            offset: 0,
-            bytes: b"the next",
-        })
-        .unwrap();
+        sink.put(Block::at(0, b"the next")).unwrap();
         sink.finish(&Whole::default()).unwrap();
         let third = Write {
             how: How::Replace(Some(became)),

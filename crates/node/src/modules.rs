@@ -171,10 +171,7 @@ impl Run<'_> {
                 let most = self.turn.module.out_bytes;
                 return Err(self.ended(&format!("it made more than {most} bytes")));
             }
-            put(Block {
-                offset,
-                bytes: &buffer[..count],
-            })?;
+            put(Block::at(offset, &buffer[..count]))?;
             offset = end;
         }
     }

@@ -101,10 +101,7 @@ fn get(store: &Remote, name: &str) -> Result<Vec<u8>> {
 
 fn put(store: &Remote, name: &str, whole: &[u8]) -> Result<()> {
     let sink = store.write(name.as_ref(), &Write::default())?;
-    sink.put(Block {
-        offset: 0,
-        bytes: whole,
-    })?;
+    sink.put(Block::at(0, whole))?;
     sink.finish(&Whole::default()).map(drop)
 }
 

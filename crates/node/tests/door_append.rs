@@ -87,15 +87,9 @@ fn append(door: &Door, given: Given) -> Result<Finished> {
 }
 
 fn append_slowly(door: &Door, given: &Given) -> Result<Finished> {
-    let write = Write {
-        how: given.how.clone(),
-        ..Write::default()
-    };
+    let write = Write::with(given.how.clone());
     let sink = door.write(&given.path, &write)?;
-    sink.put(godwit_core::Block {
-        offset: 0,
-        bytes: &given.bytes,
-    })?;
+    sink.put(godwit_core::Block::at(0, &given.bytes))?;
     sink.finish(&Whole::default())
 }
 

@@ -24,10 +24,10 @@ fn attempt(attempt: u64) -> Write<'static> {
 }
 
 fn put(sink: &dyn Sink, leaf: u64, byte: u8) -> Result<()> {
-    sink.put(Block {
-        offset: leaf * LEAF_BYTES,
-        bytes: &vec![byte; LEAF_BYTES as usize],
-    })
+    sink.put(Block::at(
+        leaf * LEAF_BYTES,
+        &vec![byte; LEAF_BYTES as usize],
+    ))
 }
 
 fn is_superseded<T>(result: Result<T>) -> bool {
@@ -37,10 +37,7 @@ fn is_superseded<T>(result: Result<T>) -> bool {
 const LEAVES: u64 = 4;
 
 fn whole() -> Whole {
-    Whole {
-        size: Some(LEAVES * LEAF_BYTES),
-        ..Whole::default()
-    }
+    Whole::of_size(LEAVES * LEAF_BYTES)
 }
 
 /// Its request goes on all the time, over connections of its own.

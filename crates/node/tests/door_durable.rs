@@ -24,11 +24,7 @@ fn child() {
         ..Write::default()
     };
     let sink = door.write(Path::new("f"), &write).unwrap();
-    sink.put(Block {
-        offset: 0,
-        bytes: b"bytes",
-    })
-    .unwrap();
+    sink.put(Block::at(0, b"bytes")).unwrap();
     sink.settle().unwrap();
     mark("commit");
     sink.commit().unwrap();

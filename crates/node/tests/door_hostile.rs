@@ -703,10 +703,7 @@ fn sent(
         let mut start = range.start as usize;
         while start < range.end as usize {
             let end = (start + (1 << 20)).min(range.end as usize);
-            sink.put(Block {
-                offset: start as u64,
-                bytes: &bytes[start..end],
-            })?;
+            sink.put(Block::at(start as u64, &bytes[start..end]))?;
             start = end;
         }
     }

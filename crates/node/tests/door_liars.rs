@@ -498,10 +498,7 @@ fn small_files_are_what_was_asked_in_its_order() {
 fn sent(door: &Door) -> Result<Box<dyn Sink>> {
     let sink = door.write(Path::new("f"), &Upload::default())?;
     for block in 0..64 {
-        sink.put(Block {
-            offset: block << 20,
-            bytes: &vec![0; 1 << 20],
-        })?;
+        sink.put(Block::at(block << 20, &vec![0; 1 << 20]))?;
     }
     sink.settle()?;
     Ok(sink)
@@ -607,10 +604,7 @@ fn leaves_without_end_are_not_asked_for_without_end() {
             };
             let sink = door.write(Path::new("f"), &write)?;
             // What it says to have is something else.
-            sink.show(Block {
-                offset: 0,
-                bytes: &vec![1; 1 << 20],
-            })?;
+            sink.show(Block::at(0, &vec![1; 1 << 20]))?;
             assert_eq!(sink.done(), Extents::new());
             door.published_as(Path::new("f"), "1f.7").map(drop)
         },

@@ -39,10 +39,7 @@ fn door(at: SocketAddr) -> Door {
 
 /// An upload of two pieces, of which one has landed; nothing is asked now.
 fn half_sent(door: &Door) -> Box<dyn Sink> {
-    let write = Write {
-        size: Some(2 * PIECE as u64),
-        ..Write::default()
-    };
+    let write = Write::of_size(2 * PIECE as u64);
     let sink = door.write("f".as_ref(), &write).unwrap();
     put(&*sink, 0);
     sink
@@ -87,10 +84,7 @@ fn an_upload_goes_on_between_its_requests() {
     let small = Asking::at(at).ask("POST", "/.godwit/v1/write", &[], Vec::new());
     assert_eq!(small.status, 503, "{}", small.refusal());
     put(&*sink, PIECE as u64);
-    let whole = Whole {
-        size: Some(2 * PIECE as u64),
-        ..Whole::default()
-    };
+    let whole = Whole::of_size(2 * PIECE as u64);
     let ended = ending(served);
     sink.finish(&whole).unwrap();
     assert!(!export.join("g").exists());

@@ -106,10 +106,7 @@ fn node() -> (Lab, Served, Credential) {
 /// A node of ours, and the upload of a file to it.
 fn begun() -> ((Lab, Served), Box<dyn Sink>) {
     let (lab, served, alice) = node();
-    let write = Write {
-        size: Some(2 * HALF),
-        ..Write::default()
-    };
+    let write = Write::of_size(2 * HALF);
     let sink = lab.somebody(&served, alice).write("f".as_ref(), &write);
     ((lab, served), sink.unwrap())
 }

@@ -143,17 +143,8 @@ fn refusals(store: &dyn Store, can: &Can) {
     let refused =
         |done: bool, can: bool, what: &str| assert!(can || !done, "{what}: it said it cannot");
     let write_as = |how: How| {
-        let sink = store.write(
-            p("refused"),
-            &Write {
-                how,
-                ..Write::default()
-            },
-        )?;
-        sink.put(Block {
-            offset: 0,
-            bytes: b"x",
-        })?;
+        let sink = store.write(p("refused"), &Write::with(how))?;
+        sink.put(Block::at(0, b"x"))?;
         sink.finish(&Whole::default())
     };
     refused(write_as(How::Replace(None)).is_ok(), can.write, "write");
@@ -197,15 +188,7 @@ fn refusals(store: &dyn Store, can: &Can) {
         "time",
     );
     refused(
-        store
-            .set(
-                p("refused"),
-                &Set {
-                    mode: Some(0o600),
-                    ..Set::default()
-                },
-            )
-            .is_ok(),
+        store.set(p("refused"), &Set::of_mode(0o600)).is_ok(),
         can.set_mode,
         "mode",
     );
@@ -230,10 +213,7 @@ fn put(sink: &dyn Sink, offset: u64, bytes: &[u8]) {
 }
 
 fn whole(bytes: &[u8]) -> Whole {
-    Whole {
-        size: Some(bytes.len() as u64),
-        ..Whole::default()
-    }
+    Whole::of_size(bytes.len() as u64)
 }
 
 fn all_of(bytes: &[u8]) -> Extents {
@@ -255,10 +235,7 @@ fn write_at(store: &dyn Store, path: &Path, bytes: &[u8]) -> Result<Finished> {
         },
     )?;
     for (i, block) in bytes.chunks(MIB).enumerate() {
-        sink.put(Block {
-            offset: (i * MIB) as u64,
-            bytes: block,
-        })?;
+        sink.put(Block::at((i * MIB) as u64, block))?;
     }
     sink.finish(&whole(bytes))
 }

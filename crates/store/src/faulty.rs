@@ -178,10 +178,7 @@ impl Plan {
         if let Some(Defect::FlipsRead(at) | Defect::FlipsWrite(at)) = self.take(flip) {
             let mut bytes = block.bytes.to_vec();
             bytes[(at - block.offset) as usize] ^= 1;
-            return put(Block {
-                offset: block.offset,
-                bytes: &bytes,
-            });
+            return put(Block::at(block.offset, &bytes));
         }
         let lose = |t: &Defect| match (t, way) {
             (Defect::LosesReadAt(at), Way::Read) | (Defect::LosesWriteAt(at), Way::Write) => {
@@ -192,10 +189,7 @@ impl Plan {
         if let Some(Defect::LosesReadAt(at) | Defect::LosesWriteAt(at)) = self.take(lose) {
             let whole = &block.bytes[..(at - before) as usize];
             if !whole.is_empty() {
-                put(Block {
-                    offset: block.offset,
-                    bytes: whole,
-                })?;
+                put(Block::at(block.offset, whole))?;
             }
             return Err(lost("moving bytes"));
         }
@@ -404,24 +398,13 @@ mod tests {
     fn a_full_store_stays_full_until_it_is_mended() {
         let store = Faulty::new(Memory::new(), [Defect::FullAt(10)]);
         let sink = store.write(Path::new("file"), &Write::default()).unwrap();
-        sink.put(Block {
-            offset: 0,
-            bytes: &[1; 8],
-        })
-        .unwrap();
+        sink.put(Block::at(0, &[1; 8])).unwrap();
         for _ in 0..2 {
-            let full = sink.put(Block {
-                offset: 8,
-                bytes: &[2; 8],
-            });
+            let full = sink.put(Block::at(8, &[2; 8]));
             assert!(matches!(full, Err(Error::NoSpace { .. })), "{full:?}");
         }
         store.mend();
-        sink.put(Block {
-            offset: 8,
-            bytes: &[2; 8],
-        })
-        .unwrap();
+        sink.put(Block::at(8, &[2; 8])).unwrap();
         assert_eq!(sink.done(), Extents::from(0..16));
     }
 

@@ -407,10 +407,7 @@ mod tests {
         };
         let old = fences.take_over(&1, (Path::new("f"), 1), |_| Ok(Box::new(held)));
         let old = old.unwrap();
-        let block = || Block {
-            offset: 0,
-            bytes: b"x",
-        };
+        let block = || Block::at(0, b"x");
         let (begun, has_begun) = mpsc::channel();
         let is_early = thread::scope(|scope| {
             let slow = scope.spawn(|| old.put(block()));

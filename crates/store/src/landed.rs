@@ -216,10 +216,7 @@ impl Landed {
     ) -> Result<()> {
         let bytes = &mut buffer[..(range.end - range.start) as usize];
         read(range.start, bytes)?;
-        let block = Block {
-            offset: range.start,
-            bytes,
-        };
+        let block = Block::at(range.start, bytes);
         self.reread_bytes += bytes.len() as u64;
         let hashed = Hashed::of(block, self.checks);
         hashed.pieces.into_iter().for_each(|p| self.leaves.add(p));
@@ -469,10 +466,10 @@ fn by_leaf(block: Block<'_>) -> impl Iterator<Item = Block<'_>> {
     leaves_of(block.range()).map(move |leaf| {
         let (leaf, all) = (leaf_range(leaf), block.range());
         let part = leaf.start.max(all.start)..leaf.end.min(all.end);
-        Block {
-            offset: part.start,
-            bytes: &block.bytes[(part.start - all.start) as usize..(part.end - all.start) as usize],
-        }
+        Block::at(
+            part.start,
+            &block.bytes[(part.start - all.start) as usize..(part.end - all.start) as usize],
+        )
     })
 }
 

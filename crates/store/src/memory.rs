@@ -283,10 +283,7 @@ impl Store for Memory {
         while let Some(range) = left.take_aligned(LEAF_BYTES) {
             let bytes = &mut buffer[..(range.end - range.start) as usize];
             body.copy_out(range.start, bytes);
-            into.put(Block {
-                offset: range.start,
-                bytes,
-            })?;
+            into.put(Block::at(range.start, bytes))?;
         }
         Ok(Read {
             stat: node.stat(),

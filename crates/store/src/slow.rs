@@ -193,11 +193,7 @@ mod tests {
         let sink = store.write(Path::new("file"), &Write::default()).unwrap();
         let began = Instant::now();
         for i in 0..4 {
-            sink.put(Block {
-                offset: i * 5000,
-                bytes: &[7; 5000],
-            })
-            .unwrap();
+            sink.put(Block::at(i * 5000, &[7; 5000])).unwrap();
         }
         assert!(
             began.elapsed() >= Duration::from_millis(40),

@@ -123,10 +123,7 @@ impl Lying<'_> {
     pub fn block<'b>(&self, range: Range<u64>, buffer: &'b mut [u8]) -> Result<Block<'b>> {
         let bytes = &mut buffer[..(range.end - range.start) as usize];
         self.fill(range.start, bytes)?;
-        Ok(Block {
-            offset: range.start,
-            bytes,
-        })
+        Ok(Block::at(range.start, bytes))
     }
 
     /// Fills `bytes` from what is read again at the end of an upload, as long as
@@ -375,6 +372,24 @@ pub struct Write<'a> {
     pub passed: &'a [String],
 }
 
+impl Write<'_> {
+    /// Returns a write that takes place so, and is otherwise as usual.
+    pub fn with(how: How) -> Self {
+        Self {
+            how,
+            ..Self::default()
+        }
+    }
+
+    /// Returns a write of so many bytes.
+    pub fn of_size(bytes: u64) -> Self {
+        Self {
+            size: Some(bytes),
+            ..Self::default()
+        }
+    }
+}
+
 impl Default for Write<'_> {
     fn default() -> Self {
         Self {
@@ -384,10 +399,7 @@ impl Default for Write<'_> {
             id: None,
             attempt: 0,
             mode: None,
-            checks: Checks {
-                blake3: true,
-                adler32: false,
-            },
+            checks: Checks::blake3(true),
             resume: true,
             streams: 1,
             watch: None,
@@ -430,12 +442,22 @@ pub(crate) fn is_no_conflict(version: &Version, found: &Version) -> bool {
 }
 
 /// Which digests a sink computes of what it is given.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Checks {
     /// Leaves and root of BLAKE3.
     pub blake3: bool,
     /// ADLER32 of the whole, for foreign servers.
     pub adler32: bool,
+}
+
+impl Checks {
+    /// Returns the digests that godwit itself tells, if `blake3` is true.
+    pub const fn blake3(blake3: bool) -> Self {
+        Self {
+            blake3,
+            adler32: false,
+        }
+    }
 }
 
 /// What is true of the whole file when it is finished.
@@ -449,6 +471,16 @@ pub struct Whole {
     pub mtime: Option<Duration>,
     /// Permission bits to give it.
     pub mode: Option<u32>,
+}
+
+impl Whole {
+    /// Returns what is true of a file of so many bytes.
+    pub fn of_size(bytes: u64) -> Self {
+        Self {
+            size: Some(bytes),
+            ..Self::default()
+        }
+    }
 }
 
 /// What was published.
@@ -544,6 +576,22 @@ pub struct Set {
 pub type Xattrs = BTreeMap<OsString, Vec<u8>>;
 
 impl Set {
+    /// Returns what changes permission bits alone.
+    pub fn of_mode(mode: u32) -> Self {
+        Self {
+            mode: Some(mode),
+            ..Self::default()
+        }
+    }
+
+    /// Returns what cuts or extends to that length.
+    pub fn of_length(length: u64) -> Self {
+        Self {
+            length: Some(length),
+            ..Self::default()
+        }
+    }
+
     /// Refuses attributes of names or of sizes that there cannot be.
     pub fn check_xattrs(&self, path: &Path) -> Result<()> {
         let bad = |why: String| Error::BadName {

@@ -327,13 +327,7 @@ fn remove_all(dir: &Dir, path: &Path) {
     for entry in names(dir, path.to_str().unwrap()) {
         let path = path.join(&entry.path);
         if entry.stat.kind == godwit_store::EntryKind::Directory {
-            let _ = dir.set(
-                &path,
-                &Set {
-                    mode: Some(0o700),
-                    ..Set::default()
-                },
-            );
+            let _ = dir.set(&path, &Set::of_mode(0o700));
             remove_all(dir, &path);
             dir.remove(&path, What::Directory).unwrap();
         } else {
@@ -376,13 +370,7 @@ fn permissions_hold(export: &Path) {
     denied(write(&alice, "shown", b"of alice"));
     denied(write(&alice, "closed/x", b"of alice"));
     denied(alice.remove(p("shown"), What::File));
-    denied(alice.set(
-        p("shown"),
-        &Set {
-            mode: Some(0o666),
-            ..Set::default()
-        },
-    ));
+    denied(alice.set(p("shown"), &Set::of_mode(0o666)));
     denied(alice.mkdir(p("closed/d")));
 
     write(&alice, "new", b"bytes").unwrap();
@@ -716,35 +704,14 @@ fn killed(export: &Path) {
     let account = steward.account(&ALICE.to_string());
     let dir = Dir::open(account.export(), "tester", Opener::Account(account.clone())).unwrap();
     write(&dir, "before", b"before").unwrap();
-    let sink = dir
-        .write(
-            p("file"),
-            &Write {
-                size: Some(5 << 20),
-                ..Write::default()
-            },
-        )
-        .unwrap();
+    let sink = dir.write(p("file"), &Write::of_size(5 << 20)).unwrap();
     let bytes = vec![7; 1 << 20];
-    sink.put(Block {
-        offset: 0,
-        bytes: &bytes,
-    })
-    .unwrap();
+    sink.put(Block::at(0, &bytes)).unwrap();
     let first = account.opener_id().unwrap();
     kill(first);
     // What was under way is told, and may be tried again at once.
-    sink.put(Block {
-        offset: 1 << 20,
-        bytes: &bytes,
-    })
-    .unwrap();
-    let error = sink
-        .finish(&Whole {
-            size: Some(2 << 20),
-            ..Whole::default()
-        })
-        .unwrap_err();
+    sink.put(Block::at(1 << 20, &bytes)).unwrap();
+    let error = sink.finish(&Whole::of_size(2 << 20)).unwrap_err();
     assert!(matches!(error, Error::Busy { .. }), "{error:?}");
     println!("{error}");
     assert_eq!(error.exit_code(), 5);

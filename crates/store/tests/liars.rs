@@ -278,10 +278,7 @@ fn asking_what_is_done_ends_nothing_and_waits_for_nobody() {
         line => civil(line),
     });
     let store = liar.open();
-    let write = godwit_store::Write {
-        size: Some(5),
-        ..godwit_store::Write::default()
-    };
+    let write = godwit_store::Write::of_size(5);
     let sink = store.write(Path::new("f"), &write).unwrap();
     let bytes = b"hello";
     sink.put(Block { offset: 0, bytes }).unwrap();

@@ -66,19 +66,12 @@ fn put(store: &dyn Store, path: &Path, whole: &[u8], streams: usize) -> Result<F
             scope.spawn(|| {
                 while let Some(r) = { left.lock().unwrap().take_aligned(300_000) } {
                     let bytes = &whole[r.start as usize..r.end as usize];
-                    sink.put(Block {
-                        offset: r.start,
-                        bytes,
-                    })
-                    .unwrap();
+                    sink.put(Block::at(r.start, bytes)).unwrap();
                 }
             });
         }
     });
-    sink.finish(&Whole {
-        size: Some(whole.len() as u64),
-        ..Whole::default()
-    })
+    sink.finish(&Whole::of_size(whole.len() as u64))
 }
 
 fn get(
@@ -167,10 +160,7 @@ fn round_trip(server: Server, streams: usize) {
         matches!(removed, Err(Error::NotEmpty { .. } | Error::Refused { .. })),
         "{removed:?}"
     );
-    let new = Write {
-        how: How::New,
-        ..Write::default()
-    };
+    let new = Write::with(How::New);
     assert!(matches!(
         store.write(&at("d/.b"), &new).map(drop),
         Err(Error::Exists { .. })

@@ -51,10 +51,7 @@ impl Session {
         let entries_max = self.shared.config.limits.listing_entries;
         let mode = channel_mode(leg.mode);
         let sent = self.attended(&watch, super::TICK_NEVER, &mut |_| {}, || {
-            let unchecked = Checks {
-                blake3: false,
-                adler32: false,
-            };
+            let unchecked = Checks::default();
             let sending = held.send(mode, 0, unchecked, &watch);
             let mut lines = Lines {
                 listing,
@@ -131,10 +128,7 @@ impl Lines<'_> {
 
     fn send(&mut self) -> Result<()> {
         if !self.bytes.is_empty() {
-            self.into.put(Block {
-                offset: self.offset,
-                bytes: &self.bytes,
-            })?;
+            self.into.put(Block::at(self.offset, &self.bytes))?;
         }
         self.offset += self.bytes.len() as u64;
         self.bytes.clear();

@@ -302,10 +302,7 @@ impl Session {
             _ => None,
         };
         let size = size.unwrap_or(done.end());
-        let whole = Whole {
-            size: Some(size),
-            ..Whole::default()
-        };
+        let whole = Whole::of_size(size);
         let finished = sink.finish(&whole)?;
         Ok(self.published(path, leg.ours, Some(size), &finished))
     }
@@ -369,10 +366,7 @@ impl Session {
             id,
             mode: upload.mode,
             resume: true,
-            checks: Checks {
-                blake3: digests,
-                adler32: false,
-            },
+            checks: Checks::blake3(digests),
             ..Write::default()
         };
         let sink = self.dir().write(path, &write)?;

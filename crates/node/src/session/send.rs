@@ -173,10 +173,7 @@ impl Session {
         let mut held = self.held.take().expect("it was opened");
         let mode = channel_mode(leg.mode);
         let streams = held.streams().max(1);
-        let checks = Checks {
-            blake3: leg.ours && leg.digests && !leg.is_text,
-            adler32: false,
-        };
+        let checks = Checks::blake3(leg.ours && leg.digests && !leg.is_text);
         let mut sending = held.send(mode, order.part.start, checks, &watch);
         let width = leg
             .streams_first

@@ -108,10 +108,7 @@ impl Session {
         self.flush().map_err(|_| Error::Canceled)?;
         let watch = self.watch_over(leg)?;
         let mut held = self.held.take().expect("it was opened");
-        let checks = Checks {
-            blake3: leg.ours && leg.digests,
-            adler32: false,
-        };
+        let checks = Checks::blake3(leg.ours && leg.digests);
         let sending = held.send(channel_mode(leg.mode), 0, checks, &watch);
         let poured = self.at_work(leg, &watch, || {
             run.pour(&watch, &mut |block| sending.put(block))
@@ -155,10 +152,7 @@ impl Session {
             how: How::Replace(None),
             id: Some(&id),
             resume: false,
-            checks: Checks {
-                blake3: leg.digests,
-                adler32: false,
-            },
+            checks: Checks::blake3(leg.digests),
             watch: Some(Arc::clone(&watch)),
             ..Write::default()
         };

@@ -424,10 +424,7 @@ impl Round<'_> {
         if self.state().error.is_some() {
             return Err(Error::Canceled); // somebody else's error is the one that counts
         }
-        self.into.put(Block {
-            offset,
-            bytes: &link.ahead()[..len],
-        })?;
+        self.into.put(Block::at(offset, &link.ahead()[..len]))?;
         link.consume(len);
         self.watch.moved(len as u64);
         self.state().bytes += len as u64;
@@ -470,10 +467,7 @@ fn receive_stream(link: &mut Link, base: u64, into: &dyn Take, watch: &Watch) ->
         let whole = link.fill(len, &mut patience);
         let came = link.ahead().len().min(len);
         if came > 0 {
-            into.put(Block {
-                offset,
-                bytes: &link.ahead()[..came],
-            })?;
+            into.put(Block::at(offset, &link.ahead()[..came]))?;
             link.consume(came);
             watch.moved(came as u64);
             received.bytes += came as u64;

@@ -13,10 +13,7 @@ use std::{
 };
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-const UNCHECKED: Checks = Checks {
-    blake3: false,
-    adler32: false,
-};
+const UNCHECKED: Checks = Checks::blake3(false);
 
 /// Keeps what comes, and what came twice.
 #[derive(Default)]
@@ -56,12 +53,7 @@ fn send(channel: &mut Channel, mode: Mode, streams: usize, whole: &[u8], watch: 
             scope.spawn(|| {
                 while let Some(r) = { left.lock().unwrap().take_aligned(LEAF_BYTES / 4) } {
                     let bytes = &whole[r.start as usize..r.end as usize];
-                    sending
-                        .put(Block {
-                            offset: r.start,
-                            bytes,
-                        })
-                        .unwrap();
+                    sending.put(Block::at(r.start, bytes)).unwrap();
                 }
             });
         }
@@ -244,10 +236,7 @@ fn what_the_kernel_sends_out_of_a_file_is_what_was_hashed() {
         thread::scope(|scope| {
             let sent = scope.spawn(|| {
                 sender.open(1, &watch).unwrap();
-                let checks = Checks {
-                    blake3,
-                    adler32: false,
-                };
+                let checks = Checks::blake3(blake3);
                 let sending = sender.send(mode, 0, checks, &watch);
                 let mut left = Extents::from(0..whole.len() as u64);
                 let mut buffer = vec![0; LEAF_BYTES as usize];

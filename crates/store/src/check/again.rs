@@ -80,10 +80,7 @@ fn can_again(store: &dyn Store, can: &Can) -> bool {
             for (i, leaf) in bytes.chunks(MIB).enumerate() {
                 put(&*sink, i as u64 * LEAF_BYTES, leaf);
             }
-            sink.put(Block {
-                offset: 0,
-                bytes: &noise(MIB, 31),
-            })?;
+            sink.put(Block::at(0, &noise(MIB, 31)))?;
             sink.finish(&whole(&bytes)).map(drop)
         };
         assert!(again().is_err(), "it said it cannot");

@@ -112,10 +112,7 @@ pub(super) fn appending_at_most(store: &dyn Store, can: &Can) {
         let appended = || {
             let sink = store.write(p("log"), &write)?;
             for (i, bytes) in much.chunks(1 << 18).enumerate() {
-                sink.put(godwit_core::Block {
-                    offset: (i << 18) as u64,
-                    bytes,
-                })?;
+                sink.put(godwit_core::Block::at((i << 18) as u64, bytes))?;
             }
             sink.finish(&Whole::default())
         };

@@ -95,10 +95,7 @@ pub(super) fn what_landed_is_told(store: &dyn Store, can: &Can) {
     let ranges = "0-2097152,3145728-3146428";
     assert_eq!(new.done().to_string(), ranges, "what landed is lost");
     let mut tree = Leaves::new();
-    tree.add(Piece::of(Block {
-        offset: 0,
-        bytes: &bytes,
-    }));
+    tree.add(Piece::of(Block::at(0, &bytes)));
     let told = new.newly_whole(10);
     let known = (0..2).map(|leaf| (leaf, tree.chain(leaf, 4 * LEAF_BYTES).expect("it is known")));
     assert_eq!(told, known.collect::<Vec<_>>());
@@ -171,10 +168,7 @@ pub(super) fn racing(store: &dyn Store, can: &Can) {
         let text = &texts[nth as usize - 1];
         while !is_over.load(SeqCst) {
             for (i, leaf) in text.chunks(MIB).enumerate() {
-                sink.put(Block {
-                    offset: i as u64 * LEAF_BYTES,
-                    bytes: leaf,
-                })?;
+                sink.put(Block::at(i as u64 * LEAF_BYTES, leaf))?;
             }
             sink.settle()?;
             // Whoever has put all after the last one began is it.
@@ -245,13 +239,7 @@ pub(super) fn what_it_became_is_told(store: &dyn Store, can: &Can) {
             Strength::Differs | Strength::Unknown
         ));
         // Whoever was told so goes on from it.
-        let sink = store.write(
-            p("file"),
-            &Write {
-                how: How::Replace(Some(told)),
-                ..Write::default()
-            },
-        );
+        let sink = store.write(p("file"), &Write::with(How::Replace(Some(told))));
         sink.expect("nobody changed it").abandon().expect("abandon");
     }
     assert_eq!(became("1f.8"), None, "it is another upload");

@@ -148,10 +148,7 @@ pub(super) fn in_place(store: &dyn Store, can: &Can) {
     }
     let mut bytes = noise(2 * MIB, 18);
     write(store, "file", &bytes);
-    let how = Write {
-        how: How::InPlace,
-        ..Write::default()
-    };
+    let how = Write::with(How::InPlace);
     let sink = store.write(p("file"), &how).expect("write");
     let patch = noise(1000, 19);
     put(&*sink, LEAF_BYTES - 500, &patch);
@@ -164,10 +161,7 @@ pub(super) fn in_place(store: &dyn Store, can: &Can) {
     sink.finish(&Whole::default()).expect("finish");
     assert_eq!(read(store, "new"), b"\0\0\0abc");
     // Or without any; and what is there stays as it is.
-    let none = Whole {
-        size: Some(0),
-        ..Whole::default()
-    };
+    let none = Whole::of_size(0);
     let sink = store.write(p("none"), &how).expect("write");
     sink.finish(&none).expect("finish");
     assert_eq!(stat(store, "none").size, 0);
@@ -181,13 +175,7 @@ pub(super) fn far_out(store: &dyn Store, can: &Can) {
         return;
     }
     let sink = store
-        .write(
-            p("far"),
-            &Write {
-                how: How::InPlace,
-                ..Write::default()
-            },
-        )
+        .write(p("far"), &Write::with(How::InPlace))
         .expect("write");
     put(&*sink, FAR, b"end");
     sink.finish(&Whole::default()).expect("finish");

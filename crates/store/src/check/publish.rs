@@ -143,10 +143,7 @@ pub(super) fn wrong_leaf(store: &dyn Store, can: &Can) {
     bad[MIB + 5] ^= 1;
     let mut tree = Leaves::new();
     for (i, leaf) in good.chunks(MIB).enumerate() {
-        tree.add(Piece::of(Block {
-            offset: (i * MIB) as u64,
-            bytes: leaf,
-        }));
+        tree.add(Piece::of(Block::at((i * MIB) as u64, leaf)));
     }
     let sink = begin(store, "file", &good, &Write::default());
     put(&*sink, 0, &bad[..MIB]);
@@ -179,10 +176,7 @@ pub(super) fn new_never_replaces(store: &dyn Store, can: &Can) {
         },
     );
     let refused = refused.and_then(|sink| {
-        sink.put(Block {
-            offset: 0,
-            bytes: b"second",
-        })?;
+        sink.put(Block::at(0, b"second"))?;
         sink.finish(&whole(b"second"))
     });
     assert!(matches!(refused, Err(Error::Exists { .. })), "{refused:?}");
@@ -197,15 +191,7 @@ pub(super) fn new_race(store: &dyn Store, can: &Can) {
     let sinks: Vec<_> = texts
         .iter()
         .map(|text| {
-            let sink = begin(
-                store,
-                "file",
-                text,
-                &Write {
-                    how: How::New,
-                    ..Write::default()
-                },
-            );
+            let sink = begin(store, "file", text, &Write::with(How::New));
             put(&*sink, 0, text);
             (sink, text)
         })
@@ -243,10 +229,7 @@ pub(super) fn version_guards(store: &dyn Store, can: &Can) {
                 ..Write::default()
             },
         )?;
-        sink.put(Block {
-            offset: 0,
-            bytes: text,
-        })?;
+        sink.put(Block::at(0, text))?;
         sink.finish(&whole(text))
     };
     guarded(b"second", &seen).expect("nobody changed it");
@@ -268,13 +251,7 @@ pub(super) fn version_guards(store: &dyn Store, can: &Can) {
     let seen = stat(store, "file").version(Duration::from_secs(4_000_000_000));
     let how = How::Replace(Some(seen));
     let sink = store
-        .write(
-            p("file"),
-            &Write {
-                how,
-                ..Write::default()
-            },
-        )
+        .write(p("file"), &Write::with(how))
         .expect("it still is");
     put(&*sink, 0, b"fifth");
     write(store, "file", b"somebody else");

@@ -331,15 +331,7 @@ pub(super) fn attributes(store: &dyn Store, can: &Can) {
         );
     }
     if can.set_mode {
-        store
-            .set(
-                p("file"),
-                &Set {
-                    mode: Some(0o640),
-                    ..Set::default()
-                },
-            )
-            .expect("set");
+        store.set(p("file"), &Set::of_mode(0o640)).expect("set");
         if let Some(mode) = stat(store, "file").mode {
             assert_eq!(mode, 0o640);
         }
@@ -348,27 +340,9 @@ pub(super) fn attributes(store: &dyn Store, can: &Can) {
             assert_eq!(mode, 0o640, "the mode of a replaced file stays");
         }
     }
-    if can.in_place
-        && store
-            .set(
-                p("file"),
-                &Set {
-                    length: Some(3),
-                    ..Set::default()
-                },
-            )
-            .is_ok()
-    {
+    if can.in_place && store.set(p("file"), &Set::of_length(3)).is_ok() {
         assert_eq!(read(store, "file"), b"rep");
-        store
-            .set(
-                p("file"),
-                &Set {
-                    length: Some(5),
-                    ..Set::default()
-                },
-            )
-            .expect("extend");
+        store.set(p("file"), &Set::of_length(5)).expect("extend");
         assert_eq!(read(store, "file"), b"rep\0\0");
     }
 }

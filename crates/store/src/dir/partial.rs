@@ -644,10 +644,7 @@ fn chain_on_disk(path: &Path, file: &File, leaf: u64, slot: &Slot) -> Result<Opt
     let bytes = &mut buffer[..(range.end - range.start) as usize];
     Lying { path, file }.fill(range.start, bytes)?;
     let mut tree = Leaves::new();
-    tree.add(Piece::of(Block {
-        offset: range.start,
-        bytes,
-    }));
+    tree.add(Piece::of(Block::at(range.start, bytes)));
     let size = if range.end % LEAF_BYTES == 0 {
         u64::MAX
     } else {

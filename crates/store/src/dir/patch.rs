@@ -192,13 +192,7 @@ impl Patch {
         let Some(expected) = &whole.digest else {
             return Ok(Finished::default());
         };
-        let mut all = Landed::new(
-            Checks {
-                blake3: false,
-                adler32: false,
-            },
-            Some(len),
-        );
+        let mut all = Landed::new(Checks::default(), Some(len));
         all.recorded(0, std::slice::from_ref(&(0..len)), None);
         all.settle(
             &self.path,

@@ -204,27 +204,10 @@ fn what_is_no_file_is_refused_and_never_waited_for() {
         );
         assert!(dir.write(p(name), &Write::default()).is_err(), "{name}");
         assert!(
-            dir.write(
-                p(name),
-                &Write {
-                    how: How::InPlace,
-                    ..Write::default()
-                }
-            )
-            .is_err(),
+            dir.write(p(name), &Write::with(How::InPlace)).is_err(),
             "{name}"
         );
-        assert!(
-            dir.set(
-                p(name),
-                &Set {
-                    length: Some(0),
-                    ..Set::default()
-                }
-            )
-            .is_err(),
-            "{name}"
-        );
+        assert!(dir.set(p(name), &Set::of_length(0)).is_err(), "{name}");
         assert_eq!(dir.stat(p(name)).unwrap().kind, EntryKind::Other);
     }
     let read = dir.read(p("pipe"), &Extents::from(0..1), 1, &Meanwhile(|| {}));
@@ -235,15 +218,7 @@ fn what_is_no_file_is_refused_and_never_waited_for() {
 fn partials_are_nobodys_files() {
     let place = Scratch::new();
     let dir = place.dir();
-    let sink = dir
-        .write(
-            p("file"),
-            &Write {
-                size: Some(9 << 20),
-                ..Write::default()
-            },
-        )
-        .unwrap();
+    let sink = dir.write(p("file"), &Write::of_size(9 << 20)).unwrap();
     put(&*sink, 0, &noise(MIB, 1));
     for name in place.names() {
         let name = p(&name);
@@ -256,16 +231,7 @@ fn partials_are_nobodys_files() {
         assert!(dir.remove(name, What::File).is_err());
         assert!(dir.rename(name, p("mine")).is_err());
         assert!(dir.digest(name, Algorithm::Blake3, None).is_err());
-        assert!(
-            dir.set(
-                name,
-                &Set {
-                    length: Some(0),
-                    ..Set::default()
-                }
-            )
-            .is_err()
-        );
+        assert!(dir.set(name, &Set::of_length(0)).is_err());
     }
     assert_eq!(place.names().len(), 2);
 }
@@ -306,10 +272,7 @@ fn leaves_of_a_file_are_those_of_its_tree() {
     write(&dir, "file", &bytes);
     let mut tree = godwit_core::Leaves::new();
     for (i, block) in bytes.chunks(MIB).enumerate() {
-        tree.add(godwit_core::Piece::of(Block {
-            offset: (i * MIB) as u64,
-            bytes: block,
-        }));
+        tree.add(godwit_core::Piece::of(Block::at((i * MIB) as u64, block)));
     }
     let all: Vec<Chain> = (0..4)
         .map(|i| tree.chain(i, bytes.len() as u64).unwrap())

@@ -52,10 +52,7 @@ impl<'a> Gathered<'a> {
         if self.bytes.is_empty() {
             return Ok(());
         }
-        let block = Block {
-            offset: self.offset,
-            bytes: &self.bytes,
-        };
+        let block = Block::at(self.offset, &self.bytes);
         let end = block.range().end;
         self.into.put(block)?;
         self.offset = end;

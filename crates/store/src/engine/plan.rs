@@ -405,10 +405,7 @@ pub(super) fn dress(copying: &Copying<'_>) {
 
 /// A server that cannot is no reason to fail.
 fn set_mode(target: &Place, mode: u32) -> Result<()> {
-    let set = Set {
-        mode: Some(mode),
-        ..Set::default()
-    };
+    let set = Set::of_mode(mode);
     match target.store.set(&target.path, &set) {
         Err(_) if target.is_remote() => Ok(()),
         done => done,

@@ -47,10 +47,7 @@ fn put(store: &dyn Store, path: &str, bytes: Vec<u8>) {
 fn get(store: &dyn Store, path: &str) -> Option<Vec<u8>> {
     let kept = Memory::new();
     let size = store.stat(Path::new(path)).ok()?.size;
-    let write = Write {
-        size: Some(size),
-        ..Write::default()
-    };
+    let write = Write::of_size(size);
     let sink = kept.write(Path::new("kept"), &write).unwrap();
     store
         .read(Path::new(path), &Extents::from(0..size), 1, &*sink)

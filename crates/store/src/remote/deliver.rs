@@ -209,10 +209,7 @@ impl Delivering {
         if plan.mode() == Mode::Stream {
             self.given().next = Some(start);
         }
-        let unchecked = Checks {
-            blake3: false,
-            adler32: false,
-        };
+        let unchecked = Checks::default();
         Ok((
             Sending::over(channel, plan.mode(), 0, unchecked, watch),
             begun,

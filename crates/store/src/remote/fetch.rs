@@ -327,10 +327,10 @@ impl Take for Wanted<'_> {
         let range = block.range();
         for part in self.whole.within(range.clone()) {
             let at = |offset: u64| (offset - block.offset) as usize;
-            self.into.put(Block {
-                offset: part.start,
-                bytes: &block.bytes[at(part.start)..at(part.end)],
-            })?;
+            self.into.put(Block::at(
+                part.start,
+                &block.bytes[at(part.start)..at(part.end)],
+            ))?;
         }
         if range.end > self.whole.end() {
             self.extra.store(true, Relaxed);

@@ -348,15 +348,9 @@ impl Remote {
         if !is_short {
             return Ok(());
         }
-        let write = Write {
-            how: crate::How::InPlace,
-            ..Write::default()
-        };
+        let write = Write::with(crate::How::InPlace);
         let sink = self.write(path, &write)?;
-        sink.put(Block {
-            offset: length - 1,
-            bytes: &[0],
-        })?;
+        sink.put(Block::at(length - 1, &[0]))?;
         sink.finish(&crate::Whole::default()).map(drop)
     }
 

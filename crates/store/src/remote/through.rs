@@ -63,10 +63,7 @@ impl Remote {
             let mut before = vec![Line::new("ALLO").and(size)];
             let digest = digest.filter(|_| session.family() == Family::Godwit);
             before.extend(digest.map(|digest| Line::new("SCKS BLAKE3").and(digest.hex())));
-            let checks = Checks {
-                blake3: false,
-                adler32: false,
-            };
+            let checks = Checks::default();
             let carry = |channel: &mut Channel, watch: &Watch| {
                 let sending = channel.send(BLOCKS, 0, checks, watch);
                 fill(&sending)?;

@@ -449,10 +449,7 @@ pub(crate) fn write_one_small<S: Store + ?Sized>(store: &S, given: &Given) -> Re
     };
     let sink = store.write(&given.path, &write)?;
     if !given.bytes.is_empty() {
-        sink.put(Block {
-            offset: 0,
-            bytes: &given.bytes,
-        })?;
+        sink.put(Block::at(0, &given.bytes))?;
     }
     sink.finish(&Whole {
         size,

@@ -143,10 +143,7 @@ impl Taking<'_> {
             None => write,
             Some(_) => Write {
                 how: How::InPlace,
-                checks: Checks {
-                    blake3: self.options.verify && self.place.is_remote(),
-                    adler32: false,
-                },
+                checks: Checks::blake3(self.options.verify && self.place.is_remote()),
                 ..write
             },
         }

@@ -83,10 +83,7 @@ fn send(sender: &mut Channel, mode: Mode, streams: usize, whole: &[u8]) -> Resul
     let watch = watch();
     let streams = if mode == Mode::Stream { 1 } else { streams };
     sender.open(streams, &watch)?;
-    let checks = crate::Checks {
-        blake3: false,
-        adler32: false,
-    };
+    let checks = crate::Checks::default();
     let sending = sender.send(mode, 0, checks, &watch);
     for (i, bytes) in whole.chunks(LEAF_BYTES as usize).enumerate() {
         let offset = i as u64 * LEAF_BYTES;

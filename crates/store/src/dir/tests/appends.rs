@@ -255,10 +255,7 @@ fn append_of_which_the_answer_was_lost_is_there_once() {
     for seq in 1..=3 {
         let append = || {
             let how = How::Append { writer: 1, seq };
-            let write = Write {
-                how,
-                ..Write::default()
-            };
+            let write = Write::with(how);
             let sink = dir.write(p("log"), &write)?;
             put(&*sink, 0, &part(1, seq));
             sink.finish(&Whole::default())

@@ -127,10 +127,7 @@ fn old_notes_go_with_the_next_that_is_written_where_nobody_sweeps() {
 
 /// An upload of which somebody has written a leaf, and gone.
 fn leave(dir: &Dir, path: &str) {
-    let write = Write {
-        size: Some(2 << 20),
-        ..Write::default()
-    };
+    let write = Write::of_size(2 << 20);
     let sink = dir.write(p(path), &write).unwrap();
     put(&*sink, 0, &noise(MIB, 1));
 }

@@ -9,10 +9,7 @@ fn source() -> Vec<u8> {
 }
 
 fn how() -> Write<'static> {
-    Write {
-        size: Some(4 * LEAF_BYTES + 5),
-        ..Write::default()
-    }
+    Write::of_size(4 * LEAF_BYTES + 5)
 }
 
 /// The one that dies: run by `dies_at` only.

@@ -16,10 +16,7 @@ fn publish_appears_only_when_whole() {
     let place = Scratch::new();
     let dir = place.dir();
     let bytes = noise(3 * MIB + 5, 1);
-    let write = Write {
-        size: Some(bytes.len() as u64),
-        ..Write::default()
-    };
+    let write = Write::of_size(bytes.len() as u64);
     let sink = dir.write(p("file"), &write).unwrap();
     for (i, block) in bytes.chunks(MIB).enumerate().rev() {
         put(&*sink, (i * MIB) as u64, block);
@@ -37,10 +34,7 @@ fn publish_appears_only_when_whole() {
 fn publish_goes_on_where_it_was_without_reading() {
     let place = Scratch::new();
     let bytes = noise(4 * MIB, 2);
-    let write = Write {
-        size: Some(bytes.len() as u64),
-        ..Write::default()
-    };
+    let write = Write::of_size(bytes.len() as u64);
     let sink = place.dir().write(p("file"), &write).unwrap();
     put(&*sink, 0, &bytes[..MIB]);
     put(&*sink, 2 * LEAF_BYTES, &bytes[2 * MIB..3 * MIB]);
@@ -67,10 +61,7 @@ fn publish_goes_on_where_it_was_without_reading() {
 fn publish_keeps_partials_of_identities_and_ids_apart() {
     let place = Scratch::new();
     let bytes = noise(2 * MIB, 3);
-    let write = Write {
-        size: Some(2 * LEAF_BYTES),
-        ..Write::default()
-    };
+    let write = Write::of_size(2 * LEAF_BYTES);
     let dir = |who: &str| Dir::open(&place.0, who, Opener::Myself).unwrap();
     let sink = dir("anna")
         .write(
@@ -107,10 +98,7 @@ fn publish_never_shares_a_partial_in_use() {
     let place = Scratch::new();
     let dir = place.dir();
     let (one, two) = (noise(2 * MIB, 4), noise(2 * MIB, 5));
-    let write = Write {
-        size: Some(2 * LEAF_BYTES),
-        ..Write::default()
-    };
+    let write = Write::of_size(2 * LEAF_BYTES);
     let first = dir.write(p("file"), &write).unwrap();
     put(&*first, 0, &one[..MIB]);
     assert!(dir.partial(p("file"), None).unwrap().unwrap().in_use);
@@ -130,10 +118,7 @@ fn publish_never_shares_a_partial_in_use() {
 fn publish_abandons_on_request_but_not_in_use() {
     let place = Scratch::new();
     let dir = place.dir();
-    let write = Write {
-        size: Some(2 * LEAF_BYTES),
-        ..Write::default()
-    };
+    let write = Write::of_size(2 * LEAF_BYTES);
     assert!(matches!(
         dir.abandon(p("file"), None),
         Err(Error::Missing { .. })
@@ -361,10 +346,7 @@ fn publish_keeps_holes() {
 #[test]
 fn publish_keeps_holes_when_it_goes_on_over_what_nobody_recorded() {
     let place = Scratch::new();
-    let write = Write {
-        size: Some(8 << 20),
-        ..Write::default()
-    };
+    let write = Write::of_size(8 << 20);
     let sink = place.dir().write(p("file"), &write).unwrap();
     put(&*sink, 0, &noise(MIB, 1));
     drop(sink);
@@ -394,22 +376,13 @@ fn publish_overwrites_refused_bytes_with_zeros_too() {
     let place = Scratch::new();
     let sink = place
         .dir()
-        .write(
-            p("file"),
-            &Write {
-                size: Some(2 << 20),
-                ..Write::default()
-            },
-        )
+        .write(p("file"), &Write::of_size(2 << 20))
         .unwrap();
     put(&*sink, LEAF_BYTES, &noise(MIB, 1));
     put(&*sink, 0, &noise(MIB, 1));
     let zeros = vec![0; MIB];
     let mut tree = Leaves::new();
-    tree.add(Piece::of(Block {
-        offset: 0,
-        bytes: &zeros,
-    }));
+    tree.add(Piece::of(Block::at(0, &zeros)));
     sink.said(0, tree.chain(0, 2 << 20).unwrap()).unwrap();
     assert_eq!(sink.done(), Extents::from(LEAF_BYTES..2 * LEAF_BYTES));
     put(&*sink, 0, &zeros);
@@ -452,17 +425,7 @@ fn publish_writes_through_links_that_stay_inside() {
             How::InPlace,
             How::Append { writer: 1, seq: 1 },
         ] {
-            assert!(
-                dir.write(
-                    p(name),
-                    &Write {
-                        how,
-                        ..Write::default()
-                    }
-                )
-                .is_err(),
-                "{name}"
-            );
+            assert!(dir.write(p(name), &Write::with(how)).is_err(), "{name}");
         }
     }
     assert_eq!(outside.names(), ["secret"]);
@@ -474,33 +437,14 @@ fn publish_keeps_what_resume_needs_when_there_is_no_room() {
     let place = Scratch::new();
     let dir = place.dir();
     let bytes = noise(2 * MIB, 1);
-    let sink = dir
-        .write(
-            p("file"),
-            &Write {
-                size: Some(2 << 20),
-                ..Write::default()
-            },
-        )
-        .unwrap();
+    let sink = dir.write(p("file"), &Write::of_size(2 << 20)).unwrap();
     put(&*sink, 0, &bytes[..MIB]);
     // Further than any file system goes.
-    let refused = sink.put(Block {
-        offset: 1 << 62,
-        bytes: &bytes[MIB..],
-    });
+    let refused = sink.put(Block::at(1 << 62, &bytes[MIB..]));
     assert!(refused.is_err());
     assert_eq!(sink.done(), Extents::from(0..LEAF_BYTES));
     drop(sink);
-    let sink = dir
-        .write(
-            p("file"),
-            &Write {
-                size: Some(2 << 20),
-                ..Write::default()
-            },
-        )
-        .unwrap();
+    let sink = dir.write(p("file"), &Write::of_size(2 << 20)).unwrap();
     assert_eq!(sink.done(), Extents::from(0..LEAF_BYTES));
     put(&*sink, LEAF_BYTES, &bytes[MIB..]);
     sink.finish(&Whole::default()).unwrap();
@@ -512,15 +456,9 @@ fn publish_distrusts_what_was_not_confirmed_when_the_whole_differs() {
     let place = Scratch::new();
     let dir = place.dir();
     let bytes = noise(3 * MIB, 1);
-    let write = Write {
-        size: Some(3 << 20),
-        ..Write::default()
-    };
+    let write = Write::of_size(3 << 20);
     let mut tree = Leaves::new();
-    tree.add(Piece::of(Block {
-        offset: LEAF_BYTES,
-        bytes: &bytes[MIB..2 * MIB],
-    }));
+    tree.add(Piece::of(Block::at(LEAF_BYTES, &bytes[MIB..2 * MIB])));
     let sink = dir.write(p("file"), &write).unwrap();
     for (i, block) in bytes.chunks(MIB).enumerate() {
         put(&*sink, (i * MIB) as u64, block);
@@ -552,10 +490,7 @@ fn publish_answers_corrupt_until_what_differs_is_repaired() {
     let place = Scratch::new();
     let dir = place.dir();
     let bytes = noise(MIB + 5, 1);
-    let write = Write {
-        size: Some(bytes.len() as u64),
-        ..Write::default()
-    };
+    let write = Write::of_size(bytes.len() as u64);
     let sink = dir.write(p("file"), &write).unwrap();
     put(&*sink, 0, &bytes[..MIB]);
     put(&*sink, LEAF_BYTES, &bytes[MIB..]);
@@ -574,10 +509,7 @@ fn publish_reads_again_only_leaves_that_were_partly_there() {
     let place = Scratch::new();
     let dir = place.dir();
     let bytes = noise(4 * MIB, 1);
-    let write = Write {
-        size: Some(4 << 20),
-        ..Write::default()
-    };
+    let write = Write::of_size(4 << 20);
     let sink = dir.write(p("file"), &write).unwrap();
     put(&*sink, 0, &bytes[..MIB]);
     put(&*sink, LEAF_BYTES, &bytes[MIB..MIB + 1000]);
@@ -601,10 +533,7 @@ fn publish_reads_again_only_leaves_that_were_partly_there() {
 fn publish_keeps_a_small_upload_that_was_dropped() {
     let place = Scratch::new();
     let dir = place.dir();
-    let write = Write {
-        size: Some(10_000),
-        ..Write::default()
-    };
+    let write = Write::of_size(10_000);
     let bytes = noise(10_000, 1);
     let sink = dir.write(p("file"), &write).unwrap();
     put(&*sink, 0, &bytes[..4000]);
@@ -631,13 +560,7 @@ fn publish_leaves_no_trace_of_an_upload_of_nothing() {
     drop(
         place
             .dir()
-            .write(
-                p("file"),
-                &Write {
-                    size: Some(5 << 20),
-                    ..Write::default()
-                },
-            )
+            .write(p("file"), &Write::of_size(5 << 20))
             .unwrap(),
     );
     assert_eq!(place.names(), Vec::<String>::new());
@@ -648,10 +571,7 @@ fn publish_believes_after_a_power_cut_only_what_was_synced() {
     let place = Scratch::new();
     let dir = place.dir();
     let bytes = noise(5 * MIB, 1);
-    let write = Write {
-        size: Some(5 << 20),
-        ..Write::default()
-    };
+    let write = Write::of_size(5 << 20);
     let sink = dir.write(p("file"), &write).unwrap();
     put(&*sink, 0, &bytes[..MIB]);
     put(&*sink, LEAF_BYTES, &bytes[MIB..MIB + 500]);
@@ -696,10 +616,7 @@ fn publish_believes_after_a_power_cut_only_what_was_synced() {
 fn publish_forgets_for_good_what_a_power_cut_took() {
     let place = Scratch::new();
     let dir = place.dir();
-    let write = Write {
-        size: Some(3 << 20),
-        ..Write::default()
-    };
+    let write = Write::of_size(3 << 20);
     let sink = dir.write(p("file"), &write).unwrap();
     put(&*sink, 0, &noise(MIB, 1));
     put(&*sink, LEAF_BYTES, &noise(500, 2));
@@ -719,10 +636,7 @@ fn publish_resumed_is_not_vouched_for() {
     let place = Scratch::new();
     let dir = place.dir();
     let bytes = noise(2 * MIB, 1);
-    let write = Write {
-        size: Some(2 << 20),
-        ..Write::default()
-    };
+    let write = Write::of_size(2 << 20);
     let sink = dir.write(p("file"), &write).unwrap();
     put(&*sink, 0, &bytes[..MIB]);
     drop(sink);
@@ -753,10 +667,7 @@ fn publish_partial_changed_by_others_is_read_again() {
     let place = Scratch::new();
     let dir = place.dir();
     let bytes = noise(3 * MIB, 1);
-    let write = Write {
-        size: Some(3 << 20),
-        ..Write::default()
-    };
+    let write = Write::of_size(3 << 20);
     let sink = dir.write(p("file"), &write).unwrap();
     put(&*sink, 0, &bytes[..MIB]);
     put(&*sink, LEAF_BYTES, &bytes[MIB..2 * MIB]);
@@ -843,10 +754,7 @@ pub(super) fn reboot(place: &Scratch) {
 fn publish_never_joins_a_record_with_bytes_of_another_partial() {
     let place = Scratch::new();
     let dir = place.dir();
-    let write = Write {
-        size: Some(2 << 20),
-        ..Write::default()
-    };
+    let write = Write::of_size(2 << 20);
     let sink = dir.write(p("file"), &write).unwrap();
     put(&*sink, 0, &noise(MIB, 1));
     drop(sink);
@@ -868,10 +776,7 @@ fn publish_sweeps_what_nobody_goes_on_with() {
     let place = Scratch::new();
     let dir = place.dir();
     fs::create_dir_all(place.0.join("a/b")).unwrap();
-    let write = Write {
-        size: Some(2 << 20),
-        ..Write::default()
-    };
+    let write = Write::of_size(2 << 20);
     let left = |path: &str| {
         let sink = dir.write(p(path), &write).unwrap();
         put(&*sink, 0, &noise(MIB, 1));

@@ -149,10 +149,7 @@ impl Delivering {
             && found.size > size
             && plan.how == How::InPlace
         {
-            let cut = Set {
-                length: Some(size),
-                ..Set::default()
-            };
+            let cut = Set::of_length(size);
             names::set(session, &plan.path, plan.file(), &cut)?;
         } else if let Some(size) = whole.size
             && found.size != size
