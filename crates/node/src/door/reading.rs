@@ -277,7 +277,7 @@ fn packed(door: &Door, (known, visitor): (&Known, &Visitor), wanted: &AskRead, r
 }
 
 /// What is told of each file: how long that took, what was sent, and of how many bytes.
-type Note<'a> = dyn Fn(&Path, Instant, u64, std::result::Result<u64, String>) + 'a;
+type Note<'a> = dyn Fn(&Path, Instant, u64, Result<u64, String>) + 'a;
 
 fn send(
     pipe: &Pipe,

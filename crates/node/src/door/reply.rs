@@ -134,10 +134,7 @@ impl Reply {
     }
 
     /// Reads all that is asked, without a thread.
-    pub(super) async fn text(
-        &mut self,
-        body: &mut Incoming,
-    ) -> std::result::Result<Vec<u8>, Refusal> {
+    pub(super) async fn text(&mut self, body: &mut Incoming) -> Result<Vec<u8>, Refusal> {
         let (mut text, mut pace) = (Vec::new(), Pace::default());
         loop {
             let more = pace.more(body, self.stall, PACE_OF_CALL_BYTES).await;
@@ -188,7 +185,7 @@ impl Reply {
     }
 
     /// Says the one thing that was asked for, or why not.
-    pub(super) fn tell(self, told: std::result::Result<Line, Refusal>) {
+    pub(super) fn tell(self, told: Result<Line, Refusal>) {
         let mut lines = self.lines();
         let outcome = told.and_then(|line| lines.say(&line).map_err(Refusal::from));
         lines.end(outcome);
@@ -262,7 +259,7 @@ impl Lines {
     }
 
     /// Ends the answer with what came of it.
-    pub(super) fn end(mut self, outcome: std::result::Result<(), Refusal>) {
+    pub(super) fn end(mut self, outcome: Result<(), Refusal>) {
         let (line, status) = match outcome {
             Ok(()) => (Line::End, StatusCode::OK),
             Err(mut refusal) => {

@@ -80,7 +80,7 @@ impl std::fmt::Debug for Upload {
 }
 
 impl Uploads {
-    fn must_have_room(&self, owner: &str) -> std::result::Result<(), Refusal> {
+    fn must_have_room(&self, owner: &str) -> Result<(), Refusal> {
         let open = self.open.lock();
         let theirs = open.values().filter(|upload| upload.key.owner == owner);
         let (all, theirs) = (open.len(), theirs.count());
@@ -202,10 +202,7 @@ pub(super) fn begin(asked: Asked<'_>) {
     asked.reply.tell(begun.flatten().map(Line::Landed));
 }
 
-fn opened(
-    asked: &Asked<'_>,
-    ask: AskUpload,
-) -> std::result::Result<(Arc<Upload>, String), Refusal> {
+fn opened(asked: &Asked<'_>, ask: AskUpload) -> Result<(Arc<Upload>, String), Refusal> {
     if ask.id.as_deref().is_some_and(|id| !is_own_id(id)) {
         let why = "the name of an upload has up to 64 letters, digits, -, _ and dots";
         return Err(Refusal::of_kind(Kind::Protocol, why));
@@ -267,7 +264,7 @@ fn opened(
     Ok((upload, handle))
 }
 
-fn landed(upload: &Upload, id: &str) -> std::result::Result<Landed, Refusal> {
+fn landed(upload: &Upload, id: &str) -> Result<Landed, Refusal> {
     upload.with(|sink| {
         Ok(Landed {
             id: id.into(),
@@ -611,7 +608,7 @@ fn end(asked: Asked<'_>, id: &str, how: impl FnOnce(Box<dyn Sink>) -> Result<()>
 
 /// Finds an upload that is open; of one that this process has not opened nothing is known but
 /// what it is called, so whoever writes must begin by saying how.
-fn find(asked: &Asked<'_>, id: &str, path: &Path) -> std::result::Result<Arc<Upload>, Refusal> {
+fn find(asked: &Asked<'_>, id: &str, path: &Path) -> Result<Arc<Upload>, Refusal> {
     let upload = asked.door.uploads.open.lock().get(id).cloned();
     let is_theirs =
         |upload: &Arc<Upload>| upload.key.owner == asked.known.owner() && upload.key.path == path;
@@ -637,7 +634,7 @@ fn close(
     asked: &Asked<'_>,
     id: &str,
     path: &Path,
-) -> std::result::Result<(Arc<Upload>, Box<dyn Sink>), Refusal> {
+) -> Result<(Arc<Upload>, Box<dyn Sink>), Refusal> {
     let upload = find(asked, id, path)?;
     let sink = upload.take()?;
     asked.door.uploads.open.lock().remove(id);
@@ -677,10 +674,7 @@ impl Upload {
         users.iter().all(|user| user.strong_count() == 0)
     }
 
-    fn with<T>(
-        &self,
-        work: impl FnOnce(&dyn Sink) -> Result<T>,
-    ) -> std::result::Result<T, Refusal> {
+    fn with<T>(&self, work: impl FnOnce(&dyn Sink) -> Result<T>) -> Result<T, Refusal> {
         let sink = self.sink.read();
         match &*sink {
             Some(sink) => {
@@ -707,7 +701,7 @@ impl Upload {
         }
     }
 
-    fn take(&self) -> std::result::Result<Box<dyn Sink>, Refusal> {
+    fn take(&self) -> Result<Box<dyn Sink>, Refusal> {
         let mut sink = self.sink.write();
         sink.take().ok_or_else(over)
     }

@@ -15,7 +15,7 @@ impl Session {
         by: Algorithm,
         range: Option<Range<u64>>,
         markers: Option<Duration>,
-    ) -> std::result::Result<Answer, Refusal> {
+    ) -> Result<Answer, Refusal> {
         let digest = self.try_digest(path, by, range, markers);
         digest.map_err(Refusal::from)
     }

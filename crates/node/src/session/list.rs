@@ -17,7 +17,7 @@ impl Session {
         path: &Path,
         listing: &Listing,
         leg: &Leg,
-    ) -> std::result::Result<Answer, Refusal> {
+    ) -> Result<Answer, Refusal> {
         let listed = self.send_listing(path, listing, leg);
         match self.after_transfer(leg.mode) {
             Links::Done => Ok(match listed {
@@ -28,12 +28,7 @@ impl Session {
         }
     }
 
-    fn send_listing(
-        &mut self,
-        path: &Path,
-        listing: &Listing,
-        leg: &Leg,
-    ) -> std::result::Result<(), Refusal> {
+    fn send_listing(&mut self, path: &Path, listing: &Listing, leg: &Leg) -> Result<(), Refusal> {
         let stat = self.dir().stat(path)?;
         let facts = matches!(listing.form, Form::Facts(_));
         if facts && stat.kind != EntryKind::Directory {
@@ -81,11 +76,7 @@ impl Session {
     }
 
     /// A directory, or one file, on the control connection.
-    pub(super) fn show(
-        &mut self,
-        path: &Path,
-        listing: &Listing,
-    ) -> std::result::Result<Answer, Refusal> {
+    pub(super) fn show(&mut self, path: &Path, listing: &Listing) -> Result<Answer, Refusal> {
         let dir = self.dir().clone();
         let stat = dir.stat(path)?;
         let (now, entries_max) = (now(), self.shared.config.limits.listing_entries);

@@ -13,7 +13,7 @@ use std::{
 };
 
 impl Session {
-    pub(super) fn about_names(&mut self, ask: Ask) -> std::result::Result<Answer, Refusal> {
+    pub(super) fn about_names(&mut self, ask: Ask) -> Result<Answer, Refusal> {
         if let Ask::Change {
             path,
             change: Change::Group(group),
@@ -27,7 +27,7 @@ impl Session {
 }
 
 /// `SITE CHGRP`: whoever we are must own the file and be in the group.
-fn change_group(dir: &Guarded, path: &Path, group: &str) -> std::result::Result<Answer, Refusal> {
+fn change_group(dir: &Guarded, path: &Path, group: &str) -> Result<Answer, Refusal> {
     let groups = || std::fs::read_to_string("/etc/group").unwrap_or_default();
     let Some(number) = group.parse().ok().or_else(|| group_in(&groups(), group)) else {
         let why = format!("There is no group {group} here");

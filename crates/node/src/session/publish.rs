@@ -68,12 +68,7 @@ pub(super) enum Verdict {
 }
 
 impl Plan {
-    pub(super) fn of(
-        dir: &Guarded,
-        path: &Path,
-        give: &Give,
-        mode: Mode,
-    ) -> std::result::Result<Self, Refusal> {
+    pub(super) fn of(dir: &Guarded, path: &Path, give: &Give, mode: Mode) -> Result<Self, Refusal> {
         let plan = match &give.place {
             Place::Whole => whole(dir, path, give.rest.as_ref(), mode),
             Place::End => end(dir, path, mode),
@@ -218,12 +213,7 @@ impl From<godwit_store::Error> for Refused {
 }
 
 /// `STOR`.
-fn whole(
-    dir: &Guarded,
-    path: &Path,
-    rest: Option<&Rest>,
-    mode: Mode,
-) -> std::result::Result<Plan, Refused> {
+fn whole(dir: &Guarded, path: &Path, rest: Option<&Rest>, mode: Mode) -> Result<Plan, Refused> {
     let have = match rest {
         None => Extents::new(),
         Some(Rest::From(start)) => Extents::from(0..*start),
@@ -254,7 +244,7 @@ fn whole(
 }
 
 /// `APPE`.
-fn end(dir: &Guarded, path: &Path, mode: Mode) -> std::result::Result<Plan, Refused> {
+fn end(dir: &Guarded, path: &Path, mode: Mode) -> Result<Plan, Refused> {
     match (existing(dir, path)?, mode) {
         (Some(_), Mode::Stream) => {
             let how = How::Append { writer: 0, seq: 0 };

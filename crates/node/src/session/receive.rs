@@ -24,12 +24,7 @@ use std::{
 };
 
 impl Session {
-    pub(super) fn store(
-        &mut self,
-        path: &Path,
-        give: &Give,
-        leg: &Leg,
-    ) -> std::result::Result<Answer, Refusal> {
+    pub(super) fn store(&mut self, path: &Path, give: &Give, leg: &Leg) -> Result<Answer, Refusal> {
         let begun = Instant::now();
         let id = self.transfer_id();
         let unique = (give.place == Place::Unique).then(|| unique(path, id));
@@ -68,12 +63,7 @@ impl Session {
         }
     }
 
-    fn take(
-        &mut self,
-        path: &Path,
-        give: &Give,
-        leg: &Leg,
-    ) -> std::result::Result<(Outcome, u64), Refusal> {
+    fn take(&mut self, path: &Path, give: &Give, leg: &Leg) -> Result<(Outcome, u64), Refusal> {
         // Only on a connection that is there is it known how many there are: a
         // foreign sender with four may still be making the others.
         let one = |held: &mut Held| held.is_warm() && held.streams() == 1;
@@ -152,7 +142,7 @@ impl Session {
         give: &Give,
         leg: &Leg,
         opened: Opened,
-    ) -> std::result::Result<(Outcome, u64), Refusal> {
+    ) -> Result<(Outcome, u64), Refusal> {
         let plan = Plan::of(self.dir(), path, give, leg.mode)?;
         let watch = Arc::new(self.watch_over(leg)?);
         let write = Write {
@@ -229,7 +219,7 @@ impl Session {
         give: &Give,
         leg: &Leg,
         (received, watch): (Received, &Watch),
-    ) -> std::result::Result<Outcome, Refusal> {
+    ) -> Result<Outcome, Refusal> {
         let size = match plan.at_end(leg.mode, &received, &sink.done()) {
             Verdict::Finish(size) => size,
             Verdict::FinishIfAlive(size) if self.is_control_alive() => Some(size),
@@ -296,7 +286,7 @@ impl Session {
         give: &Give,
         leg: &Leg,
         done: &Extents,
-    ) -> std::result::Result<Outcome, Refusal> {
+    ) -> Result<Outcome, Refusal> {
         let size = match &give.place {
             Place::Named(upload) => upload.size,
             _ => None,
@@ -340,7 +330,7 @@ impl Session {
         path: &Path,
         upload: &Upload,
         digests: bool,
-    ) -> std::result::Result<Answer, Refusal> {
+    ) -> Result<Answer, Refusal> {
         let finished = self.try_finish(path, upload, digests)?;
         let outcome = self.published(path, true, upload.size, &finished);
         let size = outcome

@@ -62,7 +62,7 @@ impl Session {
         path: &Path,
         want: &Want,
         leg: &Leg,
-    ) -> std::result::Result<Answer, Refusal> {
+    ) -> Result<Answer, Refusal> {
         let stat = self.dir().stat(path)?;
         readable(&stat)?;
         let order = Order {
@@ -103,7 +103,7 @@ impl Session {
         sent.map(|(outcome, _)| Answer::Sent(outcome))
     }
 
-    fn send(&mut self, order: &Order<'_>) -> std::result::Result<(Outcome, u64), Refusal> {
+    fn send(&mut self, order: &Order<'_>) -> Result<(Outcome, u64), Refusal> {
         let &Order { path, leg, .. } = order;
         if leg.mode == Mode::Extended && order.is_small() {
             let small = self.read_small(path)?;
@@ -271,7 +271,7 @@ fn tell_new_leaves(
     !new.is_empty()
 }
 
-fn readable(stat: &Stat) -> std::result::Result<(), Refusal> {
+fn readable(stat: &Stat) -> Result<(), Refusal> {
     match stat.kind {
         EntryKind::File => Ok(()),
         EntryKind::Directory => Err(Refusal::of_kind(Kind::IsDirectory, "Is a directory")),

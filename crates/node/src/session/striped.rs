@@ -107,7 +107,7 @@ impl Session {
     }
 
     /// Tells whether members can do for the client what it wants of data connections.
-    fn is_provable(&self, leg: &Leg) -> std::result::Result<(), Refusal> {
+    fn is_provable(&self, leg: &Leg) -> Result<(), Refusal> {
         let is_proven = self.stripes.as_ref().is_some_and(Stripes::is_proven);
         if leg.peer == DataPeer::Anyone || is_proven {
             return Ok(());
@@ -121,7 +121,7 @@ impl Session {
         path: &Path,
         give: &Give,
         leg: &Leg,
-    ) -> std::result::Result<(Outcome, u64), Refusal> {
+    ) -> Result<(Outcome, u64), Refusal> {
         self.is_provable(leg)?;
         let plan = Plan::of(self.dir(), path, give, leg.mode)?;
         let watch = Arc::new(self.watch_over(leg)?);
@@ -184,10 +184,7 @@ impl Session {
         })
     }
 
-    pub(super) fn send_striped(
-        &mut self,
-        order: &Order<'_>,
-    ) -> std::result::Result<(Outcome, u64), Refusal> {
+    pub(super) fn send_striped(&mut self, order: &Order<'_>) -> Result<(Outcome, u64), Refusal> {
         self.is_provable(order.leg)?;
         self.check_readable(order.path)?;
         self.deal_out(order).map_err(Refusal::from)
