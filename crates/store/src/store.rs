@@ -594,10 +594,7 @@ impl Set {
 
     /// Refuses attributes of names or of sizes that there cannot be.
     pub fn check_xattrs(&self, path: &Path) -> Result<()> {
-        let bad = |why: String| Error::BadName {
-            path: path.into(),
-            why,
-        };
+        let bad = |why: String| Error::bad_name(path, why);
         let mut bytes = 0;
         for (name, value) in &self.xattrs {
             let text = name.as_encoded_bytes();

@@ -65,10 +65,7 @@ impl Authorities {
 
     /// Takes that directory.
     pub fn in_dir(dir: &Path) -> Result<Self> {
-        fs::read_dir(dir).map_err(|cause| Error::Io {
-            path: dir.into(),
-            cause,
-        })?;
+        fs::read_dir(dir).map_err(|cause| Error::io(dir, cause))?;
         Ok(Self::new(dir.into(), Vec::new()))
     }
 
@@ -406,10 +403,8 @@ fn read_list(path: &Path, bytes: &[u8]) -> Result<File> {
 }
 
 fn read_policy(path: &Path, bytes: &[u8]) -> Result<File> {
-    let policy = Policy::parse(&String::from_utf8_lossy(bytes)).map_err(|what| Error::BadFile {
-        path: path.into(),
-        what,
-    })?;
+    let policy = Policy::parse(&String::from_utf8_lossy(bytes))
+        .map_err(|what| Error::bad_file(path, what))?;
     Ok(File::Policy(Arc::new(policy)))
 }
 

@@ -611,10 +611,7 @@ pub(crate) fn check_expected(
     shown: &[X509],
     us: &Credential,
 ) -> Result<()> {
-    let wrong = |wanted: &str| Error::WrongPeer {
-        wanted: wanted.into(),
-        found: peer.subject.clone(),
-    };
+    let wrong = |wanted: &str| Error::wrong_peer(wanted, peer.subject.clone());
     match expect {
         Expect::Anyone => Ok(()),
         Expect::Subject(subject) if peer.is_called(subject) => Ok(()),

@@ -164,10 +164,7 @@ impl Credential {
         let named =
             |path: Option<&Path>| path.map_or_else(|| "the credential".into(), PathBuf::from);
         let key = private_key(pem, passphrase, &named(key_file))?;
-        let bad = |what: String| Error::BadFile {
-            path: named(file),
-            what,
-        };
+        let bad = |what: String| Error::bad_file(named(file), what);
         let certificates = X509::stack_from_pem(pem).map_err(|stack| {
             bad(format!(
                 "{NO_CREDENTIAL}certificate: {}",
@@ -211,10 +208,7 @@ impl Credential {
 
     /// Reads the key that the members of a cluster share; it must be ours alone.
     pub fn from_cluster_key(path: &Path) -> Result<Self> {
-        let keys = Keys::parse(&read_key(path)?).map_err(|what| Error::BadFile {
-            path: path.into(),
-            what: what.into(),
-        })?;
+        let keys = Keys::parse(&read_key(path)?).map_err(|what| Error::bad_file(path, what))?;
         Ok(Self::shared(keys, Some(path.into())))
     }
 
@@ -635,17 +629,11 @@ pub(crate) fn read_key(path: &Path) -> Result<Vec<u8>> {
 }
 
 fn read_key_by(path: &Path, open: OpenFile<'_>) -> Result<(Vec<u8>, Stamp)> {
-    let io = |cause| Error::Io {
-        path: path.into(),
-        cause,
-    };
+    let io = |cause| Error::io(path, cause);
     let file = open(path).map_err(io)?;
     // Of what was opened, so that nobody swaps the file in between.
     let meta = file.metadata().map_err(io)?;
-    let exposed = |what: String| Error::Exposed {
-        path: path.into(),
-        what,
-    };
+    let exposed = |what: String| Error::exposed(path, what);
     let mode = meta.mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(exposed(format!(
@@ -667,10 +655,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
 }
 
 fn read_stamped(path: &Path) -> Result<(Vec<u8>, Stamp)> {
-    let io = |cause| Error::Io {
-        path: path.into(),
-        cause,
-    };
+    let io = |cause| Error::io(path, cause);
     let file = File::open(path).map_err(io)?;
     let stamp = Stamp::of(&file.metadata().map_err(io)?);
     Ok((read_open(file, path)?, stamp))
@@ -680,10 +665,7 @@ fn read_open(file: File, path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX + 1)
         .read_to_end(&mut bytes)
-        .map_err(|cause| Error::Io {
-            path: path.into(),
-            cause,
-        })?;
+        .map_err(|cause| Error::io(path, cause))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(Error::bad_file(
             path,

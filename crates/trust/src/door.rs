@@ -68,8 +68,10 @@ impl FromStr for Fingerprint {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let wrong = || Error::BadRequest {
-            what: format!("'{text}' is no fingerprint of a key: 64 hexadecimal digits"),
+        let wrong = || {
+            Error::bad_request(format!(
+                "'{text}' is no fingerprint of a key: 64 hexadecimal digits"
+            ))
         };
         let bytes = unhex(text).and_then(|bytes| bytes.try_into().ok());
         bytes.map(Self).ok_or_else(wrong)

@@ -34,10 +34,7 @@ impl<T> Kept<T> {
         parse: impl FnOnce(&[u8]) -> Result<T, String>,
     ) -> Result<Arc<T>> {
         let path = || self.path.clone();
-        let meta = fs::metadata(&self.path).map_err(|cause| Error::Io {
-            path: path(),
-            cause,
-        })?;
+        let meta = fs::metadata(&self.path).map_err(|cause| Error::io(path(), cause))?;
         let stamp = Stamp::of(&meta);
         let mut kept = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, said)) = &*kept

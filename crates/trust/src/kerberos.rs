@@ -88,9 +88,11 @@ impl Kerberos {
         let named = keytab.map(Path::to_owned).or_else(keys::in_environment);
         if let Some(path) = &named {
             // The library's words for this name neither file nor cause.
-            fs::File::open(path).map_err(|cause| Error::Ticket {
-                why: NoTicket::Keys,
-                said: format!("{}: {}", path.display(), crate::error::why(&cause)),
+            fs::File::open(path).map_err(|cause| {
+                Error::ticket(
+                    NoTicket::Keys,
+                    format!("{}: {}", path.display(), crate::error::why(&cause)),
+                )
             })?;
         }
         let context =

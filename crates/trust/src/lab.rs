@@ -117,9 +117,11 @@ impl Ca {
         let certificate = X509::from_pem(&read(&at)?).map_err(unreadable(&at, NO_AUTHORITY))?;
         let key =
             PKey::private_key_from_pem_callback(&read_key(&key_at)?, |_| Err(ErrorStack::get()));
-        let key = key.map_err(|_| Error::BadFile {
-            path: key_at.clone(),
-            what: "it holds no private key that can be read without a passphrase".into(),
+        let key = key.map_err(|_| {
+            Error::bad_file(
+                key_at.clone(),
+                "it holds no private key that can be read without a passphrase",
+            )
         })?;
         // What another key signs nobody believes.
         if !is_of(&certificate, &key) {
@@ -232,10 +234,7 @@ impl Ca {
             return Ok(());
         }
         let subject = slashed(&*name(&self.subject_of(issue))?);
-        let bad = |what| Error::BadFile {
-            path: path.clone(),
-            what,
-        };
+        let bad = |what| Error::bad_file(path.clone(), what);
         let text = String::from_utf8(read(&path)?).map_err(|_| bad("is not UTF-8".into()))?;
         let policy = Policy::parse(&text).map_err(bad)?;
         if policy.allows(&self.subject(), &subject) {
@@ -251,9 +250,8 @@ impl Ca {
 
     /// Revokes a certificate (PEM) that it issued, and renews the list.
     pub fn revoke(&self, pem: &[u8]) -> Result<String> {
-        let certificate = X509::from_pem(pem).map_err(|_| Error::BadRequest {
-            what: "there is no certificate (PEM) in it".into(),
-        })?;
+        let certificate = X509::from_pem(pem)
+            .map_err(|_| Error::bad_request("there is no certificate (PEM) in it"))?;
         let subject = slashed(certificate.subject_name());
         let is_ours = certificate.verify(&self.key).unwrap_or(false);
         if !is_ours {
@@ -323,10 +321,7 @@ impl Ca {
     fn write_all(&self) -> Result<()> {
         let doing = "writing the authority";
         for dir in [&self.dir, &self.certificates(), &self.dir.join(ISSUED)] {
-            fs::create_dir_all(dir).map_err(|cause| Error::Io {
-                path: dir.clone(),
-                cause,
-            })?;
+            fs::create_dir_all(dir).map_err(|cause| Error::io(dir.clone(), cause))?;
         }
         let certificate = self.certificate.to_pem().doing(doing)?;
         let key = self.key.private_key_to_pem_pkcs8().doing(doing)?;
@@ -438,10 +433,7 @@ pub fn write_proxy(credential: &Credential, path: &Path) -> Result<()> {
 
 /// Replaces a file as a whole; nobody sees half of it, and a secret is nobody's for no moment.
 fn put(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
-    let io = |cause: io::Error| Error::Io {
-        path: path.into(),
-        cause,
-    };
+    let io = |cause: io::Error| Error::io(path, cause);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let partial = path.with_file_name(format!(".{name}.{}", std::process::id()));
     let write = || {
@@ -498,9 +490,7 @@ fn is_host(text: &str) -> bool {
 
 /// Reads `/O=Lab/CN=alice` into a name; a slash within a value (`CN=host/a`) is part of it.
 pub(crate) fn name(subject: &str) -> Result<X509Name> {
-    let wrong = |why: &str| Error::BadRequest {
-        what: format!("{subject:?}: {why}"),
-    };
+    let wrong = |why: &str| Error::bad_request(format!("{subject:?}: {why}"));
     let mut parts: Vec<(String, String)> = Vec::new();
     for part in subject
         .strip_prefix('/')

@@ -28,10 +28,7 @@ pub fn netrc_login(host: &str, user: Option<&str>) -> Result<Option<(String, Str
 }
 
 fn login_in(path: &Path, host: &str, user: Option<&str>) -> Result<Option<(String, String)>> {
-    let bad = |what: String| Error::BadFile {
-        path: path.into(),
-        what,
-    };
+    let bad = |what: String| Error::bad_file(path, what);
     let text = String::from_utf8(read(path)?).map_err(|_| bad("is not UTF-8".into()))?;
     let entries = parse(&text).map_err(bad)?;
     if entries.iter().any(Entry::is_secret) {

@@ -257,8 +257,10 @@ impl Home {
             return Err(Error::bad_request("an invite is good for 30 days at most"));
         }
         let _lock = self.lock()?;
-        let myself = self.myself()?.ok_or_else(|| Error::BadRequest {
-            what: "this machine is no node yet: godwit init NAME --export DIR makes it one".into(),
+        let myself = self.myself()?.ok_or_else(|| {
+            Error::bad_request(
+                "this machine is no node yet: godwit init NAME --export DIR makes it one",
+            )
         })?;
         let secret = unguessable()?;
         let waiting = Waiting {
@@ -377,14 +379,8 @@ impl Peer {
 
 fn read_peer(file: &Path) -> Result<Peer> {
     let path = || file.to_owned();
-    let text = fs::read_to_string(file).map_err(|cause| Error::Io {
-        path: path(),
-        cause,
-    })?;
-    toml::from_str(&text).map_err(|error| Error::BadFile {
-        path: path(),
-        what: crate::not_toml(&text, &error),
-    })
+    let text = fs::read_to_string(file).map_err(|cause| Error::io(path(), cause))?;
+    toml::from_str(&text).map_err(|error| Error::bad_file(path(), crate::not_toml(&text, &error)))
 }
 
 fn check_whole(name: &str, addresses: &[String]) -> Result<()> {

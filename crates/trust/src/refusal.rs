@@ -147,10 +147,7 @@ mod tests {
         let path = || PathBuf::from("/etc/secret/place");
         let text = || String::from("/O=Lab/CN=somebody");
         let now = SystemTime::now();
-        let ticket = |why| Error::Ticket {
-            why,
-            said: "/etc/secret/place: no such file".into(),
-        };
+        let ticket = |why| Error::ticket(why, "/etc/secret/place: no such file");
         let errors = [
             Error::io(path(), io::ErrorKind::NotFound),
             Error::bad_file(path(), "line 1"),

@@ -89,10 +89,7 @@ pub fn not_toml(text: &str, error: &toml::de::Error) -> String {
 impl Rights {
     /// Reads the rules of a file.
     pub fn read(path: &Path) -> Result<Self> {
-        let bad = |what: String| Error::BadFile {
-            path: path.into(),
-            what,
-        };
+        let bad = |what: String| Error::bad_file(path, what);
         let text = String::from_utf8(read(path)?).map_err(|_| bad("is not text".into()))?;
         Self::parse(&text).map_err(bad)
     }

@@ -338,10 +338,7 @@ impl Reach {
             let start =
                 |nth| thread::Builder::new().spawn_scoped(scope, move || self.next(nth, watch));
             let started = (0..streams).map(start).collect::<io::Result<Vec<_>>>();
-            let started = started.map_err(|cause| Error::Io {
-                path: "a thread".into(),
-                cause,
-            })?;
+            let started = started.map_err(|cause| Error::system("a thread", cause))?;
             let made = |one: thread::ScopedJoinHandle<'_, _>| {
                 one.join().expect("connecting does not panic")
             };
@@ -385,9 +382,8 @@ impl Reach {
             }
             Way::Connect(to) => {
                 let index = nth % to.len().max(1);
-                let address = to.get(index).ok_or_else(|| Error::PeerMisbehaved {
-                    host: "the peer".into(),
-                    what: "no address for the data connection".into(),
+                let address = to.get(index).ok_or_else(|| {
+                    Error::misbehaved("the peer", "no address for the data connection")
                 })?;
                 watch.canceled().check()?;
                 let stream = godwit_sys::connect(*address, CONNECT_MAX)
@@ -470,11 +466,7 @@ impl Reach {
             }
             Ok(link)
         });
-        link.map_err(|cause| Error::Lost {
-            host: "the peer".into(),
-            during: "setting up a data connection".into(),
-            cause,
-        })
+        link.map_err(|cause| Error::lost("the peer", "setting up a data connection", cause))
     }
 }
 

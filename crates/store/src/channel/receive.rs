@@ -129,11 +129,7 @@ impl Channel {
     }
 
     fn receive_blocks(&mut self, base: u64, into: &dyn Take, watch: &Watch) -> Result<Received> {
-        let failed = |cause| Error::Lost {
-            host: "the peer".into(),
-            during: "starting to receive".into(),
-            cause,
-        };
+        let failed = |cause| Error::lost("the peer", "starting to receive", cause);
         let round = Round {
             base,
             into,
@@ -255,10 +251,7 @@ impl Round<'_> {
             };
             let started = links.into_iter().try_for_each(start);
             let outcome = started
-                .map_err(|cause| Error::Io {
-                    path: "a thread".into(),
-                    cause,
-                })
+                .map_err(|cause| Error::system("a thread", cause))
                 .and_then(|()| self.admit(reach, &start));
             if let Err(error) = outcome {
                 self.fail(error);
@@ -283,11 +276,7 @@ impl Round<'_> {
                 Way::Connect(_) => self.over.as_fd(),
             };
             let fds = [self.over.as_fd(), door, patience.canceled()];
-            let lost = |cause| Error::Lost {
-                host: "the peer".into(),
-                during: "waiting for streams".into(),
-                cause,
-            };
+            let lost = |cause| Error::lost("the peer", "waiting for streams", cause);
             match wait_readable(fds, patience.next()).map_err(lost)? {
                 [true, ..] => return Ok(()),
                 [_, true, _] => {

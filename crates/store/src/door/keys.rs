@@ -32,10 +32,7 @@ pub(super) struct Pinned {
 impl Door {
     /// Opens a node that is known here, with the key by which it knows us.
     pub fn of_known(home: &Home, peer: &Peer, options: &RemoteOptions) -> Result<Self> {
-        let wrong = |cause| Error::Trust {
-            host: peer.name.clone(),
-            cause: Box::new(cause),
-        };
+        let wrong = |cause| Error::trust(peer.name.clone(), Box::new(cause));
         let shown = home.key_for(peer).map_err(wrong)?;
         let newest = home.key_or_new().map_err(wrong)?;
         let pin = |key| Fingerprint::of_credential(key).map_err(wrong);

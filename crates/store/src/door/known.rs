@@ -22,10 +22,7 @@ impl Door {
         };
         let called = host.to_resolve();
         let wrong = Error::not_proved(&called);
-        let bad = |why: String| Error::BadName {
-            path: url.without_password().to_string().into(),
-            why,
-        };
+        let bad = |why: String| Error::bad_name(url.without_password().to_string(), why);
         let named = home.peer(&called).map_err(&wrong)?;
         let is_usual = url.port() == Scheme::Godwit.default_port();
         if let Some(peer) = named.as_ref().filter(|_| is_usual) {

@@ -153,10 +153,7 @@ impl Door {
     /// Opens the node of a URL. The path of the URL is of no matter here, and nothing is asked
     /// of the node yet; but who is at the address of a peer is asked for its key.
     pub fn open(url: &Url, options: &RemoteOptions) -> Result<Self> {
-        let not_served = |why: &str| Error::NotServed {
-            url: Box::new(url.without_password()),
-            why: why.into(),
-        };
+        let not_served = |why: &str| Error::not_served(url.without_password(), why);
         if !matches!(url.scheme(), Scheme::Https | Scheme::Godwit) {
             return Err(not_served("it is not behind the door of a node"));
         }
@@ -187,9 +184,11 @@ impl Door {
             let target = url
                 .ok()
                 .and_then(|url| Some((url.host()?.to_resolve(), url.port()?)));
-            targets.push(target.ok_or_else(|| Error::Unreachable {
-                host: peer.name.clone(),
-                cause: io::Error::other(format!("'{address}' is no address of a node")),
+            targets.push(target.ok_or_else(|| {
+                Error::unreachable(
+                    peer.name.clone(),
+                    io::Error::other(format!("'{address}' is no address of a node")),
+                )
             })?);
         }
         if targets.is_empty() {
@@ -1078,10 +1077,7 @@ impl Door {
 
 /// Returns how the node is told a path, which counts from its root.
 fn name(path: &Path) -> Result<Name> {
-    let bad = |why: &str| Error::BadName {
-        path: path.into(),
-        why: why.into(),
-    };
+    let bad = |why: &str| Error::bad_name(path, why);
     let bytes = path.as_os_str().as_bytes();
     if bytes.contains(&0) {
         return Err(bad("a name cannot contain a zero byte"));

@@ -82,11 +82,7 @@ impl Visit {
     /// Says who we are through a socket that leads to a door, and learns who is behind it.
     pub(super) fn begin(socket: TcpStream, showing: &Showing<'_>, limits: &Limits) -> Result<Self> {
         let at = &limits.at;
-        let lost = |cause| Error::Lost {
-            host: at.clone(),
-            during: LOGIN.into(),
-            cause,
-        };
+        let lost = |cause| Error::lost(at.clone(), LOGIN, cause);
         let wrong = Error::not_proved(at);
         let begun = Instant::now();
         socket.set_nodelay(true).map_err(lost)?;
@@ -131,11 +127,7 @@ impl Visit {
 
     /// Speaks HTTP with whoever is at the other end of a socket, without TLS.
     pub(super) fn in_clear(socket: TcpStream, limits: &Limits) -> Result<Self> {
-        let lost = |cause| Error::Lost {
-            host: limits.at.clone(),
-            during: LOGIN.into(),
-            cause,
-        };
+        let lost = |cause| Error::lost(limits.at.clone(), LOGIN, cause);
         socket.set_nonblocking(true).map_err(lost)?;
         let ours = socket.try_clone().map_err(lost)?;
         let runtime = Builder::new_current_thread().enable_all().build();
@@ -269,11 +261,9 @@ impl Pouring {
         self.body = None;
         let (waiting, answer) = (&self.visit.waiting, &mut self.answer);
         let (sender, answer) = self.visit.runtime.block_on(waiting.over(during, async {
-            answer.await.map_err(|error| Error::Lost {
-                host: waiting.host.clone(),
-                during: during.into(),
-                cause: io::Error::other(error),
-            })
+            answer
+                .await
+                .map_err(|error| Error::lost(waiting.host.clone(), during, io::Error::other(error)))
         }))?;
         let answer = answer.map_err(|error| waiting.lost(during, error))?;
         self.visit.sender = Some(sender);

@@ -107,10 +107,10 @@ impl Web {
             ));
         };
         if url.password().is_some() && url.scheme() == Scheme::Http {
-            return Err(Error::Unsupported {
-                what: "sending a password in clear".into(),
-                why: "anybody on the way could read it; https:// protects it".into(),
-            });
+            return Err(Error::unsupported(
+                "sending a password in clear",
+                "anybody on the way could read it; https:// protects it",
+            ));
         }
         let login = url.user().map(|user| {
             let login = format!("{user}:{}", url.password().unwrap_or_default());
@@ -243,9 +243,11 @@ impl Web {
         {
             return Ok(Stat::of(EntryKind::Directory, 0));
         }
-        let size = size.ok_or_else(|| Error::Unsupported {
-            what: format!("reading {}", path.display()),
-            why: format!("{} does not tell how long it is", self.limits.at),
+        let size = size.ok_or_else(|| {
+            Error::unsupported(
+                format!("reading {}", path.display()),
+                format!("{} does not tell how long it is", self.limits.at),
+            )
         })?;
         let mtime = text(headers, LAST_MODIFIED.as_str());
         Ok(Stat {

@@ -325,9 +325,11 @@ impl Said for Finished {
 
 /// Reads an algorithm that was asked for by name.
 pub fn algorithm(name: &str) -> Result<Algorithm> {
-    name.parse().map_err(|_| Error::Unsupported {
-        what: format!("{name} of a file"),
-        why: "no digest of that name is known".into(),
+    name.parse().map_err(|_| {
+        Error::unsupported(
+            format!("{name} of a file"),
+            "no digest of that name is known",
+        )
     })
 }
 

@@ -32,10 +32,7 @@ impl Place {
         let url = self
             .url
             .join(name.as_os_str().as_bytes())
-            .map_err(|bad| Error::BadName {
-                path: name.into(),
-                why: bad.to_string(),
-            })?;
+            .map_err(|bad| Error::bad_name(name, bad.to_string()))?;
         Ok(Self {
             store: self.store.clone(),
             path: self.path.join(name),

@@ -188,10 +188,12 @@ impl Hearing<'_> {
         } else {
             wait_readable([self.session.as_fd(), cancel, self.over.as_fd()], TICK)
         };
-        let [word, stop, over] = waited.map_err(|cause| Error::Lost {
-            host: self.session.host.clone(),
-            during: "waiting for the server's word".into(),
-            cause,
+        let [word, stop, over] = waited.map_err(|cause| {
+            Error::lost(
+                self.session.host.clone(),
+                "waiting for the server's word",
+                cause,
+            )
         })?;
         if stop {
             return Err(Error::Canceled);

@@ -57,10 +57,7 @@ pub(super) fn resolve(host: &str, port: u16, within: Duration) -> Result<Vec<Soc
         // Nobody may be listening any more.
         let _ = tell.send(found.map(Iterator::collect::<Vec<_>>));
     });
-    let name_service = |cause: String| Error::NameService {
-        host: host.into(),
-        cause,
-    };
+    let name_service = |cause: String| Error::name_service(host, cause);
     spawned.map_err(|cause| name_service(why(&cause)))?;
     match told.recv_timeout(within) {
         Ok(Ok(found)) if !found.is_empty() => Ok(found),

@@ -182,10 +182,7 @@ impl Remote {
     /// Opens the server of a URL. The path of the URL is of no matter here, and
     /// nothing is asked of the server yet.
     pub fn open(url: &Url, options: &RemoteOptions) -> Result<Self> {
-        let not_served = |why: &str| Error::NotServed {
-            url: Box::new(url.without_password()),
-            why: why.into(),
-        };
+        let not_served = |why: &str| Error::not_served(url.without_password(), why);
         let scheme = url.scheme();
         let (login, nobody) = match scheme {
             Scheme::Ftp if options.trust.by == By::Ticket => (Login::Ticket, Credentials::mapped()),

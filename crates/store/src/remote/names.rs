@@ -524,9 +524,8 @@ const SILENT_WORK_MAX: Duration = Duration::from_secs(3600);
 
 /// Asks one of ours for the room where a path is.
 pub(super) fn space(session: &mut Session, path: &Path, name: &[u8]) -> Result<Space> {
-    let unsupported = |host: &str| Error::Unsupported {
-        what: "asking for free space".into(),
-        why: format!("{host} does not tell it"),
+    let unsupported = |host: &str| {
+        Error::unsupported("asking for free space", format!("{host} does not tell it"))
     };
     if session.family() != Family::Godwit {
         return Err(unsupported(&session.host));

@@ -171,9 +171,11 @@ pub(super) fn settle_data(session: &mut Session, proved: Proved) -> Result<()> {
         level, delegate, ..
     } = session.options.trust;
     let knows = session.peer.features.has("DCAU");
-    let cannot = |why: &str| Error::Unsupported {
-        what: "protecting what is transferred".into(),
-        why: format!("{} {why}", session.host),
+    let cannot = |why: &str| {
+        Error::unsupported(
+            "protecting what is transferred",
+            format!("{} {why}", session.host),
+        )
     };
     if !knows {
         return match level {

@@ -136,10 +136,7 @@ impl Session {
             port.map_or(host.into(), |port| connect::host_port(host, port)),
         );
         let ready = stream.set_write_timeout(Some(options.stall));
-        ready.map_err(|cause| Error::Unreachable {
-            host: host.clone(),
-            cause,
-        })?;
+        ready.map_err(|cause| Error::unreachable(host.clone(), cause))?;
         let mut session = Self {
             host,
             peer: Peer::default(),

@@ -245,9 +245,8 @@ fn explained(session: &mut Session, path: &Path, error: Error) -> Error {
 
 fn check_ours(session: &Session, path: &Path, bytes: Vec<u8>, last: &Reply) -> Result<Small> {
     let told = Told::from_reply(last).unwrap_or_default();
-    let stat = names::stat_of_told(&told).ok_or_else(|| Error::PeerMisbehaved {
-        host: session.host.clone(),
-        what: "the end of a transfer tells no size".into(),
+    let stat = names::stat_of_told(&told).ok_or_else(|| {
+        Error::misbehaved(session.host.clone(), "the end of a transfer tells no size")
     })?;
     check_size(path, bytes.len(), stat.size)?;
     let Some(expected) = told.blake3 else {

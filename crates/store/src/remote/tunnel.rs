@@ -88,10 +88,8 @@ impl Tunnel {
     /// Returns from where this machine would speak to the other.
     pub(super) fn local_ip(&self, within: Duration) -> Result<IpAddr> {
         let peer = self.peer_address(within)?;
-        godwit_sys::source_ip(peer).map_err(|cause| Error::Unreachable {
-            host: host_port(&self.host, SSH_PORT),
-            cause,
-        })
+        godwit_sys::source_ip(peer)
+            .map_err(|cause| Error::unreachable(host_port(&self.host, SSH_PORT), cause))
     }
 }
 

@@ -19,10 +19,7 @@ pub(super) fn must_be_ours(keytab: Option<&Path>) -> Result<()> {
     let Some(path) = keytab.map(Path::to_owned).or_else(usual_keytab) else {
         return Ok(());
     };
-    let bytes = fs::read(&path).map_err(|cause| Error::Io {
-        path: path.clone(),
-        cause,
-    })?;
+    let bytes = fs::read(&path).map_err(|cause| Error::io(path.clone(), cause))?;
     let Some(principals) = principals(&bytes) else {
         return Ok(());
     };

@@ -23,10 +23,7 @@ impl Home {
     /// Keeps every other process from changing what it read here, until this is dropped.
     pub(super) fn lock(&self) -> Result<File> {
         let path = self.0.join(LOCK);
-        let io = |cause| Error::Io {
-            path: path.clone(),
-            cause,
-        };
+        let io = |cause| Error::io(path.clone(), cause);
         self.make_directory(&self.0).map_err(io)?;
         self.must_be_ours_alone()?;
         let mut open = fs::OpenOptions::new();
@@ -90,10 +87,9 @@ impl Home {
             }
         };
         let files = listed.map(|entry| entry.map(|entry| entry.path()));
-        files.collect::<io::Result<_>>().map_err(|cause| Error::Io {
-            path: directory,
-            cause,
-        })
+        files
+            .collect::<io::Result<_>>()
+            .map_err(|cause| Error::io(directory, cause))
     }
 
     /// Writes a file that only its owner reads, whole or not at all.

@@ -142,10 +142,7 @@ impl Waiting {
         };
         toml::from_str(&text)
             .map(Some)
-            .map_err(|error| Error::BadFile {
-                path: file.into(),
-                what: crate::not_toml(&text, &error),
-            })
+            .map_err(|error| Error::bad_file(file, crate::not_toml(&text, &error)))
     }
 
     pub(super) fn to_toml(&self) -> String {

@@ -51,10 +51,8 @@ impl Home {
         }
         let made = lab::throw_away(KEY_LIFETIME)?;
         self.write(Path::new(KEY), &made.to_pem()?, Replace::Never)?;
-        self.key()?.ok_or_else(|| Error::Io {
-            path: self.0.join(KEY),
-            cause: io::ErrorKind::NotFound.into(),
-        })
+        self.key()?
+            .ok_or_else(|| Error::io(self.0.join(KEY), io::ErrorKind::NotFound))
     }
 
     /// Returns the node's own keys: the one that it has first, then those by which somebody may still
@@ -246,10 +244,7 @@ impl Home {
 
     /// Reads a key of our own. Root may read those of whoever owns the home.
     fn read_own(&self, file: &Path) -> Result<Credential> {
-        let io = |cause| Error::Io {
-            path: file.into(),
-            cause,
-        };
+        let io = |cause| Error::io(file, cause);
         let (home, key) = (fs::metadata(&self.0), fs::metadata(file));
         let (home, key) = (home.map_err(io)?, key.map_err(io)?);
         if godwit_sys::user_id() != 0 || key.uid() == 0 || key.uid() != home.uid() {
