@@ -46,7 +46,7 @@ impl Vsftpd {
             .unwrap();
         let text = String::from_utf8(said.stdout).unwrap();
         if !said.status.success() {
-            println!("skipped: {}", String::from_utf8_lossy(&said.stderr).trim());
+            common::skip(String::from_utf8_lossy(&said.stderr).trim());
             return None;
         }
         let port = text.split("\"port\":").nth(1).unwrap().trim_start();
@@ -417,7 +417,7 @@ fn without_a_way_to_a_server_it_is_said_so() {
         .output()
         .is_ok_and(|done| done.status.success())
     {
-        println!("skipped: no network of its own may be made here");
+        common::skip("unshare -n is refused here");
         return;
     }
     let mut command = machine.command(Path::new("unshare"));

@@ -50,7 +50,7 @@ fn it_is_found_by_pkg_config_and_all_of_it_is_used_from_cxx() {
     };
     let flags = match asked(&["--cflags", "--libs"]) {
         Ok(done) => String::from_utf8(done.stdout).unwrap(),
-        Err(error) => return println!("skipped: pkg-config: {error}"),
+        Err(error) => return common::skip(&format!("pkg-config: {error}")),
     };
     let found = asked(&["--modversion"]).unwrap().stdout;
     assert_eq!(String::from_utf8(found).unwrap().trim(), version);

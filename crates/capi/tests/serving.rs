@@ -78,7 +78,7 @@ fn curl(args: &[&str], input: &str) -> Option<bool> {
     curl.args(["-sS", "--max-time", "60"]).args(args);
     let child = curl.stdin(Stdio::piped()).stderr(Stdio::null()).spawn();
     let Ok(mut child) = child else {
-        println!("skipped: there is no curl");
+        common::skip("there is no curl");
         return None;
     };
     child

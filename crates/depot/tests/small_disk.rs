@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+#[path = "../../godwit/tests/common/skip.rs"]
+mod skipped;
 
 use common::{bytes, depot, push, put, read, same, url, who};
 use godwit_core::Block;
@@ -32,7 +34,8 @@ impl Small {
         match said {
             Ok(said) if said.status.success() => Some(Self(at)),
             said => {
-                eprintln!("skipped: mounting a small tmpfs: {said:?}");
+                let why = said.map(|said| String::from_utf8_lossy(&said.stderr).trim().to_owned());
+                skipped::skip(&format!("mounting a small tmpfs: {why:?}"));
                 None
             }
         }

@@ -530,6 +530,34 @@ fn second_user_of_host_joins_under_own_name() {
 }
 
 #[test]
+fn init_refuses_export_that_peers_cannot_enter() {
+    if common::run(5, "id", ["-u"]).stdout != b"0\n" {
+        return common::skip("acting for others needs root");
+    }
+    let scratch = Scratch::new();
+    let (lab, closed) = (Machine::new(&scratch, "a"), scratch.dir("closed/data"));
+    fs::set_permissions(scratch.join("closed"), fs::Permissions::from_mode(0o700)).unwrap();
+    let at = format!("127.0.0.1:{}", common::lasting_port());
+    let says = |more: &[&str]| {
+        let mut init = lab.command(&["init", "lab", "--https", &at, "--export"]);
+        init.arg(&closed)
+            .args(more)
+            .env_remove("GODWIT_PEERS_ACCOUNT");
+        init.output().unwrap()
+    };
+    let refused = says(&[]);
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{why}");
+    assert!(
+        why.contains("would act as") && why.contains("--as ACCOUNT"),
+        "{why}"
+    );
+    fs::set_permissions(scratch.join("closed"), fs::Permissions::from_mode(0o711)).unwrap();
+    let made = says(&[]);
+    assert!(made.status.success(), "{made:?}");
+}
+
+#[test]
 fn peers_of_root_read_as_nobody() {
     if common::run(5, "id", ["-u"]).stdout != b"0\n" {
         return common::skip("acting for others needs root");

@@ -864,7 +864,7 @@ fn full_disk_is_told_and_part_goes() {
         done.is_ok_and(|done| done.status.success())
     };
     if !mount("size=8m") {
-        eprintln!("skipped: only root can mount a disk");
+        common::skip("only root can mount a disk");
         return;
     }
     struct Mounted(std::path::PathBuf);

@@ -531,7 +531,7 @@ fn one_listener_serves_both_protocol_families() {
 fn has_ipv6() -> bool {
     let has = TcpListener::bind("[::1]:0").is_ok();
     if !has {
-        eprintln!("skipped: this machine has no IPv6");
+        common::skip("this machine has no IPv6");
     }
     has
 }

@@ -15,10 +15,10 @@ pub fn godwit() -> Option<PathBuf> {
     let built = library().ancestors().nth(1)?.join("../godwit");
     let found = built.canonicalize().ok();
     if found.is_none() {
-        println!(
-            "skipped: {} is not built (cargo build -p godwit)",
+        super::skip(&format!(
+            "{} is not built (cargo build -p godwit)",
             built.display()
-        );
+        ));
     }
     found
 }

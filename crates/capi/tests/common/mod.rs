@@ -5,4 +5,8 @@
 pub mod between;
 pub mod machine;
 pub mod programs;
+#[path = "../../../godwit/tests/common/skip.rs"]
+mod skipped;
 pub mod stand_in;
+
+pub use skipped::skip;

@@ -100,6 +100,9 @@ impl Init {
         let runs_as = runs_as(&wanted, &export)?;
         if let Some(user) = &runs_as {
             must_be_in_reach(&wanted, &home, user)?;
+            let usual = planned.peers_account.filter(|name| !name.is_empty());
+            let peers = self.account.clone().or(usual);
+            may_be_read(&wanted, &export, peers.as_deref().unwrap_or(GUEST))?;
         }
         let written = write_config(&wanted, &config)?;
         let can_listen = match written {
@@ -327,6 +330,21 @@ fn must_be_in_reach(wanted: &str, home: &Home, user: &User) -> Run {
         there.display()
     );
     Err(CliError::asked(wanted, fact).next(to_be_in_reach(user)))
+}
+
+/// Refuses an export that the account of those who join could not open: an invite to it would be of no use.
+fn may_be_read(wanted: &str, export: &Path, account: &str) -> Run {
+    let closed = User::find(account).is_ok_and(|user| !user.may_enter(export).unwrap_or(true));
+    if !closed {
+        return Ok(());
+    }
+    let fact = format!(
+        "a node that joins would act as {account}, and {account} may not enter {}",
+        export.display()
+    );
+    let next =
+        "name an account that may, whose rights it gets: --as ACCOUNT; or share another directory";
+    Err(CliError::asked(wanted, fact).next(next))
 }
 
 /// Says what to do where the account of a node cannot come to its state.

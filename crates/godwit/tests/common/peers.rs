@@ -4,8 +4,11 @@
 //! returns `None`, and the test ends. `GODWIT_PEERS_REQUIRED=1` makes that a failure, for
 //! machines where everything is installed.
 
+#[path = "skip.rs"]
+mod skipped;
+
+pub use skipped::skip;
 use std::ffi::OsStr;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -105,23 +108,6 @@ pub fn have(program: &str) -> bool {
         skip(&format!("{program} is missing (tests/peers/install)"));
     }
     found
-}
-
-/// Says that this test ends here and why, in a line that `make conformance` looks for.
-pub fn skip(why: &str) {
-    let required = std::env::var_os("GODWIT_PEERS_REQUIRED").is_some();
-    assert!(!required, "must not be skipped here: {why}");
-    let test = std::thread::current();
-    let line = format!("SKIPPED {}: {why}\n", test.name().unwrap_or("a test"));
-    eprint!("{line}");
-    // For the last line of `make test`.
-    if let Some(file) = std::env::var_os("GODWIT_SKIPPED") {
-        let file = std::fs::OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(file);
-        let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
-    }
 }
 
 /// Runs a program for at most `seconds` and returns what it said. Ends it when the time is up.

@@ -7,6 +7,10 @@ pub mod faking;
 pub mod lab;
 pub mod log;
 pub mod raw;
+#[path = "../../../godwit/tests/common/skip.rs"]
+mod skipped;
+
+pub use skipped::skip;
 
 use godwit_node::{Config, Node};
 use std::{
@@ -409,7 +413,7 @@ pub fn have(program: &str) -> bool {
         .status()
         .is_ok_and(|status| status.success());
     if !found {
-        eprintln!("skipped: {program} is not installed");
+        skip(&format!("{program} is not installed"));
     }
     found
 }
