@@ -28,6 +28,7 @@ use bytes::{
 };
 use godwit_core::{Block, Extents, LEAF_BYTES};
 use known::put_as_known;
+use parking_lot::Mutex;
 use publish::{
     abandoned, another_origin, appears_only_when_whole, digests_are_told, goes_on, last_wins_whole,
     new_never_replaces, new_race, not_whole_not_finished, version_guards, versions_kept,
@@ -35,7 +36,6 @@ use publish::{
 };
 use std::{
     path::{Path, PathBuf},
-    sync::Mutex,
     time::Duration,
 };
 use tree::{
@@ -250,7 +250,7 @@ fn read_at(store: &dyn Store, path: &Path) -> Vec<u8> {
         .read(path, &Extents::from(0..u64::MAX), 1, &got)
         .expect("read");
     assert_eq!(got.extents().len_bytes(), stat.size);
-    let blocks = got.0.into_inner().expect("no panic");
+    let blocks = got.0.into_inner();
     let mut bytes = vec![0; stat.size as usize];
     for (offset, block) in blocks {
         bytes[offset as usize..offset as usize + block.len()].copy_from_slice(&block);
@@ -317,7 +317,7 @@ struct Got(Mutex<Vec<(u64, Vec<u8>)>>);
 
 impl Got {
     fn extents(&self) -> Extents {
-        let blocks = self.0.lock().expect("no panic");
+        let blocks = self.0.lock();
         let extents: Extents = blocks
             .iter()
             .map(|(at, b)| *at..*at + b.len() as u64)
@@ -328,14 +328,11 @@ impl Got {
     }
 
     fn ascending(&self) -> bool {
-        self.0
-            .lock()
-            .expect("no panic")
-            .is_sorted_by_key(|(at, _)| *at)
+        self.0.lock().is_sorted_by_key(|(at, _)| *at)
     }
 
     fn assert_part_of(&self, bytes: &[u8]) {
-        for (at, block) in &*self.0.lock().expect("no panic") {
+        for (at, block) in &*self.0.lock() {
             assert!(
                 bytes[*at as usize..].starts_with(block),
                 "wrong bytes at {at}"
@@ -351,10 +348,7 @@ impl Got {
 
 impl Take for Got {
     fn put(&self, block: Block<'_>) -> Result<()> {
-        self.0
-            .lock()
-            .expect("no panic")
-            .push((block.offset, block.bytes.to_vec()));
+        self.0.lock().push((block.offset, block.bytes.to_vec()));
         Ok(())
     }
 }

@@ -31,6 +31,7 @@ use godwit_core::{Algorithm, Chain, Digest, Extents, Version};
 use godwit_sys::{self as sys, Account, Attributes, Folder, Meta, Open, Over, Root};
 use known::Known;
 use ledger::{Carried, Doomed};
+use parking_lot::Mutex;
 use std::{
     collections::HashMap,
     ffi::OsStr,
@@ -38,7 +39,7 @@ use std::{
     io,
     ops::Range,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 

@@ -6,11 +6,12 @@ use crate::{
     Volume, Whole, Write, forward,
 };
 use godwit_core::{Block, Extents};
+use parking_lot::Mutex;
 use std::{
     io,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -87,7 +88,7 @@ impl<S: Store> Faulty<S> {
 
     /// Adds a trouble.
     pub fn trouble(&self, trouble: Defect) {
-        self.plan.troubles().push(trouble);
+        self.plan.troubles.lock().push(trouble);
     }
 
     /// Adds a trouble whose verb or byte is counted from now.
@@ -103,12 +104,12 @@ impl<S: Store> Faulty<S> {
 
     /// Ends all troubles.
     pub fn mend(&self) {
-        self.plan.troubles().clear();
+        self.plan.troubles.lock().clear();
     }
 
     /// Returns the troubles that are still to come.
     pub fn left(&self) -> Vec<Defect> {
-        self.plan.troubles().clone()
+        self.plan.troubles.lock().clone()
     }
 
     /// Returns the store behind.
@@ -126,13 +127,9 @@ struct Plan {
 }
 
 impl Plan {
-    fn troubles(&self) -> MutexGuard<'_, Vec<Defect>> {
-        self.troubles.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes the first trouble that `is` it.
     fn take(&self, is: impl Fn(&Defect) -> bool) -> Option<Defect> {
-        let mut troubles = self.troubles();
+        let mut troubles = self.troubles.lock();
         let at = troubles.iter().position(is)?;
         Some(troubles.remove(at))
     }
@@ -146,7 +143,7 @@ impl Plan {
     }
 
     fn size(&self, stat: Stat) -> Stat {
-        let lie = self.troubles().iter().find_map(|t| match t {
+        let lie = self.troubles.lock().iter().find_map(|t| match t {
             Defect::LiesAboutSize(by) => Some(*by),
             _ => None,
         });
@@ -193,7 +190,7 @@ impl Plan {
             }
             return Err(lost("moving bytes"));
         }
-        let room = self.troubles().iter().find_map(|t| match t {
+        let room = self.troubles.lock().iter().find_map(|t| match t {
             Defect::FullAt(room) if way == Way::Write && here.end > *room => Some(*room),
             _ => None,
         });
@@ -337,7 +334,6 @@ impl Sink for Taking {
 mod tests {
     use super::*;
     use crate::Memory;
-    use std::sync::Mutex;
 
     #[test]
     fn without_troubles_keeps_what_every_store_promises() {
@@ -349,7 +345,7 @@ mod tests {
 
     impl Take for Got {
         fn put(&self, block: Block<'_>) -> Result<()> {
-            self.0.lock().unwrap().extend_from_slice(block.bytes);
+            self.0.lock().extend_from_slice(block.bytes);
             Ok(())
         }
     }
@@ -365,7 +361,7 @@ mod tests {
     fn read(store: &dyn Store) -> (Vec<u8>, Result<Read>) {
         let got = Got::default();
         let read = store.read(Path::new("file"), &Extents::from(0..1000), 1, &got);
-        (got.0.into_inner().unwrap(), read)
+        (got.0.into_inner(), read)
     }
 
     #[test]

@@ -11,13 +11,14 @@ use crate::{
     channel::Watch,
 };
 use godwit_core::{Block, Chain, Extents};
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use std::{
     collections::HashMap,
     hash::Hash,
     ops::Range,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, TryLockError, Weak,
+        Arc, Weak,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     thread,
@@ -83,7 +84,7 @@ impl<K: Clone + Eq + Hash> Fences<K> {
             watch: Arc::new(watch),
         });
         // Whoever comes after this one waits until it has begun, or has failed to.
-        let mut sink = gate.sink.write().unwrap_or_else(PoisonError::into_inner);
+        let mut sink = gate.sink.write();
         let before = self.enter(key, path, attempt, &gate)?;
         if let Some(before) = before.upgrade()
             && !before.close()
@@ -107,7 +108,7 @@ impl<K: Clone + Eq + Hash> Fences<K> {
 
     /// Notes an attempt, and returns the gate of the one before it.
     fn enter(&self, key: &K, path: &Path, attempt: u64, gate: &Arc<Gate>) -> Result<Weak<Gate>> {
-        let mut known = self.known();
+        let mut known = self.0.lock();
         let before = known.take(key);
         let is_late = before
             .as_ref()
@@ -126,16 +127,12 @@ impl<K: Clone + Eq + Hash> Fences<K> {
 
     /// Has the next attempt wait for the one that this one has waited for in vain.
     fn give_back(&self, key: &K, ours: &Arc<Gate>, before: &Arc<Gate>) {
-        let mut known = self.known();
+        let mut known = self.0.lock();
         if let Some(latest) = known.young.get_mut(key)
             && latest.gate.ptr_eq(&Arc::downgrade(ours))
         {
             latest.gate = Arc::downgrade(before);
         }
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known<K>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -161,13 +158,12 @@ impl Gate {
         let begun = Instant::now();
         loop {
             match self.sink.try_write() {
-                Ok(mut sink) => drop(sink.take()),
-                Err(TryLockError::Poisoned(sink)) => drop(sink.into_inner().take()),
-                Err(TryLockError::WouldBlock) if begun.elapsed() < PATIENCE => {
+                Some(mut sink) => drop(sink.take()),
+                None if begun.elapsed() < PATIENCE => {
                     thread::sleep(LOOK_EVERY);
                     continue;
                 }
-                Err(TryLockError::WouldBlock) => return false,
+                None => return false,
             }
             return true;
         }
@@ -181,7 +177,7 @@ impl Gate {
     }
 
     fn to_end(&self) -> RwLockWriteGuard<'_, Option<Box<dyn Sink>>> {
-        self.sink.write().unwrap_or_else(PoisonError::into_inner)
+        self.sink.write()
     }
 }
 
@@ -199,7 +195,6 @@ impl Fenced {
     /// Does something with the sink, which stays until it is done.
     fn with<T>(&self, work: impl FnOnce(&dyn Sink) -> Result<T>) -> Result<T> {
         let sink = self.gate.sink.read();
-        let sink = sink.unwrap_or_else(PoisonError::into_inner);
         self.gate.check(&self.path)?;
         let done = work(sink.as_deref().ok_or_else(|| superseded(&self.path))?);
         self.explained(done)
@@ -344,7 +339,7 @@ mod tests {
         for key in 1..=3 * GENERATION_MAX as u64 {
             drop(begin(&fences, key, 7).unwrap());
         }
-        let known = fences.known();
+        let known = fences.0.lock();
         assert!(known.young.len() + known.old.len() <= 2 * GENERATION_MAX + 1);
         drop(known);
         let late = begin(&fences, 0, 4);
@@ -372,7 +367,7 @@ mod tests {
     impl Take for Held {
         fn put(&self, _: Block<'_>) -> Result<()> {
             self.entered.send(()).unwrap();
-            self.go.lock().unwrap().recv().unwrap();
+            self.go.lock().recv().unwrap();
             Ok(())
         }
     }

@@ -8,11 +8,12 @@ use crate::{
     landed::{Hashed, Landed, leaf_range, leaves_of},
 };
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Hashing, LEAF_BYTES, Version};
+use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, HashMap},
     ops::{Bound, Range},
     path::{Component, Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -56,10 +57,6 @@ impl Memory {
     /// Returns an empty store.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    fn tree(&self) -> MutexGuard<'_, Tree> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -246,17 +243,17 @@ impl Store for Memory {
     }
 
     fn stat(&self, path: &Path) -> Result<Stat> {
-        Ok(self.tree().node(&clean(path)?)?.stat())
+        Ok(self.0.lock().node(&clean(path)?)?.stat())
     }
 
     fn list(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
         let path = clean(path)?;
-        self.tree().folder(&path)?;
+        self.0.lock().folder(&path)?;
         let mut last = path.clone();
         loop {
             // Not locked while `each` works: it may use the store.
             let next = {
-                let tree = self.tree();
+                let tree = self.0.lock();
                 let (from, depth) = (
                     (Bound::Excluded(last), Bound::Unbounded),
                     path.components().count(),
@@ -277,7 +274,7 @@ impl Store for Memory {
     }
 
     fn read(&self, path: &Path, want: &Extents, _: usize, into: &dyn Take) -> Result<Read> {
-        let (node, body) = self.tree().file(&clean(path)?)?;
+        let (node, body) = self.0.lock().file(&clean(path)?)?;
         let mut left = want.and(&Extents::from(0..body.len));
         let mut buffer = vec![0; left.len_bytes().min(LEAF_BYTES) as usize];
         while let Some(range) = left.take_aligned(LEAF_BYTES) {
@@ -296,13 +293,13 @@ impl Store for Memory {
             return self.begin(path, write);
         }
         let key = (name(path)?, write.id.map(str::to_owned));
-        let fences = Arc::clone(&self.tree().fences);
+        let fences = Arc::clone(&self.0.lock().fences);
         fences.take_over(&key, (path, write.attempt), |_| self.begin(path, write))
     }
 
     fn remove(&self, path: &Path, what: What) -> Result<()> {
         let path = name(path)?;
-        let mut tree = self.tree();
+        let mut tree = self.0.lock();
         let node = tree.node(&path)?;
         match what {
             What::File if node.body.is_none() => return Err(Error::directory(path)),
@@ -317,7 +314,7 @@ impl Store for Memory {
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         let from = name(from)?;
-        let mut tree = self.tree();
+        let mut tree = self.0.lock();
         let to = tree.place(to)?;
         let node = tree.node(&from)?;
         if to == from {
@@ -348,7 +345,7 @@ impl Store for Memory {
     }
 
     fn mkdir(&self, path: &Path) -> Result<()> {
-        let mut tree = self.tree();
+        let mut tree = self.0.lock();
         if tree.node(&clean(path)?).is_ok() {
             return Err(Error::exists(path));
         }
@@ -374,7 +371,7 @@ impl Store for Memory {
         }
         let path = name(path)?;
         set.check_xattrs(&path)?;
-        let mut tree = self.tree();
+        let mut tree = self.0.lock();
         let mut node = tree.node(&path)?;
         for (name, value) in set.xattrs.clone() {
             match value {
@@ -396,7 +393,7 @@ impl Store for Memory {
     }
 
     fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
-        let (_, body) = self.tree().file(&clean(path)?)?;
+        let (_, body) = self.0.lock().file(&clean(path)?)?;
         let mut left = Extents::from(0..body.len);
         if let Some(range) = range {
             left = left.within(range).collect();
@@ -415,19 +412,20 @@ impl Store for Memory {
 
 impl crate::Transit for Memory {
     fn published_as(&self, path: &Path, id: &str) -> Result<Option<Version>> {
-        Ok(self.tree().became(&name(path)?, Some(id)))
+        Ok(self.0.lock().became(&name(path)?, Some(id)))
     }
 }
 
 impl crate::Volume for Memory {
     fn xattrs(&self, path: &Path) -> Result<Xattrs> {
-        Ok(self.tree().node(&clean(path)?)?.xattrs)
+        Ok(self.0.lock().node(&clean(path)?)?.xattrs)
     }
 
     fn space(&self, path: &Path) -> Result<Space> {
-        self.tree().node(&clean(path)?)?;
+        self.0.lock().node(&clean(path)?)?;
         let used: u64 = self
-            .tree()
+            .0
+            .lock()
             .nodes
             .values()
             .filter_map(|n| n.body.as_ref())
@@ -442,7 +440,7 @@ impl crate::Volume for Memory {
 
 impl Memory {
     fn begin(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
-        let mut tree = self.tree();
+        let mut tree = self.0.lock();
         let path = tree.place(path)?;
         let old = match tree.node(&path) {
             Ok(_) => Some(tree.file(&path)?),
@@ -601,12 +599,8 @@ struct Draft {
 }
 
 impl Writing {
-    fn draft(&self) -> MutexGuard<'_, Draft> {
-        self.draft.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn change(&self, change: impl FnOnce(&mut Body)) -> Result<()> {
-        let mut tree = self.memory.tree();
+        let mut tree = self.memory.0.lock();
         let (mut node, old) = tree.file(&self.path)?;
         drop(node.body.take());
         tree.nodes.remove(&self.path);
@@ -626,7 +620,7 @@ impl Take for Writing {
         if end.is_none_or(|end| end > ROOM_BYTES) {
             return Err(Error::no_space(self.path.clone(), String::new()));
         }
-        let mut draft = self.draft();
+        let mut draft = self.draft.lock();
         if matches!(self.aim, Aim::Append { .. }) && end.is_some_and(|end| end > SMALL_BYTES) {
             return Err(Error::too_long_to_append());
         }
@@ -642,14 +636,14 @@ impl Take for Writing {
     }
 
     fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
-        self.draft().landed.said(leaf, chain);
+        self.draft.lock().landed.said(leaf, chain);
         Ok(())
     }
 }
 
 impl Sink for Writing {
     fn done(&self) -> Extents {
-        self.draft().landed.done().clone()
+        self.draft.lock().landed.done().clone()
     }
 
     fn commit(&self) -> Result<Extents> {
@@ -657,7 +651,7 @@ impl Sink for Writing {
     }
 
     fn finish(mut self: Box<Self>, whole: &Whole) -> Result<Finished> {
-        let mut draft = self.draft();
+        let mut draft = self.draft.lock();
         let Draft { body, landed } = &mut *draft;
         let mut finished = match self.aim {
             Aim::Publish | Aim::Append { .. } => {
@@ -685,7 +679,7 @@ impl Sink for Writing {
                 }
             }
         };
-        let mut tree = self.memory.tree();
+        let mut tree = self.memory.0.lock();
         let node = match self.aim {
             Aim::Publish => {
                 let old = tree.nodes.get(&self.path).cloned();
@@ -731,7 +725,7 @@ impl Sink for Writing {
 
 impl crate::Resume for Writing {
     fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
-        self.draft().landed.newly_whole(count_max)
+        self.draft.lock().landed.newly_whole(count_max)
     }
 
     fn unseen(&self) -> Extents {
@@ -742,7 +736,7 @@ impl crate::Resume for Writing {
     }
 
     fn show(&self, block: Block<'_>) -> Result<()> {
-        let mut draft = self.draft();
+        let mut draft = self.draft.lock();
         let Draft { body, landed } = &mut *draft;
         let mut found = vec![0; block.bytes.len()];
         body.copy_out(block.offset, &mut found);
@@ -759,7 +753,7 @@ impl Drop for Writing {
         if self.over || !matches!(self.aim, Aim::Publish) {
             return;
         }
-        let mut draft = self.draft();
+        let mut draft = self.draft.lock();
         let Draft { body, landed } = &mut *draft;
         let leaves: Vec<_> = landed
             .done()
@@ -784,7 +778,8 @@ impl Drop for Writing {
         };
         drop(draft);
         self.memory
-            .tree()
+            .0
+            .lock()
             .partials
             .insert(self.key.clone(), partial);
     }

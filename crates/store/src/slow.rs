@@ -5,9 +5,10 @@ use crate::{
     forward,
 };
 use godwit_core::{Block, Extents};
+use parking_lot::Mutex;
 use std::{
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -70,7 +71,7 @@ impl Line {
     /// Waits until the line has carried so many bytes more.
     fn carry(&self, bytes: usize) {
         let until = {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.state.lock();
             state.moved_bytes += bytes as u64;
             let mut takes = match self.pace.bytes_per_second {
                 Some(rate) => Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64),

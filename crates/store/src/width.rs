@@ -2,10 +2,8 @@
 
 use crate::tuning::{Limit, Seen, Tuned, Tuning};
 use godwit_core::LEAF_BYTES;
-use std::{
-    sync::{Condvar, Mutex, MutexGuard},
-    time::Duration,
-};
+use parking_lot::{Condvar, Mutex};
+use std::time::Duration;
 
 /// The streams of one transfer: how many it may have, and how many it uses.
 ///
@@ -64,24 +62,24 @@ impl Width {
 
     /// Returns how many streams to use now.
     pub fn streams(&self) -> usize {
-        self.state().tuning.tuned().streams
+        self.state.lock().tuning.tuned().streams
     }
 
     /// Returns what it came to.
     pub fn now(&self) -> Tuned {
-        let state = self.state();
+        let state = self.state.lock();
         state.told.unwrap_or_else(|| state.tuning.tuned())
     }
 
     /// Is told what the sender made of it.
     pub fn tell(&self, told: Tuned) {
-        self.state().told = Some(told);
+        self.state.lock().told = Some(told);
     }
 
     /// Returns how large a block should be: what a stream sends in a quarter of a
     /// second, so that none is long in coming while others are through.
     pub fn block_bytes(&self) -> u64 {
-        let tuned = self.state().tuning.tuned();
+        let tuned = self.state.lock().tuning.tuned();
         let share = (tuned.rate / tuned.streams as f64 * BLOCK_SECONDS) as u64;
         match share {
             0 => LEAF_BYTES, // nothing was measured
@@ -91,7 +89,7 @@ impl Width {
 
     /// Takes in what is seen; wakes those who wait if there is more to do.
     pub fn look(&self, seen: Seen) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let before = state.tuning.tuned();
         state.tuning.look(seen);
         let now = state.tuning.tuned();
@@ -111,28 +109,21 @@ impl Width {
     /// many there are.
     pub fn wait_beyond(&self, streams: usize, patience: Duration) -> usize {
         let is_all = |state: &mut State| state.tuning.tuned().streams <= streams && !state.poked;
-        let waited = self
-            .changed
-            .wait_timeout_while(self.state(), patience, is_all);
-        let mut state = waited.expect(NO_PANIC).0;
+        let mut state = self.state.lock();
+        self.changed.wait_while_for(&mut state, is_all, patience);
         state.poked = false;
         state.tuning.tuned().streams
     }
 
     /// Ends a wait.
     pub fn poke(&self) {
-        self.state().poked = true;
+        self.state.lock().poked = true;
         self.changed.notify_all();
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect(NO_PANIC)
     }
 }
 
 const BLOCK_SECONDS: f64 = 0.25;
 const BLOCK_MIN: u64 = 64 << 10;
-const NO_PANIC: &str = "no thread panics while it holds this";
 
 #[cfg(test)]
 mod tests {

@@ -2,12 +2,10 @@
 
 use super::watch::{Patience, TICK};
 use crate::{Error, Result};
+use parking_lot::Mutex;
 use std::{
     io,
-    sync::{
-        Mutex,
-        mpsc::{self, Receiver, RecvTimeoutError},
-    },
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
     thread,
 };
 
@@ -38,7 +36,7 @@ impl<T: Send + 'static> Awaited<T> {
     /// Returns why we refuse whoever is there, if that is known by now. Any other fault is
     /// told by [`Awaited::wait`].
     pub(super) fn refusal(&mut self) -> Option<Error> {
-        let told = self.told.get_mut().expect(NO_PANIC);
+        let told = self.told.get_mut();
         if self.came.is_none() {
             self.came = told.try_recv().ok().map(Box::new);
         }
@@ -56,7 +54,7 @@ impl<T: Send + 'static> Awaited<T> {
         if let Some(came) = self.came.take() {
             return *came;
         }
-        let told = self.told.get_mut().expect(NO_PANIC);
+        let told = self.told.get_mut();
         loop {
             match told.recv_timeout(TICK) {
                 Ok(result) => return result,
@@ -66,5 +64,3 @@ impl<T: Send + 'static> Awaited<T> {
         }
     }
 }
-
-const NO_PANIC: &str = "no thread panics while it holds this";

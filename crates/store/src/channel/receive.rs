@@ -14,14 +14,8 @@ use godwit_wire::{
     self as wire,
     mode_e::{Ends, HEADER_BYTES, Header, What},
 };
-use std::{
-    io,
-    ops::Range,
-    os::fd::AsFd,
-    sync::{Mutex, MutexGuard},
-    thread,
-    time::Instant,
-};
+use parking_lot::Mutex;
+use std::{io, ops::Range, os::fd::AsFd, thread, time::Instant};
 
 /// What came.
 #[derive(Clone, Copy, Debug, Default)]
@@ -145,7 +139,7 @@ impl Channel {
         }?;
         kept.iter_mut().for_each(|stripe| stripe.link.rest());
         self.links = kept;
-        let state = round.state();
+        let state = round.state.lock();
         Ok(Received {
             bytes: state.bytes,
             streams: state.streams,
@@ -233,7 +227,7 @@ impl Round<'_> {
             Fate::Ended if self.is_over() => Ok(vec![stripe]),
             Fate::Closed if self.is_over() => Ok(Vec::new()),
             Fate::Ended => {
-                self.state().kept.push(stripe);
+                self.state.lock().kept.push(stripe);
                 self.many(Vec::new(), reach)
             }
             Fate::Closed | Fate::Stranger => self.many(Vec::new(), reach),
@@ -257,7 +251,7 @@ impl Round<'_> {
                 self.fail(error);
             }
         });
-        let mut state = self.state();
+        let mut state = self.state.lock();
         match state.error.take() {
             Some(error) => Err(error),
             None => Ok(std::mem::take(&mut state.kept)),
@@ -295,7 +289,7 @@ impl Round<'_> {
     /// If nobody has come but who could not prove to be the right one, it was meant
     /// to be the right one.
     fn check_refused(&self) -> Result<()> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let is_due = |(error, at): &mut (Error, Instant)| at.elapsed() > others_max(error);
         match state.refused.take_if(is_due) {
             Some((error, _)) if state.streams == 0 => Err(error),
@@ -305,7 +299,7 @@ impl Round<'_> {
 
     fn run(&self, mut stripe: Stripe) {
         match self.drain(&mut stripe, None) {
-            Ok(Fate::Ended | Fate::Idle) => self.state().kept.push(stripe),
+            Ok(Fate::Ended | Fate::Idle) => self.state.lock().kept.push(stripe),
             Ok(_) => {}
             Err(error) => self.fail(error),
         }
@@ -333,7 +327,7 @@ impl Round<'_> {
                 && let Err(error) = link.greet(&mut patience)
             {
                 self.watch.canceled().check()?;
-                self.state().refused = Some((error, Instant::now()));
+                self.state.lock().refused = Some((error, Instant::now()));
                 return Ok(Fate::Stranger);
             }
             let header = match header(link, &mut patience) {
@@ -344,12 +338,12 @@ impl Round<'_> {
                 Ok(None) => return Err(ended_early(link)),
                 Err(error) => return Err(error),
             };
-            self.state().streams += u64::from(!spoke);
+            self.state.lock().streams += u64::from(!spoke);
             spoke = true;
             if let What::Data(range) = &header.what {
                 self.payload(link, range.clone(), &mut patience)?;
             }
-            let counted = self.state().ends.on_header(*index, &header);
+            let counted = self.state.lock().ends.on_header(*index, &header);
             counted.map_err(|bad| misbehaved(link, &bad))?;
             if self.is_over() {
                 self.over.raise();
@@ -410,30 +404,24 @@ impl Round<'_> {
         if len == 0 {
             return Ok(());
         }
-        if self.state().error.is_some() {
+        if self.state.lock().error.is_some() {
             return Err(Error::Canceled); // somebody else's error is the one that counts
         }
         self.into.put(Block::at(offset, &link.ahead()[..len]))?;
         link.consume(len);
         self.watch.moved(len as u64);
-        self.state().bytes += len as u64;
+        self.state.lock().bytes += len as u64;
         Ok(())
     }
 
     fn fail(&self, error: Error) {
-        self.state().error.get_or_insert(error);
+        self.state.lock().error.get_or_insert(error);
         self.over.raise();
     }
 
     fn is_over(&self) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         state.error.is_some() || state.ends.is_complete()
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state
-            .lock()
-            .expect("no thread panics while it holds this")
     }
 }
 

@@ -4,11 +4,12 @@ use super::{Channel, Mode, Stripe, Watch, gauge::Gauge, link::Link, watch::Patie
 use crate::{Checks, Error, Fast, Lying, Result, Take, Width};
 use godwit_core::{Block, Extents, Leaves, Piece};
 use godwit_wire::mode_e::Header;
+use parking_lot::{Condvar, Mutex};
 use std::{
     borrow::{Borrow, BorrowMut},
     collections::BTreeMap,
     ops::Range,
-    sync::{Arc, Condvar, Mutex, MutexGuard},
+    sync::Arc,
     time::Duration,
 };
 
@@ -123,9 +124,9 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
     /// Uses as many of the connections as `width` says, and returns what measures
     /// them for it: somebody else has to look at it now and then.
     pub fn vary(&mut self, width: &Arc<Width>) -> Gauge {
-        let stripes = std::mem::take(&mut self.state().free);
+        let stripes = std::mem::take(&mut self.state.lock().free);
         let gauge = Gauge::new(width.clone(), stripes.iter().map(|stripe| &stripe.link));
-        self.state().free = stripes;
+        self.state.lock().free = stripes;
         self.width = Some(width.clone());
         gauge
     }
@@ -137,8 +138,8 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
 
     /// Sends the end of the file, and gives the channel back.
     pub fn end_with_channel(mut self) -> Result<(Sent, C)> {
-        let leaves = self.leaves.take().map(|m| m.into_inner().expect(NO_PANIC));
-        let mut state = self.state();
+        let leaves = self.leaves.take().map(|m| m.into_inner());
+        let mut state = self.state.lock();
         let bytes = state.sent.len_bytes();
         let mut links = std::mem::take(&mut state.free);
         drop(state);
@@ -170,7 +171,7 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
     /// Ends the connections so that no receiver takes it for the end of the file: in stream mode
     /// dropping it would say just that.
     pub fn break_off(self) {
-        for stripe in &self.state().free {
+        for stripe in &self.state.lock().free {
             stripe.link.reset();
         }
     }
@@ -188,19 +189,13 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
 
     /// Runs `look` on the tree of what was sent so far.
     pub fn leaves<T>(&self, look: impl FnOnce(&mut Leaves) -> T) -> Option<T> {
-        self.leaves
-            .as_ref()
-            .map(|leaves| look(&mut leaves.lock().expect(NO_PANIC)))
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect(NO_PANIC)
+        self.leaves.as_ref().map(|leaves| look(&mut leaves.lock()))
     }
 
     /// Takes a connection that no other thread is writing to.
     fn take(&self) -> Result<Stripe> {
         let mut patience = self.watch.borrow().patience();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         loop {
             // The same ones are used again as long as they suffice.
             let may = |width: &Arc<Width>| state.in_use < width.streams();
@@ -210,11 +205,7 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
                 state.in_use += 1;
                 return Ok(stripe);
             }
-            state = self
-                .returned
-                .wait_timeout(state, RETURNED_SOON)
-                .expect(NO_PANIC)
-                .0;
+            self.returned.wait_for(&mut state, RETURNED_SOON);
             patience.waited("the peer", "waiting for a free stream")?;
         }
     }
@@ -247,7 +238,7 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
                 write(&mut stripe.link, &header, &mut patience)?;
             }
             Mode::Stream => {
-                if !self.state().continues_at(range.start) {
+                if !self.state.lock().continues_at(range.start) {
                     return Err(Error::unsupported(
                         "sending blocks out of order",
                         "stream mode has no offsets",
@@ -257,7 +248,7 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
             }
         }
         watch.moved(range.end - range.start);
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.free.push(stripe);
         state.in_use -= 1;
         state.sent.insert(range);
@@ -268,7 +259,7 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
     fn hash(&self, block: Block<'_>) {
         if let Some(leaves) = &self.leaves {
             let piece = Piece::of(block);
-            leaves.lock().expect(NO_PANIC).add(piece);
+            leaves.lock().add(piece);
         }
     }
 }
@@ -356,7 +347,6 @@ fn end_blocks(
     Ok(())
 }
 
-const NO_PANIC: &str = "no thread panics while it holds this";
 /// Half of what a processor's own cache holds at least.
 const LOOK_BYTES: u64 = 128 << 10;
 const RETURNED_SOON: Duration = Duration::from_millis(20);

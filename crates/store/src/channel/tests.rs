@@ -4,10 +4,10 @@ use super::{Cancel, Channel, Mode, Opened, Watch};
 use crate::{Checks, Error, Lying, Result, Take, TakeExt};
 use godwit_core::{Algorithm, Block, Digest, Extents, LEAF_BYTES};
 use godwit_wire::mode_e::Header;
+use parking_lot::Mutex;
 use std::{
     io::Write,
     net::{IpAddr, Ipv4Addr, TcpStream},
-    sync::Mutex,
     thread,
     time::Duration,
 };
@@ -21,7 +21,7 @@ struct Kept(Mutex<(Vec<u8>, Extents)>);
 
 impl Take for Kept {
     fn put(&self, block: Block<'_>) -> Result<()> {
-        let (bytes, done) = &mut *self.0.lock().unwrap();
+        let (bytes, done) = &mut *self.0.lock();
         let range = block.range();
         assert!(
             done.within(range.clone()).next().is_none(),
@@ -51,7 +51,7 @@ fn send(channel: &mut Channel, mode: Mode, streams: usize, whole: &[u8], watch: 
     thread::scope(|scope| {
         for _ in 0..streams {
             scope.spawn(|| {
-                while let Some(r) = { left.lock().unwrap().take_aligned(LEAF_BYTES / 4) } {
+                while let Some(r) = { left.lock().take_aligned(LEAF_BYTES / 4) } {
                     let bytes = &whole[r.start as usize..r.end as usize];
                     sending.put(Block::at(r.start, bytes)).unwrap();
                 }
@@ -86,7 +86,7 @@ fn moves_whole(mode: Mode, streams: usize, sizes: &[usize], sender_listens: bool
             let received = receiver.receive(mode, 0, &kept, &watch).unwrap();
             assert_eq!(received.bytes, size as u64);
             assert!(
-                kept.0.lock().unwrap().0 == bytes(size),
+                kept.0.lock().0 == bytes(size),
                 "{size} bytes over {streams} streams"
             );
         }
@@ -247,7 +247,7 @@ fn what_the_kernel_sends_out_of_a_file_is_what_was_hashed() {
             });
             let kept = Kept::default();
             receiver.receive(mode, 0, &kept, &watch).unwrap();
-            assert!(kept.0.lock().unwrap().0 == whole, "{mode:?}");
+            assert!(kept.0.lock().0 == whole, "{mode:?}");
             let told = sent
                 .join()
                 .unwrap()
@@ -294,11 +294,7 @@ fn a_sender_that_dies_is_not_the_end_of_the_file() {
         .receive(Mode::Extended, 0, &kept, &watch)
         .unwrap_err();
     assert!(matches!(error, Error::Lost { .. }), "{error}");
-    assert_eq!(
-        kept.0.lock().unwrap().1,
-        Extents::from(0..60),
-        "what came is kept"
-    );
+    assert_eq!(kept.0.lock().1, Extents::from(0..60), "what came is kept");
 }
 
 #[test]
@@ -316,7 +312,7 @@ fn a_port_scan_does_not_end_a_transfer() {
         scope.spawn(|| send(&mut sender, Mode::Extended, 2, &whole, &watch));
         let kept = Kept::default();
         receiver.receive(Mode::Extended, 0, &kept, &watch).unwrap();
-        assert!(kept.0.lock().unwrap().0 == whole);
+        assert!(kept.0.lock().0 == whole);
     });
 }
 

@@ -3,7 +3,8 @@
 use super::{FAR, Full, Got, MIB, all_of, begin, noise, p, put, read, stat, whole, write};
 use crate::{Can, EntryKind, Error, Given, How, Result, Small, Store, StoreExt, Whole, Write};
 use godwit_core::{Algorithm, Digest, Extents, LEAF_BYTES};
-use std::{path::PathBuf, sync::Mutex, thread};
+use parking_lot::Mutex;
+use std::{path::PathBuf, thread};
 
 pub(super) fn a_file_comes_back(store: &dyn Store, can: &Can) {
     for len in [1, 1000, MIB, 3 * MIB + 17] {
@@ -127,7 +128,7 @@ pub(super) fn many_threads_write(store: &dyn Store, can: &Can) {
         for _ in 0..4 {
             scope.spawn(|| {
                 loop {
-                    let next = left.lock().expect("no panic").take_aligned(LEAF_BYTES);
+                    let next = left.lock().take_aligned(LEAF_BYTES);
                     let Some(piece) = next else { return };
                     put(
                         &*sink,
@@ -185,7 +186,7 @@ pub(super) fn far_out(store: &dyn Store, can: &Can) {
         .read(p("far"), &Extents::from(FAR - 2..u64::MAX), 2, &got)
         .expect("read");
     assert_eq!(got.extents(), Extents::from(FAR - 2..FAR + 3));
-    let blocks = got.0.into_inner().expect("no panic");
+    let blocks = got.0.into_inner();
     let bytes: Vec<u8> = blocks.into_iter().flat_map(|(_, b)| b).collect();
     assert_eq!(bytes, b"\0\0end");
 }

@@ -21,12 +21,13 @@ use crate::{
 };
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents};
 use godwit_sys::{self as sys, Attributes, Meta, Open};
+use parking_lot::Mutex;
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     fs::File,
     io::{self, Seek as _, Write as _},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     thread,
     time::{Duration, Instant},
 };
@@ -89,11 +90,7 @@ struct Draft {
     landed: Landed,
 }
 
-impl Appending {
-    fn draft(&self) -> MutexGuard<'_, Draft> {
-        self.draft.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl Appending {}
 
 impl Take for Appending {
     fn put(&self, block: Block<'_>) -> Result<()> {
@@ -102,7 +99,7 @@ impl Take for Appending {
             .filter(|&end| end <= SMALL_BYTES)
             .ok_or_else(Error::too_long_to_append)?;
         let hashed = Hashed::of(block, self.checks);
-        let mut draft = self.draft();
+        let mut draft = self.draft.lock();
         let (start, end) = (block.offset as usize, end as usize); // bounded above
         if draft.bytes.len() < end {
             draft.bytes.resize(end, 0);
@@ -114,14 +111,14 @@ impl Take for Appending {
     }
 
     fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
-        self.draft().landed.said(leaf, chain);
+        self.draft.lock().landed.said(leaf, chain);
         Ok(())
     }
 }
 
 impl Sink for Appending {
     fn done(&self) -> Extents {
-        self.draft().landed.done().clone()
+        self.draft.lock().landed.done().clone()
     }
 
     fn commit(&self) -> Result<Extents> {
@@ -130,10 +127,7 @@ impl Sink for Appending {
 
     fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
         let this = *self;
-        let Draft { bytes, mut landed } = this
-            .draft
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner);
+        let Draft { bytes, mut landed } = this.draft.into_inner();
         let read = |at: u64, into: &mut [u8]| {
             let at = at as usize; // of what is in memory
             into.copy_from_slice(&bytes[at..at + into.len()]);
@@ -168,7 +162,7 @@ impl Sink for Appending {
 
 impl crate::Resume for Appending {
     fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
-        self.draft().landed.newly_whole(count_max)
+        self.draft.lock().landed.newly_whole(count_max)
     }
 }
 
@@ -524,7 +518,7 @@ pub(super) fn between<T>(
     let written = || {
         let meta = sys::meta(file)?;
         let queue = Queue::of(&meta);
-        let _turn = queue.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = queue.turn.lock();
         let _alone = Alone::with(file)?;
         if let Some(mut ledger) = Ledger::find(&place.folder, file, &meta)? {
             settle(place, file, &mut ledger)?;
@@ -622,10 +616,6 @@ enum Told {
 }
 
 impl Wait {
-    fn told(&self) -> MutexGuard<'_, Option<Told>> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn len(&self) -> usize {
         self.parts.iter().map(|part| part.bytes.len()).sum()
     }
@@ -639,7 +629,7 @@ impl Queue {
     fn of(meta: &Meta) -> Arc<Self> {
         type Queues = HashMap<(u64, u64), Weak<Queue>>;
         static QUEUES: Mutex<Option<Queues>> = Mutex::new(None);
-        let mut queues = QUEUES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queues = QUEUES.lock();
         let queues = queues.get_or_insert_default();
         if let Some(queue) = queues.get(&key_of(meta)).and_then(Weak::upgrade) {
             return queue;
@@ -652,16 +642,12 @@ impl Queue {
         queue
     }
 
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<Arc<Wait>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits until somebody has appended it, or does so, and for others too.
     fn append(&self, opened: &Opened, wait: &Arc<Wait>) -> Result<Told> {
-        self.waiting().push_back(Arc::clone(wait));
+        self.waiting.lock().push_back(Arc::clone(wait));
         loop {
-            let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(told) = wait.told().take() {
+            let _turn = self.turn.lock();
+            if let Some(told) = wait.told.lock().take() {
                 return Ok(told);
             }
             let batch = self.next_batch();
@@ -669,12 +655,12 @@ impl Queue {
             match opened.append_all(&batch) {
                 Ok(told) if !batch.is_empty() => {
                     let each = batch.iter().zip(told);
-                    each.for_each(|(one, told)| *one.told() = Some(told));
+                    each.for_each(|(one, told)| *one.told.lock() = Some(told));
                 }
                 // Others may do what we may not; and whoever was to do it for us may be gone.
                 done => {
                     let others = batch.iter().filter(|one| !Arc::ptr_eq(one, wait));
-                    let mut waiting = self.waiting();
+                    let mut waiting = self.waiting.lock();
                     others
                         .rev()
                         .for_each(|one| waiting.push_front(Arc::clone(one)));
@@ -692,7 +678,7 @@ impl Queue {
 
     /// Takes as many as go together, in the order in which they came.
     fn next_batch(&self) -> Vec<Arc<Wait>> {
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         let (mut batch, mut bytes, mut writers) = (Vec::new(), 0, HashSet::new());
         while let Some(next) = waiting.front() {
             bytes += next.len();

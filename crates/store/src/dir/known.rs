@@ -3,11 +3,8 @@
 use super::now;
 use godwit_core::{Algorithm, Digest};
 use godwit_sys::Meta;
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use parking_lot::Mutex;
+use std::{collections::HashMap, time::Duration};
 
 /// BLAKE3 of files that are still as they were, the most recent ones, in memory.
 #[derive(Debug, Default)]
@@ -46,7 +43,7 @@ impl Known {
             ctime: meta.ctime,
             blake3,
         };
-        let mut all = self.all();
+        let mut all = self.0.lock();
         if all.young.len() >= GENERATION_MAX {
             all.old = std::mem::take(&mut all.young);
         }
@@ -64,15 +61,11 @@ impl Known {
 
     /// Returns what a file hashes to, if it is as it was.
     pub(super) fn find(&self, meta: &Meta) -> Option<Digest> {
-        let all = self.all();
+        let all = self.0.lock();
         let name = (meta.device, meta.inode);
         let entry = all.young.get(&name).or_else(|| all.old.get(&name))?;
         let same = (entry.size, entry.mtime, entry.ctime) == (meta.size, meta.mtime, meta.ctime);
         same.then(|| Digest::new(Algorithm::Blake3, &entry.blake3).expect("32 bytes"))
-    }
-
-    fn all(&self) -> MutexGuard<'_, Generations> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -24,10 +24,7 @@ use std::{
     io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
-    sync::{
-        PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -476,7 +473,7 @@ impl Inner {
             return;
         };
         let (above, now) = (path.parent().unwrap_or(path), Instant::now());
-        let mut tidied = tidied.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tidied = tidied.lock();
         if (tidied.get(above)).is_some_and(|at| now.duration_since(*at) < NOTES_STAY) {
             return;
         }

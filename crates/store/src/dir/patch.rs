@@ -9,12 +9,13 @@ use crate::{
 };
 use godwit_core::{Block, Chain, Extents};
 use godwit_sys::{self as sys, Attributes, Open};
+use parking_lot::Mutex;
 use std::{
     fs::File,
     io::{self, Write as _},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 /// Starts to change a file in place, or to append to it without a number.
@@ -145,10 +146,6 @@ impl Patch {
         }
     }
 
-    fn landed(&self) -> MutexGuard<'_, Landed> {
-        self.landed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn append(&self, block: Block<'_>, landed: &Landed) -> Result<()> {
         let next = landed.done().end();
         if block.offset != next {
@@ -178,7 +175,7 @@ impl Patch {
             _ => {}
         }
         let len = whole.size.unwrap_or(len);
-        let mut landed = self.landed();
+        let mut landed = self.landed.lock();
         let read = |at, bytes: &mut [u8]| {
             Lying {
                 path: &self.path,
@@ -213,15 +210,15 @@ impl Take for Patch {
         }
         let hashed = Hashed::of(block, self.checks);
         if self.aim == Aim::Append {
-            let mut landed = self.landed();
+            let mut landed = self.landed.lock();
             self.append(block, &landed)?;
             landed.begin(block.range());
             landed.landed(block.range(), hashed);
             return Ok(());
         }
-        self.landed().begin(block.range());
+        self.landed.lock().begin(block.range());
         let written = self.file.write_all_at(block.bytes, block.offset);
-        let mut landed = self.landed();
+        let mut landed = self.landed.lock();
         match written {
             Ok(()) => {
                 landed.landed(block.range(), hashed);
@@ -235,14 +232,14 @@ impl Take for Patch {
     }
 
     fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
-        self.landed().said(leaf, chain);
+        self.landed.lock().said(leaf, chain);
         Ok(())
     }
 }
 
 impl Sink for Patch {
     fn done(&self) -> Extents {
-        self.landed().done().clone()
+        self.landed.lock().done().clone()
     }
 
     fn commit(&self) -> Result<Extents> {
@@ -262,10 +259,10 @@ impl Sink for Patch {
         };
         let mut finished = match self.aim {
             Aim::Change => self.settle_change(whole)?,
-            Aim::Append => self.landed().settle(&self.path, whole, &read)?,
+            Aim::Append => self.landed.lock().settle(&self.path, whole, &read)?,
             Aim::Whole => {
-                let finished = self.landed().settle(&self.path, whole, &read)?;
-                let size = self.landed().done().end();
+                let finished = self.landed.lock().settle(&self.path, whole, &read)?;
+                let size = self.landed.lock().done().end();
                 self.file.set_len(size).map_err(failed)?;
                 finished
             }
@@ -306,7 +303,7 @@ impl Sink for Patch {
 
 impl crate::Resume for Patch {
     fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
-        self.landed().newly_whole(count_max)
+        self.landed.lock().newly_whole(count_max)
     }
 
     fn is_in_place(&self) -> bool {
@@ -320,7 +317,7 @@ impl crate::Direct for Patch {
     }
 
     fn came(&self, ranges: &Extents, leaves: &[(u64, Chain)]) -> Result<()> {
-        self.landed().came(ranges, leaves);
+        self.landed.lock().came(ranges, leaves);
         Ok(())
     }
 }

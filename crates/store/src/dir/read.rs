@@ -4,15 +4,8 @@ use super::{Inner, place, regular, stat, wrong};
 use crate::{Error, Lying, Read, Result, SMALL_BYTES, Small, Stat, Take, TakeExt, Verified};
 use godwit_core::{Algorithm, Chain, Digest, Extents, Hashing, LEAF_BYTES, Leaves, Piece};
 use godwit_sys::{self as sys, Buffer, Meta, Open};
-use std::{
-    fs::File,
-    ops::Range,
-    os::unix::fs::FileExt,
-    path::Path,
-    sync::{Mutex, PoisonError},
-    thread,
-    time::Duration,
-};
+use parking_lot::Mutex;
+use std::{fs::File, ops::Range, os::unix::fs::FileExt, path::Path, thread, time::Duration};
 
 impl Inner {
     pub(super) fn read(
@@ -142,24 +135,17 @@ fn read_by_many(
 ) -> Result<()> {
     let width = into.width();
     let left = Mutex::new(left);
-    let is_over = || {
-        left.lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_empty()
-    };
+    let is_over = || left.lock().is_empty();
     let work = || {
         let mut buffer = Buffer::take();
         let worked = loop {
             let block = width.map_or(LEAF_BYTES, |width| width.block_bytes());
-            let next = left
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take_aligned(block);
+            let next = left.lock().take_aligned(block);
             let Some(range) = next else { break Ok(()) };
             let put = into.put_from(lying, range, &mut buffer);
             if put.is_err() {
                 // Nobody needs to read on.
-                *left.lock().unwrap_or_else(PoisonError::into_inner) = Extents::new();
+                *left.lock() = Extents::new();
                 break put;
             }
         };

@@ -21,6 +21,7 @@ use crate::{
 };
 use godwit_core::{Block, Chain, Digest, Extents, LEAF_BYTES, Version};
 use godwit_sys::{self as sys, Attributes, Meta, Over};
+use parking_lot::Mutex;
 use std::{
     ffi::OsStr,
     fs::File,
@@ -28,7 +29,7 @@ use std::{
     ops::Range,
     os::unix::{ffi::OsStrExt, fs::FileExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -183,16 +184,12 @@ impl Upload {
         })
     }
 
-    fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Writes a block where it belongs; zeros become holes. `untouched`: nobody
     /// has written there in our time.
     /// Returns whether the end was left a hole.
     fn write(&self, block: Block<'_>, untouched: bool) -> io::Result<bool> {
         let file = &self.held.file;
-        let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.writing.lock();
         let mut ends_in_hole = false;
         for (range, is_zero) in runs(block) {
             let part = (range.start - block.offset) as usize..(range.end - block.offset) as usize;
@@ -348,7 +345,7 @@ impl Take for Upload {
         let end = block.offset.checked_add(block.bytes.len() as u64);
         let end = end.ok_or_else(|| wrong(&self.path, io::ErrorKind::FileTooLarge.into()))?;
         let untouched = {
-            let mut progress = self.progress();
+            let mut progress = self.progress.lock();
             progress.claimed = progress.claimed.max(end);
             let begun = progress.landed.begin(block.range());
             if begun.is_again {
@@ -362,11 +359,11 @@ impl Take for Upload {
         };
         let hash = || Hashed::of(block, self.checks);
         // Who would have to wait for others to write hashes meanwhile.
-        let hashed = self.writing.try_lock().is_err().then(hash);
+        let hashed = self.writing.try_lock().is_none().then(hash);
         let written = self.write(block, untouched);
         crash::point("dir.bytes-written");
         let hashed = hashed.unwrap_or_else(hash);
-        let mut progress = self.progress();
+        let mut progress = self.progress.lock();
         let recorded = match written {
             Ok(ends_in_hole) => {
                 if ends_in_hole && progress.len < end {
@@ -394,7 +391,7 @@ impl Take for Upload {
     }
 
     fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
-        let mut progress = self.progress();
+        let mut progress = self.progress.lock();
         if progress.landed.said(leaf, chain) && progress.record.is_some() {
             record_leaf(&mut progress, leaf).map_err(|e| wrong(&self.path, e))?;
         }
@@ -404,14 +401,14 @@ impl Take for Upload {
 
 impl Sink for Upload {
     fn done(&self) -> Extents {
-        let progress = self.progress();
+        let progress = self.progress.lock();
         progress.landed.done().minus(&progress.unrecorded)
     }
 
     fn commit(&self) -> Result<Extents> {
         let failed = |e| wrong(&self.path, e);
         let (epoch, done) = {
-            let mut progress = self.progress();
+            let mut progress = self.progress.lock();
             self.record_all(&mut progress).map_err(failed)?;
             let epoch = progress.epoch;
             progress.epoch += 1;
@@ -420,7 +417,7 @@ impl Sink for Upload {
         };
         self.held.file.sync_data().map_err(failed)?;
         crash::point("dir.synced");
-        let mut progress = self.progress();
+        let mut progress = self.progress.lock();
         progress
             .record
             .as_mut()
@@ -437,7 +434,7 @@ impl Sink for Upload {
 
     fn finish(mut self: Box<Self>, whole: &Whole) -> Result<Finished> {
         let failed = |e| wrong(&self.path, e);
-        let mut progress = self.progress();
+        let mut progress = self.progress.lock();
         let before = progress.landed.done().clone();
         let read = |at, bytes: &mut [u8]| {
             Lying {
@@ -483,13 +480,13 @@ impl Sink for Upload {
 
 impl crate::Resume for Upload {
     fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
-        self.progress().landed.newly_whole(count_max)
+        self.progress.lock().landed.newly_whole(count_max)
     }
 
     fn unseen(&self) -> Extents {
         match self.attempt {
             0 => Extents::new(),
-            _ => self.progress().landed.done().clone(),
+            _ => self.progress.lock().landed.done().clone(),
         }
     }
 
@@ -507,7 +504,7 @@ impl crate::Resume for Upload {
             if block.bytes[from as usize..to as usize] == *found {
                 continue;
             }
-            let mut progress = self.progress();
+            let mut progress = self.progress.lock();
             progress.landed.lose(range.clone());
             self.take_back(&mut progress, range)
                 .map_err(|e| wrong(&self.path, e))?;
@@ -522,7 +519,7 @@ impl crate::Direct for Upload {
     }
 
     fn came(&self, ranges: &Extents, leaves: &[(u64, Chain)]) -> Result<()> {
-        let mut progress = self.progress();
+        let mut progress = self.progress.lock();
         progress.has_unseen = true;
         progress.len = progress.len.max(ranges.end());
         progress.claimed = progress.claimed.max(ranges.end());
@@ -547,7 +544,7 @@ impl Drop for Upload {
         if self.over {
             return;
         }
-        let mut progress = self.progress();
+        let mut progress = self.progress.lock();
         // An empty file is whole as soon as it begins: a held one waits to be finished.
         let is_nothing = progress.landed.done().is_empty() && self.size != Some(0);
         // On a full disk an old part takes the room of all others.

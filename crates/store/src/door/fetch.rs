@@ -1,6 +1,6 @@
 //! Reading: each connection asks for its share of a file, and gets a pack.
 
-use super::{Gathered, Inner, NO_PANIC, name, visit::Visit, words::Said};
+use super::{Gathered, Inner, name, visit::Visit, words::Said};
 use crate::{Error, Read, Result, Stat, Take, error::refused};
 use godwit_core::{Digest, Extents, LEAF_BYTES, Leaves};
 use godwit_wire::door::{
@@ -8,7 +8,8 @@ use godwit_wire::door::{
     pack::{Decoder, Frame},
 };
 use hyper::body::Incoming;
-use std::{path::Path, sync::Mutex, thread};
+use parking_lot::Mutex;
+use std::{path::Path, thread};
 
 /// Reads `want` of a file through at most so many connections.
 ///
@@ -37,10 +38,10 @@ pub(super) fn read(
         read: None,
     });
     let work = || {
-        let next = || shares.lock().expect(NO_PANIC).next(visits);
+        let next = || shares.lock().next(visits);
         while let Some(share) = next() {
             let read = fetch.share(&share);
-            shares.lock().expect(NO_PANIC).join(path, read);
+            shares.lock().join(path, read);
         }
     };
     thread::scope(|scope| {
@@ -49,7 +50,7 @@ pub(super) fn read(
         }
         work();
     });
-    let read = shares.into_inner().expect(NO_PANIC).read;
+    let read = shares.into_inner().read;
     let read = read.expect("somebody had the first share")?;
     Ok(fetch.with_digest(read))
 }
@@ -102,7 +103,7 @@ struct Fetch<'a> {
 impl Fetch<'_> {
     /// If all leaves were told, so was what the whole hashes to, though nobody there has seen it all.
     fn with_digest(&self, read: Read) -> Read {
-        let told = || self.told.lock().expect(NO_PANIC).root(read.stat.size);
+        let told = || self.told.lock().root(read.stat.size);
         Read {
             digest: read.digest.or_else(told),
             ..read
@@ -158,7 +159,7 @@ impl Fetch<'_> {
                     Some(Frame::Data(offset, bytes)) => gathered.add(offset, bytes)?,
                     Some(Frame::Leaf(leaf, chain)) => {
                         gathered.put()?;
-                        self.told.lock().expect(NO_PANIC).set(leaf, chain);
+                        self.told.lock().set(leaf, chain);
                         self.into.said(leaf, chain)?;
                     }
                     Some(Frame::End(_, text)) => {

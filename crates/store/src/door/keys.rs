@@ -4,7 +4,7 @@
 //! every answer. Then both count here until the new one was met. Ours goes the same way: whoever visits a
 //! node that knows an older one says so first, once.
 
-use super::{Door, Inner, NO_PANIC, Visit, done};
+use super::{Door, Inner, Visit, done};
 use crate::{Error, RemoteOptions, Result};
 use godwit_trust::{
     Home, Peer,
@@ -15,7 +15,8 @@ use godwit_wire::door::{
     call::{self, AskRekey},
 };
 use hyper::Method;
-use std::{path::Path, sync::Mutex};
+use parking_lot::Mutex;
+use std::path::Path;
 
 /// A node that is known here by its key.
 pub(super) struct Pinned {
@@ -65,7 +66,7 @@ impl Door {
 impl Pinned {
     /// Tells whether there is something to be told, and that it is being told.
     fn takes_news(&self) -> bool {
-        std::mem::take(&mut *self.is_news.lock().expect(NO_PANIC))
+        std::mem::take(&mut *self.is_news.lock())
     }
 
     /// Takes note of what was learned. If that cannot be written down, it will be told again.
@@ -80,7 +81,7 @@ impl Inner {
     /// Makes a connection to whoever has the key that we want, or says that it has it now.
     pub(super) fn meet(&self) -> Result<Visit> {
         let next = self.pinned.as_ref();
-        let next = next.and_then(|pinned| Some((pinned, (*pinned.next.lock().expect(NO_PANIC))?)));
+        let next = next.and_then(|pinned| Some((pinned, (*pinned.next.lock())?)));
         if let Some((pinned, next)) = next {
             match self.connect(&Wanted::Key(next)) {
                 Ok(visit) => {
@@ -139,7 +140,7 @@ impl Inner {
         let (Some(pinned), Ok(key)) = (&self.pinned, said.parse::<Fingerprint>()) else {
             return;
         };
-        let mut next = pinned.next.lock().expect(NO_PANIC);
+        let mut next = pinned.next.lock();
         if *next != Some(key) {
             tracing::info!(name = pinned.name, %key, "has another key now");
             pinned.note(pinned.home.expect_key(&pinned.name, key));

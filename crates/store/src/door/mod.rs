@@ -50,6 +50,7 @@ use hyper::{
     header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, DATE, HOST, SERVER, USER_AGENT},
 };
 pub use mark::Mark;
+use parking_lot::Mutex;
 use serde::Serialize;
 use std::{
     cmp::Ordering,
@@ -58,7 +59,7 @@ use std::{
     os::unix::ffi::OsStrExt,
     path::{Component, Path, PathBuf},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -106,17 +107,17 @@ pub struct Idle(Arc<Mutex<Vec<Visit>>>);
 
 impl fmt::Debug for Idle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Idle({})", self.0.lock().expect(NO_PANIC).len())
+        write!(f, "Idle({})", self.0.lock().len())
     }
 }
 
 impl Idle {
     fn pop(&self) -> Option<Visit> {
-        self.0.lock().expect(NO_PANIC).pop()
+        self.0.lock().pop()
     }
 
     fn push(&self, visit: Visit) {
-        let mut idle = self.0.lock().expect(NO_PANIC);
+        let mut idle = self.0.lock();
         if idle.len() < IDLE_MAX {
             idle.push(visit);
         }
@@ -266,7 +267,7 @@ impl Door {
     /// hashes to: from elsewhere another of them may be the one that leads there.
     pub fn place(&self) -> Result<(Vec<String>, Fingerprint)> {
         self.known()?;
-        let key = *self.0.met.lock().expect(NO_PANIC);
+        let key = *self.0.met.lock();
         let key = key.ok_or_else(|| self.0.broke("it has shown no key"))?;
         let (before, found) = self.0.targets.split_at(self.0.answered.load(Relaxed));
         let places = found.iter().chain(before);
@@ -290,7 +291,7 @@ impl Door {
     }
 
     fn known(&self) -> Result<Known> {
-        if let Some(known) = self.0.known.lock().expect(NO_PANIC).clone() {
+        if let Some(known) = self.0.known.lock().clone() {
             return Ok(known);
         }
         let mut found = None;
@@ -323,7 +324,7 @@ impl Door {
             version: hello.version,
             round_trip,
         };
-        Ok(self.0.known.lock().expect(NO_PANIC).insert(known).clone())
+        Ok(self.0.known.lock().insert(known).clone())
     }
 
     /// Makes a call, and gives each line of its answer to `each` but those that say only that it
@@ -431,7 +432,7 @@ impl Inner {
                 Some(visit) => match self.asked_again(visit) {
                     Some(visit) => return Ok(visit.for_whom(&self.limits)),
                     // The others went the same way.
-                    None => self.idle.0.lock().expect(NO_PANIC).clear(),
+                    None => self.idle.0.lock().clear(),
                 },
                 None => {
                     if let Some(visit) = self.tell_if_news(self.meet()?) {
@@ -467,7 +468,7 @@ impl Inner {
     fn connect(&self, wanted: &Wanted) -> Result<Visit> {
         let visit = self.reach(wanted, &self.credential)?;
         tracing::debug!(host = self.limits.at, peer = %visit.peer, "visit");
-        *self.met.lock().expect(NO_PANIC) = visit.key;
+        *self.met.lock() = visit.key;
         Ok(visit)
     }
 
@@ -589,7 +590,7 @@ impl Inner {
         self.look_at(&answer)?;
         let status = answer.status();
         if let Some(skew) = Self::skew_in(&answer) {
-            *self.skew.lock().expect(NO_PANIC) = Some(skew);
+            *self.skew.lock() = Some(skew);
         }
         let (mut lines, mut body, mut is_over) =
             (Lines::new(call::LINE_BYTES_MAX), answer.into_body(), false);
@@ -639,7 +640,7 @@ impl Inner {
     fn look_at(&self, answer: &Response<Incoming>) -> Result<()> {
         let text = |name: &str| answer.headers().get(name)?.to_str().ok();
         self.check_ours(answer)?;
-        *self.theirs.lock().expect(NO_PANIC) = match text(SERVER.as_str()) {
+        *self.theirs.lock() = match text(SERVER.as_str()) {
             Some(theirs) => Speaker::read(theirs),
             None => Some(Speaker::silent()),
         };
@@ -671,10 +672,7 @@ impl Inner {
 
     /// Returns which of the two must be upgraded, and how the node is to us; `None`: neither.
     fn must_upgrade(&self) -> Option<(Ordering, String)> {
-        let (theirs, ours) = (
-            self.theirs.lock().expect(NO_PANIC).clone()?,
-            Speaker::ours(),
-        );
+        let (theirs, ours) = (self.theirs.lock().clone()?, Speaker::ours());
         let (at, is) = (&self.limits.at, theirs.compared());
         let (theirs, ours) = (theirs.name(), ours.name());
         let why = match is {
@@ -812,7 +810,7 @@ impl crate::Peer for Door {
     }
 
     fn clock_skew(&self) -> Option<Duration> {
-        *self.0.skew.lock().expect(NO_PANIC)
+        *self.0.skew.lock()
     }
 
     fn round_trip(&self) -> Duration {
@@ -1143,4 +1141,3 @@ const UNASKED: &str = "a line that was not asked for";
 const ALIVE: &str = "waiting for a sign of life";
 /// More connections than this are not kept when nothing is to be said.
 const IDLE_MAX: usize = 64;
-const NO_PANIC: &str = "no thread panics while it holds this";

@@ -1,7 +1,7 @@
 //! Writing: an upload that only those find who know its name. Blocks go as packs through
 //! connections that stay in the middle of a request until somebody asks what has landed.
 
-use super::{Door, Inner, NO_PANIC, UNASKED, name, pieces, visit::Pouring, words::Said};
+use super::{Door, Inner, UNASKED, name, pieces, visit::Pouring, words::Said};
 use crate::{
     Checks, Error, Finished, Lying, Read, Result, Sink, Stat, Store, StoreExt, Take, Whole, Write,
 };
@@ -13,11 +13,11 @@ use godwit_wire::door::{
     path,
 };
 use hyper::Method;
+use parking_lot::{Condvar, Mutex};
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Range,
     path::{Path, PathBuf},
-    sync::{Condvar, Mutex},
 };
 
 /// Begins an upload, or goes on with one.
@@ -147,7 +147,7 @@ impl Upload {
     /// Of two requests nobody knows which the node reads first. So what was sent before is followed by
     /// what is sent over it in the same request, or its request is ended first.
     fn take(&self, range: &Range<u64>) -> Result<Stream> {
-        let mut state = self.state.lock().expect(NO_PANIC);
+        let mut state = self.state.lock();
         loop {
             match state.next_for(range) {
                 Next::Idle(at) => {
@@ -160,9 +160,9 @@ impl Upload {
                     let stream = state.idle.swap_remove(at);
                     drop(state);
                     self.end(stream, Ended::Whole)?;
-                    state = self.state.lock().expect(NO_PANIC);
+                    state = self.state.lock();
                 }
-                Next::New | Next::Wait => state = self.freed.wait(state).expect(NO_PANIC),
+                Next::New | Next::Wait => self.freed.wait(&mut state),
             }
         }
         state.count += 1;
@@ -214,7 +214,7 @@ impl Upload {
             return Err(self.inner().cut(WRITING));
         }
         let range = offset..offset + len as u64;
-        let mut state = self.state.lock().expect(NO_PANIC);
+        let mut state = self.state.lock();
         state.size = state.size.max(range.end);
         // As far as we know; what the node says of it counts.
         state.done.insert(range.clone());
@@ -229,19 +229,19 @@ impl Upload {
     }
 
     fn lose(&self, nth: u64) {
-        self.state.lock().expect(NO_PANIC).open.remove(&nth);
+        self.state.lock().open.remove(&nth);
         self.freed.notify_all();
     }
 
     /// All are told: some wait for this one, and others for any.
     fn give_back(&self, stream: Stream) {
-        self.state.lock().expect(NO_PANIC).idle.push(stream);
+        self.state.lock().idle.push(stream);
         self.freed.notify_all();
     }
 
     /// Ends all requests, and learns what has landed.
     fn end_all(&self) -> Result<()> {
-        let idle = std::mem::take(&mut self.state.lock().expect(NO_PANIC).idle);
+        let idle = std::mem::take(&mut self.state.lock().idle);
         let mut wrong = None;
         for stream in idle {
             if let Err(error) = self.end(stream, Ended::Whole) {
@@ -278,7 +278,7 @@ impl Upload {
     }
 
     fn note(&self, said: Landed) {
-        let mut state = self.state.lock().expect(NO_PANIC);
+        let mut state = self.state.lock();
         state.done = said.done.0;
         let end = state.size.max(state.done.end());
         let leaves = end.div_ceil(LEAF_BYTES);
@@ -314,7 +314,7 @@ impl Upload {
             }
             said = self.ask("commit", &self.about(), self::landed)?;
         }
-        self.state.lock().expect(NO_PANIC).before = Some(before);
+        self.state.lock().before = Some(before);
         Ok(())
     }
 
@@ -346,7 +346,7 @@ impl Take for Upload {
     }
 
     fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
-        let mut state = self.state.lock().expect(NO_PANIC);
+        let mut state = self.state.lock();
         state.said.insert(leaf, chain);
         state.compare(leaf);
         Ok(())
@@ -370,7 +370,7 @@ impl crate::Fast for Upload {
             file.fill(piece.start, bytes)
         })?;
         // Only now: what was sent of it before was another reading.
-        let mut state = self.state.lock().expect(NO_PANIC);
+        let mut state = self.state.lock();
         state.leaves.set_full(leaf, chain);
         state.compare(leaf);
         Ok(())
@@ -460,7 +460,7 @@ fn bytes_of(leaf: u64) -> Range<u64> {
 /// Whoever does not finish leaves what a resume needs, and says so.
 impl Drop for Upload {
     fn drop(&mut self) {
-        let is_over = self.state.get_mut().expect(NO_PANIC).is_over;
+        let is_over = self.state.get_mut().is_over;
         // Who refused something is there, and need not wait for more.
         let is_away = |error: Error| error.fault() != Fault::Lasting;
         if !is_over && !self.end_all().is_err_and(is_away) {
@@ -472,7 +472,7 @@ impl Drop for Upload {
 
 impl Sink for Upload {
     fn done(&self) -> Extents {
-        let state = self.state.lock().expect(NO_PANIC);
+        let state = self.state.lock();
         state.done.minus(&state.wrong)
     }
 
@@ -492,7 +492,7 @@ impl Sink for Upload {
         self.end_all()?;
         let mut asked = whole.say();
         if asked.digest.is_none() && self.checks.blake3 {
-            let state = self.state.lock().expect(NO_PANIC);
+            let state = self.state.lock();
             asked.digest = whole
                 .size
                 .and_then(|size| state.leaves.root(size))
@@ -502,7 +502,7 @@ impl Sink for Upload {
             path: self.inside.clone(),
             whole: asked,
         };
-        self.state.lock().expect(NO_PANIC).is_over = true;
+        self.state.lock().is_over = true;
         self.ask("finish", &asked, |line| match line {
             Line::Finished(finished) => Some(Finished::heard(finished)),
             _ => None,
@@ -511,7 +511,7 @@ impl Sink for Upload {
 
     fn abandon(self: Box<Self>) -> Result<()> {
         self.end_all()?;
-        self.state.lock().expect(NO_PANIC).is_over = true;
+        self.state.lock().is_over = true;
         self.ask("abandon", &self.about(), super::done)
     }
 
@@ -520,7 +520,7 @@ impl Sink for Upload {
 
 impl crate::Resume for Upload {
     fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
-        let mut state = self.state.lock().expect(NO_PANIC);
+        let mut state = self.state.lock();
         let Some(told) = &mut state.told else {
             return Vec::new();
         };
@@ -538,7 +538,7 @@ impl crate::Resume for Upload {
 
     fn show(&self, block: Block<'_>) -> Result<()> {
         let piece = Piece::of(block);
-        let mut state = self.state.lock().expect(NO_PANIC);
+        let mut state = self.state.lock();
         state.size = state.size.max(block.range().end);
         state.leaves.add(piece);
         state.compare_shown(block.range(), self.announced);

@@ -3,7 +3,7 @@
 //! Nothing is written or listed here. Retry is the engine's.
 
 use super::{
-    Door, Gathered, Limits, NO_PANIC,
+    Door, Gathered, Limits,
     visit::{Sent, Showing, Visit},
 };
 use crate::{
@@ -25,11 +25,12 @@ use hyper::{
         LOCATION, RANGE, RETRY_AFTER, USER_AGENT,
     },
 };
+use parking_lot::Mutex;
 use std::{
     ops::Range,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
@@ -135,7 +136,7 @@ impl Web {
 
     fn visit(&self, origin: &Origin) -> Result<Visit> {
         loop {
-            let mut idle = self.idle.lock().expect(NO_PANIC);
+            let mut idle = self.idle.lock();
             let at = idle.iter().position(|(other, _)| other == origin);
             let Some((_, visit)) = at.map(|at| idle.swap_remove(at)) else {
                 break;
@@ -300,7 +301,7 @@ impl Web {
                 }
                 Ok(None) => {
                     let (origin, visit) = (answer.origin, answer.visit);
-                    let mut idle = self.idle.lock().expect(NO_PANIC);
+                    let mut idle = self.idle.lock();
                     if idle.len() < IDLE_MAX {
                         idle.push((origin, visit));
                     }

@@ -28,17 +28,15 @@ use crate::{
     remote::{Flow, is_renewed},
 };
 use godwit_core::{Choice, Digest, Fault, Scheme};
+use parking_lot::{Mutex, MutexGuard};
 use queue::{Queue, Taken};
 use std::{
     num::NonZeroU64,
     ops::Range,
     path::PathBuf,
-    sync::{
-        Mutex,
-        atomic::{
-            AtomicBool, AtomicU64, AtomicUsize,
-            Ordering::{Relaxed, SeqCst},
-        },
+    sync::atomic::{
+        AtomicBool, AtomicU64, AtomicUsize,
+        Ordering::{Relaxed, SeqCst},
     },
     thread,
     time::{Duration, Instant},
@@ -341,7 +339,7 @@ pub fn copy(tasks: Vec<Task>, options: &Options, on: &(dyn Fn(&Event<'_>) + Sync
         plan::dress(&copying);
         plan::delete(&copying, &tasks);
     }
-    copying.summary.into_inner().expect(NO_PANIC)
+    copying.summary.into_inner()
 }
 
 impl Options {
@@ -624,12 +622,12 @@ impl Copying<'_> {
         (self.on)(event);
     }
 
-    fn undressed(&self) -> std::sync::MutexGuard<'_, Vec<(Place, u32)>> {
-        self.undressed.lock().expect(NO_PANIC)
+    fn undressed(&self) -> MutexGuard<'_, Vec<(Place, u32)>> {
+        self.undressed.lock()
     }
 
-    fn summary(&self) -> std::sync::MutexGuard<'_, Summary> {
-        self.summary.lock().expect(NO_PANIC)
+    fn summary(&self) -> MutexGuard<'_, Summary> {
+        self.summary.lock()
     }
 
     /// Waits until so many more bytes may pass.
@@ -639,7 +637,7 @@ impl Copying<'_> {
         };
         let takes = Duration::from_secs_f64(bytes as f64 / rate.get() as f64);
         let until = {
-            let mut through_at = self.through_at.lock().expect(NO_PANIC);
+            let mut through_at = self.through_at.lock();
             *through_at = (*through_at).max(Instant::now()) + takes;
             *through_at
         };
@@ -677,4 +675,3 @@ const LEAD_TRIPS: u32 = 12;
 const TICK: Duration = Duration::from_millis(200);
 /// Errors kept in a summary; all of them were told as events.
 const ERRORS_MAX: usize = 100;
-const NO_PANIC: &str = "no thread panics while it holds this";

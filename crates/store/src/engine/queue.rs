@@ -1,8 +1,8 @@
 //! Work between the thread that finds files and those that move them.
 
+use parking_lot::{Condvar, Mutex};
 use std::{
     collections::VecDeque,
-    sync::{Condvar, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
@@ -42,9 +42,9 @@ impl<T> Queue<T> {
 
     /// Adds an item, once there is room. Returns false if nobody takes any more.
     pub(super) fn put(&self, item: T) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         while state.items.len() >= ITEMS_MAX && !state.closed {
-            state = self.changed.wait(state).expect(NO_PANIC);
+            self.changed.wait(&mut state);
         }
         let open = !state.closed;
         if open {
@@ -56,26 +56,26 @@ impl<T> Queue<T> {
 
     /// Returns an item to the front, to be tried again.
     pub(super) fn put_back(&self, item: T) {
-        self.state().items.push_front(item);
+        self.state.lock().items.push_front(item);
         self.changed.notify_all();
     }
 
     /// Tells whether nothing is left to take.
     pub(super) fn is_empty(&self) -> bool {
-        self.state().items.is_empty()
+        self.state.lock().items.is_empty()
     }
 
     /// Says that no more will be found. Who took an item may still put it back, and
     /// takes it again himself if all others have gone.
     pub(super) fn close(&self) {
-        self.state().closed = true;
+        self.state.lock().closed = true;
         self.changed.notify_all();
     }
 
     /// Takes an item that `fits`, waiting at most for `patience`.
     pub(super) fn take(&self, patience: Duration, fits: impl Fn(&T) -> bool) -> Taken<T> {
         let until = Instant::now() + patience;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         loop {
             match state.items.front() {
                 Some(item) if fits(item) => {
@@ -91,16 +91,11 @@ impl<T> Queue<T> {
             if left.is_zero() {
                 return Taken::NotNow;
             }
-            state = self.changed.wait_timeout(state, left).expect(NO_PANIC).0;
+            self.changed.wait_for(&mut state, left);
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().expect(NO_PANIC)
     }
 }
 
-const NO_PANIC: &str = "no thread panics while it holds this";
 const ITEMS_MAX: usize = 4096;
 
 #[cfg(test)]

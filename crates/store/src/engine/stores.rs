@@ -7,10 +7,11 @@ use crate::{
 };
 use godwit_core::{Scheme, Url};
 use godwit_trust::AsOf;
+use parking_lot::Mutex;
 use std::{
     fmt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
@@ -102,10 +103,7 @@ impl Stores {
                 format!("{}: has no use for it; gsiftp: does", url.scheme().as_str()),
             ));
         }
-        let mut open = self
-            .open
-            .lock()
-            .expect("no thread panics while it holds this");
+        let mut open = self.open.lock();
         let as_of = match (url.scheme(), &self.options.trust.home) {
             (Scheme::Godwit, Some(home)) => home.peers_are(),
             _ => AsOf::default(),

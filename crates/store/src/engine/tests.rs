@@ -10,10 +10,11 @@ use godwit_trust::{
     KeyKind,
     lab::{Ca, Issue},
 };
+use parking_lot::Mutex;
 use std::{
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, SystemTime},
@@ -56,7 +57,7 @@ fn get(store: &dyn Store, path: &str) -> Option<Vec<u8>> {
     store
         .read(Path::new(path), &Extents::from(0..size), 1, &Into(&all))
         .ok()?;
-    all.into_inner().ok()
+    Some(all.into_inner())
 }
 
 struct Into<'a>(&'a Mutex<Vec<u8>>);
@@ -64,8 +65,7 @@ struct Into<'a>(&'a Mutex<Vec<u8>>);
 impl Take for Into<'_> {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let range = block.range();
-        self.0.lock().unwrap()[range.start as usize..range.end as usize]
-            .copy_from_slice(block.bytes);
+        self.0.lock()[range.start as usize..range.end as usize].copy_from_slice(block.bytes);
         Ok(())
     }
 }

@@ -1,10 +1,8 @@
 //! Whose turn it is to move a large file.
 
+use parking_lot::{Condvar, Mutex};
 use std::{
-    sync::{
-        Condvar, Mutex,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
@@ -28,11 +26,9 @@ impl Turns {
 
     /// Waits for a turn, at most for `patience`.
     pub(super) fn take(&self, patience: Duration) -> Option<Turn<'_>> {
-        let free = self.free.lock().expect(NO_PANIC);
-        let (mut free, _) = self
-            .changed
-            .wait_timeout_while(free, patience, |free| *free == 0)
-            .expect(NO_PANIC);
+        let mut free = self.free.lock();
+        let is_none = |free: &mut _| *free == 0;
+        self.changed.wait_while_for(&mut free, is_none, patience);
         *free = free.checked_sub(1)?;
         Some(Turn {
             turns: self,
@@ -53,7 +49,7 @@ pub(super) struct Turn<'a> {
 impl Turn<'_> {
     /// Is told how much of the file has moved, and how much has not yet.
     pub(super) fn moved(&self, now: Instant, bytes: u64, left_bytes: u64) {
-        let mut lately = self.lately.lock().expect(NO_PANIC);
+        let mut lately = self.lately.lock();
         let (lead, since) = (self.turns.lead, now.saturating_duration_since(lately.0));
         // It may begin slowly: what counts is how fast it is now.
         if lead.is_zero() || since < lead / PARTS {
@@ -68,7 +64,7 @@ impl Turn<'_> {
 
     fn end(&self) {
         if !self.is_over.swap(true, Relaxed) {
-            *self.turns.free.lock().expect(NO_PANIC) += 1;
+            *self.turns.free.lock() += 1;
             self.turns.changed.notify_one();
         }
     }
@@ -82,7 +78,6 @@ impl Drop for Turn<'_> {
 
 /// In so many parts of the lead its rate is measured.
 const PARTS: u32 = 8;
-const NO_PANIC: &str = "no thread panics while it holds this";
 
 #[cfg(test)]
 mod tests {

@@ -9,6 +9,7 @@ mod relay;
 pub(super) use plan::part_name;
 
 use listening::{Listening, Said, Words};
+use parking_lot::{Condvar, Mutex, RwLock};
 use plan::Delivery;
 use publish::check_unchanged;
 
@@ -41,7 +42,7 @@ use std::{
     ops::Range,
     path::Path,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, RwLock,
+        Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
@@ -150,7 +151,7 @@ impl Delivering {
 
     /// Begins a transfer, if none is under way.
     fn start(&self, first_offset: u64) -> Result<()> {
-        let mut phase = self.phase.write().expect(NO_PANIC);
+        let mut phase = self.phase.write();
         let Phase::Idle(idle) = &mut *phase else {
             return Ok(());
         };
@@ -162,7 +163,7 @@ impl Delivering {
             Ok((mut sending, begun)) => {
                 let gauge = sending.vary(&self.plan.width);
                 let control = self.attend(session, sending_watch(&sending), gauge, begun)?;
-                self.given().now = Extents::new();
+                self.given.lock().now = Extents::new();
                 *phase = Phase::Moving(Box::new(Moving { sending, control }));
                 Ok(())
             }
@@ -207,7 +208,7 @@ impl Delivering {
             self.remote.0.options.stall,
         )?;
         if plan.mode() == Mode::Stream {
-            self.given().next = Some(start);
+            self.given.lock().next = Some(start);
         }
         let unchecked = Checks::default();
         Ok((
@@ -250,7 +251,7 @@ impl Delivering {
     fn await_turn(&self, offset: u64) -> Result<()> {
         let patience = self.remote.0.options.stall;
         let began = Instant::now();
-        let mut given = self.given();
+        let mut given = self.given.lock();
         while let Some(next) = given.next {
             if next == offset {
                 return Ok(());
@@ -261,7 +262,7 @@ impl Delivering {
                     "this server takes bytes in order only",
                 ));
             }
-            given = self.turn.wait_timeout(given, TURN).expect(NO_PANIC).0;
+            self.turn.wait_for(&mut given, TURN);
         }
         Ok(())
     }
@@ -283,11 +284,11 @@ impl Delivering {
     fn hash(&self, block: Block<'_>) {
         if let Some(leaves) = &self.leaves {
             let piece = Piece::of(block);
-            leaves.lock().expect(NO_PANIC).add(piece);
+            leaves.lock().add(piece);
         }
         if let Some(sums) = &self.sums {
             let part = AdlerPart::of(block);
-            sums.lock().expect(NO_PANIC).add(part);
+            sums.lock().add(part);
         }
     }
 
@@ -298,7 +299,7 @@ impl Delivering {
         send: impl FnOnce(&Sending<Channel, Arc<Watch>>) -> Result<()>,
     ) -> Result<()> {
         loop {
-            let phase = self.phase.read().expect(NO_PANIC);
+            let phase = self.phase.read();
             match &*phase {
                 Phase::Moving(moving) => {
                     self.must_be_new(&range)?;
@@ -324,7 +325,7 @@ impl Delivering {
     /// Of bytes that go twice, by several connections, nobody knows which the server writes last.
     fn must_be_new(&self, range: &Range<u64>) -> Result<()> {
         let is_in = |all: &Extents| all.within(range.clone()).next().is_some();
-        if is_in(&self.given().now) || is_in(&self.told.state().landed) {
+        if is_in(&self.given.lock().now) || is_in(&self.told.state().landed) {
             return Err(Error::unsupported(
                 format!("sending bytes {} to {} again", range.start, range.end),
                 "an FTP server may write the older ones last",
@@ -334,7 +335,7 @@ impl Delivering {
     }
 
     fn note_given(&self, range: Range<u64>) {
-        let mut given = self.given();
+        let mut given = self.given.lock();
         given.now.insert(range.clone());
         given.bytes.insert(range.clone());
         if given.next.is_some() {
@@ -373,7 +374,7 @@ impl Delivering {
 
     /// Ends the transfer under way, and takes in what the server says of it.
     fn end_transfer(&self) -> Result<()> {
-        let mut phase = self.phase.write().expect(NO_PANIC);
+        let mut phase = self.phase.write();
         let moving = match std::mem::replace(&mut *phase, Phase::Over) {
             Phase::Moving(moving) => *moving,
             other => {
@@ -408,7 +409,7 @@ impl Delivering {
     /// Settles what landed: what the server says, without leaves that differ.
     fn take_in(&self, reply: &Reply) {
         let mut said = self.told.state();
-        let given = self.given().bytes.clone();
+        let given = self.given.lock().bytes.clone();
         let told = Told::from_reply(reply).unwrap_or_default();
         match &told.done {
             Some(done) => said.landed = done.clone(),
@@ -418,14 +419,15 @@ impl Delivering {
         let Some(leaves) = &self.leaves else {
             return;
         };
-        let leaves = leaves.lock().expect(NO_PANIC);
+        let leaves = leaves.lock();
         let size = self.plan.size.unwrap_or(said.landed.end());
         let chains = std::mem::take(&mut said.chains);
         for (leaf, chain) in chains {
             if leaves.chain(leaf, size).is_some_and(|ours| ours != chain) {
                 let start = leaf.saturating_mul(LEAF_BYTES);
                 said.landed.remove(start..start.saturating_add(LEAF_BYTES));
-                self.given()
+                self.given
+                    .lock()
                     .bytes
                     .remove(start..start.saturating_add(LEAF_BYTES));
                 tracing::info!(
@@ -438,7 +440,8 @@ impl Delivering {
 
     /// Sends an empty file, which no block announces.
     fn ensure_begun(&self) -> Result<()> {
-        let nothing_came = self.given().bytes.is_empty() && self.told.state().landed.is_empty();
+        let nothing_came =
+            self.given.lock().bytes.is_empty() && self.told.state().landed.is_empty();
         // In place that could cut off what is there.
         if nothing_came && (self.plan.how != How::InPlace || self.is_missing()?) {
             self.start(0)?;
@@ -450,7 +453,7 @@ impl Delivering {
         let mut session = self.session()?;
         let found = names::stat(&mut session, &self.plan.path, self.plan.file());
         let found = found.map_err(|error| session.about(error, &self.plan.path));
-        *self.phase.write().expect(NO_PANIC) = Phase::Idle(Some(Box::new(session)));
+        *self.phase.write() = Phase::Idle(Some(Box::new(session)));
         match found {
             Ok(_) => Ok(false),
             Err(Error::Missing { .. }) => Ok(true),
@@ -463,7 +466,7 @@ impl Delivering {
     fn finish_kept(&self, whole: &Whole, bytes: Vec<u8>) -> Result<Finished> {
         let path = &self.plan.path;
         if let Some(size) = whole.size {
-            let missing = self.given().bytes.missing(0..size);
+            let missing = self.given.lock().bytes.missing(0..size);
             if !missing.is_empty() || bytes.len() as u64 > size {
                 return Err(Error::incomplete(path.clone(), size, missing));
             }
@@ -511,18 +514,19 @@ impl Delivering {
     /// Tells whether there is nothing to hold on to: one of ours has no partial of
     /// a file without bytes.
     fn is_empty_for_ours(&self) -> bool {
-        let nothing_came = self.given().bytes.is_empty() && self.told.state().landed.is_empty();
+        let nothing_came =
+            self.given.lock().bytes.is_empty() && self.told.state().landed.is_empty();
         let is_whole = matches!(self.plan.how, How::New | How::Replace(_));
         self.plan.family == Family::Godwit && nothing_came && is_whole
     }
 
     fn digest_of_sent(&self, size: u64) -> Option<Digest> {
-        let leaves = self.leaves.as_ref()?.lock().expect(NO_PANIC);
+        let leaves = self.leaves.as_ref()?.lock();
         leaves.root(size)
     }
 
     fn session(&self) -> Result<Session> {
-        let mut phase = self.phase.write().expect(NO_PANIC);
+        let mut phase = self.phase.write();
         match std::mem::replace(&mut *phase, Phase::Over) {
             Phase::Idle(Some(session)) => Ok(*session),
             _ => self.remote.0.take(),
@@ -533,10 +537,6 @@ impl Delivering {
     fn kept(&self) -> Option<&Mutex<Vec<u8>>> {
         self.kept.as_ref().filter(|_| !self.is_drawn.load(Relaxed))
     }
-
-    fn given(&self) -> MutexGuard<'_, Given> {
-        self.given.lock().expect(NO_PANIC)
-    }
 }
 
 impl Take for Delivering {
@@ -545,7 +545,7 @@ impl Take for Delivering {
             return Ok(());
         }
         if let Some(kept) = &self.kept {
-            self.keep(&mut kept.lock().expect(NO_PANIC), block)?;
+            self.keep(&mut kept.lock(), block)?;
             self.note_given(block.range());
             return Ok(());
         }
@@ -562,13 +562,12 @@ impl Take for Delivering {
         let size = self.plan.size.unwrap_or(u64::MAX);
         let differs = leaves
             .lock()
-            .expect(NO_PANIC)
             .chain(leaf, size)
             .is_some_and(|ours| ours != chain);
         if differs {
             let start = leaf.saturating_mul(LEAF_BYTES);
             let range = start..start.saturating_add(LEAF_BYTES);
-            let mut given = self.given();
+            let mut given = self.given.lock();
             given.bytes.remove(range.clone());
             // What is right is sent after it, and compared in the end.
             given.now.remove(range.clone());
@@ -609,7 +608,7 @@ impl crate::Fast for Delivering {
             true => sending.write_from(file, range, buffer),
             false => sending.put(file.block(range, buffer)?),
         })?;
-        leaves.lock().expect(NO_PANIC).set_full(known.0, known.1);
+        leaves.lock().set_full(known.0, known.1);
         Ok(())
     }
 
@@ -621,12 +620,12 @@ impl crate::Fast for Delivering {
 impl Sink for Delivering {
     /// What landed, and what is on its way: only [`Sink::settle`] waits for the server's word.
     fn done(&self) -> Extents {
-        self.told.state().landed.or(&self.given().bytes)
+        self.told.state().landed.or(&self.given.lock().bytes)
     }
 
     fn settle(&self) -> Result<Extents> {
         if self.kept().is_some() {
-            return Ok(self.given().bytes.clone());
+            return Ok(self.given.lock().bytes.clone());
         }
         self.end_transfer()?;
         Ok(self.told.state().landed.clone())
@@ -638,7 +637,7 @@ impl Sink for Delivering {
 
     fn finish(mut self: Box<Self>, whole: &Whole) -> Result<Finished> {
         if let Some(kept) = self.kept() {
-            let bytes = std::mem::take(&mut *kept.lock().expect(NO_PANIC));
+            let bytes = std::mem::take(&mut *kept.lock());
             let finished = self.finish_kept(whole, bytes);
             self.is_published = finished.is_ok();
             return finished;
@@ -697,15 +696,15 @@ impl crate::Resume for Delivering {
         else {
             return Extents::new();
         };
-        let given = self.given().bytes.clone();
-        let shown = self.shown.lock().expect(NO_PANIC).clone();
+        let given = self.given.lock().bytes.clone();
+        let shown = self.shown.lock().clone();
         let before = self.plan.landed.minus(&given).minus(&shown);
         before.within(0..size).collect()
     }
 
     fn show(&self, block: Block<'_>) -> Result<()> {
         self.hash(block);
-        self.shown.lock().expect(NO_PANIC).insert(block.range());
+        self.shown.lock().insert(block.range());
         Ok(())
     }
 }
@@ -741,7 +740,7 @@ impl Delivering {
     /// Breaks off, and waits for the server to notice: then an attempt that
     /// follows at once can go on with what landed.
     fn stop(&self) {
-        let phase = std::mem::replace(&mut *self.phase.write().expect(NO_PANIC), Phase::Over);
+        let phase = std::mem::replace(&mut *self.phase.write(), Phase::Over);
         match phase {
             Phase::Moving(moving) => {
                 let Moving { sending, control } = *moving;
@@ -779,4 +778,3 @@ const TURN: Duration = Duration::from_millis(250);
 const NOTICE_MAX: Duration = Duration::from_secs(5);
 /// A small file that turned out a little longer is still kept.
 const KEPT_MAX: u64 = 2 * SMALL_BYTES;
-const NO_PANIC: &str = "no thread panics while it holds this";

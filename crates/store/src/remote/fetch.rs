@@ -17,11 +17,12 @@ use godwit_wire::{
     marker::Marker,
     reply::Reply,
 };
+use parking_lot::Mutex;
 use std::{
     ops::Range,
     path::Path,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
@@ -296,7 +297,7 @@ impl<'a> Wanted<'a> {
 
     /// Tells whether nothing is missing any more.
     pub(super) fn has_enough(&self) -> bool {
-        self.left.lock().expect(NO_PANIC).is_empty()
+        self.left.lock().is_empty()
     }
 
     /// Data must end where the server said that the file ends.
@@ -312,7 +313,7 @@ impl<'a> Wanted<'a> {
 
     /// A read that ends early is an error, never a short success.
     pub(super) fn check_whole(&self, host: &str, size: u64) -> Result<()> {
-        let left = self.left.lock().expect(NO_PANIC);
+        let left = self.left.lock();
         let missing: u64 = left.within(0..size).map(|r| r.end - r.start).sum();
         if missing == 0 {
             return Ok(());
@@ -335,7 +336,7 @@ impl Take for Wanted<'_> {
         if range.end > self.whole.end() {
             self.extra.store(true, Relaxed);
         }
-        let mut left = self.left.lock().expect(NO_PANIC);
+        let mut left = self.left.lock();
         left.remove(range.clone());
         // In stream mode there is no other way to say that it is enough; in blocks
         // GCT sends what lies beyond the end of a file, at offsets beyond it.
@@ -357,4 +358,3 @@ const CONNECT_BACK_MAX: Duration = Duration::from_secs(8);
 const RANGES_MAX: usize = 500;
 /// Offsets in other programs are signed.
 const OFFSET_MAX: u64 = i64::MAX as u64;
-const NO_PANIC: &str = "no thread panics while it holds this";

@@ -44,6 +44,7 @@ use godwit_wire::{
 };
 pub use member::Member;
 use names::Depth;
+use parking_lot::{Mutex, MutexGuard};
 use parts::Parts;
 pub(crate) use proof::is_renewed;
 pub use proof::{By, Proofs, Trust, Whom};
@@ -55,7 +56,7 @@ use std::{
     os::unix::ffi::OsStrExt,
     path::{Component, Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::{Duration, Instant, SystemTime},
@@ -354,7 +355,7 @@ impl Remote {
     /// Returns what nobody vouches for: made for transfers from or to this server, to be
     /// handed over to both ends of each.
     fn throw_away(&self, session: &Session) -> Result<Credential> {
-        let mut made = self.0.throw_away.lock().expect(NO_PANIC);
+        let mut made = self.0.throw_away.lock();
         let is_fresh = |made: &&Credential| made.not_after() > SystemTime::now() + THROW_AWAY / 2;
         if let Some(made) = made.as_ref().filter(is_fresh) {
             return Ok(made.clone());
@@ -395,7 +396,7 @@ impl Inner {
         let wanted = other.pair().map(|pair| pair.id);
         let is_its = |one: &Session| one.pair().map(|pair| pair.id) == wanted;
         let its = {
-            let mut idle = self.idle.lock().expect(NO_PANIC);
+            let mut idle = self.idle.lock();
             let at = idle.iter().rposition(is_its);
             at.map(|at| idle.remove(at))
         };
@@ -411,7 +412,7 @@ impl Inner {
     fn take_or_open(&self, ahead: &[Line]) -> Result<Session> {
         self.options.cancel.check()?;
         loop {
-            let idle = self.idle.lock().expect(NO_PANIC).pop();
+            let idle = self.idle.lock().pop();
             let Some(mut session) = idle else { break };
             if session.is_stale() || session.is_outdated() {
                 continue;
@@ -420,7 +421,7 @@ impl Inner {
                 return Ok(session);
             }
             // The others went the same way.
-            self.idle.lock().expect(NO_PANIC).clear();
+            self.idle.lock().clear();
         }
         self.open(ahead)
     }
@@ -460,14 +461,14 @@ impl Inner {
             return;
         }
         session.used_at = Instant::now();
-        let mut idle = self.idle.lock().expect(NO_PANIC);
+        let mut idle = self.idle.lock();
         if idle.len() < IDLE_MAX {
             idle.push(session);
         }
     }
 
     fn known(&self) -> MutexGuard<'_, Option<Known>> {
-        self.known.lock().expect(NO_PANIC)
+        self.known.lock()
     }
 }
 
@@ -797,4 +798,3 @@ const NARROW: usize = 32;
 const THROW_AWAY: Duration = Duration::from_secs(30 * 86_400);
 /// More conversations than this are not kept when nothing is to be said.
 const IDLE_MAX: usize = 16;
-const NO_PANIC: &str = "no thread panics while it holds this";

@@ -19,14 +19,12 @@ use godwit_wire::{
     listing::{Form, Listing, Reach},
     reply::Reply,
 };
+use parking_lot::Mutex;
 use std::{
     ffi::OsString,
     os::unix::ffi::OsStringExt,
     path::{Path, PathBuf},
-    sync::{
-        Mutex,
-        mpsc::{Receiver, SyncSender, sync_channel},
-    },
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
     thread,
     time::{Duration, SystemTime},
 };
@@ -335,7 +333,7 @@ struct Pipe(Mutex<(u64, SyncSender<Vec<u8>>)>);
 
 impl Take for Pipe {
     fn put(&self, block: Block<'_>) -> Result<()> {
-        let mut pipe = self.0.lock().expect("no thread panics while it holds this");
+        let mut pipe = self.0.lock();
         if block.offset != pipe.0 {
             return Err(Error::misbehaved(
                 String::new(),

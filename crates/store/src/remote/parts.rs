@@ -8,10 +8,11 @@ pub(super) use notes::When;
 use godwit_core::Extents;
 use godwit_sys::why;
 use notes::Note;
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, Once},
+    sync::{Arc, Once},
     time::Duration,
 };
 
@@ -133,7 +134,7 @@ impl Parts {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Part>> {
-        self.0.known.lock().expect(NO_PANIC)
+        self.0.known.lock()
     }
 }
 
@@ -174,7 +175,7 @@ impl Claim {
         if let Some(part) = parts.lock().get_mut(&self.name) {
             part.landed = landed.clone();
         }
-        let mut note = self.note.lock().expect(NO_PANIC);
+        let mut note = self.note.lock();
         let noted = note.as_mut().map(|note| match landed.is_empty() {
             true => note.clear(),
             false => note.write(landed, when),
@@ -196,7 +197,7 @@ impl Drop for Claim {
     fn drop(&mut self) {
         if let Some(parts) = &self.parts {
             // First for others, then for us: who of us comes next opens the note again.
-            self.note.lock().expect(NO_PANIC).take();
+            self.note.lock().take();
             parts.give_up(&self.name);
         }
     }
@@ -205,7 +206,6 @@ impl Drop for Claim {
 static SWEPT: Once = Once::new();
 /// Somebody who did not come back for so long will not.
 const AGE_MAX: Duration = Duration::from_secs(30 * 86_400);
-const NO_PANIC: &str = "no thread panics while it holds this";
 
 #[cfg(test)]
 mod tests {

@@ -18,7 +18,8 @@ use godwit_wire::{
     client::{Family, Line, Talk, Told},
     command::Through,
 };
-use std::{path::Path, sync::Mutex};
+use parking_lot::Mutex;
+use std::path::Path;
 
 /// What went over the data connections of a transfer through a module.
 #[derive(Clone, Debug)]
@@ -144,7 +145,7 @@ impl<'a> Counted<'a> {
 
     /// Returns how much there is; what has a hole, or another length than was told, is not whole.
     fn whole(&self, host: &str, told: &Told) -> Result<u64> {
-        let came = self.came.lock().expect(NO_PANIC);
+        let came = self.came.lock();
         let size = told.size.unwrap_or(came.end());
         if came.minus(&Extents::from(0..size)).is_empty() && came.prefix() == size {
             return Ok(size);
@@ -159,7 +160,7 @@ impl<'a> Counted<'a> {
 impl Take for Counted<'_> {
     fn put(&self, block: Block<'_>) -> Result<()> {
         self.into.put(block)?;
-        self.came.lock().expect(NO_PANIC).insert(block.range());
+        self.came.lock().insert(block.range());
         Ok(())
     }
 
@@ -169,4 +170,3 @@ impl Take for Counted<'_> {
 }
 
 const BLOCKS: Mode = Mode::Extended;
-const NO_PANIC: &str = "no thread panics while it holds this";

@@ -2,16 +2,14 @@
 
 use super::connect::{host_port, resolve};
 use crate::{Error, Result};
+use parking_lot::Mutex;
 use std::{
     env,
     io::{self, Read},
     net::{IpAddr, SocketAddr, TcpStream},
     os::{fd::OwnedFd, unix::net::UnixStream},
     process::{Child, Command, Stdio},
-    sync::{
-        Mutex, PoisonError,
-        mpsc::{Receiver, sync_channel},
-    },
+    sync::mpsc::{Receiver, sync_channel},
     thread,
     time::Duration,
 };
@@ -73,7 +71,7 @@ impl Tunnel {
 
     /// Tells why there is no server, if `ssh` has ended without one.
     pub(super) fn explain(&self, error: Error) -> Error {
-        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        let words = self.words.lock();
         match words.recv_timeout(WORDS_WAIT) {
             Ok(said) if !said.is_empty() => Error::no_shell(self.host.clone(), said),
             _ => error,

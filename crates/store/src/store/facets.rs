@@ -9,11 +9,12 @@ use crate::{
     channel::Watch, door::Door, landed::leaf_range,
 };
 use godwit_core::{Block, Chain, Extents, Version};
+use parking_lot::Mutex;
 use std::{
     collections::{BTreeSet, HashSet},
     ops::Range,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
@@ -421,10 +422,7 @@ pub(crate) fn write_one_by_one<S: Store + ?Sized>(
 pub(crate) fn read_one_small<S: Store + ?Sized>(store: &S, path: &Path) -> Result<Small> {
     let collected = Collected::default();
     let read = store.read(path, &Extents::from(0..SMALL_BYTES), 1, &collected)?;
-    let bytes = collected
-        .0
-        .into_inner()
-        .expect("no thread panicked while holding it");
+    let bytes = collected.0.into_inner();
     if bytes.len() as u64 != read.stat.size {
         return Err(Error::changed(
             path,
@@ -465,7 +463,7 @@ struct Collected(Mutex<Vec<u8>>);
 
 impl Take for Collected {
     fn put(&self, block: Block<'_>) -> Result<()> {
-        let mut bytes = self.0.lock().expect("no thread panicked while holding it");
+        let mut bytes = self.0.lock();
         let end = block.range().end as usize;
         if bytes.len() < end {
             bytes.resize(end, 0);

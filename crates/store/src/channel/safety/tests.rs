@@ -11,10 +11,10 @@ use godwit_trust::{
     lab::{Ca, Issue},
 };
 use godwit_wire::shield::Level;
+use parking_lot::Mutex;
 use std::{
     io::{Read, Write},
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
-    sync::Mutex,
     thread,
     time::{Duration, Instant},
 };
@@ -63,7 +63,7 @@ struct Kept(Mutex<Vec<u8>>);
 
 impl Take for Kept {
     fn put(&self, block: Block<'_>) -> Result<()> {
-        let (mut bytes, range) = (self.0.lock().unwrap(), block.range());
+        let (mut bytes, range) = (self.0.lock(), block.range());
         let end = bytes.len().max(range.end as usize);
         bytes.resize(end, 0);
         bytes[range.start as usize..range.end as usize].copy_from_slice(block.bytes);
@@ -95,7 +95,7 @@ fn send(sender: &mut Channel, mode: Mode, streams: usize, whole: &[u8]) -> Resul
 fn receive(receiver: &mut Channel, mode: Mode) -> Result<Vec<u8>> {
     let kept = Kept::default();
     receiver.receive(mode, 0, &kept, &watch())?;
-    Ok(kept.0.into_inner().unwrap())
+    Ok(kept.0.into_inner())
 }
 
 fn pair(world: &World, level: Level) -> (Channel, Channel, SocketAddr) {

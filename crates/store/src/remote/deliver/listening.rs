@@ -17,14 +17,14 @@ use godwit_wire::{
     marker::Marker,
     reply::Reply,
 };
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
     collections::BTreeMap,
     os::fd::AsFd,
-    sync::{Arc, Condvar, Mutex, MutexGuard, Weak},
+    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
-use super::NO_PANIC;
 /// What the server has said of this upload.
 pub(super) struct Words {
     pub(super) state: Mutex<Said>,
@@ -48,7 +48,7 @@ pub(super) struct Said {
 
 impl Words {
     pub(super) fn state(&self) -> MutexGuard<'_, Said> {
-        self.state.lock().expect(NO_PANIC)
+        self.state.lock()
     }
 
     pub(super) fn close(&self) {
@@ -76,11 +76,9 @@ impl Words {
 
     /// Waits for the end of the dialogue; returns the refusal if it ended with one.
     pub(super) fn refusal_within(&self, patience: Duration) -> Option<Reply> {
-        let said = self.state();
-        let waited = self
-            .ended
-            .wait_timeout_while(said, patience, |said| !said.has_ended);
-        waited.expect(NO_PANIC).0.refusal.clone()
+        let (mut said, is_open) = (self.state(), |said: &mut Said| !said.has_ended);
+        self.ended.wait_while_for(&mut said, is_open, patience);
+        said.refusal.clone()
     }
 }
 

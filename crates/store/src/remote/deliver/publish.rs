@@ -6,12 +6,10 @@ use crate::store::is_no_conflict;
 use crate::{EntryKind, Error, Finished, How, Result, Set, Store, Take, Verified, Whole};
 use godwit_core::{Algorithm, Block, Digest, Extents, Hashing, Version};
 use godwit_wire::client::{self, Family, Talk, Told, Upload};
-use std::{
-    sync::Mutex,
-    time::{Duration, SystemTime},
-};
+use parking_lot::Mutex;
+use std::time::{Duration, SystemTime};
 
-use super::{Delivering, NO_PANIC, plan::Delivery};
+use super::{Delivering, plan::Delivery};
 impl Delivering {
     pub(super) fn publish(&self, session: &mut Session, whole: &Whole) -> Result<Finished> {
         let plan = &self.plan;
@@ -112,7 +110,7 @@ impl Delivering {
             ));
         }
         let sums = self.sums.as_ref();
-        let summed = sums.and_then(|sums| sums.lock().expect(NO_PANIC).total(size?));
+        let summed = sums.and_then(|sums| sums.lock().total(size?));
         match summed {
             Some(summed) if summed != *named => Err(Error::corrupt(
                 self.plan.path.clone(),
@@ -191,7 +189,7 @@ impl Delivering {
             .clone()
             .filter(|d| offered.contains(&d.algorithm()));
         let summed = || {
-            let sums = self.sums.as_ref()?.lock().expect(NO_PANIC);
+            let sums = self.sums.as_ref()?.lock();
             sums.total(size)
                 .filter(|_| offered.contains(&Algorithm::Adler32))
         };
@@ -217,7 +215,7 @@ impl Delivering {
         const BY: Algorithm = Algorithm::Adler32;
         let plan = &self.plan;
         let (given, is_drawn) = {
-            let given = self.given();
+            let given = self.given.lock();
             (given.bytes.clone(), given.is_drawn)
         };
         // What another server sent was not summed up here.
@@ -233,7 +231,7 @@ impl Delivering {
                 }
                 found => found?,
             };
-            let sent = sums.lock().expect(NO_PANIC).of(range.clone());
+            let sent = sums.lock().of(range.clone());
             if sent.as_ref() == Some(&found) {
                 continue;
             }
@@ -282,7 +280,7 @@ impl Delivering {
         let plan = &self.plan;
         // Between two of ours nothing comes between the look and the rename; another
         // program may, since FTP knows no "only if it is free".
-        let _alone = self.remote.0.publishing.lock().expect(NO_PANIC);
+        let _alone = self.remote.0.publishing.lock();
         if plan.how == How::New && names::exists(session, &plan.path, &plan.name)? {
             return Err(Error::exists(plan.path.clone()));
         }
@@ -358,7 +356,7 @@ fn digest_of(
     }
     let hashing = ReadBack(Mutex::new(Some(Hashing::new(by))));
     remote.read(&plan.path, &Extents::from(0..u64::MAX), 1, &hashing)?;
-    let hashed = hashing.0.lock().expect(NO_PANIC).take();
+    let hashed = hashing.0.lock().take();
     Ok(hashed.expect("it is taken here only").finish())
 }
 
@@ -367,7 +365,7 @@ struct ReadBack(Mutex<Option<Hashing>>);
 
 impl Take for ReadBack {
     fn put(&self, block: Block<'_>) -> Result<()> {
-        if let Some(hashing) = &mut *self.0.lock().expect(NO_PANIC) {
+        if let Some(hashing) = &mut *self.0.lock() {
             hashing.update(block.bytes);
         }
         Ok(())

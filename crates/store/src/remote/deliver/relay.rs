@@ -1,7 +1,7 @@
 //! Third party: the server that is written to gets the bytes from the server that
 //! has them, and none goes through us. We say where to, hear both, and compare.
 
-use super::{Delivering, NO_PANIC, Phase};
+use super::{Delivering, Phase};
 use crate::{
     Error, Read, Result, Width,
     channel::Mode,
@@ -95,7 +95,7 @@ impl Delivering {
         }
         let Ends { source, target, .. } = ends;
         from.0.give_back(source);
-        *self.phase.write().expect(NO_PANIC) = Phase::Idle(match target.is_broken {
+        *self.phase.write() = Phase::Idle(match target.is_broken {
             true => None,
             false => Some(Box::new(target)),
         });
@@ -122,7 +122,7 @@ impl Delivering {
         let told = Told::from_reply(&sent).unwrap_or_default();
         tell_width(Some(&self.plan.width), &told);
         {
-            let mut given = self.given();
+            let mut given = self.given.lock();
             given.bytes = given.bytes.or(want);
             given.is_drawn = true;
         }
@@ -378,7 +378,7 @@ fn on_source(delivering: &Delivering, reply: &Reply) -> Result<()> {
         return Ok(());
     };
     if let Some(Marker::Leaves { first, chains }) = Marker::from_reply(reply)? {
-        let mut leaves = leaves.lock().expect(NO_PANIC);
+        let mut leaves = leaves.lock();
         for (leaf, chain) in (first..).zip(chains) {
             leaves.set(leaf, chain);
         }
