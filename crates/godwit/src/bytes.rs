@@ -1,8 +1,7 @@
 //! The bytes of a file in order: to print them, or to hash them here.
 
 use godwit_core::{Algorithm, Block, Digest, Extents, Hashing};
-use godwit_store::{Error, Made, Read, StoreExt, Take, engine::Place};
-use godwit_wire::command::Through;
+use godwit_store::{Error, Read, Take, engine::Place};
 use std::{ops::Range, sync::Mutex};
 
 /// Calls `each` with the bytes of `range`, from first to last; what the file does
@@ -17,20 +16,6 @@ pub(crate) fn read(
     place
         .store
         .read(&place.path, &Extents::from(range), 1, &in_order)
-}
-
-/// Calls `each` with what a module of the server makes of a file, from first to last.
-pub(crate) fn read_through(
-    place: &Place,
-    through: &Through,
-    each: &mut (dyn FnMut(&[u8]) -> Result<(), Error> + Send),
-) -> Result<Made, Error> {
-    let in_order = InOrder(Mutex::new(Inner { next: 0, each }));
-    let remote = place.store.as_remote().ok_or_else(|| Error::Unsupported {
-        what: format!("putting {} through a module", place.url),
-        why: "it is on no server, and a module is a program of one".into(),
-    })?;
-    remote.read_through(&place.path, through, &in_order)
 }
 
 /// Returns a digest: from the store if it can tell, else of the bytes it sends.
@@ -61,27 +46,33 @@ struct Inner<'a> {
 
 impl Take for InOrder<'_> {
     fn put(&self, block: Block<'_>) -> Result<(), Error> {
-        let mut inner = self.0.lock().expect(NO_PANIC);
-        // A hole that the store skipped is zeros to a reader.
-        while inner.next < block.offset {
-            let len = (block.offset - inner.next).min(ZEROS.len() as u64) as usize;
-            inner.take(&ZEROS[..len])?;
-        }
-        if inner.next > block.offset {
-            return Err(Error::unsupported(
-                "reading in order",
-                "the bytes came otherwise",
-            ));
-        }
-        inner.take(block.bytes)
+        let Inner { next, each } = &mut *self.0.lock().expect(NO_PANIC);
+        in_order(next, block, each)
     }
 }
 
-impl Inner<'_> {
-    fn take(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        (self.each)(bytes)?;
-        self.next += bytes.len() as u64;
+/// Calls `each` with what comes from byte `next` on, and counts it.
+pub(crate) fn in_order(
+    next: &mut u64,
+    block: Block<'_>,
+    each: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut take = |bytes: &[u8], next: &mut u64| {
+        each(bytes)?;
+        *next += bytes.len() as u64;
         Ok(())
+    };
+    // A hole that the store skipped is zeros to a reader.
+    while *next < block.offset {
+        let len = (block.offset - *next).min(ZEROS.len() as u64) as usize;
+        take(&ZEROS[..len], next)?;
+    }
+    match *next > block.offset {
+        true => Err(Error::unsupported(
+            "reading in order",
+            "the bytes came otherwise",
+        )),
+        false => take(block.bytes, next),
     }
 }
 

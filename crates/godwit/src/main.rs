@@ -52,18 +52,19 @@ fn main() -> ExitCode {
     if !matches!(godwit.verb, Verb::Node(_)) {
         log::start(tone, "warn"); // a node is told by its configuration
     }
-    let screen = Screen::new(tone);
+    // Until the end: what is printed may be a store.
+    let screen: &'static Screen = Box::leak(Box::new(Screen::new(tone)));
     let verb = godwit.verb.name();
-    let facts = godwit.verb.run(&screen).unwrap_or_else(|trouble| {
+    let facts = godwit.verb.run(screen).unwrap_or_else(|trouble| {
         screen.trouble(&trouble);
         Facts::new()
     });
     screen.show(None);
     if screen.json() && screen.is_heard() {
         let said = screen.object(&summary(verb, screen.exit_code(), facts));
-        unless_gone(&screen, said);
+        unless_gone(screen, said);
     }
-    unless_gone(&screen, screen.flush());
+    unless_gone(screen, screen.flush());
     if screen.exit_code() == screen::NOBODY_READS {
         // As other tools end. Where that cannot be, the status says the same.
         let _ = signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGPIPE);

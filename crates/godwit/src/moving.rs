@@ -15,7 +15,7 @@ use crate::{
 };
 use godwit_core::{Choice, Url};
 use godwit_store::engine::{self, Options, Rule, Stores, Summary, Task};
-use godwit_store::{Entry, EntryKind, Error, Stat, Trust};
+use godwit_store::{Entry, EntryKind, Error, Passage, Stat, Trust};
 use serde_json::{Value, json};
 use std::{
     collections::HashSet,
@@ -349,6 +349,22 @@ fn to_go_on(work: &Work) -> Option<String> {
     let [pair] = &work.pairs[..] else {
         return None;
     };
+    match (pair.source.passage(), pair.target.passage()) {
+        (None, None) => {}
+        (_, Some(Passage::Once)) => {
+            return Some("do not use what was printed; run the command again".into());
+        }
+        (Some(Passage::Once), _) if work.range.is_some() => {
+            return Some("what arrived before stands in the file".into());
+        }
+        (Some(Passage::Once), _) if pair.target.is_remote() => {
+            let host = pair.target.url.host_port();
+            return Some(format!(
+                "a hidden part may be left at {host}; nothing goes on with it"
+            ));
+        }
+        _ => return Some("nothing was kept; run the command again".into()),
+    }
     let is_again = !pair.tree || matches!(work.rule, Rule::Update | Rule::UpdateByDigest);
     if is_again || work.range.is_some() {
         return None;
@@ -409,9 +425,9 @@ pub(crate) fn rehearse(
             if !moves(&source, &entry.stat, &target)? {
                 return Ok(());
             }
-            files += 1;
-            bytes += entry.stat.size;
-            would(screen, act, &source.url, Some(&target.url), entry.stat.size)
+            let size = entry.stat.known_size().unwrap_or(0);
+            (files, bytes) = (files + 1, bytes + size);
+            would(screen, act, &source.url, Some(&target.url), size)
         };
         let told = if pair.tree {
             places::walk(screen, act, &pair.source, &mut each)

@@ -90,7 +90,7 @@ macro_rules! verbs {
             }
 
             /// Does it. What it returns becomes part of the summary.
-            pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+            pub(crate) fn run(self, screen: &'static Screen) -> Run<Facts> {
                 match self {
                     $($(Self::$verb(verb) => verb.run(screen),)+)+
                 }

@@ -313,7 +313,12 @@ impl<'a> Reporter<'a> {
             Error::NoSpace { .. } if self.go_on.is_some() => {
                 &format!("make room; {}", self.go_on.as_deref().unwrap_or_default())
             }
-            Error::Lost { .. } | Error::Stalled { .. } if !error.is_of_contact() => {
+            Error::Lost { .. }
+            | Error::Stalled { .. }
+            | Error::Corrupt { .. }
+            | Error::Changed { .. }
+                if !error.is_of_contact() =>
+            {
                 match &self.go_on {
                     Some(go_on) => go_on.as_str(),
                     None => return self.screen.trouble(&trouble),

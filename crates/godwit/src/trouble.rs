@@ -85,6 +85,9 @@ impl CliError {
             Error::IsDirectory { .. } if wanted.starts_with("copy ") => {
                 Some("add -r to copy a directory".into())
             }
+            Error::IsDirectory { .. } if wanted.starts_with("print ") => {
+                Some("name a file in it".into())
+            }
             Error::NoSpace { .. } if !is_copy(&wanted) => Some("make room, and try again".into()),
             _ => error.hint(),
         };

@@ -332,8 +332,12 @@ fn bwlimit_bounds_the_rate() {
         let _ = fs::remove_dir_all(scratch.join("node/got-"));
         let _ = fs::remove_file(scratch.join("node/got-"));
     }
-    let piped = run(&scratch, "cp --bwlimit 1M large -");
-    refused(&piped, 2, &["--bwlimit is for files"]);
+    let begun = std::time::Instant::now();
+    let piped = run(&scratch, "cp --bwlimit 1M large -").ok();
+    assert_eq!(piped.stdout.len(), 4 << 20);
+    assert!(begun.elapsed().as_secs_f64() > 1.5, "{:?}", begun.elapsed());
+    let made = run(&scratch, "cp --bwlimit 1M --through first=9 large here");
+    refused(&made, 2, &["not for --through"]);
 }
 
 #[test]

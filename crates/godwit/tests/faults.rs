@@ -502,6 +502,28 @@ fn range_in_place_is_compared_at_target() {
     }
 }
 
+/// The first two connections end before a byte of the file has landed.
+#[test]
+fn standard_input_is_sent_once_server_answers() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.dir("data"));
+    let line = between::to(node.port, |nth, way, bytes| {
+        if nth < 2 && way == Way::ToClient {
+            *bytes = b"421 not now\r\n".to_vec();
+        }
+        true
+    });
+    let mut command = godwit();
+    let url = format!("ftp://127.0.0.1:{line}/f");
+    command.args(["cp", "--json", "-", &url]);
+    let sent = scratch.file("sent", 3_000_000);
+    let said = Said::of(command.stdin(fs::File::open(&sent).unwrap())).ok();
+    let last = String::from_utf8_lossy(&said.stdout).into_owned();
+    let last: Value = serde_json::from_str(last.lines().last().unwrap()).unwrap();
+    assert!(last["faults"].as_u64().unwrap() > 0, "{last}");
+    common::assert_same(&sent, &node.export.join("f"));
+}
+
 fn port_of(at: &str) -> u16 {
     at.rsplit(':').next().unwrap().parse().unwrap()
 }

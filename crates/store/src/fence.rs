@@ -300,7 +300,7 @@ impl crate::Direct for Fenced {
         path: &Path,
         want: &Extents,
         streams: usize,
-        on: &dyn Fn(Range<u64>),
+        on: &(dyn Fn(Range<u64>) + Sync),
     ) -> Result<Option<Read>> {
         self.with(|sink| sink.draw(source, path, want, streams, on))
     }

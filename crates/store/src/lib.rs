@@ -23,6 +23,7 @@ mod journal;
 mod landed;
 mod lines;
 mod memory;
+mod module;
 mod remote;
 mod slow;
 mod station;
@@ -40,14 +41,15 @@ pub use godwit_wire::shield::Level;
 pub use journal::Journal;
 pub use lines::Lines;
 pub use memory::Memory;
-pub use remote::{Appear, By, Made, Member, Proofs, Remote, RemoteOptions, Trust, Whom};
+pub use module::Module;
+pub use remote::{Appear, By, Member, Proofs, Remote, RemoteOptions, Trust, Whom};
 pub use slow::{Pace, Slow};
 pub use station::{PASSED_MAX, Station, TAKEN, THERE};
 pub use store::{
     Batch, Can, Checks, Direct, Entry, EntryKind, Facets, Fast, Finished, Given, How, Lying, Next,
-    Nowhere, Origin, Peer, Read, Resume, SMALL_BYTES, Set, Sink, SinkExt, SinkFacets, Small, Space,
-    Stat, Store, StoreExt, Take, TakeExt, Told, Transit, Verified, Volume, Walk, What, Whole,
-    Write, Xattrs,
+    Nowhere, Origin, Passage, Peer, Read, Resume, SIZE_UNKNOWN, SMALL_BYTES, Set, Sink, SinkExt,
+    SinkFacets, Small, Space, Stat, Store, StoreExt, Take, TakeExt, Told, Transit, Verified,
+    Volume, Walk, What, Whole, Write, Xattrs, same_origin,
 };
 pub use tuning::{Limit, Seen, Tuned, Tuning};
 pub use width::Width;

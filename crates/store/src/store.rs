@@ -3,8 +3,8 @@
 mod facets;
 
 pub use facets::{
-    Batch, Direct, Facets, Fast, Next, Peer, Resume, SinkExt, SinkFacets, StoreExt, TakeExt, Told,
-    Transit, Volume, Walk,
+    Batch, Direct, Facets, Fast, Next, Passage, Peer, Resume, SinkExt, SinkFacets, StoreExt,
+    TakeExt, Told, Transit, Volume, Walk,
 };
 pub(crate) use facets::{
     read_one_by_one, read_one_small, walk_by_listing, walk_from, walk_on, write_one_by_one,
@@ -231,7 +231,7 @@ pub enum EntryKind {
 pub struct Stat {
     /// What it is.
     pub kind: EntryKind,
-    /// Length in bytes; of directories whatever the store says.
+    /// Length in bytes, or [`SIZE_UNKNOWN`]; of directories whatever the store says.
     pub size: u64,
     /// Time of the last change since the epoch, if told.
     pub mtime: Option<Duration>,
@@ -267,6 +267,11 @@ impl Stat {
             digest: None,
             touched: None,
         }
+    }
+
+    /// Returns the length; `None` if only the end of a read tells it.
+    pub fn known_size(&self) -> Option<u64> {
+        (self.size != SIZE_UNKNOWN).then_some(self.size)
     }
 
     /// Returns the version that its digest tells, or else size and time, seen at `seen_at`.
@@ -423,7 +428,7 @@ pub struct Origin {
 /// Whoever does not say what he copies goes on with whatever is there. A source
 /// seen too soon after its change to be sure is taken for the same: the digest
 /// at the end tells.
-pub(crate) fn same_origin(kept: Option<&Origin>, now: Option<&Origin>) -> bool {
+pub fn same_origin(kept: Option<&Origin>, now: Option<&Origin>) -> bool {
     match (kept, now) {
         (_, None) => true,
         (None, Some(_)) => false,
@@ -640,6 +645,9 @@ pub struct Space {
     /// That this user may still fill.
     pub free_bytes: u64,
 }
+
+/// The length of what has an end that nobody knows before it is there: a pipe, the output of a program.
+pub const SIZE_UNKNOWN: u64 = u64::MAX;
 
 /// Files up to this size are read and written whole, in flight together.
 pub const SMALL_BYTES: u64 = godwit_core::LEAF_BYTES;

@@ -52,7 +52,7 @@ impl Direct for Drawing {
         path: &Path,
         want: &Extents,
         _: usize,
-        on: &dyn Fn(Range<u64>),
+        on: &(dyn Fn(Range<u64>) + Sync),
     ) -> Result<Option<Read>> {
         want.iter().for_each(on);
         let (stat, digest) = (source.stat(path)?, None);
@@ -70,10 +70,10 @@ fn wrapper_stays_remote_and_draws() {
     assert!(store.is_remote());
     assert_eq!((store.stripes(), store.distance().as_millis()), (3, 8));
     let sink = store.write(Path::new("a"), &Write::default()).unwrap();
-    let (drawn, source) = (std::cell::RefCell::new(Extents::new()), Memory::new());
+    let (drawn, source) = (std::sync::Mutex::new(Extents::new()), Memory::new());
     let want = Extents::from(0..9);
-    let on = |range| drawn.borrow_mut().insert(range);
+    let on = |range| drawn.lock().unwrap().insert(range);
     let read = sink.draw(&source, Path::new(""), &want, 1, &on).unwrap();
     assert!(read.is_some());
-    assert_eq!(drawn.into_inner(), want);
+    assert_eq!(drawn.into_inner().unwrap(), want);
 }

@@ -1,11 +1,15 @@
 //! `godwit cat`: files to standard output.
 
-use super::{Facts, cp::through::no_module, facts};
+use super::{
+    Facts,
+    cp::through::{self, no_module},
+    facts,
+};
 use crate::{
     bytes,
     options::{Names, Talking},
     owed::{self, Reach},
-    places::{self, Place},
+    places,
     screen::Screen,
     trouble::{CliError, Run},
     units,
@@ -69,11 +73,18 @@ impl Cat {
     }
 
     fn one(&self, screen: &Screen, stores: &Stores, url: &Url) -> Run<u64> {
-        let trouble = |error: Error| CliError::store(format!("print {url}"), error);
+        let wanted = match &self.through {
+            Some(through) => format!("print {url} through {}", through.module),
+            None => format!("print {url}"),
+        };
+        let trouble = |error: Error| CliError::store(&*wanted, error);
         owed::note(screen, url, Reach::Name);
-        let place = places::open(stores, url)?;
+        let mut place = places::open(stores, url)?;
         if let Some(through) = &self.through {
-            return print_through(screen, &place, through);
+            if place.is_remote() && place.store.as_remote().is_none() {
+                return Err(no_module(wanted));
+            }
+            place.store = through::by(place.store, through);
         }
         let stat = place.store.stat(&place.path).map_err(trouble)?;
         if stat.kind == EntryKind::Directory {
@@ -92,7 +103,10 @@ impl Cat {
                 screen.bytes(bytes)
             }
         });
-        let read = read.map_err(trouble)?;
+        let read = read.map_err(|error| match self.through {
+            Some(_) => trouble(error).next("what was printed is not whole: do not use it"),
+            None => trouble(error),
+        })?;
         let whole = start == 0 && printed == read.stat.size;
         let told = read
             .digest
@@ -105,34 +119,5 @@ impl Cat {
             }
         }
         Ok(printed)
-    }
-}
-
-fn print_through(screen: &Screen, place: &Place, through: &Through) -> Run<u64> {
-    let url = &place.url;
-    if place.is_remote() && place.store.as_remote().is_none() {
-        return Err(no_module(format!("print {url} through {}", through.module)));
-    }
-    let mut hashing = Hashing::new(Algorithm::Blake3);
-    let made = bytes::read_through(place, through, &mut |bytes| {
-        hashing.update(bytes);
-        if screen.json() {
-            Ok(())
-        } else {
-            screen.bytes(bytes)
-        }
-    });
-    let made = made.map_err(|error| {
-        let module = &through.module;
-        CliError::store(format!("print {url} through {module}"), error)
-            .next("what was printed is not whole: do not use it")
-    })?;
-    let found = hashing.finish();
-    match made.digest {
-        Some(told) if told != found => {
-            let fact = format!("the server told {told}, the bytes have {found}");
-            Err(CliError::differs(format!("vouch for {url}"), fact))
-        }
-        _ => Ok(made.bytes),
     }
 }

@@ -1,7 +1,6 @@
 //! `godwit cp`: copies files and trees from anywhere to anywhere.
 
-mod print;
-mod take;
+mod stdio;
 pub(crate) mod through;
 
 use super::Facts;
@@ -9,14 +8,17 @@ use crate::{
     layout::{Act, There},
     moving::{self, Pair, Planned, Work},
     options::{Moving, Names},
-    owed::Turn,
+    owed::{self, Reach, Turn},
     places,
     screen::Screen,
     trouble::{CliError, Run},
     units,
 };
 use clap::Args;
-use godwit_store::engine::{Rule, Stores};
+use godwit_store::{
+    Error,
+    engine::{Options, Rule, Stores},
+};
 use godwit_wire::command::Through;
 use std::{
     ffi::{OsStr, OsString},
@@ -75,53 +77,59 @@ pub(crate) struct Cp {
 }
 
 impl Cp {
-    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+    pub(crate) fn run(self, screen: &'static Screen) -> Run<Facts> {
         let (sources, target) = ends(&self.names, "cp")?;
         let copied = self.copy(screen, &sources, &target);
         Ok(moving::or_all_failed(screen, sources.len(), copied))
     }
 
-    fn copy(&self, screen: &Screen, sources: &[OsString], target: &OsStr) -> Run<Facts> {
+    fn copy(&self, screen: &'static Screen, sources: &[OsString], target: &OsStr) -> Run<Facts> {
         let is_piped = target == "-" || sources.iter().any(|source| source == "-");
-        if self.moving.bwlimit.is_some() && (is_piped || self.through.is_some()) {
-            let fact = "--bwlimit is for files that are copied as they are, not for - or --through";
-            return Err(CliError::asked("cp", fact).next("leave --bwlimit out, or use pv -L"));
+        match &self.through {
+            Some(_) if self.moving.bwlimit.is_some() => {
+                let fact = "--bwlimit is for bytes that are copied as they are, not for --through";
+                return Err(CliError::asked("cp", fact).next("leave --bwlimit out"));
+            }
+            Some(_) if is_piped => {
+                let fact = "--through copies between files, and - is none";
+                return Err(CliError::asked("cp", fact).next("godwit cat --through prints"));
+            }
+            _ => {}
         }
-        if let Some(through) = &self.through {
-            return through::copy(screen, self, through, sources, target);
-        }
-        if target == "-" {
-            return print::print(screen, &self.moving, self.range(), sources);
-        }
-        let target = places::target(target)?;
-        if sources.iter().any(|source| source == "-") {
-            return take::take(screen, self, sources.len(), &target);
-        }
-        let sources = sources.iter().map(|source| places::url(source));
-        let sources = sources.collect::<Run<Vec<_>>>()?;
         let mut options = moving::options(&self.moving)?;
         if self.preserve {
             options.mode_bits = 0o7777;
         }
         let stores = Stores::new(options.clone());
         let mut turn = Turn::of(screen, self.moving.dry_run);
-        let Planned { mut pairs, refused } = moving::pairs(
-            screen,
-            Act::Copy,
-            &sources,
-            &target,
-            &self.moving,
-            &stores,
-            &mut turn,
-        )?;
-        let asked = pairs.len();
-        pairs.retain(|pair| self.allows(screen, pair));
-        let (pairs, _) = moving::in_turn(screen, Act::Copy, pairs, &mut turn);
-        let refused = refused + asked - pairs.len();
-        let rule = if self.no_clobber {
-            Rule::NoClobber
+        let Planned { mut pairs, refused } = if is_piped {
+            self.piped(screen, sources, target, &stores, &options, &mut turn)?
         } else {
-            Rule::Always
+            let target = places::target(target)?;
+            let sources = sources.iter().map(|source| places::url(source));
+            let sources = sources.collect::<Run<Vec<_>>>()?;
+            let moving = &self.moving;
+            moving::pairs(
+                screen,
+                Act::Copy,
+                &sources,
+                &target,
+                moving,
+                &stores,
+                &mut turn,
+            )?
+        };
+        let asked = pairs.len();
+        pairs.retain(|pair| {
+            let refused = self.refused(pair);
+            refused.map(|trouble| screen.trouble(&trouble)).is_none()
+        });
+        let (mut pairs, _) = moving::in_turn(screen, Act::Copy, pairs, &mut turn);
+        let refused = refused + asked - pairs.len();
+        // Nothing is under that name.
+        let rule = match self.no_clobber && target != "-" {
+            true => Rule::NoClobber,
+            false => Rule::Always,
         };
         if self.moving.dry_run {
             let facts = moving::rehearse(
@@ -130,31 +138,87 @@ impl Cp {
                 "copy",
                 &self.moving.choosing.0,
                 &|_, _, target| {
-                    Ok(!self.no_clobber || moving::what_is_there(target)? == There::Nothing)
+                    Ok(rule == Rule::Always || moving::what_is_there(target)? == There::Nothing)
                 },
             );
             return Ok(moving::with_failed(facts, refused));
         }
+        for pair in &mut pairs {
+            if let Some(module) = &self.through {
+                through::put_between(pair, module);
+            }
+        }
         let work = Work {
-            act: "copy",
+            act: if target == "-" { "print" } else { "copy" },
             pairs,
             rule,
             range: self.range(),
             delete: false,
         };
         let facts = moving::run(screen, &self.moving, work, &options).facts;
-        Ok(moving::with_failed(facts, refused))
+        let mut facts = moving::with_failed(facts, refused);
+        if let Some(through) = &self.through {
+            facts.insert("through".into(), through.module.clone().into());
+        }
+        Ok(facts)
     }
 
-    fn allows(&self, screen: &Screen, pair: &Pair) -> bool {
-        if !pair.tree || self.recursive {
-            return true;
+    /// Returns what goes where if one end is a standard stream.
+    fn piped(
+        &self,
+        screen: &'static Screen,
+        sources: &[OsString],
+        target: &OsStr,
+        stores: &Stores,
+        options: &Options,
+        turn: &mut Turn<'_>,
+    ) -> Run<Planned> {
+        let stream = places::open(stores, &places::url("-".as_ref())?)?;
+        let begins = self.range().map_or(0, |range| range.start);
+        let stream = stdio::stream(screen, stream, options.cancel.clone(), begins);
+        let whom = &self.moving.whom;
+        let (source, target) = if target == "-" {
+            let source = stdio::only_source(sources)?;
+            screen.say_aside();
+            owed::note(screen, &source, Reach::Name);
+            (places::open_as(stores, &source, whom.source())?, stream)
+        } else {
+            let target = places::target(target)?;
+            let wanted = format!("copy standard input to {target}");
+            stdio::check_input(&wanted, sources, &target, begins)?;
+            turn.wait(&target, Reach::Name, &wanted)?;
+            let place = places::open_as(stores, &target, whom.target())?;
+            let trouble = |error: Error| CliError::store(&*wanted, error);
+            if self.moving.parents && !self.moving.dry_run {
+                moving::make_parents(&place).map_err(trouble)?;
+            }
+            // Some stores would say so only when all was taken.
+            if matches!(moving::what_is_there(&place), Ok(There::Directory)) {
+                let error = Error::directory(place.path.clone());
+                return Err(trouble(error).next("name a file in it"));
+            }
+            (stream, place)
+        };
+        let pair = Pair {
+            source,
+            target,
+            tree: false,
+            mode: None,
+        };
+        Ok(Planned {
+            pairs: vec![pair],
+            refused: 0,
+        })
+    }
+
+    /// Says why a pair cannot be copied.
+    fn refused(&self, pair: &Pair) -> Option<CliError> {
+        if self.through.is_some() {
+            return through::refused(pair);
         }
         let wanted = format!("copy {}", pair.source.url);
-        screen.trouble(
-            &CliError::asked(wanted, "it is a directory").next("add -r to copy it with all below"),
-        );
-        false
+        let trouble = CliError::asked(wanted, "it is a directory");
+        (pair.tree && !self.recursive).then(|| trouble.next("add -r to copy it with all below"))
     }
 
     fn range(&self) -> Option<Range<u64>> {

@@ -557,7 +557,7 @@ impl crate::Direct for Upload {
         path: &Path,
         want: &Extents,
         streams: usize,
-        on: &dyn Fn(Range<u64>),
+        on: &(dyn Fn(Range<u64>) + Sync),
     ) -> Result<Option<Read>> {
         let Some(source) = source.as_door() else {
             return Ok(None);

@@ -1,10 +1,8 @@
 //! One large file: what is missing, over several streams, until it is whole.
 
-use super::{
-    Copying, Event, Item, Outcome, Place, Rule, plan::wanted_bytes, retry::Retry, turns::Turn,
-};
+use super::{Copying, Event, Item, Outcome, Place, Rule, retry::Retry, turns::Turn};
 use crate::{
-    Checks, Error, Finished, How, Limit, Lying, Origin, Read, Result, Sink, SinkExt, Stat,
+    Checks, Error, Finished, How, Limit, Lying, Origin, Passage, Read, Result, Sink, SinkExt, Stat,
     StoreExt, Take, TakeExt, Verified, Whole, Width, Write, channel::width_for,
 };
 use godwit_core::{
@@ -81,7 +79,7 @@ impl Run<'_> {
         let range = self.item.range.clone().unwrap_or(0..u64::MAX);
         let range = range.start.min(self.stat.size)..range.end.min(self.stat.size);
         let whole_file = self.item.range.is_none();
-        let plan = self.plan(range)?;
+        let mut plan = self.plan(range)?;
 
         let seen_at = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
@@ -96,7 +94,10 @@ impl Run<'_> {
         self.resumed(&sink.done(), &plan.range);
 
         let read = match self.fill(&*sink, &plan) {
-            Err(error @ Error::Changed { .. }) if whole_file => {
+            Err(error)
+                if source.passage().is_some()
+                    || whole_file && matches!(error, Error::Changed { .. }) =>
+            {
                 // Nobody will want this version any more.
                 if let Err(error) = sink.abandon() {
                     tracing::warn!(%error, "what arrived of another version stays there");
@@ -105,6 +106,9 @@ impl Run<'_> {
             }
             read => read?,
         };
+        if let (Some(read), None) = (&read, self.stat.known_size()) {
+            plan.range.end = read.stat.size;
+        }
         let reread_source_bytes = self.show(&*sink)?;
         let digest = match read {
             _ if !whole_file || !self.copying.options.verify => None,
@@ -115,7 +119,7 @@ impl Run<'_> {
             _ => self.source_digest(&plan)?,
         };
         let whole = Whole {
-            size: whole_file.then_some(self.stat.size),
+            size: whole_file.then_some(plan.range.end),
             digest,
             mtime: self
                 .stat
@@ -164,8 +168,16 @@ impl Run<'_> {
         let (told, copying) = (&self.told, self.copying);
         let already = told.lock().len_bytes();
         let whole = plan.range.end - plan.range.start;
+        let is_measured = self.stat.known_size().is_some();
         let landed = |range| {
             let (fresh, all) = tell(told, range);
+            if !is_measured {
+                copying.tell(&Event::Found {
+                    files: 0,
+                    bytes: fresh,
+                    complete: false,
+                });
+            }
             copying.moved(fresh);
             let (moved, left) = (all.saturating_sub(already), whole.saturating_sub(all));
             self.turn.moved(Instant::now(), moved, left);
@@ -183,7 +195,7 @@ impl Run<'_> {
             if want.is_empty() {
                 return Ok(last);
             }
-            let drawn = match self.direct.get() {
+            let drawn = match self.direct.get() || self.item.target.passage().is_some() {
                 true => sink.draw(&*source.store, &source.path, &want, streams, &landed)?,
                 false => None,
             };
@@ -195,6 +207,9 @@ impl Run<'_> {
                     source.read(&self.item.source.path, &want, streams, &counting)?
                 }
             };
+            if !is_measured {
+                return Ok(Some(read)); // all there is
+            }
             self.check_unchanged(&read.stat)?;
             // A digest told with a part is the whole file's, so the latest counts.
             last = Some(read);
@@ -270,6 +285,9 @@ impl Run<'_> {
     /// decide that on the way: who sends sees what the network does.
     fn width(&self, range: &Range<u64>) -> Result<Width> {
         let Item { source, target, .. } = self.item;
+        if source.passage().or(target.passage()).is_some() {
+            return Ok(Width::fixed(1, Limit::Server));
+        }
         let stripes = source.store.stripes().max(target.store.stripes());
         if let Some(streams) = self.copying.options.streams {
             return Ok(Width::fixed(streams.max(stripes), Limit::Asked));
@@ -319,15 +337,17 @@ impl Run<'_> {
             (None, Rule::NoClobber) => How::New,
             (None, _) => How::Replace(None),
         };
+        let is_whole = self.item.range.is_none();
+        let is_kept = self.item.source.passage().is_none();
         Write {
             how,
-            size: self.item.range.is_none().then_some(self.stat.size),
-            origin: Some(origin),
+            size: self.stat.known_size().filter(|_| is_whole),
+            origin: is_kept.then_some(origin),
             id: None,
             attempt: 0,
             mode: self.copying.options.mode(self.stat.mode),
             checks: plan.checks,
-            resume: self.resume && self.item.range.is_none(),
+            resume: self.resume && is_whole && is_kept,
             watch: None,
             streams: plan.width.most(),
             width: Some(&plan.width),
@@ -394,7 +414,12 @@ impl Run<'_> {
             self.retry.progressed();
         }
         let anew = matches!(error, Error::Changed { .. } | Error::Corrupt { .. });
+        let Item { source, target, .. } = self.item;
+        let is_once = |place: &Place| place.passage() == Some(Passage::Once);
+        // A pipe gives nothing twice, and takes nothing back.
+        let is_gone = self.landed_bytes() > 0 && (is_once(source) || anew && is_once(target));
         let pause = match self.copying.fault_of(&error) {
+            _ if is_gone => None,
             _ if anew && self.anew < ANEW_MAX => {
                 (self.resume, self.anew) = (false, self.anew + 1);
                 Some(Duration::ZERO)
@@ -409,7 +434,6 @@ impl Run<'_> {
             return Err(error);
         };
         self.faults += 1;
-        let Item { source, target, .. } = self.item;
         let tries = self.retry.tries();
         self.copying.tries_again(source, target, &error, tries);
         self.copying.pause(pause)
@@ -438,10 +462,7 @@ impl Run<'_> {
         Outcome {
             source: self.item.source.clone(),
             target: self.item.target.clone(),
-            bytes: wanted_bytes(&Item {
-                stat: self.stat.clone(),
-                ..self.item.clone()
-            }),
+            bytes: plan.range.end - plan.range.start,
             resumed_bytes: self.resumed_bytes.unwrap_or(0),
             reread_source_bytes,
             reread_target_bytes: finished.reread_bytes,
@@ -455,7 +476,7 @@ impl Run<'_> {
             },
             digest: finished.digests.into_iter().next(),
             faults: self.faults,
-            third_party: self.direct.get(),
+            third_party: self.direct.get() && self.item.source.is_remote(),
         }
     }
 }

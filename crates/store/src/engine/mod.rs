@@ -435,7 +435,7 @@ impl Copying<'_> {
         self.tell(&Event::Found {
             files: 0,
             bytes: 0,
-            complete: true,
+            complete: tasks.iter().all(|task| task.source.passage().is_none()),
         });
         self.small.close();
         self.large.close();

@@ -480,7 +480,8 @@ fn offer(copying: &Copying<'_>, item: Item, there: Option<Stat>) -> Result<()> {
     }
     // Between two servers nothing is small: no byte may come through us.
     let direct = item.source.is_remote() && item.target.is_remote();
-    let small = item.stat.size <= SMALL_BYTES && item.range.is_none() && !direct;
+    let is_file = item.source.passage().or(item.target.passage()).is_none();
+    let small = item.stat.size <= SMALL_BYTES && item.range.is_none() && !direct && is_file;
     let queue = if small {
         &copying.small
     } else {
@@ -502,9 +503,11 @@ fn refuse_beyond(item: &Item) -> Result<()> {
     }
 }
 
-/// Returns how many bytes of the file are asked for.
-pub(super) fn wanted_bytes(item: &Item) -> u64 {
-    let size = item.stat.size;
+/// Returns how many bytes of the file are asked for, as far as its length is known.
+fn wanted_bytes(item: &Item) -> u64 {
+    let Some(size) = item.stat.known_size() else {
+        return 0;
+    };
     item.range.as_ref().map_or(size, |range| {
         range.end.min(size).saturating_sub(range.start)
     })

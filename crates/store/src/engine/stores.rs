@@ -2,7 +2,7 @@
 
 use super::Options;
 use crate::{
-    Dir, Error, Opener, Proofs, Remote, RemoteOptions, Result, Store, StoreExt, Trust,
+    Dir, Error, Opener, Passage, Proofs, Remote, RemoteOptions, Result, Store, StoreExt, Trust,
     door::{self, Web},
 };
 use godwit_core::{Scheme, Url};
@@ -44,6 +44,11 @@ impl Place {
     /// Tells whether the bytes are on a server that must be asked for them.
     pub fn is_remote(&self) -> bool {
         self.store.is_remote()
+    }
+
+    /// Returns how its bytes pass; `None`: they are those of a file.
+    pub fn passage(&self) -> Option<Passage> {
+        self.store.facets().passage
     }
 
     /// Returns how long a question to the store takes; nothing for local ones.

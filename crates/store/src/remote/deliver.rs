@@ -716,7 +716,7 @@ impl crate::Direct for Delivering {
         path: &Path,
         want: &Extents,
         _streams: usize, // as many as the width of the upload says
-        on: &dyn Fn(Range<u64>),
+        on: &(dyn Fn(Range<u64>) + Sync),
     ) -> Result<Option<Read>> {
         // Two servers of TLS would have to know each other, and what a ticket protects goes with
         // the keys of one conversation.

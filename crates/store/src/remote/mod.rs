@@ -61,7 +61,6 @@ use std::{
     },
     time::{Duration, Instant, SystemTime},
 };
-pub use through::Made;
 
 /// What somebody who opens a server wants of it.
 #[derive(Clone, Debug)]

@@ -10,7 +10,7 @@ use super::{
     session::{Flow, Session},
 };
 use crate::{
-    Checks, Error, Result, Take,
+    Checks, EntryKind, Error, Read, Result, Stat, Take,
     channel::{Channel, Mode, Watch},
 };
 use godwit_core::{Block, Chain, Digest, Extents};
@@ -21,44 +21,38 @@ use godwit_wire::{
 use parking_lot::Mutex;
 use std::path::Path;
 
-/// What went over the data connections of a transfer through a module.
-#[derive(Clone, Debug)]
-pub struct Made {
-    /// So many bytes.
-    pub bytes: u64,
-    /// What the server says that they hash to.
-    pub digest: Option<Digest>,
-    /// Length of the file that the module made of an upload, if it is told.
-    pub kept: Option<u64>,
-}
-
 impl Remote {
     /// Has the server put a file through one of its modules, and gives `into` what comes out,
     /// in order. An error means that it is not whole, however much of it came.
-    pub fn read_through(&self, path: &Path, through: &Through, into: &dyn Take) -> Result<Made> {
+    pub(crate) fn read_through(
+        &self,
+        path: &Path,
+        through: &Through,
+        into: &dyn Take,
+    ) -> Result<Read> {
         self.with(path, |session| {
             let line = line("ERET", through, &self.name(session, path)?)?;
             let counted = Counted::over(into);
             let carry =
                 |channel: &mut Channel, watch: &Watch| channel.receive(BLOCKS, 0, &counted, watch);
             let (_, told) = self.over_module(session, path, Flow::Fetch, &[], &line, carry)?;
-            Ok(Made {
-                bytes: counted.whole(&session.host, &told)?,
+            Ok(Read {
+                stat: Stat::of(EntryKind::File, counted.whole(&session.host, &told)?),
                 digest: told.blake3,
-                kept: None,
             })
         })
     }
 
     /// Sends what `fill` gives, `size` bytes from the first to the last, and has the server
-    /// publish what its module makes of them; `digest` is what they hash to, if it is known.
-    pub fn write_through(
+    /// publish what its module makes of them; `digest` is what they hash to, if it is known. Returns
+    /// what was sent, and what the server says that it hashes to.
+    pub(crate) fn write_through(
         &self,
         path: &Path,
         through: &Through,
         (size, digest): (u64, Option<&Digest>),
         fill: &(dyn Fn(&dyn Take) -> Result<()> + Sync),
-    ) -> Result<Made> {
+    ) -> Result<(u64, Option<Digest>)> {
         self.with(path, |session| {
             let line = line("ESTO", through, &self.name(session, path)?)?;
             let mut before = vec![Line::new("ALLO").and(size)];
@@ -72,11 +66,7 @@ impl Remote {
             };
             let (sent, told) =
                 self.over_module(session, path, Flow::Deliver, &before, &line, carry)?;
-            Ok(Made {
-                bytes: sent.bytes,
-                digest: told.blake3,
-                kept: told.kept,
-            })
+            Ok((sent.bytes, told.blake3))
         })
     }
 

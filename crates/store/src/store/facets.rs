@@ -31,6 +31,17 @@ pub struct Facets<'a> {
     pub volume: Option<&'a dyn Volume>,
     /// How much longer than its peer a wrapper takes to answer.
     pub latency: Duration,
+    /// How its bytes pass, if they are not those of a file.
+    pub passage: Option<Passage>,
+}
+
+/// How bytes pass that are in order and of which none is at rest.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Passage {
+    /// Nothing is read or put twice.
+    Once,
+    /// They are made for each attempt: none goes on with an earlier one.
+    Anew,
 }
 
 /// The optional parts of a sink.
@@ -221,7 +232,7 @@ facets! {
         /// caller, and calls `on` with what landed. `None`: these two cannot, and
         /// nothing moved; then the bytes are to be read and put.
         fn draw(
-            &self, source: &dyn Store, path: &Path, want: &Extents, streams: usize, on: &dyn Fn(Range<u64>),
+            &self, source: &dyn Store, path: &Path, want: &Extents, streams: usize, on: &(dyn Fn(Range<u64>) + Sync),
         ) -> Result<Option<Read>> { Ok(None) }
         /// Returns where the bytes lie until they are published, beneath the root of the
         /// store, so that others who share its disk can write some of them. `None`:
