@@ -305,15 +305,17 @@ fn proxies_of_proxies_are_their_owner() {
     }
 }
 
+fn last_proxy() -> Credential {
+    let none_follow = NewProxy {
+        depth_max: Some(0),
+        ..NewProxy::default()
+    };
+    proxy(&WORLD.alice, none_follow)
+}
+
 #[test]
 fn a_proxy_that_allows_none_to_follow_delegates_nothing() {
-    let last = proxy(
-        &WORLD.alice,
-        NewProxy {
-            depth_max: Some(0),
-            ..NewProxy::default()
-        },
-    );
+    let last = last_proxy();
     let error = WORLD
         .meet(&last, Expect::Anyone, Delegate::Limited)
         .unwrap_err();
@@ -321,51 +323,31 @@ fn a_proxy_that_allows_none_to_follow_delegates_nothing() {
     assert!(WORLD.meet(&last, Expect::Anyone, Delegate::No).is_ok());
 }
 
-#[test]
-fn a_path_length_is_obeyed_whoever_signs() {
-    let last = proxy(
-        &WORLD.alice,
-        NewProxy {
-            depth_max: Some(0),
-            ..NewProxy::default()
-        },
-    );
-    // As somebody would who does not ask `Credential::sign`.
+/// Returns a proxy that `Credential::sign` would not make: below `issuer`, by the key of `signer`.
+fn unasked(kind: Kind, issuer: &Credential, signer: &Credential) -> Credential {
     let key = keys::elliptic().unwrap();
     let wanted = proxy::Wanted {
-        kind: Kind::Full,
+        kind,
         not_before: SystemTime::now() - DAY,
         not_after: SystemTime::now() + DAY,
         depth_max: None,
     };
-    let one_more = proxy::sign(last.leaf().unwrap(), last.key().unwrap(), &key, &wanted).unwrap();
-    let chain = [vec![one_more], last.chain().to_vec()].concat();
-    let bad = Credential::new(key, chain, None).unwrap();
-    assert!(
-        WORLD.refusal(&bad).contains("path length"),
-        "{}",
-        WORLD.refusal(&bad)
-    );
+    let leaf = proxy::sign(issuer.leaf().unwrap(), signer.key().unwrap(), &key, &wanted).unwrap();
+    let chain = [vec![leaf], issuer.chain().to_vec()].concat();
+    Credential::new(key, chain, None).unwrap()
+}
+
+#[test]
+fn a_path_length_is_obeyed_whoever_signs() {
+    let last = last_proxy();
+    let bad = unasked(Kind::Full, &last, &last);
+    let refusal = WORLD.refusal(&bad);
+    assert!(refusal.contains("path length"), "{refusal}");
 }
 
 #[test]
 fn a_proxy_of_another_kind_gives_no_rights() {
-    let key = keys::elliptic().unwrap();
-    let wanted = proxy::Wanted {
-        kind: Kind::Independent,
-        not_before: SystemTime::now() - DAY,
-        not_after: SystemTime::now() + DAY,
-        depth_max: None,
-    };
-    let leaf = proxy::sign(
-        WORLD.alice.leaf().unwrap(),
-        WORLD.alice.key().unwrap(),
-        &key,
-        &wanted,
-    )
-    .unwrap();
-    let chain = [vec![leaf], WORLD.alice.chain().to_vec()].concat();
-    let bad = Credential::new(key, chain, None).unwrap();
+    let bad = unasked(Kind::Independent, &WORLD.alice, &WORLD.alice);
     assert!(WORLD.refusal(&bad).contains("independent"));
 }
 
@@ -395,38 +377,17 @@ fn a_certificate_signed_by_a_person_is_no_proof() {
         .unwrap();
     let chain = [vec![forged.build()], WORLD.alice.chain().to_vec()].concat();
     let bad = Credential::new(key, chain, None).unwrap();
-    assert!(
-        WORLD.refusal(&bad).contains("no authority"),
-        "{}",
-        WORLD.refusal(&bad)
-    );
+    let refusal = WORLD.refusal(&bad);
+    assert!(refusal.contains("no authority"), "{refusal}");
 }
 
 #[test]
 fn a_proxy_named_for_somebody_else_is_refused() {
     let bob = WORLD.ca.issue(&quick(Issue::user("bob"))).unwrap();
-    let key = keys::elliptic().unwrap();
-    let wanted = proxy::Wanted {
-        kind: Kind::Full,
-        not_before: SystemTime::now() - DAY,
-        not_after: SystemTime::now() + DAY,
-        depth_max: None,
-    };
     // Names bob as its issuer, but alice signed it.
-    let leaf = proxy::sign(
-        bob.leaf().unwrap(),
-        WORLD.alice.key().unwrap(),
-        &key,
-        &wanted,
-    )
-    .unwrap();
-    let chain = [vec![leaf], bob.chain().to_vec()].concat();
-    let bad = Credential::new(key, chain, None).unwrap();
-    assert!(
-        WORLD.refusal(&bad).contains("signature"),
-        "{}",
-        WORLD.refusal(&bad)
-    );
+    let bad = unasked(Kind::Full, &bob, &WORLD.alice);
+    let refusal = WORLD.refusal(&bad);
+    assert!(refusal.contains("signature"), "{refusal}");
 }
 
 #[test]
