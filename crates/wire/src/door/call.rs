@@ -630,59 +630,52 @@ fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     from.deserialize_map(Object(PhantomData))
 }
 
+/// Writes a type as text, and reads it from text.
+macro_rules! as_text {
+    ($name:ident, |$it:ident| $written:expr, |$text:ident| $read:expr) => {
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
+                let $it = self;
+                to.collect_str(&$written)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+                let text = String::deserialize(from)?;
+                let $text = text.as_str();
+                $read.map_err(de::Error::custom)
+            }
+        }
+    };
+}
+
 /// A path below the export, written as [`path::escaped`] does.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Name(pub PathBuf);
 
-impl Serialize for Name {
-    fn serialize<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
-        to.serialize_str(&path::escaped(&self.0))
-    }
-}
-
-impl<'de> Deserialize<'de> for Name {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        path::unescaped(&text).map(Self).map_err(de::Error::custom)
-    }
-}
+as_text!(Name, |name| path::escaped(&name.0), |text| path::unescaped(
+    text
+)
+.map(Name));
 
 /// Where a link leads, or what an attribute is called: any bytes, which are read by nobody here.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Link(pub PathBuf);
 
-impl Serialize for Link {
-    fn serialize<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
-        to.serialize_str(&path::escaped(&self.0))
-    }
-}
-
-impl<'de> Deserialize<'de> for Link {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        path::anything(&text).map(Self).map_err(de::Error::custom)
-    }
-}
+as_text!(Link, |link| path::escaped(&link.0), |text| path::anything(
+    text
+)
+.map(Link));
 
 /// Any bytes, written in base64.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Bytes(pub Vec<u8>);
 
-impl Serialize for Bytes {
-    fn serialize<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
-        to.serialize_str(&base64::encode(&self.0))
-    }
-}
-
-impl<'de> Deserialize<'de> for Bytes {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        let bytes = base64::decode(text.as_bytes());
-        bytes
-            .map(Self)
-            .ok_or_else(|| de::Error::custom("bytes are written in base64"))
-    }
-}
+as_text!(Bytes, |bytes| base64::encode(&bytes.0), |text| {
+    let bytes = base64::decode(text.as_bytes());
+    bytes.map(Bytes).ok_or("bytes are written in base64")
+});
 
 /// Something that is written as its text.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -705,47 +698,31 @@ impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Text<T> {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Ranges(pub Extents);
 
-impl Serialize for Ranges {
-    fn serialize<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
-        to.collect_str(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for Ranges {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        if text.is_empty() {
-            return Ok(Self::default());
-        }
-        text.parse().map(Self).map_err(de::Error::custom)
-    }
-}
+as_text!(Ranges, |ranges| &ranges.0, |text| match text {
+    "" => Ok(Ranges::default()),
+    text => text.parse().map(Ranges),
+});
 
 /// Since the Unix epoch, as seconds and nine digits of their fraction: a number of JSON would be
 /// rounded by many who read it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Time(pub Duration);
 
-impl Serialize for Time {
-    fn serialize<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
-        let (secs, nanos) = (self.0.as_secs(), self.0.subsec_nanos());
-        to.collect_str(&format_args!("{secs}.{nanos:09}"))
+impl Time {
+    fn read(text: &str) -> Option<Self> {
+        let (secs, nanos) = text.split_once('.')?;
+        let is_digits = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+        let is_whole = nanos.len() == 9 && is_digits;
+        let time = Duration::new(secs.parse().ok()?, nanos.parse().ok()?);
+        is_whole.then_some(Self(time))
     }
 }
 
-impl<'de> Deserialize<'de> for Time {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        let read = || {
-            let (secs, nanos) = text.split_once('.')?;
-            let is_digits = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-            let is_whole = nanos.len() == 9 && is_digits;
-            let time = Duration::new(secs.parse().ok()?, nanos.parse().ok()?);
-            is_whole.then_some(Self(time))
-        };
-        read().ok_or_else(|| de::Error::custom("a time is written as SECONDS.NANOSECONDS"))
-    }
-}
+as_text!(
+    Time,
+    |time| format_args!("{}.{:09}", time.0.as_secs(), time.0.subsec_nanos()),
+    |text| Time::read(text).ok_or("a time is written as SECONDS.NANOSECONDS")
+);
 
 #[cfg(test)]
 mod tests {
