@@ -17,7 +17,7 @@ use godwit_wire::{
     features::Features,
     listing::{Form, Listing, Reach},
     marker::Marker,
-    mode_e::{Blocks, Ends, Part},
+    mode_e::{Ends, HEADER_BYTES, Header, What},
     reply::{Inner, Replies, Reply},
     server::{
         Answer, Ask, EntryKind, Module, Outcome, Profile, Refusal, Session, Stat, Step, Way,
@@ -304,12 +304,24 @@ pub fn leaves(bytes: &[u8]) {
     );
 }
 
-/// A data connection: what is read does not depend on how it was cut, and is
-/// what headers of ours would say.
-pub fn mode_e(bytes: &[u8]) {
-    let whole = read_blocks(&[bytes]);
-    let single: Vec<_> = bytes.chunks(1).collect();
-    assert_eq!(whole, read_blocks(&single));
+/// A data connection: a header is written as it was read, and the ends are counted.
+pub fn mode_e(mut bytes: &[u8]) {
+    let mut ends = Ends::default();
+    while let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() {
+        let Ok(header) = Header::decode(header) else {
+            return;
+        };
+        assert_eq!(Header::decode(&header.encode()).as_ref(), Ok(&header));
+        let payload_bytes = match &header.what {
+            What::Data(range) => range.end - range.start,
+            What::EndOfFile { .. } => 0,
+        };
+        if ends.on_header(&header).is_err() {
+            return;
+        }
+        let payload_bytes = usize::try_from(payload_bytes).unwrap_or(usize::MAX);
+        bytes = &rest[payload_bytes.min(rest.len())..];
+    }
 }
 
 /// A control connection, from a server: replies, and all that is read in them.
@@ -519,31 +531,6 @@ fn block(file: &[u8], range: std::ops::Range<usize>) -> Block<'_> {
 fn add(leaves: &mut Leaves, adler: &mut AdlerParts, file: &[u8], range: std::ops::Range<usize>) {
     leaves.add(Piece::of(block(file, range.clone())));
     adler.add(AdlerPart::of(block(file, range)));
-}
-
-/// Returns each byte with its offset, the headers, and whether all was legal.
-fn read_blocks(pieces: &[&[u8]]) -> (Vec<(u64, u8)>, Vec<String>, bool) {
-    let (mut blocks, mut ends) = (Blocks::default(), Ends::default());
-    let (mut bytes, mut headers) = (Vec::new(), Vec::new());
-    for piece in pieces {
-        let mut input = *piece;
-        loop {
-            match blocks.next_part(&mut input) {
-                Ok(Some(Part::Header(header))) => {
-                    headers.push(format!("{header:?}"));
-                    if ends.on_header(&header).is_err() {
-                        return (bytes, headers, false);
-                    }
-                }
-                Ok(Some(Part::Payload(block))) => {
-                    bytes.extend((block.offset..).zip(block.bytes.iter().copied()));
-                }
-                Ok(None) => break,
-                Err(_) => return (bytes, headers, false),
-            }
-        }
-    }
-    (bytes, headers, true)
 }
 
 /// Returns the replies, and whether the rest was refused.

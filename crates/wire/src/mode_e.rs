@@ -5,7 +5,6 @@
 //! order. Nothing here knows a socket or how many connections there are.
 
 use crate::{Error, Result};
-use godwit_core::Block;
 use std::ops::Range;
 
 /// How long a header is.
@@ -59,14 +58,6 @@ impl Header {
             what: What::EndOfFile { ends },
             end_of_data: true,
             close: false,
-        }
-    }
-
-    /// Returns how many bytes of payload follow.
-    pub fn payload_bytes(&self) -> u64 {
-        match &self.what {
-            What::Data(range) => range.end - range.start,
-            What::EndOfFile { .. } => 0,
         }
     }
 
@@ -154,84 +145,6 @@ impl Ends {
     pub fn is_complete(&self) -> bool {
         self.announced == Some(self.ended)
     }
-
-    /// Returns how many connections there are, if that was said.
-    pub fn announced(&self) -> Option<u64> {
-        self.announced
-    }
-
-    /// Returns how many connections ended.
-    pub fn ended(&self) -> u64 {
-        self.ended
-    }
-}
-
-/// Cuts the bytes of one connection into headers and payloads.
-///
-/// It goes on over the ends of transfers, since connections are used again.
-#[derive(Clone, Debug)]
-pub struct Blocks {
-    header: [u8; HEADER_BYTES],
-    have: usize,
-    payload: Range<u64>,
-}
-
-/// What came on a connection.
-#[derive(Clone, Debug)]
-pub enum Part<'a> {
-    /// A header.
-    Header(Header),
-    /// Some of the payload of the last header.
-    Payload(Block<'a>),
-}
-
-impl Default for Blocks {
-    fn default() -> Self {
-        Self {
-            header: [0; HEADER_BYTES],
-            have: 0,
-            payload: 0..0,
-        }
-    }
-}
-
-impl Blocks {
-    /// Takes the next part off the front of `input`; `None` means more must come.
-    pub fn next_part<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Part<'a>>> {
-        if !self.payload.is_empty() {
-            return Ok(self.next_payload(input));
-        }
-        let take = (HEADER_BYTES - self.have).min(input.len());
-        let (now, later) = input.split_at(take);
-        self.header[self.have..][..take].copy_from_slice(now);
-        (self.have, *input) = (self.have + take, later);
-        if self.have < HEADER_BYTES {
-            return Ok(None);
-        }
-        self.have = 0;
-        let header = Header::decode(&self.header)?;
-        if let What::Data(range) = &header.what {
-            self.payload = range.clone();
-        }
-        Ok(Some(Part::Header(header)))
-    }
-
-    /// Tells whether the input so far ended with a whole block.
-    pub fn is_between_blocks(&self) -> bool {
-        self.have == 0 && self.payload.is_empty()
-    }
-
-    fn next_payload<'a>(&mut self, input: &mut &'a [u8]) -> Option<Part<'a>> {
-        if input.is_empty() {
-            return None;
-        }
-        let wanted = self.payload.end - self.payload.start;
-        let take = usize::try_from(wanted).map_or(input.len(), |wanted| wanted.min(input.len()));
-        let (bytes, later) = input.split_at(take);
-        let offset = self.payload.start;
-        (self.payload.start, *input) = (offset + take as u64, later);
-        Some(Part::Payload(Block { offset, bytes }))
-    }
 }
 
 fn number(bytes: &[u8]) -> u64 {
@@ -277,38 +190,6 @@ mod tests {
                 let again = Header::decode(&header.encode());
                 prop_assert_eq!(again, Ok(header));
             }
-        }
-
-        #[test]
-        fn blocks_do_not_depend_on_how_the_input_is_split(
-            headers in prop::collection::vec(header(), 0..6),
-            cuts in prop::collection::vec(1..4000usize, 0..30),
-        ) {
-            let mut wire = Vec::new();
-            for header in &headers {
-                wire.extend(header.encode());
-                wire.extend((0..header.payload_bytes()).map(|i| i as u8));
-            }
-            let (mut input, mut blocks, mut found) = (&wire[..], Blocks::default(), Vec::new());
-            let mut payload_bytes = 0;
-            for cut in cuts.into_iter().chain([usize::MAX]) {
-                let (mut now, later) = input.split_at(cut.min(input.len()));
-                input = later;
-                while let Some(part) = blocks.next_part(&mut now).unwrap() {
-                    match part {
-                        Part::Header(header) => found.push(header),
-                        Part::Payload(block) => {
-                            let What::Data(range) = &found.last().unwrap().what else { panic!() };
-                            prop_assert_eq!(block.bytes[0], (block.offset - range.start) as u8);
-                            payload_bytes += block.bytes.len() as u64;
-                        }
-                    }
-                }
-                prop_assert!(now.is_empty());
-            }
-            prop_assert!(blocks.is_between_blocks());
-            prop_assert_eq!(payload_bytes, headers.iter().map(Header::payload_bytes).sum::<u64>());
-            prop_assert_eq!(found, headers);
         }
 
         #[test]
