@@ -235,15 +235,7 @@ impl Deeds {
         }
         self.last += 1;
         let number = self.last;
-        self.insert(Deed {
-            number,
-            position: number,
-            at,
-            what,
-            condition,
-            attempt: None,
-            held: None,
-        });
+        self.promise(number, at, what, condition);
         Added::Deed(number)
     }
 
@@ -421,19 +413,6 @@ impl Deeds {
             return None;
         }
         self.remove(position)
-    }
-
-    /// Returns the number of the last deed: what is promised later is none of those
-    /// [outstanding](Self::outstanding_at) now.
-    pub fn now(&self) -> u64 {
-        self.last
-    }
-
-    /// Returns what was promised until `then` and is not done at the target: who wants to see all of
-    /// that there waits for these, and not for what comes after.
-    pub fn outstanding_at(&self, then: u64) -> impl Iterator<Item = &Deed> {
-        let until = self.positions.range(..=then);
-        until.map(|(_, position)| &self.deeds[position])
     }
 
     /// Returns all that is not done, in order.

@@ -142,19 +142,6 @@ impl Version {
             Self::Weak { .. } | Self::None => false,
         }
     }
-
-    /// Returns how long to wait before looking at the file again tells more than
-    /// [`Strength::AskAgain`]. Nothing for a time of change that lies further
-    /// ahead than clocks go wrong: there waiting does not help, compare digests.
-    pub fn settled_in(&self) -> Option<Duration> {
-        match self {
-            Self::Weak { mtime, seen_at, .. } => {
-                let wait = mtime.saturating_add(SETTLED).saturating_sub(*seen_at);
-                (wait <= 2 * SETTLED).then_some(wait)
-            }
-            _ => Some(Duration::ZERO),
-        }
-    }
 }
 
 /// A file seen sooner than this after its change may have changed again
@@ -203,11 +190,6 @@ mod tests {
             weak(5, 1000, 3000).compare(&weak(5, 1000, 9000)),
             Strength::Likely
         );
-        assert_eq!(
-            weak(5, 1000, 1500).settled_in(),
-            Some(Duration::from_millis(1500))
-        );
-        assert_eq!(weak(5, 1000, 3000).settled_in(), Some(Duration::ZERO));
     }
 
     #[test]
@@ -216,7 +198,6 @@ mod tests {
             weak(5, 9000, 1000).compare(&weak(5, 9000, 2000)),
             Strength::AskAgain
         );
-        assert_eq!(weak(5, 9000, 1000).settled_in(), None);
     }
 
     #[test]

@@ -108,18 +108,6 @@ fn a_new_file_that_is_removed_was_never_there() {
 }
 
 #[test]
-fn who_waits_does_not_wait_for_what_is_promised_later() {
-    let mut deeds = promises();
-    let first = deed(deeds.add(at("a"), publish(1), Base::Any));
-    let then = deeds.now();
-    deeds.add(at("b"), publish(2), Base::Any);
-    assert_eq!(deeds.outstanding_at(then).count(), 1);
-    let asked = deeds.next(|_| true).expect("it is free");
-    deeds.ended(first, asked.attempt, Outcome::Done);
-    assert_eq!(deeds.outstanding_at(then).count(), 0);
-}
-
-#[test]
 fn a_rename_that_was_done_is_not_done_again() {
     let ours = version(b"ours");
     let mut deeds = promises();
