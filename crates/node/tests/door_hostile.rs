@@ -5,7 +5,7 @@
 mod common;
 
 use common::{
-    PATIENCE, Scratch, Served, bound_to, bytes,
+    PATIENCE, Scratch, Served, bytes,
     lab::Lab,
     log,
     raw::{Answer, Raw, context},
@@ -16,13 +16,12 @@ use godwit_store::{Error, How, Result, Sink, Store, StoreExt, Whole, Write as Up
 use godwit_trust::{Credential, lab::Issue};
 use godwit_wire::door::pack::{self, Kind};
 use std::{
-    collections::HashMap,
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
     path::Path,
     process::Command,
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 struct Door {
@@ -280,86 +279,6 @@ fn who_says_nothing_under_tls_keeps_nobody_out() {
     // One address has a bounded number of them: the oldest has made room.
     assert_eq!(idle[0].rest(), "");
     assert_eq!(idle[999].ask("GET /f", "").status, 200);
-}
-
-/// A door with a peer that it knows, and what the peer has.
-fn door_of_alice() -> (Door, Credential) {
-    log::keep();
-    let lab = Lab::new();
-    let gridmap = lab.path("gridmap");
-    std::fs::write(&gridmap, "\"/O=Lab/CN=alice\" alice\n").unwrap();
-    let gridmap = gridmap.display().to_string();
-    let served = lab.node(&[("anonymous.access", "write"), ("trust.gridmap", &gridmap)]);
-    served.put("f", b"here");
-    let alice = lab.ca.issue(&Issue::user("alice")).unwrap();
-    (Door { lab, served }, alice)
-}
-
-/// Whoever does nothing wrong is answered within a second, whatever 127.0.0.1 does.
-fn must_serve_at_once(door: &Door, alice: &Credential) {
-    let begun = Instant::now();
-    let waited = |who: &str, begun: Instant| {
-        let waited = begun.elapsed();
-        println!("{who} waited {} ms", waited.as_millis());
-        assert!(waited < Duration::from_secs(1), "{who} waited {waited:?}");
-    };
-    let said = door.raw().ask("GET /healthz", "");
-    assert_eq!((said.status, &*said.body), (200, &b"ok\n"[..]));
-    waited("/healthz", begun);
-    let begun = Instant::now();
-    let mut peer = Raw::of(door.at(), &door.lab, alice);
-    assert_eq!(peer.ask("GET /f", "").body, b"here");
-    waited("a peer", begun);
-    let begun = Instant::now();
-    let elsewhere = bound_to("127.0.0.2:0", door.at());
-    elsewhere.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut other = Raw::over(elsewhere, &context(None));
-    assert_eq!(other.ask("GET /f", "").body, b"here");
-    waited("another address", begun);
-}
-
-/// Sends the same on 530 connections; returns how many were told each status, and the connections.
-fn crowd(door: &Door, request: &str) -> (HashMap<u16, usize>, Vec<Raw>) {
-    let context = context(None);
-    let mut crowd: Vec<Raw> = (0..530).map(|_| Raw::with(door.at(), &context)).collect();
-    crowd.iter_mut().for_each(|raw| raw.send(request));
-    let mut told = HashMap::new();
-    // Those that came last are told first.
-    for raw in crowd.iter_mut().rev() {
-        let pause = Duration::from_millis(if told.is_empty() { 3000 } else { 20 });
-        raw.tls.get_ref().set_read_timeout(Some(pause)).unwrap();
-        let mut head = [0; 12];
-        if raw.tls.read_exact(&mut head).is_ok() {
-            let status = std::str::from_utf8(&head[9..]).unwrap().parse().unwrap();
-            *told.entry(status).or_default() += 1;
-        }
-    }
-    println!("{request:.40}: {told:?}");
-    (told, crowd)
-}
-
-#[test]
-fn half_sent_calls_keep_nobody_waiting() {
-    let (door, alice) = door_of_alice();
-    let half = |call: &str| {
-        format!("POST /.godwit/v1/{call} HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n{{")
-    };
-    let (told, _joining) = crowd(&door, &half("join"));
-    must_serve_at_once(&door, &alice);
-    assert!(told[&403] >= 500 && told.len() == 1, "{told:?}");
-    let (told, _asking) = crowd(&door, &half("stat"));
-    must_serve_at_once(&door, &alice);
-    assert!(told[&503] >= 300, "{told:?}");
-}
-
-#[test]
-fn slow_readers_keep_nobody_waiting() {
-    let (door, alice) = door_of_alice();
-    let large = std::fs::File::create(door.served.file("large")).unwrap();
-    large.set_len(64 << 20).unwrap();
-    let (told, _slow) = crowd(&door, "GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
-    must_serve_at_once(&door, &alice);
-    assert!(told[&200] >= 64 && told[&503] >= 300, "{told:?}");
 }
 
 #[test]

@@ -122,15 +122,24 @@ pub fn spare_pacing(socket: BorrowedFd<'_>) {
 /// Has a connection that gets no answer try again every two seconds, and not twice as
 /// late each time: when a network comes back, it is noticed. Kernels before 6.15 cannot.
 pub fn retry_often(socket: BorrowedFd<'_>) {
-    let most_ms: libc::c_int = 2000;
+    set_tcp(socket, TCP_RTO_MAX_MS, 2000);
+}
+
+/// Has the kernel take so many bytes that it cannot send yet, and no more: a slow reader costs no memory.
+pub fn bound_unsent(socket: BorrowedFd<'_>, bytes: i32) {
+    set_tcp(socket, libc::TCP_NOTSENT_LOWAT, bytes);
+}
+
+/// Sets an option that a kernel may not know.
+fn set_tcp(socket: BorrowedFd<'_>, option: libc::c_int, value: libc::c_int) {
     // SAFETY: the descriptor is borrowed, so it is open; the kernel reads one `c_int`.
     #[allow(unsafe_code)]
     let _ = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
             libc::IPPROTO_TCP,
-            TCP_RTO_MAX_MS,
-            (&raw const most_ms).cast(),
+            option,
+            (&raw const value).cast(),
             size_of::<libc::c_int>() as libc::socklen_t,
         )
     };

@@ -33,7 +33,7 @@ use crate::{
 use calls::{CALLS, Heard};
 use godwit_core::Kind;
 use godwit_store::door::{Failed, Tls};
-use godwit_sys::why;
+use godwit_sys::{bound_unsent, why};
 use godwit_trust::door::Elsewhere;
 use godwit_wire::door::{
     ROOT,
@@ -61,6 +61,7 @@ use std::{
     future::poll_fn,
     io,
     net::{SocketAddr, TcpListener},
+    os::fd::AsFd,
     pin::pin,
     sync::{Arc, Weak},
     task::Poll,
@@ -295,6 +296,8 @@ impl Accept {
                 let door = self.door.now();
                 let stay = Stay::new(&door, admitted, self.draining.clone(), peer);
                 let _ = stream.set_nodelay(true);
+                // Hundreds of slow readers would have megabytes each encrypted ahead, and others wait for that.
+                bound_unsent(stream.as_fd(), UNSENT_BYTES_MAX);
                 tokio::spawn(async move {
                     let seat = Arc::clone(&stay.seat);
                     seat.host(receive(door, stream, peer, stay)).await;
@@ -572,6 +575,7 @@ const HANDSHAKE: Duration = Duration::from_secs(20);
 const HEADERS_MAX: usize = 64;
 const HEADERS_BYTES_MAX: usize = 64 << 10;
 const BUFFER_BYTES: usize = 512 << 10;
+const UNSENT_BYTES_MAX: i32 = 128 << 10;
 const OUT_OF_BREATH: Duration = Duration::from_millis(50);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 const LAST_WORDS: Duration = Duration::from_secs(5);
