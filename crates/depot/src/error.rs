@@ -92,7 +92,7 @@ godwit_core::errors! {
             "{url}: this machine's disk has damaged the bytes from {at} on since they were written here, and they are not delivered"
         )]
         Rotten { url: Box<Url>, at: u64 } => rotten, Corrupt;
-        #[error("nothing of that name is held here: {0}")]
+        #[error("nothing of that name is pending or kept here: {0}")]
         Unknown(String), Missing;
         /// It failed when nothing could be taken back any more.
         #[error(
@@ -206,7 +206,14 @@ impl Error {
             Self::GoneBehind { .. } => "put it again if it is to be there".into(),
             Self::Rotten { .. } => "put it again, or give it up with godwit drop".into(),
             Self::Unsafe { .. } => "make room or mend the disk, then: godwit commit".into(),
-            Self::Held { .. } => "godwit queue shows why; its bytes are kept".into(),
+            Self::Held { url, .. } => {
+                let url = url.without_password().pasted();
+                format!(
+                    "its bytes are kept: godwit retry {url} tries it again, godwit release {url} delivers it over what is \
+                     there, godwit drop {url} gives it up"
+                )
+            }
+            Self::Unknown(_) => "godwit queue shows what is pending, and how it is named".into(),
             Self::OtherServer { .. } => {
                 "godwit mv copies to the other server and removes the original".into()
             }

@@ -25,12 +25,12 @@ mod units;
 mod verbs;
 mod waiting;
 
-use clap::FromArgMatches;
+use clap::{Command, CommandFactory, FromArgMatches};
 use options::{Godwit, Verb};
 use screen::{Screen, Tone};
 use serde_json::Value;
-use std::{ffi::OsString, process::ExitCode};
-use trouble::CliError;
+use std::{ffi::OsString, io::Write, process::ExitCode};
+use trouble::{CliError, abridged};
 use verbs::Facts;
 
 fn main() -> ExitCode {
@@ -83,23 +83,40 @@ fn unless_gone(screen: &Screen, said: Result<(), godwit_store::Error>) {
 
 /// Says what is wrong with the arguments; help and version are no error.
 fn refuse(error: &clap::Error) -> ExitCode {
-    // Nobody to tell is no reason for another exit status.
-    let _ = error.print();
     if !error.use_stderr() {
+        // A reader that is gone is no reason for another exit status.
+        let _ = error.print();
         return ExitCode::SUCCESS;
     }
-    if std::env::args_os().any(|argument| argument == "--json") {
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    let command = Godwit::command();
+    let verb = arguments
+        .iter()
+        .find_map(|word| command.find_subcommand(word));
+    let next = format!(
+        "godwit help {} shows how",
+        verb.map_or("", Command::get_name)
+    )
+    .replace("  ", " ");
+    let text = error
+        .render()
+        .to_string()
+        .replace(HELP, &format!("hint: {next}"));
+    let _ = write!(std::io::stderr(), "{}", abridged(&text));
+    if arguments.iter().any(|argument| argument == "--json") {
         let screen = Screen::new(Tone::default());
-        let text = error.render().to_string();
+        let text = error.render().to_string().replace(HELP, "");
         let fact = text.trim().trim_start_matches("error: ");
-        let trouble =
-            CliError::asked("understand the arguments", fact).next("godwit help shows how");
+        let trouble = CliError::asked("understand the arguments", fact).next(next);
         let _ = screen.object(&trouble.to_json());
         let _ = screen.object(&summary("", 2, Facts::new()));
         let _ = screen.flush();
     }
     ExitCode::from(2)
 }
+
+/// Ends what clap says.
+const HELP: &str = "For more information, try '--help'.";
 
 /// What is counted when something is copied (FORMATS.md §3).
 const COUNTS: [&str; 14] = [

@@ -185,14 +185,18 @@ fn whose(url: &Url, reach: Reach) -> Whose {
 /// Returns what is pending. What is still written comes after whatever is asked now.
 fn promised(here: &mut Here, whose: &Whose) -> Result<Vec<Row>, Refusal> {
     let mut rows = Vec::new();
-    here.ask_with(Ask::Queue(whose.clone()), b"", None, &mut |tell| {
+    let asked = here.ask_with(Ask::Queue(whose.clone()), b"", None, &mut |tell| {
         if let Tell::Row(row) = tell
             && row.stage != "writing"
         {
             rows.push(*row);
         }
-    })?;
-    Ok(rows)
+    });
+    match asked {
+        // Nothing of such a name was ever put.
+        Err(refusal) if refusal.why != Kind::TooLong => Err(refusal),
+        _ => Ok(rows),
+    }
 }
 
 /// A delivery that is waited for.

@@ -42,8 +42,8 @@ impl CliError {
     /// What waiting does not help, and of which nothing more is known.
     fn of(wanted: impl Into<String>, fact: impl Into<String>, code: u8, class: Class) -> Self {
         Self(Box::new(Told {
-            wanted: wanted.into(),
-            fact: fact.into(),
+            wanted: abridged(&wanted.into()),
+            fact: abridged(&fact.into()),
             code,
             fault: Fault::Lasting,
             class,
@@ -182,6 +182,7 @@ impl CliError {
             error => error.to_string(),
         };
         let next = match error {
+            BadUrl::Empty => "name a file or a URL; a variable in the command may be empty",
             BadUrl::IsName => {
                 "say where the bytes are: godwit://NODE/PATH (godwit peers lists nodes)"
             }
@@ -324,6 +325,27 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
 }
 
 /// Three lines for a person, the last only if there is something to say.
+/// Returns a text in which no word is longer than people read.
+pub(crate) fn abridged(text: &str) -> String {
+    let short = |word: &str| match word.char_indices().nth(SHOWN_CHARS) {
+        Some((end, _)) if word.len() > WORD_MAX => {
+            let space = if word.ends_with(char::is_whitespace) {
+                " "
+            } else {
+                ""
+            };
+            format!("{}… ({} bytes){space}", &word[..end], word.len())
+        }
+        _ => word.to_owned(),
+    };
+    text.split_inclusive(char::is_whitespace)
+        .map(short)
+        .collect()
+}
+
+const WORD_MAX: usize = 1000;
+const SHOWN_CHARS: usize = 80;
+
 /// The node of this machine says why not.
 impl From<Refusal> for CliError {
     fn from(refusal: Refusal) -> Self {

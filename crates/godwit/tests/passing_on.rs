@@ -728,7 +728,10 @@ fn directories_through_a_hop_are_made_from_above_and_one_without_any_above_it_is
     let url = "godwit://hop0/c/d/x";
     let held = chain.says(&["push", url, "--timeout", "40s"]);
     assert!(
-        held.status != Some(0) && held.stderr.contains("godwit mkdir makes it"),
+        held.status != Some(0)
+            && held
+                .stderr
+                .contains("godwit mkdir -p godwit://dest/c makes it"),
         "{held}"
     );
     let told = chain.well(&["trace", "godwit://hop0/c/d"]);

@@ -3,8 +3,15 @@
 
 mod common;
 
-use common::{Scratch, assert_same, programs::Machine};
-use std::fs;
+use common::{
+    Said, Scratch, assert_same,
+    programs::{Machine, wait_until},
+};
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
 
 /// A file on hold besides decides how `push` ends.
 #[test]
@@ -128,4 +135,131 @@ fn trees_are_put_as_cp_copies_them() {
     ];
     assert_eq!(found, wanted, "{listed}");
     assert_eq!(fs::read(far.join("data/t/x/f")).unwrap(), b"t/x/f");
+}
+
+/// Each names the cause and the next command, and repeats no name that nobody can read.
+#[test]
+fn messages_name_cause_and_next_command() {
+    let machine = Machine::new();
+    machine.scratch.file("f", 10);
+    let long = format!("ftp://127.0.0.1:1/{}", "x".repeat(10_000));
+    let cases: [(&[&str], i32, &str, &str); 10] = [
+        (&["put"], 2, "nothing was named", "godwit put SOURCE"),
+        (&["put", "f", ""], 2, "it is empty", "name a file or a URL"),
+        (&["put", "--bogus"], 2, "--bogus", "hint: godwit help put"),
+        (
+            &["tail", "-n", "-3", "f"],
+            2,
+            "0 or more",
+            "hint: godwit help tail",
+        ),
+        (&["put", "f", &long], 2, "10018 bytes", "in fewer bytes"),
+        (
+            &["cp", &long, "here"],
+            5,
+            "connection refused",
+            "is a server running",
+        ),
+        (
+            &["put", &long, "ftp://h/x"],
+            2,
+            "files of this machine",
+            "godwit cp",
+        ),
+        (
+            &["drop", "ftp://h/x"],
+            4,
+            "nothing of that name",
+            "godwit queue",
+        ),
+        (
+            &["put", "f", "ftp://a..b/x"],
+            2,
+            "a..b",
+            "godwit help schemes",
+        ),
+        (
+            &["put", "f", "ftp://h:99999/x"],
+            2,
+            "99999",
+            "godwit help schemes",
+        ),
+    ];
+    for (args, status, cause, next) in cases {
+        let said = machine.says(args);
+        assert_eq!(said.status, Some(status), "{said}");
+        let is_told = said.stderr.contains(cause) && said.stderr.contains(next);
+        assert!(is_told && said.stderr.len() < 1000, "{said}");
+    }
+    let file = machine.scratch.join("f");
+    let mut elsewhere = machine.command(&["put", "f", "ftp://h/x"]);
+    elsewhere.env("GODWIT_STATE", &file);
+    elsewhere.env("GODWIT_SOCKET", machine.scratch.join("other/socket"));
+    let said = Said::of(&mut elsewhere);
+    let is_told =
+        said.stderr.contains(file.to_str().unwrap()) && said.stderr.contains("GODWIT_STATE");
+    assert!(said.status != Some(0) && is_told, "{said}");
+}
+
+#[test]
+fn new_file_on_hold_names_commands() {
+    let far = Scratch::new();
+    let (machine, _lab) = Machine::of(&far);
+    machine.scratch.file("f", 10);
+    machine.says(&["put", "--new", "f", "godwit://lab/f"]).ok();
+    let pushed = machine.says(&["push", "--timeout", "30"]);
+    assert_eq!(pushed.status, Some(1), "{pushed}");
+    let queue = machine.says(&["queue"]).ok().to_string();
+    for verb in ["retry", "release", "drop"] {
+        let command = format!("godwit {verb} godwit://lab/f");
+        assert!(pushed.stderr.contains(&command), "{pushed}");
+        assert!(queue.contains(&command), "{queue}");
+    }
+    machine.says(&["release", "godwit://lab/f"]).ok();
+    machine.says(&["push", "--timeout", "30"]).ok();
+}
+
+/// A terminal is shown a bar once a verb takes longer than two seconds.
+#[test]
+fn verbs_on_terminal_show_what_is_left() {
+    let far = Scratch::new();
+    let (machine, mut lab) = Machine::of(&far);
+    machine.scratch.file("f", 2048);
+    lab.kill();
+    for name in ["a", "b"] {
+        let url = format!("godwit://lab/{name}");
+        machine.says(&["put", "f", &url]).ok();
+    }
+    let ours = machine.command(&[]);
+    let program = ours.get_program().to_str().unwrap();
+    let begin = |words: &str| {
+        let log = machine.scratch.join(words.replace(' ', "-"));
+        let mut command = Command::new("script");
+        command.args(["-qefc", &format!("{program} {words}")]);
+        command.arg(&log).current_dir(machine.scratch.path());
+        for (name, value) in ours.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command
+            .env("TERM", "xterm")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        (command.spawn().unwrap(), log)
+    };
+    let shows = |log: &Path, wanted: &str| {
+        wait_until(wanted, || {
+            let text = fs::read(log).unwrap_or_default();
+            String::from_utf8_lossy(&text).contains(wanted)
+        });
+    };
+    let (mut push, pushed) = begin("push");
+    let (mut queue, watched) = begin("queue -w");
+    shows(&pushed, "0 B of 4.00 KiB  0/2 files");
+    shows(&watched, "0 B of 4.00 KiB  0/2 files");
+    lab.start(&[]);
+    assert!(push.wait().unwrap().success());
+    assert!(queue.wait().unwrap().success());
 }

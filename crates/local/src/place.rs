@@ -109,13 +109,16 @@ impl Place {
     /// Makes the directories, for this user alone.
     pub fn prepare(&self) -> Result<()> {
         let wanted = "keep a node here";
-        for dir in [self.socket.parent(), Some(&*self.state)]
-            .into_iter()
-            .flatten()
-        {
-            make(dir).map_err(|error| disk(wanted, dir, &error))?;
+        let failed = |dir: &Path, name: &str, error: io::Error| {
+            disk(wanted, dir, &error).next(format!("name a directory of your own in {name}"))
+        };
+        if let Some(dir) = self.socket.parent() {
+            make(dir).map_err(|error| failed(dir, "GODWIT_SOCKET (DIRECTORY/socket)", error))?;
         }
-        own(&self.state).map_err(|error| disk(wanted, &self.state, &error))
+        let state = &*self.state;
+        make(state)
+            .and_then(|()| own(state))
+            .map_err(|error| failed(state, "GODWIT_STATE", error))
     }
 }
 

@@ -168,7 +168,13 @@ impl Put {
         };
         let found = match file == "-" {
             true => None,
-            false => Some(fs::metadata(path).map_err(|cause| trouble(Error::io(path, cause)))?),
+            false => Some(fs::metadata(path).map_err(|cause| {
+                match places::url(file).is_ok_and(|url| url.host().is_some()) {
+                    true => CliError::asked(&*wanted, "put reads files of this machine")
+                        .next("godwit cp copies from a server"),
+                    false => trouble(Error::io(path, cause)),
+                }
+            })?),
         };
         let name = found.as_ref().and_then(|_| path.file_name());
         if !found.as_ref().is_some_and(Metadata::is_dir) {
@@ -283,7 +289,10 @@ impl Running<'_> {
                 self.make(&mut here, &above, true)?;
                 None
             }
-            above => above.filter(|above| self.directories.insert(above.clone())),
+            // A root is there.
+            above => above
+                .filter(|above| above.file_name().is_some())
+                .filter(|above| self.directories.insert(above.clone())),
         };
         let missing = missing.map(|above| (Missing::ask(&above), above));
         let start = self.put.offset.unwrap_or(0);

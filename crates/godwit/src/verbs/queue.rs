@@ -7,6 +7,7 @@ use crate::{
     units,
 };
 use clap::Args;
+use godwit_core::Url;
 use godwit_local::{Here, Kind};
 use godwit_store::Error;
 use godwit_wire::local::{
@@ -167,6 +168,13 @@ fn line(row: &Row) -> String {
     );
     if let Some(why) = &row.why {
         line.push_str(&format!("\n         {}", plain(why)));
+    }
+    if row.stage == HELD {
+        let url = row.url.parse::<Url>();
+        let name = url.map_or_else(|_| row.id.clone(), |url| url.pasted());
+        line.push_str(&format!(
+            "\n         godwit retry {name} tries it again, godwit release {name} goes over what is there, godwit drop {name} gives it up"
+        ));
     }
     line
 }

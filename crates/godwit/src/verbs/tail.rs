@@ -32,13 +32,18 @@ pub(crate) struct Tail {
     #[arg(value_name = "PATH_OR_URL")]
     file: OsString,
     /// So many lines of what is there
-    #[arg(short = 'n', long, value_name = "LINES", default_value_t = 10)]
+    #[arg(short = 'n', long, value_name = "LINES", default_value_t = 10, value_parser = lines, allow_negative_numbers = true)]
     lines: u64,
     /// Go on with what is appended
     #[arg(short, long)]
     follow: bool,
     #[command(flatten)]
     talking: Talking,
+}
+
+fn lines(text: &str) -> Result<u64, String> {
+    text.parse()
+        .map_err(|_| "write how many lines, 0 or more".into())
 }
 
 impl Tail {

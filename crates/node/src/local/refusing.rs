@@ -15,7 +15,7 @@ pub(super) fn url(text: &str) -> Result<Url, Refusal> {
     };
     if text.len() > URL_BYTES_MAX {
         let words = format!("{} bytes are more than {URL_BYTES_MAX}", text.len());
-        return Err(Refusal::new(Kind::TooLong, wanted(), words));
+        return Err(Refusal::new(Kind::TooLong, wanted(), words).next("name it in fewer bytes"));
     }
     Url::from_argument(text).map_err(|error| {
         let reason = match error {
