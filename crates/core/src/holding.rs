@@ -184,6 +184,13 @@ impl Holding {
         going.map_or_else(|| self.owed.len_bytes(), |g| g.or(&self.owed).len_bytes())
     }
 
+    /// Returns how many bytes are on our disk, with those of fetches that have not ended.
+    pub fn arrived_bytes(&self) -> u64 {
+        let fetches = self.fetches.values();
+        let all = fetches.fold(self.present.clone(), |all, asked| all.or(&asked.arrived));
+        all.len_bytes()
+    }
+
     /// Returns why nothing is delivered until somebody decides.
     pub fn held(&self) -> Option<&Held> {
         self.held.as_ref()

@@ -504,6 +504,14 @@ impl Held {
 }
 
 impl State {
+    /// Returns how many bytes are still to be sent. Those in flight count as sent, until the conversation breaks.
+    pub(crate) fn unsent_bytes(&self) -> u64 {
+        match self.is_moving {
+            true => self.machine.pushable_bytes(),
+            false => self.machine.owed_bytes(),
+        }
+    }
+
     fn of(machine: Holding) -> Self {
         Self {
             machine,

@@ -255,7 +255,7 @@ fn holds(held: &Arc<Held>) -> Holds {
         url: held.name(),
         audience: held.who.audience.clone(),
         size: state.machine.size(),
-        present: state.machine.present().len_bytes(),
+        present: state.machine.arrived_bytes(),
         owed: state.machine.owed_bytes(),
         transfers: state.transfers,
         users: state.users,

@@ -18,7 +18,7 @@ use godwit_core::{
 };
 use godwit_store::{Error as StoreError, StoreExt, TAKEN, channel::Watch};
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -254,7 +254,7 @@ impl Depot {
             stage,
             waits_for: before,
             size: state.machine.size(),
-            owed: state.machine.owed_bytes(),
+            owed: state.unsent_bytes(),
             age: Duration::from_secs(now().saturating_sub(held.born)),
             tries: state.tries,
             why,
@@ -316,6 +316,11 @@ impl Depot {
             _ => self.inner.every(),
         };
         others.retain(is_passed_on);
+        for owed in self.queue_of(scope) {
+            if owed.waits_for_directory() {
+                let _ = self.inner.retry(&owed.id); // it may be delivered by now
+            }
+        }
         let wanted = self.arrived(scope, (until, limit), is_wanted)?;
         let wanted = wanted.into_iter().map(|(held, _)| held);
         let mut behind = Behind::default();
@@ -414,11 +419,8 @@ impl Depot {
             drop(state);
             (held, generation)
         };
-        let wanted: Vec<_> = all.into_iter().map(seal).collect();
+        let wanted = all.into_iter().map(seal).collect();
         let deeds = self.inner.deeds_of(scope);
-        let files = wanted.iter().map(|(held, _)| held.id.to_string());
-        let ids: HashSet<_> = files.chain(deeds.iter().copied().map(deed_id)).collect();
-        self.inner.retry_where(|_, id| ids.contains(id));
         self.inner.all().promises.try_again(&deeds);
         self.inner.retry_servers();
         Ok((wanted, deeds))
@@ -915,14 +917,10 @@ impl Inner {
     /// A directory was made: what is held since it was not there is tried again.
     pub(crate) fn made(&self, directory: &Url) {
         let at = |url: &Url| (server_of(url), path_of(url));
-        self.retry_where(|above, _| at(above) == at(directory));
-    }
-
-    /// Tries again what waits for a directory.
-    fn retry_where(&self, is_meant: impl Fn(&Url, &String) -> bool) {
         for (above, _, id) in self.without_directory() {
-            let retried = is_meant(&above, &id).then(|| self.retry(&id));
-            if let Some(Err(error)) = retried {
+            if at(&above) == at(directory)
+                && let Err(error) = self.retry(&id)
+            {
                 tracing::warn!(%error, id, "what waited for a directory is not tried again");
             }
         }

@@ -137,7 +137,7 @@ fn trees_are_put_as_cp_copies_them() {
     assert_eq!(fs::read(far.join("data/t/x/f")).unwrap(), b"t/x/f");
 }
 
-/// Each names the cause and the next command, and repeats no name that nobody can read.
+/// Each names the cause and the next command, and cuts a name that is too long to read.
 #[test]
 fn messages_name_cause_and_next_command() {
     let machine = Machine::new();

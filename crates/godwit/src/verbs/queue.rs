@@ -125,7 +125,7 @@ pub(super) fn rows(here: &mut Here, whose: &Whose) -> Run<(Vec<Row>, Done)> {
 
 fn what_matters(row: &Row) -> (String, String, u64, Option<String>) {
     let why = row.why.clone();
-    (row.id.clone(), row.stage.clone(), row.owed_bytes, why)
+    (row.id.clone(), row.stage.clone(), row.size, why)
 }
 
 fn show(screen: &Screen, rows: &[Row]) -> Run<()> {
