@@ -194,7 +194,7 @@ fn promised(here: &mut Here, whose: &Whose) -> Result<Vec<Row>, Refusal> {
     });
     match asked {
         // Nothing of such a name was ever put.
-        Err(refusal) if refusal.why != Kind::TooLong => Err(refusal),
+        Err(refusal) if refusal.kind != Kind::TooLong => Err(refusal),
         _ => Ok(rows),
     }
 }
