@@ -41,6 +41,19 @@ pub enum What {
     Set(Values),
 }
 
+impl What {
+    /// Returns what the log calls it.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Publish(_) => "deliver",
+            Self::Rename { .. } => "rename",
+            Self::Unlink => "remove",
+            Self::Mkdir => "make directory",
+            Self::Set(_) => "set attributes",
+        }
+    }
+}
+
 /// Attributes by key: length, mode, times. What a value means is not our affair; of two for one key
 /// the later counts.
 pub type Values = BTreeMap<String, Vec<u8>>;

@@ -55,6 +55,18 @@ pub struct Who {
     pub credential: Option<PathBuf>,
 }
 
+impl Who {
+    /// Tells the log what was done at a target, and for which client of a hop or session of this machine.
+    pub(crate) fn audit(&self, did: &str, url: &Url, session: &str) {
+        let who = if session.is_empty() {
+            &self.audience
+        } else {
+            session
+        };
+        tracing::info!(did, path = %url.without_password(), who, "changed");
+    }
+}
+
 /// What a depot keeps to.
 #[derive(Clone, Debug)]
 pub struct Rules {

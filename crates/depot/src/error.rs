@@ -423,3 +423,11 @@ impl From<godwit_store::Error> for Error {
         Self::Store(Arc::new(error))
     }
 }
+/// What was sent was written again meanwhile, and this server takes nothing back: from its beginning.
+pub(crate) fn written_again(url: &Url) -> E {
+    E::lost(
+        url.host_port(),
+        "sending what was written again",
+        std::io::ErrorKind::Interrupted,
+    )
+}

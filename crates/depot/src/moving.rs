@@ -9,7 +9,7 @@ use crate::{
     Error, Result,
     depot::{All, Inner, Rules},
     disk::Id,
-    error::{Patience, is_shut, is_unknown_host, wants_directory},
+    error::{Patience, is_shut, is_unknown_host, wants_directory, written_again},
     fetching::streams,
     held::{Asked, Held, Parked, State},
     leftovers::Leftover,
@@ -153,7 +153,12 @@ impl Inner {
         // Before anything is looked at: what happens from now on asks for another visit.
         held.lock().wants = false;
         let server = held.url().host_port();
-        let outcome = self.deliver(held).and_then(|came| match came {
+        let came = self.deliver(held);
+        if let Ok(Came::Published) = came {
+            let session = held.lock().session.clone();
+            held.who.audit("deliver", &held.url(), &session);
+        }
+        let outcome = came.and_then(|came| match came {
             // What was written since comes in its turn.
             Came::Published if held.lock().machine.owes() => self.published_and_owes(held, None),
             _ => Ok(()),
@@ -1049,15 +1054,6 @@ fn words_of(held: &Held, error: &Error, above: Option<usize>) -> String {
 }
 
 const CHANGED: &str = "somebody else changed the file there";
-
-/// What was sent was written again meanwhile, and this server takes nothing back: from its beginning.
-fn written_again(url: &Url) -> StoreError {
-    StoreError::lost(
-        url.host_port(),
-        "sending what was written again",
-        std::io::ErrorKind::Interrupted,
-    )
-}
 
 /// The first pause before a server is tried again.
 pub(crate) const PAUSE: Duration = Duration::from_millis(250);

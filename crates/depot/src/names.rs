@@ -116,7 +116,7 @@ impl Depot {
 impl Inner {
     /// Does a deed at its target, or looks whether it was done.
     pub(crate) fn attend(&self, asked: &Do) {
-        let Some((url, to, who)) = self.noted_as_asked(asked) else {
+        let Some((url, to, (who, session))) = self.noted_as_asked(asked) else {
             return;
         };
         let outcome = self
@@ -158,7 +158,11 @@ impl Inner {
                 tracing::warn!(%url, ?why, what = ?asked.what, "held");
                 is_held = true;
             }
-            is_made = asked.what == What::Mkdir && deeds.find(asked.number).is_none();
+            let is_done = deeds.find(asked.number).is_none();
+            is_made = is_done && asked.what == What::Mkdir;
+            if is_done {
+                who.audit(asked.what.as_str(), &url, &session);
+            }
         }
         if is_held {
             all.look_for_directories_soon();
@@ -179,10 +183,11 @@ impl Inner {
     }
 
     /// Nothing is asked before a record says so.
-    fn noted_as_asked(&self, asked: &Do) -> Option<(Url, Option<Url>, Who)> {
+    fn noted_as_asked(&self, asked: &Do) -> Option<(Url, Option<Url>, (Who, String))> {
         let mut all = self.all();
         let (_, fact) = all.promises.deed(asked.number)?;
-        let (url, to, who) = (fact.url.clone(), fact.to.clone(), fact.who.clone());
+        let (url, to) = (fact.url.clone(), fact.to.clone());
+        let who = (fact.who.clone(), fact.session.clone());
         crash::point("deed-taken");
         let written = self.note(&mut all, &url);
         drop(all);

@@ -44,6 +44,8 @@ pub struct Spooled {
     root: PathBuf,
     /// What we are called by those who ask whether they passed something on already.
     us: Arc<str>,
+    /// The client for which something is done; empty: this node.
+    client: Arc<str>,
     /// One of a name at a time becomes ours: they come to lie in the same place first.
     names: Arc<[Mutex<()>; NAMES]>,
     /// What is read is kept as well.
@@ -74,6 +76,7 @@ impl Spooled {
             incoming,
             root,
             us: us.into(),
+            client: "".into(),
             names: Arc::new(std::array::from_fn(|_| Mutex::new(()))),
             keeps: false,
         };
@@ -94,6 +97,7 @@ impl Spooled {
         let incoming = Dir::open(&self.root, identity, Opener::Myself)?;
         Ok(Self {
             incoming,
+            client: identity.into(),
             ..self.clone()
         })
     }
@@ -657,7 +661,7 @@ impl Spooled {
 
     fn write_into(&self, path: &Path, passed: &[String]) -> Result<Box<dyn Sink>> {
         let url = self.url(path)?;
-        let writing = self.depot.put_into(&url, &self.who, "");
+        let writing = self.depot.put_into(&url, &self.who, &self.client);
         let writing = writing.map_err(self.told(path))?;
         writing.passed_by(&self.and_us(passed));
         Ok(Box::new(Inside {
@@ -674,7 +678,7 @@ impl Spooled {
     fn keep_empty(&self, path: &Path) -> Result<()> {
         let put = Put {
             base: Base::Any,
-            session: String::new(),
+            session: self.client.to_string(),
         };
         let writing = self.depot.put(&self.url(path)?, &self.who, &put);
         let ended = writing.and_then(Writing::end);
@@ -689,7 +693,7 @@ impl Spooled {
         }
         let by = By {
             who: &self.who,
-            session: "",
+            session: &self.client,
             is_wanted: &|| true,
         };
         (self.depot.truncate(&url, size, by)).map_err(self.told(path))
@@ -839,6 +843,7 @@ impl Sink for Coming {
             base: &base,
             upload: upload.as_deref(),
             passed: &passed,
+            session: &spooled.client,
             mode: whole.mode.or(mode),
         };
         let alone = spooled.alone_with(&path);

@@ -115,6 +115,8 @@ pub(crate) struct Adopted<'a> {
     pub upload: Option<&'a str>,
     /// Which nodes passed it on.
     pub passed: &'a [String],
+    /// Which client sent it.
+    pub session: &'a str,
     /// Permission bits that it is to have where it is new.
     pub mode: Option<u32>,
 }
@@ -134,6 +136,7 @@ impl Depot {
         state.reserved = size;
         state.upload = adopted.upload.unwrap_or_default().into();
         state.passed = adopted.passed.into();
+        state.session = adopted.session.into();
         state.bits = adopted.mode;
         state.change();
         drop(state);

@@ -162,6 +162,9 @@ fn what_a_peer_stages_is_there_for_the_programs_of_that_machine() {
         (&done["files"], &done["bytes"]),
         (&1.into(), &300_000.into())
     );
+    cluster.tells(
+        "did=\"Stage in the depot\" path=godwit://lab/f who=\"/O=godwit/OU=peer/CN=laptop\"",
+    );
     let [kept] = &world.kept(laptop, &["ls", ON[0], ON[1]])[..] else {
         panic!("one file is kept");
     };

@@ -256,7 +256,12 @@ impl Guarded {
     }
 
     /// Tells the log what was done, where, and by whom.
-    fn audited<T>(&self, did: &'static str, path: &Path, done: Result<T>) -> Result<T> {
+    pub(crate) fn audited<T, E>(
+        &self,
+        did: &str,
+        path: &Path,
+        done: std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
         if done.is_ok() {
             let from = self.from.map(tracing::field::display);
             tracing::info!(did, path = %path.display(), who = self.subject(), from, "changed");

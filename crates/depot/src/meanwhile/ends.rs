@@ -230,6 +230,7 @@ fn what_comes_whole_has_its_place_when_it_is_here() {
         base: &Base::Any,
         upload: None,
         passed: &[],
+        session: "",
         mode: None,
     };
     let (nothing, number) = (Id::of([0; 12]), held.number());

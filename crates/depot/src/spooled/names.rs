@@ -45,7 +45,7 @@ impl Spooled {
         }
         let by = By {
             who: &self.who,
-            session: "",
+            session: &self.client,
             is_wanted: &|| true,
         };
         let promised = later(by).map_err(self.told(names[0]));

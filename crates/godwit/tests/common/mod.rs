@@ -8,6 +8,7 @@
 )] // each test file uses its part
 
 pub mod between;
+pub mod chain;
 pub mod joined;
 pub mod keyed;
 pub mod lab;

@@ -44,11 +44,26 @@ pub(super) fn ask(asked: Asked<'_>) {
     };
     let is_gone = Arc::new(AtomicBool::new(false));
     let gone = Arc::clone(&is_gone);
+    let did = format!("{:?} in the depot", wish.what);
+    let changes = !matches!(
+        wish.what,
+        OfDepot::Ls | OfDepot::Stat | OfDepot::Why | OfDepot::Df | OfDepot::Verify
+    );
+    let url = wish.url.as_deref().map(Url::from_argument);
+    let url = url
+        .and_then(Result::ok)
+        .map(|url| url.without_password().to_string());
     let (lines, told) = asked.reply.lines().during(
         BEAT,
         Arc::new(|| Line::Beat(0)),
         move || gone.store(true, Relaxed),
-        || pass_on(begin(&visitor, whose)?, wish, &is_gone),
+        || {
+            let told = pass_on(begin(&visitor, whose)?, wish, &is_gone);
+            match changes {
+                true => (asked.known.dir).audited(&did, url.unwrap_or_default().as_ref(), told),
+                false => told,
+            }
+        },
     );
     tell(lines, told);
 }
