@@ -423,7 +423,7 @@ impl From<godwit_store::Error> for Error {
         Self::Store(Arc::new(error))
     }
 }
-/// What was sent was written again meanwhile, and this server takes nothing back: from its beginning.
+/// An upload whose bytes were written again meanwhile, to a server that takes no byte twice: it begins anew.
 pub(crate) fn written_again(url: &Url) -> E {
     E::lost(
         url.host_port(),

@@ -7,8 +7,8 @@ use common::chain::{Chain, spool, start, wait_until};
 use common::{Machine, Node, Said, Scratch, assert_same, godwit};
 use serde_json::Value;
 use std::{
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
+    path::Path,
+    process::Stdio,
     time::{Duration, Instant},
 };
 

@@ -97,7 +97,7 @@ impl<'a> Chain<'a> {
         self.scratch.join("far").join(name)
     }
 
-    /// What everybody sees at the end.
+    /// Returns the names at the last node.
     pub fn all_far(&self) -> Vec<String> {
         let names = std::fs::read_dir(self.scratch.join("far")).unwrap();
         let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
