@@ -222,8 +222,16 @@ enum Answer {
     Saw(Sight),
 }
 
-/// Tries it once. Faults that pass are errors: nobody knows whether it was done.
+/// Tries a deed. A directory is tried again at once if the one above it was made meanwhile.
 fn attempt(asked: &Do, at: &Place, to: Option<&Place>) -> Result<Outcome> {
+    match attempt_once(asked, at, to)? {
+        Outcome::Refused(Why::Missing) if asked.what == What::Mkdir => attempt_once(asked, at, to),
+        outcome => Ok(outcome),
+    }
+}
+
+/// Tries it once. Faults that pass are errors: nobody knows whether it was done.
+fn attempt_once(asked: &Do, at: &Place, to: Option<&Place>) -> Result<Outcome> {
     if !is_still(&asked.condition, at)? {
         return Ok(Outcome::Refused(Why::Conflict));
     }
