@@ -101,12 +101,12 @@ impl Session {
     }
 
     /// Tells whether the control connection outlives the end of data: a client
-    /// that was killed loses both at once.
-    pub(super) fn is_control_alive(&mut self) -> bool {
+    /// that was killed loses both at once. A transfer that took long may wait a little longer.
+    pub(super) fn is_control_alive(&mut self, watch: &Watch) -> bool {
         let apart = match godwit_sys::traffic(self.control.as_fd()) {
-            Ok(seen) if !self.machine.is_guarded() => {
-                (seen.round_trip_min * 2).clamp(OUTLIVES_MIN, OUTLIVES_MAX)
-            }
+            Ok(seen) if !self.machine.is_guarded() => (seen.round_trip_min * 2)
+                .max(watch.elapsed() / OUTLIVES_SHARE)
+                .clamp(OUTLIVES_MIN, OUTLIVES_MAX),
             _ => OUTLIVES_MAX, // by GSI, or by `ssh`, of whose way nothing is known
         };
         let deadline = Instant::now() + apart;
@@ -144,3 +144,5 @@ const STACK_BYTES: usize = 256 << 10;
 /// their way, the more. A client pays this for each upload of stream mode.
 const OUTLIVES_MIN: Duration = Duration::from_micros(20);
 const OUTLIVES_MAX: Duration = Duration::from_millis(50);
+/// On a busy machine the kernel is a while between the two. No upload takes more than this part longer.
+const OUTLIVES_SHARE: u32 = 16;

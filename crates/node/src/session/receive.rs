@@ -222,7 +222,7 @@ impl Session {
     ) -> Result<Outcome, Refusal> {
         let size = match plan.at_end(leg.mode, &received, &sink.done()) {
             Verdict::Finish(size) => size,
-            Verdict::FinishIfAlive(size) if self.is_control_alive() => Some(size),
+            Verdict::FinishIfAlive(size) if self.is_control_alive(watch) => Some(size),
             Verdict::FinishIfAlive(_) => {
                 return Err(Refusal::of_kind(
                     Kind::Incomplete,

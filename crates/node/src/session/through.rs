@@ -207,7 +207,7 @@ impl Session {
         }
         // A stream says no more than that it ended.
         let is_told = leg.mode == Mode::Extended || give.size == Some(received.bytes);
-        if !is_told && !self.is_control_alive() {
+        if !is_told && !self.is_control_alive(watch) {
             let why = "The client left; nothing is kept.";
             return Err(Refusal::of_kind(Kind::Incomplete, why));
         }

@@ -56,6 +56,7 @@ pub struct Watch {
     moved_bytes: AtomicU64,
     stall: Duration,
     until: Option<Instant>,
+    began: Instant,
 }
 
 impl Watch {
@@ -68,6 +69,7 @@ impl Watch {
     pub fn over(cancel: Cancel, stall: Duration) -> Self {
         Self {
             cancel,
+            began: Instant::now(),
             moved_bytes: AtomicU64::new(0),
             stall,
             until: None,
@@ -99,6 +101,11 @@ impl Watch {
     /// Returns how long nothing may move.
     pub fn stall(&self) -> Duration {
         self.stall
+    }
+
+    /// Returns how long it has watched.
+    pub fn elapsed(&self) -> Duration {
+        self.began.elapsed()
     }
 
     /// Returns how many bytes have moved.
