@@ -230,7 +230,7 @@ fn attempt(asked: &Do, at: &Place, to: Option<&Place>) -> Result<Outcome> {
     }
 }
 
-/// Tries it once. Faults that pass are errors: nobody knows whether it was done.
+/// Tries a deed once. Faults that pass are errors: the deed may be done or not.
 fn attempt_once(asked: &Do, at: &Place, to: Option<&Place>) -> Result<Outcome> {
     if !is_still(&asked.condition, at)? {
         return Ok(Outcome::Refused(Why::Conflict));

@@ -160,7 +160,7 @@ pub(crate) fn note(screen: &Screen, url: &Url, reach: Reach) {
     }
     if screen.json() {
         let told = json!({"event": "promised", "url": shown, "names": names.len()});
-        // Nobody who does not read is told.
+        // A reader that is gone is told nothing.
         let _ = screen.object(&told);
         return;
     }

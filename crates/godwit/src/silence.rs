@@ -16,7 +16,7 @@ pub(crate) fn broken_by<T>(screen: &Screen, waits_for: &str, work: impl FnOnce()
             while is_over.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
                 patience = AGAIN;
                 match screen.json() {
-                    // Nobody who does not read is told.
+                    // A reader that is gone is told nothing.
                     true => drop(screen.object(&json!({"event": "waiting", "for": waits_for}))),
                     false => screen.note(&format!("waiting for {waits_for}")),
                 }

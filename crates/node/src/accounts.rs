@@ -204,7 +204,7 @@ impl Accounts {
         match User::find(name) {
             Ok(user) if user.uid == user_id() => Ok(None),
             Ok(user) => Ok(Some(user.name)),
-            // Nobody becomes root because an account is gone.
+            // A client does not become root because its account is gone.
             Err(error)
                 if error.kind() == io::ErrorKind::NotFound
                     && !self.config.strict

@@ -21,7 +21,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 godwit_core::errors! {
     /// What a caller would tell apart. The message is the fact; what was wanted is
-    /// said by whoever asked, what to do next by [`Error::hint`].
+    /// said by the caller, what to do next by [`Error::hint`].
     #[derive(Debug)]
     pub enum Error {
         #[error("{}: no such file or directory", shown(.path))]
@@ -63,7 +63,7 @@ godwit_core::errors! {
             host: String,
             path: PathBuf,
             said: String,
-            /// What the next behind it answered; `None`: that has something else by now, or nobody knows.
+            /// The answer of the next node downstream; `None`: it has another file by now, or did not say.
             cause: Option<Arc<Error>>
         } => held_for, OnHold;
         /// It was reached, and something behind it was not.
@@ -78,7 +78,7 @@ godwit_core::errors! {
         NameService { host: String, cause: String } => name_service, NameService;
         #[error("{host}: cannot connect ({})", why(.cause))]
         Unreachable { host: String, cause: io::Error } => unreachable, Unreachable;
-        /// Whoever is reached shows another key and knows no way to the one that is wanted.
+        /// The node that is reached shows another key and knows no way to the wanted one.
         #[error("{host}: not connected to {at} at the moment, or {at} does not know it")]
         Away { host: String, at: String } => away, Away;
         /// A node that we have joined has no peer with our key: it let us leave, or never heard of us.

@@ -358,7 +358,7 @@ pub struct Write<'a> {
     /// Which attempt at this upload it is: it takes over from those that began with a lower number,
     /// of which nothing lands any more once this has begun. 0: they are not counted.
     ///
-    /// Whoever counts is told by [`crate::Resume::newly_whole`] also what leaves hash to that landed before.
+    /// A writer that counts attempts is told by [`crate::Resume::newly_whole`] the hashes of leaves that landed before as well.
     pub attempt: u64,
     /// Permission bits of a new file.
     pub mode: Option<u32>,
@@ -646,7 +646,7 @@ pub struct Space {
     pub free_bytes: u64,
 }
 
-/// The length of what has an end that nobody knows before it is there: a pipe, the output of a program.
+/// The length of a source that ends without notice: a pipe, the output of a program.
 pub const SIZE_UNKNOWN: u64 = u64::MAX;
 
 /// Files up to this size are read and written whole, in flight together.

@@ -248,7 +248,7 @@ pub(crate) fn how_it_goes(screen: &Screen, told: Tell) {
             true => json!({"event": "held", "id": row.id, "url": row.url, "why": why}),
             false => json!({"event": "waiting", "for": "delivery", "why": why}),
         };
-        // Nobody who does not read is told.
+        // A reader that is gone is told nothing.
         let _ = screen.object(&event).and_then(|()| screen.flush());
         return;
     }

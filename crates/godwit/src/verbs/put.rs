@@ -502,7 +502,7 @@ fn say(screen: &Screen, url: &str, why: Option<&str>) {
             }
             None => json!({"event": "going", "url": url}),
         };
-        // Nobody who does not read is told.
+        // A reader that is gone is told nothing.
         let _ = screen.object(&event).and_then(|()| screen.flush());
         return;
     }

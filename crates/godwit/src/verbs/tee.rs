@@ -274,7 +274,7 @@ impl Line<'_> {
             "" => json!({"event": "going", "url": self.shown}),
             _ => json!({"event": "waiting", "for": awaited, "url": self.shown, "why": words}),
         };
-        // Nobody who does not read is told.
+        // A reader that is gone is told nothing.
         let _ = (self.screen.object(&event)).and_then(|()| self.screen.flush());
     }
 

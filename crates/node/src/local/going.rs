@@ -183,7 +183,7 @@ const HELD_MAX: usize = 100;
 const NAMED_MAX: usize = 8;
 const GOES_ON: &str = "it is kept here and delivered as soon as that is possible: godwit queue shows it, \
                        godwit push waits on";
-/// Says that a push ends where nobody sees further.
+/// Says that a push ends at a node that does not tell what is behind it.
 pub(super) fn out_of_sight(hop: &str) -> String {
     format!(
         "{hop} has it and passes it on; whether it has is not told by FTP, so it was not waited for: a URL by its door \

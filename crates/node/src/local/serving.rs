@@ -80,7 +80,7 @@ impl Knocks {
         word
     }
 
-    /// Waits for a word; false: there is no time left, or nobody who could say it.
+    /// Waits for a word; false: there is no time left, or all that could say it are gone.
     fn wait(&self, waiting: &mut MutexGuard<'_, Words>, until: Instant, reply: &Reply) -> bool {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() || reply.is_over() {

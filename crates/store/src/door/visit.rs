@@ -125,7 +125,7 @@ impl Visit {
         Ok(visit)
     }
 
-    /// Speaks HTTP with whoever is at the other end of a socket, without TLS.
+    /// Speaks HTTP with the server at the other end of a socket, without TLS.
     pub(super) fn in_clear(socket: TcpStream, limits: &Limits) -> Result<Self> {
         let lost = |cause| Error::lost(limits.at.clone(), LOGIN, cause);
         socket.set_nonblocking(true).map_err(lost)?;

@@ -83,7 +83,7 @@ pub(crate) fn open(url: &Url, options: &RemoteOptions) -> Result<Arc<dyn Store>>
 }
 
 impl Door {
-    /// Tells whether something that nobody vouches for answers as a node does.
+    /// Tells whether a server without a trusted certificate answers as a node does.
     fn is_node(&self) -> bool {
         let asked = || -> Result<bool> {
             let mut visit = self.0.reach(&Wanted::Anybody, &Credential::nobody())?;
@@ -235,7 +235,7 @@ impl Web {
             Some((_, whole)) => whole.parse().ok(),
             None => text(headers, CONTENT_LENGTH.as_str()).and_then(|len| len.parse().ok()),
         };
-        // Web servers send whoever asks for a directory to its name with a slash.
+        // Web servers redirect a request for a directory to its name with a slash.
         if answer
             .target
             .split('?')

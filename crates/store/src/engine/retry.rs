@@ -69,7 +69,7 @@ impl Retry {
     }
 }
 
-/// Tries that nobody gave a number for.
+/// The number of tries if the caller gave none.
 const USUAL: u32 = 5;
 /// Fifteen tries are four minutes.
 const WORTH: u32 = 3;
