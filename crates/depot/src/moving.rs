@@ -338,25 +338,34 @@ impl Inner {
         let may_pass = is_shut || is_short || is_spoilt || is_troubled;
         let is_lasting = error.fault_since(held.born) == Fault::Lasting && !may_pass;
         let why = is_lasting.then(|| (self.why_held(held, &error), words_of(held, &error, above)));
+        let mut all = self.all();
         let mut state = held.lock();
         state.machine.lost();
-        state.sink = None;
+        let sink = state.sink.take();
         state.is_spoilt |= is_spoilt;
         state.tries += 1;
         state.last = Some(error.clone());
+        // Held before the attempt is over, or another one would begin in between.
+        let is_held = match why {
+            Some((why, words)) if !state.is_gone && !self.is_ending() => {
+                state.words = words;
+                state.machine.hold(why);
+                state.change();
+                // Something newer has its name: it gives way once nobody uses it.
+                state.wants = state.is_superseded;
+                true
+            }
+            _ => false,
+        };
         drop(state);
-        self.ended(held);
+        self.over(&mut all, held, false);
+        drop((all, sink));
         let mut state = held.lock();
         if state.is_gone || self.is_ending() {
             return;
         }
         tracing::info!(url = %held.url(), %error, is_lasting, "not delivered");
-        if let Some((why, words)) = why {
-            state.words = words;
-            state.machine.hold(why);
-            state.change();
-            // Something newer has its name: it gives way once nobody uses it.
-            state.wants = state.is_superseded;
+        if is_held {
             let is_private = state.is_private;
             drop(state);
             if is_private {
