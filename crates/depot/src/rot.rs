@@ -18,35 +18,38 @@ impl Inner {
     /// Has the bytes of a file whose writer has ended be on the disk, and meanwhile learns what its leaves hash to; of a
     /// file that no record speaks of yet, that is kept already.
     pub(crate) fn sync_and_know(&self, held: &Held) -> Result<()> {
-        let mut state = held.lock();
-        if state.machine.size() < WORTH_BOTH {
-            drop(state);
+        let state = held.lock();
+        let (size, changes, is_new) = (state.machine.size(), state.changes, !state.is_recorded);
+        drop(state);
+        if size < WORTH_BOTH {
             return self.know(held);
         }
-        // Two threads that kept its leaves at once would take each other's file away.
+        thread::scope(|scope| {
+            let synced = scope.spawn(|| self.disk.sync(held.id, is_new));
+            let known = self.know(held);
+            let known = known.and_then(|()| self.keep_first_leaves(held, size));
+            synced.join().unwrap_or(Err(Error::Ending)).and(known)
+        })?;
+        // Whoever records this change need not sync once more.
+        held.lock().synced = Some(changes);
+        Ok(())
+    }
+
+    /// Keeps what its leaves hash to, unless a record keeps that: two at once would take each other's file away.
+    fn keep_first_leaves(&self, held: &Held, size: u64) -> Result<()> {
+        let mut state = held.lock();
         while state.is_recording {
             held.wait(&mut state, None);
         }
-        state.is_recording = true;
-        let (size, changes, is_new) = (state.machine.size(), state.changes, !state.is_recorded);
-        drop(state);
-        let done = thread::scope(|scope| {
-            let synced = scope.spawn(|| self.disk.sync(held.id, is_new));
-            let known = self.know(held).and_then(|()| match is_new {
-                true => self.disk.keep_leaves(held.id, size, &held.chains(size)),
-                false => Ok(()),
-            });
-            synced.join().unwrap_or(Err(Error::Ending)).and(known)
-        });
-        let mut state = held.lock();
-        state.is_recording = false;
-        if done.is_ok() {
-            // Whoever records this change need not sync once more.
-            state.synced = Some(changes);
+        if state.is_recorded {
+            return Ok(());
         }
+        state.is_recording = true;
         drop(state);
+        let kept = self.disk.keep_leaves(held.id, size, &held.chains(size));
+        held.lock().is_recording = false;
         held.tell();
-        done
+        kept
     }
 
     /// Learns what those leaves hash to of which that is not known, as far as all of them is here.
