@@ -4,8 +4,8 @@
 
 mod common;
 
-use common::{both, bytes, depot, over, push, put, read, rules, same, url, who, with};
-use godwit_depot::{Depot, Error, Fresh, Rules, Scope, Who};
+use common::{both, bytes, depot, over, push, put, read, rules, same, until, url, who, with};
+use godwit_depot::{Depot, Error, Fresh, Rules, Scope, Stage, Who};
 use godwit_store::Error as StoreError;
 use std::{
     fs::{self, File},
@@ -271,6 +271,9 @@ fn what_is_forgotten_stays_with_whoever_has_it_open() {
     // What is owed is nobody's to forget.
     far.set_away(true);
     put(&depot, "b", b"owed");
+    until("its server is waited for", || {
+        matches!(depot.queue()[0].stage, Stage::Waiting { .. })
+    });
     let error = depot.forget(&url("b")).unwrap_err();
     assert!(matches!(error, Error::Busy { .. }), "{error}");
     same(read(&depot, "b").unwrap(), b"owed");
