@@ -19,7 +19,7 @@ use crate::{
 use godwit_core::{
     Digest, Extents, Fault, LEAF_BYTES, Url, Version,
     deeds::Do,
-    holding::{Answer, Base, Found, Held as Why, Mode, Origin, Publication, Push, Ticket},
+    holding::{Answer, Base, Found, Mode, Origin, Publication, Push, Ticket},
 };
 use godwit_store::{
     Error as StoreError, Finished, How, Lying, Sink, SinkExt, StoreExt, TakeExt, Whole, Write,
@@ -389,20 +389,6 @@ impl Inner {
         }
         drop(state);
         server_away(&mut self.all(), server, error, &self.rules);
-    }
-
-    /// What others did meanwhile is no fault of the way there.
-    fn why_held(&self, held: &Held, error: &Error) -> Why {
-        let said = error.of_store();
-        if !matches!(
-            said,
-            Some(StoreError::Changed { .. } | StoreError::Exists { .. })
-        ) {
-            return Why::Refused;
-        }
-        let place = (self.connect)(&held.url(), &held.who);
-        let there = place.and_then(|place| look(&place));
-        Why::Conflict(there.map_or(Base::Any, |there| base_of(there.as_ref())))
     }
 
     /// One conversation, or a part of it, with the target of a file.

@@ -10,7 +10,7 @@ use crate::{
 };
 use godwit_core::{
     Algorithm, Digest, LEAF_BYTES, Strength, Url, Version,
-    holding::{Base, Holding, Mode},
+    holding::{Base, Held as Why, Holding, Mode},
 };
 use godwit_store::{EntryKind, Error as StoreError, Stat, engine::Place};
 use parking_lot::{Condvar, Mutex};
@@ -621,6 +621,22 @@ pub(crate) fn digest_there(place: &Place, by: Algorithm) -> godwit_store::Result
 pub(crate) fn is_of_digest(place: &Place, digest: &Digest) -> godwit_store::Result<bool> {
     let told = digest_there(place, digest.algorithm())?;
     Ok(told.is_some_and(|told| told == *digest))
+}
+
+impl Inner {
+    /// Returns why a delivery that failed is held. A change by others is no fault of the way to the target.
+    pub(crate) fn why_held(&self, held: &Held, error: &Error) -> Why {
+        let said = error.of_store();
+        if !matches!(
+            said,
+            Some(StoreError::Changed { .. } | StoreError::Exists { .. })
+        ) {
+            return Why::Refused;
+        }
+        let place = (self.connect)(&held.url(), &held.who);
+        let there = place.and_then(|place| look(&place));
+        Why::Conflict(there.map_or(Base::Any, |there| base_of(there.as_ref())))
+    }
 }
 
 /// Returns what a target has; `None`: nothing.
