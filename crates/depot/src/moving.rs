@@ -345,7 +345,7 @@ impl Inner {
         state.is_spoilt |= is_spoilt;
         state.tries += 1;
         state.last = Some(error.clone());
-        // Held before the attempt is over, or another one would begin in between.
+        // The hold comes before the end of the attempt: another attempt would begin in between.
         let is_held = match why {
             Some((why, words)) if !state.is_gone && !self.is_ending() => {
                 state.words = words;

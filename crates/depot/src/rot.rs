@@ -35,7 +35,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Keeps what its leaves hash to, unless a record keeps that: two at once would take each other's file away.
+    /// Writes the leaves of a file that has no record yet. One thread at a time: two would rename one temporary file.
     fn keep_first_leaves(&self, held: &Held, size: u64) -> Result<()> {
         let mut state = held.lock();
         while state.is_recording {
