@@ -8,7 +8,7 @@ mod door;
 mod local;
 
 use godwit_core::{
-    AdlerPart, AdlerParts, Algorithm, Block, Chain, Digest, Extents, Leaves, Piece, Place,
+    AdlerPart, AdlerParts, Algorithm, Block, Chain, Digest, Extents, Leaves, Piece, Url,
 };
 use godwit_wire::{
     address, client,
@@ -213,16 +213,11 @@ pub const FEEDS: [Feed; 16] = [
 
 /// Arguments of commands. Reads back from its own text.
 pub fn url(bytes: &[u8]) {
-    let Ok(place) = Place::from_argument(OsStr::from_bytes(bytes)) else {
+    let Ok(url) = Url::from_argument(OsStr::from_bytes(bytes)) else {
         return;
     };
-    let shown = match place {
-        Place::Url(url) => {
-            let _ = (url.parent(), url.file_name(), url.path_form());
-            Place::Url(url.without_password())
-        }
-        name => name,
-    };
+    let _ = (url.parent(), url.file_name(), url.path_form());
+    let shown = url.without_password();
     let text = shown.to_string();
     assert_eq!(text.parse().as_ref(), Ok(&shown), "{text}");
 }

@@ -3,7 +3,7 @@
  * All of it talks with the node of this machine (`godwit node --local`), which is found, or started, by the first
  * call that needs it; GODWIT_SOCKET names another. What each call promises is in SEMANTICS.md, "The C library".
  *
- * Names: `/godwit/HOST/path` and `SCHEME://…` are files of other machines; `file://…` and all other names are
+ * Names: `/godwit/HOST/path`, `SCHEME://…` and `grid:/…` are files of other machines; `file://…` and all other names are
  * files of this one, and are passed to open(2).
  *
  * Failures return -1 (or NULL), and set errno; godwit_strerror() says in words what was wanted and why not.

@@ -1,7 +1,7 @@
 //! Which names are of other machines.
 
 use crate::failure::{Failure, Result};
-use godwit_core::{Scheme, Url};
+use godwit_core::Url;
 use godwit_local::{Kind, Refusal};
 use godwit_wire::local::URL_BYTES_MAX;
 use std::{
@@ -22,6 +22,9 @@ impl Name {
     /// Reads a name as C has it. The node judges URLs; here it is only told who is asked.
     pub(crate) fn of(name: &CStr) -> Result<Self> {
         let bytes = name.to_bytes();
+        let is_name = bytes
+            .get(..6)
+            .is_some_and(|begin| begin.eq_ignore_ascii_case(b"grid:/"));
         let is_path_form = bytes == b"/godwit" || bytes.starts_with(b"/godwit/");
         match scheme(bytes) {
             Some(scheme) if scheme.eq_ignore_ascii_case(b"file") => {
@@ -29,7 +32,7 @@ impl Name {
                 let path = CString::new(url.path()).map_err(|_| nul(bytes))?;
                 Ok(Self::Here(path))
             }
-            None if !is_path_form => Ok(Self::Here(name.to_owned())),
+            None if !is_path_form && !is_name => Ok(Self::Here(name.to_owned())),
             _ if bytes.len() > URL_BYTES_MAX => {
                 let words = format!("{} bytes are more than {URL_BYTES_MAX}", bytes.len());
                 Err(Refusal::new(Kind::TooLong, "read that URL", words).into())
@@ -74,7 +77,6 @@ fn parsed(bytes: &[u8]) -> Result<Url> {
         let wanted = format!("read {}", String::from_utf8_lossy(bytes));
         Failure::invalid(wanted, error.to_string())
     })?;
-    debug_assert!(url.scheme() == Scheme::File || url.host().is_some());
     Ok(url)
 }
 
@@ -100,6 +102,7 @@ mod tests {
             "gsiftp://a:1/x",
             "Srb+x.y-z://a",
             "/godwit/../etc/passwd",
+            "grid:/hep",
         ] {
             assert_eq!(of(there), Name::There(there.into()));
         }
@@ -113,7 +116,8 @@ mod tests {
             "://x",
             "1a://x",
             "",
-            "grid:/hep",
+            "./grid:/hep",
+            "grid:hep",
             "a:b",
         ] {
             assert_eq!(of(here), Name::Here(CString::new(here).unwrap()));

@@ -30,5 +30,5 @@ pub use kind::{Class, Kind};
 pub use layout::{Draw, Fragment, Home, HomeState, Layout, Move, Unfilled, Weather, choose, moves};
 pub use leaves::{Chain, LEAF_BYTES, Leaves, Piece};
 pub use striping::Striping;
-pub use url::{BadUrl, Host, HostMeant, Name, Place, Scheme, Url};
+pub use url::{BadUrl, Host, HostMeant, Scheme, Url};
 pub use version::{Strength, Version};

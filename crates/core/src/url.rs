@@ -1,4 +1,4 @@
-//! Where bytes are ([`Url`]), and what bytes are wherever they are ([`Name`]).
+//! Where bytes are, or what they are called wherever they are: a [`Url`].
 //!
 //! Text is read once, here, into values that need no further checks. A path is
 //! raw bytes: percent signs mean something only in the text of a URL. Nothing is
@@ -14,11 +14,11 @@ pub use host::Host;
 pub use meant::HostMeant;
 pub use scheme::Scheme;
 
-use read::{Form, PATH_FORM, read_file, read_path_form, read_url};
+use read::{Form, PATH_FORM, read_file, read_name, read_path_form, read_url};
 use std::{ffi::OsStr, fmt, os::unix::ffi::OsStrExt, path::Path, str::FromStr};
 use text::{
-    Escaped, EscapedLogin, check_path, decode, is_plain, last_segment, shown, strip_slashes,
-    trim_slashes, without_encoded_slash,
+    Escaped, EscapedLogin, check_path, is_plain, last_segment, shown, strip_slashes, trim_slashes,
+    without_encoded_slash,
 };
 
 /// A store and a path in it.
@@ -35,6 +35,8 @@ use text::{
 /// assert_eq!(root.path(), b"/data"); // from the server's root
 /// let node: Url = "/godwit/ftp:fermi:2121/data/run 7".parse()?;
 /// assert!(node.same_server(&"ftp://fermi:2121".parse()?));
+/// let name: Url = "/godwit/grid/hep/run 7".parse()?;
+/// assert_eq!(name.to_string(), "grid:/hep/run%207"); // wherever it lies
 /// # Ok::<(), godwit_core::BadUrl>(())
 /// ```
 #[derive(Clone, Eq, PartialEq, Ord, PartialOrd, Hash)]
@@ -42,7 +44,7 @@ pub struct Url {
     scheme: Scheme,
     user: Option<String>,
     password: Option<String>,
-    host: Option<Host>, // `None` only for files
+    host: Option<Host>, // `None` only for files and names
     port: Option<u16>,  // `None` if it is the scheme's own
     path: Vec<u8>,
 }
@@ -50,14 +52,18 @@ pub struct Url {
 impl Url {
     /// Reads an argument of a command, or anything else a person writes.
     ///
-    /// A known scheme and `://` make a URL, `/godwit/` begins a path form; what
-    /// is neither is a local path, kept as it is. An *unknown* scheme and `://`
+    /// A known scheme and `://` make a URL, `grid:/` begins a name, `/godwit/` a path
+    /// form; what is none of these is a local path, kept as it is. An *unknown* scheme and `://`
     /// is refused: a slip in `ftp://` must not become a local file (which can
     /// still be named: `./fpt://…`).
     pub fn from_argument(text: impl AsRef<OsStr>) -> Result<Self, BadUrl> {
-        match Place::from_argument(text)? {
-            Place::Url(url) => Ok(url),
-            Place::Name(_) => Err(BadUrl::IsName),
+        let text = text.as_ref().as_bytes();
+        match Form::of(text)? {
+            Form::Local => Self::local(text),
+            Form::Path(rest) => read_path_form(rest),
+            Form::Name(rest) => read_name(rest),
+            Form::Url(Scheme::File, rest) => read_file(rest),
+            Form::Url(scheme, rest) => read_url(scheme, rest),
         }
     }
 
@@ -69,7 +75,7 @@ impl Url {
     /// Returns another path on the same server, for the same user. Like
     /// [`Url::path`], `path` counts from the server's root if it begins with `/`.
     pub fn with_path(&self, path: &[u8]) -> Result<Self, BadUrl> {
-        if self.scheme == Scheme::File {
+        if self.is_local() {
             return Self::local(path);
         }
         check_path(path)?;
@@ -86,6 +92,11 @@ impl Url {
         self.scheme
     }
 
+    /// Tells whether it is a file of this machine.
+    pub fn is_local(&self) -> bool {
+        self.scheme == Scheme::File
+    }
+
     /// Returns the user, if the URL names one.
     pub fn user(&self) -> Option<&str> {
         self.user.as_deref()
@@ -96,7 +107,7 @@ impl Url {
         self.password.as_deref()
     }
 
-    /// Returns the host; `None` for local files.
+    /// Returns the host; `None` for local files and for names.
     pub fn host(&self) -> Option<&Host> {
         self.host.as_ref()
     }
@@ -109,7 +120,8 @@ impl Url {
     /// Names the server for messages: `fermi`, `fermi:2121`, `[::1]:2121`.
     pub fn host_port(&self) -> String {
         match (&self.host, self.port) {
-            (None, _) => "this machine".into(),
+            (None, _) if self.is_local() => "this machine".into(),
+            (None, _) => "the catalog".into(),
             (Some(host), None) => host.to_string(),
             (Some(host), Some(port)) => format!("{host}:{port}"),
         }
@@ -153,7 +165,7 @@ impl Url {
         let path = trim_slashes(&self.path);
         let above = &path[..path.len() - name_len];
         let above: &[u8] = match trim_slashes(above) {
-            b"" if above.is_empty() && self.scheme == Scheme::File => b".",
+            b"" if above.is_empty() && self.is_local() => b".",
             b"" if above.is_empty() => b"",
             b"" => b"/",
             above => above,
@@ -207,12 +219,15 @@ impl Url {
         }
     }
 
-    /// Returns the form `/godwit/[SCHEME:]HOST[:PORT]/path`, where there is one: not
+    /// Returns the form `/godwit/[SCHEME:]HOST[:PORT]/path` or `/godwit/grid/path`, where there is one: not
     /// for local files, not with a user, and not for a name below the login
     /// directory that itself begins with the three bytes `%2F`.
     pub fn path_form(&self) -> Option<Vec<u8>> {
-        let host = self.host.as_ref()?;
         let rest = strip_slashes(&self.path);
+        if self.scheme == Scheme::Grid {
+            return Some([PATH_FORM.as_bytes(), b"grid/", rest].concat());
+        }
+        let host = self.host.as_ref()?;
         let root = match (self.is_absolute(), self.scheme.is_rooted()) {
             (true, false) => "%2F",
             (true, true) if without_encoded_slash(rest).is_some() => "%2F",
@@ -264,6 +279,18 @@ impl Url {
         };
         server.with_path(path)
     }
+
+    fn name(path: &[u8]) -> Result<Self, BadUrl> {
+        let root = Self {
+            scheme: Scheme::Grid,
+            user: None,
+            password: None,
+            host: None,
+            port: None,
+            path: Vec::new(),
+        };
+        root.with_path(path)
+    }
 }
 
 /// Reads what [`Url::from_argument`] reads.
@@ -278,6 +305,9 @@ impl FromStr for Url {
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(host) = &self.host else {
+            if self.scheme == Scheme::Grid {
+                return write!(f, "grid:{}", Escaped(&self.path));
+            }
             return match std::str::from_utf8(&self.path) {
                 Ok(text) if is_plain(text) && matches!(Form::of(&self.path), Ok(Form::Local)) => {
                     f.write_str(text)
@@ -305,77 +335,6 @@ impl fmt::Display for Url {
 impl fmt::Debug for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Url({self})")
-    }
-}
-
-/// What bytes are, wherever: `grid:/hep/run7.root`.
-#[derive(Clone, Debug, Eq, PartialEq, Ord, PartialOrd, Hash)]
-pub struct Name(Vec<u8>);
-
-impl Name {
-    /// Returns the name without `grid:/`: segments divided by `/`, never empty,
-    /// without `..` and without a leading slash.
-    pub fn path(&self) -> &[u8] {
-        &self.0
-    }
-
-    /// Returns the form `/godwit/grid/name`.
-    pub fn path_form(&self) -> Vec<u8> {
-        [PATH_FORM.as_bytes(), b"grid/", &self.0].concat()
-    }
-
-    fn new(path: &[u8]) -> Result<Self, BadUrl> {
-        check_path(path)?;
-        match strip_slashes(path) {
-            [] => Err(BadUrl::Empty),
-            path => Ok(Self(path.to_vec())),
-        }
-    }
-}
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "grid:/{}", Escaped(&self.0))
-    }
-}
-
-/// What an argument can stand for.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Place {
-    /// Bytes at one place.
-    Url(Url),
-    /// Bytes by name.
-    Name(Name),
-}
-
-impl Place {
-    /// Reads an argument; see [`Url::from_argument`].
-    pub fn from_argument(text: impl AsRef<OsStr>) -> Result<Self, BadUrl> {
-        let text = text.as_ref().as_bytes();
-        match Form::of(text)? {
-            Form::Local => Url::local(text).map(Self::Url),
-            Form::Path(rest) => read_path_form(rest),
-            Form::Name(rest) => Name::new(&decode(rest)?).map(Self::Name),
-            Form::Url(Scheme::File, rest) => read_file(rest).map(Self::Url),
-            Form::Url(scheme, rest) => read_url(scheme, rest).map(Self::Url),
-        }
-    }
-}
-
-impl FromStr for Place {
-    type Err = BadUrl;
-
-    fn from_str(text: &str) -> Result<Self, BadUrl> {
-        Self::from_argument(text)
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Url(url) => url.fmt(f),
-            Self::Name(name) => name.fmt(f),
-        }
     }
 }
 
@@ -414,8 +373,6 @@ pub enum BadUrl {
     BadType,
     #[error("'{0}' is not a name of a file here")]
     BadName(String),
-    #[error("grid: names are planned and not there yet: this version has no catalog")]
-    IsName,
 }
 
 #[cfg(test)]
@@ -490,9 +447,10 @@ mod tests {
             "ftp://h/%2e%2E/b",
             "/godwit/h/../b",
             "grid:/..",
+            "grid:/a/%2e./b",
+            "/godwit/grid/..",
         ] {
-            let read = Place::from_argument(text);
-            assert_eq!(read, Err(BadUrl::DotDot), "{text}");
+            assert_eq!(why(text), BadUrl::DotDot, "{text}");
         }
         assert_eq!(path_of("../a"), "../a");
         assert_eq!(path_of("ftp://h/..a/b.."), "..a/b..");
@@ -507,7 +465,7 @@ mod tests {
         );
         assert_eq!(secret.to_string(), "ftp://me@h:2121/a");
         assert_eq!(format!("{secret:?}"), "Url(ftp://me@h:2121/a)");
-        assert!(!format!("{:#?}", Place::Url(secret.clone())).contains("cret"));
+        assert!(!format!("{secret:#?}").contains("cret"));
         assert_eq!(url(&secret.to_string()), secret.without_password());
         for text in [
             "ftp://u:sec%zz@h/",
@@ -583,18 +541,56 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_not_a_url() {
-        let Ok(Place::Name(name)) = Place::from_argument("grid:/hep/run%207.root") else {
-            panic!("no name");
-        };
-        assert_eq!(name.path(), b"hep/run 7.root");
-        assert_eq!(name.to_string(), "grid:/hep/run%207.root");
-        assert_eq!(name.path_form(), b"/godwit/grid/hep/run 7.root");
-        let again = Place::from_argument(OsStr::from_bytes(&name.path_form()));
-        assert_eq!(again, Ok(Place::Name(name)));
-        assert_eq!(why("grid:/a"), BadUrl::IsName);
-        assert!(matches!(why("grid://h/a"), BadUrl::BadHost(_)));
+    fn name_is_url_without_host() {
+        let name = url("grid:/hep/run%207.root");
+        assert_eq!(
+            (name.scheme(), name.path()),
+            (Scheme::Grid, &b"/hep/run 7.root"[..])
+        );
+        assert_eq!((name.user(), name.host(), name.port()), (None, None, None));
+        assert!(!name.is_local() && name.is_absolute() && url("./grid:/a").is_local());
+        assert_eq!(name.host_port(), "the catalog");
+        for (text, shown, form) in [
+            ("grid:/", "grid:/", "/godwit/grid/"),
+            ("GRID:/a%2541", "grid:/a%2541", "/godwit/grid/a%41"),
+            (
+                "grid:/%252Fa;b/",
+                "grid:/%252Fa%3Bb/",
+                "/godwit/grid/%2Fa;b/",
+            ),
+        ] {
+            let name = url(text);
+            assert_eq!(
+                (&*name.to_string(), name.path_form().unwrap()),
+                (shown, form.into())
+            );
+            assert_eq!((url(shown), url(form)), (name.clone(), name));
+        }
+        for root in ["/godwit/grid", "/godwit/grid//"] {
+            assert_eq!(url(root), url("grid:/"), "{root}");
+        }
+        assert_eq!(why("grid:/a%2Fb"), BadUrl::EncodedSlash);
+        assert_eq!(why("grid:/a%00b"), BadUrl::Nul);
+        for host in ["grid://h/a", "grid:///a", "/godwit/grid:h/a"] {
+            assert!(matches!(why(host), BadUrl::BadHost(_)), "{host}");
+        }
         assert_eq!(url("/godwit/grid:7/a"), url("godwit://grid:7/a"));
+    }
+
+    #[test]
+    fn walking_among_names_stays_in_them() {
+        let (root, name) = (url("grid:/"), url("grid:/a"));
+        assert_eq!(name.parent(), Some(root.clone()));
+        assert_eq!((root.parent(), root.file_name()), (None, None));
+        assert!(root.means_directory() && !name.means_directory());
+        assert_eq!(root.join(b"a"), Ok(name.clone()));
+        assert_eq!(name.join(b"b/c").unwrap().file_name(), Some(&b"c"[..]));
+        for path in [&b"a"[..], b"/a", b"//a"] {
+            assert_eq!(root.with_path(path), Ok(name.clone()));
+        }
+        assert!(name.same_server(&root) && !name.same_server(&url("/a")));
+        assert_eq!(name.without_password(), name);
+        assert_eq!(url("grid:/it's").pasted(), "grid:/it%27s");
     }
 
     #[test]
@@ -696,7 +692,8 @@ mod tests {
     }
 
     fn scheme() -> impl Strategy<Value = Scheme> {
-        prop::sample::select(Scheme::ALL[1..].to_vec())
+        let has_host = |scheme: &Scheme| !matches!(scheme, Scheme::File | Scheme::Grid);
+        prop::sample::select(Scheme::ALL.into_iter().filter(has_host).collect::<Vec<_>>())
     }
 
     fn host() -> impl Strategy<Value = Host> {
@@ -730,10 +727,10 @@ mod tests {
 
         #[test]
         fn any_name_reads_back(path in segments()) {
-            if let Ok(name) = Name::new(&path) {
-                prop_assert_eq!(name.to_string().parse(), Ok(Place::Name(name.clone())));
-                prop_assert_eq!(Place::from_argument(OsStr::from_bytes(&name.path_form())), Ok(Place::Name(name)));
-            }
+            let name = Url::name(&path).unwrap();
+            prop_assert_eq!(Url::from_argument(name.to_string()), Ok(name.clone()));
+            let form = name.path_form().unwrap();
+            prop_assert_eq!(Url::from_argument(OsStr::from_bytes(&form)), Ok(name));
         }
 
         #[test]
@@ -742,11 +739,8 @@ mod tests {
             rest in prop::collection::vec(any::<u8>(), 0..24),
         ) {
             let text = [start.as_bytes(), &rest].concat();
-            if let Ok(place) = Place::from_argument(OsStr::from_bytes(&text)) {
-                let plain = match place {
-                    Place::Url(url) => Place::Url(url.without_password()),
-                    name => name,
-                };
+            if let Ok(url) = Url::from_argument(OsStr::from_bytes(&text)) {
+                let plain = url.without_password();
                 prop_assert_eq!(plain.to_string().parse(), Ok(plain));
             }
         }

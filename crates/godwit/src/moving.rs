@@ -162,9 +162,9 @@ pub(crate) fn pairs(
 
 /// Names what a question is asked of, as something to wait for.
 pub(crate) fn answer_of(url: &Url) -> String {
-    match url.host() {
-        Some(_) => format!("{} to answer", url.host_port()),
-        None => format!("{url} to be looked at"),
+    match url.is_local() {
+        false => format!("{} to answer", url.host_port()),
+        true => format!("{url} to be looked at"),
     }
 }
 
@@ -518,7 +518,7 @@ pub(crate) fn holds(outer: &Place, inner: &Place) -> bool {
 /// Returns the path without links, as far as it exists; of a remote one as it is.
 fn real_path(url: &Url) -> PathBuf {
     let path = url.as_path();
-    if url.host().is_some() {
+    if !url.is_local() {
         return path.components().collect();
     }
     let (mut above, mut rest) = (path, PathBuf::new());

@@ -54,7 +54,7 @@ impl<'a> Turn<'a> {
     /// "cannot", where a delivery will not get there. A node that ends meanwhile is started again if it left
     /// deliveries; one that cannot be asked ends the verb, since an answer that is missing is not "nothing".
     pub(crate) fn wait(&mut self, url: &Url, reach: Reach, wanted: &str) -> Run {
-        if self.is_rehearsal || url.host().is_none() {
+        if self.is_rehearsal || url.is_local() {
             return Ok(());
         }
         self.named.push(url.clone());
@@ -133,7 +133,7 @@ fn unknown(screen: &Screen, what: &str, trouble: &CliError) {
 
 /// Says of names to which this machine owes something that their server does not have that yet.
 pub(crate) fn note(screen: &Screen, url: &Url, reach: Reach) {
-    if url.host().is_none() {
+    if url.is_local() {
         return;
     }
     let rows = local::there_if_pending().and_then(|here| {

@@ -31,7 +31,7 @@ pub(crate) fn target(argument: &OsStr) -> Run<Url> {
     let target = url(argument)?;
     let text = argument.as_bytes();
     let first = text.split(|&b| b == b'/').next().unwrap_or_default();
-    let is_path = target.host().is_none() && target.path() == text;
+    let is_path = target.is_local() && target.path() == text;
     if !is_path
         || Path::new(OsStr::from_bytes(first))
             .symlink_metadata()
@@ -232,8 +232,8 @@ pub(crate) fn below(url: &Url, path: &Path) -> Result<Url, Error> {
 
 /// Returns a URL as it is printed for other programs: of a local file the raw path.
 pub(crate) fn shown(url: &Url) -> Vec<u8> {
-    match url.host() {
-        None => url.path().to_vec(),
-        Some(_) => url.to_string().into_bytes(),
+    match url.is_local() {
+        true => url.path().to_vec(),
+        false => url.to_string().into_bytes(),
     }
 }

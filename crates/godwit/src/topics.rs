@@ -141,8 +141,11 @@ What can be named
   https://host/a             the same, port 443; any other server of HTTPS can be read
   http://host/a              a web server, to be read; a password is not sent in clear
 
-dav, davs and grid: are understood, but not served by this version; they
-say so. Percent signs count in URLs (%20 is a space), never in paths. A
+  grid:/a/b                  a name: a catalog knows where its bytes lie
+  /godwit/grid/a/b           the path form of grid:/a/b
+
+dav and davs are understood, but not served by this version; they say so.
+Percent signs count in URLs (%20 is a space), never in paths. A
 local name that looks like a URL is written ./ftp://...
 
 A slash behind a directory means what is in it: see godwit help cp.

@@ -183,9 +183,6 @@ impl CliError {
         };
         let next = match error {
             BadUrl::Empty => "name a file or a URL; a variable in the command may be empty",
-            BadUrl::IsName => {
-                "say where the bytes are: godwit://NODE/PATH (godwit peers lists nodes)"
-            }
             _ => "godwit help schemes shows what can be named",
         };
         Self::asked(format!("understand {shown:?}"), fact).next(next)

@@ -449,7 +449,7 @@ fn messages_name_the_next_command() {
     for (line, words) in [
         (
             "cp grid:/a/b .",
-            &["planned and not there yet", "godwit://NODE/PATH"][..],
+            &["no catalog is named", "--catalog sqlite:PATH"][..],
         ),
         (
             "node --export . --ftp 99999",

@@ -1,7 +1,7 @@
 //! Which of its forms a text has, and what its parts say.
 
 use super::{
-    BadUrl, Host, Name, Place, Scheme, Url,
+    BadUrl, Host, Scheme, Url,
     text::{
         decode, is_digits, shown, split_once, split_path, strip_slashes, without_encoded_slash,
     },
@@ -27,9 +27,7 @@ impl<'a> Form<'a> {
         };
         if word.eq_ignore_ascii_case(b"grid") && rest.starts_with(b"/") {
             return if rest.starts_with(b"//") {
-                Err(BadUrl::BadHost(
-                    "grid:// (a name has no host: grid:/name)".into(),
-                ))
+                Err(name_with_host())
             } else {
                 Ok(Self::Name(rest))
             };
@@ -65,6 +63,15 @@ pub(super) fn read_file(rest: &[u8]) -> Result<Url, BadUrl> {
     }
 }
 
+/// Reads what follows `grid:`.
+pub(super) fn read_name(rest: &[u8]) -> Result<Url, BadUrl> {
+    Url::name(&decode(rest)?)
+}
+
+fn name_with_host() -> BadUrl {
+    BadUrl::BadHost("grid:// (a name has no host: grid:/name)".into())
+}
+
 pub(super) fn read_url(scheme: Scheme, rest: &[u8]) -> Result<Url, BadUrl> {
     let (authority, path) = split_path(rest);
     let (login, server) = match authority.iter().rposition(|&b| b == b'@') {
@@ -89,11 +96,11 @@ pub(super) fn read_url(scheme: Scheme, rest: &[u8]) -> Result<Url, BadUrl> {
 
 /// Reads what follows `/godwit/`. There is no user in it, and no escapes but the
 /// leading `%2F`.
-pub(super) fn read_path_form(rest: &[u8]) -> Result<Place, BadUrl> {
+pub(super) fn read_path_form(rest: &[u8]) -> Result<Url, BadUrl> {
     let (server, path) = split_path(rest);
     let path = strip_slashes(path);
     if server == b"grid" {
-        return Name::new(path).map(Place::Name);
+        return Url::name(path);
     }
     let (scheme, server) = match split_once(server, b':') {
         Some((word, after)) if !is_digits(after) => match scheme_of(word) {
@@ -102,14 +109,16 @@ pub(super) fn read_path_form(rest: &[u8]) -> Result<Place, BadUrl> {
         },
         _ => (Scheme::Godwit, server),
     };
-    if scheme == Scheme::File {
-        return Err(BadUrl::FileHost(shown(server)));
+    match scheme {
+        Scheme::File => return Err(BadUrl::FileHost(shown(server))),
+        Scheme::Grid => return Err(name_with_host()),
+        _ => {}
     }
     let path = match without_encoded_slash(path) {
         Some(below) => Cow::from([b"/", below].concat()),
         None => Cow::from(path),
     };
-    Url::remote(scheme, (None, None), read_server(server)?, &path).map(Place::Url)
+    Url::remote(scheme, (None, None), read_server(server)?, &path)
 }
 
 fn read_login(text: &[u8]) -> Result<(Option<String>, Option<String>), BadUrl> {

@@ -16,11 +16,12 @@ pub enum Scheme {
     Dav,
     Davs,
     Godwit,
+    Grid,
 }
 
 impl Scheme {
     /// All there are.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::File,
         Self::Ftp,
         Self::Gsiftp,
@@ -30,6 +31,7 @@ impl Scheme {
         Self::Dav,
         Self::Davs,
         Self::Godwit,
+        Self::Grid,
     ];
 
     /// Returns the name as it stands before the colon.
@@ -44,6 +46,7 @@ impl Scheme {
             Self::Dav => "dav",
             Self::Davs => "davs",
             Self::Godwit => "godwit",
+            Self::Grid => "grid",
         }
     }
 
@@ -51,7 +54,7 @@ impl Scheme {
     pub fn default_port(self) -> Option<u16> {
         match self {
             // ssh has ports in a configuration of its own.
-            Self::File | Self::Sshftp => None,
+            Self::File | Self::Sshftp | Self::Grid => None,
             Self::Ftp => Some(21),
             Self::Gsiftp => Some(2811),
             Self::Http | Self::Dav => Some(80),

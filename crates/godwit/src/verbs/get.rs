@@ -105,7 +105,7 @@ impl Get {
     fn target(&self, wanted: &str) -> Run<Option<PathBuf>> {
         let file = self.file.as_ref().filter(|file| *file != "-");
         if let Some(url) = file.map(|file| crate::places::target(file)).transpose()?
-            && url.host().is_some()
+            && !url.is_local()
         {
             return Err(CliError::asked(wanted, "get writes files of this machine")
                 .next(format!("godwit cp {} {url}", self.url.to_string_lossy())));

@@ -14,7 +14,7 @@ use crate::{
     units,
 };
 use clap::{Args, Subcommand};
-use godwit_core::{Scheme, Url};
+use godwit_core::Url;
 use godwit_local::{Answer, Here, Kind, Place, Refusal, lock_within, odd, who};
 use godwit_node::{LocalRules, OnFault, Routes, run_local};
 use godwit_store::Error;
@@ -73,7 +73,7 @@ pub(super) struct Named {
 /// Reads an argument: a URL, or a name below `/godwit/`; a path is a file of this machine.
 pub(super) fn named(argument: &OsStr) -> Run<Named> {
     let mut url = crate::places::url(argument)?;
-    let is_here = url.scheme() == Scheme::File;
+    let is_here = url.is_local();
     if is_here && !url.is_absolute() {
         let absolute = std::path::absolute(url.as_path()).ok();
         if let Some(Ok(whole)) = absolute.map(Url::file) {

@@ -324,9 +324,9 @@ impl Leaving {
         };
         let more = if hidden.len() > 1 { ", and others" } else { "" };
         let fact = format!("it holds unfinished uploads: {}{more}", first.display());
-        let next = match source.url.host() {
-            Some(_) => "finish or abandon these uploads, or use cp -r",
-            None => "finish these uploads, or remove or rename them",
+        let next = match source.url.is_local() {
+            false => "finish or abandon these uploads, or use cp -r",
+            true => "finish these uploads, or remove or rename them",
         };
         Err(CliError::kept(self.wanted(), fact).next(format!("{next}; {so}")))
     }

@@ -169,7 +169,7 @@ impl Put {
         let found = match file == "-" {
             true => None,
             false => Some(fs::metadata(path).map_err(|cause| {
-                match places::url(file).is_ok_and(|url| url.host().is_some()) {
+                match places::url(file).is_ok_and(|url| !url.is_local()) {
                     true => CliError::asked(&*wanted, "put reads files of this machine")
                         .next("godwit cp copies from a server"),
                     false => trouble(Error::io(path, cause)),

@@ -7,7 +7,7 @@ use crate::{
     units,
 };
 use clap::Args;
-use godwit_core::{Scheme, Url};
+use godwit_core::Url;
 use godwit_store::Error as StoreError;
 use godwit_wire::local::{Ask, ask::Stage as Fetch};
 use std::{
@@ -119,7 +119,7 @@ fn listed(path: &Path) -> Run<Vec<OsString>> {
         let text = OsStr::from_bytes(line);
         let read = Url::from_argument(text);
         let why = match &read {
-            Ok(url) if url.scheme() != Scheme::File || line.starts_with(b"file:") => {
+            Ok(url) if !url.is_local() || line.starts_with(b"file:") => {
                 return Ok(text.to_owned());
             }
             Ok(_) => "it names no server".to_owned(),

@@ -5,7 +5,7 @@ use super::{
     desk::{Answered, Guest, done},
     refusing,
 };
-use godwit_core::{Scheme, Url};
+use godwit_core::Url;
 use godwit_local::{Kind, Refusal};
 use godwit_store::{Error, StoreExt};
 use godwit_wire::{
@@ -190,12 +190,12 @@ fn must_be_there(wanted: &str, asked: &AskDepot) -> Result<(), Refusal> {
     let Some(text) = asked.url.as_ref().filter(|_| asked.what != OfDepot::Ls) else {
         return Ok(());
     };
-    match refusing::url(text)?.scheme() {
-        Scheme::File => {
+    match refusing::url(text)?.is_local() {
+        true => {
             let words = format!("{text} is a file of this machine: name a URL");
             Err(Refusal::new(Kind::Invalid, wanted, words))
         }
-        _ => Ok(()),
+        false => Ok(()),
     }
 }
 

@@ -1,9 +1,9 @@
 //! What went wrong, as programs of this machine are told it.
 
-use godwit_core::{BadUrl, Fault, Kind, Url};
+use godwit_core::{Fault, Kind, Scheme, Url};
 use godwit_depot::Error as DepotError;
 use godwit_local::Refusal;
-use godwit_store::Error as StoreError;
+use godwit_store::{Error as StoreError, engine::NO_CATALOG};
 use godwit_wire::local::URL_BYTES_MAX;
 use std::{fmt, io};
 
@@ -18,11 +18,7 @@ pub(super) fn url(text: &str) -> Result<Url, Refusal> {
         return Err(Refusal::new(Kind::TooLong, wanted(), words).next("name it in fewer bytes"));
     }
     Url::from_argument(text).map_err(|error| {
-        let reason = match error {
-            BadUrl::IsName => Kind::Unsupported,
-            _ => Kind::Invalid,
-        };
-        Refusal::new(reason, wanted(), error.to_string())
+        Refusal::new(Kind::Invalid, wanted(), error.to_string())
             .next("godwit help schemes shows what can be named")
     })
 }
@@ -30,10 +26,14 @@ pub(super) fn url(text: &str) -> Result<Url, Refusal> {
 /// The same for what is delivered later: what proves who we are is not kept with it, but looked for then.
 pub(super) fn url_owed(text: &str) -> Result<Url, Refusal> {
     let url = url(text)?;
+    let shown = url.without_password().to_string();
+    if url.scheme() == Scheme::Grid {
+        let refusal = Refusal::new(Kind::Unsupported, format!("write {shown}"), NO_CATALOG);
+        return Err(refusal.about(shown));
+    }
     if url.password().is_none() {
         return Ok(url);
     }
-    let shown = url.without_password().to_string();
     let words = "a password in a URL is not kept until it is delivered";
     Err(Refusal::new(Kind::Invalid, format!("write {shown}"), words)
         .next("leave it out, and write it into ~/.netrc (or the file that NETRC names), mode 0600")
@@ -119,7 +119,6 @@ mod tests {
             ("gopher://h/x", Kind::Invalid),
             ("", Kind::Invalid),
             (&*long, Kind::TooLong),
-            ("grid:/hep/run7", Kind::Unsupported),
         ] {
             let refusal = url(text).unwrap_err();
             assert_eq!(refusal.kind, reason, "{text}");
@@ -130,6 +129,11 @@ mod tests {
         assert_eq!(refusal.kind, Kind::Invalid);
         assert!(!format!("{refusal:?}").contains("sesame"), "{refusal:?}");
         assert!(url_owed("ftp://me@lab/x").is_ok());
+        assert!(url("grid:/hep/run7").is_ok());
+        assert_eq!(
+            url_owed("grid:/hep/run7").unwrap_err().kind,
+            Kind::Unsupported
+        );
     }
 
     #[test]

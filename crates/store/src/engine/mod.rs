@@ -18,7 +18,7 @@ mod turns;
 
 pub use plan::extra;
 pub use retry::{Retry, Tries};
-pub use stores::{Place, Stores};
+pub use stores::{NO_CATALOG, Named, Place, Stores};
 
 use crate::{
     Error, Remote, Result, Stat, StoreExt, Trust, Tuned, Verified,
@@ -81,6 +81,8 @@ pub struct Options {
     pub choice: Choice,
     /// How many bytes a second may come through here at most.
     pub bytes_per_s: Option<NonZeroU64>,
+    /// The store of `grid:`, if a catalog is named.
+    pub named: Option<Named>,
     /// Stops everything.
     pub cancel: Cancel,
 }
@@ -106,6 +108,7 @@ impl Options {
             mark: Mark::new(),
             choice: Choice::default(),
             bytes_per_s: None,
+            named: None,
             cancel,
         }
     }

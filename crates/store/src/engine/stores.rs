@@ -69,6 +69,25 @@ impl fmt::Display for Place {
     }
 }
 
+/// Opens the store of `grid:`. [`Stores`] calls it at the first such URL, and again only after a failure.
+#[derive(Clone)]
+pub struct Named(Arc<Opening>);
+
+type Opening = dyn Fn() -> Result<Arc<dyn Store>> + Send + Sync;
+
+impl Named {
+    /// Takes what opens it: not through the `Stores` that calls it, which is locked then.
+    pub fn new(open: impl Fn() -> Result<Arc<dyn Store>> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(open))
+    }
+}
+
+impl fmt::Debug for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Named")
+    }
+}
+
 /// Opens stores, each server once.
 pub struct Stores {
     options: Options,
@@ -108,6 +127,10 @@ impl Stores {
                 format!("{}: has no use for it; gsiftp: does", url.scheme().as_str()),
             ));
         }
+        if proofs.expect.is_some() && url.scheme() == Scheme::Grid {
+            let why = "a name has no server of its own";
+            return Err(Error::unsupported("knowing who the server is", why));
+        }
         let mut open = self.open.lock();
         let as_of = match (url.scheme(), &self.options.trust.home) {
             (Scheme::Godwit, Some(home)) => home.peers_are(),
@@ -136,6 +159,7 @@ impl Stores {
         };
         let path = match url.scheme() {
             Scheme::File => local_path(url)?,
+            Scheme::Grid => url.as_path().components().skip(1).collect(),
             _ => url.as_path().into(),
         };
         Ok(Place {
@@ -158,12 +182,20 @@ fn connect(url: &Url, options: &Options, trust: Trust) -> Result<Arc<dyn Store>>
         }
         Scheme::Https | Scheme::Godwit => door::open(url, &limits(options, trust)),
         Scheme::Http => Ok(Arc::new(Web::open(url, &limits(options, trust))?)),
+        Scheme::Grid => match &options.named {
+            Some(named) => (named.0)(),
+            None => Err(Error::not_served(url.without_password(), NO_CATALOG)),
+        },
         scheme => {
             let why = scheme.not_served().unwrap_or("not in this version");
             Err(Error::not_served(url.without_password(), why))
         }
     }
 }
+
+/// The reason for refusing a `grid:` URL where no catalog is named.
+pub const NO_CATALOG: &str = "no catalog is named: say --catalog sqlite:PATH, set GODWIT_CATALOG, \
+                              or catalog.url in the configuration";
 
 fn limits(options: &Options, trust: Trust) -> RemoteOptions {
     RemoteOptions {

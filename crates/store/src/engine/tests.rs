@@ -1,6 +1,6 @@
 //! The engine between stores in memory, some of which misbehave.
 
-use super::{Event, Options, Place, Rule, Summary, Task, copy};
+use super::{Event, Named, Options, Place, Rule, Stores, Summary, Task, copy};
 use crate::{
     Entry, EntryKind, Error, Given, How, Memory, Read, Result, Store, StoreExt, Take, Write,
     channel::Cancel,
@@ -429,4 +429,44 @@ fn walk_ends_where_paths_are_endless() {
     let error = walked.unwrap_err();
     assert!(error.to_string().contains("8192 bytes"), "{error}");
     assert_eq!(seen, 81);
+}
+
+#[test]
+fn names_have_one_store() {
+    let opened = Arc::new(AtomicU64::new(0));
+    let counted = opened.clone();
+    let named = Named::new(move || match counted.fetch_add(1, Relaxed) {
+        0 => Err(Error::busy("the catalog", "locked")),
+        _ => Ok(Arc::new(Memory::new())),
+    });
+    let stores = Stores::new(Options {
+        named: Some(named),
+        ..options()
+    });
+    let open = |text: &str| stores.open(&text.parse().unwrap());
+    assert!(matches!(open("grid:/a"), Err(Error::Busy { .. })));
+    let first = open("grid:/").unwrap();
+    first.store.mkdir(Path::new("a")).unwrap();
+    for (text, path) in [
+        ("grid:/", ""),
+        ("grid:/a//./b/", "a/b"),
+        ("/godwit/grid/a", "a"),
+    ] {
+        let place = open(text).unwrap();
+        assert_eq!(place.path.as_os_str(), path, "{text}");
+        assert!(Arc::ptr_eq(&place.store, &first.store), "{text}");
+    }
+    assert_eq!(opened.load(Relaxed), 2);
+}
+
+#[test]
+fn name_without_catalog_tells_what_names_one() {
+    let stores = Stores::new(options());
+    let error = stores.open(&"grid:/a".parse().unwrap()).unwrap_err();
+    assert!(matches!(error, Error::NotServed { .. }), "{error:?}");
+    let said = error.to_string();
+    assert!(
+        said.contains("grid:/a") && said.contains("--catalog sqlite:PATH"),
+        "{said}"
+    );
 }
