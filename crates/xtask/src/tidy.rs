@@ -108,13 +108,15 @@ type Found = Vec<(usize, String)>;
 const TABLE: &str = "REQUIREMENTS.md";
 
 /// Which crates may be imported by which; down only.
-const ARROWS: [(&str, &[&str]); 11] = [
+const ARROWS: [(&str, &[&str]); 13] = [
     ("core", &[]),
     ("wire", &["core"]),
     ("trust", &["core", "sys"]),
     ("sys", &[]),
     ("store", &["core", "wire", "trust", "sys"]),
     ("depot", &["core", "store", "sys"]),
+    ("catalog", &["core", "wire"]),
+    ("farm", &["core", "wire", "store", "catalog"]),
     ("local", &["core", "wire", "sys"]),
     ("capi", &["core", "wire", "sys", "local"]),
     (
@@ -124,7 +126,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
     (
         "godwit",
         &[
-            "core", "wire", "trust", "sys", "store", "depot", "local", "node",
+            "core", "wire", "trust", "sys", "store", "depot", "local", "catalog", "farm", "node",
         ],
     ),
     ("xtask", &[]),

@@ -651,7 +651,7 @@ macro_rules! as_text {
 }
 
 /// A path below the export, written as [`path::escaped`] does.
-#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Name(pub PathBuf);
 
 as_text!(Name, |name| path::escaped(&name.0), |text| path::unescaped(

@@ -8,6 +8,7 @@
 pub use crate::{Error, Result};
 
 pub mod call;
+pub mod catalog;
 mod depot;
 pub mod pack;
 pub mod park;

@@ -1,0 +1,545 @@
+//! What a catalog is asked, what it is told to change, and what it answers: one set of values for local use, the door and C.
+
+use super::call::{Name, Text, Time};
+use godwit_core::{Digest, HomeState};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::collections::BTreeMap;
+
+/// A question. Answers are streamed; a page holds [`PAGE`] of them at most.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Question {
+    /// Asks for an entry with its homes for each name, in this order; [`Answer::Missing`] if there is none.
+    Locate {
+        /// The names.
+        names: Vec<Name>,
+    },
+    /// Asks for what is in a collection, in the order of its bytes.
+    List {
+        /// The collection.
+        name: Name,
+        /// Whether collections below it are listed too, each before its entries.
+        #[serde(default)]
+        deep: bool,
+        /// Whether entries tell their homes and attributes.
+        #[serde(default)]
+        homes: bool,
+        /// The last name of the page before, relative to `name`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<Name>,
+    },
+    /// Asks for the locations of a collection: its own, those above it and those below it.
+    Locations {
+        /// The collection.
+        name: Name,
+    },
+    /// Asks for every home at a location, in the order of its paths: an entry each, with that home alone.
+    Holdings {
+        /// The location.
+        location: u64,
+        /// The last path of the page before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<Name>,
+    },
+    /// Asks for intents, those whose lease ended if `ended`.
+    Intents {
+        /// Whether intents under a valid lease are left out.
+        ended: bool,
+    },
+    /// Asks for what transfers to and from sites measured.
+    Weather {},
+}
+
+/// An answer to a question, or to one change.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Answer {
+    /// A file or collection.
+    Entry(Box<Entry>),
+    /// A name that is in no collection.
+    Missing(Name),
+    /// A location.
+    Location(Location),
+    /// A change that is begun.
+    Intent(Box<Intent>),
+    /// A transfer that was measured.
+    Weather(Measured),
+    /// What a change made: the number of an intent, location or version; 0: nothing has a number.
+    Made(u64),
+    /// There are more answers after this one.
+    More,
+}
+
+/// A file or collection of a catalog.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
+pub struct Entry {
+    /// The name; in lists relative to what was listed.
+    pub name: Name,
+    /// Whether it is a collection.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub collection: bool,
+    /// The number of the file or collection, equal for all its names.
+    pub file: u64,
+    /// The current version; 0: the name is known, and its bytes are not.
+    pub version: u64,
+    /// The length in bytes, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// The digests of the current version.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub digests: Vec<Text<Digest>>,
+    /// The time of its last change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtime: Option<Time>,
+    /// The permission bits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<u32>,
+    /// Where its bytes are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub homes: Vec<Home>,
+    /// What users said of it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub attributes: BTreeMap<String, String>,
+}
+
+/// One place that holds the bytes of a version.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
+pub struct Home {
+    /// The number of the location.
+    pub location: u64,
+    /// The site of the location.
+    pub site: String,
+    /// The file at the location, as a URL.
+    pub url: String,
+    /// The path below the URL of the location.
+    pub path: Name,
+    /// The version that lies there.
+    pub version: u64,
+    /// The bytes of the file that it holds, from and to; `None`: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub range: Option<(u64, u64)>,
+    /// Where the first of them is in the file there.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub offset: u64,
+    /// Whether it can be read.
+    pub state: State,
+    /// When its digest was last compared, in seconds since the epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verified_s: Option<u64>,
+    /// Whether godwit made the copy, and may delete it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ours: bool,
+}
+
+/// The state of a home, as [`HomeState`] has it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct State(pub HomeState);
+
+impl Default for State {
+    fn default() -> Self {
+        Self(HomeState::Whole)
+    }
+}
+
+/// The words of the states, in JSON and in tables.
+pub const STATES: [(HomeState, &str); 4] = [
+    (HomeState::Whole, "whole"),
+    (HomeState::Filling, "filling"),
+    (HomeState::Damaged, "damaged"),
+    (HomeState::Lost, "lost"),
+];
+
+impl State {
+    /// Returns the word.
+    pub fn as_str(self) -> &'static str {
+        let row = STATES.iter().find(|(state, _)| *state == self.0);
+        row.map_or("lost", |(_, word)| word)
+    }
+
+    /// Reads the word.
+    pub fn read(text: &str) -> Option<Self> {
+        let row = STATES.iter().find(|(_, word)| *word == text);
+        row.map(|(state, _)| Self(*state))
+    }
+}
+
+impl Serialize for State {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for State {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        Self::read(&text).ok_or_else(|| de::Error::custom("not a state of a home"))
+    }
+}
+
+/// A directory of a server where files of a collection lie.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
+pub struct Location {
+    /// Its number.
+    pub location: u64,
+    /// The collection.
+    pub name: Name,
+    /// The site.
+    pub site: String,
+    /// The directory, as a URL.
+    pub url: String,
+    /// Whether all that lies there belongs to the collection, so that other files are dark.
+    pub whole: bool,
+    /// How many homes it has.
+    pub homes: u64,
+    /// What users said of it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub attributes: BTreeMap<String, String>,
+}
+
+/// Something that a process has begun to do at a site. Its lease tells whether that process is alive.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
+pub struct Intent {
+    /// Its number.
+    pub intent: u64,
+    /// The deed.
+    pub deed: Deed,
+    /// The name that is written or copied; of a deletion: the name that there was.
+    pub name: Name,
+    /// The number of the location.
+    pub location: u64,
+    /// The path below it.
+    pub path: Name,
+    /// The file there, as a URL.
+    pub url: String,
+    /// The version that the writer saw: 0: none. Of a copy: the version that is copied.
+    pub base: u64,
+    /// The length that is expected there, once the bytes may have landed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// The digest that is expected there, once the bytes may have landed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<Text<Digest>>,
+    /// The process.
+    pub holder: String,
+    /// Whether its lease has ended.
+    pub ended: bool,
+}
+
+/// What an intent is for.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Deed {
+    /// A new version.
+    #[default]
+    Write,
+    /// One more copy of a version.
+    Copy,
+    /// The removal of a copy.
+    Delete,
+}
+
+/// What one transfer between two sites measured.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
+pub struct Measured {
+    /// The site that read.
+    pub to: String,
+    /// The site that sent.
+    pub from: String,
+    /// The length in bytes.
+    pub bytes: u64,
+    /// The time it took, in milliseconds.
+    pub took_ms: u64,
+    /// Whether it failed.
+    pub fault: bool,
+    /// When it was, in seconds since the epoch; 0: now.
+    pub at_s: u64,
+}
+
+/// A list of changes: all of it is applied in one transaction, or nothing is.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Changes {
+    /// The changes, in this order.
+    pub changes: Vec<Change>,
+    /// A random word of the writer and the count of this list: a list that is sent again is applied once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub once: Option<(String, u64)>,
+}
+
+/// A home that is to be noted.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NewHome {
+    /// The number of the location.
+    pub location: u64,
+    /// The path below it.
+    pub path: Name,
+    /// The bytes of the file that it holds, from and to; `None`: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub range: Option<(u64, u64)>,
+    /// Where the first of them is in the file there.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub offset: u64,
+    /// When its digest was compared, in seconds since the epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verified_s: Option<u64>,
+    /// Whether godwit made the copy, and may delete it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ours: bool,
+}
+
+/// One change.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Change {
+    /// Makes a collection. With `parents` also those above it, and one that exists is no error.
+    Collect {
+        /// The collection.
+        name: Name,
+        /// Whether those above it are made.
+        #[serde(default)]
+        parents: bool,
+    },
+    /// Notes a file that lies somewhere. The name exists with the same size and digest: the home is added.
+    /// It exists with others: refused ([`Kind::Changed`](godwit_core::Kind::Changed)). Collections above it are made.
+    Register {
+        /// The name.
+        name: Name,
+        /// The length in bytes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        size: Option<u64>,
+        /// The digests.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        digests: Vec<Text<Digest>>,
+        /// The time of its last change.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mtime: Option<Time>,
+        /// The permission bits.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mode: Option<u32>,
+        /// Where it lies; `None`: the name alone is noted.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        home: Option<NewHome>,
+    },
+    /// Forgets a home; the bytes stay. Refused if it is the last one of a version, unless `last`.
+    Unregister {
+        /// The number of the location.
+        location: u64,
+        /// The path below it.
+        path: Name,
+        /// Whether it may be the last one.
+        #[serde(default)]
+        last: bool,
+    },
+    /// Begins a write, copy or deletion of one file at one place, under a lease of [`LEASE_S`].
+    Intend {
+        /// The deed.
+        deed: Deed,
+        /// The name.
+        name: Name,
+        /// The number of the location.
+        location: u64,
+        /// The path below it.
+        path: Name,
+        /// The version that the writer saw (0: none), or that is copied.
+        base: u64,
+        /// The process.
+        holder: String,
+    },
+    /// Says what will lie there: from now on the home that it replaces is not offered.
+    Land {
+        /// The intent.
+        intent: u64,
+        /// The length in bytes.
+        size: u64,
+        /// The digest, if it is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        digest: Option<Text<Digest>>,
+    },
+    /// Says that the holder is alive.
+    Renew {
+        /// Its intents.
+        intents: Vec<u64>,
+    },
+    /// Ends a write or copy whose bytes are there: the version and home are noted, the intent goes.
+    /// Refused if another version than the base is current by now ([`Kind::Changed`](godwit_core::Kind::Changed)).
+    Publish {
+        /// The intent.
+        intent: u64,
+        /// All digests that are known.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        digests: Vec<Text<Digest>>,
+        /// The time of its last change.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mtime: Option<Time>,
+        /// The permission bits.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mode: Option<u32>,
+        /// Whether both sides told the same digest.
+        #[serde(default)]
+        verified: bool,
+        /// Whether the file was there before, and is not ours.
+        #[serde(default)]
+        adopted: bool,
+    },
+    /// Ends an intent of which nothing came. The home that was there gets this state; `None`: it goes.
+    Settle {
+        /// The intent.
+        intent: u64,
+        /// The state of the home that was there.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        home: Option<State>,
+    },
+    /// Notes what a comparison found at a home.
+    Mark {
+        /// The number of the location.
+        location: u64,
+        /// The path below it.
+        path: Name,
+        /// The state.
+        state: State,
+        /// When its digest was compared, in seconds since the epoch.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        verified_s: Option<u64>,
+    },
+    /// Removes a name, or an empty collection. Of the last name of a file each home that godwit made (with `data`:
+    /// every home) becomes an intent to delete the bytes; the others are forgotten.
+    Remove {
+        /// The name.
+        name: Name,
+        /// Whether a collection is meant.
+        #[serde(default)]
+        collection: bool,
+        /// Whether bytes that were registered in place are deleted too.
+        #[serde(default)]
+        data: bool,
+    },
+    /// Renames. A file under the new name is replaced; its homes go as with [`Change::Remove`].
+    Rename {
+        /// The old name.
+        from: Name,
+        /// The new name.
+        to: Name,
+    },
+    /// Puts a file or collection under one more name.
+    Link {
+        /// The name that there is.
+        from: Name,
+        /// The new name.
+        to: Name,
+    },
+    /// Sets the time or permission bits of a name.
+    Set {
+        /// The name.
+        name: Name,
+        /// The time of its last change.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mtime: Option<Time>,
+        /// The permission bits.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mode: Option<u32>,
+    },
+    /// Sets an attribute of a name, or of a location of that collection if a site is named.
+    Attribute {
+        /// The name.
+        name: Name,
+        /// The site.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        site: Option<String>,
+        /// The key.
+        key: String,
+        /// The value; `None`: the attribute goes.
+        value: Option<String>,
+    },
+    /// Adds a location to a collection, which is made if it is missing.
+    AddLocation {
+        /// The collection.
+        name: Name,
+        /// The site.
+        site: String,
+        /// The directory, as a URL.
+        url: String,
+        /// Whether all that lies there belongs to the collection.
+        whole: bool,
+    },
+    /// Moves a location to another URL: all its homes follow.
+    SetLocation {
+        /// The collection.
+        name: Name,
+        /// The site.
+        site: String,
+        /// The new URL.
+        url: String,
+    },
+    /// Removes a location and forgets its homes. Refused if one is the last of a version, unless `last`.
+    RemoveLocation {
+        /// The collection.
+        name: Name,
+        /// The site.
+        site: String,
+        /// Whether last homes go too.
+        #[serde(default)]
+        last: bool,
+    },
+    /// Notes what a transfer measured.
+    Measured(Measured),
+}
+
+/// How many answers a page has at most.
+pub const PAGE: usize = 1000;
+
+/// How long an intent is left alone after its holder was heard of, in seconds.
+pub const LEASE_S: u64 = 10;
+
+/// The longest path of a name.
+pub const NAME_BYTES_MAX: usize = 4096;
+
+/// The longest segment of a name.
+pub const SEGMENT_BYTES_MAX: usize = 255;
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_come_back_unchanged() {
+        let home = Home {
+            location: 3,
+            site: "lab".into(),
+            url: "ftp://lab/a".into(),
+            path: Name("a b".into()),
+            version: 2,
+            range: Some((5, 9)),
+            state: State(HomeState::Damaged),
+            ..Home::default()
+        };
+        let entry = Entry {
+            name: Name("run7/a b".into()),
+            size: Some(1 << 60),
+            homes: vec![home],
+            ..Entry::default()
+        };
+        let answer = Answer::Entry(Box::new(entry));
+        let text = serde_json::to_string(&answer).unwrap();
+        assert!(text.contains(r#""state":"damaged""#), "{text}");
+        assert_eq!(serde_json::from_str::<Answer>(&text).unwrap(), answer);
+    }
+
+    #[test]
+    fn changes_with_unknown_members_are_refused() {
+        let known = r#"{"changes":[{"collect":{"name":"a"}}]}"#;
+        assert!(serde_json::from_str::<Changes>(known).is_ok());
+        let newer = r#"{"changes":[{"collect":{"name":"a","colour":1}}]}"#;
+        assert!(serde_json::from_str::<Changes>(newer).is_err());
+    }
+}
