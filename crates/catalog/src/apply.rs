@@ -1,0 +1,906 @@
+//! The changes, each with its conditions, within the transaction of their list.
+
+use crate::{
+    Answer, Change, Deed, LEASE_S, NAME_BYTES_MAX, NewHome, Refusal, Result, SEGMENT_BYTES_MAX,
+    State,
+    answer::{
+        DEEDS, DEPTH_MAX, INTENTS, ROOT, about, child, collection, current, digests, find, intent,
+        now_s, time_text,
+    },
+    refused::refused,
+};
+use godwit_core::{Digest, Kind, Url};
+use godwit_wire::door::call::{Name, Text, Time};
+use rusqlite::{OptionalExtension, ToSql, Transaction};
+use std::{
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+/// One list of changes.
+pub(crate) struct Applying<'a> {
+    tx: &'a Transaction<'a>,
+    /// The collection that was made or found last: most lists fill one.
+    last: Option<(PathBuf, u64)>,
+}
+
+/// A version that is to be noted.
+struct New<'a> {
+    size: Option<u64>,
+    digests: &'a [Text<Digest>],
+    mtime: Option<&'a Time>,
+    mode: Option<u32>,
+}
+
+impl<'a> Applying<'a> {
+    /// Begins a list.
+    pub(crate) fn new(tx: &'a Transaction<'a>) -> Self {
+        Self { tx, last: None }
+    }
+
+    /// Applies one change.
+    pub(crate) fn apply(&mut self, change: &Change) -> Result<Answer> {
+        if matches!(change, Change::Remove { .. } | Change::Rename { .. }) {
+            self.last = None;
+        }
+        let number = match change {
+            Change::Collect { name, parents } => self.collect(&name.0, *parents)?,
+            Change::Register {
+                name,
+                size,
+                digests,
+                mtime,
+                mode,
+                home,
+            } => {
+                let new = New {
+                    size: *size,
+                    digests,
+                    mtime: mtime.as_ref(),
+                    mode: *mode,
+                };
+                self.register(&name.0, &new, home.as_ref())?
+            }
+            Change::Unregister {
+                location,
+                path,
+                last,
+            } => self.unregister(*location, path, *last)?,
+            Change::Intend {
+                deed,
+                name,
+                location,
+                path,
+                base,
+                holder,
+            } => self.intend(*deed, name, (*location, path), *base, holder)?,
+            Change::Land {
+                intent,
+                size,
+                digest,
+            } => self.land(*intent, *size, digest.as_ref())?,
+            Change::Renew { intents } => {
+                for intent in intents {
+                    self.run(
+                        "UPDATE intents SET until = ?2 WHERE intent = ?1",
+                        &[intent, &(now_s() + LEASE_S)],
+                    )?;
+                }
+                0
+            }
+            Change::Publish {
+                intent,
+                digests,
+                mtime,
+                mode,
+                verified,
+                adopted,
+            } => {
+                let new = New {
+                    size: None,
+                    digests,
+                    mtime: mtime.as_ref(),
+                    mode: *mode,
+                };
+                self.publish(*intent, new, *verified, !adopted)?
+            }
+            Change::Settle { intent, home } => self.settle(*intent, *home)?,
+            Change::Mark {
+                location,
+                path,
+                state,
+                verified_s,
+            } => {
+                let sql = "UPDATE homes SET state = ?3, verified = COALESCE(?4, verified) WHERE location = ?1 AND path = ?2";
+                let count =
+                    self.run(sql, &[location, &bytes(path), &state.as_str(), verified_s])?;
+                missing_if(count == 0, &path.0, "has no copy at that location")?
+            }
+            Change::Remove {
+                name,
+                collection,
+                data,
+            } => self.remove(&name.0, *collection, *data)?,
+            Change::Rename { from, to } => self.rename(&from.0, &to.0)?,
+            Change::Link { from, to } => self.link(&from.0, &to.0)?,
+            Change::Set { name, mtime, mode } => {
+                let sql = "UPDATE versions SET mtime = COALESCE(?2, mtime), mode = COALESCE(?3, mode) WHERE file = ?1
+                           AND number = (SELECT MAX(number) FROM versions WHERE file = ?1)";
+                let file = self.found(&name.0)?;
+                self.run(sql, &[&file, &mtime.as_ref().map(time_text), mode])?;
+                0
+            }
+            Change::Attribute {
+                name,
+                site,
+                key,
+                value,
+            } => self.attribute(&name.0, site.as_deref(), key, value.as_deref())?,
+            Change::AddLocation {
+                name,
+                site,
+                url,
+                whole,
+            } => self.add_location(&name.0, site, url, *whole)?,
+            Change::SetLocation { name, site, url } => {
+                let location = self.location(&name.0, site)?;
+                check_url(url)?;
+                self.run(
+                    "UPDATE locations SET url = ?2 WHERE location = ?1",
+                    &[&location, url],
+                )?;
+                location
+            }
+            Change::RemoveLocation { name, site, last } => {
+                self.remove_location(&name.0, site, *last)?
+            }
+            Change::Measured(measured) => {
+                let at = if measured.at_s == 0 {
+                    now_s()
+                } else {
+                    measured.at_s
+                };
+                let row: &[&dyn ToSql] = &[
+                    &measured.to,
+                    &measured.from,
+                    &measured.bytes,
+                    &measured.took_ms,
+                    &measured.fault,
+                    &at,
+                ];
+                self.run("INSERT INTO weather VALUES (?1, ?2, ?3, ?4, ?5, ?6)", row)?;
+                let sql = "DELETE FROM weather WHERE reader = ?1 AND source = ?2 AND rowid NOT IN (SELECT rowid
+                           FROM weather WHERE reader = ?1 AND source = ?2 ORDER BY at DESC, rowid DESC LIMIT 64)";
+                self.run(sql, &[&measured.to, &measured.from])?;
+                0
+            }
+        };
+        Ok(Answer::Made(number))
+    }
+
+    fn run(&self, sql: &str, params: &[&dyn ToSql]) -> Result<usize> {
+        let run = self
+            .tx
+            .prepare_cached(sql)
+            .and_then(|mut s| s.execute(params));
+        run.map_err(refused)
+    }
+
+    fn one(&self, sql: &str, params: &[&dyn ToSql]) -> Result<Option<u64>> {
+        let one = self.tx.prepare_cached(sql);
+        let one = one.and_then(|mut s| s.query_row(params, |row| row.get(0)).optional());
+        one.map_err(refused)
+    }
+
+    fn id(&self) -> Result<u64> {
+        let id = self.one("UPDATE ids SET next = next + 1 RETURNING next - 1", &[])?;
+        id.ok_or_else(|| Refusal::of_kind(Kind::Corrupt, "the catalog has lost its count"))
+    }
+
+    /// Finds a name that must be there.
+    fn found(&self, name: &Path) -> Result<u64> {
+        let found = find(self.tx, name)?;
+        found
+            .map(|found| found.file)
+            .ok_or_else(|| about(Kind::Missing, name, "is not in the catalog"))
+    }
+
+    fn collect(&mut self, name: &Path, parents: bool) -> Result<u64> {
+        check_name(name)?;
+        if name.as_os_str().is_empty() {
+            return if parents {
+                Ok(ROOT)
+            } else {
+                Err(about(Kind::Exists, name, "exists"))
+            };
+        }
+        if parents {
+            return self.collection_made(name);
+        }
+        let parent = collection(self.tx, parent(name))?;
+        self.add(parent, name, true)
+    }
+
+    /// Finds or makes a collection and those above it.
+    fn collection_made(&mut self, name: &Path) -> Result<u64> {
+        if let Some((last, file)) = &self.last
+            && last == name
+        {
+            return Ok(*file);
+        }
+        let (mut file, mut at) = (ROOT, PathBuf::new());
+        for segment in name.iter() {
+            at.push(segment);
+            file = match child(self.tx, file, segment.as_bytes())? {
+                Some(found) if found.collection => found.file,
+                Some(_) => return Err(about(Kind::NotDirectory, &at, "is a file")),
+                None => self.add(file, &at, true)?,
+            };
+        }
+        self.last = Some((name.to_owned(), file));
+        Ok(file)
+    }
+
+    /// Puts a new file or collection under a name that must be free.
+    fn add(&self, parent: u64, name: &Path, collection: bool) -> Result<u64> {
+        let last = name.file_name().unwrap_or_default().as_bytes();
+        if child(self.tx, parent, last)?.is_some() {
+            return Err(about(Kind::Exists, name, "exists"));
+        }
+        let file = self.id()?;
+        self.run(
+            "INSERT INTO names VALUES (?1, ?2, ?3, ?4)",
+            &[&parent, &last, &file, &collection],
+        )?;
+        Ok(file)
+    }
+
+    fn register(&mut self, name: &Path, new: &New<'_>, home: Option<&NewHome>) -> Result<u64> {
+        check_name(name)?;
+        let above = self.collection_made(parent(name))?;
+        let last = name.file_name().unwrap_or_default().as_bytes();
+        let file = match child(self.tx, above, last)? {
+            Some(found) if found.collection => {
+                return Err(about(Kind::IsDirectory, name, "is a collection"));
+            }
+            Some(found) => found.file,
+            None => self.add(above, name, false)?,
+        };
+        let is_known = new.size.is_some() || !new.digests.is_empty();
+        let number = match current(self.tx, file)? {
+            Some(version) => {
+                check_equal(name, (version.size, &digests(&version.digests)), new)?;
+                version.number
+            }
+            None if is_known || home.is_some() => self.add_version(file, 1, new)?,
+            None => return Ok(0),
+        };
+        if let Some(home) = home {
+            self.add_home(file, number, home, name)?;
+        }
+        Ok(number)
+    }
+
+    fn add_version(&self, file: u64, number: u64, new: &New<'_>) -> Result<u64> {
+        let mtime = new.mtime.map(time_text);
+        let row: &[&dyn ToSql] = &[
+            &file,
+            &number,
+            &new.size,
+            &texts(new.digests),
+            &mtime,
+            &new.mode,
+        ];
+        self.run("INSERT INTO versions VALUES (?1, ?2, ?3, ?4, ?5, ?6)", row)?;
+        Ok(number)
+    }
+
+    fn add_home(&self, file: u64, number: u64, home: &NewHome, name: &Path) -> Result<()> {
+        self.site(home.location)?;
+        let (at, path) = (home.location, bytes(&home.path));
+        let other = self.one(
+            "SELECT file FROM homes WHERE location = ?1 AND path = ?2",
+            &[&at, &path],
+        )?;
+        if other.is_some_and(|other| other != file) {
+            return Err(about(
+                Kind::Exists,
+                name,
+                "would lie where another name has its bytes",
+            ));
+        }
+        let (first, past) = (
+            home.range.map(|range| range.0),
+            home.range.map(|range| range.1),
+        );
+        let row: &[&dyn ToSql] = &[
+            &at,
+            &path,
+            &file,
+            &number,
+            &first,
+            &past,
+            &home.offset,
+            &"whole",
+            &home.verified_s,
+            &home.ours,
+        ];
+        self.run(
+            "INSERT OR REPLACE INTO homes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            row,
+        )?;
+        Ok(())
+    }
+
+    fn site(&self, location: u64) -> Result<u64> {
+        let found = self.one(
+            "SELECT collection FROM locations WHERE location = ?1",
+            &[&location],
+        )?;
+        found.ok_or_else(|| {
+            Refusal::of_kind(Kind::Missing, format!("there is no location {location}"))
+        })
+    }
+
+    fn unregister(&self, location: u64, path: &Name, last: bool) -> Result<u64> {
+        let at: &[&dyn ToSql] = &[&location, &bytes(path)];
+        let file = self.one(
+            "SELECT file FROM homes WHERE location = ?1 AND path = ?2",
+            at,
+        )?;
+        let Some(file) = file else {
+            return Err(about(
+                Kind::Missing,
+                &path.0,
+                "has no copy at that location",
+            ));
+        };
+        if !last && self.holds_last(location, path)? {
+            let said = "has its last copy there, and nothing else knows its bytes";
+            return Err(about(Kind::NotEmpty, &path.0, said));
+        }
+        self.run("DELETE FROM homes WHERE location = ?1 AND path = ?2", at)?;
+        Ok(file)
+    }
+
+    /// Tells whether no other place has the current version of what lies there whole.
+    fn holds_last(&self, location: u64, path: &Name) -> Result<bool> {
+        let sql = "SELECT 1 FROM homes h WHERE h.location = ?1 AND h.path = ?2
+            AND h.number = (SELECT MAX(number) FROM versions v WHERE v.file = h.file)
+            AND NOT EXISTS (SELECT 1 FROM homes o WHERE o.file = h.file AND o.number = h.number AND o.state = 'whole'
+                AND o.first IS NULL AND NOT (o.location = h.location AND o.path = h.path))";
+        Ok(self.one(sql, &[&location, &bytes(path)])?.is_some())
+    }
+
+    fn intend(
+        &mut self,
+        deed: Deed,
+        name: &Name,
+        (location, path): (u64, &Name),
+        base: u64,
+        holder: &str,
+    ) -> Result<u64> {
+        check_name(&name.0)?;
+        self.site(location)?;
+        let file = find(self.tx, &name.0)?;
+        if file.is_some_and(|found| found.collection) {
+            return Err(about(Kind::IsDirectory, &name.0, "is a collection"));
+        }
+        let now = match file {
+            Some(found) => current(self.tx, found.file)?.map_or(0, |version| version.number),
+            None => {
+                collection(self.tx, parent(&name.0))?;
+                0
+            }
+        };
+        if now != base && deed != Deed::Delete {
+            return Err(changed(&name.0, base, now));
+        }
+        let place: &[&dyn ToSql] = &[&location, &bytes(path)];
+        let other = self.one(
+            "SELECT file FROM homes WHERE location = ?1 AND path = ?2",
+            place,
+        )?;
+        if other.is_some_and(|other| file.is_none_or(|found| found.file != other)) {
+            return Err(about(
+                Kind::Exists,
+                &name.0,
+                "would lie where another name has its bytes",
+            ));
+        }
+        if self
+            .one(
+                "SELECT until FROM intents WHERE location = ?1 AND path = ?2",
+                place,
+            )?
+            .is_some()
+        {
+            let said =
+                "is being written or deleted there by another process, or its end is not settled";
+            return Err(
+                about(Kind::Busy, &name.0, said).next("try again, or godwit audit --repair")
+            );
+        }
+        let (id, file) = (self.id()?, file.map(|found| found.file));
+        let row: &[&dyn ToSql] = &[
+            &id,
+            &word(deed),
+            &file,
+            &bytes(name),
+            &location,
+            &bytes(path),
+            &base,
+            &holder,
+            &(now_s() + LEASE_S),
+        ];
+        self.run(
+            "INSERT INTO intents VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, NULL, NULL, ?8, ?9)",
+            row,
+        )?;
+        Ok(id)
+    }
+
+    fn land(&self, intent: u64, size: u64, digest: Option<&Text<Digest>>) -> Result<u64> {
+        let (found, _) = self.intent(intent)?;
+        let digest = digest.map(|digest| digest.0.to_string());
+        let sql = "UPDATE intents SET size = ?2, digest = ?3, until = ?4 WHERE intent = ?1";
+        self.run(sql, &[&intent, &size, &digest, &(now_s() + LEASE_S)])?;
+        let place: &[&dyn ToSql] = &[&found.location, &bytes(&found.path)];
+        self.run(
+            "UPDATE homes SET state = 'filling' WHERE location = ?1 AND path = ?2",
+            place,
+        )?;
+        Ok(0)
+    }
+
+    /// Finds an intent, and the file that had its name then.
+    fn intent(&self, number: u64) -> Result<(crate::Intent, Option<u64>)> {
+        let found = self
+            .tx
+            .prepare_cached(&format!("{INTENTS} WHERE intent = ?1"))
+            .and_then(|mut s| {
+                s.query_row([number], |row| Ok((intent(row)?, row.get(10)?)))
+                    .optional()
+            })
+            .map_err(refused)?;
+        found.ok_or_else(|| {
+            let said = "its lease ended, and another process has settled it";
+            Refusal::of_kind(Kind::Superseded, said).next("begin again")
+        })
+    }
+
+    fn publish(&mut self, number: u64, new: New<'_>, verified: bool, ours: bool) -> Result<u64> {
+        let (intent, file) = self.intent(number)?;
+        let name = &intent.name.0;
+        let known: Vec<Text<Digest>> = match new.digests {
+            [] => intent.digest.iter().cloned().collect(),
+            digests => digests.to_vec(),
+        };
+        let new = New {
+            size: intent.size,
+            digests: &known,
+            ..new
+        };
+        let found = find(self.tx, name)?.map(|found| found.file);
+        let version = match found {
+            Some(found) => current(self.tx, found)?,
+            None => None,
+        };
+        let now = version.as_ref().map_or(0, |version| version.number);
+        if now != intent.base || found != file && file.is_some() {
+            return Err(changed(name, intent.base, now));
+        }
+        let file = match found {
+            Some(file) => file,
+            None => {
+                let above = collection(self.tx, parent(name))?;
+                self.add(above, name, false)?
+            }
+        };
+        let published = match (intent.deed, version) {
+            (Deed::Copy, Some(version)) => {
+                check_equal(name, (version.size, &digests(&version.digests)), &new)?;
+                version.number
+            }
+            (Deed::Write, _) => self.add_version(file, now + 1, &new)?,
+            _ => {
+                return Err(about(
+                    Kind::Invalid,
+                    name,
+                    "is to be deleted, not published",
+                ));
+            }
+        };
+        self.run("DELETE FROM intents WHERE intent = ?1", &[&number])?;
+        let home = NewHome {
+            location: intent.location,
+            path: intent.path.clone(),
+            verified_s: verified.then(now_s),
+            ours,
+            ..NewHome::default()
+        };
+        self.add_home(file, published, &home, name)?;
+        Ok(published)
+    }
+
+    fn settle(&self, number: u64, home: Option<State>) -> Result<u64> {
+        let (intent, _) = self.intent(number)?;
+        let place: &[&dyn ToSql] = &[&intent.location, &bytes(&intent.path)];
+        match home {
+            Some(state) => {
+                let sql = "UPDATE homes SET state = ?3 WHERE location = ?1 AND path = ?2";
+                self.run(sql, &[place[0], place[1], &state.as_str()])?;
+            }
+            None => {
+                self.run("DELETE FROM homes WHERE location = ?1 AND path = ?2", place)?;
+            }
+        }
+        self.run("DELETE FROM intents WHERE intent = ?1", &[&number])?;
+        Ok(0)
+    }
+
+    fn remove(&self, name: &Path, is_collection: bool, data: bool) -> Result<u64> {
+        let Some(found) = find(self.tx, name)? else {
+            return Err(about(Kind::Missing, name, "is not in the catalog"));
+        };
+        match (is_collection, found.collection) {
+            (false, true) => return Err(about(Kind::IsDirectory, name, "is a collection")),
+            (true, false) => return Err(about(Kind::NotDirectory, name, "is a file")),
+            (true, true) => return self.remove_collection(name, found.file),
+            (false, false) => {}
+        }
+        let above = collection(self.tx, parent(name))?;
+        let last = name.file_name().unwrap_or_default().as_bytes();
+        self.run(
+            "DELETE FROM names WHERE parent = ?1 AND name = ?2",
+            &[&above, &last],
+        )?;
+        if self
+            .one("SELECT file FROM names WHERE file = ?1", &[&found.file])?
+            .is_none()
+        {
+            self.forget(name, found.file, data)?;
+        }
+        Ok(found.file)
+    }
+
+    /// Forgets a file that has no name any more.
+    fn forget(&self, name: &Path, file: u64, data: bool) -> Result<()> {
+        let homes: Vec<(u64, Vec<u8>, bool)> = self
+            .tx
+            .prepare_cached("SELECT location, path, ours FROM homes WHERE file = ?1")
+            .and_then(|mut s| {
+                s.query_map([file], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
+                    .collect()
+            })
+            .map_err(refused)?;
+        for (location, path, ours) in homes {
+            self.run(
+                "DELETE FROM intents WHERE location = ?1 AND path = ?2",
+                &[&location, &path],
+            )?;
+            if ours || data {
+                // Under no lease: any process may delete the bytes.
+                let row: &[&dyn ToSql] = &[
+                    &self.id()?,
+                    &word(Deed::Delete),
+                    &name.as_os_str().as_bytes(),
+                    &location,
+                    &path,
+                ];
+                self.run(
+                    "INSERT INTO intents VALUES (?1, ?2, NULL, ?3, ?4, ?5, 0, NULL, NULL, '', 0)",
+                    row,
+                )?;
+            }
+        }
+        for sql in [
+            "DELETE FROM homes WHERE file = ?1",
+            "DELETE FROM versions WHERE file = ?1",
+            "DELETE FROM attributes WHERE entry = ?1",
+        ] {
+            self.run(sql, &[&file])?;
+        }
+        Ok(())
+    }
+
+    fn remove_collection(&self, name: &Path, file: u64) -> Result<u64> {
+        if file == ROOT {
+            return Err(about(Kind::Denied, name, "is the root of the catalog"));
+        }
+        let is_linked = self.one("SELECT COUNT(*) FROM names WHERE file = ?1", &[&file])? > Some(1);
+        if !is_linked {
+            if self
+                .one("SELECT file FROM names WHERE parent = ?1", &[&file])?
+                .is_some()
+            {
+                return Err(about(Kind::NotEmpty, name, "is not empty"));
+            }
+            let held = "SELECT 1 FROM homes WHERE location IN (SELECT location FROM locations WHERE collection = ?1)";
+            let intended = "SELECT 1 FROM intents WHERE location IN (SELECT location FROM locations WHERE collection = ?1)";
+            if self.one(held, &[&file])?.is_some() || self.one(intended, &[&file])?.is_some() {
+                let said = "has locations where files of other names lie, or bytes are still to be deleted";
+                return Err(
+                    about(Kind::NotEmpty, name, said).next("godwit audit --repair, then again")
+                );
+            }
+            self.run("DELETE FROM locations WHERE collection = ?1", &[&file])?;
+            self.run("DELETE FROM attributes WHERE entry = ?1", &[&file])?;
+        }
+        let above = collection(self.tx, parent(name))?;
+        let last = name.file_name().unwrap_or_default().as_bytes();
+        self.run(
+            "DELETE FROM names WHERE parent = ?1 AND name = ?2",
+            &[&above, &last],
+        )?;
+        Ok(file)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<u64> {
+        check_name(to)?;
+        let Some(found) = find(self.tx, from)? else {
+            return Err(about(Kind::Missing, from, "is not in the catalog"));
+        };
+        if found.file == ROOT {
+            return Err(about(Kind::Denied, from, "is the root of the catalog"));
+        }
+        let above = collection(self.tx, parent(to))?;
+        if found.collection && self.lies_within(above, found.file)? {
+            return Err(about(
+                Kind::Invalid,
+                to,
+                "lies within what is to be renamed",
+            ));
+        }
+        match find(self.tx, to)? {
+            Some(other) if other.file == found.file => return Ok(found.file),
+            Some(other) => {
+                if other.collection != found.collection {
+                    return Err(about(Kind::Exists, to, "exists, and is of another kind"));
+                }
+                self.remove(to, other.collection, false)?;
+            }
+            None => {}
+        }
+        let (old, last) = (
+            collection(self.tx, parent(from))?,
+            from.file_name().unwrap_or_default().as_bytes(),
+        );
+        let new = to.file_name().unwrap_or_default().as_bytes();
+        let sql = "UPDATE names SET parent = ?3, name = ?4 WHERE parent = ?1 AND name = ?2";
+        self.run(sql, &[&old, &last, &above, &new])?;
+        Ok(found.file)
+    }
+
+    /// Tells whether a collection is another one, or lies in it under any of its names.
+    fn lies_within(&self, file: u64, other: u64) -> Result<bool> {
+        let sql = "WITH RECURSIVE above(file, depth) AS (SELECT ?1, 0 UNION
+                SELECT n.parent, a.depth + 1 FROM names n JOIN above a ON n.file = a.file WHERE a.depth < ?3)
+            SELECT 1 FROM above WHERE file = ?2";
+        Ok(self.one(sql, &[&file, &other, &DEPTH_MAX])?.is_some())
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> Result<u64> {
+        check_name(to)?;
+        let Some(found) = find(self.tx, from)? else {
+            return Err(about(Kind::Missing, from, "is not in the catalog"));
+        };
+        let above = collection(self.tx, parent(to))?;
+        if found.collection && self.lies_within(above, found.file)? {
+            return Err(about(Kind::Loop, to, "would put a collection into itself"));
+        }
+        let last = to.file_name().unwrap_or_default().as_bytes();
+        match child(self.tx, above, last)? {
+            Some(other) if other.file == found.file => {}
+            Some(_) => return Err(about(Kind::Exists, to, "exists")),
+            None => {
+                let row: &[&dyn ToSql] = &[&above, &last, &found.file, &found.collection];
+                self.run("INSERT INTO names VALUES (?1, ?2, ?3, ?4)", row)?;
+            }
+        }
+        Ok(found.file)
+    }
+
+    fn attribute(
+        &self,
+        name: &Path,
+        site: Option<&str>,
+        key: &str,
+        value: Option<&str>,
+    ) -> Result<u64> {
+        if key.is_empty() || key.len() > SEGMENT_BYTES_MAX || key.contains('=') {
+            let said = format!("'{key}' cannot be the key of an attribute");
+            return Err(Refusal::of_kind(Kind::Invalid, said).next("use 1 to 255 bytes without ="));
+        }
+        let entry = match site {
+            Some(site) => self.location(name, site)?,
+            None => self.found(name)?,
+        };
+        match value {
+            Some(value) => self.run(
+                "INSERT OR REPLACE INTO attributes VALUES (?1, ?2, ?3)",
+                &[&entry, &key, &value],
+            )?,
+            None => self.run(
+                "DELETE FROM attributes WHERE entry = ?1 AND key = ?2",
+                &[&entry, &key],
+            )?,
+        };
+        Ok(entry)
+    }
+
+    fn location(&self, name: &Path, site: &str) -> Result<u64> {
+        let file = collection(self.tx, name)?;
+        let found = self.one(
+            "SELECT location FROM locations WHERE collection = ?1 AND site = ?2",
+            &[&file, &site],
+        )?;
+        found.ok_or_else(|| {
+            about(Kind::Missing, name, &format!("has no location at {site}")).next(format!(
+                "godwit location add {site} URL grid:/{}",
+                name.display()
+            ))
+        })
+    }
+
+    fn add_location(&mut self, name: &Path, site: &str, url: &str, whole: bool) -> Result<u64> {
+        check_name(name)?;
+        check_url(url)?;
+        if site.is_empty() || site.len() > SEGMENT_BYTES_MAX || site.contains(['/', ',', '=']) {
+            let said = format!("'{site}' cannot be the name of a site");
+            return Err(Refusal::of_kind(Kind::Invalid, said).next("use letters, digits and dots"));
+        }
+        let file = match name.as_os_str().is_empty() {
+            true => ROOT,
+            false => self.collection_made(name)?,
+        };
+        let known =
+            "SELECT location FROM locations WHERE collection = ?1 AND site = ?2 AND url = ?3";
+        if let Some(location) = self.one(known, &[&file, &site, &url])? {
+            self.run(
+                "UPDATE locations SET whole = MAX(whole, ?2) WHERE location = ?1",
+                &[&location, &whole],
+            )?;
+            return Ok(location);
+        }
+        let taken = "SELECT location FROM locations WHERE collection = ?1 AND site = ?2";
+        if self.one(taken, &[&file, &site])?.is_some() {
+            let said = format!("has another location at {site}");
+            let next = format!(
+                "godwit location set {site} grid:/{} --url {url}",
+                name.display()
+            );
+            return Err(about(Kind::Exists, name, &said).next(next));
+        }
+        let location = self.id()?;
+        self.run(
+            "INSERT INTO locations VALUES (?1, ?2, ?3, ?4, ?5)",
+            &[&location, &file, &site, &url, &whole],
+        )?;
+        Ok(location)
+    }
+
+    fn remove_location(&self, name: &Path, site: &str, last: bool) -> Result<u64> {
+        let location = self.location(name, site)?;
+        if self
+            .one("SELECT 1 FROM intents WHERE location = ?1", &[&location])?
+            .is_some()
+        {
+            let said = format!("is being written or deleted at {site}");
+            return Err(about(Kind::Busy, name, &said).next("godwit audit --repair, then again"));
+        }
+        let lasts = "SELECT COUNT(*) FROM homes h WHERE h.location = ?1
+            AND h.number = (SELECT MAX(number) FROM versions v WHERE v.file = h.file)
+            AND NOT EXISTS (SELECT 1 FROM homes o WHERE o.file = h.file AND o.number = h.number AND o.state = 'whole'
+                AND o.first IS NULL AND o.location <> h.location)";
+        let count = self.one(lasts, &[&location])?.unwrap_or_default();
+        if count > 0 && !last {
+            let said = format!("has the last copy of {count} files at {site}");
+            return Err(
+                about(Kind::NotEmpty, name, &said).next("copy them elsewhere, or say --last")
+            );
+        }
+        for sql in [
+            "DELETE FROM homes WHERE location = ?1",
+            "DELETE FROM attributes WHERE entry = ?1",
+            "DELETE FROM locations WHERE location = ?1",
+        ] {
+            self.run(sql, &[&location])?;
+        }
+        Ok(location)
+    }
+}
+
+/// Refuses bytes that are not those of the current version.
+fn check_equal(
+    name: &Path,
+    (size, known): (Option<u64>, &[Text<Digest>]),
+    new: &New<'_>,
+) -> Result<()> {
+    if let (Some(a), Some(b)) = (size, new.size)
+        && a != b
+    {
+        let said = format!("has {a} bytes, and the file there has {b}");
+        return Err(about(Kind::Changed, name, &said));
+    }
+    for Text(a) in known {
+        let other = new
+            .digests
+            .iter()
+            .find(|b| b.0.algorithm() == a.algorithm());
+        if let Some(Text(b)) = other
+            && a != b
+        {
+            return Err(about(
+                Kind::Changed,
+                name,
+                &format!("is {a}, and the file there is {b}"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn changed(name: &Path, base: u64, now: u64) -> Refusal {
+    let said =
+        format!("was changed meanwhile: version {now} is current, and version {base} was expected");
+    about(Kind::Changed, name, &said).next("read it again, then write it again")
+}
+
+fn missing_if(is_missing: bool, name: &Path, said: &str) -> Result<u64> {
+    if is_missing {
+        Err(about(Kind::Missing, name, said))
+    } else {
+        Ok(0)
+    }
+}
+
+fn check_url(url: &str) -> Result<()> {
+    let bad = |why: String| Refusal::of_kind(Kind::Invalid, format!("{url}: {why}"));
+    let read: Url = url
+        .parse()
+        .map_err(|error: godwit_core::BadUrl| bad(error.to_string()))?;
+    match read.password() {
+        Some(_) => Err(bad("a catalog keeps no password".into()).next("leave it out of the URL")),
+        None => Ok(()),
+    }
+}
+
+fn check_name(name: &Path) -> Result<()> {
+    let is_long = name.as_os_str().len() > NAME_BYTES_MAX
+        || name.iter().any(|segment| segment.len() > SEGMENT_BYTES_MAX)
+        || name.iter().count() > DEPTH_MAX;
+    let is_plain = name
+        .components()
+        .all(|part| matches!(part, std::path::Component::Normal(_)));
+    if is_long {
+        let said = format!(
+            "a name has {NAME_BYTES_MAX} bytes at most, and each part of it {SEGMENT_BYTES_MAX}"
+        );
+        return Err(Refusal::of_kind(Kind::TooLong, said).next("use a shorter name"));
+    }
+    match is_plain {
+        true => Ok(()),
+        false => Err(about(Kind::Invalid, name, "has a part that is . or ..")),
+    }
+}
+
+fn parent(name: &Path) -> &Path {
+    name.parent().unwrap_or(Path::new(""))
+}
+
+fn bytes(name: &Name) -> &[u8] {
+    name.0.as_os_str().as_bytes()
+}
+
+fn texts(digests: &[Text<Digest>]) -> String {
+    let texts: Vec<String> = digests.iter().map(|digest| digest.0.to_string()).collect();
+    texts.join(" ")
+}
+
+fn word(deed: Deed) -> &'static str {
+    DEEDS
+        .iter()
+        .find(|(known, _)| *known == deed)
+        .map_or("delete", |(_, word)| word)
+}

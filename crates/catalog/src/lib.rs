@@ -1,7 +1,8 @@
-//! The catalog: which names there are, and where the bytes of each version lie. It answers and records, and moves no byte.
+//! The catalog of names and of the places where the bytes of each version lie. It answers and records, and moves no byte.
 
 mod answer;
 mod apply;
+mod refused;
 mod sqlite;
 
 pub use godwit_wire::door::{call::Refusal, catalog::*};

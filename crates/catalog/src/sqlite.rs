@@ -1,0 +1,152 @@
+//! The catalog in a file of SQLite on a local disk.
+
+use crate::{
+    Answer, Catalog, Changes, Each, Question, Refusal, Result,
+    answer::{self, Page},
+    apply,
+    refused::refused,
+};
+use godwit_core::Kind;
+use parking_lot::Mutex;
+use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior, params};
+use std::{path::Path, time::Duration};
+
+/// A catalog that is one file.
+pub(crate) struct Sqlite {
+    /// One writer at a time: SQLite has no more.
+    writer: Mutex<Connection>,
+    reader: Mutex<Connection>,
+}
+
+impl Sqlite {
+    /// Opens the file; makes the tables first if `create`.
+    pub(crate) fn open(path: &Path, create: bool) -> Result<Self> {
+        let shown = path.display();
+        if !create && !path.exists() {
+            let said = format!("there is no catalog at {shown}");
+            let next = format!("godwit catalog init --catalog sqlite:{shown}");
+            return Err(Refusal::of_kind(Kind::Missing, said).next(next));
+        }
+        let connect = || -> Result<Connection> {
+            let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            flags.set(OpenFlags::SQLITE_OPEN_CREATE, create);
+            let db = Connection::open_with_flags(path, flags).map_err(refused)?;
+            db.busy_timeout(PATIENCE).map_err(refused)?;
+            db.set_prepared_statement_cache_capacity(STATEMENTS);
+            db.execute_batch(
+                "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -65536;",
+            )
+            .map_err(refused)?;
+            Ok(db)
+        };
+        let mut writer = connect()?;
+        let form: i64 = writer
+            .query_row("PRAGMA user_version", [], |row| row.get(0))
+            .map_err(refused)?;
+        match form {
+            FORM => {}
+            0 if create => make(&mut writer)?,
+            0 => {
+                let said = format!("{shown} is not a catalog");
+                let next = format!("godwit catalog init --catalog sqlite:{shown}");
+                return Err(Refusal::of_kind(Kind::Invalid, said).next(next));
+            }
+            form => {
+                let said = format!(
+                    "{shown} has form {form} of the tables, and this godwit knows form {FORM}"
+                );
+                return Err(Refusal::of_kind(Kind::Unsupported, said).next("use a newer godwit"));
+            }
+        }
+        Ok(Self {
+            writer: Mutex::new(writer),
+            reader: Mutex::new(connect()?),
+        })
+    }
+}
+
+/// Makes the tables, in one transaction.
+fn make(db: &mut Connection) -> Result<()> {
+    let tx = db
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(refused)?;
+    tx.execute_batch(TABLES).map_err(refused)?;
+    tx.pragma_update(None, "user_version", FORM)
+        .map_err(refused)?;
+    tx.commit().map_err(refused)
+}
+
+impl Catalog for Sqlite {
+    fn ask(&self, question: &Question, each: &mut Each<'_>) -> Result<()> {
+        // The page is read before it is told: a receiver that stops holds no transaction.
+        let mut page = Page::default();
+        {
+            let mut db = self.reader.lock();
+            let tx = db.transaction().map_err(refused)?;
+            answer::answer(&tx, question, &mut page)?;
+        }
+        page.tell(each)
+    }
+
+    fn change(&self, changes: &Changes) -> Result<Vec<Answer>> {
+        let mut db = self.writer.lock();
+        let tx = db
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(refused)?;
+        if let Some((writer, seq)) = &changes.once {
+            let last: Option<u64> = tx
+                .prepare_cached("SELECT seq FROM writers WHERE writer = ?1")
+                .and_then(|mut s| s.query_row([writer], |row| row.get(0)).optional())
+                .map_err(refused)?;
+            if last.is_some_and(|last| last >= *seq) {
+                return Ok(vec![Answer::Made(0); changes.changes.len()]);
+            }
+            tx.execute(
+                "INSERT INTO writers VALUES (?1, ?2) ON CONFLICT (writer) DO UPDATE SET seq = excluded.seq",
+                params![writer, seq],
+            )
+            .map_err(refused)?;
+        }
+        let mut applying = apply::Applying::new(&tx);
+        let made: Result<Vec<_>> = changes
+            .changes
+            .iter()
+            .map(|change| applying.apply(change))
+            .collect();
+        let made = made?;
+        tx.commit().map_err(refused)?;
+        Ok(made)
+    }
+}
+
+/// How long a connection waits for another process.
+const PATIENCE: Duration = Duration::from_secs(10);
+const STATEMENTS: usize = 64;
+
+/// The form of the tables, counted up by each change of them.
+const FORM: i64 = 1;
+
+const TABLES: &str = "
+CREATE TABLE ids (next INTEGER NOT NULL);
+INSERT INTO ids VALUES (2);
+CREATE TABLE names (parent INTEGER NOT NULL, name BLOB NOT NULL, file INTEGER NOT NULL, collection INTEGER NOT NULL,
+    PRIMARY KEY (parent, name)) WITHOUT ROWID;
+CREATE INDEX names_by_file ON names (file);
+CREATE TABLE versions (file INTEGER NOT NULL, number INTEGER NOT NULL, size INTEGER, digests TEXT NOT NULL,
+    mtime TEXT, mode INTEGER, PRIMARY KEY (file, number)) WITHOUT ROWID;
+CREATE TABLE locations (location INTEGER PRIMARY KEY, collection INTEGER NOT NULL, site TEXT NOT NULL, url TEXT NOT NULL,
+    whole INTEGER NOT NULL, UNIQUE (collection, site));
+CREATE TABLE homes (location INTEGER NOT NULL, path BLOB NOT NULL, file INTEGER NOT NULL, number INTEGER NOT NULL,
+    first INTEGER, past INTEGER, at INTEGER NOT NULL, state TEXT NOT NULL, verified INTEGER, ours INTEGER NOT NULL,
+    PRIMARY KEY (location, path)) WITHOUT ROWID;
+CREATE INDEX homes_by_file ON homes (file, number);
+CREATE TABLE attributes (entry INTEGER NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
+    PRIMARY KEY (entry, key)) WITHOUT ROWID;
+CREATE TABLE intents (intent INTEGER PRIMARY KEY, deed TEXT NOT NULL, file INTEGER, name BLOB NOT NULL,
+    location INTEGER NOT NULL, path BLOB NOT NULL, base INTEGER NOT NULL, size INTEGER, digest TEXT,
+    holder TEXT NOT NULL, until INTEGER NOT NULL, UNIQUE (location, path));
+CREATE TABLE writers (writer TEXT PRIMARY KEY, seq INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE weather (reader TEXT NOT NULL, source TEXT NOT NULL, bytes INTEGER NOT NULL, took_ms INTEGER NOT NULL,
+    fault INTEGER NOT NULL, at INTEGER NOT NULL);
+CREATE INDEX weather_by_pair ON weather (reader, source, at);
+";

@@ -1,1 +1,1 @@
-//! What is done to named data: the store of names, and the verbs that register and locate.
+//! Named data: the store of names, and the registration of files that lie somewhere.

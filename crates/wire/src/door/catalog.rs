@@ -1,4 +1,4 @@
-//! What a catalog is asked, what it is told to change, and what it answers: one set of values for local use, the door and C.
+//! Questions to a catalog, changes of it, and its answers: one set of values for local use, the door and C.
 
 use super::call::{Name, Text, Time};
 use godwit_core::{Digest, HomeState};
@@ -65,7 +65,7 @@ pub enum Answer {
     Intent(Box<Intent>),
     /// A transfer that was measured.
     Weather(Measured),
-    /// What a change made: the number of an intent, location or version; 0: nothing has a number.
+    /// The result of a change: the number of an intent, location or version; 0: nothing has a number.
     Made(u64),
     /// There are more answers after this one.
     More,
@@ -77,7 +77,7 @@ pub enum Answer {
 pub struct Entry {
     /// The name; in lists relative to what was listed.
     pub name: Name,
-    /// Whether it is a collection.
+    /// True for a collection.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub collection: bool,
     /// The number of the file or collection, equal for all its names.
@@ -96,10 +96,10 @@ pub struct Entry {
     /// The permission bits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<u32>,
-    /// Where its bytes are.
+    /// The places of its bytes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub homes: Vec<Home>,
-    /// What users said of it.
+    /// Attributes that users set.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<String, String>,
 }
@@ -121,12 +121,12 @@ pub struct Home {
     /// The bytes of the file that it holds, from and to; `None`: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range: Option<(u64, u64)>,
-    /// Where the first of them is in the file there.
+    /// The offset of the first of them in the file there.
     #[serde(skip_serializing_if = "is_zero")]
     pub offset: u64,
-    /// Whether it can be read.
+    /// The state, which tells whether a reader may use it.
     pub state: State,
-    /// When its digest was last compared, in seconds since the epoch.
+    /// The time of the last comparison of its digest, in seconds since the epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verified_s: Option<u64>,
     /// Whether godwit made the copy, and may delete it.
@@ -193,9 +193,9 @@ pub struct Location {
     pub url: String,
     /// Whether all that lies there belongs to the collection, so that other files are dark.
     pub whole: bool,
-    /// How many homes it has.
+    /// The count of its homes.
     pub homes: u64,
-    /// What users said of it.
+    /// Attributes that users set.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<String, String>,
 }
@@ -226,11 +226,11 @@ pub struct Intent {
     pub digest: Option<Text<Digest>>,
     /// The process.
     pub holder: String,
-    /// Whether its lease has ended.
+    /// True once the lease has ended.
     pub ended: bool,
 }
 
-/// What an intent is for.
+/// The deed of an intent.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Deed {
@@ -243,7 +243,7 @@ pub enum Deed {
     Delete,
 }
 
-/// What one transfer between two sites measured.
+/// Measurements of one transfer between two sites.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
 pub struct Measured {
@@ -255,9 +255,9 @@ pub struct Measured {
     pub bytes: u64,
     /// The time it took, in milliseconds.
     pub took_ms: u64,
-    /// Whether it failed.
+    /// True if the transfer failed.
     pub fault: bool,
-    /// When it was, in seconds since the epoch; 0: now.
+    /// The time of its end, in seconds since the epoch; 0: now.
     pub at_s: u64,
 }
 
@@ -283,10 +283,10 @@ pub struct NewHome {
     /// The bytes of the file that it holds, from and to; `None`: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range: Option<(u64, u64)>,
-    /// Where the first of them is in the file there.
+    /// The offset of the first of them in the file there.
     #[serde(skip_serializing_if = "is_zero")]
     pub offset: u64,
-    /// When its digest was compared, in seconds since the epoch.
+    /// The time of the comparison of its digest, in seconds since the epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verified_s: Option<u64>,
     /// Whether godwit made the copy, and may delete it.
@@ -307,7 +307,7 @@ pub enum Change {
         parents: bool,
     },
     /// Notes a file that lies somewhere. The name exists with the same size and digest: the home is added.
-    /// It exists with others: refused ([`Kind::Changed`](godwit_core::Kind::Changed)). Collections above it are made.
+    /// With others the change is refused ([`Kind::Changed`](godwit_core::Kind::Changed)). Collections above it are made.
     Register {
         /// The name.
         name: Name,
@@ -323,7 +323,7 @@ pub enum Change {
         /// The permission bits.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mode: Option<u32>,
-        /// Where it lies; `None`: the name alone is noted.
+        /// The place of its bytes; `None`: the name alone is noted.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         home: Option<NewHome>,
     },
@@ -333,7 +333,7 @@ pub enum Change {
         location: u64,
         /// The path below it.
         path: Name,
-        /// Whether it may be the last one.
+        /// True if the last home may be forgotten.
         #[serde(default)]
         last: bool,
     },
@@ -352,7 +352,7 @@ pub enum Change {
         /// The process.
         holder: String,
     },
-    /// Says what will lie there: from now on the home that it replaces is not offered.
+    /// Announces the bytes that will lie there: from now on the home that it replaces is not offered.
     Land {
         /// The intent.
         intent: u64,
@@ -404,7 +404,7 @@ pub enum Change {
         path: Name,
         /// The state.
         state: State,
-        /// When its digest was compared, in seconds since the epoch.
+        /// The time of the comparison of its digest, in seconds since the epoch.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         verified_s: Option<u64>,
     },
@@ -491,10 +491,10 @@ pub enum Change {
     Measured(Measured),
 }
 
-/// How many answers a page has at most.
+/// The most answers of a page.
 pub const PAGE: usize = 1000;
 
-/// How long an intent is left alone after its holder was heard of, in seconds.
+/// The lease of an intent after a sign of life of its holder, in seconds.
 pub const LEASE_S: u64 = 10;
 
 /// The longest path of a name.
