@@ -1,1 +1,20 @@
-//! Named data: the store of names, and the registration of files that lie somewhere.
+//! Named data: the store of names, and the verb that registers what lies somewhere.
+
+mod checking;
+mod logical;
+mod register;
+
+pub use logical::Logical;
+pub use register::{Counts, register};
+
+use godwit_catalog::Refusal;
+use godwit_store::{Error, refused};
+use std::path::Path;
+
+/// Returns the error about a name that a refusal of the catalog stands for.
+pub(crate) fn failed(name: &Path, mut refusal: Refusal) -> Error {
+    if let Some(next) = refusal.next.take() {
+        refusal.said = format!("{}; {next}", refusal.said);
+    }
+    refused("the catalog", name, refusal)
+}

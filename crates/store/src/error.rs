@@ -2,7 +2,7 @@
 
 mod refused;
 
-pub(crate) use refused::refused;
+pub use refused::refused;
 
 use crate::SMALL_BYTES;
 use godwit_core::{Extents, Fault, Kind, Scheme, Url};

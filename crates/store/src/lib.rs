@@ -32,7 +32,7 @@ mod tuning;
 mod width;
 
 pub use dir::{Dir, Opener, Partial};
-pub use error::{Error, REFERS, Result, Shown};
+pub use error::{Error, REFERS, Result, Shown, refused};
 pub use faulty::{Defect, Faulty};
 pub use flow::Flow;
 pub use godwit_core::{Algorithm, Chain, Digest, Extents, Version};

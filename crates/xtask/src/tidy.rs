@@ -116,7 +116,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
     ("store", &["core", "wire", "trust", "sys"]),
     ("depot", &["core", "store", "sys"]),
     ("catalog", &["core", "wire"]),
-    ("farm", &["core", "wire", "store", "catalog"]),
+    ("farm", &["core", "wire", "sys", "store", "catalog"]),
     ("local", &["core", "wire", "sys"]),
     ("capi", &["core", "wire", "sys", "local"]),
     (

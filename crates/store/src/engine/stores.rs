@@ -194,8 +194,8 @@ fn connect(url: &Url, options: &Options, trust: Trust) -> Result<Arc<dyn Store>>
 }
 
 /// The reason for refusing a `grid:` URL where no catalog is named.
-pub const NO_CATALOG: &str = "no catalog is named: say --catalog sqlite:PATH, set GODWIT_CATALOG, \
-                              or catalog.url in the configuration";
+pub const NO_CATALOG: &str =
+    "no catalog is named: say --catalog sqlite:PATH, or set GODWIT_CATALOG";
 
 fn limits(options: &Options, trust: Trust) -> RemoteOptions {
     RemoteOptions {

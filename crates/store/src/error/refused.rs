@@ -121,7 +121,7 @@ fn short(text: &str) -> String {
 
 /// Returns the error about `path` that a refusal of `host` stands for: one with a code came by FTP, any other by the
 /// door of a node.
-pub(crate) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
+pub fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
     let (code, said, more) = (refusal.code, refusal.said, *refusal.more);
     let kind = match code {
         // Several kinds have one word at the door.
