@@ -10,6 +10,7 @@ mod listing;
 mod log;
 mod meter;
 mod moving;
+mod names;
 mod options;
 mod owed;
 mod places;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         verbose: common.verbose,
         log_format: common.log_format,
     };
+    names::keep(common.catalog);
     if !matches!(godwit.verb, Verb::Node(_)) {
         log::start(tone, "warn"); // a node is told by its configuration
     }

@@ -2,6 +2,7 @@
 
 use crate::{
     layout::{self, Act, Goes, Misfit, Source, TARGET_MISSING, Target, There},
+    names,
     options::Moving,
     owed::{self, Reach, Turn},
     places::{self, Place},
@@ -71,7 +72,7 @@ pub(crate) struct Moved {
 /// Returns the engine's options for the command line's.
 pub(crate) fn options(moving: &Moving) -> Run<Options> {
     let ours = Options::new(places::cancel()?);
-    Ok(Options {
+    Ok(names::with_names(Options {
         streams: moving.streams.map(usize::from).or(ours.streams),
         parallel: moving.parallel.map(usize::from).or(ours.parallel),
         via_us: moving.via_me,
@@ -91,7 +92,7 @@ pub(crate) fn options(moving: &Moving) -> Run<Options> {
         choice: moving.choosing.0.clone(),
         bytes_per_s: moving.bwlimit,
         ..ours
-    })
+    }))
 }
 
 /// Decides where each source goes. A source that goes nowhere is reported, and

@@ -44,7 +44,7 @@ pub(crate) struct Godwit {
 }
 
 /// What every verb understands.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct Common {
     /// Print results as JSON lines, one object each; the last is a summary
     #[arg(long, global = true, help_heading = "Everywhere")]
@@ -58,6 +58,15 @@ pub(crate) struct Common {
     /// Form of the log on standard error: text or json
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, hide_possible_values = true, value_name = "FORM", help_heading = "Everywhere")]
     pub(crate) log_format: LogFormat,
+    /// The catalog of grid: names (sqlite:PATH) [default: GODWIT_CATALOG]
+    #[arg(
+        long,
+        global = true,
+        hide_short_help = true,
+        value_name = "CATALOG",
+        help_heading = "Everywhere"
+    )]
+    pub(crate) catalog: Option<String>,
 }
 
 /// Form of the log.
@@ -101,6 +110,7 @@ macro_rules! verbs {
 
 verbs! {
     "Copy and look": Cp cp, Mv mv, Sync sync, Ls ls, Find find, Du du, Stat stat, Cat cat, Sum sum, Mkdir mkdir, Rm rm;
+    "Names and replicas": Catalog catalog, Register register, Locate locate;
     "Cache and deliver": Get get, Put put, Tee tee, Tail tail, Commit commit, Push push, Queue queue, Trace trace,
         Retry retry, Redirect redirect, Release release, Drop drop, Stage stage, Unstage unstage, Cache cache;
     "Serve and connect": Init init, Node node, Join join, Peers peers, Leave leave, Uninit uninit,

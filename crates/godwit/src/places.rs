@@ -1,6 +1,7 @@
 //! From arguments to places: a store and a path in it.
 
 use crate::{
+    names,
     options::{Names, Talking},
     record,
     screen::Screen,
@@ -91,11 +92,11 @@ pub(crate) fn stores(talking: &Talking) -> Run<Stores> {
         ..options.trust
     };
     let mark = mark();
-    Ok(Stores::new(Options {
+    Ok(Stores::new(names::with_names(Options {
         trust,
         mark,
         ..options
-    }))
+    })))
 }
 
 /// Opens the store of a URL. Slashes behind a name have said what they had to.

@@ -41,6 +41,7 @@ Environment
   GODWIT_SECTION_KEY   overrides that key of the configuration, as in
                        GODWIT_ANONYMOUS_ACCESS=write
   GODWIT_CONFIG        the configuration file
+  GODWIT_CATALOG       the catalog of grid: names, where --catalog names none
   GODWIT_SOCKET        where the node of this machine listens for your programs
                        [default: godwit/socket in XDG_RUNTIME_DIR, or in /run/user/N,
                        else /tmp/godwit-N/socket, N being your number; if another

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-const VERBS: [&str; 21] = [
+const VERBS: [&str; 22] = [
     "cp",
     "mv",
     "sync",
@@ -20,6 +20,7 @@ const VERBS: [&str; 21] = [
     "du",
     "stat",
     "cat",
+    "catalog",
     "sum",
     "mkdir",
     "rm",
@@ -67,6 +68,7 @@ fn commands_of_readme_and_guide_work() {
         ("docs/guide/getting-started.md", 6),
         ("docs/guide/copying.md", 12),
         ("docs/guide/serving.md", 3),
+        ("docs/guide/names.md", 6),
     ] {
         let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(page);
         let text = std::fs::read_to_string(path).unwrap();

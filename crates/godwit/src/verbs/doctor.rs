@@ -4,6 +4,7 @@ mod here;
 
 use super::Facts;
 use crate::{
+    names,
     options::Talking,
     places, record,
     screen::Screen,
@@ -155,14 +156,14 @@ fn there(url: &Url, talking: &Talking) -> Run<Vec<Look>> {
         expect: talking.expect(),
         ..options.trust
     };
-    let stores = Stores::new(Options {
+    let stores = Stores::new(names::with_names(Options {
         trust,
         connect: CONNECT,
         stall: STALL,
         retries: Some(0),
         mark: places::mark(),
         ..options
-    });
+    }));
     // A node is asked while its store is opened.
     if let Err(error @ Error::NotJoined { .. }) = stores.open(&places::without_slashes(url)) {
         return Ok(stopped_by(&error));

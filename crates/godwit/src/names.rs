@@ -1,0 +1,60 @@
+//! The catalog that the command line names, and the store of its names.
+
+use godwit_catalog::Refusal;
+use godwit_core::Kind;
+use godwit_farm::Logical;
+use godwit_store::{
+    Error,
+    engine::{Named, Options},
+    refused as told,
+};
+use std::{
+    path::Path,
+    sync::{Arc, OnceLock},
+};
+
+/// The option `--catalog`, once the command line is read.
+static SAID: OnceLock<String> = OnceLock::new();
+
+/// Keeps what `--catalog` says.
+pub(crate) fn keep(said: Option<String>) {
+    if let Some(said) = said {
+        let _ = SAID.set(said);
+    }
+}
+
+/// Returns the text that names the catalog: the option, else the environment.
+pub(crate) fn text() -> Option<String> {
+    let environment = || std::env::var("GODWIT_CATALOG").ok();
+    let text = SAID.get().cloned().or_else(environment);
+    text.filter(|text| !text.is_empty())
+}
+
+/// Returns the options with the store of names, if a catalog is named.
+pub(crate) fn with_names(options: Options) -> Options {
+    let Some(text) = text() else {
+        return options;
+    };
+    let sites = options.clone();
+    let named = Named::new(move || {
+        let catalog = godwit_catalog::open(&text, false);
+        let catalog = catalog.map_err(|refusal| error_of(&text, &refusal))?;
+        Ok(Arc::new(Logical::new(catalog, sites.clone())))
+    });
+    Options {
+        named: Some(named),
+        ..options
+    }
+}
+
+fn error_of(text: &str, refusal: &Refusal) -> Error {
+    let mut refusal = refusal.clone();
+    if let Some(next) = refusal.next.take() {
+        refusal.said = format!("{}; {next}", refusal.said);
+    }
+    match refusal.kind {
+        // A catalog that is missing is no missing name.
+        Kind::Missing | Kind::Corrupt => Error::unsupported("reading a name", refusal.said),
+        _ => told("the catalog", Path::new(text), refusal),
+    }
+}
