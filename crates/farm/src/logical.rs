@@ -361,15 +361,14 @@ impl Store for Logical {
     }
 
     fn remove(&self, path: &Path, what: What) -> Result<()> {
-        if what == What::File {
-            return Err(not_yet("removing", path));
-        }
+        // Registered bytes stay where they are; godwit made no copy yet.
+        let collection = what == What::Directory;
         let name = Name(path.into());
         self.change(
             path,
             Change::Remove {
                 name,
-                collection: true,
+                collection,
                 data: false,
             },
         )

@@ -155,3 +155,50 @@ fn missing_catalog_names_the_next_command() {
     );
     assert_eq!(said.status, Some(4));
 }
+
+#[test]
+fn moved_server_is_followed_by_one_command() {
+    let mut world = World::new();
+    world.register(0).ok();
+    world.nodes[0].kill();
+    assert_ne!(world.said(&["cat", "grid:/run7/a b"]).status, Some(0));
+    let url = world.nodes[1].url("run7");
+    world.run(&["location", "set", "127.0.0.1", "grid:/run7", "--url", &url]);
+    assert_eq!(world.run(&["cat", "grid:/run7/a b"]), "small");
+    assert!(
+        world
+            .run(&["location", "ls", "grid:/run7"])
+            .contains("2 copies")
+    );
+    let last = world.said(&["location", "rm", "127.0.0.1", "grid:/run7"]);
+    assert_eq!(last.status, Some(1), "{last}");
+    assert!(last.stderr.contains("last copy of 2 files"), "{last}");
+}
+
+#[test]
+fn links_and_attributes_belong_to_the_file() {
+    let world = World::new();
+    world.register(0).ok();
+    world.run(&["mkdir", "grid:/best"]);
+    world.run(&["link", "grid:/run7/a b", "grid:/best/a"]);
+    world.run(&["attr", "grid:/best/a", "energy=13TeV", "owner=alice"]);
+    assert_eq!(
+        world.run(&["attr", "grid:/run7/a b"]),
+        "energy=13TeV\nowner=alice\n"
+    );
+    world.run(&["attr", "grid:/run7/a b", "owner="]);
+    assert_eq!(
+        world.said(&["attr", "grid:/best/a", "owner"]).status,
+        Some(4)
+    );
+    world.run(&["rm", "grid:/run7/a b"]);
+    assert_eq!(world.run(&["cat", "grid:/best/a"]), "small");
+    world.run(&["mv", "grid:/best/a", "grid:/best/b"]);
+    assert_eq!(world.run(&["ls", "grid:/best"]), "b\n");
+    world.run(&["rm", "-r", "grid:/best", "grid:/run7"]);
+    assert_eq!(world.run(&["ls", "grid:/"]), "");
+    assert!(
+        world.scratch.join("one/run7/a b").exists(),
+        "registered bytes stay"
+    );
+}

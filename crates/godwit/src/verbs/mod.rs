@@ -1,5 +1,6 @@
 //! One verb, one file: its options, its help with examples, and what it does.
 
+pub(crate) mod attr;
 pub(crate) mod auth;
 pub(crate) mod ca;
 pub(crate) mod cache;
@@ -20,8 +21,10 @@ pub(crate) mod help;
 pub(crate) mod init;
 pub(crate) mod join;
 pub(crate) mod leave;
+pub(crate) mod link;
 pub(crate) mod local;
 pub(crate) mod locate;
+pub(crate) mod location;
 pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod mkdir;

@@ -1,0 +1,99 @@
+//! `godwit attr`: what users say of names.
+
+use super::{Facts, catalog};
+use crate::{
+    places,
+    screen::Screen,
+    trouble::{CliError, Run},
+};
+use clap::Args;
+use godwit_catalog::{Answer, Change, Changes, Entry, Question};
+use godwit_wire::door::call::Name;
+use serde_json::json;
+use std::ffi::OsString;
+
+/// Set and show attributes of a file or collection of the catalog
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  godwit attr grid:/run7 energy=13TeV owner=alice
+  godwit attr grid:/run7
+
+KEY=VALUE sets, KEY= removes, KEY shows one, and without any all are shown.
+
+Exit status: 0; 2 a key that cannot be; 4 no such name, or no such attribute.")]
+pub(crate) struct Attr {
+    /// The file or collection
+    #[arg(value_name = "NAME")]
+    name: OsString,
+    /// The attributes
+    #[arg(value_name = "KEY[=VALUE]")]
+    pairs: Vec<String>,
+}
+
+impl Attr {
+    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        let name = Name(catalog::path(&places::url(&self.name)?)?);
+        let tables = catalog::open()?;
+        let refused = |refusal| catalog::refused("change attributes", &refusal);
+        let set = self.pairs.iter().filter_map(|pair| pair.split_once('='));
+        let changes: Vec<_> = set
+            .map(|(key, value)| Change::Attribute {
+                name: name.clone(),
+                site: None,
+                key: key.into(),
+                value: (!value.is_empty()).then(|| value.into()),
+            })
+            .collect();
+        let wanted: Vec<_> = self
+            .pairs
+            .iter()
+            .filter(|pair| !pair.contains('='))
+            .collect();
+        let is_change = !changes.is_empty();
+        tables
+            .change(&Changes {
+                changes,
+                once: None,
+            })
+            .map_err(refused)?;
+        if is_change && wanted.is_empty() {
+            return Ok(Facts::new());
+        }
+        let mut entry = None;
+        let names = vec![name];
+        let asked = tables.ask(&Question::Locate { names }, &mut |answer| {
+            if let Answer::Entry(found) = answer {
+                entry = Some(found);
+            }
+            Ok(())
+        });
+        asked.map_err(refused)?;
+        let shown = self.name.to_string_lossy();
+        let Some(entry) = entry else {
+            let fact = format!("{shown} is not in the catalog");
+            return Err(CliError::found("show attributes", fact, 4));
+        };
+        for key in &wanted {
+            if !entry.attributes.contains_key(*key) {
+                let fact = format!("{shown} has no attribute {key}");
+                screen.trouble(&CliError::found("show attributes", fact, 4));
+            }
+        }
+        show(screen, &entry, &wanted)
+    }
+}
+
+fn show(screen: &Screen, entry: &Entry, wanted: &[&String]) -> Run<Facts> {
+    for (key, value) in &entry.attributes {
+        if !wanted.is_empty() && !wanted.contains(&key) {
+            continue;
+        }
+        let shown = match screen.json() {
+            true => screen.object(&json!({"event": "attribute", "key": key, "value": value})),
+            false => screen.line(format!("{key}={value}")),
+        };
+        shown.map_err(|error| CliError::store("show attributes", error))?;
+    }
+    Ok(Facts::new())
+}

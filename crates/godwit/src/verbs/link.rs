@@ -1,0 +1,42 @@
+//! `godwit link`: one more name for a file or collection.
+
+use super::{Facts, catalog};
+use crate::{places, screen::Screen, trouble::Run};
+use clap::Args;
+use godwit_catalog::{Change, Changes};
+use godwit_wire::door::call::Name;
+use std::ffi::OsString;
+
+/// Give a file or collection of the catalog one more name
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  godwit link grid:/run7/a grid:/best/a
+  godwit link grid:/run7 grid:/2026/run7
+
+Both names are equal: a copy or an attribute belongs to both. The copies are forgotten with the
+last name.
+
+Exit status: 0; 1 the new name is taken; 4 no such name.")]
+pub(crate) struct Link {
+    /// The name that there is
+    #[arg(value_name = "NAME")]
+    from: OsString,
+    /// The new name, in a collection that exists
+    #[arg(value_name = "NEW_NAME")]
+    to: OsString,
+}
+
+impl Link {
+    pub(crate) fn run(self, _: &Screen) -> Run<Facts> {
+        let name = |text: &OsString| -> Run<Name> { Ok(Name(catalog::path(&places::url(text)?)?)) };
+        let (from, to) = (name(&self.from)?, name(&self.to)?);
+        let changes = vec![Change::Link { from, to }];
+        let changed = catalog::open()?.change(&Changes {
+            changes,
+            once: None,
+        });
+        changed.map_err(|refusal| catalog::refused("link a name", &refusal))?;
+        Ok(Facts::new())
+    }
+}
