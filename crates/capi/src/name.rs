@@ -1,7 +1,7 @@
 //! Which names are of other machines.
 
 use crate::failure::{Failure, Result};
-use godwit_core::Url;
+use godwit_core::{Scheme, Url};
 use godwit_local::{Kind, Refusal};
 use godwit_wire::local::URL_BYTES_MAX;
 use std::{
@@ -77,6 +77,7 @@ fn parsed(bytes: &[u8]) -> Result<Url> {
         let wanted = format!("read {}", String::from_utf8_lossy(bytes));
         Failure::invalid(wanted, error.to_string())
     })?;
+    debug_assert!(url.is_local() || url.scheme() == Scheme::Grid || url.host().is_some());
     Ok(url)
 }
 

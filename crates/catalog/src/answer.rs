@@ -12,7 +12,7 @@ use std::{
     ffi::OsString,
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
-    time::{Duration, SystemTime},
+    time::SystemTime,
 };
 
 /// The number of the root, which is in no collection.
@@ -272,7 +272,7 @@ fn describe(db: &Connection, entry: &mut Entry) -> Result<()> {
     entry.size = version.size;
     entry.digests = digests(&version.digests);
     entry.mode = version.mode;
-    entry.mtime = version.mtime.and_then(|text| time(&text));
+    entry.mtime = version.mtime.and_then(|text| Time::read(&text));
     Ok(())
 }
 
@@ -311,16 +311,6 @@ pub(crate) fn digests(text: &str) -> Vec<Text<godwit_core::Digest>> {
         .filter_map(|digest| digest.parse().ok())
         .map(Text)
         .collect()
-}
-
-/// Writes a time as it stands in a column.
-pub(crate) fn time_text(time: &Time) -> String {
-    format!("{}.{:09}", time.0.as_secs(), time.0.subsec_nanos())
-}
-
-fn time(text: &str) -> Option<Time> {
-    let (secs, nanos) = text.split_once('.')?;
-    Some(Time(Duration::new(secs.parse().ok()?, nanos.parse().ok()?)))
 }
 
 const HOMES: &str =

@@ -1,11 +1,10 @@
 //! The changes, each with its conditions, within the transaction of their list.
 
 use crate::{
-    Answer, Change, Deed, LEASE_S, NAME_BYTES_MAX, NewHome, Refusal, Result, SEGMENT_BYTES_MAX,
-    State,
+    Change, Deed, LEASE_S, NAME_BYTES_MAX, NewHome, Refusal, Result, SEGMENT_BYTES_MAX, State,
     answer::{
         DEEDS, DEPTH_MAX, INTENTS, ROOT, about, child, collection, current, digests, find, intent,
-        now_s, time_text,
+        now_s,
     },
     refused::refused,
 };
@@ -38,8 +37,8 @@ impl<'a> Applying<'a> {
         Self { tx, last: None }
     }
 
-    /// Applies one change.
-    pub(crate) fn apply(&mut self, change: &Change) -> Result<Answer> {
+    /// Applies one change; returns the number of an intent, location or version that it makes, or 0.
+    pub(crate) fn apply(&mut self, change: &Change) -> Result<u64> {
         if matches!(change, Change::Remove { .. } | Change::Rename { .. }) {
             self.last = None;
         }
@@ -127,7 +126,7 @@ impl<'a> Applying<'a> {
                 let sql = "UPDATE versions SET mtime = COALESCE(?2, mtime), mode = COALESCE(?3, mode) WHERE file = ?1
                            AND number = (SELECT MAX(number) FROM versions WHERE file = ?1)";
                 let file = self.found(&name.0)?;
-                self.run(sql, &[&file, &mtime.as_ref().map(time_text), mode])?;
+                self.run(sql, &[&file, &mtime.as_ref().map(Time::to_string), mode])?;
                 0
             }
             Change::Attribute {
@@ -175,7 +174,7 @@ impl<'a> Applying<'a> {
                 0
             }
         };
-        Ok(Answer::Made(number))
+        Ok(number)
     }
 
     fn run(&self, sql: &str, params: &[&dyn ToSql]) -> Result<usize> {
@@ -282,7 +281,7 @@ impl<'a> Applying<'a> {
     }
 
     fn add_version(&self, file: u64, number: u64, new: &New<'_>) -> Result<u64> {
-        let mtime = new.mtime.map(time_text);
+        let mtime = new.mtime.map(Time::to_string);
         let row: &[&dyn ToSql] = &[
             &file,
             &number,
@@ -417,9 +416,7 @@ impl<'a> Applying<'a> {
         {
             let said =
                 "is being written or deleted there by another process, or its end is not settled";
-            return Err(
-                about(Kind::Busy, &name.0, said).next("try again, or godwit audit --repair")
-            );
+            return Err(about(Kind::Busy, &name.0, said).next("try again"));
         }
         let (id, file) = (self.id()?, file.map(|found| found.file));
         let row: &[&dyn ToSql] = &[
@@ -549,12 +546,7 @@ impl<'a> Applying<'a> {
             (true, true) => return self.remove_collection(name, found.file),
             (false, false) => {}
         }
-        let above = collection(self.tx, parent(name))?;
-        let last = name.file_name().unwrap_or_default().as_bytes();
-        self.run(
-            "DELETE FROM names WHERE parent = ?1 AND name = ?2",
-            &[&above, &last],
-        )?;
+        self.unlink(name)?;
         if self
             .one("SELECT file FROM names WHERE file = ?1", &[&found.file])?
             .is_none()
@@ -562,6 +554,14 @@ impl<'a> Applying<'a> {
             self.forget(name, found.file, data)?;
         }
         Ok(found.file)
+    }
+
+    /// Takes a name out of its collection.
+    fn unlink(&self, name: &Path) -> Result<()> {
+        let above = collection(self.tx, parent(name))?;
+        let last = name.file_name().unwrap_or_default().as_bytes();
+        let sql = "DELETE FROM names WHERE parent = ?1 AND name = ?2";
+        self.run(sql, &[&above, &last]).map(drop)
     }
 
     /// Forgets a file that has no name any more.
@@ -620,19 +620,12 @@ impl<'a> Applying<'a> {
             let intended = "SELECT 1 FROM intents WHERE location IN (SELECT location FROM locations WHERE collection = ?1)";
             if self.one(held, &[&file])?.is_some() || self.one(intended, &[&file])?.is_some() {
                 let said = "has locations where files of other names lie, or bytes are still to be deleted";
-                return Err(
-                    about(Kind::NotEmpty, name, said).next("godwit audit --repair, then again")
-                );
+                return Err(about(Kind::NotEmpty, name, said).next("try again"));
             }
             self.run("DELETE FROM locations WHERE collection = ?1", &[&file])?;
             self.run("DELETE FROM attributes WHERE entry = ?1", &[&file])?;
         }
-        let above = collection(self.tx, parent(name))?;
-        let last = name.file_name().unwrap_or_default().as_bytes();
-        self.run(
-            "DELETE FROM names WHERE parent = ?1 AND name = ?2",
-            &[&above, &last],
-        )?;
+        self.unlink(name)?;
         Ok(file)
     }
 
@@ -787,7 +780,7 @@ impl<'a> Applying<'a> {
             .is_some()
         {
             let said = format!("is being written or deleted at {site}");
-            return Err(about(Kind::Busy, name, &said).next("godwit audit --repair, then again"));
+            return Err(about(Kind::Busy, name, &said).next("try again"));
         }
         let lasts = "SELECT COUNT(*) FROM homes h WHERE h.location = ?1
             AND h.number = (SELECT MAX(number) FROM versions v WHERE v.file = h.file)

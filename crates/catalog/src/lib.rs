@@ -8,10 +8,11 @@ mod sqlite;
 pub use godwit_wire::door::{call::Refusal, catalog::*};
 
 use godwit_core::Kind;
+use godwit_wire::door::call::Name;
 use std::{path::Path, sync::Arc};
 
 /// The result of a question or change.
-pub type Result<T> = std::result::Result<T, Refusal>;
+pub type Result<T, E = Refusal> = std::result::Result<T, E>;
 
 /// Receives the answers to a question; an error ends it.
 pub type Each<'a> = dyn FnMut(Answer) -> Result<()> + 'a;
@@ -21,8 +22,66 @@ pub trait Catalog: Send + Sync {
     /// Answers a question. [`Answer::More`] at its end says that a page is full.
     fn ask(&self, question: &Question, each: &mut Each<'_>) -> Result<()>;
 
-    /// Applies all changes in one transaction, or none. One answer a change, [`Answer::Made`] or [`Answer::Intent`].
-    fn change(&self, changes: &Changes) -> Result<Vec<Answer>>;
+    /// Applies all changes in one transaction, or none. Returns a number a change: of the intent, location or version
+    /// that it made; 0: of nothing.
+    fn change(&self, changes: &Changes) -> Result<Vec<u64>>;
+}
+
+/// Returns the entry of a name; `None`: it is not in the catalog.
+pub fn find(catalog: &dyn Catalog, name: &Path) -> Result<Option<Entry>> {
+    let names = vec![Name(name.into())];
+    let mut found = None;
+    catalog.ask(&Question::Locate { names }, &mut |answer| {
+        if let Answer::Entry(entry) = answer {
+            found = Some(*entry);
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// The entries of a collection, page by page.
+pub struct Pages<'a> {
+    catalog: &'a dyn Catalog,
+    /// The question for the next page; `None` after the last.
+    next: Option<Question>,
+}
+
+impl<'a> Pages<'a> {
+    /// Begins at the first entry; the arguments are those of [`Question::List`].
+    pub fn new(catalog: &'a dyn Catalog, name: &Path, deep: bool, homes: bool) -> Self {
+        let next = Some(Question::List {
+            name: Name(name.into()),
+            deep,
+            homes,
+            after: None,
+        });
+        Self { catalog, next }
+    }
+}
+
+impl Iterator for Pages<'_> {
+    type Item = Result<Vec<Entry>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut question = self.next.take()?;
+        let (mut page, mut is_last) = (Vec::new(), true);
+        let asked = self.catalog.ask(&question, &mut |answer| {
+            match answer {
+                Answer::Entry(entry) => page.push(*entry),
+                Answer::More => is_last = false,
+                _ => {}
+            }
+            Ok(())
+        });
+        if let (Question::List { after, .. }, Some(last), false) =
+            (&mut question, page.last(), is_last)
+        {
+            *after = Some(last.name.clone());
+            self.next = Some(question);
+        }
+        Some(asked.map(|()| page))
+    }
 }
 
 /// Opens the catalog that a text names: `sqlite:PATH`. Makes it first if `create`.

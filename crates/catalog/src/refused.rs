@@ -20,7 +20,7 @@ pub(crate) fn refused(error: rusqlite::Error) -> Refusal {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => (
             Kind::Corrupt,
             "the file of the catalog is damaged",
-            "load it from a dump: godwit catalog load",
+            "restore the file from a backup",
         ),
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => (
             Kind::Denied,

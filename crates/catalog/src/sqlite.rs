@@ -1,14 +1,16 @@
 //! The catalog in a file of SQLite on a local disk.
 
 use crate::{
-    Answer, Catalog, Changes, Each, Question, Refusal, Result,
+    Catalog, Changes, Each, Question, Refusal, Result,
     answer::{self, Page},
     apply,
     refused::refused,
 };
 use godwit_core::Kind;
 use parking_lot::Mutex;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior, params};
+use rusqlite::{
+    Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params,
+};
 use std::{path::Path, time::Duration};
 
 /// A catalog that is one file.
@@ -88,34 +90,57 @@ impl Catalog for Sqlite {
         page.tell(each)
     }
 
-    fn change(&self, changes: &Changes) -> Result<Vec<Answer>> {
+    fn change(&self, changes: &Changes) -> Result<Vec<u64>> {
         let mut db = self.writer.lock();
         let tx = db
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .map_err(refused)?;
-        if let Some((writer, seq)) = &changes.once {
-            let last: Option<u64> = tx
-                .prepare_cached("SELECT seq FROM writers WHERE writer = ?1")
-                .and_then(|mut s| s.query_row([writer], |row| row.get(0)).optional())
-                .map_err(refused)?;
-            if last.is_some_and(|last| last >= *seq) {
-                return Ok(vec![Answer::Made(0); changes.changes.len()]);
-            }
-            tx.execute(
-                "INSERT INTO writers VALUES (?1, ?2) ON CONFLICT (writer) DO UPDATE SET seq = excluded.seq",
-                params![writer, seq],
-            )
-            .map_err(refused)?;
+        if let Some(once) = &changes.once
+            && let Some(made) = made_before(&tx, once)?
+        {
+            return Ok(made);
         }
         let mut applying = apply::Applying::new(&tx);
-        let made: Result<Vec<_>> = changes
-            .changes
-            .iter()
+        let changed = changes.changes.iter();
+        let made: Vec<_> = changed
             .map(|change| applying.apply(change))
-            .collect();
-        let made = made?;
+            .collect::<Result<_>>()?;
+        if let Some((writer, seq)) = &changes.once {
+            let numbers: Vec<_> = made.iter().map(u64::to_string).collect();
+            let row = params![writer, seq, numbers.join(" ")];
+            tx.execute("INSERT OR REPLACE INTO writers VALUES (?1, ?2, ?3)", row)
+                .map_err(refused)?;
+        }
         tx.commit().map_err(refused)?;
         Ok(made)
+    }
+}
+
+/// Returns the numbers that this list made when it was sent before; a later list of its writer supersedes it.
+fn made_before(tx: &Transaction<'_>, (writer, seq): &(String, u64)) -> Result<Option<Vec<u64>>> {
+    let last: Option<(u64, String)> = tx
+        .prepare_cached("SELECT seq, made FROM writers WHERE writer = ?1")
+        .and_then(|mut s| {
+            let row = s.query_row([writer], |row| Ok((row.get(0)?, row.get(1)?)));
+            row.optional()
+        })
+        .map_err(refused)?;
+    match last {
+        Some((last, made)) if last == *seq => {
+            let numbers = made.split_whitespace().map(str::parse);
+            let numbers: Result<_, _> = numbers.collect();
+            numbers.map(Some).map_err(|_| {
+                Refusal::of_kind(
+                    Kind::Corrupt,
+                    "the catalog has lost what a list of changes made",
+                )
+            })
+        }
+        Some((last, _)) if last > *seq => {
+            let said = format!("list {seq} of {writer} was superseded by list {last}");
+            Err(Refusal::of_kind(Kind::Superseded, said))
+        }
+        _ => Ok(None),
     }
 }
 
@@ -145,7 +170,7 @@ CREATE TABLE attributes (entry INTEGER NOT NULL, key TEXT NOT NULL, value TEXT N
 CREATE TABLE intents (intent INTEGER PRIMARY KEY, deed TEXT NOT NULL, file INTEGER, name BLOB NOT NULL,
     location INTEGER NOT NULL, path BLOB NOT NULL, base INTEGER NOT NULL, size INTEGER, digest TEXT,
     holder TEXT NOT NULL, until INTEGER NOT NULL, UNIQUE (location, path));
-CREATE TABLE writers (writer TEXT PRIMARY KEY, seq INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE writers (writer TEXT PRIMARY KEY, seq INTEGER NOT NULL, made TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE weather (reader TEXT NOT NULL, source TEXT NOT NULL, bytes INTEGER NOT NULL, took_ms INTEGER NOT NULL,
     fault INTEGER NOT NULL, at INTEGER NOT NULL);
 CREATE INDEX weather_by_pair ON weather (reader, source, at);

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use godwit_catalog::{
-    Answer, Catalog, Change, Changes, Deed, Entry, NewHome, PAGE, Question, Refusal, Result, State,
-    open,
+    Answer, Catalog, Change, Changes, Deed, Entry, NewHome, PAGE, Pages, Question, Refusal, Result,
+    State, find, open,
 };
 use godwit_core::{Algorithm, Digest, HomeState, Kind};
 use godwit_wire::door::call::{Name, Text};
@@ -50,20 +50,7 @@ fn register(path: &str, content: &str, location: Option<u64>) -> Change {
 
 impl World {
     fn change(&self, changes: Vec<Change>) -> Result<Vec<u64>> {
-        let made = self.catalog.change(&Changes {
-            changes,
-            once: None,
-        })?;
-        Ok(made
-            .into_iter()
-            .map(|made| {
-                if let Answer::Made(number) = made {
-                    number
-                } else {
-                    0
-                }
-            })
-            .collect())
+        self.catalog.change(&changes.into())
     }
 
     fn one(&self, change: Change) -> Result<u64> {
@@ -81,15 +68,7 @@ impl World {
     }
 
     fn entry(&self, path: &str) -> Option<Entry> {
-        match self
-            .ask(Question::Locate {
-                names: vec![name(path)],
-            })
-            .pop()
-        {
-            Some(Answer::Entry(entry)) => Some(*entry),
-            _ => None,
-        }
+        find(&*self.catalog, path.as_ref()).unwrap()
     }
 
     fn location(&self, site: &str) -> u64 {
@@ -196,35 +175,14 @@ fn list_pages_by_name() {
         .map(|i| register(&format!("c{}/f{i:05}", i % 3), "x", None))
         .collect();
     world.change(changes).unwrap();
-    let (mut after, mut seen, mut pages) = (None, Vec::new(), 0);
-    loop {
-        let question = Question::List {
-            name: name(""),
-            deep: true,
-            homes: false,
-            after: after.clone(),
-        };
-        let mut answers = world.ask(question);
-        let is_more = answers.last() == Some(&Answer::More);
-        if is_more {
-            answers.pop();
-        }
-        for answer in answers {
-            let Answer::Entry(entry) = answer else {
-                panic!("{answer:?}")
-            };
-            seen.push(entry.name.0);
-        }
-        pages += 1;
-        after = seen.last().cloned().map(Name);
-        if !is_more {
-            break;
-        }
-    }
+    let pages = Pages::new(&*world.catalog, "".as_ref(), true, false);
+    let pages: Vec<_> = pages.map(Result::unwrap).collect();
+    let names = pages.iter().flatten().map(|entry| &entry.name.0);
+    let seen: Vec<_> = names.collect();
     let mut sorted = seen.clone();
     sorted.sort();
     sorted.dedup();
-    assert_eq!((pages, seen.len()), (2, PAGE + 33));
+    assert_eq!((pages.len(), seen.len()), (2, PAGE + 33));
     assert_eq!(seen, sorted);
 }
 
@@ -413,17 +371,20 @@ fn linked_file_survives_one_removal() {
 #[test]
 fn repeated_list_is_applied_once() {
     let world = world();
-    let make = || Change::Collect {
-        name: name("a"),
+    let make = |path| Change::Collect {
+        name: name(path),
         parents: false,
     };
-    let list = |seq| Changes {
-        changes: vec![make()],
+    let list = |path, seq| Changes {
+        changes: vec![make(path)],
         once: Some(("w".into(), seq)),
     };
-    world.catalog.change(&list(1)).unwrap();
-    world.catalog.change(&list(1)).unwrap();
-    assert_eq!(kind(world.catalog.change(&list(2))), Kind::Exists);
+    let made = world.catalog.change(&list("a", 1)).unwrap();
+    assert_ne!(made, [0]);
+    assert_eq!(world.catalog.change(&list("a", 1)), Ok(made));
+    assert_eq!(kind(world.catalog.change(&list("a", 2))), Kind::Exists);
+    world.catalog.change(&list("b", 2)).unwrap();
+    assert_eq!(kind(world.catalog.change(&list("a", 1))), Kind::Superseded);
 }
 
 #[test]

@@ -15,7 +15,13 @@ pub use meant::HostMeant;
 pub use scheme::Scheme;
 
 use read::{Form, PATH_FORM, read_file, read_name, read_path_form, read_url};
-use std::{ffi::OsStr, fmt, os::unix::ffi::OsStrExt, path::Path, str::FromStr};
+use std::{
+    ffi::OsStr,
+    fmt,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 use text::{
     Escaped, EscapedLogin, check_path, is_plain, last_segment, shown, strip_slashes, trim_slashes,
     without_encoded_slash,
@@ -53,7 +59,7 @@ impl Url {
     /// Reads an argument of a command, or anything else a person writes.
     ///
     /// A known scheme and `://` make a URL, `grid:/` begins a name, `/godwit/` a path
-    /// form; what is none of these is a local path, kept as it is. An *unknown* scheme and `://`
+    /// form; any other text is a local path, kept as it is. An *unknown* scheme and `://`
     /// is refused: a slip in `ftp://` must not become a local file (which can
     /// still be named: `./fpt://…`).
     pub fn from_argument(text: impl AsRef<OsStr>) -> Result<Self, BadUrl> {
@@ -138,6 +144,11 @@ impl Url {
     /// Returns [`Url::path`] as a path of this system.
     pub fn as_path(&self) -> &Path {
         Path::new(OsStr::from_bytes(&self.path))
+    }
+
+    /// Returns [`Url::path`] without its slash at the begin and its needless ones: how the store of names has it.
+    pub fn path_from_root(&self) -> PathBuf {
+        self.as_path().components().skip(1).collect()
     }
 
     /// Tells whether the path counts from the root.

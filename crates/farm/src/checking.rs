@@ -1,4 +1,4 @@
-//! Between a site and the reader: what has come, and what it hashes to.
+//! The wrapper of a reader that counts and hashes what a site sends.
 
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Hashing, Leaves, Piece};
 use godwit_store::{Fast, Result, Take, TakeExt, Width, has};
@@ -21,7 +21,7 @@ struct State {
 enum Hashed {
     /// BLAKE3, in any order.
     Tree(Box<Leaves>),
-    /// Another, and the offset of the next byte.
+    /// Another algorithm, and the offset of the next byte.
     InOrder(Box<Hashing>, u64),
     Nothing,
 }
@@ -104,9 +104,9 @@ impl Fast for Checking<'_> {
 
 /// Keeps a small file until its digest is known.
 #[derive(Default)]
-pub(crate) struct Kept(pub(crate) Mutex<Vec<u8>>);
+pub(crate) struct Buffer(pub(crate) Mutex<Vec<u8>>);
 
-impl Take for Kept {
+impl Take for Buffer {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let (from, to) = (block.offset as usize, block.range().end as usize);
         let mut bytes = self.0.lock();

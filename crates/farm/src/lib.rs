@@ -12,7 +12,7 @@ use godwit_store::{Error, refused};
 use std::path::Path;
 
 /// Returns the error about a name that a refusal of the catalog stands for.
-pub(crate) fn failed(name: &Path, mut refusal: Refusal) -> Error {
+pub fn failed(name: &Path, mut refusal: Refusal) -> Error {
     if let Some(next) = refusal.next.take() {
         refusal.said = format!("{}; {next}", refusal.said);
     }

@@ -1,12 +1,10 @@
 //! The store of names: what the catalog knows, with the bytes of whichever site can give them.
 
 use crate::{
-    checking::{Checking, Kept},
+    checking::{Buffer, Checking},
     failed,
 };
-use godwit_catalog::{
-    Answer, Catalog, Change, Changes, Entry as Named, Home, Question, State as OfHome,
-};
+use godwit_catalog::{Catalog, Change, Entry as Named, Home, Pages, State as OfHome, find};
 use godwit_core::{Algorithm, Block, Digest, Extents, Fault, HomeState, Url};
 use godwit_store::{
     Batch, Can, Entry, EntryKind, Error, Peer, Read, Result, SIZE_UNKNOWN, SMALL_BYTES, Set, Sink,
@@ -23,11 +21,11 @@ pub struct Logical {
     stores: Stores,
 }
 
-/// Why one home did not do.
+/// A failure to use one home.
 enum Failed {
-    /// Another one may.
+    /// Another home may serve.
     Here(Error),
-    /// No other one can.
+    /// No other home can serve.
     Everywhere(Error),
 }
 
@@ -51,17 +49,7 @@ impl Logical {
                 ..Named::default()
             });
         }
-        let question = Question::Locate {
-            names: vec![Name(path.into())],
-        };
-        let mut found = None;
-        let asked = self.catalog.ask(&question, &mut |answer| {
-            if let Answer::Entry(entry) = answer {
-                found = Some(*entry);
-            }
-            Ok(())
-        });
-        asked.map_err(|refusal| failed(path, refusal))?;
+        let found = find(&*self.catalog, path).map_err(|refusal| failed(path, refusal))?;
         found.ok_or_else(|| Error::missing(path))
     }
 
@@ -73,49 +61,25 @@ impl Logical {
     }
 
     fn change(&self, path: &Path, change: Change) -> Result<()> {
-        let changes = Changes {
-            changes: vec![change],
-            once: None,
-        };
-        let changed = self.catalog.change(&changes);
+        let changed = self.catalog.change(&change.into());
         changed.map(drop).map_err(|refusal| failed(path, refusal))
     }
 
-    /// Lists page by page.
-    fn pages(
+    /// Lists a collection.
+    fn list_all(
         &self,
         path: &Path,
         deep: bool,
         each: &mut dyn FnMut(Entry) -> Result<()>,
     ) -> Result<()> {
-        let mut after = None;
-        loop {
-            let question = Question::List {
-                name: Name(path.into()),
-                deep,
-                homes: false,
-                after: after.take(),
-            };
-            let (mut page, mut is_last) = (Vec::new(), true);
-            let asked = self.catalog.ask(&question, &mut |answer| {
-                match answer {
-                    Answer::Entry(entry) => page.push(*entry),
-                    Answer::More => is_last = false,
-                    _ => {}
-                }
-                Ok(())
-            });
-            asked.map_err(|refusal| failed(path, refusal))?;
-            after = page.last().map(|entry| entry.name.clone());
-            for entry in page {
+        for page in Pages::new(&*self.catalog, path, deep, false) {
+            for entry in page.map_err(|refusal| failed(path, refusal))? {
                 let stat = stat(&entry);
                 let path = entry.name.0;
                 each(Entry { path, stat })?;
             }
-            if is_last || after.is_none() {
-                return Ok(());
-            }
         }
+        Ok(())
     }
 
     /// Tries the homes of a file, one after the other, until one does.
@@ -142,7 +106,7 @@ impl Logical {
                 Err(Failed::Here(error) | Failed::Everywhere(error)) => return Err(error),
             }
         }
-        Err(none_did(path, entry, tried))
+        Err(all_failed(path, entry, tried))
     }
 
     /// Notes that the bytes of a home are not those of its version. That this cannot be noted stops no reader.
@@ -227,7 +191,7 @@ fn best(digests: &[Text<Digest>]) -> Option<&Digest> {
     blake3.or_else(|| all().next())
 }
 
-fn none_did(path: &Path, entry: &Named, mut tried: Vec<(&Home, Error)>) -> Error {
+fn all_failed(path: &Path, entry: &Named, mut tried: Vec<(&Home, Error)>) -> Error {
     let Some((_, last)) = tried.last() else {
         let known: Vec<_> = entry.homes.iter().map(said_of).collect();
         let said = match known.is_empty() {
@@ -297,7 +261,7 @@ impl Store for Logical {
     }
 
     fn list(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
-        self.pages(path, false, each)
+        self.list_all(path, false, each)
     }
 
     fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read> {
@@ -306,12 +270,12 @@ impl Store for Logical {
         let is_small = size.is_some_and(|size| want.contains(&(0..size)));
         let mut differs = None;
         self.at_homes(path, &entry, &mut |home, place| {
-            let (kept, of, at) = (Kept::default(), (path, &entry), (home, place));
+            let (buffer, of, at) = (Buffer::default(), (path, &entry), (home, place));
             if let (Some(size), true) = (size, is_small) {
                 // A reader who prints what comes is never shown damaged bytes of a small file.
                 let all = Extents::from(0..size);
-                let read = self.read_home(of, at, (&all, 1), &kept)?;
-                let bytes = kept.0.into_inner();
+                let read = self.read_home(of, at, (&all, 1), &buffer)?;
+                let bytes = buffer.0.into_inner();
                 if !bytes.is_empty() {
                     let put = into.put(Block::at(0, &bytes));
                     put.map_err(Failed::Everywhere)?;
@@ -396,7 +360,7 @@ impl Store for Logical {
 }
 
 fn not_yet(what: &str, path: &Path) -> Error {
-    let why = "writing by name comes with locations; use godwit register";
+    let why = "this version only reads by name; copy the file to a server, then godwit register URL --as grid:/NAME";
     Error::unsupported(format!("{what} {}", path.display()), why)
 }
 
@@ -405,6 +369,6 @@ impl Peer for Logical {}
 
 impl Batch for Logical {
     fn walk_all(&self, path: &Path, walk: &mut Walk<'_>) -> Result<()> {
-        self.pages(path, true, walk.each)
+        self.list_all(path, true, walk.each)
     }
 }

@@ -1,7 +1,7 @@
 //! Gives names to what lies somewhere. No byte comes here: the site tells what its files hash to.
 
 use crate::failed;
-use godwit_catalog::{Answer, Catalog, Change, Changes, Location, NewHome, Question, Refusal};
+use godwit_catalog::{Answer, Catalog, Change, Location, NewHome, Question, Refusal};
 use godwit_core::{Algorithm, Digest, Fault, Kind, Url};
 use godwit_store::{
     EntryKind, Error, Result, Stat, Store, StoreExt,
@@ -29,7 +29,7 @@ pub struct Counts {
     pub failed: u64,
 }
 
-/// Is told of each name what became of it.
+/// Receives the result for each name.
 type Each<'a> = dyn FnMut(&Path, Result<()>) + 'a;
 
 /// How many files a transaction notes.
@@ -51,7 +51,7 @@ pub fn register(
     each: &mut Each<'_>,
 ) -> Result<Counts> {
     let place = stores.open(url)?;
-    let name: PathBuf = name.as_path().components().skip(1).collect();
+    let name = name.path_from_root();
     let stat = place.store.stat(&place.path)?;
     if stat.kind == EntryKind::Directory {
         if !recursive {
@@ -195,11 +195,7 @@ impl<'a, 'b> Run<'a, 'b> {
     }
 
     fn change(&self, changes: Vec<Change>) -> Result<(), Refusal> {
-        let changes = Changes {
-            changes,
-            once: None,
-        };
-        self.catalog.change(&changes).map(drop)
+        self.catalog.change(&changes.into()).map(drop)
     }
 
     fn told(&mut self, name: &Path, size: u64, one: Result<()>) {
@@ -214,7 +210,7 @@ impl<'a, 'b> Run<'a, 'b> {
     }
 }
 
-/// Other bytes have that name already: told as such.
+/// Returns the error for a file whose name has other bytes already.
 fn clash(name: &Path, size: u64, digest: Option<Digest>, refusal: Refusal) -> Error {
     if refusal.kind != Kind::Changed {
         return failed(name, refusal);
@@ -302,15 +298,9 @@ fn location(catalog: &dyn Catalog, place: &Place, collection: &Path, whole: bool
         url,
         whole,
     };
-    let changes = Changes {
-        changes: vec![change],
-        once: None,
-    };
-    match catalog.change(&changes).map_err(fails)?.first() {
-        Some(Answer::Made(location)) => Ok(*location),
-        _ => Err(Error::misbehaved(
-            "the catalog",
-            "it does not tell the number of a location that it made",
-        )),
-    }
+    let made = catalog.change(&change.into()).map_err(fails)?;
+    made.first().copied().ok_or_else(|| {
+        let said = "it does not tell the number of a location that it made";
+        Error::misbehaved("the catalog", said)
+    })
 }

@@ -2,11 +2,10 @@
 
 use godwit_catalog::Refusal;
 use godwit_core::Kind;
-use godwit_farm::Logical;
+use godwit_farm::{Logical, failed};
 use godwit_store::{
     Error,
     engine::{Named, Options},
-    refused as told,
 };
 use std::{
     path::Path,
@@ -38,7 +37,7 @@ pub(crate) fn with_names(options: Options) -> Options {
     let sites = options.clone();
     let named = Named::new(move || {
         let catalog = godwit_catalog::open(&text, false);
-        let catalog = catalog.map_err(|refusal| error_of(&text, &refusal))?;
+        let catalog = catalog.map_err(|refusal| error_of(&text, refusal))?;
         Ok(Arc::new(Logical::new(catalog, sites.clone())))
     });
     Options {
@@ -47,14 +46,13 @@ pub(crate) fn with_names(options: Options) -> Options {
     }
 }
 
-fn error_of(text: &str, refusal: &Refusal) -> Error {
-    let mut refusal = refusal.clone();
-    if let Some(next) = refusal.next.take() {
-        refusal.said = format!("{}; {next}", refusal.said);
-    }
+fn error_of(text: &str, refusal: Refusal) -> Error {
     match refusal.kind {
         // A catalog that is missing is no missing name.
-        Kind::Missing | Kind::Corrupt => Error::unsupported("reading a name", refusal.said),
-        _ => told("the catalog", Path::new(text), refusal),
+        Kind::Missing | Kind::Corrupt => {
+            let next = refusal.next.unwrap_or_default();
+            Error::unsupported("reading a name", format!("{}; {next}", refusal.said))
+        }
+        _ => failed(Path::new(text), refusal),
     }
 }

@@ -116,8 +116,7 @@ verbs! {
         Retry retry, Redirect redirect, Release release, Drop drop, Stage stage, Unstage unstage, Cache cache;
     "Serve and connect": Init init, Node node, Join join, Peers peers, Leave leave, Uninit uninit,
         Doctor doctor;
-    "Security": Ca ca, Proxy proxy, Auth auth, Cluster cluster;
-    "System": Config config, Version version, Help help, Completions completions, Man man;
+    "Security and system": Ca ca, Proxy proxy, Auth auth, Cluster cluster, Config config, Version version, Help help, Completions completions, Man man;
 }
 
 impl Godwit {
@@ -137,7 +136,8 @@ impl Godwit {
             }
         }
         let template = format!(
-            "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{listed}{{after-help}}"
+            "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}{{after-help}}",
+            listed.trim_end()
         );
         command.help_template(template)
     }

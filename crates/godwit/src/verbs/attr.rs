@@ -2,13 +2,11 @@
 
 use super::{Facts, catalog};
 use crate::{
-    places,
     screen::Screen,
     trouble::{CliError, Run},
 };
 use clap::Args;
-use godwit_catalog::{Answer, Change, Changes, Entry, Question};
-use godwit_wire::door::call::Name;
+use godwit_catalog::{Change, Entry, find};
 use serde_json::json;
 use std::ffi::OsString;
 
@@ -33,9 +31,7 @@ pub(crate) struct Attr {
 
 impl Attr {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let name = Name(catalog::path(&places::url(&self.name)?)?);
-        let tables = catalog::open()?;
-        let refused = |refusal| catalog::refused("change attributes", &refusal);
+        let name = catalog::name(&self.name)?;
         let set = self.pairs.iter().filter_map(|pair| pair.split_once('='));
         let changes: Vec<_> = set
             .map(|(key, value)| Change::Attribute {
@@ -51,24 +47,14 @@ impl Attr {
             .filter(|pair| !pair.contains('='))
             .collect();
         let is_change = !changes.is_empty();
-        tables
-            .change(&Changes {
-                changes,
-                once: None,
-            })
-            .map_err(refused)?;
+        if is_change {
+            catalog::change("change attributes", changes)?;
+        }
         if is_change && wanted.is_empty() {
             return Ok(Facts::new());
         }
-        let mut entry = None;
-        let names = vec![name];
-        let asked = tables.ask(&Question::Locate { names }, &mut |answer| {
-            if let Answer::Entry(found) = answer {
-                entry = Some(found);
-            }
-            Ok(())
-        });
-        asked.map_err(refused)?;
+        let entry = find(&*catalog::open()?, &name.0);
+        let entry = entry.map_err(|refusal| catalog::refused("show attributes", &refusal))?;
         let shown = self.name.to_string_lossy();
         let Some(entry) = entry else {
             let fact = format!("{shown} is not in the catalog");

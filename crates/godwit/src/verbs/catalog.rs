@@ -2,14 +2,16 @@
 
 use super::{Facts, facts};
 use crate::{
-    names,
+    names, places,
     screen::Screen,
     trouble::{CliError, Run},
 };
 use clap::{Args, Subcommand};
-use godwit_catalog::{Catalog as Tables, Refusal};
-use godwit_core::{Scheme, Url};
-use std::{path::PathBuf, sync::Arc};
+use godwit_catalog::{Catalog as Tables, Changes, Refusal};
+use godwit_core::Scheme;
+use godwit_store::engine::NO_CATALOG;
+use godwit_wire::door::{call::Name, path::escaped};
+use std::{ffi::OsStr, path::Path, sync::Arc};
 
 /// Make the catalog, which knows where the bytes of each name are
 #[derive(Args, Debug)]
@@ -37,15 +39,12 @@ Examples:
   GODWIT_CATALOG=sqlite:names.db godwit catalog init
 
 Exit status: 0; 2 --catalog names none; 7 no space; 13 not allowed.")]
-    Init(Init),
+    Init,
 }
-
-#[derive(Args, Debug)]
-struct Init {}
 
 impl Catalog {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let What::Init(Init {}) = self.what;
+        let What::Init = self.what;
         let wanted = "make a catalog";
         let text = names::text().ok_or_else(none)?;
         godwit_catalog::open(&text, true).map_err(|refusal| refused(wanted, &refusal))?;
@@ -60,10 +59,8 @@ impl Catalog {
     }
 }
 
-/// Returns the error for a missing `--catalog`.
-pub(crate) fn none() -> CliError {
-    CliError::asked("open the catalog", "no catalog is named")
-        .next("say --catalog sqlite:PATH, or set GODWIT_CATALOG")
+fn none() -> CliError {
+    CliError::asked("open the catalog", NO_CATALOG)
 }
 
 /// Opens the catalog that is named.
@@ -83,11 +80,27 @@ pub(crate) fn refused(wanted: &str, refusal: &Refusal) -> CliError {
     }
 }
 
-/// Returns the path of a name in the catalog, or says that it is none.
-pub(crate) fn path(url: &Url) -> Run<PathBuf> {
-    if url.scheme() != Scheme::Grid {
-        let fact = format!("{url} is not a name of the catalog");
-        return Err(CliError::asked("find a name", fact).next("write grid:/NAME"));
+/// Reads a name of the catalog.
+pub(crate) fn name(argument: &OsStr) -> Run<Name> {
+    let url = places::url(argument)?;
+    match url.scheme() {
+        Scheme::Grid => Ok(Name(url.path_from_root())),
+        _ => {
+            let fact = format!("{url} is not a name of the catalog");
+            Err(CliError::asked("find a name", fact).next("write grid:/NAME"))
+        }
     }
-    Ok(url.as_path().components().skip(1).collect())
+}
+
+/// Returns a name as it is printed.
+pub(crate) fn shown(name: &Path) -> String {
+    format!("grid:/{}", escaped(name))
+}
+
+/// Changes the catalog that is named.
+pub(crate) fn change(wanted: &str, changes: impl Into<Changes>) -> Run {
+    let changed = open()?.change(&changes.into());
+    changed
+        .map(drop)
+        .map_err(|refusal| refused(wanted, &refusal))
 }

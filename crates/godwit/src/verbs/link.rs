@@ -1,10 +1,9 @@
 //! `godwit link`: one more name for a file or collection.
 
 use super::{Facts, catalog};
-use crate::{places, screen::Screen, trouble::Run};
+use crate::{screen::Screen, trouble::Run};
 use clap::Args;
-use godwit_catalog::{Change, Changes};
-use godwit_wire::door::call::Name;
+use godwit_catalog::Change;
 use std::ffi::OsString;
 
 /// Give a file or collection of the catalog one more name
@@ -29,14 +28,8 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) fn run(self, _: &Screen) -> Run<Facts> {
-        let name = |text: &OsString| -> Run<Name> { Ok(Name(catalog::path(&places::url(text)?)?)) };
-        let (from, to) = (name(&self.from)?, name(&self.to)?);
-        let changes = vec![Change::Link { from, to }];
-        let changed = catalog::open()?.change(&Changes {
-            changes,
-            once: None,
-        });
-        changed.map_err(|refusal| catalog::refused("link a name", &refusal))?;
+        let (from, to) = (catalog::name(&self.from)?, catalog::name(&self.to)?);
+        catalog::change("link a name", Change::Link { from, to })?;
         Ok(Facts::new())
     }
 }

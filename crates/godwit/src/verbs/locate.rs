@@ -2,14 +2,12 @@
 
 use super::{Facts, catalog, facts};
 use crate::{
-    places,
     screen::Screen,
     trouble::{CliError, Run},
 };
 use clap::Args;
-use godwit_catalog::{Answer, Catalog, Entry, Question, Refusal};
+use godwit_catalog::{Entry, Pages, find};
 use godwit_store::Error;
-use godwit_wire::door::call::Name;
 use serde_json::json;
 use std::{ffi::OsString, path::Path};
 
@@ -35,77 +33,35 @@ impl Locate {
         let tables = catalog::open()?;
         let (mut files, mut copies) = (0u64, 0u64);
         for argument in &self.names {
-            let url = places::url(argument)?;
-            let path = catalog::path(&url)?;
-            let wanted = format!("locate {url}");
-            let mut failed = None;
-            let mut show = |entry: &Entry, name: &Path| {
+            let name = catalog::name(argument)?;
+            let wanted = format!("locate {}", catalog::shown(&name.0));
+            let mut each = |entry: &Entry, name: &Path| {
                 files += 1;
                 copies += entry.homes.len() as u64;
-                let shown = show(screen, entry, name);
-                shown.map_err(|error| {
-                    failed = Some(error);
-                    Refusal::default()
-                })
+                show(screen, entry, name).map_err(|error| CliError::store(&*wanted, error))
             };
-            let asked = each_file(tables.as_ref(), &path, &mut show);
-            match (failed, asked) {
-                (Some(error), _) => return Err(CliError::store(wanted, error)),
-                (None, Err(refusal)) => screen.trouble(&catalog::refused(&wanted, &refusal)),
-                (None, Ok(())) => {}
-            }
+            let refused = |refusal| catalog::refused(&wanted, &refusal);
+            let done = match find(&*tables, &name.0).map_err(refused)? {
+                None => {
+                    let fact = format!("{} is not in the catalog", catalog::shown(&name.0));
+                    screen.trouble(&CliError::found(&*wanted, fact, 4));
+                    Ok(())
+                }
+                Some(entry) if !entry.collection => each(&entry, &name.0),
+                Some(_) => Pages::new(&*tables, &name.0, true, true).try_for_each(|page| {
+                    let page = page.map_err(refused)?;
+                    let mut files = page.iter().filter(|entry| !entry.collection);
+                    files.try_for_each(|entry| each(entry, &name.0.join(&entry.name.0)))
+                }),
+            };
+            done?;
         }
         Ok(facts([("files", files.into()), ("copies", copies.into())]))
     }
 }
 
-/// Calls `show` for a file, or for each one below a collection.
-fn each_file(
-    catalog: &dyn Catalog,
-    path: &Path,
-    show: &mut dyn FnMut(&Entry, &Path) -> Result<(), Refusal>,
-) -> Result<(), Refusal> {
-    let mut is_collection = false;
-    let names = vec![Name(path.into())];
-    catalog.ask(&Question::Locate { names }, &mut |answer| match answer {
-        Answer::Entry(entry) if entry.collection => {
-            is_collection = true;
-            Ok(())
-        }
-        Answer::Entry(entry) => show(&entry, path),
-        _ => Err(Refusal::of_kind(
-            godwit_core::Kind::Missing,
-            format!("grid:/{} is not in the catalog", path.display()),
-        )),
-    })?;
-    let mut after = None;
-    while is_collection {
-        is_collection = false;
-        let question = Question::List {
-            name: Name(path.into()),
-            deep: true,
-            homes: true,
-            after: after.clone(),
-        };
-        catalog.ask(&question, &mut |answer| {
-            match answer {
-                Answer::More => is_collection = true,
-                Answer::Entry(entry) => {
-                    after = Some(entry.name.clone());
-                    if !entry.collection {
-                        show(&entry, &path.join(&entry.name.0))?;
-                    }
-                }
-                _ => {}
-            }
-            Ok(())
-        })?;
-    }
-    Ok(())
-}
-
 fn show(screen: &Screen, entry: &Entry, name: &Path) -> Result<(), Error> {
-    let name = format!("grid:/{}", godwit_wire::door::path::escaped(name));
+    let name = catalog::shown(name);
     if entry.homes.is_empty() && !screen.json() {
         screen.line(format!("nowhere  {name}"))?;
     }

@@ -7,7 +7,7 @@ use crate::{
     trouble::{CliError, Run},
 };
 use clap::{Args, Subcommand};
-use godwit_catalog::{Answer, Change, Changes, Location as Known, Question};
+use godwit_catalog::{Answer, Change, Location as Known, Question};
 use godwit_wire::door::call::Name;
 use serde_json::json;
 use std::ffi::OsString;
@@ -99,15 +99,14 @@ Exit status: 0; 1 it has the last copy of a file, without --last; 4 no such loca
 
 impl Location {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let name = |text: &OsString| -> Run<Name> { Ok(Name(catalog::path(&places::url(text)?)?)) };
         let change = match &self.what {
-            What::Ls { name: text } => return list(screen, name(text)?),
+            What::Ls { name: text } => return list(screen, catalog::name(text)?),
             What::Add {
                 site,
                 url,
                 name: text,
             } => Change::AddLocation {
-                name: name(text)?,
+                name: catalog::name(text)?,
                 site: site.clone(),
                 url: places::without_slashes(&places::url(url)?).to_string(),
                 whole: true,
@@ -117,7 +116,7 @@ impl Location {
                 name: text,
                 url,
             } => Change::SetLocation {
-                name: name(text)?,
+                name: catalog::name(text)?,
                 site: site.clone(),
                 url: places::without_slashes(&places::url(url)?).to_string(),
             },
@@ -126,17 +125,12 @@ impl Location {
                 name: text,
                 last,
             } => Change::RemoveLocation {
-                name: name(text)?,
+                name: catalog::name(text)?,
                 site: site.clone(),
                 last: *last,
             },
         };
-        let changes = vec![change];
-        let changed = catalog::open()?.change(&Changes {
-            changes,
-            once: None,
-        });
-        changed.map_err(|refusal| catalog::refused("change the locations", &refusal))?;
+        catalog::change("change the locations", change)?;
         Ok(Facts::new())
     }
 }
@@ -153,7 +147,7 @@ fn list(screen: &Screen, name: Name) -> Run<Facts> {
     });
     asked.map_err(|refusal| catalog::refused(wanted, &refusal))?;
     for at in &found {
-        let name = format!("grid:/{}", godwit_wire::door::path::escaped(&at.name.0));
+        let name = catalog::shown(&at.name.0);
         let shown = match screen.json() {
             true => screen.object(&json!({
                 "event": "location", "name": name, "site": at.site, "url": at.url, "copies": at.homes,

@@ -44,7 +44,7 @@ impl Register {
         let tables = catalog::open()?;
         let stores = places::stores(&self.talking)?;
         let name = places::url(&self.name)?;
-        catalog::path(&name)?;
+        catalog::name(&self.name)?;
         let (mut files, mut bytes, mut failed) = (0, 0, 0);
         for argument in &self.urls {
             let one = || -> Run<_> {
@@ -59,7 +59,7 @@ impl Register {
                     self.recursive,
                     &mut |path, told| {
                         if let Err(error) = told {
-                            let wanted = format!("register grid:/{}", path.display());
+                            let wanted = format!("register {}", catalog::shown(path));
                             screen.trouble(&trouble(wanted, error));
                         }
                     },

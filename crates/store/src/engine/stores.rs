@@ -159,7 +159,7 @@ impl Stores {
         };
         let path = match url.scheme() {
             Scheme::File => local_path(url)?,
-            Scheme::Grid => url.as_path().components().skip(1).collect(),
+            Scheme::Grid => url.path_from_root(),
             _ => url.as_path().into(),
         };
         Ok(Place {

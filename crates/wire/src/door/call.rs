@@ -709,7 +709,8 @@ as_text!(Ranges, |ranges| &ranges.0, |text| match text {
 pub struct Time(pub Duration);
 
 impl Time {
-    fn read(text: &str) -> Option<Self> {
+    /// Reads what `Display` writes.
+    pub fn read(text: &str) -> Option<Self> {
         let (secs, nanos) = text.split_once('.')?;
         let is_digits = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
         let is_whole = nanos.len() == 9 && is_digits;
@@ -718,11 +719,14 @@ impl Time {
     }
 }
 
-as_text!(
-    Time,
-    |time| format_args!("{}.{:09}", time.0.as_secs(), time.0.subsec_nanos()),
-    |text| Time::read(text).ok_or("a time is written as SECONDS.NANOSECONDS")
-);
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:09}", self.0.as_secs(), self.0.subsec_nanos())
+    }
+}
+
+as_text!(Time, |time| time, |text| Time::read(text)
+    .ok_or("a time is written as SECONDS.NANOSECONDS"));
 
 #[cfg(test)]
 mod tests {

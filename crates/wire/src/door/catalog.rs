@@ -50,7 +50,7 @@ pub enum Question {
     Weather {},
 }
 
-/// An answer to a question, or to one change.
+/// An answer to a question.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -65,8 +65,6 @@ pub enum Answer {
     Intent(Box<Intent>),
     /// A transfer that was measured.
     Weather(Measured),
-    /// The result of a change: the number of an intent, location or version; 0: nothing has a number.
-    Made(u64),
     /// There are more answers after this one.
     More,
 }
@@ -270,6 +268,21 @@ pub struct Changes {
     /// A random word of the writer and the count of this list: a list that is sent again is applied once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub once: Option<(String, u64)>,
+}
+
+impl From<Vec<Change>> for Changes {
+    fn from(changes: Vec<Change>) -> Self {
+        Self {
+            changes,
+            once: None,
+        }
+    }
+}
+
+impl From<Change> for Changes {
+    fn from(change: Change) -> Self {
+        vec![change].into()
+    }
 }
 
 /// A home that is to be noted.
