@@ -58,7 +58,7 @@ struct Upload {
     users: Mutex<Vec<Weak<Visitor>>>,
     /// Whoever had it drawn is gone, and that is being stopped.
     is_left: AtomicBool,
-    /// The disk had no room for what was asked last.
+    /// A put found no room on the disk.
     is_full: AtomicBool,
     coming: Coming,
 }
@@ -679,8 +679,9 @@ impl Upload {
         match &*sink {
             Some(sink) => {
                 let done = work(&**sink);
-                let is_full = matches!(done, Err(Error::NoSpace { .. }));
-                self.is_full.store(is_full, Relaxed);
+                if matches!(done, Err(Error::NoSpace { .. })) {
+                    self.is_full.store(true, Relaxed);
+                }
                 done.map_err(Refusal::from)
             }
             None => Err(over()),

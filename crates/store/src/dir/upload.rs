@@ -113,7 +113,7 @@ struct Progress {
     /// Leaves are known by hearsay only, from the record or from others who wrote
     /// them: we did not see their bytes.
     has_unseen: bool,
-    /// The disk had no room for what was put last.
+    /// A put found no room on the disk.
     is_full: bool,
 }
 
@@ -386,7 +386,8 @@ impl Take for Upload {
             }
         };
         crash::point("dir.slot-written");
-        progress.is_full = recorded.as_ref().is_err_and(is_no_space);
+        // A put beside this one may still find room, and changes nothing: the upload fails.
+        progress.is_full |= recorded.as_ref().is_err_and(is_no_space);
         recorded.map_err(|e| wrong(&self.path, e))
     }
 
