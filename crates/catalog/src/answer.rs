@@ -164,9 +164,11 @@ pub(crate) fn answer(db: &Connection, question: &Question, page: &mut Page) -> R
             }
             Ok(())
         }
-        Question::Locations { name } => locations(db, &name.0, page),
+        Question::Locations { name, count } => locations(db, &name.0, *count, page),
         Question::Holdings { location, after } => holdings(db, *location, after.as_ref(), page),
-        Question::Intents { ended } => intents(db, *ended, page),
+        Question::Intents { ended, name } => {
+            intents(db, *ended, name.as_ref().map(|name| name.0.as_path()), page)
+        }
         Question::Weather {} => weather(db, page),
     }
 }
@@ -380,12 +382,12 @@ pub(crate) fn name_of(db: &Connection, mut file: u64) -> Result<PathBuf> {
     Ok(name)
 }
 
-fn locations(db: &Connection, name: &Path, page: &mut Page) -> Result<()> {
+fn locations(db: &Connection, name: &Path, count: bool, page: &mut Page) -> Result<()> {
     collection(db, name)?;
     let rows: Vec<(u64, u64, Location)> = db
         .prepare_cached(
-            "SELECT location, collection, site, url, whole,
-                (SELECT COUNT(*) FROM homes h WHERE h.location = l.location) FROM locations l ORDER BY location",
+            "SELECT location, collection, site, url, whole, CASE WHEN ?1 THEN
+                (SELECT COUNT(*) FROM homes h WHERE h.location = l.location) END FROM locations l ORDER BY location",
         )
         .and_then(|mut s| {
             let row = |row: &Row<'_>| {
@@ -399,7 +401,7 @@ fn locations(db: &Connection, name: &Path, page: &mut Page) -> Result<()> {
                 };
                 Ok((row.get(0)?, row.get(1)?, location))
             };
-            s.query_map([], row)?.collect()
+            s.query_map([count], row)?.collect()
         })
         .map_err(refused)?;
     for (number, collection, mut location) in rows {
@@ -471,10 +473,19 @@ pub(crate) fn intent(row: &Row<'_>) -> rusqlite::Result<Intent> {
 /// The columns of an intent.
 pub(crate) const INTENTS: &str = "SELECT intent, deed, name, location, path, base, size, digest, holder, until, file FROM intents";
 
-fn intents(db: &Connection, ended: bool, page: &mut Page) -> Result<()> {
+fn intents(db: &Connection, ended: bool, name: Option<&Path>, page: &mut Page) -> Result<()> {
+    // The names below begin with the name and a slash; the byte after the slash ends their range.
+    let name = name.map(|name| name.as_os_str().as_bytes());
+    let below = name.map(|name| [name, b"/"].concat());
+    let past = name.map(|name| [name, b"0"].concat());
     let rows: Vec<Intent> = db
-        .prepare_cached(&format!("{INTENTS} ORDER BY intent"))
-        .and_then(|mut s| s.query_map([], intent)?.collect())
+        .prepare_cached(&format!(
+            "{INTENTS} WHERE ?1 IS NULL OR name = ?1 OR name > ?2 AND name < ?3 OR ?1 = X'' ORDER BY intent"
+        ))
+        .and_then(|mut s| {
+            s.query_map(params![name, below, past], intent)?
+                .collect()
+        })
         .map_err(refused)?;
     for mut intent in rows.into_iter().filter(|intent| intent.ended || !ended) {
         (_, intent.url) = page.place(db, intent.location, &intent.path.0)?;

@@ -4,7 +4,7 @@ use crate::{
     Change, Deed, LEASE_S, NAME_BYTES_MAX, NewHome, Refusal, Result, SEGMENT_BYTES_MAX, State,
     answer::{
         DEEDS, DEPTH_MAX, INTENTS, ROOT, about, child, collection, current, digests, find, intent,
-        now_s,
+        name_of, now_s,
     },
     refused::refused,
 };
@@ -65,6 +65,7 @@ impl<'a> Applying<'a> {
                 path,
                 last,
             } => self.unregister(*location, path, *last)?,
+            Change::Discard { .. } => self.discard(change)?,
             Change::Intend {
                 deed,
                 name,
@@ -72,20 +73,24 @@ impl<'a> Applying<'a> {
                 path,
                 base,
                 holder,
-            } => self.intend(*deed, name, (*location, path), *base, holder)?,
+                size,
+                digest,
+            } => {
+                let intent = self.intend(*deed, name, (*location, path), *base, holder)?;
+                if let Some(size) = size {
+                    self.land(intent, *size, digest.as_ref())?;
+                }
+                intent
+            }
             Change::Land {
                 intent,
                 size,
                 digest,
             } => self.land(*intent, *size, digest.as_ref())?,
-            Change::Renew { intents } => {
-                for intent in intents {
-                    self.run(
-                        "UPDATE intents SET until = ?2 WHERE intent = ?1",
-                        &[intent, &(now_s() + LEASE_S)],
-                    )?;
-                }
-                0
+            Change::Renew { intent, holder } => {
+                let sql = "UPDATE intents SET holder = ?2, until = ?3 WHERE intent = ?1 AND (holder = ?2 OR until <= ?4)";
+                let now = now_s();
+                self.run(sql, &[intent, holder, &(now + LEASE_S), &now])? as u64
             }
             Change::Publish {
                 intent,
@@ -362,6 +367,56 @@ impl<'a> Applying<'a> {
         Ok(file)
     }
 
+    fn discard(&self, change: &Change) -> Result<u64> {
+        let Change::Discard {
+            location,
+            path,
+            last,
+            data,
+            holder,
+        } = change
+        else {
+            return Ok(0);
+        };
+        let sql = "SELECT ours FROM homes WHERE location = ?1 AND path = ?2";
+        let ours = self.one(sql, &[location, &bytes(path)])?;
+        if ours == Some(0) && !data {
+            let said = "was registered there, not made by godwit";
+            let next = "say --data to delete its bytes too, or use godwit unregister to keep them";
+            return Err(about(Kind::Denied, &path.0, said).next(next));
+        }
+        let file = self.unregister(*location, path, *last)?;
+        let name = name_of(self.tx, file)?;
+        let name = name.as_os_str().as_bytes();
+        self.note_deletion((*location, bytes(path)), name, holder, now_s() + LEASE_S)
+    }
+
+    /// Notes that bytes are to be deleted, of which no home tells any more.
+    fn note_deletion(
+        &self,
+        (location, path): (u64, &[u8]),
+        name: &[u8],
+        holder: &str,
+        until: u64,
+    ) -> Result<u64> {
+        let id = self.id()?;
+        // What was begun there has no home to write any more.
+        let sql = "DELETE FROM intents WHERE location = ?1 AND path = ?2";
+        self.run(sql, &[&location, &path])?;
+        let row: &[&dyn ToSql] = &[
+            &id,
+            &word(Deed::Delete),
+            &name,
+            &location,
+            &path,
+            &holder,
+            &until,
+        ];
+        let sql = "INSERT INTO intents VALUES (?1, ?2, NULL, ?3, ?4, ?5, 0, NULL, NULL, ?6, ?7)";
+        self.run(sql, row)?;
+        Ok(id)
+    }
+
     /// Tells whether no other place has the current version of what lies there whole.
     fn holds_last(&self, location: u64, path: &Name) -> Result<bool> {
         let sql = "SELECT 1 FROM homes h WHERE h.location = ?1 AND h.path = ?2
@@ -392,7 +447,10 @@ impl<'a> Applying<'a> {
                 0
             }
         };
-        if now != base && deed != Deed::Delete {
+        if deed == Deed::Delete {
+            return Err(about(Kind::Invalid, &name.0, "is deleted by removing it"));
+        }
+        if now != base {
             return Err(changed(&name.0, base, now));
         }
         let place: &[&dyn ToSql] = &[&location, &bytes(path)];
@@ -525,7 +583,7 @@ impl<'a> Applying<'a> {
         let place: &[&dyn ToSql] = &[&intent.location, &bytes(&intent.path)];
         match home {
             Some(state) => {
-                let sql = "UPDATE homes SET state = ?3 WHERE location = ?1 AND path = ?2";
+                let sql = "UPDATE homes SET state = ?3 WHERE location = ?1 AND path = ?2 AND (state = 'filling' OR ?3 <> 'whole')";
                 self.run(sql, &[place[0], place[1], &state.as_str()])?;
             }
             None => {
@@ -581,17 +639,8 @@ impl<'a> Applying<'a> {
             )?;
             if ours || data {
                 // Under no lease: any process may delete the bytes.
-                let row: &[&dyn ToSql] = &[
-                    &self.id()?,
-                    &word(Deed::Delete),
-                    &name.as_os_str().as_bytes(),
-                    &location,
-                    &path,
-                ];
-                self.run(
-                    "INSERT INTO intents VALUES (?1, ?2, NULL, ?3, ?4, ?5, 0, NULL, NULL, '', 0)",
-                    row,
-                )?;
+                let name = name.as_os_str().as_bytes();
+                self.note_deletion((location, &path), name, "", 0)?;
             }
         }
         for sql in [

@@ -170,6 +170,7 @@ CREATE TABLE attributes (entry INTEGER NOT NULL, key TEXT NOT NULL, value TEXT N
 CREATE TABLE intents (intent INTEGER PRIMARY KEY, deed TEXT NOT NULL, file INTEGER, name BLOB NOT NULL,
     location INTEGER NOT NULL, path BLOB NOT NULL, base INTEGER NOT NULL, size INTEGER, digest TEXT,
     holder TEXT NOT NULL, until INTEGER NOT NULL, UNIQUE (location, path));
+CREATE INDEX intents_by_name ON intents (name);
 CREATE TABLE writers (writer TEXT PRIMARY KEY, seq INTEGER NOT NULL, made TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE weather (reader TEXT NOT NULL, source TEXT NOT NULL, bytes INTEGER NOT NULL, took_ms INTEGER NOT NULL,
     fault INTEGER NOT NULL, at INTEGER NOT NULL);

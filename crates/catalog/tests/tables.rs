@@ -91,6 +91,8 @@ impl World {
             path,
             base,
             holder,
+            size: None,
+            digest: None,
         })
     }
 
@@ -212,7 +214,10 @@ fn copy_of_older_version_is_refused() {
     world.land(copy, "x").unwrap();
     world.write("a", "y", lab, 1).unwrap();
     assert_eq!(kind(world.publish(copy)), Kind::Changed);
-    let copy = world.ask(Question::Intents { ended: false });
+    let copy = world.ask(Question::Intents {
+        ended: false,
+        name: None,
+    });
     assert_eq!(copy.len(), 1, "the intent still knows the bytes");
 }
 
@@ -258,7 +263,10 @@ fn removal_leaves_intents_for_our_bytes() {
             data: false,
         })
         .unwrap();
-    let intents = world.ask(Question::Intents { ended: true });
+    let intents = world.ask(Question::Intents {
+        ended: true,
+        name: Some(name("a")),
+    });
     let [Answer::Intent(intent)] = &intents[..] else {
         panic!("{intents:?}")
     };
@@ -271,6 +279,75 @@ fn removal_leaves_intents_for_our_bytes() {
         Kind::Busy,
         "its old bytes lie there"
     );
+}
+
+#[test]
+fn discarded_copy_leaves_an_intent() {
+    let world = world();
+    let (lab, archive) = (world.location("lab"), world.location("archive"));
+    world.write("a", "x", lab, 0).unwrap();
+    world.one(register("a", "x", Some(archive))).unwrap();
+    let discard = |location, last, data| Change::Discard {
+        location,
+        path: name("a"),
+        last,
+        data,
+        holder: "test".into(),
+    };
+    let registered = world.one(discard(archive, false, false));
+    assert_eq!(kind(registered), Kind::Denied);
+    world.one(discard(lab, false, false)).unwrap();
+    let homes = world.entry("a").unwrap().homes;
+    assert_eq!((homes.len(), homes[0].location), (1, archive));
+    let kept = world.one(discard(archive, false, true));
+    assert_eq!(kind(kept), Kind::NotEmpty, "it is the last one");
+    let answers = world.ask(Question::Intents {
+        ended: false,
+        name: Some(name("")),
+    });
+    let [Answer::Intent(intent)] = &answers[..] else {
+        panic!("{answers:?}")
+    };
+    assert_eq!((intent.deed, intent.ended), (Deed::Delete, false));
+    let below = world.ask(Question::Intents {
+        ended: false,
+        name: Some(name("b")),
+    });
+    assert_eq!(below, []);
+}
+
+#[test]
+fn lease_protects_the_holder() {
+    let world = world();
+    let lab = world.location("lab");
+    let intent = world.intend(Deed::Write, "a", lab, 0).unwrap();
+    let renew = |intent, holder: &str| {
+        let holder = holder.into();
+        world.one(Change::Renew { intent, holder }).unwrap()
+    };
+    assert_eq!(renew(intent, "other"), 0);
+    assert_eq!(renew(intent, "test"), 1);
+    world.land(intent, "x").unwrap();
+    world.publish(intent).unwrap();
+    assert_eq!(renew(intent, "test"), 0);
+    // A deletion that follows a removal is under no lease.
+    world
+        .one(Change::Remove {
+            name: name("a"),
+            collection: false,
+            data: false,
+        })
+        .unwrap();
+    assert_eq!(renew(intent + 3, "other"), 0, "there is no such intent");
+    let answers = world.ask(Question::Intents {
+        ended: true,
+        name: Some(name("a")),
+    });
+    let [Answer::Intent(deletion)] = &answers[..] else {
+        panic!("{answers:?}")
+    };
+    assert_eq!(renew(deletion.intent, "other"), 1);
+    assert_eq!(renew(deletion.intent, "test"), 0);
 }
 
 #[test]
@@ -406,7 +483,10 @@ fn attributes_belong_to_every_entry() {
     set(Some("lab"), "", Some("place")).unwrap();
     assert_eq!(world.entry("a").unwrap().attributes["k"], "file");
     assert_eq!(world.entry("").unwrap().attributes["k"], "root");
-    let locations = world.ask(Question::Locations { name: name("") });
+    let locations = world.ask(Question::Locations {
+        name: name(""),
+        count: true,
+    });
     assert!(
         matches!(&locations[..], [Answer::Location(at)] if at.attributes["k"] == "place"),
         "{locations:?}"

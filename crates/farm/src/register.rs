@@ -268,12 +268,18 @@ fn location(catalog: &dyn Catalog, place: &Place, collection: &Path, whole: bool
     };
     let name = Name(collection.into());
     let mut known: Vec<Location> = Vec::new();
-    let asked = catalog.ask(&Question::Locations { name: name.clone() }, &mut |answer| {
-        if let Answer::Location(location) = answer {
-            known.push(location);
-        }
-        Ok(())
-    });
+    let asked = catalog.ask(
+        &Question::Locations {
+            name: name.clone(),
+            count: false,
+        },
+        &mut |answer| {
+            if let Answer::Location(location) = answer {
+                known.push(location);
+            }
+            Ok(())
+        },
+    );
     match asked {
         // The collection is made with its first location.
         Err(refusal) if refusal.kind == Kind::Missing => {}

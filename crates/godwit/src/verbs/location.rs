@@ -138,7 +138,7 @@ impl Location {
 fn list(screen: &Screen, name: Name) -> Run<Facts> {
     let wanted = "list the locations";
     let mut found: Vec<Known> = Vec::new();
-    let question = Question::Locations { name };
+    let question = Question::Locations { name, count: true };
     let asked = catalog::open()?.ask(&question, &mut |answer| {
         if let Answer::Location(location) = answer {
             found.push(location);
@@ -150,10 +150,10 @@ fn list(screen: &Screen, name: Name) -> Run<Facts> {
         let name = catalog::shown(&at.name.0);
         let shown = match screen.json() {
             true => screen.object(&json!({
-                "event": "location", "name": name, "site": at.site, "url": at.url, "copies": at.homes,
+                "event": "location", "name": name, "site": at.site, "url": at.url, "copies": at.homes.unwrap_or_default(),
                 "attr": at.attributes,
             })),
-            false => screen.line(format!("{}  {}  {name}  {} copies", at.site, at.url, at.homes)),
+            false => screen.line(format!("{}  {}  {name}  {} copies", at.site, at.url, at.homes.unwrap_or_default())),
         };
         shown.map_err(|error| CliError::store(wanted, error))?;
     }

@@ -32,6 +32,9 @@ pub enum Question {
     Locations {
         /// The collection.
         name: Name,
+        /// Whether the homes of each are counted.
+        #[serde(default)]
+        count: bool,
     },
     /// Asks for every home at a location, in the order of its paths: an entry each, with that home alone.
     Holdings {
@@ -45,6 +48,9 @@ pub enum Question {
     Intents {
         /// Whether intents under a valid lease are left out.
         ended: bool,
+        /// Only those of this name and of names below it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<Name>,
     },
     /// Asks for what transfers to and from sites measured.
     Weather {},
@@ -191,8 +197,9 @@ pub struct Location {
     pub url: String,
     /// Whether all that lies there belongs to the collection, so that other files are dark.
     pub whole: bool,
-    /// The count of its homes.
-    pub homes: u64,
+    /// The count of its homes, if it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub homes: Option<u64>,
     /// Attributes that users set.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<String, String>,
@@ -350,7 +357,23 @@ pub enum Change {
         #[serde(default)]
         last: bool,
     },
-    /// Begins a write, copy or deletion of one file at one place, under a lease of [`LEASE_S`].
+    /// Forgets a home, and begins the deletion of its bytes under a lease of [`LEASE_S`]. Refused for the last home of a
+    /// version unless `last`, and for bytes that were registered in place unless `data`.
+    Discard {
+        /// The number of the location.
+        location: u64,
+        /// The path below it.
+        path: Name,
+        /// True if the last home may go.
+        #[serde(default)]
+        last: bool,
+        /// True if bytes that were registered in place may go.
+        #[serde(default)]
+        data: bool,
+        /// The process.
+        holder: String,
+    },
+    /// Begins a write or copy of one file at one place, under a lease of [`LEASE_S`].
     Intend {
         /// The deed.
         deed: Deed,
@@ -364,6 +387,12 @@ pub enum Change {
         base: u64,
         /// The process.
         holder: String,
+        /// The length, if the bytes are known by now: then they may land at once, as after [`Change::Land`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        size: Option<u64>,
+        /// The digest, if the bytes are known by now.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        digest: Option<Text<Digest>>,
     },
     /// Announces the bytes that will lie there: from now on the home that it replaces is not offered.
     Land {
@@ -375,10 +404,13 @@ pub enum Change {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         digest: Option<Text<Digest>>,
     },
-    /// Says that the holder is alive.
+    /// Says that the holder is alive, or takes over an intent whose lease has ended. Makes 1; 0: another process has it,
+    /// or has settled it.
     Renew {
-        /// Its intents.
-        intents: Vec<u64>,
+        /// The intent.
+        intent: u64,
+        /// The process.
+        holder: String,
     },
     /// Ends a write or copy whose bytes are there: the version and home are noted, the intent goes.
     /// Refused if another version than the base is current by now ([`Kind::Changed`](godwit_core::Kind::Changed)).
@@ -401,7 +433,8 @@ pub enum Change {
         #[serde(default)]
         adopted: bool,
     },
-    /// Ends an intent of which nothing came. The home that was there gets this state; `None`: it goes.
+    /// Ends an intent of which nothing came. The home that was there gets this state, `Whole` only if the landing had hidden
+    /// it; `None`: the home goes.
     Settle {
         /// The intent.
         intent: u64,
