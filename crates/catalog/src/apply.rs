@@ -10,7 +10,7 @@ use crate::{
 };
 use godwit_core::{Digest, Kind, Url};
 use godwit_wire::door::call::{Name, Text, Time};
-use rusqlite::{OptionalExtension, ToSql, Transaction};
+use rusqlite::{Connection, OptionalExtension, ToSql};
 use std::{
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
@@ -18,7 +18,7 @@ use std::{
 
 /// One list of changes.
 pub(crate) struct Applying<'a> {
-    tx: &'a Transaction<'a>,
+    tx: &'a Connection,
     /// The collection that was made or found last: most lists fill one.
     last: Option<(PathBuf, u64)>,
 }
@@ -33,7 +33,7 @@ struct New<'a> {
 
 impl<'a> Applying<'a> {
     /// Begins a list.
-    pub(crate) fn new(tx: &'a Transaction<'a>) -> Self {
+    pub(crate) fn new(tx: &'a Connection) -> Self {
         Self { tx, last: None }
     }
 

@@ -2,6 +2,8 @@
 
 mod answer;
 mod apply;
+mod group;
+mod pool;
 mod refused;
 mod sqlite;
 

@@ -4,20 +4,25 @@ use crate::{
     Catalog, Changes, Each, Question, Refusal, Result,
     answer::{self, Page},
     apply,
+    group::{Group, Made},
+    pool::Pool,
     refused::refused,
 };
 use godwit_core::Kind;
 use parking_lot::Mutex;
-use rusqlite::{
-    Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params,
+use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior, params};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
 };
-use std::{path::Path, time::Duration};
 
 /// A catalog that is one file.
 pub(crate) struct Sqlite {
-    /// One writer at a time: SQLite has no more.
+    /// The one writer that SQLite has at a time, and the changes that wait for it.
     writer: Mutex<Connection>,
-    reader: Mutex<Connection>,
+    group: Group,
+    readers: Pool<Connection>,
+    path: PathBuf,
 }
 
 impl Sqlite {
@@ -29,19 +34,7 @@ impl Sqlite {
             let next = format!("godwit catalog init --catalog sqlite:{shown}");
             return Err(Refusal::of_kind(Kind::Missing, said).next(next));
         }
-        let connect = || -> Result<Connection> {
-            let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-            flags.set(OpenFlags::SQLITE_OPEN_CREATE, create);
-            let db = Connection::open_with_flags(path, flags).map_err(refused)?;
-            db.busy_timeout(PATIENCE).map_err(refused)?;
-            db.set_prepared_statement_cache_capacity(STATEMENTS);
-            db.execute_batch(
-                "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -65536;",
-            )
-            .map_err(refused)?;
-            Ok(db)
-        };
-        let mut writer = connect()?;
+        let mut writer = connect(path, create, WRITER_KIB)?;
         let form: i64 = writer
             .query_row("PRAGMA user_version", [], |row| row.get(0))
             .map_err(refused)?;
@@ -62,9 +55,25 @@ impl Sqlite {
         }
         Ok(Self {
             writer: Mutex::new(writer),
-            reader: Mutex::new(connect()?),
+            group: Group::default(),
+            readers: Pool::default(),
+            path: path.to_owned(),
         })
     }
+}
+
+/// Opens a connection with a cache of that size.
+fn connect(path: &Path, create: bool, cache_kib: u32) -> Result<Connection> {
+    let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    flags.set(OpenFlags::SQLITE_OPEN_CREATE, create);
+    let db = Connection::open_with_flags(path, flags).map_err(refused)?;
+    db.busy_timeout(PATIENCE).map_err(refused)?;
+    db.set_prepared_statement_cache_capacity(STATEMENTS);
+    db.execute_batch(&format!(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -{cache_kib};"
+    ))
+    .map_err(refused)?;
+    Ok(db)
 }
 
 /// Makes the tables, in one transaction.
@@ -82,42 +91,69 @@ impl Catalog for Sqlite {
     fn ask(&self, question: &Question, each: &mut Each<'_>) -> Result<()> {
         // The page is read before it is told: a receiver that stops holds no transaction.
         let mut page = Page::default();
-        {
-            let mut db = self.reader.lock();
+        let connect = || connect(&self.path, false, READER_KIB);
+        self.readers.with(connect, |db| {
             let tx = db.transaction().map_err(refused)?;
-            answer::answer(&tx, question, &mut page)?;
-        }
+            answer::answer(&tx, question, &mut page)
+        })?;
         page.tell(each)
     }
 
     fn change(&self, changes: &Changes) -> Result<Vec<u64>> {
-        let mut db = self.writer.lock();
-        let tx = db
-            .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(refused)?;
-        if let Some(once) = &changes.once
-            && let Some(made) = made_before(&tx, once)?
-        {
-            return Ok(made);
-        }
-        let mut applying = apply::Applying::new(&tx);
-        let changed = changes.changes.iter();
-        let made: Vec<_> = changed
-            .map(|change| applying.apply(change))
-            .collect::<Result<_>>()?;
-        if let Some((writer, seq)) = &changes.once {
-            let numbers: Vec<_> = made.iter().map(u64::to_string).collect();
-            let row = params![writer, seq, numbers.join(" ")];
-            tx.execute("INSERT OR REPLACE INTO writers VALUES (?1, ?2, ?3)", row)
-                .map_err(refused)?;
-        }
-        tx.commit().map_err(refused)?;
-        Ok(made)
+        self.group
+            .change(changes, |lists| commit(&mut self.writer.lock(), lists))
     }
 }
 
+/// Commits lists of changes in one transaction, each but a refused one.
+fn commit(db: &mut Connection, lists: &[&Changes]) -> Result<Vec<Made>> {
+    let mut tx = db
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(refused)?;
+    if let [one] = lists {
+        let made = apply(&tx, one)?;
+        tx.commit().map_err(refused)?;
+        return Ok(vec![Ok(made)]);
+    }
+    let mut all = Vec::with_capacity(lists.len());
+    for list in lists {
+        let save = tx.savepoint().map_err(refused)?;
+        let made = apply(&save, list);
+        match &made {
+            Ok(_) => save.commit(),
+            // After some failures SQLite has undone the transaction, and says so here.
+            Err(_) => save.finish(),
+        }
+        .map_err(refused)?;
+        all.push(made);
+    }
+    tx.commit().map_err(refused)?;
+    Ok(all)
+}
+
+/// Applies one list.
+fn apply(tx: &Connection, list: &Changes) -> Made {
+    if let Some(once) = &list.once
+        && let Some(made) = made_before(tx, once)?
+    {
+        return Ok(made);
+    }
+    let mut applying = apply::Applying::new(tx);
+    let changed = list.changes.iter();
+    let made: Vec<_> = changed
+        .map(|change| applying.apply(change))
+        .collect::<Result<_>>()?;
+    if let Some((writer, seq)) = &list.once {
+        let numbers: Vec<_> = made.iter().map(u64::to_string).collect();
+        let row = params![writer, seq, numbers.join(" ")];
+        tx.execute("INSERT OR REPLACE INTO writers VALUES (?1, ?2, ?3)", row)
+            .map_err(refused)?;
+    }
+    Ok(made)
+}
+
 /// Returns the numbers that this list made when it was sent before; a later list of its writer supersedes it.
-fn made_before(tx: &Transaction<'_>, (writer, seq): &(String, u64)) -> Result<Option<Vec<u64>>> {
+fn made_before(tx: &Connection, (writer, seq): &(String, u64)) -> Result<Option<Vec<u64>>> {
     let last: Option<(u64, String)> = tx
         .prepare_cached("SELECT seq, made FROM writers WHERE writer = ?1")
         .and_then(|mut s| {
@@ -147,6 +183,8 @@ fn made_before(tx: &Transaction<'_>, (writer, seq): &(String, u64)) -> Result<Op
 /// How long a connection waits for another process.
 const PATIENCE: Duration = Duration::from_secs(10);
 const STATEMENTS: usize = 64;
+const WRITER_KIB: u32 = 64 << 10;
+const READER_KIB: u32 = 8 << 10;
 
 /// The form of the tables, counted up by each change of them.
 const FORM: i64 = 1;
@@ -176,3 +214,37 @@ CREATE TABLE weather (reader TEXT NOT NULL, source TEXT NOT NULL, bytes INTEGER 
     fault INTEGER NOT NULL, at INTEGER NOT NULL);
 CREATE INDEX weather_by_pair ON weather (reader, source, at);
 ";
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::{Change, find};
+    use godwit_wire::door::call::Name;
+
+    #[test]
+    fn refused_list_is_undone_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let tables = Sqlite::open(&dir.path().join("catalog"), true).unwrap();
+        let make = |name: &str| Change::Collect {
+            name: Name(name.into()),
+            parents: false,
+        };
+        let lists: [Changes; 4] = [
+            make("a").into(),
+            vec![make("b"), make("a")].into(),
+            make("b").into(),
+            make("a/c").into(),
+        ];
+        let all: Vec<_> = lists.iter().collect();
+        let made = commit(&mut tables.writer.lock(), &all).unwrap();
+        let is_made: Vec<_> = made.iter().map(Result::is_ok).collect();
+        assert_eq!(is_made, [true, false, true, true]);
+        assert_eq!(made[1].as_ref().unwrap_err().kind, Kind::Exists);
+        for name in ["a", "b", "a/c"] {
+            let entry = find(&tables, name.as_ref()).unwrap().unwrap();
+            assert!(made.contains(&Ok(vec![entry.file])), "{name}");
+        }
+    }
+}

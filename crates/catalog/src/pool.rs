@@ -1,0 +1,64 @@
+//! Connections to a database that readers share.
+
+use crate::Result;
+use parking_lot::{Condvar, Mutex};
+
+/// A pool of connections, made when they are needed.
+pub(crate) struct Pool<T> {
+    free: Mutex<(Vec<T>, usize)>,
+    freed: Condvar,
+}
+
+impl<T> Default for Pool<T> {
+    fn default() -> Self {
+        Self {
+            free: Mutex::new((Vec::new(), 0)),
+            freed: Condvar::new(),
+        }
+    }
+}
+
+impl<T> Pool<T> {
+    /// Lends a connection. A reader waits while [`CONNECTIONS_MAX`] are lent.
+    pub(crate) fn with<R>(
+        &self,
+        connect: impl FnOnce() -> Result<T>,
+        read: impl FnOnce(&mut T) -> Result<R>,
+    ) -> Result<R> {
+        let mut lent = Lent {
+            pool: self,
+            one: self.take(),
+        };
+        let one = match &mut lent.one {
+            Some(one) => one,
+            none => none.insert(connect()?),
+        };
+        read(one)
+    }
+
+    fn take(&self) -> Option<T> {
+        let mut free = self.free.lock();
+        while free.1 == CONNECTIONS_MAX {
+            self.freed.wait(&mut free);
+        }
+        free.1 += 1;
+        free.0.pop()
+    }
+}
+
+/// A connection that comes back to its pool.
+struct Lent<'a, T> {
+    pool: &'a Pool<T>,
+    one: Option<T>,
+}
+
+impl<T> Drop for Lent<'_, T> {
+    fn drop(&mut self) {
+        let mut free = self.pool.free.lock();
+        free.1 -= 1;
+        free.0.extend(self.one.take());
+        self.pool.freed.notify_one();
+    }
+}
+
+const CONNECTIONS_MAX: usize = 8;
