@@ -8,40 +8,77 @@ use std::sync::Arc;
 /// Passes bytes on and hashes them.
 pub(crate) struct Checking<'a> {
     into: &'a dyn Take,
+    hashed: Mutex<Hashed>,
     state: Mutex<State>,
 }
 
+#[derive(Default)]
 struct State {
     came: Extents,
-    hashing: Hashed,
     is_refused: bool,
 }
 
 /// A digest under construction.
-enum Hashed {
+pub(crate) enum Hashed {
     /// BLAKE3, in any order.
     Tree(Box<Leaves>),
     /// Another algorithm, and the offset of the next byte.
     InOrder(Box<Hashing>, u64),
+    /// Bytes came so that the digest cannot be known, or none is wanted.
     Nothing,
+}
+
+impl Hashed {
+    /// Begins; `by`: the algorithm, if a digest is wanted.
+    pub(crate) fn by(by: Option<Algorithm>) -> Self {
+        match by {
+            Some(Algorithm::Blake3) => Self::Tree(Box::default()),
+            Some(by) => Self::InOrder(Box::new(Hashing::new(by)), 0),
+            None => Self::Nothing,
+        }
+    }
+
+    /// Adds a block that came. The lock is not held while BLAKE3 hashes it.
+    pub(crate) fn add(of: &Mutex<Self>, block: Block<'_>) {
+        let is_tree = matches!(*of.lock(), Self::Tree(_));
+        let piece = is_tree.then(|| Piece::of(block));
+        let mut hashed = of.lock();
+        match (&mut *hashed, piece) {
+            (Self::Tree(leaves), Some(piece)) => leaves.add(piece),
+            (Self::InOrder(hashing, next), _) if *next == block.offset => {
+                hashing.update(block.bytes);
+                *next = block.range().end;
+            }
+            (hashed, _) => *hashed = Self::Nothing,
+        }
+    }
+
+    /// Returns what the file of `size` bytes hashes to, if all of it came so that this is known.
+    pub(crate) fn digest(self, size: u64) -> Option<Digest> {
+        match self {
+            Self::Tree(leaves) => leaves.root(size),
+            Self::InOrder(hashing, next) => (next == size).then(|| hashing.finish()),
+            Self::Nothing => None,
+        }
+    }
 }
 
 impl<'a> Checking<'a> {
     /// Begins; `by`: the algorithm, if a digest is wanted.
     pub(crate) fn new(into: &'a dyn Take, by: Option<Algorithm>) -> Self {
-        let hashing = match by {
-            Some(Algorithm::Blake3) => Hashed::Tree(Box::default()),
-            Some(by) => Hashed::InOrder(Box::new(Hashing::new(by)), 0),
-            None => Hashed::Nothing,
-        };
-        let state = State {
-            came: Extents::new(),
-            hashing,
-            is_refused: false,
-        };
         Self {
             into,
-            state: Mutex::new(state),
+            hashed: Mutex::new(Hashed::by(by)),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Begins with the byte at an offset; the bytes must come in order.
+    pub(crate) fn from(into: &'a dyn Take, by: Algorithm, offset: u64) -> Self {
+        let hashing = Box::new(Hashing::new(by));
+        Self {
+            hashed: Mutex::new(Hashed::InOrder(hashing, offset)),
+            ..Self::new(into, None)
         }
     }
 
@@ -57,11 +94,7 @@ impl<'a> Checking<'a> {
 
     /// Returns what the file of `size` bytes hashes to, if all of it came so that this is known.
     pub(crate) fn digest(self, size: u64) -> Option<Digest> {
-        match self.state.into_inner().hashing {
-            Hashed::Tree(leaves) => leaves.root(size),
-            Hashed::InOrder(hashing, next) => (next == size).then(|| hashing.finish()),
-            Hashed::Nothing => None,
-        }
+        self.hashed.into_inner().digest(size)
     }
 }
 
@@ -69,23 +102,13 @@ impl Take for Checking<'_> {
     has!(self, Fast);
 
     fn put(&self, block: Block<'_>) -> Result<()> {
-        let is_tree = matches!(self.state.lock().hashing, Hashed::Tree(_));
-        let piece = is_tree.then(|| Piece::of(block));
         let put = self.into.put(block);
-        let mut state = self.state.lock();
         if put.is_err() {
-            state.is_refused = true;
+            self.state.lock().is_refused = true;
             return put;
         }
-        state.came.insert(block.range());
-        match (&mut state.hashing, piece) {
-            (Hashed::Tree(leaves), Some(piece)) => leaves.add(piece),
-            (Hashed::InOrder(hashing, next), _) if *next == block.offset => {
-                hashing.update(block.bytes);
-                *next = block.range().end;
-            }
-            (hashing, _) => *hashing = Hashed::Nothing,
-        }
+        self.state.lock().came.insert(block.range());
+        Hashed::add(&self.hashed, block);
         Ok(())
     }
 

@@ -1,11 +1,18 @@
 //! Named data: the store of names, and the verb that registers what lies somewhere.
 
 mod checking;
+mod leases;
 mod logical;
+mod pack;
 mod register;
+mod settle;
+mod sites;
+mod writing;
 
 pub use logical::Logical;
 pub use register::{Counts, register};
+pub use settle::Settled;
+pub use sites::Aim;
 
 use godwit_catalog::Refusal;
 use godwit_store::{Error, refused};

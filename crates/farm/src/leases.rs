@@ -1,0 +1,109 @@
+//! The leases of intents: they are renewed as long as this process works on them.
+
+use godwit_catalog::{Catalog, Change, Changes, LEASE_S};
+use parking_lot::{Condvar, Mutex};
+use std::{
+    collections::HashSet,
+    sync::Arc,
+    thread,
+    time::{Duration, SystemTime},
+};
+
+/// The intents of this process.
+pub(crate) struct Leases {
+    shared: Arc<Shared>,
+    /// The word by which the catalog knows this process.
+    holder: String,
+}
+
+struct Shared {
+    catalog: Arc<dyn Catalog>,
+    held: Mutex<Set>,
+    /// Woken when the last lease is given up.
+    over: Condvar,
+}
+
+#[derive(Default)]
+struct Set {
+    intents: HashSet<u64>,
+    is_renewed: bool,
+}
+
+/// One intent; given up when it is dropped.
+pub(crate) struct Lease {
+    pub(crate) intent: u64,
+    shared: Arc<Shared>,
+}
+
+impl Leases {
+    /// Returns none.
+    pub(crate) fn new(catalog: Arc<dyn Catalog>) -> Self {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let nanos = since.unwrap_or_default().as_nanos();
+        let host = godwit_sys::host_name().unwrap_or_else(|| "localhost".into());
+        let shared = Shared {
+            catalog,
+            held: Mutex::default(),
+            over: Condvar::new(),
+        };
+        Self {
+            shared: Arc::new(shared),
+            holder: format!("{host} {} {nanos}", std::process::id()),
+        }
+    }
+
+    /// Returns the word by which the catalog knows this process.
+    pub(crate) fn holder(&self) -> String {
+        self.holder.clone()
+    }
+
+    /// Renews the lease of an intent from now on.
+    pub(crate) fn hold(&self, intent: u64) -> Lease {
+        let mut held = self.shared.held.lock();
+        held.intents.insert(intent);
+        if !std::mem::replace(&mut held.is_renewed, true) {
+            let (shared, holder) = (self.shared.clone(), self.holder());
+            thread::spawn(move || shared.renew(&holder));
+        }
+        let shared = self.shared.clone();
+        Lease { intent, shared }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let mut held = self.shared.held.lock();
+        held.intents.remove(&self.intent);
+        if held.intents.is_empty() {
+            self.shared.over.notify_all();
+        }
+    }
+}
+
+impl Shared {
+    /// Renews all leases, until there are none.
+    fn renew(&self, holder: &str) {
+        let mut held = self.held.lock();
+        loop {
+            self.over.wait_for(&mut held, RENEWED_EVERY);
+            if held.intents.is_empty() {
+                held.is_renewed = false;
+                return;
+            }
+            let of = |intent: &u64| Change::Renew {
+                intent: *intent,
+                holder: holder.into(),
+            };
+            let changes: Vec<_> = held.intents.iter().map(of).collect();
+            drop(held);
+            // A lease that ends is told to the writer by the next change of its intent.
+            if let Err(refusal) = self.catalog.change(&Changes::from(changes)) {
+                tracing::warn!(why = refusal.said, "leases were not renewed");
+            }
+            held = self.held.lock();
+        }
+    }
+}
+
+/// Often enough that one renewal may be lost.
+const RENEWED_EVERY: Duration = Duration::from_secs(LEASE_S / 3);

@@ -1,0 +1,387 @@
+//! The catalog with the stores of its sites: what readers and writers by name share.
+
+use crate::{checking::Checking, failed, leases::Leases};
+use godwit_catalog::{
+    Answer, Catalog, Change, Entry as Named, Home, Location, Question, State as OfHome, find,
+};
+use godwit_core::{Algorithm, Digest, Extents, Fault, HomeState, Url};
+use godwit_store::{
+    EntryKind, Error, Nowhere, Read, Result, SIZE_UNKNOWN, Stat, Store, Take,
+    engine::{Options, Place, Stores},
+};
+use godwit_wire::door::call::{Name, Text, Time};
+use parking_lot::Mutex;
+use std::{
+    collections::{HashMap, HashSet},
+    io,
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// A catalog and what is open of its sites.
+pub(crate) struct Sites {
+    pub(crate) catalog: Arc<dyn Catalog>,
+    pub(crate) stores: Stores,
+    pub(crate) leases: Leases,
+    /// Locations that did not answer, and when.
+    silent: Mutex<HashMap<u64, Instant>>,
+    /// Directories that were made at locations.
+    made: Mutex<HashSet<(u64, PathBuf)>>,
+}
+
+/// The part of all copies that a store of names acts on.
+#[derive(Clone, Debug, Default)]
+pub struct Aim {
+    /// The site where files are written, and which copies are removed; `None`: any, and all.
+    pub site: Option<String>,
+    /// The site from which files are read; `None`: any.
+    pub from: Option<String>,
+    /// Whether what is written is one more copy of a version, not a new version.
+    pub copy: bool,
+    /// The digest of the version that a new one is based on.
+    pub base: Option<Digest>,
+    /// Whether last copies may be removed at `site`.
+    pub last: bool,
+    /// Whether bytes that were registered in place are deleted too.
+    pub data: bool,
+}
+
+/// A failure to use one home.
+pub(crate) enum Failed {
+    /// Another home may serve.
+    Here(Error),
+    /// No other home can serve.
+    Everywhere(Error),
+}
+
+impl Sites {
+    /// Opens a catalog; `options` are for the stores of the sites, which are never names.
+    pub(crate) fn new(catalog: Arc<dyn Catalog>, options: Options) -> Self {
+        let options = Options {
+            named: None,
+            ..options
+        };
+        Self {
+            leases: Leases::new(catalog.clone()),
+            catalog,
+            stores: Stores::new(options),
+            silent: Mutex::default(),
+            made: Mutex::default(),
+        }
+    }
+
+    /// Finds an entry; `None`: the catalog does not know the name.
+    pub(crate) fn find(&self, path: &Path) -> Result<Option<Named>> {
+        if path.as_os_str().is_empty() {
+            return Ok(Some(Named {
+                collection: true,
+                ..Named::default()
+            }));
+        }
+        find(&*self.catalog, path).map_err(|refusal| failed(path, refusal))
+    }
+
+    /// Finds an entry that must be there.
+    pub(crate) fn locate(&self, path: &Path) -> Result<Named> {
+        self.find(path)?.ok_or_else(|| Error::missing(path))
+    }
+
+    /// Finds a file that must be there.
+    pub(crate) fn file(&self, path: &Path) -> Result<Named> {
+        match self.locate(path)? {
+            entry if entry.collection => Err(Error::directory(path)),
+            entry => Ok(entry),
+        }
+    }
+
+    /// Changes the catalog.
+    pub(crate) fn change(&self, path: &Path, change: Change) -> Result<u64> {
+        let changed = self.catalog.change(&change.into());
+        let changed = changed.map_err(|refusal| failed(path, refusal))?;
+        Ok(changed.first().copied().unwrap_or_default())
+    }
+
+    /// Returns the locations of the nearest collection that has any: where files of `collection` are written.
+    pub(crate) fn locations(&self, collection: &Path, site: Option<&str>) -> Result<Vec<Location>> {
+        let question = Question::Locations {
+            name: Name(collection.into()),
+            count: false,
+        };
+        let mut found: Vec<Location> = Vec::new();
+        let asked = self.catalog.ask(&question, &mut |answer| {
+            if let Answer::Location(location) = answer
+                && collection.starts_with(&location.name.0)
+                && site.is_none_or(|site| site == location.site)
+            {
+                found.push(location);
+            }
+            Ok(())
+        });
+        asked.map_err(|refusal| failed(collection, refusal))?;
+        let depth = |location: &Location| location.name.0.iter().count();
+        let nearest = found.iter().map(depth).max();
+        found.retain(|location| Some(depth(location)) == nearest);
+        found.sort_by_key(|location| self.is_silent(location.location));
+        Ok(found)
+    }
+
+    /// Opens the place of a URL that the catalog told.
+    pub(crate) fn open(&self, url: &str) -> Result<Place> {
+        let read = url.parse::<Url>();
+        let read = read.map_err(|bad| Error::bad_name(url, bad.to_string()))?;
+        self.stores.open(&read)
+    }
+
+    /// Remembers that a location did not answer: others are asked before it for a while.
+    pub(crate) fn was_silent(&self, location: u64, error: &Error) {
+        if error.fault() != Fault::Lasting {
+            self.silent.lock().insert(location, Instant::now());
+        }
+    }
+
+    fn is_silent(&self, location: u64) -> bool {
+        let silent = self.silent.lock();
+        silent
+            .get(&location)
+            .is_some_and(|at| at.elapsed() < SILENT_FOR)
+    }
+
+    /// Makes the directory that a file at a location is to lie in.
+    pub(crate) fn make_above(&self, location: u64, place: &Place) -> Result<()> {
+        let Some(above) = place
+            .path
+            .parent()
+            .filter(|above| !above.as_os_str().is_empty())
+        else {
+            return Ok(());
+        };
+        let key = (location, above.to_owned());
+        if !self.made.lock().contains(&key) {
+            make(&*place.store, above)?;
+            self.made.lock().insert(key);
+        }
+        Ok(())
+    }
+
+    /// Forgets that the directory of a file was made.
+    pub(crate) fn unmake_above(&self, location: u64, place: &Place) {
+        if let Some(above) = place.path.parent() {
+            self.made.lock().remove(&(location, above.to_owned()));
+        }
+    }
+
+    /// Returns what a file at a site, or a range of it, hashes to: the site tells it, or else it is read.
+    pub(crate) fn digest_at(
+        &self,
+        place: &Place,
+        by: Algorithm,
+        range: Option<Range<u64>>,
+    ) -> Result<Digest> {
+        match place.store.digest(&place.path, by, range.clone()) {
+            Err(Error::Unsupported { .. }) => {}
+            told => return told,
+        }
+        let range = range.unwrap_or(0..u64::MAX);
+        let checking = Checking::from(&Nowhere, by, range.start);
+        let want = Extents::from(range.clone());
+        let read = place.store.read(&place.path, &want, 1, &checking)?;
+        let end = range.end.min(read.stat.size);
+        let digest = checking.digest(end.max(range.start));
+        digest.ok_or_else(|| Error::changed(&place.path, "it was changed while it was read"))
+    }
+
+    /// Tries the homes of a file, one after the other, until one does.
+    pub(crate) fn at_homes<T>(
+        &self,
+        path: &Path,
+        (entry, from): (&Named, Option<&str>),
+        attempt: &mut dyn FnMut(&Home, &Place) -> Result<T, Failed>,
+    ) -> Result<T> {
+        let mut tried = Vec::new();
+        let is_wanted =
+            |home: &&Home| is_good(home, entry) && from.is_none_or(|from| from == home.site);
+        let mut homes: Vec<&Home> = entry.homes.iter().filter(is_wanted).collect();
+        homes.sort_by_key(|home| self.is_silent(home.location));
+        for home in homes {
+            let done = match self.open(&home.url) {
+                Ok(place) => attempt(home, &place),
+                Err(error) => Err(Failed::Here(error)),
+            };
+            match done {
+                Ok(done) => return Ok(done),
+                Err(Failed::Here(error)) if !matches!(error, Error::Canceled) => {
+                    tracing::info!(name = %path.display(), site = home.site, %error, "a home is passed over");
+                    self.was_silent(home.location, &error);
+                    tried.push((home, error));
+                }
+                Err(Failed::Here(error) | Failed::Everywhere(error)) => return Err(error),
+            }
+        }
+        Err(all_failed(path, entry, tried))
+    }
+
+    /// Notes that the bytes of a home are not those of its version. That this cannot be noted stops no reader.
+    pub(crate) fn mark(&self, path: &Path, home: &Home) {
+        let change = Change::Mark {
+            location: home.location,
+            path: home.path.clone(),
+            state: OfHome(HomeState::Damaged),
+            verified_s: None,
+        };
+        if let Err(error) = self.change(path, change) {
+            tracing::warn!(name = %path.display(), url = home.url, %error, "a damaged copy is not noted");
+        }
+    }
+
+    /// Reads from one home; compares what can be compared.
+    pub(crate) fn read_home(
+        &self,
+        (path, entry): (&Path, &Named),
+        (home, place): (&Home, &Place),
+        (want, streams): (&Extents, usize),
+        into: &dyn Take,
+    ) -> Result<Read, Failed> {
+        let is_whole = want.contains(&(0..entry.size.unwrap_or(u64::MAX)));
+        let known = best(&entry.digests);
+        let by = known.filter(|_| is_whole).map(Digest::algorithm);
+        let checking = Checking::new(into, by);
+        let read = place.store.read(&place.path, want, streams, &checking);
+        let read = read.map_err(|error| match checking.is_refused() {
+            true => Failed::Everywhere(error),
+            false => Failed::Here(error),
+        })?;
+        let size = read.stat.known_size();
+        let mut differs = match (entry.size, size) {
+            (Some(expected), Some(found)) if expected != found => {
+                Some((format!("{expected} bytes"), format!("{found} bytes")))
+            }
+            _ => None,
+        };
+        let came = checking.came();
+        if let (true, Some(size)) = (differs.is_none() && is_whole, entry.size.or(size))
+            && !came.contains(&(0..size))
+        {
+            let what = format!("{} bytes came of {size}", came.len_bytes());
+            return Err(Failed::Here(Error::changed(&place.path, what)));
+        }
+        let hashed = entry.size.or(size).and_then(|size| checking.digest(size));
+        // What came counts more than what the site says.
+        for told in hashed.iter().chain(&read.digest) {
+            let expected = entry.digests.iter().map(|Text(digest)| digest);
+            let mut expected = expected.filter(|known| known.algorithm() == told.algorithm());
+            if let Some(known) = expected.next()
+                && known != told
+            {
+                differs.get_or_insert((known.to_string(), told.to_string()));
+            }
+        }
+        if let Some((expected, found)) = differs {
+            self.mark(path, home);
+            let found = format!("{found} at {}", home.site);
+            return Err(Failed::Here(Error::corrupt(path, expected, found)));
+        }
+        Ok(Read {
+            stat: Stat {
+                size: entry.size.unwrap_or(read.stat.size),
+                ..stat(entry)
+            },
+            digest: known.cloned().or(read.digest),
+        })
+    }
+}
+
+/// Tells whether a home has all bytes of the current version.
+pub(crate) fn is_good(home: &Home, entry: &Named) -> bool {
+    let is_all = home.range.is_none() && home.offset == 0;
+    is_all && home.state.0 == HomeState::Whole && home.version == entry.version
+}
+
+/// Returns the digest that is compared: BLAKE3 if it is known.
+pub(crate) fn best(digests: &[Text<Digest>]) -> Option<&Digest> {
+    let all = || digests.iter().map(|Text(digest)| digest);
+    let blake3 = all().find(|digest| digest.algorithm() == Algorithm::Blake3);
+    blake3.or_else(|| all().next())
+}
+
+fn all_failed(path: &Path, entry: &Named, mut tried: Vec<(&Home, Error)>) -> Error {
+    let Some((_, last)) = tried.last() else {
+        let known: Vec<_> = entry.homes.iter().map(said_of).collect();
+        let said = match known.is_empty() {
+            true => "the catalog knows no copy of it".into(),
+            false => format!("no copy of it can be read ({})", known.join(", ")),
+        };
+        return Error::io(path, io::Error::other(said));
+    };
+    let (fault, count) = (last.fault(), tried.len());
+    if let (1, Error::Corrupt { .. } | Error::Unsupported { .. }) = (count, last) {
+        return tried.pop().expect("there is one").1;
+    }
+    let sites: Vec<_> = tried
+        .iter()
+        .map(|(h, e)| format!("{}: {e}", h.site))
+        .collect();
+    let said = format!(
+        "none of {count} copies could be read ({})",
+        sites.join("; ")
+    );
+    match (fault, tried.pop()) {
+        (Fault::Lasting, Some((_, Error::Corrupt { expected, .. }))) => {
+            Error::corrupt(path, expected, said)
+        }
+        (Fault::Lasting, Some((_, Error::Unsupported { what, .. }))) => {
+            Error::unsupported(what, format!("{}: {said}", path.display()))
+        }
+        (Fault::Lasting, _) => Error::io(path, io::Error::other(said)),
+        _ => Error::beyond("", format!("{}: {said}", path.display())),
+    }
+}
+
+fn said_of(home: &Home) -> String {
+    let state = match home.state.0 {
+        HomeState::Whole => "of another version, or a part",
+        _ => home.state.as_str(),
+    };
+    format!("{}: {state}", home.site)
+}
+
+/// Returns what the catalog knows as a store tells it.
+pub(crate) fn stat(entry: &Named) -> Stat {
+    let (kind, size) = match entry.collection {
+        true => (EntryKind::Directory, 0),
+        false => (EntryKind::File, entry.size.unwrap_or(SIZE_UNKNOWN)),
+    };
+    Stat {
+        mtime: entry.mtime.map(|Time(time)| time),
+        mode: entry.mode,
+        digest: best(&entry.digests).cloned(),
+        ..Stat::of(kind, size)
+    }
+}
+
+/// Makes a directory and those above it that are missing.
+fn make(store: &dyn Store, path: &Path) -> Result<()> {
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+    let made = match (store.mkdir(path), above) {
+        (Err(Error::Missing { .. }), Some(above)) => {
+            make(store, above)?;
+            store.mkdir(path)
+        }
+        (made, _) => made,
+    };
+    // Some servers do not say that it exists.
+    match made {
+        Err(error)
+            if !store
+                .stat(path)
+                .is_ok_and(|stat| stat.kind == EntryKind::Directory) =>
+        {
+            Err(error)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// How long a location that did not answer is asked last.
+const SILENT_FOR: Duration = Duration::from_secs(30);
