@@ -1,5 +1,7 @@
 //! The changes, each with its conditions, within the transaction of their list.
 
+mod recording;
+
 use crate::{
     Change, Deed, LEASE_S, NAME_BYTES_MAX, NewHome, Refusal, Result, SEGMENT_BYTES_MAX, State,
     answer::{
@@ -178,6 +180,7 @@ impl<'a> Applying<'a> {
                 self.run(sql, &[&measured.to, &measured.from])?;
                 0
             }
+            Change::Load(entry) => self.load(entry)?,
         };
         Ok(number)
     }
@@ -257,83 +260,6 @@ impl<'a> Applying<'a> {
             &[&parent, &last, &file, &collection],
         )?;
         Ok(file)
-    }
-
-    fn register(&mut self, name: &Path, new: &New<'_>, home: Option<&NewHome>) -> Result<u64> {
-        check_name(name)?;
-        let above = self.collection_made(parent(name))?;
-        let last = name.file_name().unwrap_or_default().as_bytes();
-        let file = match child(self.tx, above, last)? {
-            Some(found) if found.collection => {
-                return Err(about(Kind::IsDirectory, name, "is a collection"));
-            }
-            Some(found) => found.file,
-            None => self.add(above, name, false)?,
-        };
-        let is_known = new.size.is_some() || !new.digests.is_empty();
-        let number = match current(self.tx, file)? {
-            Some(version) => {
-                check_equal(name, (version.size, &digests(&version.digests)), new)?;
-                version.number
-            }
-            None if is_known || home.is_some() => self.add_version(file, 1, new)?,
-            None => return Ok(0),
-        };
-        if let Some(home) = home {
-            self.add_home(file, number, home, name)?;
-        }
-        Ok(number)
-    }
-
-    fn add_version(&self, file: u64, number: u64, new: &New<'_>) -> Result<u64> {
-        let mtime = new.mtime.map(Time::to_string);
-        let row: &[&dyn ToSql] = &[
-            &file,
-            &number,
-            &new.size,
-            &texts(new.digests),
-            &mtime,
-            &new.mode,
-        ];
-        self.run("INSERT INTO versions VALUES (?1, ?2, ?3, ?4, ?5, ?6)", row)?;
-        Ok(number)
-    }
-
-    fn add_home(&self, file: u64, number: u64, home: &NewHome, name: &Path) -> Result<()> {
-        self.site(home.location)?;
-        let (at, path) = (home.location, bytes(&home.path));
-        let other = self.one(
-            "SELECT file FROM homes WHERE location = ?1 AND path = ?2",
-            &[&at, &path],
-        )?;
-        if other.is_some_and(|other| other != file) {
-            return Err(about(
-                Kind::Exists,
-                name,
-                "would lie where another name has its bytes",
-            ));
-        }
-        let (first, past) = (
-            home.range.map(|range| range.0),
-            home.range.map(|range| range.1),
-        );
-        let row: &[&dyn ToSql] = &[
-            &at,
-            &path,
-            &file,
-            &number,
-            &first,
-            &past,
-            &home.offset,
-            &"whole",
-            &home.verified_s,
-            &home.ours,
-        ];
-        self.run(
-            "INSERT OR REPLACE INTO homes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-            row,
-        )?;
-        Ok(())
     }
 
     fn site(&self, location: u64) -> Result<u64> {
@@ -574,7 +500,7 @@ impl<'a> Applying<'a> {
             ours,
             ..NewHome::default()
         };
-        self.add_home(file, published, &home, name)?;
+        self.add_home(file, published, &home, State::default(), name)?;
         Ok(published)
     }
 

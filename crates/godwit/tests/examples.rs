@@ -68,7 +68,7 @@ fn commands_of_readme_and_guide_work() {
         ("docs/guide/getting-started.md", 6),
         ("docs/guide/copying.md", 12),
         ("docs/guide/serving.md", 3),
-        ("docs/guide/names.md", 6),
+        ("docs/guide/names.md", 13),
     ] {
         let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(page);
         let text = std::fs::read_to_string(path).unwrap();
@@ -84,8 +84,9 @@ fn commands_of_readme_and_guide_work() {
     }
 }
 
-/// An authority, somebody whom it knows, a proxy and rights, for the verbs about them.
-const TRUST: [&str; 4] = [
+/// An authority, a user whom it knows, a proxy, rights and a catalog, for the verbs about them.
+const PREPARED: [&str; 5] = [
+    "godwit catalog init --catalog sqlite:names.db",
     "godwit ca init lab --key ec",
     "godwit ca issue lab alice --key ec",
     "godwit proxy init --cert usercert.pem --key-kind ec --out proxy.pem",
@@ -116,7 +117,7 @@ impl Place {
         std::fs::write(&config, MODULE).unwrap();
         let config = config.to_str().unwrap();
         let node = Node::with(&export, &["--anonymous", "write", "--config", config]);
-        for line in TRUST {
+        for line in PREPARED {
             Said::of(shell(line).current_dir(&here)).ok();
         }
         let sum = Said::of(godwit().current_dir(&here).args(["sum", "-r", "data"])).ok();

@@ -535,6 +535,9 @@ pub enum Change {
     },
     /// Notes what a transfer measured.
     Measured(Measured),
+    /// Notes an entry as another catalog has it: number of its version, homes with their states, attributes. Collections
+    /// above it are made. An entry that exists with the same size and digest gets the homes and attributes.
+    Load(Box<Entry>),
 }
 
 /// The most answers of a page.

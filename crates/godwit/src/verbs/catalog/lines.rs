@@ -1,0 +1,447 @@
+//! A catalog as lines of JSON: printed, and read again.
+
+use super::{Facts, facts, refused, shown};
+use crate::{
+    screen::Screen,
+    trouble::{CliError, Run},
+};
+use godwit_catalog::{
+    Answer, Catalog, Change, Entry, Home, Location, Pages, Question, Refusal, State, find,
+};
+use godwit_core::{Digest, Kind, Scheme, Url};
+use godwit_store::Error;
+use godwit_wire::door::call::{Name, Text, Time};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    ffi::OsString,
+    fs::File,
+    io::{self, BufRead, BufReader, Read},
+    os::unix::ffi::OsStringExt,
+    path::{Path, PathBuf},
+};
+
+/// One line: of a location if it has a site, of one more name of a file or collection if it has a link.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+struct Line {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    site: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    whole: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    link: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    collection: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
+    /// With a space between those of several algorithms.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    digest: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mtime: Option<Time>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mode: Option<u32>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    homes: Vec<HomeLine>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    attr: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct HomeLine {
+    url: String,
+    #[serde(default)]
+    state: State,
+    /// Tells locations with equal URLs apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    site: Option<String>,
+    /// The version that lies there; `None`: the current one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    version: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    range: Option<(u64, u64)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    offset: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    verified_at: Option<u64>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    ours: bool,
+}
+
+/// Prints the catalog.
+pub(super) fn dump(catalog: &dyn Catalog, screen: &Screen) -> Run<Facts> {
+    let wanted = "dump the catalog";
+    let fails = |refusal: Refusal| refused(wanted, &refusal);
+    let print = |line: &Line| -> Run {
+        let text = serde_json::to_string(line).unwrap_or_default();
+        let printed = screen.line(text);
+        printed.map_err(|error| CliError::store(wanted, error))
+    };
+    for at in locations(catalog).map_err(fails)? {
+        print(&Line {
+            name: shown(&at.name.0),
+            site: Some(at.site),
+            url: Some(at.url),
+            whole: at.whole,
+            attr: at.attributes,
+            ..Line::default()
+        })?;
+    }
+    let root = find(catalog, Path::new("")).map_err(fails)?;
+    if let Some(root) = root.filter(|root| !root.attributes.is_empty()) {
+        print(&line_of(root))?;
+    }
+    let mut links = Links::of(catalog).map_err(fails)?;
+    let mut names = 0_u64;
+    for page in Pages::new(catalog, Path::new(""), true, true) {
+        for entry in page.map_err(fails)? {
+            match links.first(&entry) {
+                First::Itself => print(&line_of(entry))?,
+                First::Other(first) => print(&Line {
+                    name: shown(&entry.name.0),
+                    link: Some(shown(&first)),
+                    ..Line::default()
+                })?,
+                First::Below => continue,
+            }
+            names += 1;
+        }
+    }
+    Ok(facts([("names", names.into())]))
+}
+
+fn line_of(entry: Entry) -> Line {
+    let digests = entry.digests.iter().map(|digest| digest.0.to_string());
+    let home = |home: Home| HomeLine {
+        url: home.url,
+        state: home.state,
+        site: Some(home.site),
+        version: Some(home.version).filter(|version| *version != entry.version),
+        range: home.range,
+        offset: Some(home.offset).filter(|offset| *offset > 0),
+        verified_at: home.verified_s,
+        ours: home.ours,
+    };
+    Line {
+        name: shown(&entry.name.0),
+        collection: entry.collection,
+        size: entry.size,
+        digest: digests.collect::<Vec<_>>().join(" "),
+        version: Some(entry.version).filter(|version| *version > 0),
+        mtime: entry.mtime,
+        mode: entry.mode,
+        homes: entry.homes.into_iter().map(home).collect(),
+        attr: entry.attributes,
+        ..Line::default()
+    }
+}
+
+fn locations(catalog: &dyn Catalog) -> Result<Vec<Location>, Refusal> {
+    let (name, count) = (Name::default(), false);
+    let mut found = Vec::new();
+    catalog.ask(&Question::Locations { name, count }, &mut |answer| {
+        if let Answer::Location(location) = answer {
+            found.push(location);
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// The files and collections that have several names.
+struct Links {
+    linked: HashSet<u64>,
+    first: HashMap<u64, PathBuf>,
+    /// The further name of a collection under which everything was printed before.
+    below: Option<PathBuf>,
+}
+
+/// The first name of an entry.
+enum First {
+    Itself,
+    Other(PathBuf),
+    /// The entry lies in a collection that has another name.
+    Below,
+}
+
+impl Links {
+    /// Goes through all names with a bit for each number.
+    fn of(catalog: &dyn Catalog) -> Result<Self, Refusal> {
+        let (mut seen, mut linked) = (Vec::new(), HashSet::new());
+        for page in Pages::new(catalog, Path::new(""), true, false) {
+            for entry in page? {
+                let (at, bit) = ((entry.file / 64) as usize, 1_u64 << (entry.file % 64));
+                if seen.len() <= at {
+                    seen.resize(at + 1024, 0);
+                }
+                if seen[at] & bit != 0 {
+                    linked.insert(entry.file);
+                }
+                seen[at] |= bit;
+            }
+        }
+        Ok(Self {
+            linked,
+            first: HashMap::new(),
+            below: None,
+        })
+    }
+
+    fn first(&mut self, entry: &Entry) -> First {
+        let name = &entry.name.0;
+        if self.below.as_ref().is_some_and(|at| name.starts_with(at)) {
+            return First::Below;
+        }
+        if !self.linked.contains(&entry.file) {
+            return First::Itself;
+        }
+        match self.first.get(&entry.file) {
+            None => {
+                self.first.insert(entry.file, name.clone());
+                First::Itself
+            }
+            Some(first) => {
+                self.below = entry.collection.then(|| name.clone());
+                First::Other(first.clone())
+            }
+        }
+    }
+}
+
+/// Reads lines into the catalog.
+pub(super) fn load(catalog: &dyn Catalog, path: &Path) -> Run<Facts> {
+    let wanted = || format!("load {}", path.display());
+    let fails = |cause| CliError::store(wanted(), Error::io(path, cause));
+    let from: Box<dyn Read> = match path.as_os_str() == "-" {
+        true => Box::new(io::stdin().lock()),
+        false => Box::new(File::open(path).map_err(fails)?),
+    };
+    let mut from = BufReader::with_capacity(1 << 20, from);
+    let mut loading = Loading {
+        catalog,
+        locations: locations(catalog).map_err(|refusal| refused(&wanted(), &refusal))?,
+        page: Vec::new(),
+        names: 0,
+    };
+    let bad = |(number, mut refusal): (u64, Refusal)| {
+        refusal.said = format!("line {number}: {}", refusal.said);
+        refused(&wanted(), &refusal)
+    };
+    let mut text = Vec::new();
+    for number in 1.. {
+        text.clear();
+        let length = (&mut from)
+            .take(LINE_BYTES_MAX)
+            .read_until(b'\n', &mut text);
+        if length.map_err(fails)? == 0 {
+            break;
+        }
+        let read = loading.line(number, &text);
+        read.map_err(|refusal| bad((number, refusal)))?;
+        if loading.page.len() >= PAGE {
+            loading.flush().map_err(bad)?;
+        }
+    }
+    loading.flush().map_err(bad)?;
+    Ok(facts([("names", loading.names.into())]))
+}
+
+struct Loading<'a> {
+    catalog: &'a dyn Catalog,
+    locations: Vec<Location>,
+    /// The changes that were read and not applied yet, each with the number of its line.
+    page: Vec<(u64, Change)>,
+    names: u64,
+}
+
+impl Loading<'_> {
+    fn line(&mut self, number: u64, text: &[u8]) -> Result<(), Refusal> {
+        let text = text.trim_ascii();
+        if text.is_empty() {
+            return Ok(());
+        }
+        let line: Line = serde_json::from_slice(text).map_err(|error| invalid(&error))?;
+        let name = read_name(&line.name)?;
+        if let Some(site) = &line.site {
+            let url = line.url.clone();
+            let url = url.ok_or_else(|| invalid(&"a location without a URL"))?;
+            self.add_location(name.clone(), site, url, line.whole)?;
+            for (key, value) in line.attr {
+                let change = Change::Attribute {
+                    name: name.clone(),
+                    site: Some(site.clone()),
+                    key,
+                    value: Some(value),
+                };
+                self.page.push((number, change));
+            }
+            return Ok(());
+        }
+        self.names += 1;
+        let change = match &line.link {
+            Some(first) => Change::Link {
+                from: read_name(first)?,
+                to: name,
+            },
+            None => Change::Load(Box::new(self.entry(name, line)?)),
+        };
+        self.page.push((number, change));
+        Ok(())
+    }
+
+    fn entry(&mut self, name: Name, line: Line) -> Result<Entry, Refusal> {
+        let digests = line.digest.split_whitespace().map(str::parse::<Digest>);
+        let digests: Result<Vec<_>, _> = digests.map(|digest| digest.map(Text)).collect();
+        let is_known = line.size.is_some() || !line.digest.is_empty() || !line.homes.is_empty();
+        let version = line.version.unwrap_or(u64::from(is_known));
+        let homes = line.homes.into_iter();
+        let homes: Result<Vec<_>, _> = homes.map(|home| self.home(&name, home, version)).collect();
+        Ok(Entry {
+            collection: line.collection,
+            version,
+            size: line.size,
+            digests: digests.map_err(|error| invalid(&error))?,
+            mtime: line.mtime,
+            mode: line.mode,
+            homes: homes?,
+            attributes: line.attr,
+            name,
+            ..Entry::default()
+        })
+    }
+
+    /// Finds the location of a URL. One that is missing is made at the root of the server.
+    fn home(&mut self, name: &Name, line: HomeLine, version: u64) -> Result<Home, Refusal> {
+        let url = read_url(&line.url)?;
+        let fits = |at: &&Location| {
+            line.site.as_ref().is_none_or(|site| *site == at.site)
+                && name.0.starts_with(&at.name.0)
+                && at
+                    .url
+                    .parse()
+                    .is_ok_and(|base| below(&base, &url).is_some())
+        };
+        let fitting = self.locations.iter().filter(fits);
+        let best = fitting.max_by_key(|at| (at.url.len(), at.name.0.as_os_str().len()));
+        let at = match best {
+            Some(at) => at.clone(),
+            None => {
+                let root = url.with_path(b"").map_err(|error| invalid(&error))?;
+                let host = match url.host() {
+                    Some(host) => host.to_string(),
+                    None => godwit_sys::host_name().unwrap_or_else(|| "localhost".into()),
+                };
+                let root = match root.scheme() {
+                    Scheme::File => "file:///".to_owned(),
+                    _ => root.to_string(),
+                };
+                self.add_location(
+                    Name::default(),
+                    line.site.as_ref().unwrap_or(&host),
+                    root,
+                    false,
+                )?
+            }
+        };
+        let base = read_url(&at.url)?;
+        let path = below(&base, &url).ok_or_else(|| invalid(&"a URL that is at no location"))?;
+        Ok(Home {
+            location: at.location,
+            path: Name(path),
+            version: line.version.unwrap_or(version),
+            range: line.range,
+            offset: line.offset.unwrap_or(0),
+            state: line.state,
+            verified_s: line.verified_at,
+            ours: line.ours,
+            ..Home::default()
+        })
+    }
+
+    fn add_location(
+        &mut self,
+        name: Name,
+        site: &str,
+        url: String,
+        whole: bool,
+    ) -> Result<Location, Refusal> {
+        let mut at = Location {
+            name: name.clone(),
+            site: site.to_owned(),
+            url: url.clone(),
+            whole,
+            ..Location::default()
+        };
+        let site = at.site.clone();
+        let change = Change::AddLocation {
+            name,
+            site,
+            url,
+            whole,
+        };
+        let made = self.catalog.change(&change.into())?;
+        at.location = made.first().copied().unwrap_or_default();
+        self.locations.retain(|known| known.location != at.location);
+        self.locations.push(at.clone());
+        Ok(at)
+    }
+
+    /// Applies a page in one transaction. If that is refused, applies each change in one of its own up to the bad one.
+    fn flush(&mut self) -> Result<(), (u64, Refusal)> {
+        let page = std::mem::take(&mut self.page);
+        let all: Vec<Change> = page.iter().map(|(_, change)| change.clone()).collect();
+        if self.catalog.change(&all.into()).is_ok() {
+            return Ok(());
+        }
+        for (number, change) in page {
+            let one = self.catalog.change(&change.into());
+            one.map_err(|refusal| (number, refusal))?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the path of a URL below another.
+fn below(base: &Url, url: &Url) -> Option<PathBuf> {
+    if !base.same_server(url) {
+        return None;
+    }
+    let rest = url.path().strip_prefix(base.path())?;
+    let is_whole = base.path().is_empty() || base.path().ends_with(b"/");
+    let rest = match rest.strip_prefix(b"/") {
+        Some(rest) => rest,
+        None if is_whole || rest.is_empty() => rest,
+        None => return None,
+    };
+    Some(OsString::from_vec(rest.to_vec()).into())
+}
+
+fn read_url(text: &str) -> Result<Url, Refusal> {
+    text.parse()
+        .map_err(|error: godwit_core::BadUrl| invalid(&format!("{text}: {error}")))
+}
+
+fn read_name(text: &str) -> Result<Name, Refusal> {
+    let url = read_url(text)?;
+    match url.scheme() {
+        Scheme::Grid => Ok(Name(url.path_from_root())),
+        _ => Err(invalid(&format!("'{text}' is not a name like grid:/a"))),
+    }
+}
+
+fn invalid(why: &dyn std::fmt::Display) -> Refusal {
+    Refusal::of_kind(Kind::Invalid, why.to_string()).next("write it as godwit catalog dump does")
+}
+
+/// How many changes a transaction takes.
+const PAGE: usize = 1000;
+
+/// The longest line: a name and its homes.
+const LINE_BYTES_MAX: u64 = 16 << 20;

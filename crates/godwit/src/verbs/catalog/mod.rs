@@ -1,0 +1,169 @@
+//! `godwit catalog`: makes the catalog of names, moves it and measures it.
+
+mod bench;
+mod lines;
+
+use super::{Facts, facts};
+use crate::{
+    names, places,
+    screen::Screen,
+    trouble::{CliError, Run},
+};
+use clap::{Args, Subcommand};
+use godwit_catalog::{Catalog as Tables, Changes, Refusal};
+use godwit_core::Scheme;
+use godwit_store::engine::NO_CATALOG;
+use godwit_wire::door::{call::Name, path::escaped};
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// Make, save and measure the catalog, which knows where the bytes of each name are
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  godwit catalog init --catalog sqlite:names.db
+  GODWIT_CATALOG=sqlite:names.db godwit catalog init
+
+A catalog gives files names like grid:/run7/a, whichever servers have them. It is one file of
+SQLite on a disk of this machine. Every verb finds it by --catalog, or by GODWIT_CATALOG. After
+that godwit register notes what lies where, and ls, stat, cat, cp, sum, find and du take names.
+
+Exit status: 0; 2 --catalog names none; 7 no space; 13 not allowed.")]
+pub(crate) struct Catalog {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Make the catalog that --catalog names; one that exists stays as it is
+    #[command(after_help = "\
+Examples:
+  godwit catalog init --catalog sqlite:names.db
+  GODWIT_CATALOG=sqlite:names.db godwit catalog init
+
+Exit status: 0; 2 --catalog names none; 7 no space; 13 not allowed.")]
+    Init,
+    /// Print the catalog as lines of JSON, which load reads
+    #[command(after_help = "\
+Examples:
+  godwit catalog dump --catalog sqlite:names.db > names.jsonl
+  godwit catalog dump --catalog sqlite:names.db | godwit catalog load - --catalog sqlite:copy.db
+
+First a line for each location, then one for each name. What a process has begun and not ended is
+left out. While the catalog changes, a line is as true as its moment.
+
+Exit status: 0; 2 --catalog names none; 4 there is no such catalog.")]
+    Dump,
+    /// Read lines of JSON, as dump prints them, into the catalog, which is made if it is missing
+    #[command(after_help = "\
+Examples:
+  godwit catalog dump --catalog sqlite:names.db | godwit catalog load - --catalog sqlite:copy.db
+  echo '{\"name\":\"grid:/new\",\"size\":7}' | godwit catalog load - --catalog sqlite:names.db
+
+A line is {\"name\",\"size\",\"digest\",\"version\",\"homes\":[{\"url\",\"state\"}],\"attr\":{}}; all but the name may
+be missing. Names that exist with the same bytes get the copies and attributes of their line, so
+that to load again does no harm; other bytes are refused. Lines before a bad one stay.
+
+Exit status: 0; 1 a name has other bytes here; 2 a bad line. The line is named by its number.")]
+    Load {
+        /// The file; -: standard input
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Measure the catalog, in a collection that is removed at the end
+    #[command(after_help = "\
+Examples:
+  godwit catalog bench --files 100 --catalog sqlite:scratch.db
+  godwit catalog bench --files 100 --catalog sqlite:names.db --json
+
+It makes that many names, lists them, asks where they are, adds one more, and deletes them; then
+eight clients make names and ask for them at once. Each change is durable before the next begins.
+
+Exit status: 0; 2 --catalog names none; 7 no space; 13 not allowed.")]
+    Bench {
+        /// How many names
+        #[arg(long, value_name = "N", default_value_t = 100_000)]
+        files: usize,
+    },
+}
+
+impl Catalog {
+    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        match self.what {
+            What::Init => init(screen),
+            What::Dump => lines::dump(&*open()?, screen),
+            What::Load { file } => lines::load(&*made()?, &file),
+            What::Bench { files } => bench::bench(&*made()?, files, screen),
+        }
+    }
+}
+
+/// Opens the catalog that is named, and makes it first if it is missing.
+fn made() -> Run<Arc<dyn Tables>> {
+    let text = names::text().ok_or_else(none)?;
+    let made = godwit_catalog::open(&text, true);
+    made.map_err(|refusal| refused("make a catalog", &refusal))
+}
+
+fn init(screen: &Screen) -> Run<Facts> {
+    made()?;
+    let text = names::text().ok_or_else(none)?;
+    let said = format!(
+        "the catalog is {text}; next: godwit register -r URL --as grid:/NAME --catalog {text}"
+    );
+    if !screen.json() {
+        let said = screen.line(said);
+        said.map_err(|error| CliError::store("make a catalog", error))?;
+    }
+    Ok(facts([("catalog", text.into())]))
+}
+
+fn none() -> CliError {
+    CliError::asked("open the catalog", NO_CATALOG)
+}
+
+/// Opens the catalog that is named.
+pub(crate) fn open() -> Run<Arc<dyn Tables>> {
+    let text = names::text().ok_or_else(none)?;
+    let opened = godwit_catalog::open(&text, false);
+    opened.map_err(|refusal| refused("open the catalog", &refusal))
+}
+
+/// Returns the error of a verb that the catalog refused.
+pub(crate) fn refused(wanted: &str, refusal: &Refusal) -> CliError {
+    let code = refusal.kind.exit_code(refusal.kind.fault());
+    let trouble = CliError::found(wanted, refusal.said.clone(), code);
+    match &refusal.next {
+        Some(next) => trouble.next(next.clone()),
+        None => trouble,
+    }
+}
+
+/// Reads a name of the catalog.
+pub(crate) fn name(argument: &OsStr) -> Run<Name> {
+    let url = places::url(argument)?;
+    match url.scheme() {
+        Scheme::Grid => Ok(Name(url.path_from_root())),
+        _ => {
+            let fact = format!("{url} is not a name of the catalog");
+            Err(CliError::asked("find a name", fact).next("write grid:/NAME"))
+        }
+    }
+}
+
+/// Returns a name as it is printed.
+pub(crate) fn shown(name: &Path) -> String {
+    format!("grid:/{}", escaped(name))
+}
+
+/// Changes the catalog that is named.
+pub(crate) fn change(wanted: &str, changes: impl Into<Changes>) -> Run {
+    let changed = open()?.change(&changes.into());
+    changed
+        .map(drop)
+        .map_err(|refusal| refused(wanted, &refusal))
+}
