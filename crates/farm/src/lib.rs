@@ -1,5 +1,6 @@
 //! Named data: the store of names, and the verb that registers what lies somewhere.
 
+mod at_node;
 mod checking;
 mod leases;
 mod logical;
@@ -9,6 +10,7 @@ mod settle;
 mod sites;
 mod writing;
 
+pub use at_node::open;
 pub use logical::Logical;
 pub use register::{Counts, register};
 pub use settle::Settled;

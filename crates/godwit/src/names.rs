@@ -22,10 +22,15 @@ pub(crate) fn keep(said: Option<String>) {
     }
 }
 
+/// Returns what the option `--catalog` says.
+pub(crate) fn said() -> Option<String> {
+    SAID.get().cloned()
+}
+
 /// Returns the text that names the catalog: the option, else the environment.
 pub(crate) fn text() -> Option<String> {
     let environment = || std::env::var("GODWIT_CATALOG").ok();
-    let text = SAID.get().cloned().or_else(environment);
+    let text = said().or_else(environment);
     text.filter(|text| !text.is_empty())
 }
 
@@ -36,7 +41,7 @@ pub(crate) fn with_names(options: Options) -> Options {
     };
     let sites = options.clone();
     let named = Named::new(move || {
-        let catalog = godwit_catalog::open(&text, false);
+        let catalog = godwit_farm::open(&text, &sites, false);
         let catalog = catalog.map_err(|refusal| error_of(&text, refusal))?;
         Ok(Arc::new(Logical::new(catalog, sites.clone())))
     });

@@ -46,6 +46,8 @@ pub struct Config {
     pub peers_account: Option<String>,
     /// Peers that this node is reached through as well.
     pub via: Vec<String>,
+    /// The catalog whose names it knows.
+    pub catalog: Option<String>,
     /// Who may do what where; `None`: whatever their account may.
     pub rights: Option<PathBuf>,
     /// Who decides that instead.
@@ -423,6 +425,9 @@ impl Config {
                 .filter(|name| !name.is_empty())
                 .map(Into::into),
             via: take.one("node.via", parse_names)?,
+            catalog: Some(take.text("catalog.url").trim())
+                .filter(|text| !text.is_empty())
+                .map(Into::into),
             rights: file("node.rights"),
             porter: None,
             ftp: take.one("ftp.listen", parse_ftp)?,

@@ -378,6 +378,11 @@ impl Guarded {
         Err(Error::denied(at, decision.refusal()))
     }
 
+    /// Asks whether the client may do that to the whole export.
+    pub(crate) fn may_at_root(&self, deed: Deed) -> Result<()> {
+        self.asked(Path::new(""), deed).map(drop)
+    }
+
     fn rights(&self) -> Option<Asked<'_>> {
         let rules = self.rules.as_ref()?;
         Some(Asked {

@@ -16,6 +16,7 @@ mod listener;
 mod local;
 mod metrics;
 mod modules;
+mod names;
 mod ports;
 mod reload;
 mod routes;
@@ -39,6 +40,7 @@ pub use stop::Stop;
 
 use accounts::Accounts;
 use godwit_sys::why;
+use godwit_wire::door::call::Refusal;
 use std::{borrow::Cow, io, net::SocketAddr, path::PathBuf};
 
 /// Where a node serves.
@@ -90,6 +92,8 @@ pub enum Error {
         path: PathBuf,
         cause: Box<godwit_depot::Error>,
     },
+    #[error("cannot use the catalog {text}: {}", .refusal.said)]
+    Catalog { text: String, refusal: Box<Refusal> },
     #[error("neither ftp.listen nor https.listen nor node.via says where it would serve")]
     Nowhere,
     /// What was configured for GSI is of no use.

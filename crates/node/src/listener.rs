@@ -13,6 +13,7 @@ use crate::{
     local::Operating,
     metrics::Metrics,
     modules::Modules,
+    names::Names,
     ports::Ports,
     reload::Reload,
     session::Session,
@@ -43,6 +44,8 @@ pub(crate) struct Shared {
     /// For each of the others.
     accounts: Arc<Accounts>,
     rules: Option<Arc<Rules>>,
+    /// The names of a catalog.
+    pub(crate) names: Option<Arc<Names>>,
     pub(crate) trust: Trust,
     pub(crate) passwords: Option<Passwords>,
     pub(crate) ports: Arc<Ports>,
@@ -77,6 +80,7 @@ impl Shared {
             dir: dir_of_nobody(&config, &accounts, hop.as_deref())?,
             hop,
             rules: rules_of(&config)?,
+            names: names_of(&config, trust.home())?,
             passwords: passwords_of(&config, &trust)?,
             accounts: Arc::new(accounts),
             trust,
@@ -125,6 +129,7 @@ impl Shared {
             dir: dir_of_nobody(&config, &accounts, self.hop.as_deref())?,
             hop: self.hop.clone(),
             rules: rules_of(&config)?,
+            names: self.names.clone(),
             passwords: passwords_of(&config, &trust)?,
             accounts,
             trust,
@@ -216,6 +221,17 @@ fn dir_of_nobody(
         path: config.export.clone(),
         cause,
     })
+}
+
+fn names_of(config: &Config, home: Option<&Home>) -> Result<Option<Arc<Names>>, Error> {
+    let names = config.catalog.as_ref().map(|text| {
+        let opened = Names::open(text, home);
+        opened.map(Arc::new).map_err(|refusal| Error::Catalog {
+            text: text.clone(),
+            refusal: Box::new(refusal),
+        })
+    });
+    names.transpose()
 }
 
 fn rules_of(config: &Config) -> Result<Option<Arc<Rules>>, Error> {

@@ -11,6 +11,7 @@ use common::{
     Scratch, Served,
     asking::{Answer, Asking},
 };
+use godwit_catalog::Change;
 use godwit_core::{Algorithm, Digest};
 use godwit_trust::Home;
 use godwit_wire::door::{
@@ -149,7 +150,18 @@ impl World {
         let state = scratch.path().join("state");
         std::fs::create_dir(&state).unwrap();
         let place = state.display().to_string();
-        let served = Served::with(&[("https.listen", "127.0.0.1:0"), ("node.state", &*place)]);
+        let catalog = format!("sqlite:{}", scratch.path().join("names").display());
+        let tables = godwit_catalog::open(&catalog, true).unwrap();
+        let run = Change::Collect {
+            name: Name("run7".into()),
+            parents: false,
+        };
+        tables.change(&run.into()).unwrap();
+        let served = Served::with(&[
+            ("https.listen", "127.0.0.1:0"),
+            ("node.state", &*place),
+            ("catalog.url", &*catalog),
+        ]);
         std::fs::create_dir(served.file("dir")).unwrap();
         served.put("dir/a file", b"0123456789");
         let ours = Home::at(&scratch.path().join("ours")).key_or_new().unwrap();

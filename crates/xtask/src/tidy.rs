@@ -121,7 +121,9 @@ const ARROWS: [(&str, &[&str]); 13] = [
     ("capi", &["core", "wire", "sys", "local"]),
     (
         "node",
-        &["core", "wire", "trust", "sys", "store", "depot", "local"],
+        &[
+            "core", "wire", "trust", "sys", "store", "depot", "local", "catalog", "farm",
+        ],
     ),
     (
         "godwit",

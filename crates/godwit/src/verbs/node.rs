@@ -1,12 +1,12 @@
 //! `godwit node`: serves a directory.
 
 use super::{
-    Facts, config, init,
+    Facts, catalog, config, init,
     local::{self, Act},
     serving,
 };
 use crate::{
-    log,
+    log, names,
     screen::Screen,
     trouble::{CliError, Run},
 };
@@ -220,6 +220,9 @@ impl Node {
             )),
             Err(error @ NodeError::Spool { .. }) => Err(CliError::asked(wanted, error)
                 .next("name a directory with --spool that is empty, or a spool that no other node has")),
+            Err(NodeError::Catalog { text, refusal }) => {
+                Err(catalog::refused(&format!("know the names of {text}"), &refusal))
+            }
             Err(error @ NodeError::NoTls) => Err(CliError::asked(wanted, error)
                 .next("name one with --host-cert (godwit ca issue --host makes one)")),
             Err(error @ NodeError::Nowhere) => Err(CliError::asked(wanted, error)
@@ -329,6 +332,7 @@ impl Told {
                 self.cache.then(|| "true".to_owned()),
             ),
             ("node.via", "--via", several(&self.via)),
+            ("catalog.url", "--catalog", names::said()),
             ("node.rights", "--rights", self.rights.as_ref().map(path)),
             ("node.state", "--state", self.state.as_ref().map(path)),
             ("ftp.listen", "--ftp", self.ftp.clone()),

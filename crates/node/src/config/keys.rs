@@ -41,6 +41,8 @@ pub const KEYS: &[Key] = keys! {
         "which hop leads where, PREFIX=URL with commas between; also as section [routes], PREFIX = URL";
     "node.rights" = "",
         "file of rules that say who may do what where (godwit auth); empty: what accounts and anonymous.access permit";
+    "catalog.url" = "",
+        "the catalog whose names this node knows; sqlite:PATH: it answers others through its door too";
     "ftp.listen" = "[::]:2811",
         "addresses with ports, separated by commas; none: no FTP";
     "https.listen" = "",
@@ -128,6 +130,7 @@ pub(crate) const FIXED: &[&str] = &[
     "node.user",
     "node.state",
     "node.via",
+    "catalog.url",
     "ftp.listen",
     "https.listen",
     "anonymous.account",

@@ -1,7 +1,7 @@
 //! From a request to a verb of the store, and back.
 
 use super::{
-    Door, Known, Visitor, depot, health,
+    Door, Known, Visitor, catalog, depot, health,
     noted::Noting,
     peers, reading,
     reply::{BEAT, Lines, Reply},
@@ -35,7 +35,7 @@ use serde::de::DeserializeOwned;
 use std::{path::Path, sync::Arc, time::Duration};
 
 /// What a call comes to: nothing more to say, or why not.
-type Outcome = Result<(), Refusal>;
+pub(super) type Outcome = Result<(), Refusal>;
 
 /// A request, of which all was heard but bytes of files.
 pub(super) struct Heard {
@@ -187,6 +187,8 @@ pub(super) const CALLS: &[Call] = &[
     known("trace", |asked| asked.trace()),
     known("decide", |asked| asked.change(decide)),
     known("depot", depot::ask),
+    known("catalog", catalog::ask),
+    known("catalog/change", catalog::change),
     known("became", |asked| asked.change(became)),
     known("grant", |asked| asked.grant()),
     // It takes the connection with it, so it is answered before it comes here.
@@ -353,7 +355,10 @@ impl Asked<'_> {
     }
 
     /// Reads what is asked, does it, and says what came of it.
-    fn say<T: DeserializeOwned>(self, work: impl FnOnce(&Known, &mut Lines, T) -> Outcome) {
+    pub(super) fn say<T: DeserializeOwned>(
+        self,
+        work: impl FnOnce(&Known, &mut Lines, T) -> Outcome,
+    ) {
         match self.read() {
             Ok(asked) => {
                 let mut lines = self.reply.lines();

@@ -5,6 +5,7 @@
 //! a connection. Nothing here decides about data: each call is a verb of the store.
 
 mod calls;
+mod catalog;
 mod depot;
 mod grants;
 mod heads;

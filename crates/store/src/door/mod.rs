@@ -4,6 +4,7 @@
 //! the connections, and which call does which verb. Nothing is tried again here, but for one
 //! thing: an idle connection that the node ended is replaced. Retry is the engine's.
 
+mod catalog;
 mod clock;
 mod fetch;
 mod gathered;
@@ -25,6 +26,7 @@ use crate::{
     error::refused,
     remote::{ALIVE_WITHIN, ASK_AFTER, connect},
 };
+pub use catalog::Answered;
 pub use gathered::Gathered;
 use godwit_core::{Algorithm, Digest, Extents, Kind, Scheme, Url, Version};
 use godwit_trust::{
@@ -352,18 +354,10 @@ impl Door {
         about: &Path,
         each: &mut dyn FnMut(Line) -> Result<()>,
     ) -> Result<Duration> {
-        let mut visit = self.0.take()?;
-        let body = match method {
-            Method::GET => Sent::whole(Bytes::new()),
-            _ => Sent::whole(call::write(asked)),
-        };
-        let request = self
-            .0
-            .request(method, &format!("{ROOT}{name}"), JSON_TYPE, body);
-        let answer = visit.ask(request, name)?;
-        let round_trip = visit.round_trip;
-        self.0.hear_beating(visit, answer, name, about, each)?;
-        Ok(round_trip)
+        match self.call_raw(name, method, asked, each)? {
+            Ok(round_trip) => Ok(round_trip),
+            Err(refusal) => Err(self.0.refused(about, refusal)),
+        }
     }
 
     /// The same where one line is the answer.
@@ -573,20 +567,21 @@ impl Inner {
         about: &Path,
         each: &mut dyn FnMut(Line) -> Result<()>,
     ) -> Result<()> {
-        self.hear_beating(visit, answer, during, about, &mut |line| match line {
+        let heard = self.hear_raw(visit, answer, during, &mut |line| match line {
             Line::Beat(_) => Ok(()),
             line => each(line),
-        })
+        })?;
+        heard.map_err(|refusal| self.refused(about, refusal))
     }
 
-    fn hear_beating(
+    /// Returns the refusal by which the answer ends, if it does.
+    fn hear_raw(
         &self,
         visit: Visit,
         answer: Response<Incoming>,
         during: &str,
-        about: &Path,
         each: &mut dyn FnMut(Line) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<Answered> {
         self.look_at(&answer)?;
         let status = answer.status();
         if let Some(skew) = Self::skew_in(&answer) {
@@ -623,7 +618,7 @@ impl Inner {
                         if rest.is_ok_and(|rest| rest.is_none()) && !visit.has_poured {
                             self.give_back(visit);
                         }
-                        return Err(self.refused(about, refusal));
+                        return Ok(Err(refusal));
                     }
                     line => each(line)?,
                 }
@@ -633,7 +628,7 @@ impl Inner {
             return Err(self.cut(during));
         }
         self.give_back(visit);
-        Ok(())
+        Ok(Ok(()))
     }
 
     /// Notes who answers.

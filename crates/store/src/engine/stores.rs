@@ -195,7 +195,14 @@ fn connect(url: &Url, options: &Options, trust: Trust) -> Result<Arc<dyn Store>>
 
 /// The reason for refusing a `grid:` URL where no catalog is named.
 pub const NO_CATALOG: &str =
-    "no catalog is named: say --catalog sqlite:PATH, or set GODWIT_CATALOG";
+    "no catalog is named: say --catalog sqlite:PATH or godwit://PEER, or set GODWIT_CATALOG";
+
+impl Options {
+    /// Returns the options of one connection to a server.
+    pub fn remote(&self) -> RemoteOptions {
+        limits(self, self.trust.clone())
+    }
+}
 
 fn limits(options: &Options, trust: Trust) -> RemoteOptions {
     RemoteOptions {

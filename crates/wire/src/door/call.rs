@@ -4,6 +4,7 @@
 //! JSON, each a [`Line`]; the last is [`Line::End`] or [`Line::Error`], so that an answer that was
 //! cut is known as such. While something takes long, [`Line::Beat`] says that it goes on.
 
+use super::catalog::Answer;
 pub use super::depot::{AskDepot, Count, Kept, OfDepot, Room};
 
 pub use super::refusal::{More, Refusal};
@@ -51,6 +52,10 @@ pub enum Line {
     Count(Count),
     /// How much room there is.
     Room(Room),
+    /// An answer of the catalog.
+    Answer(Answer),
+    /// The numbers that changes of the catalog made: one for each change.
+    Made(Vec<u64>),
     /// One of several was not done.
     Refused(Refusal),
     /// One of several was done.

@@ -543,6 +543,9 @@ pub enum Change {
 /// The most answers of a page.
 pub const PAGE: usize = 1000;
 
+/// The most changes of a list that a door takes. It takes [`PAGE`] names of [`Question::Locate`] at most.
+pub const CHANGES_MAX: usize = 10_000;
+
 /// The lease of an intent after a sign of life of its holder, in seconds.
 pub const LEASE_S: u64 = 10;
 

@@ -8,6 +8,7 @@ mod schema;
 use super::{
     OPENAPI, REVISION, VERSION,
     call::{self, *},
+    catalog::{Answer, Change, Changes, Question},
 };
 use godwit_core::{Algorithm, Chain, Digest, Extents, Kind};
 use schema::Schemas;
@@ -65,7 +66,7 @@ fn refusal(kind: Kind) -> Refusal {
     });
     Refusal {
         more,
-        ..Refusal::of_kind(kind, "so")
+        ..Refusal::of_kind(kind, "so").next("do so")
     }
 }
 
@@ -187,6 +188,8 @@ fn lines() -> Vec<Line> {
             kept_bytes: 5,
             files: 3,
         }),
+        Line::Answer(Answer::More),
+        Line::Made(vec![7, 0]),
         Line::Read(stat(), Some(digest())),
         Line::Read(stat(), None),
         Line::Done,
@@ -526,4 +529,64 @@ fn every_form_of_a_question_has_been_asked() {
         let name = format!("Ask{}", form.split(' ').next().unwrap_or_default());
         assert!(schemas.contains_key(&name), "{name} is not described");
     }
+}
+
+/// Samples of the catalog, with all members.
+const QUESTIONS: &str = r#"[
+    {"locate":{"names":["a"]}}, {"list":{"name":"a","deep":true,"homes":true,"after":"b"}},
+    {"locations":{"name":"a","count":true}}, {"holdings":{"location":1,"after":"b"}},
+    {"intents":{"ended":true,"name":"a"}}, {"weather":{}}
+]"#;
+const CHANGES: &str = r#"[
+    {"collect":{"name":"a","parents":true}},
+    {"register":{"name":"a","size":1,"digests":["adler32:00000001"],"mtime":"1.000000007","mode":420,"home":
+        {"location":1,"path":"b","range":[1,2],"offset":3,"verified_s":4,"ours":true}}},
+    {"unregister":{"location":1,"path":"b","last":true}},
+    {"discard":{"location":1,"path":"b","last":true,"data":true,"holder":"h"}},
+    {"intend":{"deed":"copy","name":"a","location":1,"path":"b","base":2,"holder":"h","size":3,"digest":"adler32:00000001"}},
+    {"land":{"intent":1,"size":2,"digest":"adler32:00000001"}}, {"renew":{"intent":1,"holder":"h"}},
+    {"publish":{"intent":1,"digests":["adler32:00000001"],"mtime":"1.000000007","mode":420,"verified":true,"adopted":true}},
+    {"settle":{"intent":1,"home":"damaged"}}, {"mark":{"location":1,"path":"b","state":"lost","verified_s":1}},
+    {"remove":{"name":"a","collection":true,"data":true}}, {"rename":{"from":"a","to":"b"}}, {"link":{"from":"a","to":"b"}},
+    {"set":{"name":"a","mtime":"1.000000007","mode":420}}, {"attribute":{"name":"a","site":"s","key":"k","value":"v"}},
+    {"add_location":{"name":"a","site":"s","url":"u","whole":true}}, {"set_location":{"name":"a","site":"s","url":"u"}},
+    {"remove_location":{"name":"a","site":"s","last":true}},
+    {"measured":{"to":"s","from":"t","bytes":1,"took_ms":2,"fault":true,"at_s":3}}
+]"#;
+const ANSWERS: &str = r#"[
+    {"entry":{"name":"a","collection":true,"file":1,"version":2,"size":3,"digests":["adler32:00000001"],"mtime":"1.000000007",
+        "mode":420,"homes":[{"location":1,"site":"s","url":"u","path":"b","version":2,"range":[1,2],"offset":3,
+        "state":"filling","verified_s":4,"ours":true}],"attributes":{"k":"v"}}},
+    {"missing":"a"}, {"location":{"location":1,"name":"a","site":"s","url":"u","whole":true,"homes":2,"attributes":{"k":"v"}}},
+    {"intent":{"intent":1,"deed":"delete","name":"a","location":1,"path":"b","url":"u","base":2,"size":3,
+        "digest":"adler32:00000001","holder":"h","ended":true}},
+    {"weather":{"to":"s","from":"t","bytes":1,"took_ms":2,"fault":true,"at_s":3}}, "more"
+]"#;
+
+/// Every variant has a sample, which is described, and which comes back as it was.
+fn all_are_described<T: Serialize + DeserializeOwned>(name: &str, samples: &str) {
+    let samples: Vec<Value> = serde_json::from_str(samples).unwrap();
+    let sampled: BTreeSet<_> = samples.iter().map(tag).collect();
+    assert_eq!(sampled, parts_of::<T>(json!("?")), "{name}");
+    for sample in samples {
+        let read: T =
+            serde_json::from_value(sample.clone()).unwrap_or_else(|e| panic!("{sample}: {e}"));
+        assert_eq!(serde_json::to_value(&read).unwrap(), sample);
+        is_described(name, &read);
+    }
+}
+
+#[test]
+fn all_of_the_catalog_is_described() {
+    all_are_described::<Question>("Question", QUESTIONS);
+    all_are_described::<Change>("Change", CHANGES);
+    all_are_described::<Answer>("Answer", ANSWERS);
+    let once = Some(("w".to_owned(), 1));
+    asks(
+        "Changes",
+        &Changes {
+            changes: serde_json::from_str(CHANGES).unwrap(),
+            once,
+        },
+    );
 }

@@ -66,7 +66,7 @@ struct AtDoor {
     wanted: String,
     #[serde(default)]
     said: String,
-    #[serde(skip)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     next: Option<String>,
     #[serde(skip)]
     waiting: Waiting,

@@ -5,14 +5,17 @@ mod lines;
 
 use super::{Facts, facts};
 use crate::{
-    names, places,
+    names, places, record,
     screen::Screen,
     trouble::{CliError, Run},
 };
 use clap::{Args, Subcommand};
 use godwit_catalog::{Catalog as Tables, Changes, Refusal};
 use godwit_core::Scheme;
-use godwit_store::engine::NO_CATALOG;
+use godwit_store::{
+    Trust,
+    engine::{NO_CATALOG, Options},
+};
 use godwit_wire::door::{call::Name, path::escaped};
 use std::{
     ffi::OsStr,
@@ -30,6 +33,7 @@ Examples:
 A catalog gives files names like grid:/run7/a, whichever servers have them. It is one file of
 SQLite on a disk of this machine. Every verb finds it by --catalog, or by GODWIT_CATALOG. After
 that godwit register notes what lies where, and ls, stat, cat, cp, sum, find and du take names.
+godwit node --catalog sqlite:PATH serves it to other machines: there say --catalog godwit://PEER.
 
 Exit status: 0; 2 --catalog names none; 7 no space; 13 not allowed.")]
 pub(crate) struct Catalog {
@@ -102,16 +106,16 @@ impl Catalog {
     }
 }
 
-/// Opens the catalog that is named, and makes it first if it is missing.
+/// Opens the catalog that is named, and makes it first if it is missing and of this machine.
 fn made() -> Run<Arc<dyn Tables>> {
     let text = names::text().ok_or_else(none)?;
-    let made = godwit_catalog::open(&text, true);
-    made.map_err(|refusal| refused("make a catalog", &refusal))
+    let is_elsewhere = text.starts_with("godwit:");
+    opened(&text, !is_elsewhere, "make a catalog")
 }
 
 fn init(screen: &Screen) -> Run<Facts> {
-    made()?;
     let text = names::text().ok_or_else(none)?;
+    opened(&text, true, "make a catalog")?;
     let said = format!(
         "the catalog is {text}; next: godwit register -r URL --as grid:/NAME --catalog {text}"
     );
@@ -129,8 +133,23 @@ fn none() -> CliError {
 /// Opens the catalog that is named.
 pub(crate) fn open() -> Run<Arc<dyn Tables>> {
     let text = names::text().ok_or_else(none)?;
-    let opened = godwit_catalog::open(&text, false);
-    opened.map_err(|refusal| refused("open the catalog", &refusal))
+    opened(&text, false, "open the catalog")
+}
+
+fn opened(text: &str, create: bool, wanted: &str) -> Run<Arc<dyn Tables>> {
+    let options = Options::new(places::cancel()?);
+    let trust = Trust {
+        home: record::home(),
+        ..options.trust
+    };
+    let mark = places::mark();
+    let options = Options {
+        trust,
+        mark,
+        ..options
+    };
+    let opened = godwit_farm::open(text, &options, create);
+    opened.map_err(|refusal| refused(wanted, &refusal))
 }
 
 /// Returns the error of a verb that the catalog refused.

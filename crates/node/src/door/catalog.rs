@@ -1,0 +1,92 @@
+//! The catalog of names, for clients of other machines.
+//!
+//! A client that may read at the root of the export may ask. A client that may write there may change; without a file of
+//! rights that is a client that is known, may write, and acts as the account of this node.
+
+use super::{
+    calls::{Asked, Outcome},
+    reply::BEAT,
+};
+use godwit_catalog::{CHANGES_MAX, Catalog, Changes, PAGE, Question};
+use godwit_core::Kind;
+use godwit_trust::Deed;
+use godwit_wire::door::call::{Line, Refusal};
+use std::sync::Arc;
+
+/// Answers a question. The catalog has read the whole page before the first answer is sent.
+pub(super) fn ask(asked: Asked<'_>) {
+    let catalog = || {
+        asked.known.dir.may_at_root(Deed::Read)?;
+        served(&asked)
+    };
+    let catalog = catalog();
+    asked.say(|_, lines, question: Question| {
+        if let Question::Locate { names } = &question {
+            must_fit(names.len(), PAGE, "names")?;
+        }
+        catalog?.ask(&question, &mut |answer| {
+            lines.say(&Line::Answer(answer)).map_err(Refusal::from)
+        })
+    });
+}
+
+/// Applies changes, which are durable once they are answered.
+pub(super) fn change(asked: Asked<'_>) {
+    let ready = asked.read::<Changes>().and_then(|changes| {
+        may_change(&asked)?;
+        must_fit(changes.changes.len(), CHANGES_MAX, "changes")?;
+        Ok((changes, served(&asked)?))
+    });
+    let (changes, catalog) = match ready {
+        Ok(ready) => ready,
+        Err(refusal) => return asked.reply.refuse(refusal),
+    };
+    // Another process may hold the catalog for longer than a client waits for a word.
+    let beat = Arc::new(|| Line::Beat(0));
+    let lines = asked.reply.lines();
+    let (mut lines, made) = lines.during(BEAT, beat, || (), || catalog.change(&changes));
+    let made = asked.known.dir.audited("catalog", "".as_ref(), made);
+    godwit_sys::crash::point("catalog-changed");
+    let told = made.and_then(|made| lines.say(&Line::Made(made)).map_err(Refusal::from));
+    lines.end(told);
+}
+
+fn served(asked: &Asked<'_>) -> Result<Arc<dyn Catalog>, Refusal> {
+    let names = asked.door.shared.names.as_ref();
+    let said = match names {
+        Some(names) if names.is_ours() => return Ok(Arc::clone(&names.catalog)),
+        // Another node would be asked with the rights of this one.
+        Some(names) => format!("this node asks {} for names", names.text),
+        None => "this node serves no catalog".to_owned(),
+    };
+    let next = "start the node of the catalog with --catalog sqlite:PATH, and ask that one";
+    Err(Refusal::of_kind(Kind::Unsupported, said).next(next))
+}
+
+fn must_fit(count: usize, most: usize, what: &str) -> Outcome {
+    if count <= most {
+        return Ok(());
+    }
+    let refusal = Refusal::of_kind(Kind::Invalid, format!("{count} {what} came at once"));
+    Err(refusal.next(format!("send {most} {what} at most")))
+}
+
+fn may_change(asked: &Asked<'_>) -> Outcome {
+    let (known, shared) = (asked.known, &asked.door.shared);
+    known.must_write()?;
+    if shared.asks_rights() {
+        return known.dir.may_at_root(Deed::Write).map_err(Refusal::from);
+    }
+    let is_other = match &known.account {
+        Some(account) => shared.of_another(account)?.is_some(),
+        None => known.who.is_none(),
+    };
+    match is_other {
+        false => Ok(()),
+        true => {
+            let said = "only the account of this node, and those whom its rights let write at /, change its catalog";
+            let next = "have its owner name you in the file of --rights: godwit help auth";
+            Err(Refusal::of_kind(Kind::Denied, said).next(next))
+        }
+    }
+}

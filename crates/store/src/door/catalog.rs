@@ -1,0 +1,61 @@
+//! Calls whose refusals come back as the node said them: those of the catalog.
+
+use super::{Door, cannot_speak, visit::Sent};
+use crate::Result;
+use godwit_wire::door::{
+    JSON_TYPE, ROOT,
+    call::{self, Line, Refusal},
+};
+use hyper::{Method, body::Bytes};
+use serde::Serialize;
+use std::time::Duration;
+
+/// The answer of a node to a call: done, or refused.
+pub type Answered<T = ()> = std::result::Result<T, Refusal>;
+
+impl Door {
+    /// Makes a call of the catalog that the node serves. The inner result is the answer of that catalog.
+    pub fn catalog(
+        &self,
+        call: &str,
+        asked: &impl Serialize,
+        each: &mut dyn FnMut(Line) -> Result<()>,
+    ) -> Result<Answered> {
+        if self.known()?.revision < HAS_CATALOG {
+            let at = &self.0.limits.at;
+            let why = format!("{at} must be upgraded: its godwit knows no catalog");
+            return Err(cannot_speak(why));
+        }
+        let mut each = |line| match line {
+            Line::Beat(_) => Ok(()),
+            line => each(line),
+        };
+        let heard = self.call_raw(call, Method::POST, asked, &mut each)?;
+        Ok(heard.map(drop))
+    }
+
+    /// Makes a call; a refusal by the node comes back as the node said it.
+    pub(super) fn call_raw<T: Serialize>(
+        &self,
+        name: &str,
+        method: Method,
+        asked: &T,
+        each: &mut dyn FnMut(Line) -> Result<()>,
+    ) -> Result<Answered<Duration>> {
+        let mut visit = self.0.take()?;
+        let body = match method {
+            Method::GET => Sent::whole(Bytes::new()),
+            _ => Sent::whole(call::write(asked)),
+        };
+        let request = self
+            .0
+            .request(method, &format!("{ROOT}{name}"), JSON_TYPE, body);
+        let answer = visit.ask(request, name)?;
+        let round_trip = visit.round_trip;
+        let heard = self.0.hear_raw(visit, answer, name, each)?;
+        Ok(heard.map(|()| round_trip))
+    }
+}
+
+/// The first revision that has calls of a catalog.
+const HAS_CATALOG: u32 = 4;
