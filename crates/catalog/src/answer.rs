@@ -2,16 +2,17 @@
 
 use crate::{
     Answer, Deed, Each, Entry, Home, Intent, Location, Measured, PAGE, Question, Refusal, Result,
-    State, refused::refused,
+    State,
+    db::{Db, Keys, Row, Sql},
 };
 use godwit_core::{Kind, Url};
 use godwit_wire::door::call::{Name, Text, Time};
-use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, hash_map},
     ffi::OsString,
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
+    sync::LazyLock,
     time::SystemTime,
 };
 
@@ -22,7 +23,7 @@ pub(crate) const ROOT: u64 = 1;
 #[derive(Default)]
 pub(crate) struct Page {
     answers: Vec<Answer>,
-    urls: HashMap<u64, (String, Option<Url>)>,
+    urls: HashMap<u64, Option<Url>>,
 }
 
 impl Page {
@@ -31,36 +32,21 @@ impl Page {
         self.answers.into_iter().try_for_each(each)
     }
 
-    fn is_full(&self) -> bool {
-        self.answers.len() >= PAGE
+    fn room(&self) -> usize {
+        PAGE.saturating_sub(self.answers.len())
     }
 
-    /// Returns the site of a location, and the URL of a path below it.
-    fn place(&mut self, db: &Connection, location: u64, path: &Path) -> Result<(String, String)> {
-        let (site, base) = match self.urls.get(&location) {
-            Some(known) => known,
-            None => {
-                let (site, url): (String, String) = db
-                    .prepare_cached("SELECT site, url FROM locations WHERE location = ?1")
-                    .and_then(|mut s| s.query_row([location], |row| Ok((row.get(0)?, row.get(1)?))))
-                    .map_err(refused)?;
-                self.urls
-                    .entry(location)
-                    .or_insert((site, url.parse().ok()))
-            }
+    /// Returns the URL of a path below a location.
+    fn url(&mut self, location: u64, base: &str, path: &Path) -> String {
+        let parsed = self.urls.entry(location);
+        let parsed = parsed.or_insert_with(|| base.parse().ok());
+        let below = |base: &Url| match path.as_os_str().is_empty() {
+            true => Some(base.clone()),
+            false => base.join(path.as_os_str().as_bytes()).ok(),
         };
-        Ok((site.clone(), url_of(base.as_ref(), path)))
+        let url = parsed.as_ref().and_then(below);
+        url.map(|url| url.to_string()).unwrap_or_default()
     }
-}
-
-fn url_of(base: Option<&Url>, path: &Path) -> String {
-    let below = |base: &Url| match path.as_os_str().is_empty() {
-        true => Some(base.clone()),
-        false => base.join(path.as_os_str().as_bytes()).ok(),
-    };
-    base.and_then(below)
-        .map(|url| url.to_string())
-        .unwrap_or_default()
 }
 
 /// A name that the tables know.
@@ -70,41 +56,77 @@ pub(crate) struct Found {
     pub(crate) collection: bool,
 }
 
-/// Finds a name.
-pub(crate) fn find(db: &Connection, name: &Path) -> Result<Option<Found>> {
-    let mut found = Found {
+impl Found {
+    const ROOT: Self = Self {
         file: ROOT,
         collection: true,
     };
-    for segment in name.iter() {
-        if !found.collection {
+
+    fn read(row: &mut Row, at: usize) -> Result<Self> {
+        Ok(Self {
+            file: row.get(at)?,
+            collection: row.get(at + 1)?,
+        })
+    }
+}
+
+/// Finds a name.
+pub(crate) fn find(db: &dyn Db, name: &Path) -> Result<Option<Found>> {
+    let segments: Vec<&[u8]> = name.iter().map(OsStrExt::as_bytes).collect();
+    let mut found = Found::ROOT;
+    for some in segments.chunks(JOINED_MAX) {
+        let mut params = vec![found.file.param()];
+        params.extend(some.iter().map(Sql::param));
+        let rows = db.rows(&FIND[some.len() - 1], &params)?;
+        let Some(mut row) = rows.into_iter().next() else {
             return Ok(None);
-        }
-        match child(db, found.file, segment.as_bytes())? {
-            Some(next) => found = next,
-            None => return Ok(None),
-        }
+        };
+        found = Found::read(&mut row, 0)?;
     }
     Ok(Some(found))
 }
 
+/// The most parts of a name that one statement joins.
+const JOINED_MAX: usize = 6;
+
+/// The statements that find a name of one part, of two parts, and so on.
+static FIND: LazyLock<[String; JOINED_MAX]> = LazyLock::new(|| {
+    std::array::from_fn(|more| {
+        let join = |at| {
+            format!(
+                " JOIN names n{at} ON n{at}.parent = n{}.file AND n{at}.name = ?{}",
+                at - 1,
+                at + 2
+            )
+        };
+        let joins: String = (1..=more).map(join).collect();
+        format!(
+            "SELECT n{more}.file, n{more}.collection FROM names n0{joins} WHERE n0.parent = ?1 AND n0.name = ?2"
+        )
+    })
+});
+
 /// Finds a name in a collection.
-pub(crate) fn child(db: &Connection, parent: u64, name: &[u8]) -> Result<Option<Found>> {
-    db.prepare_cached("SELECT file, collection FROM names WHERE parent = ?1 AND name = ?2")
-        .and_then(|mut s| {
-            let found = |row: &Row<'_>| {
-                Ok(Found {
-                    file: row.get(0)?,
-                    collection: row.get(1)?,
-                })
-            };
-            s.query_row(params![parent, name], found).optional()
-        })
-        .map_err(refused)
+pub(crate) fn child(db: &dyn Db, parent: u64, name: &[u8]) -> Result<Option<Found>> {
+    let row = db.first(&FIND[0], &[&parent, &name])?;
+    row.map(|mut row| Found::read(&mut row, 0)).transpose()
+}
+
+/// Finds names in a collection.
+pub(crate) fn children(
+    db: &dyn Db,
+    parent: u64,
+    names: &[&[u8]],
+) -> Result<HashMap<Vec<u8>, Found>> {
+    let sql = "SELECT name, file, collection FROM names WHERE name IN (?1) AND parent = ?2";
+    let rows = db.rows_in(sql, Keys::Names(names), &[&parent])?;
+    rows.into_iter()
+        .map(|mut row| Ok((row.get(0)?, Found::read(&mut row, 1)?)))
+        .collect()
 }
 
 /// Finds a collection, or says why not.
-pub(crate) fn collection(db: &Connection, name: &Path) -> Result<u64> {
+pub(crate) fn collection(db: &dyn Db, name: &Path) -> Result<u64> {
     match find(db, name)? {
         Some(Found {
             file,
@@ -133,20 +155,9 @@ pub(crate) fn now_s() -> u64 {
 }
 
 /// Answers a question.
-pub(crate) fn answer(db: &Connection, question: &Question, page: &mut Page) -> Result<()> {
+pub(crate) fn answer(db: &dyn Db, question: &Question, page: &mut Page) -> Result<()> {
     match question {
-        Question::Locate { names } => {
-            for name in names {
-                let answer = match find(db, &name.0)? {
-                    Some(found) => {
-                        Answer::Entry(Box::new(entry(db, name.0.clone(), found, true, page)?))
-                    }
-                    None => Answer::Missing(name.clone()),
-                };
-                page.answers.push(answer);
-            }
-            Ok(())
-        }
+        Question::Locate { names } => locate(db, names, page),
         Question::List {
             name,
             deep,
@@ -182,7 +193,7 @@ impl Listing {
     /// Lists a collection behind `after`; `true`: the page is full, and there may be more.
     fn list(
         &self,
-        db: &Connection,
+        db: &dyn Db,
         (parent, below): (u64, &Path),
         after: Option<&Path>,
         depth: usize,
@@ -206,76 +217,107 @@ impl Listing {
             }
         }
         loop {
-            let rows: Vec<(Vec<u8>, Found)> = db
-                .prepare_cached(
-                    "SELECT name, file, collection FROM names WHERE parent = ?1 AND (?2 IS NULL OR name > ?2)
-                     ORDER BY name LIMIT 200",
-                )
-                .and_then(|mut s| {
-                    let row = |row: &Row<'_>| {
-                        Ok((row.get(0)?, Found { file: row.get(1)?, collection: row.get(2)? }))
-                    };
-                    s.query_map(params![parent, from], row)?.collect()
-                })
-                .map_err(refused)?;
+            let sql = "SELECT name, file, collection FROM names WHERE parent = ?1 AND name > ?2 ORDER BY name LIMIT 200";
+            let mut rows = Vec::new();
+            // No name is empty.
+            for mut row in db.select(sql, &[&parent, &from.clone().unwrap_or_default()])? {
+                rows.push((path(row.get(0)?), Found::read(&mut row, 1)?));
+            }
             let Some((last, _)) = rows.last() else {
                 return Ok(false);
             };
-            from = Some(last.clone());
-            for (name, found) in rows {
-                if page.is_full() {
+            from = Some(last.as_os_str().as_bytes().to_vec());
+            let is_cut = rows.len() > page.room();
+            rows.truncate(page.room());
+            for (name, _) in &mut rows {
+                *name = below.join(&name);
+            }
+            for entry in entries(db, rows, self.homes, page)? {
+                if page.room() == 0 {
                     return Ok(true);
                 }
-                let name = below.join(path(name));
-                let one = entry(db, name.clone(), found, self.homes, page)?;
-                page.answers.push(Answer::Entry(Box::new(one)));
-                if self.deep
-                    && found.collection
-                    && self.list(db, (found.file, &name), None, depth + 1, page)?
-                {
+                let (name, file) = (entry.name.0.clone(), entry.file);
+                let is_entered = self.deep && entry.collection;
+                page.answers.push(Answer::Entry(Box::new(entry)));
+                if is_entered && self.list(db, (file, &name), None, depth + 1, page)? {
                     return Ok(true);
                 }
+            }
+            if is_cut {
+                return Ok(true);
             }
         }
     }
 }
 
-fn entry(
-    db: &Connection,
-    name: PathBuf,
-    found: Found,
-    homes: bool,
-    page: &mut Page,
-) -> Result<Entry> {
-    let mut entry = Entry {
-        name: Name(name),
-        collection: found.collection,
-        file: found.file,
-        ..Entry::default()
-    };
-    if !found.collection {
-        describe(db, &mut entry)?;
-    }
-    if homes {
-        if !found.collection {
-            entry.homes = homes_of(db, found.file, page)?;
+fn locate(db: &dyn Db, names: &[Name], page: &mut Page) -> Result<()> {
+    let mut siblings: HashMap<&Path, Vec<&[u8]>> = HashMap::new();
+    for Name(name) in names {
+        if let (Some(parent), Some(last)) = (name.parent(), name.file_name()) {
+            siblings.entry(parent).or_default().push(last.as_bytes());
         }
-        entry.attributes = attributes(db, found.file)?;
     }
-    Ok(entry)
+    let mut known = HashMap::new();
+    for (parent, lasts) in siblings.iter().filter(|(_, lasts)| lasts.len() > 1) {
+        let found = match find(db, parent)? {
+            Some(parent) => children(db, parent.file, lasts)?,
+            None => HashMap::new(),
+        };
+        known.insert(*parent, found);
+    }
+    let mut found = Vec::new();
+    for Name(name) in names {
+        let one = match (
+            name.parent().and_then(|parent| known.get(parent)),
+            name.file_name(),
+        ) {
+            (Some(known), Some(last)) => known.get(last.as_bytes()).copied(),
+            _ => find(db, name)?,
+        };
+        found.extend(one.map(|one| (name.clone(), one)));
+    }
+    let mut entries = entries(db, found, true, page)?.into_iter().peekable();
+    for name in names {
+        let entry = entries.next_if(|entry| entry.name == *name);
+        page.answers.push(match entry {
+            Some(entry) => Answer::Entry(Box::new(entry)),
+            None => Answer::Missing(name.clone()),
+        });
+    }
+    Ok(())
 }
 
-/// Fills in the current version.
-fn describe(db: &Connection, entry: &mut Entry) -> Result<()> {
-    let Some(version) = current(db, entry.file)? else {
-        return Ok(());
+/// Returns the entries of names that were found, in their order.
+fn entries(
+    db: &dyn Db,
+    found: Vec<(PathBuf, Found)>,
+    homes: bool,
+    page: &mut Page,
+) -> Result<Vec<Entry>> {
+    let mut all: Vec<u64> = found.iter().map(|(_, found)| found.file).collect();
+    all.sort_unstable();
+    all.dedup();
+    let versions = versions(db, &all)?;
+    let (homes, attributes) = match homes {
+        true => (homes_of(db, &all, page)?, attributes(db, &all)?),
+        false => Default::default(),
     };
-    entry.version = version.number;
-    entry.size = version.size;
-    entry.digests = digests(&version.digests);
-    entry.mode = version.mode;
-    entry.mtime = version.mtime.and_then(|text| Time::read(&text));
-    Ok(())
+    let one = |(name, Found { file, collection })| {
+        let mut entry = Entry {
+            name: Name(name),
+            collection,
+            file,
+            // Several names of one file tell the same.
+            homes: homes.get(&file).cloned().unwrap_or_default(),
+            attributes: attributes.get(&file).cloned().unwrap_or_default(),
+            ..Entry::default()
+        };
+        if let Some(version) = versions.get(&file) {
+            version.describe(&mut entry);
+        }
+        entry
+    };
+    Ok(found.into_iter().map(one).collect())
 }
 
 /// A row of the versions.
@@ -287,24 +329,37 @@ pub(crate) struct Version {
     pub(crate) mode: Option<u32>,
 }
 
-/// Returns the current version of a file.
-pub(crate) fn current(db: &Connection, file: u64) -> Result<Option<Version>> {
-    db.prepare_cached(
-        "SELECT number, size, digests, mtime, mode FROM versions WHERE file = ?1 ORDER BY number DESC LIMIT 1",
-    )
-    .and_then(|mut s| {
-        let version = |row: &Row<'_>| {
-            Ok(Version {
-                number: row.get(0)?,
-                size: row.get(1)?,
-                digests: row.get(2)?,
-                mtime: row.get(3)?,
-                mode: row.get(4)?,
-            })
+impl Version {
+    fn describe(&self, entry: &mut Entry) {
+        entry.version = self.number;
+        entry.size = self.size;
+        entry.digests = digests(&self.digests);
+        entry.mode = self.mode;
+        entry.mtime = self.mtime.as_deref().and_then(Time::read);
+    }
+}
+
+/// Returns the current versions of files.
+fn versions(db: &dyn Db, files: &[u64]) -> Result<HashMap<u64, Version>> {
+    let sql = "SELECT file, number, size, digests, mtime, mode FROM versions v WHERE file IN (?1)
+        AND number = (SELECT MAX(number) FROM versions w WHERE w.file = v.file)";
+    let rows = db.rows_in(sql, Keys::Numbers(files), &[])?;
+    let version = |mut row: Row| {
+        let version = Version {
+            number: row.get(1)?,
+            size: row.get(2)?,
+            digests: row.get(3)?,
+            mtime: row.get(4)?,
+            mode: row.get(5)?,
         };
-        s.query_row([file], version).optional()
-    })
-    .map_err(refused)
+        Ok((row.get(0)?, version))
+    };
+    rows.into_iter().map(version).collect()
+}
+
+/// Returns the current version of a file.
+pub(crate) fn current(db: &dyn Db, file: u64) -> Result<Option<Version>> {
+    Ok(versions(db, &[file])?.remove(&file))
 }
 
 /// Reads digests as they stand in a column: with spaces between.
@@ -316,128 +371,143 @@ pub(crate) fn digests(text: &str) -> Vec<Text<godwit_core::Digest>> {
 }
 
 const HOMES: &str =
-    "SELECT location, path, number, first, past, at, state, verified, ours FROM homes";
+    "SELECT h.location, path, number, first, past, at, state, verified, ours, site, url, file
+    FROM homes h JOIN locations l ON l.location = h.location";
 
-fn home(row: &Row<'_>) -> rusqlite::Result<Home> {
+/// Reads a home, and the file that it holds.
+fn home(mut row: Row, page: &mut Page) -> Result<(u64, Home)> {
     let state: String = row.get(6)?;
-    Ok(Home {
-        location: row.get(0)?,
-        path: Name(path(row.get(1)?)),
+    let (location, path, url) = (row.get(0)?, path(row.get(1)?), row.get::<String>(10)?);
+    let home = Home {
+        location,
+        url: page.url(location, &url, &path),
+        path: Name(path),
         version: row.get(2)?,
-        range: row.get::<_, Option<u64>>(3)?.zip(row.get(4)?),
+        range: row.get::<Option<u64>>(3)?.zip(row.get(4)?),
         offset: row.get(5)?,
         state: State::read(&state).unwrap_or(State(godwit_core::HomeState::Lost)),
         verified_s: row.get(7)?,
         ours: row.get(8)?,
-        ..Home::default()
-    })
+        site: row.get(9)?,
+    };
+    Ok((row.get(11)?, home))
 }
 
-fn homes_of(db: &Connection, file: u64, page: &mut Page) -> Result<Vec<Home>> {
-    let mut homes: Vec<Home> = db
-        .prepare_cached(&format!(
-            "{HOMES} WHERE file = ?1 ORDER BY number DESC, location, path"
-        ))
-        .and_then(|mut s| s.query_map([file], home)?.collect())
-        .map_err(refused)?;
-    for home in &mut homes {
-        (home.site, home.url) = page.place(db, home.location, &home.path.0)?;
+fn homes_of(db: &dyn Db, files: &[u64], page: &mut Page) -> Result<HashMap<u64, Vec<Home>>> {
+    let sql = format!("{HOMES} WHERE file IN (?1) ORDER BY number DESC, h.location, path");
+    let mut all: HashMap<u64, Vec<Home>> = HashMap::new();
+    for row in db.rows_in(&sql, Keys::Numbers(files), &[])? {
+        let (file, home) = home(row, page)?;
+        all.entry(file).or_default().push(home);
     }
-    Ok(homes)
+    Ok(all)
 }
 
-/// Returns what users said of an entry.
-fn attributes(db: &Connection, entry: u64) -> Result<BTreeMap<String, String>> {
-    db.prepare_cached("SELECT key, value FROM attributes WHERE entry = ?1")
-        .and_then(|mut s| {
-            s.query_map([entry], |row| Ok((row.get(0)?, row.get(1)?)))?
-                .collect()
-        })
-        .map_err(refused)
+/// Returns what users said of entries and locations.
+fn attributes(db: &dyn Db, entries: &[u64]) -> Result<HashMap<u64, BTreeMap<String, String>>> {
+    let sql = "SELECT entry, key, value FROM attributes WHERE entry IN (?1)";
+    let mut all: HashMap<u64, BTreeMap<_, _>> = HashMap::new();
+    for mut row in db.rows_in(sql, Keys::Numbers(entries), &[])? {
+        let entry = all.entry(row.get(0)?).or_default();
+        entry.insert(row.get(1)?, row.get(2)?);
+    }
+    Ok(all)
 }
 
-/// Returns a name of a collection or file, in the order of the numbers of its collections.
-pub(crate) fn name_of(db: &Connection, mut file: u64) -> Result<PathBuf> {
-    let mut name = PathBuf::new();
+/// Returns a name of each collection or file: the first in the order of the numbers of its collections.
+pub(crate) fn names_of(db: &dyn Db, files: &[u64]) -> Result<HashMap<u64, PathBuf>> {
+    let sql = "SELECT file, parent, name FROM names WHERE file IN (?1) ORDER BY file, parent, name";
+    let mut above: HashMap<u64, (u64, Vec<u8>)> = HashMap::new();
+    let mut next = files.to_vec();
     for _ in 0..DEPTH_MAX {
-        if file == ROOT {
+        let mut parents = Vec::new();
+        for mut row in db.rows_in(sql, Keys::Numbers(&next), &[])? {
+            let (file, parent) = (row.get(0)?, row.get(1)?);
+            if let hash_map::Entry::Vacant(free) = above.entry(file) {
+                free.insert((parent, row.get(2)?));
+                parents.push(parent);
+            }
+        }
+        parents.sort_unstable();
+        parents.dedup();
+        parents.retain(|parent| !above.contains_key(parent));
+        if parents.is_empty() {
             break;
         }
-        let above: Option<(u64, Vec<u8>)> = db
-            .prepare_cached(
-                "SELECT parent, name FROM names WHERE file = ?1 ORDER BY parent, name LIMIT 1",
-            )
-            .and_then(|mut s| {
-                s.query_row([file], |row| Ok((row.get(0)?, row.get(1)?)))
-                    .optional()
-            })
-            .map_err(refused)?;
-        let Some((parent, last)) = above else { break };
-        name = match name.as_os_str().is_empty() {
-            true => path(last),
-            false => path(last).join(name),
-        };
-        file = parent;
+        next = parents;
     }
-    Ok(name)
+    let name = |file: &u64| {
+        let parts = std::iter::successors(above.get(file), |(parent, _)| above.get(parent));
+        let mut parts: Vec<_> = parts
+            .take(DEPTH_MAX)
+            .map(|(_, name)| path(name.clone()))
+            .collect();
+        parts.reverse();
+        (*file, parts.into_iter().collect())
+    };
+    Ok(files.iter().map(name).collect())
 }
 
-fn locations(db: &Connection, name: &Path, count: bool, page: &mut Page) -> Result<()> {
+/// Returns a name of a collection or file.
+pub(crate) fn name_of(db: &dyn Db, file: u64) -> Result<PathBuf> {
+    Ok(names_of(db, &[file])?.remove(&file).unwrap_or_default())
+}
+
+fn locations(db: &dyn Db, name: &Path, count: bool, page: &mut Page) -> Result<()> {
     collection(db, name)?;
-    let rows: Vec<(u64, u64, Location)> = db
-        .prepare_cached(
-            "SELECT location, collection, site, url, whole, CASE WHEN ?1 THEN
-                (SELECT COUNT(*) FROM homes h WHERE h.location = l.location) END FROM locations l ORDER BY location",
-        )
-        .and_then(|mut s| {
-            let row = |row: &Row<'_>| {
-                let location = Location {
-                    location: row.get(0)?,
-                    site: row.get(2)?,
-                    url: row.get(3)?,
-                    whole: row.get(4)?,
-                    homes: row.get(5)?,
-                    ..Location::default()
-                };
-                Ok((row.get(0)?, row.get(1)?, location))
-            };
-            s.query_map([count], row)?.collect()
-        })
-        .map_err(refused)?;
-    for (number, collection, mut location) in rows {
-        location.name = Name(name_of(db, collection)?);
+    let sql = "SELECT location, collection, site, url, whole, CASE WHEN ?1 > 0 THEN
+        (SELECT COUNT(*) FROM homes h WHERE h.location = l.location) END FROM locations l ORDER BY location";
+    let mut found: Vec<(u64, Location)> = Vec::new();
+    for mut row in db.select(sql, &[&count])? {
+        let location = Location {
+            location: row.get(0)?,
+            site: row.get(2)?,
+            url: row.get(3)?,
+            whole: row.get(4)?,
+            homes: row.get(5)?,
+            ..Location::default()
+        };
+        found.push((row.get(1)?, location));
+    }
+    let collections: Vec<u64> = found.iter().map(|(collection, _)| *collection).collect();
+    let numbers: Vec<u64> = found.iter().map(|(_, at)| at.location).collect();
+    let names = names_of(db, &collections)?;
+    let mut attributes = attributes(db, &numbers)?;
+    for (collection, mut location) in found {
+        location.name = Name(names.get(&collection).cloned().unwrap_or_default());
         if location.name.0.starts_with(name) || name.starts_with(&location.name.0) {
-            location.attributes = attributes(db, number)?;
+            let said = attributes.remove(&location.location);
+            location.attributes = said.unwrap_or_default();
             page.answers.push(Answer::Location(location));
         }
     }
     Ok(())
 }
 
-fn holdings(db: &Connection, location: u64, after: Option<&Name>, page: &mut Page) -> Result<()> {
+fn holdings(db: &dyn Db, location: u64, after: Option<&Name>, page: &mut Page) -> Result<()> {
     let after = after.map(|name| name.0.as_os_str().as_bytes());
-    let rows: Vec<(u64, Home)> = db
-        .prepare_cached(
-            "SELECT location, path, number, first, past, at, state, verified, ours, file FROM homes
-             WHERE location = ?1 AND (?2 IS NULL OR path > ?2) ORDER BY path LIMIT ?3",
-        )
-        .and_then(|mut s| {
-            let row = |row: &Row<'_>| Ok((row.get(9)?, home(row)?));
-            s.query_map(params![location, after, PAGE], row)?.collect()
-        })
-        .map_err(refused)?;
-    for (file, mut home) in rows {
-        (home.site, home.url) = page.place(db, home.location, &home.path.0)?;
+    let sql = format!(
+        "{HOMES} WHERE h.location = ?1 AND (?2 IS NULL OR path > ?2) ORDER BY path LIMIT ?3"
+    );
+    let mut found = Vec::new();
+    for row in db.select(&sql, &[&location, &after, &PAGE])? {
+        found.push(home(row, page)?);
+    }
+    let files: Vec<u64> = found.iter().map(|(file, _)| *file).collect();
+    let (names, versions) = (names_of(db, &files)?, versions(db, &files)?);
+    for (file, home) in found {
         let mut entry = Entry {
-            name: Name(name_of(db, file)?),
+            name: Name(names.get(&file).cloned().unwrap_or_default()),
             file,
+            homes: vec![home],
             ..Entry::default()
         };
-        describe(db, &mut entry)?;
-        entry.homes.push(home);
+        if let Some(version) = versions.get(&file) {
+            version.describe(&mut entry);
+        }
         page.answers.push(Answer::Entry(Box::new(entry)));
     }
-    if page.is_full() {
+    if page.room() == 0 {
         page.answers.push(Answer::More);
     }
     Ok(())
@@ -450,12 +520,12 @@ pub(crate) const DEEDS: [(Deed, &str); 3] = [
     (Deed::Delete, "delete"),
 ];
 
-/// Reads an intent.
-pub(crate) fn intent(row: &Row<'_>) -> rusqlite::Result<Intent> {
+/// Reads an intent, its URL empty, the file that had its name, and the URL of its location.
+pub(crate) fn intent(mut row: Row) -> Result<(Intent, Option<u64>, String)> {
     let deed: String = row.get(1)?;
     let deed = DEEDS.iter().find(|(_, word)| *word == deed);
     let digest: Option<String> = row.get(7)?;
-    Ok(Intent {
+    let intent = Intent {
         intent: row.get(0)?,
         deed: deed.map_or(Deed::Delete, |(deed, _)| *deed),
         name: Name(path(row.get(2)?)),
@@ -465,53 +535,49 @@ pub(crate) fn intent(row: &Row<'_>) -> rusqlite::Result<Intent> {
         size: row.get(6)?,
         digest: digest.and_then(|text| text.parse().ok()).map(Text),
         holder: row.get(8)?,
-        ended: row.get::<_, u64>(9)? <= now_s(),
+        ended: row.get::<u64>(9)? <= now_s(),
         url: String::new(),
-    })
+    };
+    Ok((intent, row.get(10)?, row.get(11)?))
 }
 
 /// The columns of an intent.
-pub(crate) const INTENTS: &str = "SELECT intent, deed, name, location, path, base, size, digest, holder, until, file FROM intents";
+pub(crate) const INTENTS: &str =
+    "SELECT intent, deed, name, i.location, path, base, size, digest, holder, until, file, url
+    FROM intents i JOIN locations l ON l.location = i.location";
 
-fn intents(db: &Connection, ended: bool, name: Option<&Path>, page: &mut Page) -> Result<()> {
+fn intents(db: &dyn Db, ended: bool, name: Option<&Path>, page: &mut Page) -> Result<()> {
     // The names below begin with the name and a slash; the byte after the slash ends their range.
     let name = name.map(|name| name.as_os_str().as_bytes());
+    let name = name.filter(|name| !name.is_empty());
     let below = name.map(|name| [name, b"/"].concat());
     let past = name.map(|name| [name, b"0"].concat());
-    let rows: Vec<Intent> = db
-        .prepare_cached(&format!(
-            "{INTENTS} WHERE ?1 IS NULL OR name = ?1 OR name > ?2 AND name < ?3 OR ?1 = X'' ORDER BY intent"
-        ))
-        .and_then(|mut s| {
-            s.query_map(params![name, below, past], intent)?
-                .collect()
-        })
-        .map_err(refused)?;
-    for mut intent in rows.into_iter().filter(|intent| intent.ended || !ended) {
-        (_, intent.url) = page.place(db, intent.location, &intent.path.0)?;
-        page.answers.push(Answer::Intent(Box::new(intent)));
+    let sql = format!(
+        "{INTENTS} WHERE ?1 IS NULL OR name = ?1 OR name > ?2 AND name < ?3 ORDER BY intent"
+    );
+    for row in db.select(&sql, &[&name, &below, &past])? {
+        let (mut intent, _, url) = intent(row)?;
+        if intent.ended || !ended {
+            intent.url = page.url(intent.location, &url, &intent.path.0);
+            page.answers.push(Answer::Intent(Box::new(intent)));
+        }
     }
     Ok(())
 }
 
-fn weather(db: &Connection, page: &mut Page) -> Result<()> {
-    let rows: Vec<Measured> = db
-        .prepare_cached("SELECT reader, source, bytes, took_ms, fault, at FROM weather ORDER BY reader, source, at")
-        .and_then(|mut s| {
-            let row = |row: &Row<'_>| {
-                Ok(Measured {
-                    to: row.get(0)?,
-                    from: row.get(1)?,
-                    bytes: row.get(2)?,
-                    took_ms: row.get(3)?,
-                    fault: row.get(4)?,
-                    at_s: row.get(5)?,
-                })
-            };
-            s.query_map([], row)?.collect()
-        })
-        .map_err(refused)?;
-    page.answers.extend(rows.into_iter().map(Answer::Weather));
+fn weather(db: &dyn Db, page: &mut Page) -> Result<()> {
+    let sql =
+        "SELECT reader, source, bytes, took_ms, fault, at FROM weather ORDER BY reader, source, at";
+    for mut row in db.select(sql, &[])? {
+        page.answers.push(Answer::Weather(Measured {
+            to: row.get(0)?,
+            from: row.get(1)?,
+            bytes: row.get(2)?,
+            took_ms: row.get(3)?,
+            fault: row.get(4)?,
+            at_s: row.get(5)?,
+        }));
+    }
     Ok(())
 }
 

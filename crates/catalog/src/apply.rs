@@ -1,18 +1,20 @@
 //! The changes, each with its conditions, within the transaction of their list.
 
 mod recording;
+mod removing;
 
 use crate::{
-    Change, Deed, LEASE_S, NAME_BYTES_MAX, NewHome, Refusal, Result, SEGMENT_BYTES_MAX, State,
+    Change, Deed, Home, LEASE_S, NAME_BYTES_MAX, Refusal, Result, SEGMENT_BYTES_MAX, State,
     answer::{
         DEEDS, DEPTH_MAX, INTENTS, ROOT, about, child, collection, current, digests, find, intent,
         name_of, now_s,
     },
-    refused::refused,
+    db::{Db, Sql},
 };
 use godwit_core::{Digest, Kind, Url};
 use godwit_wire::door::call::{Name, Text, Time};
-use rusqlite::{Connection, OptionalExtension, ToSql};
+use recording::note_of;
+use removing::removed_file;
 use std::{
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
@@ -20,7 +22,7 @@ use std::{
 
 /// One list of changes.
 pub(crate) struct Applying<'a> {
-    tx: &'a Connection,
+    db: &'a dyn Db,
     /// The collection that was made or found last: most lists fill one.
     last: Option<(PathBuf, u64)>,
 }
@@ -35,33 +37,34 @@ struct New<'a> {
 
 impl<'a> Applying<'a> {
     /// Begins a list.
-    pub(crate) fn new(tx: &'a Connection) -> Self {
-        Self { tx, last: None }
+    pub(crate) fn new(db: &'a dyn Db) -> Self {
+        Self { db, last: None }
+    }
+
+    /// Applies changes; returns a number a change. Files that follow each other are noted and removed together.
+    pub(crate) fn apply_all(&mut self, changes: &[Change]) -> Result<Vec<u64>> {
+        let mut made = Vec::with_capacity(changes.len());
+        while let Some(change) = changes.get(made.len()) {
+            let rest = changes[made.len()..].iter().take(TOGETHER_MAX);
+            let notes: Vec<_> = rest.clone().map_while(note_of).collect();
+            let removed: Vec<_> = rest.map_while(removed_file).collect();
+            match (notes.is_empty(), removed.is_empty()) {
+                (false, _) => made.append(&mut self.note_all(&notes)?),
+                (_, false) => made.append(&mut self.remove_files(&removed)?),
+                _ => made.push(self.apply(change)?),
+            }
+        }
+        Ok(made)
     }
 
     /// Applies one change; returns the number of an intent, location or version that it makes, or 0.
-    pub(crate) fn apply(&mut self, change: &Change) -> Result<u64> {
+    fn apply(&mut self, change: &Change) -> Result<u64> {
         if matches!(change, Change::Remove { .. } | Change::Rename { .. }) {
             self.last = None;
         }
         let number = match change {
             Change::Collect { name, parents } => self.collect(&name.0, *parents)?,
-            Change::Register {
-                name,
-                size,
-                digests,
-                mtime,
-                mode,
-                home,
-            } => {
-                let new = New {
-                    size: *size,
-                    digests,
-                    mtime: mtime.as_ref(),
-                    mode: *mode,
-                };
-                self.register(&name.0, &new, home.as_ref())?
-            }
+            Change::Register { .. } => self.note_all(note_of(change).as_slice())?[0],
             Change::Unregister {
                 location,
                 path,
@@ -90,7 +93,8 @@ impl<'a> Applying<'a> {
                 digest,
             } => self.land(*intent, *size, digest.as_ref())?,
             Change::Renew { intent, holder } => {
-                let sql = "UPDATE intents SET holder = ?2, until = ?3 WHERE intent = ?1 AND (holder = ?2 OR until <= ?4)";
+                let sql = "UPDATE intents SET holder = ?2, until = ?3 WHERE intent = ?1
+                    AND (holder = ?2 OR until <= ?4) RETURNING 1";
                 let now = now_s();
                 self.run(sql, &[intent, holder, &(now + LEASE_S), &now])? as u64
             }
@@ -117,7 +121,8 @@ impl<'a> Applying<'a> {
                 state,
                 verified_s,
             } => {
-                let sql = "UPDATE homes SET state = ?3, verified = COALESCE(?4, verified) WHERE location = ?1 AND path = ?2";
+                let sql = "UPDATE homes SET state = ?3, verified = COALESCE(?4, verified)
+                    WHERE location = ?1 AND path = ?2 RETURNING 1";
                 let count =
                     self.run(sql, &[location, &bytes(path), &state.as_str(), verified_s])?;
                 missing_if(count == 0, &path.0, "has no copy at that location")?
@@ -166,7 +171,7 @@ impl<'a> Applying<'a> {
                 } else {
                     measured.at_s
                 };
-                let row: &[&dyn ToSql] = &[
+                let row: &[&dyn Sql] = &[
                     &measured.to,
                     &measured.from,
                     &measured.bytes,
@@ -175,38 +180,38 @@ impl<'a> Applying<'a> {
                     &at,
                 ];
                 self.run("INSERT INTO weather VALUES (?1, ?2, ?3, ?4, ?5, ?6)", row)?;
-                let sql = "DELETE FROM weather WHERE reader = ?1 AND source = ?2 AND rowid NOT IN (SELECT rowid
-                           FROM weather WHERE reader = ?1 AND source = ?2 ORDER BY at DESC, rowid DESC LIMIT 64)";
+                let sql = "DELETE FROM weather WHERE reader = ?1 AND source = ?2 AND at < (SELECT MIN(at) FROM (SELECT at
+                           FROM weather WHERE reader = ?1 AND source = ?2 ORDER BY at DESC LIMIT 64) AS kept)";
                 self.run(sql, &[&measured.to, &measured.from])?;
                 0
             }
-            Change::Load(entry) => self.load(entry)?,
+            Change::Load(entry) => self.load_collection(entry)?,
         };
         Ok(number)
     }
 
-    fn run(&self, sql: &str, params: &[&dyn ToSql]) -> Result<usize> {
-        let run = self
-            .tx
-            .prepare_cached(sql)
-            .and_then(|mut s| s.execute(params));
-        run.map_err(refused)
+    fn run(&self, sql: &str, params: &[&dyn Sql]) -> Result<usize> {
+        self.db.run(sql, params)
     }
 
-    fn one(&self, sql: &str, params: &[&dyn ToSql]) -> Result<Option<u64>> {
-        let one = self.tx.prepare_cached(sql);
-        let one = one.and_then(|mut s| s.query_row(params, |row| row.get(0)).optional());
-        one.map_err(refused)
+    fn one(&self, sql: &str, params: &[&dyn Sql]) -> Result<Option<u64>> {
+        self.db.one(sql, params)
     }
 
     fn id(&self) -> Result<u64> {
-        let id = self.one("UPDATE ids SET next = next + 1 RETURNING next - 1", &[])?;
+        self.ids(1)
+    }
+
+    /// Takes so many numbers; returns the first.
+    fn ids(&self, count: usize) -> Result<u64> {
+        let sql = "UPDATE ids SET next = next + ?1 RETURNING next - ?1";
+        let id = self.one(sql, &[&count])?;
         id.ok_or_else(|| Refusal::of_kind(Kind::Corrupt, "the catalog has lost its count"))
     }
 
     /// Finds a name that must be there.
     fn found(&self, name: &Path) -> Result<u64> {
-        let found = find(self.tx, name)?;
+        let found = find(self.db, name)?;
         found
             .map(|found| found.file)
             .ok_or_else(|| about(Kind::Missing, name, "is not in the catalog"))
@@ -224,7 +229,7 @@ impl<'a> Applying<'a> {
         if parents {
             return self.collection_made(name);
         }
-        let parent = collection(self.tx, parent(name))?;
+        let parent = collection(self.db, parent(name))?;
         self.add(parent, name, true)
     }
 
@@ -238,7 +243,7 @@ impl<'a> Applying<'a> {
         let (mut file, mut at) = (ROOT, PathBuf::new());
         for segment in name.iter() {
             at.push(segment);
-            file = match child(self.tx, file, segment.as_bytes())? {
+            file = match child(self.db, file, segment.as_bytes())? {
                 Some(found) if found.collection => found.file,
                 Some(_) => return Err(about(Kind::NotDirectory, &at, "is a file")),
                 None => self.add(file, &at, true)?,
@@ -251,7 +256,7 @@ impl<'a> Applying<'a> {
     /// Puts a new file or collection under a name that must be free.
     fn add(&self, parent: u64, name: &Path, collection: bool) -> Result<u64> {
         let last = name.file_name().unwrap_or_default().as_bytes();
-        if child(self.tx, parent, last)?.is_some() {
+        if child(self.db, parent, last)?.is_some() {
             return Err(about(Kind::Exists, name, "exists"));
         }
         let file = self.id()?;
@@ -273,7 +278,7 @@ impl<'a> Applying<'a> {
     }
 
     fn unregister(&self, location: u64, path: &Name, last: bool) -> Result<u64> {
-        let at: &[&dyn ToSql] = &[&location, &bytes(path)];
+        let at: &[&dyn Sql] = &[&location, &bytes(path)];
         let file = self.one(
             "SELECT file FROM homes WHERE location = ?1 AND path = ?2",
             at,
@@ -312,7 +317,7 @@ impl<'a> Applying<'a> {
             return Err(about(Kind::Denied, &path.0, said).next(next));
         }
         let file = self.unregister(*location, path, *last)?;
-        let name = name_of(self.tx, file)?;
+        let name = name_of(self.db, file)?;
         let name = name.as_os_str().as_bytes();
         self.note_deletion((*location, bytes(path)), name, holder, now_s() + LEASE_S)
     }
@@ -329,7 +334,7 @@ impl<'a> Applying<'a> {
         // What was begun there has no home to write any more.
         let sql = "DELETE FROM intents WHERE location = ?1 AND path = ?2";
         self.run(sql, &[&location, &path])?;
-        let row: &[&dyn ToSql] = &[
+        let row: &[&dyn Sql] = &[
             &id,
             &word(Deed::Delete),
             &name,
@@ -362,14 +367,14 @@ impl<'a> Applying<'a> {
     ) -> Result<u64> {
         check_name(&name.0)?;
         self.site(location)?;
-        let file = find(self.tx, &name.0)?;
+        let file = find(self.db, &name.0)?;
         if file.is_some_and(|found| found.collection) {
             return Err(about(Kind::IsDirectory, &name.0, "is a collection"));
         }
         let now = match file {
-            Some(found) => current(self.tx, found.file)?.map_or(0, |version| version.number),
+            Some(found) => current(self.db, found.file)?.map_or(0, |version| version.number),
             None => {
-                collection(self.tx, parent(&name.0))?;
+                collection(self.db, parent(&name.0))?;
                 0
             }
         };
@@ -379,7 +384,7 @@ impl<'a> Applying<'a> {
         if now != base {
             return Err(changed(&name.0, base, now));
         }
-        let place: &[&dyn ToSql] = &[&location, &bytes(path)];
+        let place: &[&dyn Sql] = &[&location, &bytes(path)];
         let other = self.one(
             "SELECT file FROM homes WHERE location = ?1 AND path = ?2",
             place,
@@ -403,7 +408,7 @@ impl<'a> Applying<'a> {
             return Err(about(Kind::Busy, &name.0, said).next("try again"));
         }
         let (id, file) = (self.id()?, file.map(|found| found.file));
-        let row: &[&dyn ToSql] = &[
+        let row: &[&dyn Sql] = &[
             &id,
             &word(deed),
             &file,
@@ -426,7 +431,7 @@ impl<'a> Applying<'a> {
         let digest = digest.map(|digest| digest.0.to_string());
         let sql = "UPDATE intents SET size = ?2, digest = ?3, until = ?4 WHERE intent = ?1";
         self.run(sql, &[&intent, &size, &digest, &(now_s() + LEASE_S)])?;
-        let place: &[&dyn ToSql] = &[&found.location, &bytes(&found.path)];
+        let place: &[&dyn Sql] = &[&found.location, &bytes(&found.path)];
         self.run(
             "UPDATE homes SET state = 'filling' WHERE location = ?1 AND path = ?2",
             place,
@@ -436,14 +441,10 @@ impl<'a> Applying<'a> {
 
     /// Finds an intent, and the file that had its name then.
     fn intent(&self, number: u64) -> Result<(crate::Intent, Option<u64>)> {
-        let found = self
-            .tx
-            .prepare_cached(&format!("{INTENTS} WHERE intent = ?1"))
-            .and_then(|mut s| {
-                s.query_row([number], |row| Ok((intent(row)?, row.get(10)?)))
-                    .optional()
-            })
-            .map_err(refused)?;
+        let sql = format!("{INTENTS} WHERE intent = ?1");
+        let row = self.db.first(&sql, &[&number])?;
+        let found = row.map(intent).transpose()?;
+        let found = found.map(|(intent, file, _)| (intent, file));
         found.ok_or_else(|| {
             let said = "its lease ended, and another process has settled it";
             Refusal::of_kind(Kind::Superseded, said).next("begin again")
@@ -462,9 +463,9 @@ impl<'a> Applying<'a> {
             digests: &known,
             ..new
         };
-        let found = find(self.tx, name)?.map(|found| found.file);
+        let found = find(self.db, name)?.map(|found| found.file);
         let version = match found {
-            Some(found) => current(self.tx, found)?,
+            Some(found) => current(self.db, found)?,
             None => None,
         };
         let now = version.as_ref().map_or(0, |version| version.number);
@@ -474,7 +475,7 @@ impl<'a> Applying<'a> {
         let file = match found {
             Some(file) => file,
             None => {
-                let above = collection(self.tx, parent(name))?;
+                let above = collection(self.db, parent(name))?;
                 self.add(above, name, false)?
             }
         };
@@ -493,20 +494,20 @@ impl<'a> Applying<'a> {
             }
         };
         self.run("DELETE FROM intents WHERE intent = ?1", &[&number])?;
-        let home = NewHome {
+        let home = Home {
             location: intent.location,
             path: intent.path.clone(),
             verified_s: verified.then(now_s),
             ours,
-            ..NewHome::default()
+            ..Home::default()
         };
-        self.add_home(file, published, &home, State::default(), name)?;
+        self.add_home(file, published, &home, name)?;
         Ok(published)
     }
 
     fn settle(&self, number: u64, home: Option<State>) -> Result<u64> {
         let (intent, _) = self.intent(number)?;
-        let place: &[&dyn ToSql] = &[&intent.location, &bytes(&intent.path)];
+        let place: &[&dyn Sql] = &[&intent.location, &bytes(&intent.path)];
         match home {
             Some(state) => {
                 let sql = "UPDATE homes SET state = ?3 WHERE location = ?1 AND path = ?2 AND (state = 'filling' OR ?3 <> 'whole')";
@@ -520,63 +521,24 @@ impl<'a> Applying<'a> {
         Ok(0)
     }
 
-    fn remove(&self, name: &Path, is_collection: bool, data: bool) -> Result<u64> {
-        let Some(found) = find(self.tx, name)? else {
-            return Err(about(Kind::Missing, name, "is not in the catalog"));
-        };
-        match (is_collection, found.collection) {
-            (false, true) => return Err(about(Kind::IsDirectory, name, "is a collection")),
-            (true, false) => return Err(about(Kind::NotDirectory, name, "is a file")),
-            (true, true) => return self.remove_collection(name, found.file),
-            (false, false) => {}
+    fn remove(&mut self, name: &Path, is_collection: bool, data: bool) -> Result<u64> {
+        if !is_collection {
+            let made = self.remove_files(&[(name, data)])?;
+            return Ok(made.first().copied().unwrap_or_default());
         }
-        self.unlink(name)?;
-        if self
-            .one("SELECT file FROM names WHERE file = ?1", &[&found.file])?
-            .is_none()
-        {
-            self.forget(name, found.file, data)?;
+        match find(self.db, name)? {
+            Some(found) if found.collection => self.remove_collection(name, found.file),
+            Some(_) => Err(about(Kind::NotDirectory, name, "is a file")),
+            None => Err(about(Kind::Missing, name, "is not in the catalog")),
         }
-        Ok(found.file)
     }
 
     /// Takes a name out of its collection.
     fn unlink(&self, name: &Path) -> Result<()> {
-        let above = collection(self.tx, parent(name))?;
+        let above = collection(self.db, parent(name))?;
         let last = name.file_name().unwrap_or_default().as_bytes();
         let sql = "DELETE FROM names WHERE parent = ?1 AND name = ?2";
         self.run(sql, &[&above, &last]).map(drop)
-    }
-
-    /// Forgets a file that has no name any more.
-    fn forget(&self, name: &Path, file: u64, data: bool) -> Result<()> {
-        let homes: Vec<(u64, Vec<u8>, bool)> = self
-            .tx
-            .prepare_cached("SELECT location, path, ours FROM homes WHERE file = ?1")
-            .and_then(|mut s| {
-                s.query_map([file], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
-                    .collect()
-            })
-            .map_err(refused)?;
-        for (location, path, ours) in homes {
-            self.run(
-                "DELETE FROM intents WHERE location = ?1 AND path = ?2",
-                &[&location, &path],
-            )?;
-            if ours || data {
-                // Under no lease: any process may delete the bytes.
-                let name = name.as_os_str().as_bytes();
-                self.note_deletion((location, &path), name, "", 0)?;
-            }
-        }
-        for sql in [
-            "DELETE FROM homes WHERE file = ?1",
-            "DELETE FROM versions WHERE file = ?1",
-            "DELETE FROM attributes WHERE entry = ?1",
-        ] {
-            self.run(sql, &[&file])?;
-        }
-        Ok(())
     }
 
     fn remove_collection(&self, name: &Path, file: u64) -> Result<u64> {
@@ -604,15 +566,15 @@ impl<'a> Applying<'a> {
         Ok(file)
     }
 
-    fn rename(&self, from: &Path, to: &Path) -> Result<u64> {
+    fn rename(&mut self, from: &Path, to: &Path) -> Result<u64> {
         check_name(to)?;
-        let Some(found) = find(self.tx, from)? else {
+        let Some(found) = find(self.db, from)? else {
             return Err(about(Kind::Missing, from, "is not in the catalog"));
         };
         if found.file == ROOT {
             return Err(about(Kind::Denied, from, "is the root of the catalog"));
         }
-        let above = collection(self.tx, parent(to))?;
+        let above = collection(self.db, parent(to))?;
         if found.collection && self.lies_within(above, found.file)? {
             return Err(about(
                 Kind::Invalid,
@@ -620,7 +582,7 @@ impl<'a> Applying<'a> {
                 "lies within what is to be renamed",
             ));
         }
-        match find(self.tx, to)? {
+        match find(self.db, to)? {
             Some(other) if other.file == found.file => return Ok(found.file),
             Some(other) => {
                 if other.collection != found.collection {
@@ -631,7 +593,7 @@ impl<'a> Applying<'a> {
             None => {}
         }
         let (old, last) = (
-            collection(self.tx, parent(from))?,
+            collection(self.db, parent(from))?,
             from.file_name().unwrap_or_default().as_bytes(),
         );
         let new = to.file_name().unwrap_or_default().as_bytes();
@@ -642,7 +604,7 @@ impl<'a> Applying<'a> {
 
     /// Tells whether a collection is another one, or lies in it under any of its names.
     fn lies_within(&self, file: u64, other: u64) -> Result<bool> {
-        let sql = "WITH RECURSIVE above(file, depth) AS (SELECT ?1, 0 UNION
+        let sql = "WITH RECURSIVE above(file, depth) AS (SELECT CAST(?1 AS BIGINT), 0 UNION
                 SELECT n.parent, a.depth + 1 FROM names n JOIN above a ON n.file = a.file WHERE a.depth < ?3)
             SELECT 1 FROM above WHERE file = ?2";
         Ok(self.one(sql, &[&file, &other, &DEPTH_MAX])?.is_some())
@@ -650,19 +612,19 @@ impl<'a> Applying<'a> {
 
     fn link(&self, from: &Path, to: &Path) -> Result<u64> {
         check_name(to)?;
-        let Some(found) = find(self.tx, from)? else {
+        let Some(found) = find(self.db, from)? else {
             return Err(about(Kind::Missing, from, "is not in the catalog"));
         };
-        let above = collection(self.tx, parent(to))?;
+        let above = collection(self.db, parent(to))?;
         if found.collection && self.lies_within(above, found.file)? {
             return Err(about(Kind::Loop, to, "would put a collection into itself"));
         }
         let last = to.file_name().unwrap_or_default().as_bytes();
-        match child(self.tx, above, last)? {
+        match child(self.db, above, last)? {
             Some(other) if other.file == found.file => {}
             Some(_) => return Err(about(Kind::Exists, to, "exists")),
             None => {
-                let row: &[&dyn ToSql] = &[&above, &last, &found.file, &found.collection];
+                let row: &[&dyn Sql] = &[&above, &last, &found.file, &found.collection];
                 self.run("INSERT INTO names VALUES (?1, ?2, ?3, ?4)", row)?;
             }
         }
@@ -686,7 +648,7 @@ impl<'a> Applying<'a> {
         };
         match value {
             Some(value) => self.run(
-                "INSERT OR REPLACE INTO attributes VALUES (?1, ?2, ?3)",
+                "INSERT INTO attributes VALUES (?1, ?2, ?3) ON CONFLICT (entry, key) DO UPDATE SET value = excluded.value",
                 &[&entry, &key, &value],
             )?,
             None => self.run(
@@ -698,7 +660,7 @@ impl<'a> Applying<'a> {
     }
 
     fn location(&self, name: &Path, site: &str) -> Result<u64> {
-        let file = collection(self.tx, name)?;
+        let file = collection(self.db, name)?;
         let found = self.one(
             "SELECT location FROM locations WHERE collection = ?1 AND site = ?2",
             &[&file, &site],
@@ -726,7 +688,7 @@ impl<'a> Applying<'a> {
             "SELECT location FROM locations WHERE collection = ?1 AND site = ?2 AND url = ?3";
         if let Some(location) = self.one(known, &[&file, &site, &url])? {
             self.run(
-                "UPDATE locations SET whole = MAX(whole, ?2) WHERE location = ?1",
+                "UPDATE locations SET whole = whole | ?2 WHERE location = ?1",
                 &[&location, &whole],
             )?;
             return Ok(location);
@@ -778,6 +740,9 @@ impl<'a> Applying<'a> {
         Ok(location)
     }
 }
+
+/// How many files are noted or removed together.
+const TOGETHER_MAX: usize = 1000;
 
 /// Refuses bytes that are not those of the current version.
 fn check_equal(

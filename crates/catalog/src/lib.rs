@@ -2,7 +2,9 @@
 
 mod answer;
 mod apply;
+mod db;
 mod group;
+mod lists;
 mod pool;
 mod refused;
 mod sqlite;

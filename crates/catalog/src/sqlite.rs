@@ -3,14 +3,18 @@
 use crate::{
     Catalog, Changes, Each, Question, Refusal, Result,
     answer::{self, Page},
-    apply,
+    db::{Db, Param, Row, Value, too_large},
     group::{Group, Made},
+    lists,
     pool::Pool,
     refused::refused,
 };
 use godwit_core::Kind;
 use parking_lot::Mutex;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior, params};
+use rusqlite::{
+    Connection, OpenFlags, ToSql, TransactionBehavior, params_from_iter,
+    types::{ToSqlOutput, ValueRef},
+};
 use std::{
     path::{Path, PathBuf},
     time::Duration,
@@ -94,7 +98,7 @@ impl Catalog for Sqlite {
         let connect = || connect(&self.path, false, READER_KIB);
         self.readers.with(connect, |db| {
             let tx = db.transaction().map_err(refused)?;
-            answer::answer(&tx, question, &mut page)
+            answer::answer(&*tx, question, &mut page)
         })?;
         page.tell(each)
     }
@@ -105,78 +109,57 @@ impl Catalog for Sqlite {
     }
 }
 
-/// Commits lists of changes in one transaction, each but a refused one.
 fn commit(db: &mut Connection, lists: &[&Changes]) -> Result<Vec<Made>> {
-    let mut tx = db
+    let tx = db
         .transaction_with_behavior(TransactionBehavior::Immediate)
         .map_err(refused)?;
-    if let [one] = lists {
-        let made = apply(&tx, one)?;
-        tx.commit().map_err(refused)?;
-        return Ok(vec![Ok(made)]);
-    }
-    let mut all = Vec::with_capacity(lists.len());
-    for list in lists {
-        let save = tx.savepoint().map_err(refused)?;
-        let made = apply(&save, list);
-        match &made {
-            Ok(_) => save.commit(),
-            // After some failures SQLite has undone the transaction, and says so here.
-            Err(_) => save.finish(),
-        }
-        .map_err(refused)?;
-        all.push(made);
-    }
+    let made = lists::apply_all(&*tx, lists)?;
     tx.commit().map_err(refused)?;
-    Ok(all)
-}
-
-/// Applies one list.
-fn apply(tx: &Connection, list: &Changes) -> Made {
-    if let Some(once) = &list.once
-        && let Some(made) = made_before(tx, once)?
-    {
-        return Ok(made);
-    }
-    let mut applying = apply::Applying::new(tx);
-    let changed = list.changes.iter();
-    let made: Vec<_> = changed
-        .map(|change| applying.apply(change))
-        .collect::<Result<_>>()?;
-    if let Some((writer, seq)) = &list.once {
-        let numbers: Vec<_> = made.iter().map(u64::to_string).collect();
-        let row = params![writer, seq, numbers.join(" ")];
-        tx.execute("INSERT OR REPLACE INTO writers VALUES (?1, ?2, ?3)", row)
-            .map_err(refused)?;
-    }
     Ok(made)
 }
 
-/// Returns the numbers that this list made when it was sent before; a later list of its writer supersedes it.
-fn made_before(tx: &Connection, (writer, seq): &(String, u64)) -> Result<Option<Vec<u64>>> {
-    let last: Option<(u64, String)> = tx
-        .prepare_cached("SELECT seq, made FROM writers WHERE writer = ?1")
-        .and_then(|mut s| {
-            let row = s.query_row([writer], |row| Ok((row.get(0)?, row.get(1)?)));
-            row.optional()
-        })
-        .map_err(refused)?;
-    match last {
-        Some((last, made)) if last == *seq => {
-            let numbers = made.split_whitespace().map(str::parse);
-            let numbers: Result<_, _> = numbers.collect();
-            numbers.map(Some).map_err(|_| {
-                Refusal::of_kind(
-                    Kind::Corrupt,
-                    "the catalog has lost what a list of changes made",
-                )
-            })
+impl Db for Connection {
+    fn rows(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
+        if params.iter().any(|param| matches!(param, Param::TooLarge)) {
+            return Err(too_large());
         }
-        Some((last, _)) if last > *seq => {
-            let said = format!("list {seq} of {writer} was superseded by list {last}");
-            Err(Refusal::of_kind(Kind::Superseded, said))
-        }
-        _ => Ok(None),
+        let rows = || -> rusqlite::Result<Vec<Row>> {
+            let mut statement = self.prepare_cached(sql)?;
+            let columns = statement.column_count();
+            let row = |row: &rusqlite::Row<'_>| {
+                let value = |at| {
+                    Ok(match row.get_ref(at)? {
+                        ValueRef::Integer(number) => Value::Int(number),
+                        ValueRef::Blob(bytes) => Value::Blob(bytes.into()),
+                        value @ ValueRef::Text(_) => Value::Text(value.as_str()?.into()),
+                        ValueRef::Null | ValueRef::Real(_) => Value::Null,
+                    })
+                };
+                (0..columns)
+                    .map(value)
+                    .collect::<rusqlite::Result<_>>()
+                    .map(Row)
+            };
+            statement
+                .query_map(params_from_iter(params), row)?
+                .collect()
+        };
+        rows().map_err(refused)
+    }
+
+    fn batch(&self, sql: &str) -> Result<()> {
+        self.execute_batch(sql).map_err(refused)
+    }
+}
+
+impl ToSql for Param<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Self::Int(number) => ValueRef::Integer(*number),
+            Self::Text(text) => ValueRef::Text(text.as_bytes()),
+            Self::Blob(bytes) => ValueRef::Blob(bytes),
+            Self::Null | Self::TooLarge => ValueRef::Null,
+        }))
     }
 }
 

@@ -1,0 +1,103 @@
+//! Removal of the names of files.
+
+use super::{Applying, parent};
+use crate::{
+    Change, Result,
+    answer::{about, children, find},
+    db::Keys,
+};
+use godwit_core::Kind;
+use std::{
+    collections::{HashMap, HashSet},
+    os::unix::ffi::OsStrExt,
+    path::Path,
+};
+
+/// Returns the name that a change removes, if that is a file's, and whether bytes registered in place are deleted.
+pub(super) fn removed_file(change: &Change) -> Option<(&Path, bool)> {
+    match change {
+        Change::Remove {
+            name,
+            collection: false,
+            data,
+        } => Some((&name.0, *data)),
+        _ => None,
+    }
+}
+
+impl Applying<'_> {
+    /// Removes names; files that have no other name are forgotten. Returns the number of each file.
+    pub(super) fn remove_files(&mut self, removed: &[(&Path, bool)]) -> Result<Vec<u64>> {
+        self.last = None;
+        let mut siblings: HashMap<&Path, Vec<&[u8]>> = HashMap::new();
+        for (name, _) in removed {
+            let last = name.file_name().unwrap_or_default().as_bytes();
+            siblings.entry(parent(name)).or_default().push(last);
+        }
+        let mut found = HashMap::new();
+        for (above, lasts) in &siblings {
+            if let Some(above_found) = find(self.db, above)? {
+                let (at, keys) = (above_found.file, Keys::Names(lasts));
+                found.insert(*above, children(self.db, at, lasts)?);
+                let sql = "DELETE FROM names WHERE name IN (?1) AND parent = ?2 AND collection = 0";
+                self.db.rows_in(sql, keys, &[&at])?;
+            }
+        }
+        let mut files = Vec::new();
+        for (name, _) in removed {
+            let last = name.file_name().unwrap_or_default().as_bytes();
+            // A name that is removed twice is gone the second time.
+            let one = found.get_mut(parent(name)).and_then(|all| all.remove(last));
+            match one {
+                Some(one) if !one.collection => files.push(one.file),
+                Some(_) => return Err(about(Kind::IsDirectory, name, "is a collection")),
+                None if name.as_os_str().is_empty() => {
+                    return Err(about(Kind::IsDirectory, name, "is a collection"));
+                }
+                None => return Err(about(Kind::Missing, name, "is not in the catalog")),
+            }
+        }
+        self.forget(removed, &files)?;
+        Ok(files)
+    }
+
+    /// Forgets those files that have no name any more.
+    fn forget(&self, removed: &[(&Path, bool)], files: &[u64]) -> Result<()> {
+        let sql = "SELECT file FROM names WHERE file IN (?1)";
+        let rows = self.db.rows_in(sql, Keys::Numbers(files), &[])?;
+        let named: HashSet<u64> = rows
+            .into_iter()
+            .map(|mut row| row.get(0))
+            .collect::<Result<_>>()?;
+        let gone: HashMap<u64, &(&Path, bool)> = files
+            .iter()
+            .copied()
+            .zip(removed)
+            .filter(|(file, _)| !named.contains(file))
+            .collect();
+        let keys: Vec<u64> = gone.keys().copied().collect();
+        let keys = Keys::Numbers(&keys);
+        let sql = "DELETE FROM homes WHERE file IN (?1) RETURNING file, location, path, ours";
+        for mut row in self.db.rows_in(sql, keys, &[])? {
+            let (location, path): (u64, Vec<u8>) = (row.get(1)?, row.get(2)?);
+            let Some((name, data)) = gone.get(&row.get(0)?) else {
+                continue;
+            };
+            if row.get(3)? || *data {
+                // Under no lease: any process may delete the bytes.
+                let name = name.as_os_str().as_bytes();
+                self.note_deletion((location, &path), name, "", 0)?;
+            } else {
+                let sql = "DELETE FROM intents WHERE location = ?1 AND path = ?2";
+                self.run(sql, &[&location, &path])?;
+            }
+        }
+        for sql in [
+            "DELETE FROM versions WHERE file IN (?1)",
+            "DELETE FROM attributes WHERE entry IN (?1)",
+        ] {
+            self.db.rows_in(sql, keys, &[])?;
+        }
+        Ok(())
+    }
+}
