@@ -1,13 +1,9 @@
 //! The leases of intents: they are renewed as long as this process works on them.
 
+use crate::now;
 use godwit_catalog::{Catalog, Change, Changes, LEASE_S};
 use parking_lot::{Condvar, Mutex};
-use std::{
-    collections::HashSet,
-    sync::Arc,
-    thread,
-    time::{Duration, SystemTime},
-};
+use std::{collections::HashSet, sync::Arc, thread, time::Duration};
 
 /// The intents of this process.
 pub(crate) struct Leases {
@@ -38,8 +34,7 @@ pub(crate) struct Lease {
 impl Leases {
     /// Returns none.
     pub(crate) fn new(catalog: Arc<dyn Catalog>) -> Self {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let nanos = since.unwrap_or_default().as_nanos();
+        let nanos = now().as_nanos();
         let host = godwit_sys::host_name().unwrap_or_else(|| "localhost".into());
         let shared = Shared {
             catalog,

@@ -2,21 +2,26 @@
 
 use crate::{
     checking::Buffer,
-    failed, pack,
+    failed, pack, reading,
     settle::{self, Settled},
     sites::{Aim, Failed, Sites, is_good, stat},
     writing,
 };
-use godwit_catalog::{Catalog, Change, Changes, Deed, Intent, Pages};
-use godwit_core::{Algorithm, Block, Digest, Extents, Url};
+use godwit_catalog::{Answer, Catalog, Change, Changes, Deed, Intent, Pages, Question, Refusal};
+use godwit_core::{Algorithm, Block, Digest, Extents, Kind, Url};
 use godwit_store::{
     Batch, Can, Entry, Error, Finished, Given, Next, Peer, Read, Result, SMALL_BYTES, Set, Sink,
-    Stat, Store, Take, Told, Walk, What, Write,
+    Small, Stat, Store, Take, Told, Verified, Walk, What, Write,
     engine::{Options, Place},
     has,
 };
 use godwit_wire::door::call::{Name, Text, Time};
-use std::{ops::Range, path::Path, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 /// A store of the names of a catalog. Paths are names without the leading slash.
 #[derive(Clone)]
@@ -49,6 +54,24 @@ impl Logical {
         }
     }
 
+    /// Returns the sites of a collection, of those above it and of those below it.
+    pub fn sites(&self, collection: &Path) -> Result<Vec<String>> {
+        let question = Question::Locations {
+            name: Name(collection.into()),
+            count: false,
+        };
+        let mut sites = BTreeSet::new();
+        let each = &mut |answer| {
+            if let Answer::Location(location) = answer {
+                sites.insert(location.site);
+            }
+            Ok(())
+        };
+        let asked = self.sites.catalog.ask(&question, each);
+        asked.map_err(|refusal| failed(collection, refusal))?;
+        Ok(sites.into_iter().collect())
+    }
+
     /// Ends what processes that have gone had begun with a name, or with names below it.
     pub fn settle(
         &self,
@@ -76,7 +99,9 @@ impl Logical {
             changes.push(removal(name, false, false));
         }
         let changed = self.sites.catalog.change(&Changes::from(changes));
-        changed.map(drop).map_err(|refusal| failed(name, refusal))
+        changed
+            .map(drop)
+            .map_err(|refusal| last_copy(name, refusal))
     }
 
     /// Lists a collection; of a store of copies at a site what that site has.
@@ -123,8 +148,10 @@ impl Logical {
                 data: self.aim.data,
                 holder: self.sites.leases.holder(),
             };
+            let made = self.sites.catalog.change(&discard.into());
+            let made = made.map_err(|refusal| last_copy(path, refusal))?;
             let intent = Intent {
-                intent: self.sites.change(path, discard)?,
+                intent: made.first().copied().unwrap_or_default(),
                 deed: Deed::Delete,
                 name: Name(path.into()),
                 location: home.location,
@@ -141,6 +168,18 @@ impl Logical {
     fn delete_bytes(&self, path: &Path) -> Result<()> {
         settle::all(&self.sites, path, &mut left)
     }
+}
+
+/// Explains why a copy is kept.
+fn last_copy(name: &Path, refusal: Refusal) -> Error {
+    if refusal.kind != Kind::NotEmpty {
+        return failed(name, refusal);
+    }
+    let what = format!("removing the last copy of grid:/{}", name.display());
+    Error::unsupported(
+        what,
+        "no other site has these bytes; to remove it all the same say --last",
+    )
 }
 
 /// Says that bytes are left for a later attempt.
@@ -263,8 +302,17 @@ impl Store for Logical {
             Some(site) => return self.remove_at(path, site),
             None => {}
         }
+        // Asked before: a collection that is gone has no locations.
+        let places = match is_collection {
+            true => self.sites.directories(path)?,
+            false => Vec::new(),
+        };
         self.sites
             .change(path, removal(path, is_collection, self.aim.data))?;
+        for place in places {
+            // One that is not empty is kept, and one that is not there was never made.
+            let _ = place.store.remove(&place.path, What::Directory);
+        }
         self.delete_bytes(path)
     }
 
@@ -312,5 +360,22 @@ impl Batch for Logical {
 
     fn write_small(&self, next: &mut Next<'_, Given>, each: &mut Told<'_, Finished>) -> Result<()> {
         pack::write(&self.sites, &self.aim, next, each)
+    }
+
+    fn read_small(&self, next: &mut Next<'_, PathBuf>, each: &mut Told<'_, Small>) -> Result<()> {
+        let alone = |path: &Path| {
+            let (buffer, all) = (Buffer::default(), Extents::from(0..SMALL_BYTES));
+            let read = self.read(path, &all, 1, &buffer)?;
+            let bytes = buffer.0.into_inner();
+            if read.stat.size != bytes.len() as u64 {
+                return Err(Error::changed(path, "it is no small file any more"));
+            }
+            Ok(Small {
+                bytes,
+                stat: read.stat,
+                verified: Verified::SizeOnly,
+            })
+        };
+        reading::read((&self.sites, &self.aim), next, each, &alone)
     }
 }

@@ -74,7 +74,7 @@ struct Pack<'a> {
 
 impl Pack<'_> {
     fn write(&mut self, pack: Vec<Given>) {
-        let entries = match entries(self.sites, &pack) {
+        let entries = match entries(self.sites, pack.iter().map(|given| &given.path)) {
             Ok(entries) => entries,
             // Each file tells why in words of its own.
             Err(_) => return pack.into_iter().for_each(|given| self.alone(&given)),
@@ -256,10 +256,14 @@ impl Pack<'_> {
     }
 }
 
-/// Finds the entries of all files of a pack.
-fn entries(sites: &Sites, pack: &[Given]) -> Result<Vec<Option<Named>>> {
-    let names = pack.iter().map(|given| Name(given.path.clone())).collect();
-    let mut entries = Vec::with_capacity(pack.len());
+/// Finds the entries of many names.
+pub(crate) fn entries<'a>(
+    sites: &Sites,
+    names: impl Iterator<Item = &'a PathBuf>,
+) -> Result<Vec<Option<Named>>> {
+    let names: Vec<Name> = names.cloned().map(Name).collect();
+    let (mut entries, count) = (Vec::with_capacity(names.len()), names.len());
+    let first = names.first().map_or(PathBuf::new(), |name| name.0.clone());
     let asked = sites
         .catalog
         .ask(&Question::Locate { names }, &mut |answer| {
@@ -270,9 +274,8 @@ fn entries(sites: &Sites, pack: &[Given]) -> Result<Vec<Option<Named>>> {
             }
             Ok(())
         });
-    let first = pack.first().map_or(Path::new(""), |given| &given.path);
-    asked.map_err(|refusal| failed(first, refusal))?;
-    match entries.len() == pack.len() {
+    asked.map_err(|refusal| failed(&first, refusal))?;
+    match entries.len() == count {
         true => Ok(entries),
         false => Err(Error::misbehaved(
             "the catalog",

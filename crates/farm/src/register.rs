@@ -1,6 +1,6 @@
 //! Gives names to what lies somewhere. No byte comes here: the site tells what its files hash to.
 
-use crate::failed;
+use crate::{failed, now};
 use godwit_catalog::{Answer, Catalog, Change, Location, NewHome, Question, Refusal};
 use godwit_core::{Algorithm, Digest, Fault, Kind, Url};
 use godwit_store::{
@@ -15,7 +15,6 @@ use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
     thread,
-    time::SystemTime,
 };
 
 /// Counts of registered files.
@@ -176,8 +175,7 @@ impl<'a, 'b> Run<'a, 'b> {
     }
 
     fn change_of(&self, name: &Path, path: PathBuf, stat: Stat, digest: Option<Digest>) -> Change {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let verified_s = digest.as_ref().and(now.ok()).map(|since| since.as_secs());
+        let verified_s = digest.as_ref().map(|_| now().as_secs());
         let home = NewHome {
             location: self.location,
             path: Name(path),

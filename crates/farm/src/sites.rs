@@ -4,7 +4,7 @@ use crate::{checking::Checking, failed, leases::Leases};
 use godwit_catalog::{
     Answer, Catalog, Change, Entry as Named, Home, Location, Question, State as OfHome, find,
 };
-use godwit_core::{Algorithm, Digest, Extents, Fault, HomeState, Url};
+use godwit_core::{Algorithm, BadUrl, Digest, Extents, Fault, HomeState, Url};
 use godwit_store::{
     EntryKind, Error, Nowhere, Read, Result, SIZE_UNKNOWN, Stat, Store, Take,
     engine::{Options, Place, Stores},
@@ -127,6 +127,20 @@ impl Sites {
         Ok(found)
     }
 
+    /// Returns the directories at the sites where the files of a collection lie, without those of locations themselves.
+    pub(crate) fn directories(&self, collection: &Path) -> Result<Vec<Place>> {
+        let mut found = Vec::new();
+        for location in self.locations(collection, None)? {
+            let below = collection.strip_prefix(&location.name.0);
+            if let Ok(below) = below
+                && !below.as_os_str().is_empty()
+            {
+                found.push(self.open(&location.url)?.join(below)?);
+            }
+        }
+        Ok(found)
+    }
+
     /// Opens the place of a URL that the catalog told.
     pub(crate) fn open(&self, url: &str) -> Result<Place> {
         let read = url.parse::<Url>();
@@ -192,6 +206,15 @@ impl Sites {
         digest.ok_or_else(|| Error::changed(&place.path, "it was changed while it was read"))
     }
 
+    /// Returns the homes from which the current version can be read, the best first.
+    pub(crate) fn homes<'a>(&self, entry: &'a Named, from: Option<&str>) -> Vec<&'a Home> {
+        let is_wanted =
+            |home: &&Home| is_good(home, entry) && from.is_none_or(|from| from == home.site);
+        let mut homes: Vec<&Home> = entry.homes.iter().filter(is_wanted).collect();
+        homes.sort_by_key(|home| self.is_silent(home.location));
+        homes
+    }
+
     /// Tries the homes of a file, one after the other, until one does.
     pub(crate) fn at_homes<T>(
         &self,
@@ -200,11 +223,7 @@ impl Sites {
         attempt: &mut dyn FnMut(&Home, &Place) -> Result<T, Failed>,
     ) -> Result<T> {
         let mut tried = Vec::new();
-        let is_wanted =
-            |home: &&Home| is_good(home, entry) && from.is_none_or(|from| from == home.site);
-        let mut homes: Vec<&Home> = entry.homes.iter().filter(is_wanted).collect();
-        homes.sort_by_key(|home| self.is_silent(home.location));
-        for home in homes {
+        for home in self.homes(entry, from) {
             let done = match self.open(&home.url) {
                 Ok(place) => attempt(home, &place),
                 Err(error) => Err(Failed::Here(error)),
@@ -357,6 +376,17 @@ pub(crate) fn stat(entry: &Named) -> Stat {
         mode: entry.mode,
         digest: best(&entry.digests).cloned(),
         ..Stat::of(kind, size)
+    }
+}
+
+/// Returns a name as a URL.
+pub(crate) fn url_of(name: &Path) -> Result<Url> {
+    use std::os::unix::ffi::OsStrExt;
+    let bad = |bad: BadUrl| Error::bad_name(name, bad.to_string());
+    let root: Url = "grid:/".parse().map_err(bad)?;
+    match name.as_os_str().as_bytes() {
+        [] => Ok(root),
+        below => root.join(below).map_err(bad),
     }
 }
 

@@ -4,6 +4,7 @@ use crate::{
     checking::Hashed,
     failed,
     leases::Lease,
+    now,
     settle::{self, Settled},
     sites::{Aim, Failed, Sites, best, is_good, stat},
 };
@@ -25,7 +26,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 /// A file that is written, or copied to a further site.
@@ -132,8 +133,8 @@ pub(crate) fn check(aim: &Aim, name: &Path, entry: Option<&Named>, how: &How) ->
         How::New if known.is_some() && !aim.copy => return Err(Error::exists(name)),
         How::New | How::Replace(None) => {}
         How::Replace(Some(version)) => {
-            let now = known.map(|entry| stat(entry).version(Duration::ZERO));
-            if !now.is_some_and(|now| version.compare(&now).looks_same()) {
+            let current = known.map(|entry| stat(entry).version(Duration::ZERO));
+            if !current.is_some_and(|current| version.compare(&current).looks_same()) {
                 return Err(Error::changed(name, "another version is current"));
             }
         }
@@ -454,11 +455,10 @@ impl Begun {
         (mtime, mode): (Option<Duration>, Option<u32>),
         (verified, adopted): (bool, bool),
     ) -> Change {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         Change::Publish {
             intent: self.lease.intent,
             digests: digests.into_iter().map(Text).collect(),
-            mtime: mtime.or(now.ok()).map(Time),
+            mtime: Some(Time(mtime.unwrap_or_else(now))),
             mode,
             verified,
             adopted,

@@ -395,7 +395,7 @@ fn copy_at_one_site_is_removed() {
     assert_eq!(world.bytes("lab/a"), None);
     assert_eq!(
         kind(world.at("archive").remove(Path::new("c/a"), What::File)),
-        Kind::NotEmpty
+        Kind::Unsupported
     );
     assert_eq!(read(&world.names, "c/a").unwrap(), b"ours");
     let last = Aim {
@@ -423,7 +423,7 @@ fn unregistered_bytes_stay() {
     assert_eq!(world.homes("c/a"), [("archive".into(), HomeState::Whole)]);
     assert_eq!(
         kind(world.at("archive").unregister(Path::new("c/a"))),
-        Kind::NotEmpty
+        Kind::Unsupported
     );
     world.names.unregister(Path::new("c/a")).unwrap();
     assert_eq!(world.entry("c/a"), None);

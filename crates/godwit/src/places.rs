@@ -83,6 +83,11 @@ pub(crate) fn mark() -> Mark {
 
 /// Returns an opener for verbs that move nothing.
 pub(crate) fn stores(talking: &Talking) -> Run<Stores> {
+    Ok(Stores::new(options(talking)?))
+}
+
+/// Returns the options of verbs that move nothing.
+pub(crate) fn options(talking: &Talking) -> Run<Options> {
     let options = Options::new(cancel()?);
     let trust = Trust {
         by: talking.by(),
@@ -92,11 +97,11 @@ pub(crate) fn stores(talking: &Talking) -> Run<Stores> {
         ..options.trust
     };
     let mark = mark();
-    Ok(Stores::new(names::with_names(Options {
+    Ok(names::with_names(Options {
         trust,
         mark,
         ..options
-    })))
+    }))
 }
 
 /// Opens the store of a URL. Slashes behind a name have said what they had to.

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-const VERBS: [&str; 22] = [
+const VERBS: [&str; 31] = [
     "cp",
     "mv",
     "sync",
@@ -21,6 +21,15 @@ const VERBS: [&str; 22] = [
     "stat",
     "cat",
     "catalog",
+    "register",
+    "unregister",
+    "locate",
+    "publish",
+    "replicate",
+    "audit",
+    "location",
+    "link",
+    "attr",
     "sum",
     "mkdir",
     "rm",
@@ -56,6 +65,9 @@ fn every_example_of_the_help_works() {
         assert!(!examples.is_empty(), "{verb:?} has no examples");
         for example in examples {
             let place = Place::new();
+            if example.contains(" grid:/") || verb[0] == "audit" {
+                NAMES.iter().for_each(|line| place.run(line));
+            }
             place.run(example);
         }
     }
@@ -68,7 +80,7 @@ fn commands_of_readme_and_guide_work() {
         ("docs/guide/getting-started.md", 6),
         ("docs/guide/copying.md", 12),
         ("docs/guide/serving.md", 3),
-        ("docs/guide/names.md", 13),
+        ("docs/guide/names.md", 21),
     ] {
         let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(page);
         let text = std::fs::read_to_string(path).unwrap();
@@ -91,6 +103,22 @@ const PREPARED: [&str; 5] = [
     "godwit ca issue lab alice --key ec",
     "godwit proxy init --cert usercert.pem --key-kind ec --out proxy.pem",
     "printf '[[rule]]\nwho = \"anyone\"\nmay = \"read\"\nunder = \"/data\"' > rights.toml",
+];
+
+/// A catalog whose collection `run7` has files and locations at the node.
+const NAMES: [&str; 12] = [
+    "godwit catalog init",
+    "godwit location add lab ftp://fermi.example/lab grid:/run7",
+    "godwit location add archive ftp://fermi.example/archive grid:/run7",
+    "godwit location add cluster ftp://fermi.example/cluster grid:/run7",
+    "godwit location add old-disk ftp://fermi.example/old-disk grid:/run7",
+    "printf a | godwit cp - grid:/run7/a",
+    "printf b | godwit cp - grid:/run7/b",
+    "printf old > old.db; printf new > calib.db",
+    "godwit publish old.db grid:/run7/calib.db --to lab",
+    "godwit replicate grid:/run7 --to archive",
+    "godwit replicate grid:/run7 --to old-disk",
+    "godwit mkdir grid:/best grid:/2026",
 ];
 
 /// What `godwit help config` gives as an example.
@@ -136,6 +164,10 @@ impl Place {
         let said = Said::of(
             shell(&format!("set -o pipefail; {text}"))
                 .current_dir(&here)
+                .env(
+                    "GODWIT_CATALOG",
+                    format!("sqlite:{}", here.join("grid.db").display()),
+                )
                 .stdin(Stdio::null()),
         );
         assert_eq!(said.status, Some(0), "{example}: {said}");

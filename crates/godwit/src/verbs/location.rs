@@ -33,7 +33,7 @@ enum What {
     /// Add a place to a collection, which is made if it is missing
     #[command(after_help = "\
 Examples:
-  godwit location add archive ftp://archive.example/run7 grid:/run7
+  godwit location add tape ftp://tape.example/run7 grid:/run7
   godwit location add lab godwit://lab/data grid:/
 
 Exit status: 0; 1 the collection has another place at that site; 2 not a URL.")]
@@ -65,7 +65,7 @@ Exit status: 0; 4 no such collection.")]
     #[command(after_help = "\
 Examples:
   godwit location set archive grid:/run7 --url ftp://new.example/run7
-  godwit location set lab grid:/ --url godwit://lab2/data
+  godwit location set lab grid:/run7 --url godwit://lab2/data
 
 Exit status: 0; 2 not a URL; 4 no such location.")]
     Set {

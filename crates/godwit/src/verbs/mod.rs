@@ -1,6 +1,7 @@
 //! One verb, one file: its options, its help with examples, and what it does.
 
 pub(crate) mod attr;
+pub(crate) mod audit;
 pub(crate) mod auth;
 pub(crate) mod ca;
 pub(crate) mod cache;
@@ -32,12 +33,14 @@ pub(crate) mod mv;
 pub(crate) mod node;
 pub(crate) mod peers;
 pub(crate) mod proxy;
+pub(crate) mod publish;
 pub(crate) mod push;
 pub(crate) mod put;
 pub(crate) mod queue;
 pub(crate) mod redirect;
 pub(crate) mod register;
 pub(crate) mod release;
+pub(crate) mod replicate;
 pub(crate) mod retry;
 pub(crate) mod rm;
 mod serving;
@@ -49,6 +52,7 @@ pub(crate) mod tail;
 pub(crate) mod tee;
 pub(crate) mod trace;
 pub(crate) mod uninit;
+pub(crate) mod unregister;
 pub(crate) mod unstage;
 pub(crate) mod version;
 

@@ -16,8 +16,8 @@ use std::ffi::OsString;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  godwit register -r godwit://lab/run7 --as grid:/run7
-  godwit register ftp://fermi.example/cal.db --as grid:/cal.db
+  godwit register -r ftp://fermi.example/data --as grid:/data
+  godwit register ftp://fermi.example/run7.root --as grid:/run7.root
 
 No byte is moved. The server tells the digest of each file, and the catalog notes it with the
 place. A second place with equal bytes becomes one more copy of the name; other bytes under the

@@ -1,6 +1,6 @@
 //! `godwit rm`: removes files, and trees if told to.
 
-use super::Facts;
+use super::{Facts, catalog};
 use crate::{
     moving,
     options::{Names, Talking},
@@ -10,7 +10,8 @@ use crate::{
     trouble::{CliError, Run},
 };
 use clap::Args;
-use godwit_core::Url;
+use godwit_core::{Scheme, Url};
+use godwit_farm::Aim;
 use godwit_store::engine::Stores;
 use godwit_store::{Entry, EntryKind, Error, Stat, What};
 use serde_json::json;
@@ -26,10 +27,14 @@ Examples:
   godwit rm old.root
   godwit rm -r --dry-run ftp://fermi.example/2025
   godwit rm -rf ftp://fermi.example/2025
+  godwit rm -r grid:/run7 --at old-disk
 
 A link is removed, never what it points to. The root of a server is never removed. What was
 put under that name before (godwit put), and is on its way still, arrives first: it says so
 while it waits, and ends as godwit push does if that does not arrive.
+
+A name of the catalog goes with the copies that godwit made. Bytes that were registered in place stay,
+unless --data is said.
 
 Exit status: 0; 4 no such file (not with -f); 1 a directory without -r; 13 not allowed.")]
 pub(crate) struct Rm {
@@ -46,6 +51,15 @@ pub(crate) struct Rm {
     /// Say what would be removed, and remove nothing
     #[arg(long)]
     dry_run: bool,
+    /// Of names: also the bytes that were registered in place
+    #[arg(long, help_heading = "Names of the catalog")]
+    data: bool,
+    /// Of names: only the copies at this site; the names stay
+    #[arg(long, value_name = "SITE", help_heading = "Names of the catalog")]
+    at: Option<String>,
+    /// With --at: also the last copy of a file
+    #[arg(long, requires = "at", help_heading = "Names of the catalog")]
+    last: bool,
 }
 
 impl Rm {
@@ -77,7 +91,7 @@ impl Rm {
             false => Reach::Name,
         };
         turn.wait(url, reach, &wanted)?;
-        let place = places::open(stores, url)?;
+        let place = self.place(stores, url)?;
         let trouble = |error: Error| CliError::store(wanted.clone(), error);
         match stat_unfollowed(&place).map(|stat| stat.kind) {
             Ok(EntryKind::Directory) if !self.recursive => {
@@ -92,6 +106,30 @@ impl Rm {
             Ok(_) => remover.file(&place),
             Err(Error::Missing { .. }) if self.force => Ok(()),
             Err(error) => Err(trouble(error)),
+        }
+    }
+}
+
+impl Rm {
+    /// Opens the place; a name with what is said of its copies.
+    fn place(&self, stores: &Stores, url: &Url) -> Run<Place> {
+        let is_of_names = self.data || self.at.is_some();
+        match (url.scheme(), is_of_names) {
+            (_, false) => places::open(stores, url),
+            (Scheme::Grid, true) => {
+                let names = catalog::logical(places::options(&self.talking)?)?;
+                let aimed = names.aimed(Aim {
+                    site: self.at.clone(),
+                    last: self.last,
+                    data: self.data,
+                    ..Aim::default()
+                });
+                Ok(aimed.place(&places::without_slashes(url)))
+            }
+            _ => {
+                let fact = "--data and --at are for names of the catalog, and this is none";
+                Err(CliError::asked(format!("remove {url}"), fact).next("leave them out"))
+            }
         }
     }
 }

@@ -11,7 +11,8 @@ use crate::{
 };
 use clap::{Args, Subcommand};
 use godwit_catalog::{Catalog as Tables, Changes, Refusal};
-use godwit_core::Scheme;
+use godwit_core::{Scheme, Url};
+use godwit_farm::Logical;
 use godwit_store::{
     Trust,
     engine::{NO_CATALOG, Options},
@@ -152,6 +153,11 @@ fn opened(text: &str, create: bool, wanted: &str) -> Run<Arc<dyn Tables>> {
     opened.map_err(|refusal| refused(wanted, &refusal))
 }
 
+/// Opens the names of the catalog that is named.
+pub(crate) fn logical(options: Options) -> Run<Logical> {
+    Ok(Logical::new(open()?, options))
+}
+
 /// Returns the error of a verb that the catalog refused.
 pub(crate) fn refused(wanted: &str, refusal: &Refusal) -> CliError {
     let code = refusal.kind.exit_code(refusal.kind.fault());
@@ -164,9 +170,14 @@ pub(crate) fn refused(wanted: &str, refusal: &Refusal) -> CliError {
 
 /// Reads a name of the catalog.
 pub(crate) fn name(argument: &OsStr) -> Run<Name> {
-    let url = places::url(argument)?;
+    Ok(Name(url(argument)?.path_from_root()))
+}
+
+/// Reads a name of the catalog as a URL.
+pub(crate) fn url(argument: &OsStr) -> Run<Url> {
+    let url = places::without_slashes(&places::url(argument)?);
     match url.scheme() {
-        Scheme::Grid => Ok(Name(url.path_from_root())),
+        Scheme::Grid => Ok(url),
         _ => {
             let fact = format!("{url} is not a name of the catalog");
             Err(CliError::asked("find a name", fact).next("write grid:/NAME"))

@@ -1,0 +1,515 @@
+//! The comparison of the catalog with what lies at the sites, and the repair of what is wrong.
+
+use crate::{
+    Logical, failed, now,
+    sites::{Aim, Sites, best, is_good, url_of},
+};
+use godwit_catalog::{
+    Answer, Change, Entry as Named, Home, Location, NewHome, Question, State as OfHome,
+};
+use godwit_core::{HomeState, Url};
+use godwit_store::{
+    Entry, EntryKind, Error, Result, Stat, StoreExt,
+    engine::{Event, Options, Place, Rule, Task, copy},
+};
+use godwit_wire::door::call::{Name, Text};
+use std::{
+    collections::{HashMap, HashSet},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    thread,
+};
+
+/// Something that is wrong at a site.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Wrong {
+    /// The catalog has a copy, and nothing lies there.
+    Lost,
+    /// A file lies there that the catalog does not know.
+    Dark,
+    /// The file there has another length.
+    Size,
+    /// The file there has another digest.
+    Digest,
+}
+
+/// One finding of an audit.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// The name; of a dark file the one that it would have.
+    pub name: PathBuf,
+    /// The site.
+    pub site: String,
+    /// The file there, as a URL.
+    pub url: String,
+    /// The fault.
+    pub wrong: Wrong,
+    at: (u64, PathBuf),
+}
+
+/// Counts of an audit.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Audited {
+    /// Copies that were compared.
+    pub copies: u64,
+    /// Findings of [`Wrong::Lost`].
+    pub lost: u64,
+    /// Findings of [`Wrong::Dark`].
+    pub dark: u64,
+    /// Findings of [`Wrong::Size`].
+    pub size: u64,
+    /// Findings of [`Wrong::Digest`].
+    pub digest: u64,
+    /// Findings that are repaired.
+    pub repaired: u64,
+}
+
+impl Audited {
+    /// Returns how much is still wrong.
+    pub fn left(&self) -> u64 {
+        (self.lost + self.dark + self.size + self.digest).saturating_sub(self.repaired)
+    }
+}
+
+/// The part of the catalog that is compared.
+#[derive(Clone, Debug, Default)]
+pub struct Scope {
+    /// The name; empty: all.
+    pub name: PathBuf,
+    /// The site; `None`: all.
+    pub site: Option<String>,
+    /// Whether digests are compared, not only lengths.
+    pub digests: bool,
+}
+
+/// The homes at one location, by their paths there.
+type Homes = HashMap<PathBuf, Named>;
+
+/// Compares what the catalog says with what lies at the sites. `each` receives every finding, and the error of a
+/// location that could not be compared. Copies that are wrong are marked, so that no reader uses them.
+pub fn audit(
+    names: &Logical,
+    scope: &Scope,
+    each: &mut dyn FnMut(Result<Finding, (Location, Error)>),
+) -> Result<(Audited, Vec<Finding>)> {
+    let sites = &*names.sites;
+    let (mut audited, mut found) = (Audited::default(), Vec::new());
+    for location in locations(sites, scope)? {
+        let auditing = Auditing {
+            sites,
+            scope,
+            location: &location,
+        };
+        match auditing.run(&mut audited.copies) {
+            Ok(findings) => found.extend(findings),
+            Err(error) => each(Err((location, error))),
+        }
+    }
+    for finding in &found {
+        let count = match finding.wrong {
+            Wrong::Lost => &mut audited.lost,
+            Wrong::Dark => &mut audited.dark,
+            Wrong::Size => &mut audited.size,
+            Wrong::Digest => &mut audited.digest,
+        };
+        *count += 1;
+        mark(sites, finding)?;
+        each(Ok(finding.clone()));
+    }
+    Ok((audited, found))
+}
+
+fn locations(sites: &Sites, scope: &Scope) -> Result<Vec<Location>> {
+    let question = Question::Locations {
+        name: Name(scope.name.clone()),
+        count: false,
+    };
+    let mut found = Vec::new();
+    let each = &mut |answer| {
+        if let Answer::Location(location) = answer
+            && scope
+                .site
+                .as_ref()
+                .is_none_or(|site| *site == location.site)
+        {
+            found.push(location);
+        }
+        Ok(())
+    };
+    let asked = sites.catalog.ask(&question, each);
+    asked.map_err(|refusal| failed(&scope.name, refusal))?;
+    Ok(found)
+}
+
+fn mark(sites: &Sites, finding: &Finding) -> Result<()> {
+    let state = match finding.wrong {
+        Wrong::Dark => return Ok(()),
+        Wrong::Lost => HomeState::Lost,
+        Wrong::Size | Wrong::Digest => HomeState::Damaged,
+    };
+    let (location, path) = finding.at.clone();
+    let change = Change::Mark {
+        location,
+        path: Name(path),
+        state: OfHome(state),
+        verified_s: None,
+    };
+    match sites.change(&finding.name, change) {
+        // The copy is gone by now.
+        Err(Error::Missing { .. }) => Ok(()),
+        marked => marked.map(drop),
+    }
+}
+
+/// One location that is compared.
+struct Auditing<'a> {
+    sites: &'a Sites,
+    scope: &'a Scope,
+    location: &'a Location,
+}
+
+impl Auditing<'_> {
+    fn run(&self, copies: &mut u64) -> Result<Vec<Finding>> {
+        let place = self.sites.open(&self.location.url)?;
+        let mut homes = self.homes()?;
+        *copies += homes.len() as u64;
+        let (mut wrong, mut dark, mut there) = (Vec::new(), Vec::new(), Vec::new());
+        let below = self.scope.name.strip_prefix(&self.location.name.0);
+        let below = below.unwrap_or(Path::new("")).to_owned();
+        let walked = place
+            .store
+            .walk(&place.path.join(&below), &mut |entry: Entry| {
+                let path = below.join(&entry.path);
+                match homes.remove(&path) {
+                    Some(home) => there.extend(self.differs(home, &path, &entry.stat, &mut wrong)),
+                    None if entry.stat.kind == EntryKind::Directory => {}
+                    None => dark.push(path),
+                }
+                Ok(())
+            });
+        match walked {
+            Ok(()) | Err(Error::Missing { .. } | Error::NotDirectory { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        // A name that was renamed lies elsewhere, and a link is told by its target.
+        for (path, home) in homes {
+            match place.store.stat(&place.path.join(&path)) {
+                Ok(stat) => there.extend(self.differs(home, &path, &stat, &mut wrong)),
+                Err(Error::Missing { .. } | Error::NotDirectory { .. }) => {
+                    wrong.push(self.finding(home.name.0, path, Wrong::Lost));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.digests(&place, there, &mut wrong)?;
+        self.confirm(&place, wrong, dark)
+    }
+
+    /// Returns the homes at the location that are in the scope.
+    fn homes(&self) -> Result<Homes> {
+        let (mut homes, mut after) = (Homes::new(), None);
+        loop {
+            let question = Question::Holdings {
+                location: self.location.location,
+                after: after.take(),
+            };
+            let mut is_last = true;
+            let each = &mut |answer| {
+                match answer {
+                    Answer::Entry(entry) => {
+                        let path = entry.homes.first().map(|home| home.path.clone());
+                        after.clone_from(&path);
+                        let is_in = entry.name.0.starts_with(&self.scope.name);
+                        if let Some(Name(path)) = path.filter(|_| is_in) {
+                            homes.insert(path, *entry);
+                        }
+                    }
+                    Answer::More => is_last = false,
+                    _ => {}
+                }
+                Ok(())
+            };
+            let asked = self.sites.catalog.ask(&question, each);
+            asked.map_err(|refusal| failed(&self.location.name.0, refusal))?;
+            if is_last {
+                return Ok(homes);
+            }
+        }
+    }
+
+    /// Compares the length of one copy; returns the copy if its digest may be compared.
+    fn differs(
+        &self,
+        entry: Named,
+        path: &Path,
+        there: &Stat,
+        wrong: &mut Vec<Finding>,
+    ) -> Option<(Named, PathBuf)> {
+        let home = entry.homes.first()?;
+        if home.version != entry.version || home.range.is_some() {
+            return None;
+        }
+        let name = entry.name.0.clone();
+        match home.state.0 {
+            _ if entry.size.is_some() && there.known_size() != entry.size => {
+                wrong.push(self.finding(name, path.into(), Wrong::Size));
+            }
+            HomeState::Damaged if !self.scope.digests => {
+                wrong.push(self.finding(name, path.into(), Wrong::Digest));
+            }
+            // An intent tells of it, or it is compared whatever was asked.
+            HomeState::Filling => {}
+            _ => return Some((entry, path.into())),
+        }
+        None
+    }
+
+    /// Compares digests, several at once, and notes which copies are right.
+    fn digests(
+        &self,
+        place: &Place,
+        mut there: Vec<(Named, PathBuf)>,
+        wrong: &mut Vec<Finding>,
+    ) -> Result<()> {
+        let is_lost = |entry: &Named| {
+            entry
+                .homes
+                .iter()
+                .any(|home| home.state.0 == HomeState::Lost)
+        };
+        there.retain(|(entry, _)| self.scope.digests || is_lost(entry));
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut told = Vec::new();
+            while let at = next.fetch_add(1, Relaxed)
+                && let Some((entry, path)) = there.get(at)
+                && let Some(known) = best(&entry.digests)
+            {
+                let place = place.join(path);
+                let digest = |place| self.sites.digest_at(&place, known.algorithm(), None);
+                told.push((at, place.and_then(digest).map(|found| found == *known)));
+            }
+            told
+        };
+        let told: Vec<_> = thread::scope(|scope| {
+            let most = AT_ONCE.min(there.len());
+            let threads: Vec<_> = (0..most).map(|_| scope.spawn(work)).collect();
+            let told = threads.into_iter().map(|thread| thread.join());
+            told.flat_map(|told| told.expect("hashing does not panic"))
+                .collect()
+        });
+        for (at, is_equal) in told {
+            let (entry, path) = &there[at];
+            match is_equal {
+                Ok(true) => self.note_right(entry, path)?,
+                Ok(false) => {
+                    wrong.push(self.finding(entry.name.0.clone(), path.clone(), Wrong::Digest))
+                }
+                Err(Error::Missing { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that a comparison found the digest of the catalog.
+    fn note_right(&self, entry: &Named, path: &Path) -> Result<()> {
+        let change = Change::Mark {
+            location: self.location.location,
+            path: Name(path.into()),
+            state: OfHome(HomeState::Whole),
+            verified_s: Some(now().as_secs()),
+        };
+        self.sites.change(&entry.name.0, change).map(drop)
+    }
+
+    /// Looks again at what seems wrong: a writer may have come or gone meanwhile.
+    fn confirm(
+        &self,
+        place: &Place,
+        mut wrong: Vec<Finding>,
+        mut dark: Vec<PathBuf>,
+    ) -> Result<Vec<Finding>> {
+        if !self.location.whole {
+            dark.clear();
+        }
+        if dark.is_empty() && wrong.is_empty() {
+            return Ok(wrong);
+        }
+        let intended = self.intended()?;
+        let now = self.homes_everywhere()?;
+        wrong.retain(|finding| {
+            let path = &finding.at.1;
+            now.contains(path) && !intended.contains(path)
+        });
+        dark.retain(|path| {
+            let is_known = now.contains(path) || intended.contains(path);
+            !is_known && place.store.stat(&place.path.join(path)).is_ok()
+        });
+        let dark = dark.into_iter().map(|path| {
+            let name = self.location.name.0.join(&path);
+            self.finding(name, path, Wrong::Dark)
+        });
+        wrong.extend(dark);
+        Ok(wrong)
+    }
+
+    /// Returns the paths at this location that an intent knows.
+    fn intended(&self) -> Result<HashSet<PathBuf>> {
+        let mut found = HashSet::new();
+        let question = Question::Intents {
+            ended: false,
+            name: None,
+        };
+        let each = &mut |answer| {
+            if let Answer::Intent(intent) = answer
+                && intent.location == self.location.location
+            {
+                found.insert(intent.path.0);
+            }
+            Ok(())
+        };
+        let asked = self.sites.catalog.ask(&question, each);
+        asked.map_err(|refusal| failed(&self.location.name.0, refusal))?;
+        Ok(found)
+    }
+
+    /// Returns the paths of all homes at places that are in this one: several locations may share a directory.
+    fn homes_everywhere(&self) -> Result<HashSet<PathBuf>> {
+        let base: Option<Url> = self.location.url.parse().ok();
+        let mut found = HashSet::new();
+        let all = Scope::default();
+        for location in locations(self.sites, &all)? {
+            let other: Option<Url> = location.url.parse().ok();
+            let (Some(base), Some(other)) = (&base, &other) else {
+                continue;
+            };
+            if !base.same_server(other) {
+                continue;
+            }
+            let (base, other) = (base.path_from_root(), other.path_from_root());
+            let (prefix, cut) = match (other.strip_prefix(&base), base.strip_prefix(&other)) {
+                (Ok(below), _) => (below.to_owned(), PathBuf::new()),
+                (_, Ok(above)) => (PathBuf::new(), above.to_owned()),
+                _ => continue,
+            };
+            let auditing = Auditing {
+                location: &location,
+                scope: &all,
+                ..*self
+            };
+            let paths = auditing.homes()?.into_keys();
+            found.extend(paths.filter_map(|path| Some(prefix.join(path.strip_prefix(&cut).ok()?))));
+        }
+        Ok(found)
+    }
+
+    fn finding(&self, name: PathBuf, path: PathBuf, wrong: Wrong) -> Finding {
+        use std::os::unix::ffi::OsStrExt;
+        let base: Option<Url> = self.location.url.parse().ok();
+        let url = base.and_then(|base| base.join(path.as_os_str().as_bytes()).ok());
+        Finding {
+            name,
+            site: self.location.site.clone(),
+            url: url.map(|url| url.to_string()).unwrap_or_default(),
+            wrong,
+            at: (self.location.location, path),
+        }
+    }
+}
+
+/// Replaces copies that are wrong by good ones, and adopts dark files whose name has equal bytes. Returns how many
+/// findings it has mended; `each` receives the error of each of the others.
+pub fn repair(
+    names: &Logical,
+    found: Vec<Finding>,
+    options: &Options,
+    each: &(dyn Fn(&Finding, Error) + Sync),
+) -> Result<u64> {
+    let repaired = AtomicU64::new(0);
+    let mut by_site: HashMap<String, Vec<Finding>> = HashMap::new();
+    for finding in found {
+        match finding.wrong {
+            Wrong::Dark => match adopt(&names.sites, &finding) {
+                Ok(true) => drop(repaired.fetch_add(1, Relaxed)),
+                Ok(false) => {}
+                Err(error) => each(&finding, error),
+            },
+            _ => by_site
+                .entry(finding.site.clone())
+                .or_default()
+                .push(finding),
+        }
+    }
+    for (site, findings) in by_site {
+        let copies = names.aimed(Aim {
+            site: Some(site),
+            copy: true,
+            ..Aim::default()
+        });
+        let mut tasks = Vec::new();
+        for finding in &findings {
+            let url = url_of(&finding.name)?;
+            tasks.push(Task {
+                source: names.place(&url),
+                target: copies.place(&url),
+                tree: false,
+                mode: None,
+                range: None,
+                rule: Rule::Always,
+                delete: false,
+            });
+        }
+        let name_of = |place: &Place| findings.iter().find(|finding| finding.name == place.path);
+        copy(tasks, options, &|event| match event {
+            Event::Done(_) => drop(repaired.fetch_add(1, Relaxed)),
+            Event::Failed {
+                target,
+                error,
+                again: None,
+                ..
+            } => {
+                if let Some(finding) = name_of(target) {
+                    each(finding, Error::beyond("", error.to_string()));
+                }
+            }
+            _ => {}
+        });
+    }
+    Ok(repaired.into_inner())
+}
+
+/// Notes a dark file as a copy of the name that it would have, if it has the bytes of that name.
+fn adopt(sites: &Sites, finding: &Finding) -> Result<bool> {
+    let Some(entry) = sites.find(&finding.name)?.filter(|entry| !entry.collection) else {
+        return Ok(false);
+    };
+    let Some(known) = best(&entry.digests) else {
+        return Ok(false);
+    };
+    let has_other = entry
+        .homes
+        .iter()
+        .any(|home: &Home| home.location == finding.at.0 && is_good(home, &entry));
+    if has_other || sites.digest_at(&sites.open(&finding.url)?, known.algorithm(), None)? != *known
+    {
+        return Ok(false);
+    }
+    let home = NewHome {
+        location: finding.at.0,
+        path: Name(finding.at.1.clone()),
+        ..NewHome::default()
+    };
+    let change = Change::Register {
+        name: Name(finding.name.clone()),
+        size: entry.size,
+        digests: vec![Text(known.clone())],
+        mtime: None,
+        mode: None,
+        home: Some(home),
+    };
+    sites.change(&finding.name, change).map(|_| true)
+}
+
+/// How many files a site hashes at once.
+const AT_ONCE: usize = 8;

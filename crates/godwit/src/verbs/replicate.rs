@@ -1,0 +1,93 @@
+//! `godwit replicate`: one more copy of files, at a site.
+
+use super::{Facts, catalog};
+use crate::{
+    moving::{self, Pair, Work},
+    options::Moving,
+    screen::Screen,
+    trouble::{CliError, Run},
+};
+use clap::Args;
+use godwit_farm::Aim;
+use godwit_store::{EntryKind, engine::Rule};
+use std::ffi::OsString;
+
+/// Copy files of the catalog to one more site
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  godwit replicate grid:/run7 --to archive
+  godwit replicate grid:/run7/a grid:/run7/b --to cluster --from lab
+
+Collections are copied whole. The bytes go from server to server where both can do that. A file that
+the site has is left alone; one that lies there with equal bytes is noted as a copy; one with other
+bytes is refused, never replaced. godwit location add says where a site keeps the files of a
+collection. Run again, it copies what is missing.
+
+Exit status: as cp; 12 the site has other bytes under that path.")]
+pub(crate) struct Replicate {
+    /// Names of the catalog
+    #[arg(value_name = "NAME", required = true)]
+    names: Vec<OsString>,
+    /// The site that gets the copies
+    #[arg(long, value_name = "SITE")]
+    to: String,
+    /// The site that they come from [default: whichever has them]
+    #[arg(long, value_name = "SITE")]
+    from: Option<String>,
+    #[command(flatten)]
+    moving: Moving,
+}
+
+impl Replicate {
+    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        let options = moving::options(&self.moving)?;
+        let names = catalog::logical(options.clone())?;
+        let target = names.aimed(Aim {
+            site: Some(self.to.clone()),
+            from: self.from.clone(),
+            copy: true,
+            ..Aim::default()
+        });
+        let source = names.aimed(Aim {
+            from: self.from.clone(),
+            ..Aim::default()
+        });
+        let (mut pairs, mut refused) = (Vec::new(), 0);
+        for argument in &self.names {
+            let url = catalog::url(argument)?;
+            let source = source.place(&url);
+            match source.store.stat(&source.path) {
+                Ok(stat) => pairs.push(Pair {
+                    source,
+                    target: target.place(&url),
+                    tree: stat.kind == EntryKind::Directory,
+                    mode: None,
+                }),
+                Err(error) => {
+                    refused += 1;
+                    screen.trouble(&CliError::store(format!("replicate {url}"), error));
+                }
+            }
+        }
+        if self.moving.dry_run {
+            let facts = moving::rehearse(
+                screen,
+                &pairs,
+                "copy",
+                &self.moving.choosing.0,
+                &|_, _, target| Ok(target.store.stat(&target.path).is_err()),
+            );
+            return Ok(moving::with_failed(facts, refused));
+        }
+        let work = Work {
+            act: "copy",
+            pairs,
+            rule: Rule::Update,
+            range: None,
+            delete: false,
+        };
+        let facts = moving::run(screen, &self.moving, work, &options).facts;
+        Ok(moving::with_failed(facts, refused))
+    }
+}
