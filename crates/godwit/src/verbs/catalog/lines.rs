@@ -322,18 +322,21 @@ impl Loading<'_> {
         let url = read_url(&line.url)?;
         let fits = |at: &&Location| {
             line.site.as_ref().is_none_or(|site| *site == at.site)
-                && name.0.starts_with(&at.name.0)
                 && at
                     .url
                     .parse()
                     .is_ok_and(|base| below(&base, &url).is_some())
         };
         let fitting = self.locations.iter().filter(fits);
-        let best = fitting.max_by_key(|at| (at.url.len(), at.name.0.as_os_str().len()));
+        // A file that was renamed or linked lies at a location of another collection.
+        let best = fitting.max_by_key(|at| {
+            let depth = at.name.0.as_os_str().len();
+            (name.0.starts_with(&at.name.0), at.url.len(), depth)
+        });
         let at = match best {
             Some(at) => at.clone(),
             None => {
-                let root = url.with_path(b"").map_err(|error| invalid(&error))?;
+                let root = url.with_path(b"/").map_err(|error| invalid(&error))?;
                 let host = match url.host() {
                     Some(host) => host.to_string(),
                     None => godwit_sys::host_name().unwrap_or_else(|| "localhost".into()),
