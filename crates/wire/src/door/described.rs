@@ -551,7 +551,8 @@ const CHANGES: &str = r#"[
     {"set":{"name":"a","mtime":"1.000000007","mode":420}}, {"attribute":{"name":"a","site":"s","key":"k","value":"v"}},
     {"add_location":{"name":"a","site":"s","url":"u","whole":true}}, {"set_location":{"name":"a","site":"s","url":"u"}},
     {"remove_location":{"name":"a","site":"s","last":true}},
-    {"measured":{"to":"s","from":"t","bytes":1,"took_ms":2,"fault":true,"at_s":3}}
+    {"measured":{"to":"s","from":"t","bytes":1,"took_ms":2,"fault":true,"at_s":3}},
+    {"load":{"name":"a","file":0,"version":2}}
 ]"#;
 const ANSWERS: &str = r#"[
     {"entry":{"name":"a","collection":true,"file":1,"version":2,"size":3,"digests":["adler32:00000001"],"mtime":"1.000000007",
