@@ -19,10 +19,16 @@ pub use register::{Counts, register};
 pub use settle::Settled;
 pub use sites::Aim;
 
-use godwit_catalog::Refusal;
-use godwit_store::{Error, refused};
+use godwit_catalog::{Catalog, Refusal};
+use godwit_core::Kind;
+use godwit_store::{
+    Error,
+    engine::{Named, Options},
+    refused,
+};
 use std::{
     path::Path,
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -38,4 +44,31 @@ pub fn failed(name: &Path, mut refusal: Refusal) -> Error {
 pub(crate) fn now() -> Duration {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.unwrap_or_default()
+}
+
+/// Returns the options with the store of names; `open` opens the catalog at the first name.
+pub fn with_names(
+    options: Options,
+    open: impl Fn() -> Result<Arc<dyn Catalog>, Refusal> + Send + Sync + 'static,
+) -> Options {
+    let sites = options.clone();
+    let named = Named::new(move || {
+        let catalog = open().map_err(not_opened)?;
+        Ok(Arc::new(Logical::new(catalog, sites.clone())))
+    });
+    Options {
+        named: Some(named),
+        ..options
+    }
+}
+
+fn not_opened(refusal: Refusal) -> Error {
+    match refusal.kind {
+        // A catalog that is missing is no missing name.
+        Kind::Missing | Kind::Corrupt => {
+            let next = refusal.next.unwrap_or_default();
+            Error::unsupported("using a name", format!("{}; {next}", refusal.said))
+        }
+        _ => failed(Path::new(""), refusal),
+    }
 }

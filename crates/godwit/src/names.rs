@@ -1,16 +1,7 @@
 //! The catalog that the command line names, and the store of its names.
 
-use godwit_catalog::Refusal;
-use godwit_core::Kind;
-use godwit_farm::{Logical, failed};
-use godwit_store::{
-    Error,
-    engine::{Named, Options},
-};
-use std::{
-    path::Path,
-    sync::{Arc, OnceLock},
-};
+use godwit_store::engine::Options;
+use std::sync::OnceLock;
 
 /// The option `--catalog`, once the command line is read.
 static SAID: OnceLock<String> = OnceLock::new();
@@ -40,24 +31,5 @@ pub(crate) fn with_names(options: Options) -> Options {
         return options;
     };
     let sites = options.clone();
-    let named = Named::new(move || {
-        let catalog = godwit_farm::open(&text, &sites, false);
-        let catalog = catalog.map_err(|refusal| error_of(&text, refusal))?;
-        Ok(Arc::new(Logical::new(catalog, sites.clone())))
-    });
-    Options {
-        named: Some(named),
-        ..options
-    }
-}
-
-fn error_of(text: &str, refusal: Refusal) -> Error {
-    match refusal.kind {
-        // A catalog that is missing is no missing name.
-        Kind::Missing | Kind::Corrupt => {
-            let next = refusal.next.unwrap_or_default();
-            Error::unsupported("reading a name", format!("{}; {next}", refusal.said))
-        }
-        _ => failed(Path::new(text), refusal),
-    }
+    godwit_farm::with_names(options, move || godwit_farm::open(&text, &sites, false))
 }

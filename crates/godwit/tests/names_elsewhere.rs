@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Machine, Scratch, noise};
+use common::{Machine, Scratch, assert_same, noise, programs};
 use std::{fs, process::Stdio};
 
 /// A node called lab, which serves a catalog and one tree, and a laptop.
@@ -176,4 +176,33 @@ fn missing_catalog_of_a_node_is_named() {
     );
     let (_, why) = laptop.refused(&["ls", "grid:/", "--catalog", "godwit://lab/names"]);
     assert!(why.contains("godwit://PEER"), "{why}");
+}
+
+/// A put is durable at once, and the node of this machine delivers it by name when the site is back.
+#[test]
+fn put_by_name_waits_for_its_site() {
+    let far = Scratch::new();
+    let (machine, mut lab) = programs::Machine::of(&far);
+    let source = machine.scratch.file("f", 3_000_000);
+    let names = ["--catalog", "sqlite:names.db"];
+    let says = |words: &[&str]| machine.says(&[words, &names].concat());
+    says(&["catalog", "init"]).ok();
+    says(&["location", "add", "lab", "godwit://lab/run7", "grid:/run7"]).ok();
+    lab.kill();
+    says(&["put", "f", "grid:/run7/f"]).ok();
+    let refused = machine.says(&["put", "f", "grid:/run7/g", "--catalog", "sqlite:other.db"]);
+    assert!(refused.stderr.contains("takes the names of"), "{refused}");
+    assert!(refused.stderr.contains("godwit node stop"), "{refused}");
+    // A node that is started for another program goes on with what is pending.
+    machine.kill();
+    lab.start(&[]);
+    machine.says(&["push", "--timeout", "30"]).ok();
+    assert_same(&source, &far.join("data/run7/f"));
+    let located = says(&["locate", "grid:/run7/f"]).ok();
+    assert!(
+        located.to_string().contains("godwit://lab/run7/f"),
+        "{located}"
+    );
+    says(&["cp", "grid:/run7/f", "back"]).ok();
+    assert_same(&source, &machine.scratch.join("back"));
 }

@@ -92,7 +92,7 @@ impl Here {
         let until = Instant::now() + AGAIN;
         let mut pause = STEP;
         loop {
-            let refusal = match start(place, lock, deadline) {
+            let refusal = match start(place, hello, lock, deadline) {
                 Ok(Started::Listens) => gone(place),
                 Ok(Started::Ended(refusal)) => refusal,
                 Err(refusal) if refusal.kind == Kind::InUse => refusal,

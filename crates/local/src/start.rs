@@ -7,6 +7,7 @@
 use crate::{Kind, Place, Refusal, Result};
 use godwit_core::Fault;
 use godwit_sys::{Closes, Wake, start_detached, try_lock, wait_readable, why};
+use godwit_wire::local::ask::Hello;
 use std::{
     env,
     ffi::OsString,
@@ -77,7 +78,12 @@ pub(crate) enum Started {
 }
 
 /// Starts the node of that place and waits until it listens. The caller has the lock.
-pub(crate) fn start(place: &Place, _starting: &Lock, deadline: Instant) -> Result<Started> {
+pub(crate) fn start(
+    place: &Place,
+    hello: &Hello,
+    _starting: &Lock,
+    deadline: Instant,
+) -> Result<Started> {
     place.prepare()?;
     let path = place.log();
     let log = OpenOptions::new()
@@ -88,7 +94,7 @@ pub(crate) fn start(place: &Place, _starting: &Lock, deadline: Instant) -> Resul
     let log = log.map_err(|error| failed(format!("{}: {}", path.display(), why(&error))))?;
     let begin = log.metadata().map_or(0, |meta| meta.len());
     let program = program();
-    let begun = begin_at(place, &program, &log);
+    let begun = begin_at(place, hello, &program, &log);
     let mut said = begun.map_err(|error| {
         let words = format!("{}: {}", Path::new(&program).display(), why(&error));
         failed(words).next("name the program in GODWIT_BIN, or put it in PATH")
@@ -135,7 +141,12 @@ fn first_line(said: &mut PipeReader, deadline: Instant) -> io::Result<Option<Vec
     }
 }
 
-fn begin_at(place: &Place, program: &OsString, log: &File) -> io::Result<PipeReader> {
+fn begin_at(
+    place: &Place,
+    hello: &Hello,
+    program: &OsString,
+    log: &File,
+) -> io::Result<PipeReader> {
     let (said, saying) = io::pipe()?;
     let mut command = Command::new(program);
     command
@@ -148,6 +159,9 @@ fn begin_at(place: &Place, program: &OsString, log: &File) -> io::Result<PipeRea
         .stdin(Stdio::null())
         .stdout(saying)
         .stderr(log.try_clone()?);
+    if let Some(catalog) = &hello.catalog {
+        command.env("GODWIT_CATALOG", catalog);
+    }
     start_detached(&mut command)?;
     Ok(said)
 }

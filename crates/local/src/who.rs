@@ -33,8 +33,19 @@ pub fn who(program: &str, environment: Environment<'_>) -> Hello {
         credential: path("X509_USER_PROXY"),
         cgroup: cgroup().filter(|_| !job.is_empty()),
         visitor: None,
+        catalog: text("GODWIT_CATALOG").map(|text| absolute(&text)),
         job,
     }
+}
+
+/// Returns the text of a catalog as it is understood in every directory.
+fn absolute(text: &str) -> String {
+    let file = text.strip_prefix("sqlite:").filter(|path| !path.is_empty());
+    let path = file.and_then(|path| std::path::absolute(path).ok());
+    path.map_or_else(
+        || text.to_owned(),
+        |path| format!("sqlite:{}", path.display()),
+    )
 }
 
 /// Returns the group that the kernel keeps this process in (cgroups(7), version 2).

@@ -1,6 +1,6 @@
 //! A node that passes on: what is written to it is kept in a depot, and delivered to the next.
 
-use crate::{Config, Error, routes::Routes};
+use crate::{Config, Error, names::Names, routes::Routes};
 use godwit_core::Scheme;
 use godwit_depot::{Connect, Depot, Rules, Spooled, Who};
 use godwit_store::{
@@ -25,7 +25,7 @@ pub(crate) fn begin(
         cause: Box::new(cause),
     };
     let cancel = Cancel::new().map_err(Error::Start)?;
-    let connect = connect(home.cloned(), config.routes.clone(), cancel);
+    let connect = connect(home.cloned(), config.routes.clone(), None, cancel);
     let rules = Rules {
         quota: hop.bytes,
         ..Rules::default()
@@ -43,14 +43,23 @@ pub(crate) fn begin(
 }
 
 /// Returns what finds the store of a URL, for whoever shows that credential, by the hop that leads there.
-/// `cancel` ends all conversations with them.
-pub(crate) fn connect(home: Option<Home>, routes: Routes, cancel: Cancel) -> Connect {
+/// `cancel` ends all conversations with them; `names` are those that `grid:` stands for.
+pub(crate) fn connect(
+    home: Option<Home>,
+    routes: Routes,
+    names: Option<&Names>,
+    cancel: Cancel,
+) -> Connect {
     let options = Options::new(cancel);
     let trust = Trust {
         home,
         ..options.trust
     };
-    let stores = Stores::new(Options { trust, ..options });
+    let mut options = Options { trust, ..options };
+    if let Some(names) = names {
+        options = names.within(options);
+    }
+    let stores = Stores::new(options);
     Arc::new(move |url, who| {
         let url = &routes.by_way_of(url)?;
         let credential = match &who.credential {

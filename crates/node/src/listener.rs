@@ -45,7 +45,7 @@ pub(crate) struct Shared {
     accounts: Arc<Accounts>,
     rules: Option<Arc<Rules>>,
     /// The names of a catalog.
-    pub(crate) names: Option<Arc<Names>>,
+    pub(crate) names: Option<Names>,
     pub(crate) trust: Trust,
     pub(crate) passwords: Option<Passwords>,
     pub(crate) ports: Arc<Ports>,
@@ -223,13 +223,16 @@ fn dir_of_nobody(
     })
 }
 
-fn names_of(config: &Config, home: Option<&Home>) -> Result<Option<Arc<Names>>, Error> {
+fn names_of(config: &Config, home: Option<&Home>) -> Result<Option<Names>, Error> {
     let names = config.catalog.as_ref().map(|text| {
-        let opened = Names::open(text, home);
-        opened.map(Arc::new).map_err(|refusal| Error::Catalog {
-            text: text.clone(),
-            refusal: Box::new(refusal),
-        })
+        let names = Names::new(text, home);
+        match names.catalog() {
+            Ok(_) => Ok(names),
+            Err(refusal) => Err(Error::Catalog {
+                text: text.clone(),
+                refusal: Box::new(refusal),
+            }),
+        }
     });
     names.transpose()
 }

@@ -14,6 +14,7 @@ mod going;
 mod job;
 mod known;
 mod line;
+mod naming;
 mod operating;
 mod refusing;
 mod seat;
@@ -24,7 +25,7 @@ mod visiting;
 #[cfg(test)]
 mod tests;
 
-use crate::{Error, Routes, admission::LogPlaces, hop, stop::Stop};
+use crate::{Error, Routes, admission::LogPlaces, hop, names::Names, stop::Stop};
 pub use faults::OnFault;
 use godwit_depot::{Connect, Depot, Rules};
 use godwit_local::{Kind, Lock, Place, Refusal};
@@ -107,6 +108,8 @@ pub struct LocalRules {
     pub on_fault: OnFault,
     /// Which hop leads where.
     pub routes: Routes,
+    /// The catalog whose names it takes.
+    pub catalog: Option<String>,
 }
 
 /// Why a local node cannot run.
@@ -155,13 +158,16 @@ pub fn run_local(
     ready: impl FnOnce(),
 ) -> Result<(), LocalError> {
     let alive = settle(&rules.place)?;
+    let names = catalog_of(&rules)?.map(|text| Names::new(&text, home.as_ref()));
     let bounds = desk::Bounds {
         state: rules.place.state.clone(),
         is_of_job: rules.is_of_job || job::is_within(),
         is_installed: rules.is_installed,
+        names,
     };
     let cancel = godwit_store::channel::Cancel::new().map_err(Error::Start)?;
-    let connect = hop::connect(home.clone(), rules.routes.clone(), cancel.clone());
+    let (names, routes) = (bounds.names.as_ref(), rules.routes.clone());
+    let connect = hop::connect(home.clone(), routes, names, cancel.clone());
     let depot = Arc::new(open_depot(&rules, &connect)?);
     let whose = (home, rules.routes.clone());
     let desk = desk::Keeping::new(depot, (connect, cancel), whose, bounds);
@@ -176,6 +182,21 @@ pub fn run_local(
     node.wait();
     drop(watching);
     Ok(())
+}
+
+/// Returns the catalog whose names the node takes: the one of its rules; while something may be pending, the one before.
+fn catalog_of(rules: &LocalRules) -> Result<Option<String>, LocalError> {
+    let path = rules.place.state.join("catalog");
+    let before = fs::read_to_string(&path).ok();
+    let catalog = match rules.place.is_unfinished()? {
+        true => before.clone().or_else(|| rules.catalog.clone()),
+        false => rules.catalog.clone().or_else(|| before.clone()),
+    };
+    if let (Some(text), true) = (&catalog, catalog != before) {
+        let written = fs::write(&path, text).and_then(|()| File::open(&path)?.sync_all());
+        written.map_err(Error::Start)?;
+    }
+    Ok(catalog)
 }
 
 fn open_depot(rules: &LocalRules, connect: &Connect) -> Result<Depot, LocalError> {

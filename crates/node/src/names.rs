@@ -1,16 +1,19 @@
-//! The catalog that a node was started with.
+//! The catalog whose names a node takes.
 
 use godwit_catalog::{Catalog, Refusal};
 use godwit_core::Kind;
 use godwit_store::{Trust, channel::Cancel, engine::Options};
 use godwit_trust::Home;
+use parking_lot::Mutex;
 use std::{fmt, sync::Arc};
 
-/// The names of a catalog.
+/// The names of a catalog. Clones are of the same one.
+#[derive(Clone)]
 pub(crate) struct Names {
     /// The text that names the catalog.
     pub(crate) text: String,
-    pub(crate) catalog: Arc<dyn Catalog>,
+    home: Option<Home>,
+    open: Arc<Mutex<Option<Arc<dyn Catalog>>>>,
 }
 
 impl fmt::Debug for Names {
@@ -20,19 +23,36 @@ impl fmt::Debug for Names {
 }
 
 impl Names {
-    /// Opens the catalog that a text names, as the owner of that home.
-    pub(crate) fn open(text: &str, home: Option<&Home>) -> Result<Self, Refusal> {
+    /// Names a catalog, which is not opened yet; another node is asked as the owner of that home.
+    pub(crate) fn new(text: &str, home: Option<&Home>) -> Self {
+        Self {
+            text: text.into(),
+            home: home.cloned(),
+            open: Arc::default(),
+        }
+    }
+
+    /// Returns the catalog, which the first caller opens.
+    pub(crate) fn catalog(&self) -> Result<Arc<dyn Catalog>, Refusal> {
+        let mut open = self.open.lock();
+        if let Some(catalog) = &*open {
+            return Ok(Arc::clone(catalog));
+        }
         let cancel = Cancel::new();
         let cancel = cancel.map_err(|e| Refusal::of_kind(Kind::Other, godwit_sys::why(&e)))?;
         let options = Options::new(cancel);
         let trust = Trust {
-            home: home.cloned(),
+            home: self.home.clone(),
             ..options.trust
         };
-        Ok(Self {
-            text: text.into(),
-            catalog: godwit_farm::open(text, &Options { trust, ..options }, false)?,
-        })
+        let catalog = godwit_farm::open(&self.text, &Options { trust, ..options }, false)?;
+        Ok(Arc::clone(open.insert(catalog)))
+    }
+
+    /// Returns the options with the store of these names.
+    pub(crate) fn within(&self, options: Options) -> Options {
+        let names = self.clone();
+        godwit_farm::with_names(options, move || names.catalog())
     }
 
     /// Tells whether the tables are those of this node.

@@ -6,7 +6,7 @@ use super::{
     queue, serving,
 };
 use crate::{
-    log,
+    log, names,
     progress::Reporter,
     record,
     screen::Screen,
@@ -57,7 +57,10 @@ fn hello() -> Hello {
 }
 
 fn variable(name: &str) -> Option<OsString> {
-    env::var_os(name)
+    match name {
+        "GODWIT_CATALOG" => names::text().map(Into::into),
+        _ => env::var_os(name),
+    }
 }
 
 /// A file, as it was named.
@@ -396,6 +399,7 @@ fn begin(screen: &Screen, socket: Option<&Path>, state: Option<&Path>) -> Result
         is_of_job: !hello().job.is_empty(),
         is_installed: unit_file().is_some_and(|unit| unit.exists()),
         routes: routes()?,
+        catalog: hello().catalog,
     };
     let ready = || {
         let told = match screen.json() {

@@ -109,7 +109,8 @@ pub(super) fn key_of_variable(name: &str, text: &str) -> Result<Option<&'static 
 /// How our variables begin.
 pub(super) const OURS: &str = "GODWIT_";
 /// What variables without a key mean, in lower case: see `godwit help environment`.
-const OF_OTHERS: [&str; 16] = [
+const OF_OTHERS: [&str; 17] = [
+    "catalog",
     "config",
     "log",
     "ssh",

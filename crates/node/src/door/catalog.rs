@@ -54,7 +54,7 @@ pub(super) fn change(asked: Asked<'_>) {
 fn served(asked: &Asked<'_>) -> Result<Arc<dyn Catalog>, Refusal> {
     let names = asked.door.shared.names.as_ref();
     let said = match names {
-        Some(names) if names.is_ours() => return Ok(Arc::clone(&names.catalog)),
+        Some(names) if names.is_ours() => return names.catalog(),
         // Another node would be asked with the rights of this one.
         Some(names) => format!("this node asks {} for names", names.text),
         None => "this node serves no catalog".to_owned(),

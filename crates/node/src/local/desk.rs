@@ -9,7 +9,7 @@ use super::{
     serving::Knocks,
     visiting::Staying,
 };
-use crate::{hop, routes::Routes};
+use crate::{hop, names::Names, routes::Routes};
 use godwit_core::{
     Algorithm, Block, Extents, Hashing, Scheme, Url, Version,
     holding::{Base, Ticket},
@@ -79,6 +79,8 @@ pub(super) struct Bounds {
     pub(super) is_of_job: bool,
     /// Somebody starts it again after the machine was.
     pub(super) is_installed: bool,
+    /// The names that programs may use.
+    pub(super) names: Option<Names>,
 }
 
 impl Keeping {
@@ -92,7 +94,7 @@ impl Keeping {
         Arc::new(Self {
             depot,
             connect,
-            direct: hop::connect(home.clone(), Routes::default(), cancel.clone()),
+            direct: hop::connect(home.clone(), Routes::default(), None, cancel.clone()),
             cancel,
             bounds,
             kept: Mutex::default(),
@@ -123,6 +125,7 @@ impl Keeping {
         let is_private = scratch.is_some_and(|scratch| self.bounds.state.starts_with(scratch));
         let ends_soon = self.bounds.is_of_job || is_private;
         Guest {
+            other_names: self.other_names(hello.catalog.as_deref(), staying.is_some()),
             desk: self,
             who: Who {
                 audience,
@@ -167,6 +170,8 @@ impl Desk for Keeping {
 pub(super) struct Guest {
     pub(super) desk: Arc<Keeping>,
     pub(super) who: Who,
+    /// The refusal of names, if they are not those of this node.
+    pub(super) other_names: Option<Refusal>,
     /// By what it finds again what it wrote.
     pub(super) session: String,
     /// What tells it from all others.
@@ -224,7 +229,9 @@ impl Visit for Guest {
 
     fn answer_at_once(&self, ask: &Ask, reply: &Reply) -> bool {
         match ask {
-            Ask::Open(open) if !open.write && self.staying.is_none() => self.open_here(open, reply),
+            Ask::Open(open) if !open.write && self.staying.is_none() => {
+                self.must_know_names(ask).is_ok() && self.open_here(open, reply)
+            }
             _ => false,
         }
     }
@@ -234,6 +241,7 @@ pub(super) type Answered = Result<Option<Tell>, Refusal>;
 
 impl Guest {
     fn attend(&self, ask: Ask, body: &[u8], reply: &Reply) -> Answered {
+        self.must_know_names(&ask)?;
         if let Some(staying) = &self.staying {
             return self.attend_visitor(staying, ask, reply);
         }
@@ -802,14 +810,6 @@ impl Guest {
         let wanted = format!("{what} {}", place.url);
         decide(&self.desk.depot, &place.url)
             .map_err(|error| refusing::depot(&wanted, None, &error))?;
-        of_files(1)
-    }
-
-    fn redirect(&self, redirect: &ask::Redirect) -> Answered {
-        let to = url_owed(&redirect.to)?;
-        let wanted = format!("deliver {} to {}", redirect.url, to.without_password());
-        let redirected = self.desk.depot.redirect(&redirect.url, &to);
-        redirected.map_err(|error| refusing::depot(&wanted, None, &error))?;
         of_files(1)
     }
 

@@ -1,9 +1,13 @@
 //! Whether there is such a host as a program writes to.
 
-use super::{Reply, desk::Guest, refusing::url_owed};
+use super::{
+    Reply,
+    desk::{Answered, Guest, of_files},
+    refusing::{self, url_owed},
+};
 use godwit_core::{Host, Scheme, Url};
 use godwit_local::{Kind, Refusal};
-use godwit_wire::local::{Tell, tell};
+use godwit_wire::local::{Tell, ask, tell};
 use std::{net::ToSocketAddrs, sync::mpsc, thread, time::Duration};
 
 impl Guest {
@@ -28,6 +32,15 @@ impl Guest {
             })));
         }
         Ok(url)
+    }
+
+    /// Delivers a pending entry to another URL.
+    pub(super) fn redirect(&self, redirect: &ask::Redirect) -> Answered {
+        let to = url_owed(&redirect.to)?;
+        let wanted = format!("deliver {} to {}", redirect.url, to.without_password());
+        let redirected = self.desk.depot.redirect(&redirect.url, &to);
+        redirected.map_err(|error| refusing::depot(&wanted, None, &error))?;
+        of_files(1)
     }
 
     /// Says that the host of a URL leads to no address, if that is neither a peer nor reached by way of a hop.

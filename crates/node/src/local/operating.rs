@@ -36,11 +36,12 @@ impl Operating {
         let place = Place::of(Some(&spool.join("socket")), Some(&spool), &|_| None)?;
         let alive = settle(&place)?;
         let cancel = Cancel::new().map_err(Error::Start)?;
-        let connect = hop::connect(home.clone(), routes.clone(), cancel.clone());
+        let connect = hop::connect(home.clone(), routes.clone(), None, cancel.clone());
         let bounds = Bounds {
             state: spool,
             is_of_job: false,
             is_installed: true,
+            names: None,
         };
         let whose = (home, routes.clone());
         let keeping = Keeping::new(depot, (connect, cancel), whose, bounds);
@@ -54,6 +55,7 @@ impl Operating {
             is_installed: true,
             on_fault,
             routes,
+            catalog: None,
         };
         Ok(Self {
             node: Some(LocalNode::start(

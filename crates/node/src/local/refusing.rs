@@ -1,9 +1,9 @@
 //! What went wrong, as programs of this machine are told it.
 
-use godwit_core::{Fault, Kind, Scheme, Url};
+use godwit_core::{Fault, Kind, Url};
 use godwit_depot::Error as DepotError;
 use godwit_local::Refusal;
-use godwit_store::{Error as StoreError, engine::NO_CATALOG};
+use godwit_store::Error as StoreError;
 use godwit_wire::local::URL_BYTES_MAX;
 use std::{fmt, io};
 
@@ -27,10 +27,6 @@ pub(super) fn url(text: &str) -> Result<Url, Refusal> {
 pub(super) fn url_owed(text: &str) -> Result<Url, Refusal> {
     let url = url(text)?;
     let shown = url.without_password().to_string();
-    if url.scheme() == Scheme::Grid {
-        let refusal = Refusal::new(Kind::Unsupported, format!("write {shown}"), NO_CATALOG);
-        return Err(refusal.about(shown));
-    }
     if url.password().is_none() {
         return Ok(url);
     }
@@ -130,10 +126,7 @@ mod tests {
         assert!(!format!("{refusal:?}").contains("sesame"), "{refusal:?}");
         assert!(url_owed("ftp://me@lab/x").is_ok());
         assert!(url("grid:/hep/run7").is_ok());
-        assert_eq!(
-            url_owed("grid:/hep/run7").unwrap_err().kind,
-            Kind::Unsupported
-        );
+        assert!(url_owed("grid:/hep/run7").is_ok());
     }
 
     #[test]

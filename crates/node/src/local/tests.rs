@@ -174,6 +174,7 @@ impl Standing {
             is_installed: false,
             on_fault: super::OnFault::default(),
             routes: crate::Routes::default(),
+            catalog: None,
         };
         let node = LocalNode::start(rules, alive, Arc::clone(&desk)).unwrap();
         Self {

@@ -114,6 +114,9 @@ pub struct Hello {
     /// Whoever asks does it for somebody of another machine: who sees and keeps a part of their own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub visitor: Option<String>,
+    /// The catalog whose names it uses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub catalog: Option<String>,
 }
 
 /// Which file.
