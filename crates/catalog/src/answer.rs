@@ -487,7 +487,7 @@ fn locations(db: &dyn Db, name: &Path, count: bool, page: &mut Page) -> Result<(
 fn holdings(db: &dyn Db, location: u64, after: Option<&Name>, page: &mut Page) -> Result<()> {
     let after = after.map(|name| name.0.as_os_str().as_bytes());
     let sql = format!(
-        "{HOMES} WHERE h.location = ?1 AND (?2 IS NULL OR path > ?2) ORDER BY path LIMIT ?3"
+        "{HOMES} WHERE h.location = ?1 AND (path > ?2 OR ?2 IS NULL) ORDER BY path LIMIT ?3"
     );
     let mut found = Vec::new();
     for row in db.select(&sql, &[&location, &after, &PAGE])? {
@@ -553,7 +553,7 @@ fn intents(db: &dyn Db, ended: bool, name: Option<&Path>, page: &mut Page) -> Re
     let below = name.map(|name| [name, b"/"].concat());
     let past = name.map(|name| [name, b"0"].concat());
     let sql = format!(
-        "{INTENTS} WHERE ?1 IS NULL OR name = ?1 OR name > ?2 AND name < ?3 ORDER BY intent"
+        "{INTENTS} WHERE name = ?1 OR name > ?2 AND name < ?3 OR ?1 IS NULL ORDER BY intent"
     );
     for row in db.select(&sql, &[&name, &below, &past])? {
         let (mut intent, _, url) = intent(row)?;

@@ -22,15 +22,23 @@ pub(crate) trait Db {
     }
 
     /// Inserts rows of so many columns, which stand one behind the other.
-    fn insert(&self, table: &str, columns: usize, rows: &[Param<'_>]) -> Result<()> {
-        let places: Vec<_> = (1..=columns).map(|place| format!("?{place}")).collect();
-        let sql = format!("INSERT INTO {table} VALUES ({})", places.join(", "));
-        rows.chunks(columns)
-            .try_for_each(|row| self.rows(&sql, row).map(drop))
-    }
+    fn insert(&self, table: &str, columns: usize, rows: &[Param<'_>]) -> Result<()>;
 
     /// Executes statements without parameters.
     fn batch(&self, sql: &str) -> Result<()>;
+}
+
+/// Inserts rows with a statement each.
+pub(crate) fn insert_each(
+    db: &dyn Db,
+    table: &str,
+    columns: usize,
+    rows: &[Param<'_>],
+) -> Result<()> {
+    let places: Vec<_> = (1..=columns).map(|place| format!("?{place}")).collect();
+    let sql = format!("INSERT INTO {table} VALUES ({})", places.join(", "));
+    rows.chunks(columns)
+        .try_for_each(|row| db.rows(&sql, row).map(drop))
 }
 
 impl dyn Db + '_ {

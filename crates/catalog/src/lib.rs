@@ -6,12 +6,14 @@ mod db;
 mod group;
 mod lists;
 mod pool;
+mod postgres;
 mod refused;
 mod sqlite;
+mod tables;
 
+pub use godwit_core::Kind;
 pub use godwit_wire::door::{call::Refusal, catalog::*};
 
-use godwit_core::Kind;
 use godwit_wire::door::call::Name;
 use std::{path::Path, sync::Arc};
 
@@ -88,14 +90,21 @@ impl Iterator for Pages<'_> {
     }
 }
 
-/// Opens the catalog that a text names: `sqlite:PATH`. Makes it first if `create`.
+/// Opens the catalog that a text names: `sqlite:PATH` or `postgres://USER@HOST:PORT/DB`. Makes it first if `create`.
 pub fn open(text: &str, create: bool) -> Result<Arc<dyn Catalog>> {
+    let is_of = |scheme| {
+        text.strip_prefix(scheme)
+            .is_some_and(|rest: &str| !rest.is_empty())
+    };
+    if is_of("postgres://") || is_of("postgresql://") {
+        return Ok(Arc::new(postgres::Postgres::open(text, create)?));
+    }
     match text.strip_prefix("sqlite:") {
         Some("") | None => Err(Refusal::of_kind(
             Kind::Invalid,
             format!("'{text}' does not name a catalog"),
         )
-        .next("write sqlite:PATH")),
+        .next("write sqlite:PATH or postgres://USER@HOST:PORT/DATABASE")),
         Some(path) => Ok(Arc::new(sqlite::Sqlite::open(Path::new(path), create)?)),
     }
 }

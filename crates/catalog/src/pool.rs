@@ -5,20 +5,22 @@ use parking_lot::{Condvar, Mutex};
 
 /// A pool of connections, made when they are needed.
 pub(crate) struct Pool<T> {
+    /// Tells whether a connection can be lent again.
+    is_usable: fn(&T) -> bool,
+    /// The connections that are not lent, and how many are.
     free: Mutex<(Vec<T>, usize)>,
     freed: Condvar,
 }
 
-impl<T> Default for Pool<T> {
-    fn default() -> Self {
+impl<T> Pool<T> {
+    pub(crate) fn new(is_usable: fn(&T) -> bool) -> Self {
         Self {
-            free: Mutex::new((Vec::new(), 0)),
+            is_usable,
+            free: Mutex::default(),
             freed: Condvar::new(),
         }
     }
-}
 
-impl<T> Pool<T> {
     /// Lends a connection. A reader waits while [`CONNECTIONS_MAX`] are lent.
     pub(crate) fn with<R>(
         &self,
@@ -34,6 +36,12 @@ impl<T> Pool<T> {
             none => none.insert(connect()?),
         };
         read(one)
+    }
+
+    /// Closes the connections that are not lent: the database may be another one by now.
+    pub(crate) fn forget(&self) {
+        let free = std::mem::take(&mut self.free.lock().0);
+        drop(free);
     }
 
     fn take(&self) -> Option<T> {
@@ -54,9 +62,10 @@ struct Lent<'a, T> {
 
 impl<T> Drop for Lent<'_, T> {
     fn drop(&mut self) {
+        let one = self.one.take().filter(self.pool.is_usable);
         let mut free = self.pool.free.lock();
         free.1 -= 1;
-        free.0.extend(self.one.take());
+        free.0.extend(one);
         self.pool.freed.notify_one();
     }
 }

@@ -3,11 +3,12 @@
 use crate::{
     Catalog, Changes, Each, Question, Refusal, Result,
     answer::{self, Page},
-    db::{Db, Param, Row, Value, too_large},
+    db::{Db, Param, Row, Value, insert_each, too_large},
     group::{Group, Made},
     lists,
     pool::Pool,
     refused::refused,
+    tables::{FORM, TABLES, not_a_catalog, other_form},
 };
 use godwit_core::Kind;
 use parking_lot::Mutex;
@@ -39,28 +40,24 @@ impl Sqlite {
             return Err(Refusal::of_kind(Kind::Missing, said).next(next));
         }
         let mut writer = connect(path, create, WRITER_KIB)?;
-        let form: i64 = writer
+        let form: u64 = writer
             .query_row("PRAGMA user_version", [], |row| row.get(0))
             .map_err(refused)?;
         match form {
             FORM => {}
             0 if create => make(&mut writer)?,
             0 => {
-                let said = format!("{shown} is not a catalog");
-                let next = format!("godwit catalog init --catalog sqlite:{shown}");
-                return Err(Refusal::of_kind(Kind::Invalid, said).next(next));
+                return Err(not_a_catalog(
+                    &shown.to_string(),
+                    &format!("sqlite:{shown}"),
+                ));
             }
-            form => {
-                let said = format!(
-                    "{shown} has form {form} of the tables, and this godwit knows form {FORM}"
-                );
-                return Err(Refusal::of_kind(Kind::Unsupported, said).next("use a newer godwit"));
-            }
+            form => return Err(other_form(&shown.to_string(), form)),
         }
         Ok(Self {
             writer: Mutex::new(writer),
             group: Group::default(),
-            readers: Pool::default(),
+            readers: Pool::new(|_| true),
             path: path.to_owned(),
         })
     }
@@ -147,6 +144,10 @@ impl Db for Connection {
         rows().map_err(refused)
     }
 
+    fn insert(&self, table: &str, columns: usize, rows: &[Param<'_>]) -> Result<()> {
+        insert_each(self, table, columns, rows)
+    }
+
     fn batch(&self, sql: &str) -> Result<()> {
         self.execute_batch(sql).map_err(refused)
     }
@@ -168,35 +169,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const STATEMENTS: usize = 64;
 const WRITER_KIB: u32 = 64 << 10;
 const READER_KIB: u32 = 8 << 10;
-
-/// The form of the tables, counted up by each change of them.
-const FORM: i64 = 1;
-
-const TABLES: &str = "
-CREATE TABLE ids (next INTEGER NOT NULL);
-INSERT INTO ids VALUES (2);
-CREATE TABLE names (parent INTEGER NOT NULL, name BLOB NOT NULL, file INTEGER NOT NULL, collection INTEGER NOT NULL,
-    PRIMARY KEY (parent, name)) WITHOUT ROWID;
-CREATE INDEX names_by_file ON names (file);
-CREATE TABLE versions (file INTEGER NOT NULL, number INTEGER NOT NULL, size INTEGER, digests TEXT NOT NULL,
-    mtime TEXT, mode INTEGER, PRIMARY KEY (file, number)) WITHOUT ROWID;
-CREATE TABLE locations (location INTEGER PRIMARY KEY, collection INTEGER NOT NULL, site TEXT NOT NULL, url TEXT NOT NULL,
-    whole INTEGER NOT NULL, UNIQUE (collection, site));
-CREATE TABLE homes (location INTEGER NOT NULL, path BLOB NOT NULL, file INTEGER NOT NULL, number INTEGER NOT NULL,
-    first INTEGER, past INTEGER, at INTEGER NOT NULL, state TEXT NOT NULL, verified INTEGER, ours INTEGER NOT NULL,
-    PRIMARY KEY (location, path)) WITHOUT ROWID;
-CREATE INDEX homes_by_file ON homes (file, number);
-CREATE TABLE attributes (entry INTEGER NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
-    PRIMARY KEY (entry, key)) WITHOUT ROWID;
-CREATE TABLE intents (intent INTEGER PRIMARY KEY, deed TEXT NOT NULL, file INTEGER, name BLOB NOT NULL,
-    location INTEGER NOT NULL, path BLOB NOT NULL, base INTEGER NOT NULL, size INTEGER, digest TEXT,
-    holder TEXT NOT NULL, until INTEGER NOT NULL, UNIQUE (location, path));
-CREATE INDEX intents_by_name ON intents (name);
-CREATE TABLE writers (writer TEXT PRIMARY KEY, seq INTEGER NOT NULL, made TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE weather (reader TEXT NOT NULL, source TEXT NOT NULL, bytes INTEGER NOT NULL, took_ms INTEGER NOT NULL,
-    fault INTEGER NOT NULL, at INTEGER NOT NULL);
-CREATE INDEX weather_by_pair ON weather (reader, source, at);
-";
 
 #[cfg(test)]
 mod tests {

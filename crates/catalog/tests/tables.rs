@@ -1,9 +1,12 @@
 //! The tables of a catalog, asked and changed as its users do.
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/postgres.rs"]
+mod server;
+
 use godwit_catalog::{
-    Answer, Catalog, Change, Changes, Deed, Entry, NewHome, PAGE, Pages, Question, Refusal, Result,
-    State, find, open,
+    Answer, Catalog, Change, Changes, Deed, Entry, Home, Measured, NewHome, PAGE, Pages, Question,
+    Refusal, Result, State, find, open,
 };
 use godwit_core::{Algorithm, Digest, HomeState, Kind};
 use godwit_wire::door::call::{Name, Text};
@@ -15,13 +18,31 @@ struct World {
     dir: TempDir,
 }
 
-fn world() -> World {
-    let dir = tempfile::tempdir().unwrap();
-    let text = format!("sqlite:{}", dir.path().join("catalog").display());
-    World {
-        catalog: open(&text, true).unwrap(),
-        dir,
+impl World {
+    fn sqlite() -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let text = format!("sqlite:{}", dir.path().join("catalog").display());
+        let catalog = open(&text, true).unwrap();
+        Some(Self { catalog, dir })
     }
+
+    fn postgres() -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let catalog = open(&server::database()?, true).unwrap();
+        Some(Self { catalog, dir })
+    }
+}
+
+/// Runs each test on both databases.
+macro_rules! on_both {
+    ($($test:ident),* $(,)?) => {
+        mod sqlite {
+            $(#[test] fn $test() { super::World::sqlite().iter().for_each(super::$test) })*
+        }
+        mod postgres {
+            $(#[test] fn $test() { super::World::postgres().iter().for_each(super::$test) })*
+        }
+    };
 }
 
 fn name(text: &str) -> Name {
@@ -122,13 +143,36 @@ impl World {
     }
 }
 
+on_both! {
+    large_numbers_are_exact,
+    holdings_are_paged_by_path,
+    measurements_of_a_pair_are_few,
+    files_of_one_list_are_told_apart,
+    removed_files_are_told_apart,
+    equal_file_becomes_second_home,
+    other_bytes_are_refused,
+    refused_list_changes_nothing,
+    list_pages_by_name,
+    second_publisher_is_told,
+    copy_of_older_version_is_refused,
+    landing_hides_the_home_it_replaces,
+    removal_leaves_intents_for_our_bytes,
+    discarded_copy_leaves_an_intent,
+    lease_protects_the_holder,
+    last_copy_is_kept,
+    moved_location_moves_its_urls,
+    link_into_itself_is_refused,
+    linked_file_survives_one_removal,
+    repeated_list_is_applied_once,
+    attributes_belong_to_every_entry,
+    impossible_names_are_refused,
+}
+
 fn kind<T: std::fmt::Debug>(result: Result<T>) -> Kind {
     result.unwrap_err().kind
 }
 
-#[test]
-fn equal_file_becomes_second_home() {
-    let world = world();
+fn equal_file_becomes_second_home(world: &World) {
     let (lab, archive) = (world.location("lab"), world.location("archive"));
     world.one(register("run7/a b", "x", Some(lab))).unwrap();
     world.one(register("run7/a b", "x", Some(archive))).unwrap();
@@ -144,9 +188,7 @@ fn equal_file_becomes_second_home() {
     assert_eq!((entry.version, entry.size), (1, Some(1)));
 }
 
-#[test]
-fn other_bytes_are_refused() {
-    let world = world();
+fn other_bytes_are_refused(world: &World) {
     let (lab, archive) = (world.location("lab"), world.location("archive"));
     world.one(register("a", "x", Some(lab))).unwrap();
     assert_eq!(
@@ -160,9 +202,7 @@ fn other_bytes_are_refused() {
     assert_eq!(world.entry("a").unwrap().homes.len(), 1);
 }
 
-#[test]
-fn refused_list_changes_nothing() {
-    let world = world();
+fn refused_list_changes_nothing(world: &World) {
     let lab = world.location("lab");
     world.one(register("a", "x", Some(lab))).unwrap();
     let list = vec![register("b", "x", Some(lab)), register("a", "y", Some(lab))];
@@ -170,9 +210,7 @@ fn refused_list_changes_nothing() {
     assert!(world.entry("b").is_none());
 }
 
-#[test]
-fn list_pages_by_name() {
-    let world = world();
+fn list_pages_by_name(world: &World) {
     let changes = (0..PAGE + 30)
         .map(|i| register(&format!("c{}/f{i:05}", i % 3), "x", None))
         .collect();
@@ -188,9 +226,7 @@ fn list_pages_by_name() {
     assert_eq!(seen, sorted);
 }
 
-#[test]
-fn second_publisher_is_told() {
-    let world = world();
+fn second_publisher_is_told(world: &World) {
     let (lab, archive) = (world.location("lab"), world.location("archive"));
     assert_eq!(world.write("a", "x", lab, 0).unwrap(), 1);
     let (one, two) = (
@@ -205,9 +241,7 @@ fn second_publisher_is_told() {
     assert_eq!(kind(world.write("a", "z", lab, 1)), Kind::Changed);
 }
 
-#[test]
-fn copy_of_older_version_is_refused() {
-    let world = world();
+fn copy_of_older_version_is_refused(world: &World) {
     let (lab, archive) = (world.location("lab"), world.location("archive"));
     world.write("a", "x", lab, 0).unwrap();
     let copy = world.intend(Deed::Copy, "a", archive, 1).unwrap();
@@ -221,9 +255,7 @@ fn copy_of_older_version_is_refused() {
     assert_eq!(copy.len(), 1, "the intent still knows the bytes");
 }
 
-#[test]
-fn landing_hides_the_home_it_replaces() {
-    let world = world();
+fn landing_hides_the_home_it_replaces(world: &World) {
     let lab = world.location("lab");
     world.write("a", "x", lab, 0).unwrap();
     let intent = world.intend(Deed::Write, "a", lab, 1).unwrap();
@@ -250,9 +282,7 @@ fn landing_hides_the_home_it_replaces() {
     assert_eq!(kind(world.publish(intent)), Kind::Superseded);
 }
 
-#[test]
-fn removal_leaves_intents_for_our_bytes() {
-    let world = world();
+fn removal_leaves_intents_for_our_bytes(world: &World) {
     let (lab, archive) = (world.location("lab"), world.location("archive"));
     world.write("a", "x", lab, 0).unwrap();
     world.one(register("a", "x", Some(archive))).unwrap();
@@ -281,9 +311,7 @@ fn removal_leaves_intents_for_our_bytes() {
     );
 }
 
-#[test]
-fn discarded_copy_leaves_an_intent() {
-    let world = world();
+fn discarded_copy_leaves_an_intent(world: &World) {
     let (lab, archive) = (world.location("lab"), world.location("archive"));
     world.write("a", "x", lab, 0).unwrap();
     world.one(register("a", "x", Some(archive))).unwrap();
@@ -316,9 +344,7 @@ fn discarded_copy_leaves_an_intent() {
     assert_eq!(below, []);
 }
 
-#[test]
-fn lease_protects_the_holder() {
-    let world = world();
+fn lease_protects_the_holder(world: &World) {
     let lab = world.location("lab");
     let intent = world.intend(Deed::Write, "a", lab, 0).unwrap();
     let renew = |intent, holder: &str| {
@@ -350,9 +376,7 @@ fn lease_protects_the_holder() {
     assert_eq!(renew(deletion.intent, "test"), 0);
 }
 
-#[test]
-fn last_copy_is_kept() {
-    let world = world();
+fn last_copy_is_kept(world: &World) {
     let (lab, archive) = (world.location("lab"), world.location("archive"));
     world.write("a", "x", lab, 0).unwrap();
     let forget = |last| Change::Unregister {
@@ -372,9 +396,7 @@ fn last_copy_is_kept() {
     world.one(remove(false)).unwrap();
 }
 
-#[test]
-fn moved_location_moves_its_urls() {
-    let world = world();
+fn moved_location_moves_its_urls(world: &World) {
     let lab = world.location("lab");
     world.one(register("a", "x", Some(lab))).unwrap();
     let (site, url) = ("lab".into(), "gsiftp://new.example:2812/d".into());
@@ -391,9 +413,7 @@ fn moved_location_moves_its_urls() {
     );
 }
 
-#[test]
-fn link_into_itself_is_refused() {
-    let world = world();
+fn link_into_itself_is_refused(world: &World) {
     world
         .one(Change::Collect {
             name: name("a/b"),
@@ -424,9 +444,7 @@ fn link_into_itself_is_refused() {
     assert!(world.entry("a/b/f").is_some());
 }
 
-#[test]
-fn linked_file_survives_one_removal() {
-    let world = world();
+fn linked_file_survives_one_removal(world: &World) {
     let lab = world.location("lab");
     world.write("a", "x", lab, 0).unwrap();
     world
@@ -445,9 +463,7 @@ fn linked_file_survives_one_removal() {
     assert_eq!(world.entry("b").unwrap().homes.len(), 1);
 }
 
-#[test]
-fn repeated_list_is_applied_once() {
-    let world = world();
+fn repeated_list_is_applied_once(world: &World) {
     let make = |path| Change::Collect {
         name: name(path),
         parents: false,
@@ -464,9 +480,7 @@ fn repeated_list_is_applied_once() {
     assert_eq!(kind(world.catalog.change(&list("a", 1))), Kind::Superseded);
 }
 
-#[test]
-fn attributes_belong_to_every_entry() {
-    let world = world();
+fn attributes_belong_to_every_entry(world: &World) {
     world.location("lab");
     world.one(register("a", "x", None)).unwrap();
     let set = |site: Option<&str>, path: &str, value: Option<&str>| {
@@ -495,9 +509,7 @@ fn attributes_belong_to_every_entry() {
     assert!(world.entry("a").unwrap().attributes.is_empty());
 }
 
-#[test]
-fn impossible_names_are_refused() {
-    let world = world();
+fn impossible_names_are_refused(world: &World) {
     for (path, why) in [
         ("..", Kind::Invalid),
         (&*"x".repeat(256), Kind::TooLong),
@@ -514,9 +526,180 @@ fn impossible_names_are_refused() {
     assert_eq!(kind(world.one(bad)), Kind::Invalid);
 }
 
+fn large_numbers_are_exact(world: &World) {
+    let lab = world.location("lab");
+    for (path, size) in [("a", (1 << 53) + 1), ("b", (1 << 62) + 1)] {
+        let home = Home {
+            location: lab,
+            path: name(path),
+            version: 7,
+            range: Some((size - 2, size)),
+            state: State(HomeState::Damaged),
+            verified_s: Some(size),
+            ours: true,
+            ..Home::default()
+        };
+        let entry = Entry {
+            name: name(path),
+            version: 7,
+            size: Some(size),
+            mode: Some(0o640),
+            homes: vec![home],
+            attributes: [("k".to_owned(), "v".to_owned())].into(),
+            ..Entry::default()
+        };
+        for _ in 0..2 {
+            let load = Change::Load(Box::new(entry.clone()));
+            assert_eq!(world.one(load), Ok(7));
+            let mut found = world.entry(path).unwrap();
+            found.file = 0;
+            for home in &mut found.homes {
+                (home.site, home.url) = Default::default();
+            }
+            assert_eq!(found, entry);
+        }
+    }
+    let mut beyond = register("c", "x", None);
+    if let Change::Register { size, .. } = &mut beyond {
+        *size = Some(1 << 63);
+    }
+    assert_eq!(kind(world.one(beyond)), Kind::Invalid);
+}
+
+fn holdings_are_paged_by_path(world: &World) {
+    let lab = world.location("lab");
+    let count = PAGE + 5;
+    let all = (0..count).map(|at| register(&format!("d/f{at:05}"), "x", Some(lab)));
+    world.change(all.collect()).unwrap();
+    let (mut after, mut seen) = (None, 0);
+    loop {
+        let location = lab;
+        let page = world.ask(Question::Holdings { location, after });
+        let (mut last, mut is_last) = (None, true);
+        for answer in page {
+            match answer {
+                Answer::Entry(entry) => {
+                    let path = name(&format!("d/f{seen:05}"));
+                    assert_eq!((&entry.name, &entry.homes[0].path), (&path, &path));
+                    assert_eq!(entry.size, Some(1));
+                    seen += 1;
+                    last = Some(path);
+                }
+                _ => is_last = false,
+            }
+        }
+        after = last;
+        if is_last {
+            break;
+        }
+    }
+    assert_eq!(seen, count);
+}
+
+fn measurements_of_a_pair_are_few(world: &World) {
+    let measured = |at_s, from: &str| {
+        Change::Measured(Measured {
+            to: "lab".into(),
+            from: from.into(),
+            bytes: 1 << 60,
+            took_ms: at_s,
+            fault: false,
+            at_s,
+        })
+    };
+    let all = (1..=70).map(|at| measured(at, "archive"));
+    world
+        .change(all.chain([measured(1, "tape")]).collect())
+        .unwrap();
+    let all = world.ask(Question::Weather {});
+    assert_eq!(all.len(), 65);
+    assert!(matches!(&all[0], Answer::Weather(one) if one.at_s == 7 && one.bytes == 1 << 60));
+}
+
+/// New files, equal ones and a second home of one in a single list.
+fn files_of_one_list_are_told_apart(world: &World) {
+    let (lab, archive) = (world.location("lab"), world.location("archive"));
+    world.one(register("old/0", "x", Some(lab))).unwrap();
+    let mut list: Vec<_> = (0..20)
+        .map(|at| register(&format!("old/{at}"), "x", Some(lab)))
+        .collect();
+    list.push(register("new/a", "x", None));
+    list.push(register("new/a", "x", Some(lab)));
+    list.push(register("new/a", "x", Some(archive)));
+    list.push(register("new/b", "", None));
+    let made = world.change(list.clone()).unwrap();
+    assert_eq!(made, vec![1; 24]);
+    assert_eq!(world.change(list.clone()).unwrap(), made);
+    assert_eq!(world.entry("new/a").unwrap().homes.len(), 2);
+    assert_eq!(world.entry("old/0").unwrap().homes.len(), 1);
+    let names = (0..20).rev().map(|at| name(&format!("old/{at}")));
+    let names: Vec<_> = names
+        .chain([name("old/none"), name("new/b"), name("old/7")])
+        .collect();
+    let located = world.ask(Question::Locate {
+        names: names.clone(),
+    });
+    for (name, answer) in names.iter().zip(&located) {
+        match answer {
+            Answer::Entry(entry) => assert_eq!(entry.name, *name),
+            answer => assert_eq!(*answer, Answer::Missing(Name("old/none".into()))),
+        }
+    }
+    assert_eq!(located.len(), names.len());
+    // A place belongs to one name.
+    let mut other = register("other", "x", Some(lab));
+    if let Change::Register { home, .. } = &mut other {
+        home.as_mut().unwrap().path = name("old/3");
+    }
+    list.push(other);
+    assert_eq!(kind(world.change(list)), Kind::Exists);
+    assert!(world.entry("other").is_none());
+}
+
+fn removed_files_are_told_apart(world: &World) {
+    let lab = world.location("lab");
+    world.write("ours", "x", lab, 0).unwrap();
+    let all = (0..20).map(|at| register(&format!("d/{at}"), "x", Some(lab)));
+    world.change(all.collect()).unwrap();
+    let link = |from, to| Change::Link {
+        from: name(from),
+        to: name(to),
+    };
+    world.one(link("d/3", "kept")).unwrap();
+    let remove = |path: &str| Change::Remove {
+        name: name(path),
+        collection: false,
+        data: false,
+    };
+    let mut list: Vec<_> = (0..20).map(|at| remove(&format!("d/{at}"))).collect();
+    list.push(remove("ours"));
+    for (path, why) in [
+        ("d", Kind::IsDirectory),
+        ("d/3", Kind::Missing),
+        ("", Kind::IsDirectory),
+    ] {
+        let bad = list.iter().cloned().chain([remove(path)]).collect();
+        assert_eq!(kind(world.change(bad)), why, "{path}");
+    }
+    world.change(list).unwrap();
+    assert!(world.entry("d/3").is_none() && world.entry("ours").is_none());
+    assert_eq!(world.entry("kept").unwrap().homes.len(), 1);
+    let intents = world.ask(Question::Intents {
+        ended: true,
+        name: None,
+    });
+    assert_eq!(intents.len(), 1, "of the copy that is ours");
+    world.one(remove("kept")).unwrap();
+    let held = world.ask(Question::Holdings {
+        location: lab,
+        after: None,
+    });
+    assert_eq!(held, []);
+}
+
 #[test]
 fn unusable_files_are_told_apart() {
-    let world = world();
+    let world = World::sqlite().unwrap();
     let text = |file: &str| format!("sqlite:{}", world.dir.path().join(file).display());
     let why = |file: &str| -> Refusal { open(&text(file), false).err().unwrap() };
     let none = why("none");
