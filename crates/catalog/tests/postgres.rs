@@ -3,6 +3,8 @@
 
 #[path = "common/postgres.rs"]
 mod server;
+#[path = "../../godwit/tests/common/skip.rs"]
+mod skip;
 
 use godwit_catalog::{Catalog, Change, Changes, Kind, Pages, Refusal, open};
 use godwit_wire::door::call::Name;
@@ -32,8 +34,9 @@ fn names(catalog: &dyn Catalog) -> BTreeSet<(String, u64)> {
 
 #[test]
 fn four_nodes_write_one_database() {
-    let Some(url) = server::database() else {
-        return;
+    let url = match server::database() {
+        Ok(url) => url,
+        Err(why) => return skip::skip(why),
     };
     // All of them make the tables at once.
     let nodes: Vec<Arc<dyn Catalog>> = thread::scope(|scope| {
@@ -74,8 +77,9 @@ fn four_nodes_write_one_database() {
 /// refused, since the name exists.
 #[test]
 fn lost_connections_lose_no_change() {
-    let Some(url) = server::database() else {
-        return;
+    let url = match server::database() {
+        Ok(url) => url,
+        Err(why) => return skip::skip(why),
     };
     let catalog = open(&url, true).unwrap();
     let is_over = AtomicBool::new(false);
@@ -119,8 +123,9 @@ fn lost_connections_lose_no_change() {
 
 #[test]
 fn unusable_databases_are_told_apart() {
-    let Some(url) = server::database() else {
-        return;
+    let url = match server::database() {
+        Ok(url) => url,
+        Err(why) => return skip::skip(why),
     };
     let why = |url: &str| -> Refusal { open(url, false).err().unwrap() };
     let empty = why(&url);

@@ -58,7 +58,7 @@ pub(crate) struct Common {
     /// Form of the log on standard error: text or json
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, hide_possible_values = true, value_name = "FORM", help_heading = "Everywhere")]
     pub(crate) log_format: LogFormat,
-    /// The catalog of grid: names (sqlite:PATH, or godwit://PEER) [default: GODWIT_CATALOG]
+    /// The catalog of grid: names (sqlite:PATH, postgres://USER@HOST:PORT/DB or godwit://PEER) [default: GODWIT_CATALOG]
     #[arg(
         long,
         global = true,

@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+#[path = "../../catalog/tests/common/postgres.rs"]
+mod server;
 
-use common::{Said, Scratch, godwit};
+use common::{Said, Scratch, godwit, skip};
 use std::fs;
 
 struct World {
@@ -13,7 +15,10 @@ struct World {
 impl World {
     fn said(&self, catalog: &str, words: &[&str]) -> Said {
         let mut command = godwit();
-        let text = format!("sqlite:{}", self.scratch.join(catalog).display());
+        let text = match catalog.contains(':') {
+            true => catalog.to_owned(),
+            false => format!("sqlite:{}", self.scratch.join(catalog).display()),
+        };
         command.args(["catalog"]).args(words);
         command
             .env("GODWIT_CATALOG", text)
@@ -51,6 +56,26 @@ fn dump_of_load_is_equal() {
     assert_eq!(world.dump("one"), LINES);
     world.load("two", &world.dump("one")).ok();
     assert_eq!(world.dump("two"), LINES);
+}
+
+#[test]
+fn dump_moves_to_postgres_and_back() {
+    let url = match server::database() {
+        Ok(url) => url,
+        Err(why) => return skip(why),
+    };
+    let world = World {
+        scratch: Scratch::new(),
+    };
+    world.load("one", LINES).ok();
+    world.load(&url, &world.dump("one")).ok();
+    assert_eq!(world.dump(&url), LINES);
+    world.load("two", &world.dump(&url)).ok();
+    assert_eq!(world.dump("two"), LINES);
+    let gone = world.said("postgres://godwit@127.0.0.1:1/none", &["dump"]);
+    assert_eq!(gone.status, Some(5), "{gone}");
+    world.said(&url, &["bench", "--files", "70"]).ok();
+    assert_eq!(world.dump(&url), LINES);
 }
 
 #[test]

@@ -13,16 +13,8 @@ use std::{
     thread,
 };
 
-/// The server of this test program; `None`: this machine has none, as was said.
-static SERVER: LazyLock<Option<Server>> = LazyLock::new(|| match Server::start() {
-    Ok(server) => Some(server),
-    Err(why) => {
-        let required = std::env::var_os("GODWIT_PEERS_REQUIRED").is_some();
-        assert!(!required, "must not be skipped here: {why}");
-        eprintln!("SKIPPED PostgreSQL: {why}");
-        None
-    }
-});
+/// The server of this test program, or the reason why there is none.
+static SERVER: LazyLock<Result<Server, String>> = LazyLock::new(Server::start);
 
 /// A server. It ends with the test program: when its standard input does.
 struct Server {
@@ -31,8 +23,8 @@ struct Server {
     _shell: Child,
 }
 
-/// Returns the URL of a new, empty database.
-pub(crate) fn database() -> Option<String> {
+/// Returns the URL of a new, empty database, or the reason why there is no server.
+pub(crate) fn database() -> Result<String, &'static String> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let server = SERVER.as_ref()?;
     let name = format!("test{}", COUNT.fetch_add(1, Relaxed));
@@ -44,7 +36,7 @@ pub(crate) fn database() -> Option<String> {
     made.arg(format!("CREATE DATABASE {name}"));
     let made = made.stdout(Stdio::null()).status().unwrap();
     assert!(made.success(), "CREATE DATABASE {name}");
-    Some(format!("postgres://godwit@127.0.0.1:{port}/{name}"))
+    Ok(format!("postgres://godwit@127.0.0.1:{port}/{name}"))
 }
 
 const SCRIPT: &str = r#"
