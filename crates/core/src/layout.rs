@@ -239,7 +239,7 @@ pub struct Weather {
 impl Weather {
     /// Guesses how long `len_bytes` take. Each fault doubles it: half of the
     /// attempts are assumed to be lost.
-    fn cost(&self, len_bytes: u64) -> f64 {
+    pub fn cost(&self, len_bytes: u64) -> f64 {
         let rate = self.rate_bytes.unwrap_or(RATE_UNKNOWN_BYTES).max(1);
         let round_trip = self.round_trip.unwrap_or(ROUND_TRIP_UNKNOWN);
         let once = ROUND_TRIPS * round_trip.as_secs_f64() + len_bytes as f64 / rate as f64;
@@ -252,27 +252,21 @@ impl Weather {
 pub struct Draw<'a> {
     /// Which version. Only a strong one may be drawn from several homes at once.
     pub version: &'a Version,
-    /// How much.
-    pub len_bytes: u64,
     /// From how many at once, at most.
     pub homes_max: usize,
 }
 
-/// Returns the best homes to read from, best first, by the weather on the way to
+/// Returns the best homes to read from, best first, by the cost of
 /// each. Homes that are not whole are never chosen; of a version that is not
 /// strong only one is, for two homes may hold different bytes.
 ///
-/// Equal weather is decided in favour of the home verified last, then by URL, so
+/// Equal cost is decided in favour of the home verified last, then by URL, so
 /// that the answer depends on nothing else.
-pub fn choose<'a>(
-    homes: &'a [Home],
-    draw: Draw<'_>,
-    weather: impl Fn(&Url) -> Weather,
-) -> Vec<&'a Home> {
+pub fn choose<'a>(homes: &'a [Home], draw: Draw<'_>, cost: impl Fn(&Url) -> f64) -> Vec<&'a Home> {
     let mut ranked: Vec<_> = homes
         .iter()
         .filter(|home| home.state == HomeState::Whole)
-        .map(|home| (weather(&home.url).cost(draw.len_bytes), home))
+        .map(|home| (cost(&home.url), home))
         .collect();
     ranked.sort_by(|(a_cost, a), (b_cost, b)| {
         a_cost
@@ -448,12 +442,11 @@ mod tests {
         let homes: Vec<_> = weather.iter().map(|(name, _)| home(name, 0)).collect();
         let draw = Draw {
             version,
-            len_bytes,
             homes_max: 3,
         };
         let look = |url: &Url| {
             let at = homes.iter().position(|h| h.url == *url).unwrap();
-            weather[at].1
+            weather[at].1.cost(len_bytes)
         };
         choose(&homes, draw, look)
             .iter()
@@ -518,19 +511,17 @@ mod tests {
             let version = &strong();
             let draw = Draw {
                 version,
-                len_bytes: 1,
                 homes_max: 9,
             };
-            assert!(choose(&homes, draw, |_| good(MB)).is_empty());
+            assert!(choose(&homes, draw, |_| 1.0).is_empty());
         }
         let mut homes = [home("a", 0), home("b", 0)];
         homes[1].verified_at = Some(Duration::from_secs(1));
         let draw = Draw {
             version: &strong(),
-            len_bytes: 1,
             homes_max: 1,
         };
-        assert_eq!(choose(&homes, draw, |_| good(MB))[0], &homes[1]);
+        assert_eq!(choose(&homes, draw, |_| 1.0)[0], &homes[1]);
     }
 
     /// The dumbest model: files as byte arrays, the content of offset i is i + 1.
@@ -634,10 +625,10 @@ mod tests {
             let homes: Vec<_> = (0..sky.len()).map(|i| home(&format!("h{i}"), 0)).collect();
             let look = |url: &Url| {
                 let i: usize = url.host_port()[1..].parse().unwrap();
-                Weather { rate_bytes: sky[i].0, round_trip: None, faults: sky[i].1 }
+                Weather { rate_bytes: sky[i].0, round_trip: None, faults: sky[i].1 }.cost(MB)
             };
             let version = strong();
-            let draw = Draw { version: &version, len_bytes: MB, homes_max: 2 };
+            let draw = Draw { version: &version, homes_max: 2 };
             let mut backwards = homes.clone();
             backwards.reverse();
             let chosen = choose(&homes, draw, look);

@@ -10,6 +10,7 @@ mod reading;
 mod register;
 mod settle;
 mod sites;
+mod weather;
 mod writing;
 
 pub use at_node::open;
@@ -18,6 +19,7 @@ pub use logical::Logical;
 pub use register::{Counts, register};
 pub use settle::Settled;
 pub use sites::Aim;
+pub use weather::Cost;
 
 use godwit_catalog::{Catalog, Refusal};
 use godwit_core::Kind;

@@ -5,9 +5,12 @@ use crate::{
     failed, pack, reading,
     settle::{self, Settled},
     sites::{Aim, Failed, Sites, is_good, stat},
+    weather::Cost,
     writing,
 };
-use godwit_catalog::{Answer, Catalog, Change, Changes, Deed, Intent, Pages, Question, Refusal};
+use godwit_catalog::{
+    Answer, Catalog, Change, Changes, Deed, Home, Intent, Pages, Question, Refusal,
+};
 use godwit_core::{Algorithm, Block, Digest, Extents, Kind, Url};
 use godwit_store::{
     Batch, Can, Entry, Error, Finished, Given, Next, Peer, Read, Result, SMALL_BYTES, Set, Sink,
@@ -79,6 +82,33 @@ impl Logical {
         each: &mut dyn FnMut(&Intent, Result<Settled>),
     ) -> Result<()> {
         settle::all(&self.sites, name, each)
+    }
+
+    /// Returns what it costs to read each copy of the current version at `to` (`None`: here), the best first.
+    pub fn costs<'a>(
+        &self,
+        entry: &'a godwit_catalog::Entry,
+        to: Option<&str>,
+    ) -> Vec<(&'a Home, Cost)> {
+        let weather = &self.sites.weather;
+        let (sky, to, bytes) = (
+            weather.sky(),
+            to.unwrap_or(&weather.here),
+            entry.size.unwrap_or(0),
+        );
+        let homes = entry.homes.iter().filter(|home| is_good(home, entry));
+        let cost = |home: &'a Home| (home, sky.cost(to, (&home.site, home.location), bytes));
+        let mut costs: Vec<_> = homes.map(cost).collect();
+        costs.sort_by(|(_, a), (_, b)| a.seconds.total_cmp(&b.seconds));
+        costs
+    }
+
+    /// Returns what a read here would cost if `site` had a copy.
+    pub fn cost_from(&self, entry: &godwit_catalog::Entry, site: &str) -> Cost {
+        let weather = &self.sites.weather;
+        weather
+            .sky()
+            .cost(&weather.here, (site, 0), entry.size.unwrap_or(0))
     }
 
     /// Forgets copies; the bytes stay. Without a site the name goes too.
@@ -234,10 +264,14 @@ impl Store for Logical {
         let entry = self.sites.file(path)?;
         let size = entry.size.filter(|size| *size <= SMALL_BYTES);
         let is_small = size.is_some_and(|size| want.contains(&(0..size)));
+        let asked = want
+            .within(0..entry.size.unwrap_or(0))
+            .map(|range| range.end - range.start);
+        let asked = asked.sum();
         let mut differs = None;
         self.sites.at_homes(
             path,
-            (&entry, self.aim.from.as_deref()),
+            (&entry, self.aim.from.as_deref(), asked),
             &mut |home, place| {
                 let (buffer, of, at) = (Buffer::default(), (path, &entry), (home, place));
                 if let (Some(size), true) = (size, is_small) {
@@ -284,11 +318,14 @@ impl Store for Logical {
                 return Ok(known.clone());
             }
         }
-        self.sites
-            .at_homes(path, (&entry, self.aim.from.as_deref()), &mut |_, place| {
+        self.sites.at_homes(
+            path,
+            (&entry, self.aim.from.as_deref(), 0),
+            &mut |_, place| {
                 let told = self.sites.digest_at(place, by, range.clone());
                 told.map_err(Failed::Here)
-            })
+            },
+        )
     }
 
     fn write(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {

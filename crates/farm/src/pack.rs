@@ -239,7 +239,7 @@ impl Pack<'_> {
             let size = one.given.bytes.len() as u64;
             let published = match &made {
                 Ok(_) => Ok(()),
-                Err(_) => one.begun.publish(change, size, Some(&one.digest)),
+                Err(_) => one.begun.publish(change, None, size, Some(&one.digest)),
             };
             let finished = Finished {
                 version: version(Some(&one.digest)),

@@ -1,6 +1,6 @@
 //! The catalog with the stores of its sites: what readers and writers by name share.
 
-use crate::{checking::Checking, failed, leases::Leases};
+use crate::{checking::Checking, failed, leases::Leases, weather::Watching};
 use godwit_catalog::{
     Answer, Catalog, Change, Entry as Named, Home, Location, Question, State as OfHome, find,
 };
@@ -25,6 +25,7 @@ pub(crate) struct Sites {
     pub(crate) catalog: Arc<dyn Catalog>,
     pub(crate) stores: Stores,
     pub(crate) leases: Leases,
+    pub(crate) weather: Watching,
     /// Locations that did not answer, and when.
     silent: Mutex<HashMap<u64, Instant>>,
     /// Directories that were made at locations.
@@ -56,6 +57,13 @@ pub(crate) enum Failed {
     Everywhere(Error),
 }
 
+impl Aim {
+    /// Returns the site from which what is written comes, as far as it is known: a copy tells it later.
+    pub(crate) fn sender(&self, sites: &Sites) -> Option<String> {
+        (!self.copy).then(|| sites.weather.here.clone())
+    }
+}
+
 impl Sites {
     /// Opens a catalog; `options` are for the stores of the sites, which are never names.
     pub(crate) fn new(catalog: Arc<dyn Catalog>, options: Options) -> Self {
@@ -65,6 +73,7 @@ impl Sites {
         };
         Self {
             leases: Leases::new(catalog.clone()),
+            weather: Watching::new(catalog.clone()),
             catalog,
             stores: Stores::new(options),
             silent: Mutex::default(),
@@ -211,23 +220,38 @@ impl Sites {
         let is_wanted =
             |home: &&Home| is_good(home, entry) && from.is_none_or(|from| from == home.site);
         let mut homes: Vec<&Home> = entry.homes.iter().filter(is_wanted).collect();
-        homes.sort_by_key(|home| self.is_silent(home.location));
+        if homes.len() > 1 {
+            let bytes = entry.size.unwrap_or(0);
+            self.weather.order(&mut homes, bytes, &entry.digests);
+            homes.sort_by_key(|home| self.is_silent(home.location));
+        }
         homes
     }
 
-    /// Tries the homes of a file, one after the other, until one does.
+    /// Tries the homes of a file, one after the other, until one does. `bytes`: what it is measured by; 0: it is not.
     pub(crate) fn at_homes<T>(
         &self,
         path: &Path,
-        (entry, from): (&Named, Option<&str>),
+        (entry, from, bytes): (&Named, Option<&str>, u64),
         attempt: &mut dyn FnMut(&Home, &Place) -> Result<T, Failed>,
     ) -> Result<T> {
         let mut tried = Vec::new();
-        for home in self.homes(entry, from) {
+        let homes = self.homes(entry, from);
+        let is_choice = homes.len() > 1;
+        for home in homes {
+            let begun = Instant::now();
             let done = match self.open(&home.url) {
                 Ok(place) => attempt(home, &place),
                 Err(error) => Err(Failed::Here(error)),
             };
+            if is_choice && bytes > 0 {
+                let is_fault =
+                    matches!(&done, Err(Failed::Here(error)) if error.fault() != Fault::Lasting);
+                if done.is_ok() || is_fault {
+                    self.weather
+                        .measured(&home.site, bytes, begun.elapsed(), is_fault);
+                }
+            }
             match done {
                 Ok(done) => return Ok(done),
                 Err(Failed::Here(error)) if !matches!(error, Error::Canceled) => {

@@ -9,12 +9,12 @@ use crate::{
     sites::{Aim, Failed, Sites, best, is_good, stat},
 };
 use godwit_catalog::{
-    Change, Changes, Deed, Entry as Named, Intent, Location, Refusal, State as OfHome,
+    Change, Changes, Deed, Entry as Named, Intent, Location, Measured, Refusal, State as OfHome,
 };
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Fault, HomeState, Kind};
 use godwit_store::{
-    Error, Finished, Given, How, Read, Result, Sink, SinkExt, Stat, Store, Take, Verified, Version,
-    Whole, Write, engine::Place, has,
+    Error, Finished, Given, How, Read, Result, SMALL_BYTES, Sink, SinkExt, Stat, Store, Take,
+    Verified, Version, Whole, Write, engine::Place, has,
 };
 use godwit_sys::crash;
 use godwit_wire::door::call::{Name, Text, Time};
@@ -26,7 +26,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// A file that is written, or copied to a further site.
@@ -38,6 +38,9 @@ pub(crate) struct Writing {
     came: Mutex<Extents>,
     /// Whether bytes came from another server to the site, not through here.
     is_drawn: AtomicBool,
+    /// The site that sent the bytes, if it is known.
+    source: Mutex<Option<String>>,
+    began: Instant,
     mode: Option<u32>,
 }
 
@@ -300,6 +303,8 @@ fn begin_at(
         hashed: Mutex::new(Hashed::by(by)),
         came: Mutex::default(),
         is_drawn: AtomicBool::new(false),
+        source: Mutex::new(aim.sender(sites)),
+        began: Instant::now(),
         mode: write.mode,
     }))
 }
@@ -469,10 +474,13 @@ impl Begun {
     pub(crate) fn publish(
         &self,
         publication: Change,
+        measured: Option<Measured>,
         size: u64,
         digest: Option<&Digest>,
     ) -> Result<()> {
-        let refusal = match self.sites.catalog.change(&publication.clone().into()) {
+        let mut changes = vec![publication.clone()];
+        changes.extend(measured.map(Change::Measured));
+        let refusal = match self.sites.catalog.change(&changes.into()) {
             Ok(_) => return Ok(()),
             Err(refusal) => refusal,
         };
@@ -616,7 +624,7 @@ impl Writing {
         let known: Vec<_> = digest.cloned().into_iter().collect();
         let of = (whole.mtime, whole.mode);
         let publication = self.begun.publication(known.clone(), of, (true, true));
-        self.begun.publish(publication, size, digest)?;
+        self.begun.publish(publication, None, size, digest)?;
         Ok(Finished {
             verified: known
                 .first()
@@ -710,7 +718,15 @@ impl Sink for Writing {
         let is_verified = finished.verified != Verified::SizeOnly;
         let of = (whole.mtime, whole.mode.or(self.mode));
         let publication = begun.publication(digests, of, (is_verified, false));
-        begun.publish(publication, size, digest.as_ref())?;
+        let source = self.source.lock().take().filter(|_| size > SMALL_BYTES);
+        let took = (size, self.began.elapsed());
+        let sample = |from: String| {
+            begun
+                .sites
+                .weather
+                .sample(&begun.at.site, &from, took, false)
+        };
+        begun.publish(publication, source.map(sample), size, digest.as_ref())?;
         crash::point("name-published");
         Ok(Finished {
             version: version(digest.as_ref()),
@@ -779,10 +795,11 @@ impl godwit_store::Direct for Writing {
         };
         // The source is the name itself: the bytes come from whichever site has them.
         let from = self.begun.from.as_deref();
-        let homes = (&**entry, from);
+        let homes = (&**entry, from, 0);
         self.begun
             .sites
-            .at_homes(&self.begun.name, homes, &mut |_, place| {
+            .at_homes(&self.begun.name, homes, &mut |home, place| {
+                *self.source.lock() = Some(home.site.clone());
                 let drawn = sink.draw(&*place.store, &place.path, want, streams, on);
                 let drawn = drawn.map_err(Failed::Here)?;
                 Ok(drawn.map(|_| Read {

@@ -236,6 +236,54 @@ fn copies_of_one_site_are_removed() {
     );
 }
 
+#[test]
+fn measured_costs_order_the_copies() {
+    let mut world = World::new();
+    world.write("big", noise(3_000_000, 6));
+    world.run(&["cp", "big", "grid:/c/big"]);
+    world.run(&["replicate", "grid:/c/big", "--to", "archive"]);
+    for _ in 0..4 {
+        world.run(&["cp", "grid:/c/big", "copy"]);
+    }
+    let shown = world.run(&["locate", "-v", "grid:/c/big"]);
+    assert!(shown.contains(" s: median of "), "{shown}");
+    world.lab.kill();
+    for _ in 0..6 {
+        world.run(&["cp", "grid:/c/big", "copy"]);
+    }
+    let shown = world.run(&["locate", "-v", "grid:/c/big", "--to", "tape"]);
+    let first = shown.lines().next().unwrap();
+    assert!(first.contains("archive"), "{shown}");
+    assert!(shown.contains("copy to tape: "), "{shown}");
+    let said = world.said(&["locate", "--json", "grid:/c/big", "--to", "archive"]);
+    let lines = String::from_utf8(said.stdout).unwrap();
+    let home: serde_json::Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    assert!(
+        home["cost_s"].as_f64().unwrap() > 0.0 && home["why"].is_string(),
+        "{home}"
+    );
+    assert!(lines.contains(r#""event":"copy""#), "{lines}");
+    // What the transfer of a copy took is noted with its publication.
+    world.run(&[
+        "location",
+        "add",
+        "third",
+        &world.archive.url("third"),
+        "grid:/c",
+    ]);
+    world.run(&[
+        "replicate",
+        "grid:/c/big",
+        "--to",
+        "third",
+        "--from",
+        "archive",
+    ]);
+    let said = world.said(&["locate", "--json", "grid:/c/big", "--to", "third"]);
+    let lines = String::from_utf8(said.stdout).unwrap();
+    assert!(lines.contains(r#""why":"median of 1 transfers"#), "{lines}");
+}
+
 /// The places where a writer of a large file may die.
 const LARGE: [&str; 6] = [
     "name-intend",
