@@ -20,7 +20,7 @@
 
 /* Grows when something is added. What a program was compiled with goes on to work while the soname,
  * libgodwit.so.0, is the same. */
-#define GODWIT_API_VERSION 3
+#define GODWIT_API_VERSION 4
 
 #ifdef __cplusplus
 extern "C" {
@@ -211,6 +211,17 @@ int godwit_flush(void);
  * godwit_commit() is to be put again. */
 int godwit_commit(int timeout_ms);
 int godwit_push(const char *name, int timeout_ms);
+
+/* ---- Names of a catalog ---------------------------------------------------------------------------------- */
+
+/* Receives one answer, which is good until it returns. Anything but 0 ends the call. */
+typedef int (*godwit_answer)(void *context, const char *json);
+
+/* Asks the catalog that GODWIT_CATALOG names, or changes it. `json` is a question, as {"locate":{"names":["run7/a"]}}, or
+ * {"changes":[...]}; the schemas Question, Answer and Changes of the door (openapi.json) say what there is. `each` (NULL: none)
+ * is told each answer; changes have one, a list with a number for each. After the answer "more" the next page is to be
+ * asked for. Returns how many answers were told. All changes are durable then, or on failure none was made. */
+int64_t godwit_catalog(const char *json, godwit_answer each, void *context);
 
 /* ---- A directory that others see ------------------------------------------------------------------------- */
 

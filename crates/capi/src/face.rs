@@ -34,7 +34,7 @@ use std::{
 };
 
 /// Calls, and keeps why it failed.
-fn told<T>(failed: T, call: impl FnOnce() -> Result<T>) -> T {
+pub(crate) fn told<T>(failed: T, call: impl FnOnce() -> Result<T>) -> T {
     let outcome = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
         let words = "the library has a fault; what it said is on standard error";
         Err(Refusal::new(Kind::Disk, "go on", words).into())
@@ -52,7 +52,7 @@ fn told<T>(failed: T, call: impl FnOnce() -> Result<T>) -> T {
 }
 
 /// Reads a name; whoever calls vouches that it ends with a zero byte.
-fn text<'a>(name: *const c_char) -> Result<&'a CStr> {
+pub(crate) fn text<'a>(name: *const c_char) -> Result<&'a CStr> {
     if name.is_null() {
         return Err(Failure::invalid("read a name", "it is NULL"));
     }
@@ -112,7 +112,7 @@ const DISCARD: c_int = 4;
 /// See godwit.h, as for all that follow.
 #[unsafe(no_mangle)]
 pub extern "C" fn godwit_api_version() -> c_int {
-    3
+    4
 }
 
 #[unsafe(no_mangle)]

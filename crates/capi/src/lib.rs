@@ -7,6 +7,9 @@
 mod cache;
 #[allow(unsafe_code)]
 #[allow(missing_docs, unreachable_pub)]
+mod catalog;
+#[allow(unsafe_code)]
+#[allow(missing_docs, unreachable_pub)]
 mod face;
 mod failure;
 mod files;

@@ -126,6 +126,7 @@ impl Machine {
             .env("GODWIT_LOCAL_IDLE", "20s")
             .env_remove("X509_USER_PROXY")
             .env_remove("X509_CERT_DIR")
+            .env_remove("GODWIT_CATALOG")
             .env_remove("GODWIT_SESSION")
             .env_remove("GODWIT_CLOSE")
             .env_remove("GODWIT_CLOSE_TIMEOUT");

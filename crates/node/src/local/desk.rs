@@ -260,11 +260,14 @@ impl Guest {
             Ask::Push(whose) => self.push(&whose, reply),
             Ask::Get(get) => self.get(&get, reply),
             Ask::Memory(place) => self.memory(&place, reply),
-            Ask::Stat(place) => self.stat(&place),
+            Ask::Stat(place) => self
+                .look(&url(&place.url)?)
+                .map(|stat| Some(Tell::Stat(stat))),
             Ask::Queue(whose) => self.queue(&whose, reply),
             Ask::Retry(place) => self.decide("try to deliver", &place, Depot::retry),
             Ask::Release(place) => self.decide("deliver", &place, Depot::release),
             Ask::Redirect(redirect) => self.redirect(&redirect),
+            Ask::Catalog => self.catalog(body, reply),
             Ask::Deed(deed) => self.deed(deed, reply),
             Ask::Drop(place) => self.decide("drop", &place, Depot::discard),
             Ask::Changed { url: text } => {
@@ -751,11 +754,6 @@ impl Guest {
         let tell = Tell::Bytes { len: size, size };
         reply.tell_with(tell, b"", &[into.0.as_fd()]);
         Ok(None)
-    }
-
-    fn stat(&self, place: &Where) -> Answered {
-        let url = url(&place.url)?;
-        self.look(&url).map(|stat| Some(Tell::Stat(stat)))
     }
 
     /// Returns what there is of a name: what is owed is newer than what its target has.

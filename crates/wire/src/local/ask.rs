@@ -80,6 +80,8 @@ pub enum Ask {
         /// The number of the ask.
         of: Number,
     },
+    /// A question to the catalog, or changes of it, as JSON in the body.
+    Catalog,
     /// How the node is.
     Status,
     /// That it ends.

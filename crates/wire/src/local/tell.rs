@@ -56,6 +56,8 @@ pub enum Tell {
     Space(Space),
     /// How the node is.
     Status(Status),
+    /// Answers of the catalog: lines of JSON in the body; more comes, and then [`Tell::Done`].
+    Answers,
     /// In a sentence.
     Words(String),
     /// It is not done.
@@ -67,7 +69,11 @@ impl Tell {
     pub fn is_last(&self) -> bool {
         !matches!(
             self,
-            Self::Row(_) | Self::Progress { .. } | Self::Serving { .. } | Self::Knock(_)
+            Self::Row(_)
+                | Self::Progress { .. }
+                | Self::Serving { .. }
+                | Self::Knock(_)
+                | Self::Answers
         )
     }
 }
