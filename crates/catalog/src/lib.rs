@@ -2,6 +2,7 @@
 
 mod answer;
 mod apply;
+mod condition;
 mod db;
 mod group;
 mod lists;
@@ -11,6 +12,7 @@ mod refused;
 mod sqlite;
 mod tables;
 
+pub use condition::{Condition, Conditions, Is, Seen, is_good, sites};
 pub use godwit_core::Kind;
 pub use godwit_wire::door::{call::Refusal, catalog::*};
 

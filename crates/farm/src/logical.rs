@@ -9,7 +9,7 @@ use crate::{
     writing,
 };
 use godwit_catalog::{
-    Answer, Catalog, Change, Changes, Deed, Home, Intent, Pages, Question, Refusal,
+    Answer, Catalog, Change, Changes, Deed, Home, Intent, Pages, Question, Refusal, Seen,
 };
 use godwit_core::{Algorithm, Block, Digest, Extents, Kind, Url};
 use godwit_store::{
@@ -22,6 +22,7 @@ use godwit_wire::door::call::{Name, Text, Time};
 use std::{
     collections::BTreeSet,
     ops::Range,
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -141,10 +142,11 @@ impl Logical {
         deep: bool,
         each: &mut dyn FnMut(Entry) -> Result<()>,
     ) -> Result<()> {
-        let homes = self.aim.copy || self.aim.from.is_some();
+        let wanted = &self.aim.wanted;
+        let homes = self.aim.copy || self.aim.from.is_some() || wanted.has_catalog_part();
         for page in Pages::new(&*self.sites.catalog, path, deep, homes) {
             for entry in page.map_err(|refusal| failed(path, refusal))? {
-                if self.has(&entry) {
+                if self.has(&entry) && (entry.collection || wanted.has(&seen(&entry))) {
                     let stat = stat(&entry);
                     let path = entry.name.0;
                     each(Entry { path, stat })?;
@@ -152,6 +154,33 @@ impl Logical {
             }
         }
         Ok(())
+    }
+
+    /// Tells of a name, then of all below it.
+    pub fn find(
+        &self,
+        path: &Path,
+        each: &mut dyn FnMut(Entry, &godwit_catalog::Entry) -> Result<()>,
+    ) -> Result<()> {
+        let root = self.sites.locate(path)?;
+        let stat_of_root = stat(&root);
+        let at = |path, stat| Entry { path, stat };
+        each(at(PathBuf::new(), stat_of_root), &root)?;
+        if !root.collection {
+            return Ok(());
+        }
+        for page in Pages::new(&*self.sites.catalog, path, true, true) {
+            for entry in page.map_err(|refusal| failed(path, refusal))? {
+                each(at(entry.name.0.clone(), stat(&entry)), &entry)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells whether a file meets the conditions.
+    pub fn wants(&self, path: &Path) -> Result<bool> {
+        let entry = self.sites.locate(path)?;
+        Ok(self.aim.wanted.has(&seen(&entry)))
     }
 
     /// Tells whether an entry is to be seen.
@@ -197,6 +226,16 @@ impl Logical {
     /// Deletes the bytes that no name has any more.
     fn delete_bytes(&self, path: &Path) -> Result<()> {
         settle::all(&self.sites, path, &mut left)
+    }
+}
+
+/// Returns what conditions are compared with.
+fn seen(entry: &godwit_catalog::Entry) -> Seen<'_> {
+    Seen {
+        name: entry.name.0.file_name().unwrap_or_default().as_bytes(),
+        size: entry.size,
+        mtime: entry.mtime.map(|Time(time)| time),
+        entry: Some(entry),
     }
 }
 

@@ -1,8 +1,10 @@
 //! The catalog with the stores of its sites: what readers and writers by name share.
 
 use crate::{checking::Checking, failed, leases::Leases, weather::Watching};
+pub(crate) use godwit_catalog::is_good;
 use godwit_catalog::{
-    Answer, Catalog, Change, Entry as Named, Home, Location, Question, State as OfHome, find,
+    Answer, Catalog, Change, Conditions, Entry as Named, Home, Location, Question, State as OfHome,
+    find,
 };
 use godwit_core::{Algorithm, BadUrl, Digest, Extents, Fault, HomeState, Url};
 use godwit_store::{
@@ -47,6 +49,8 @@ pub struct Aim {
     pub last: bool,
     /// Whether bytes that were registered in place are deleted too.
     pub data: bool,
+    /// The conditions on files that are told below a collection.
+    pub wanted: Conditions,
 }
 
 /// A failure to use one home.
@@ -333,12 +337,6 @@ impl Sites {
             digest: known.cloned().or(read.digest),
         })
     }
-}
-
-/// Tells whether a home has all bytes of the current version.
-pub(crate) fn is_good(home: &Home, entry: &Named) -> bool {
-    let is_all = home.range.is_none() && home.offset == 0;
-    is_all && home.state.0 == HomeState::Whole && home.version == entry.version
 }
 
 /// Returns the digest that is compared: BLAKE3 if it is known.

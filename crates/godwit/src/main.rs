@@ -5,6 +5,7 @@
 //! about data.
 
 mod bytes;
+mod conditions;
 mod layout;
 mod listing;
 mod log;
@@ -35,7 +36,7 @@ use trouble::{CliError, abridged};
 use verbs::Facts;
 
 fn main() -> ExitCode {
-    let arguments = verbs::find::long_options(std::env::args_os().collect::<Vec<OsString>>());
+    let arguments = conditions::long_options(std::env::args_os().collect::<Vec<OsString>>());
     let godwit = match Godwit::grouped()
         .try_get_matches_from(arguments)
         .and_then(|matches| Godwit::from_arg_matches(&matches))

@@ -7,6 +7,7 @@ use crate::{
 };
 use clap::Args;
 use godwit_catalog::{Change, Entry, find};
+use godwit_wire::door::call::Name;
 use serde_json::json;
 use std::ffi::OsString;
 
@@ -32,15 +33,7 @@ pub(crate) struct Attr {
 impl Attr {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let name = catalog::name(&self.name)?;
-        let set = self.pairs.iter().filter_map(|pair| pair.split_once('='));
-        let changes: Vec<_> = set
-            .map(|(key, value)| Change::Attribute {
-                name: name.clone(),
-                site: None,
-                key: key.into(),
-                value: (!value.is_empty()).then(|| value.into()),
-            })
-            .collect();
+        let changes = changes(&name, None, &self.pairs);
         let wanted: Vec<_> = self
             .pairs
             .iter()
@@ -68,6 +61,18 @@ impl Attr {
         }
         show(screen, &entry, &wanted)
     }
+}
+
+/// Returns the changes for the pairs `KEY=VALUE` and `KEY=`, of a name or of its location at a site.
+pub(super) fn changes(name: &Name, site: Option<&String>, pairs: &[String]) -> Vec<Change> {
+    let set = pairs.iter().filter_map(|pair| pair.split_once('='));
+    set.map(|(key, value)| Change::Attribute {
+        name: name.clone(),
+        site: site.cloned(),
+        key: key.into(),
+        value: (!value.is_empty()).then(|| value.into()),
+    })
+    .collect()
 }
 
 fn show(screen: &Screen, entry: &Entry, wanted: &[&String]) -> Run<Facts> {

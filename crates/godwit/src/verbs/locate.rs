@@ -7,11 +7,17 @@ use crate::{
     trouble::{CliError, Run},
 };
 use clap::Args;
-use godwit_catalog::{Entry, Home, Pages, find};
+use godwit_catalog::{Answer, Entry, Home, PAGE, Pages, Question, sites};
 use godwit_farm::Logical;
 use godwit_store::{Error, engine::Options};
+use godwit_wire::door::call::Name;
 use serde_json::json;
-use std::{ffi::OsString, path::Path};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashSet},
+    ffi::OsString,
+    path::Path,
+};
 
 /// Show which servers have the bytes of names
 #[derive(Args, Debug)]
@@ -20,9 +26,11 @@ Examples:
   godwit locate grid:/run7/a
   godwit locate --json grid:/run7
   godwit locate -v grid:/run7/a --to archive
+  godwit locate --by-site grid:/run7/a grid:/run7/b
 
 A line a copy: its state, site, URL and name. whole: it is read. damaged: a comparison found other
-bytes. old: an earlier version lies there. Of a collection, all files below are shown.
+bytes. old: an earlier version lies there. Of a collection, all files below are shown. --by-site
+prints a line a site instead: how many of the files it has whole, the site with most of them first.
 
 The copy that is read first comes first: that with the least expected time, by what the last transfers
 from its site took. -v prints the seconds and why. The attribute latency of a location (in seconds, as
@@ -36,43 +44,118 @@ pub(crate) struct Locate {
     /// Tell what one more copy at this site costs
     #[arg(long, value_name = "SITE")]
     to: Option<String>,
+    /// Count for each site how many of these files it has
+    #[arg(long)]
+    by_site: bool,
+}
+
+/// Counts of files and of their copies.
+struct Tally<'a> {
+    screen: &'a Screen,
+    /// The names, which know how long a read takes.
+    names: Logical,
+    files: u64,
+    copies: u64,
+    /// Files that were counted: a file with several names counts once.
+    seen: HashSet<u64>,
+    /// How many of them each site has.
+    sites: BTreeMap<String, u64>,
 }
 
 impl Locate {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let tables = catalog::open()?;
-        let sites = Logical::new(tables.clone(), Options::new(places::cancel()?));
-        let (mut files, mut copies) = (0u64, 0u64);
-        for argument in &self.names {
-            let name = catalog::name(argument)?;
-            let wanted = format!("locate {}", catalog::shown(&name.0));
-            let mut each = |entry: &Entry, name: &Path| {
-                files += 1;
-                copies += entry.homes.len() as u64;
-                let shown = show(screen, &sites, entry, name);
-                let shown = shown.and_then(|()| match &self.to {
-                    Some(site) => show_copy(screen, &sites, (entry, name), site),
-                    None => Ok(()),
-                });
-                shown.map_err(|error| CliError::store(&*wanted, error))
+        let mut tally = Tally {
+            screen,
+            names: Logical::new(tables.clone(), Options::new(places::cancel()?)),
+            files: 0,
+            copies: 0,
+            seen: HashSet::new(),
+            sites: BTreeMap::new(),
+        };
+        let mut has_collection = false;
+        let names: Vec<Name> = self
+            .names
+            .iter()
+            .map(|name| catalog::name(name))
+            .collect::<Run<_>>()?;
+        for names in names.chunks(PAGE) {
+            let mut found = Vec::new();
+            let question = Question::Locate {
+                names: names.into(),
             };
-            let refused = |refusal| catalog::refused(&wanted, &refusal);
-            let done = match find(&*tables, &name.0).map_err(refused)? {
-                None => {
-                    let fact = format!("{} is not in the catalog", catalog::shown(&name.0));
-                    screen.trouble(&CliError::found(&*wanted, fact, 4));
-                    Ok(())
+            let asked = tables.ask(&question, &mut |answer| {
+                found.push(answer);
+                Ok(())
+            });
+            asked.map_err(|refusal| catalog::refused("locate names", &refusal))?;
+            for (Name(name), answer) in names.iter().zip(found) {
+                let wanted = format!("locate {}", catalog::shown(name));
+                let fails = |error| CliError::store(&*wanted, error);
+                match answer {
+                    Answer::Entry(entry) if entry.collection => {
+                        has_collection = true;
+                        for page in Pages::new(&*tables, name, true, true) {
+                            let page =
+                                page.map_err(|refusal| catalog::refused(&wanted, &refusal))?;
+                            for entry in page.iter().filter(|entry| !entry.collection) {
+                                let name = name.join(&entry.name.0);
+                                self.one(&mut tally, entry, &name).map_err(fails)?;
+                            }
+                        }
+                    }
+                    Answer::Entry(entry) => self.one(&mut tally, &entry, name).map_err(fails)?,
+                    _ => {
+                        let fact = format!("{} is not in the catalog", catalog::shown(name));
+                        screen.trouble(&CliError::found(&*wanted, fact, 4));
+                    }
                 }
-                Some(entry) if !entry.collection => each(&entry, &name.0),
-                Some(_) => Pages::new(&*tables, &name.0, true, true).try_for_each(|page| {
-                    let page = page.map_err(refused)?;
-                    let mut files = page.iter().filter(|entry| !entry.collection);
-                    files.try_for_each(|entry| each(entry, &name.0.join(&entry.name.0)))
-                }),
-            };
-            done?;
+            }
         }
-        Ok(facts([("files", files.into()), ("copies", copies.into())]))
+        if self.by_site || has_collection && screen.json() {
+            tally
+                .show()
+                .map_err(|error| CliError::store("locate names", error))?;
+        }
+        Ok(facts([
+            ("files", tally.files.into()),
+            ("copies", tally.copies.into()),
+        ]))
+    }
+
+    fn one(&self, tally: &mut Tally<'_>, entry: &Entry, name: &Path) -> Result<(), Error> {
+        tally.files += 1;
+        tally.copies += entry.homes.len() as u64;
+        if tally.seen.insert(entry.file) {
+            for site in sites(entry) {
+                *tally.sites.entry(site.into()).or_default() += 1;
+            }
+        }
+        if !self.by_site {
+            show(tally.screen, &tally.names, entry, name)?;
+        }
+        match &self.to {
+            Some(site) => show_copy(tally.screen, &tally.names, (entry, name), site),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Tally<'_> {
+    /// Prints the sites, the one with most files first.
+    fn show(&self) -> Result<(), Error> {
+        let screen = self.screen;
+        let of = self.seen.len();
+        let mut sites: Vec<_> = self.sites.iter().collect();
+        sites.sort_by_key(|(site, files)| (Reverse(**files), *site));
+        for (site, files) in sites {
+            match screen.json() {
+                true => screen
+                    .object(&json!({"event": "site", "site": site, "files": files, "of": of}))?,
+                false => screen.line(format!("{site}  {files} of {of}"))?,
+            }
+        }
+        Ok(())
     }
 }
 

@@ -1,13 +1,13 @@
 //! `godwit location`: the places where files of a collection lie.
 
-use super::{Facts, catalog, facts};
+use super::{Facts, attr, catalog, facts};
 use crate::{
     places,
     screen::Screen,
     trouble::{CliError, Run},
 };
 use clap::{Args, Subcommand};
-use godwit_catalog::{Answer, Change, Location as Known, Question};
+use godwit_catalog::{Answer, Change, Location as Known, Pages, Question, sites};
 use godwit_wire::door::call::Name;
 use serde_json::json;
 use std::ffi::OsString;
@@ -52,22 +52,30 @@ Exit status: 0; 1 the collection has another place at that site; 2 not a URL.")]
 Examples:
   godwit location ls grid:/run7
   godwit location ls grid:/ --json
+  godwit location ls grid:/run7 --lacks archive
 
-Those of collections above and below are shown too.
+Those of collections above and below are shown too, with their attributes. --lacks prints names
+instead, one a line: of each file of which that site has no whole copy of the current version.
 
-Exit status: 0; 4 no such collection.")]
+Exit status: 0; 4 no such collection, or no such site.")]
     Ls {
         /// The collection
         #[arg(value_name = "NAME")]
         name: OsString,
+        /// The files that this site lacks
+        #[arg(long, value_name = "SITE")]
+        lacks: Option<String>,
     },
-    /// Move a place: the URLs of all its files follow
+    /// Move a place: the URLs of all its files follow; or set attributes of it
     #[command(after_help = "\
 Examples:
   godwit location set archive grid:/run7 --url ftp://new.example/run7
   godwit location set lab grid:/run7 --url godwit://lab2/data
+  godwit location set tape grid:/run7 media=tape owner=alice
 
-Exit status: 0; 2 not a URL; 4 no such location.")]
+KEY=VALUE sets an attribute, KEY= removes it. location ls shows them.
+
+Exit status: 0; 2 not a URL, nothing to set; 4 no such location.")]
     Set {
         /// The site
         site: String,
@@ -75,8 +83,11 @@ Exit status: 0; 2 not a URL; 4 no such location.")]
         #[arg(value_name = "NAME")]
         name: OsString,
         /// The directory where it is now
-        #[arg(long, value_name = "URL")]
-        url: OsString,
+        #[arg(long, value_name = "URL", required_unless_present = "pairs")]
+        url: Option<OsString>,
+        /// Attributes
+        #[arg(value_name = "KEY=VALUE")]
+        pairs: Vec<String>,
     },
     /// Forget a place and the copies there; the bytes stay
     #[command(after_help = "\
@@ -99,53 +110,105 @@ Exit status: 0; 1 it has the last copy of a file, without --last; 4 no such loca
 
 impl Location {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let change = match &self.what {
-            What::Ls { name: text } => return list(screen, catalog::name(text)?),
+        let changes = match &self.what {
+            What::Ls { name: text, lacks } => {
+                let name = catalog::name(text)?;
+                return match lacks {
+                    Some(site) => list_lacking(screen, &name, site),
+                    None => list(screen, name),
+                };
+            }
             What::Add {
                 site,
                 url,
                 name: text,
-            } => Change::AddLocation {
+            } => vec![Change::AddLocation {
                 name: catalog::name(text)?,
                 site: site.clone(),
                 url: places::without_slashes(&places::url(url)?).to_string(),
                 whole: true,
-            },
+            }],
             What::Set {
                 site,
                 name: text,
                 url,
-            } => Change::SetLocation {
-                name: catalog::name(text)?,
-                site: site.clone(),
-                url: places::without_slashes(&places::url(url)?).to_string(),
-            },
+                pairs,
+            } => {
+                let name = catalog::name(text)?;
+                let mut changes = attr::changes(&name, Some(site), pairs);
+                if changes.len() < pairs.len() {
+                    let trouble = CliError::asked("set attributes", "an attribute has no value");
+                    return Err(trouble.next("write KEY=VALUE"));
+                }
+                if let Some(url) = url {
+                    changes.push(Change::SetLocation {
+                        name,
+                        site: site.clone(),
+                        url: places::without_slashes(&places::url(url)?).to_string(),
+                    });
+                }
+                changes
+            }
             What::Rm {
                 site,
                 name: text,
                 last,
-            } => Change::RemoveLocation {
+            } => vec![Change::RemoveLocation {
                 name: catalog::name(text)?,
                 site: site.clone(),
                 last: *last,
-            },
+            }],
         };
-        catalog::change("change the locations", change)?;
+        catalog::change("change the locations", changes)?;
         Ok(Facts::new())
     }
 }
 
-fn list(screen: &Screen, name: Name) -> Run<Facts> {
-    let wanted = "list the locations";
-    let mut found: Vec<Known> = Vec::new();
-    let question = Question::Locations { name, count: true };
+/// Returns the locations of a collection, with how many copies each has if `count`.
+fn locations(name: &Name, count: bool) -> Run<Vec<Known>> {
+    let mut found = Vec::new();
+    let name = name.clone();
+    let question = Question::Locations { name, count };
     let asked = catalog::open()?.ask(&question, &mut |answer| {
         if let Answer::Location(location) = answer {
             found.push(location);
         }
         Ok(())
     });
-    asked.map_err(|refusal| catalog::refused(wanted, &refusal))?;
+    asked.map_err(|refusal| catalog::refused("list the locations", &refusal))?;
+    Ok(found)
+}
+
+/// Prints the names of the files that a site lacks.
+fn list_lacking(screen: &Screen, name: &Name, site: &str) -> Run<Facts> {
+    let wanted = "list what a site lacks";
+    if locations(name, false)?.iter().all(|at| at.site != site) {
+        let fact = format!("{} has no location at {site}", catalog::shown(&name.0));
+        let next = format!("godwit location ls {}", catalog::shown(&name.0));
+        return Err(CliError::found(wanted, fact, 4).next(next));
+    }
+    let (tables, mut count) = (catalog::open()?, 0u64);
+    for page in Pages::new(&*tables, &name.0, true, true) {
+        let page = page.map_err(|refusal| catalog::refused(wanted, &refusal))?;
+        for entry in page.iter().filter(|entry| !entry.collection) {
+            if sites(entry).contains(&site) {
+                continue;
+            }
+            count += 1;
+            let name = catalog::shown(&name.0.join(&entry.name.0));
+            let shown = match screen.json() {
+                true => screen.object(&json!({"event": "lacks", "name": name, "site": site})),
+                false => screen.line(name),
+            };
+            shown.map_err(|error| CliError::store(wanted, error))?;
+        }
+    }
+    Ok(facts([("files", count.into())]))
+}
+
+fn list(screen: &Screen, name: Name) -> Run<Facts> {
+    let wanted = "list the locations";
+    let found = locations(&name, true)?;
     for at in &found {
         let name = catalog::shown(&at.name.0);
         let shown = match screen.json() {
@@ -153,7 +216,11 @@ fn list(screen: &Screen, name: Name) -> Run<Facts> {
                 "event": "location", "name": name, "site": at.site, "url": at.url, "copies": at.homes.unwrap_or_default(),
                 "attr": at.attributes,
             })),
-            false => screen.line(format!("{}  {}  {name}  {} copies", at.site, at.url, at.homes.unwrap_or_default())),
+            false => {
+                let mut line = format!("{}  {}  {name}  {} copies", at.site, at.url, at.homes.unwrap_or_default());
+                at.attributes.iter().for_each(|(key, value)| line.push_str(&format!("  {key}={value}")));
+                screen.line(line)
+            }
         };
         shown.map_err(|error| CliError::store(wanted, error))?;
     }

@@ -8,6 +8,7 @@ use crate::{
     trouble::{CliError, Run},
 };
 use clap::Args;
+use godwit_catalog::Change;
 use godwit_core::Url;
 use godwit_store::Error;
 use std::ffi::OsString;
@@ -18,20 +19,22 @@ use std::ffi::OsString;
 Examples:
   godwit register -r ftp://fermi.example/data --as grid:/data
   godwit register ftp://fermi.example/run7.root --as grid:/run7.root
+  godwit register grid:/run8/a grid:/run8/b
 
 No byte is moved. The server tells the digest of each file, and the catalog notes it with the
 place. A second place with equal bytes becomes one more copy of the name; other bytes under the
-same name are refused. To register again does no harm.
+same name are refused. To register again does no harm. Without --as, names of the catalog are noted
+of which nothing else is known; a copy may be registered or written later.
 
 Exit status: 0; 2 a directory without -r; 4 no such file; 12 a name has other bytes elsewhere;
 5 the server cannot be reached now; 13 not allowed.")]
 pub(crate) struct Register {
-    /// Files or directories
+    /// Files or directories; without --as, names alone
     #[arg(value_name = "URL", required = true)]
     urls: Vec<OsString>,
     /// The name in the catalog; with several URLs the collection above their names
     #[arg(long = "as", value_name = "NAME")]
-    name: OsString,
+    name: Option<OsString>,
     /// Directories with everything below them
     #[arg(short, long)]
     recursive: bool,
@@ -41,10 +44,12 @@ pub(crate) struct Register {
 
 impl Register {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        let Some(name) = &self.name else {
+            return self.names_alone(screen);
+        };
         let tables = catalog::open()?;
         let stores = places::stores(&self.talking)?;
-        let name = places::url(&self.name)?;
-        catalog::name(&self.name)?;
+        let name = catalog::url(name)?;
         let (mut files, mut bytes, mut failed) = (0, 0, 0);
         for argument in &self.urls {
             let one = || -> Run<_> {
@@ -86,6 +91,31 @@ impl Register {
             ("bytes", bytes.into()),
             ("refused", failed.into()),
         ]))
+    }
+
+    /// Notes names of which nothing else is known.
+    fn names_alone(&self, screen: &Screen) -> Run<Facts> {
+        let change = |text: &OsString| {
+            let name = catalog::name(text).map_err(|trouble| {
+                trouble
+                    .next("say with --as which name the file gets, or give names grid:/NAME alone")
+            })?;
+            Ok(Change::Register {
+                name,
+                size: None,
+                digests: Vec::new(),
+                mtime: None,
+                mode: None,
+                home: None,
+            })
+        };
+        let changes: Vec<Change> = self.urls.iter().map(change).collect::<Run<_>>()?;
+        let files = changes.len();
+        catalog::change("note names", changes)?;
+        if !screen.json() {
+            screen.note(&format!("{files} names noted"));
+        }
+        Ok(facts([("files", files.into())]))
     }
 
     /// Returns the name of one URL.

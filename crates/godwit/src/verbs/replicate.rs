@@ -2,6 +2,7 @@
 
 use super::{Facts, catalog};
 use crate::{
+    conditions::Wanted,
     moving::{self, Pair, Work},
     options::Moving,
     screen::Screen,
@@ -18,8 +19,9 @@ use std::ffi::OsString;
 Examples:
   godwit replicate grid:/run7 --to archive
   godwit replicate grid:/run7/a grid:/run7/b --to cluster --from lab
+  godwit replicate grid:/run7 --to archive -copies 1 -name '*.root'
 
-Collections are copied whole. The bytes go from server to server where both can do that. A file that
+Collections are copied whole, or those files that meet all conditions, which are those of godwit find. The bytes go from server to server where both can do that. A file that
 the site has is left alone; one that lies there with equal bytes is noted as a copy; one with other
 bytes is refused, never replaced. godwit location add says where a site keeps the files of a
 collection. Run again, it copies what is missing.
@@ -36,6 +38,8 @@ pub(crate) struct Replicate {
     #[arg(long, value_name = "SITE")]
     from: Option<String>,
     #[command(flatten)]
+    wanted: Wanted,
+    #[command(flatten)]
     moving: Moving,
 }
 
@@ -51,17 +55,24 @@ impl Replicate {
         });
         let source = names.aimed(Aim {
             from: self.from.clone(),
+            wanted: self.wanted.0.clone(),
             ..Aim::default()
         });
         let (mut pairs, mut refused) = (Vec::new(), 0);
         for argument in &self.names {
             let url = catalog::url(argument)?;
-            let source = source.place(&url);
-            match source.store.stat(&source.path) {
-                Ok(stat) => pairs.push(Pair {
-                    source,
+            let place = source.place(&url);
+            let is_tree = place.store.stat(&place.path).and_then(|stat| {
+                let is_tree = stat.kind == EntryKind::Directory;
+                let is_wanted = is_tree || source.wants(&place.path)?;
+                Ok(is_wanted.then_some(is_tree))
+            });
+            match is_tree {
+                Ok(None) => {}
+                Ok(Some(tree)) => pairs.push(Pair {
+                    source: place,
                     target: target.place(&url),
-                    tree: stat.kind == EntryKind::Directory,
+                    tree,
                     mode: None,
                 }),
                 Err(error) => {
