@@ -42,10 +42,10 @@ impl<'a> Applying<'a> {
     }
 
     /// Applies changes; returns a number a change. Files that follow each other are noted and removed together.
-    pub(crate) fn apply_all(&mut self, changes: &[Change]) -> Result<Vec<u64>> {
+    pub(crate) fn apply_all(&mut self, changes: &[&Change]) -> Result<Vec<u64>> {
         let mut made = Vec::with_capacity(changes.len());
         while let Some(change) = changes.get(made.len()) {
-            let rest = changes[made.len()..].iter().take(TOGETHER_MAX);
+            let rest = changes[made.len()..].iter().copied().take(TOGETHER_MAX);
             let notes: Vec<_> = rest.clone().map_while(note_of).collect();
             let removed: Vec<_> = rest.map_while(removed_file).collect();
             match (notes.is_empty(), removed.is_empty()) {

@@ -1,42 +1,65 @@
 //! Lists of changes within one transaction.
 
-use crate::{Changes, Refusal, Result, apply::Applying, db::Db, group::Made};
+use crate::{Change, Changes, Refusal, Result, apply::Applying, db::Db, group::Made};
 use godwit_core::Kind;
+use std::collections::HashSet;
 
 /// Applies lists, each but a refused one, within a transaction that is begun.
 pub(crate) fn apply_all(db: &dyn Db, lists: &[&Changes]) -> Result<Vec<Made>> {
     if let [one] = lists {
         // A refused list that is alone goes with its transaction.
-        return apply(db, one).map(|made| vec![Ok(made)]);
+        return apply_together(db, &[*one]).map(|made| made.into_iter().map(Ok).collect());
+    }
+    db.batch("SAVEPOINT list")?;
+    if let Ok(made) = apply_together(db, lists) {
+        return Ok(made.into_iter().map(Ok).collect());
     }
     let mut all = Vec::with_capacity(lists.len());
     for list in lists {
-        db.batch("SAVEPOINT list")?;
-        let made = apply(db, list);
         // After some failures SQLite has undone the transaction, and says so here.
-        db.batch(match made {
-            Ok(_) => "RELEASE list",
-            Err(_) => "ROLLBACK TO list; RELEASE list",
-        })?;
-        all.push(made);
+        db.batch("ROLLBACK TO list")?;
+        let made = apply_together(db, &[*list]);
+        if made.is_ok() {
+            db.batch("RELEASE list; SAVEPOINT list")?;
+        }
+        all.push(made.map(|mut made| made.pop().unwrap_or_default()));
     }
+    db.batch("ROLLBACK TO list")?;
     Ok(all)
 }
 
-fn apply(db: &dyn Db, list: &Changes) -> Made {
-    if let Some(once) = &list.once
-        && let Some(made) = made_before(db, once)?
-    {
-        return Ok(made);
+/// Applies lists as if they were one; returns what each made.
+fn apply_together(db: &dyn Db, lists: &[&Changes]) -> Result<Vec<Vec<u64>>> {
+    let mut writers = HashSet::new();
+    let mut known = Vec::with_capacity(lists.len());
+    for list in lists {
+        known.push(match &list.once {
+            Some((writer, _)) if !writers.insert(writer) => {
+                return Err(Refusal::of_kind(Kind::Busy, "a writer sent two lists"));
+            }
+            Some(once) => made_before(db, once)?,
+            None => None,
+        });
     }
-    let made = Applying::new(db).apply_all(&list.changes)?;
-    if let Some((writer, seq)) = &list.once {
-        let numbers: Vec<_> = made.iter().map(u64::to_string).collect();
-        let sql = "INSERT INTO writers VALUES (?1, ?2, ?3)
-            ON CONFLICT (writer) DO UPDATE SET seq = excluded.seq, made = excluded.made";
-        db.run(sql, &[writer, seq, &numbers.join(" ")])?;
+    let new = lists
+        .iter()
+        .zip(&known)
+        .filter(|(_, known)| known.is_none());
+    let changes: Vec<&Change> = new.flat_map(|(list, _)| &list.changes).collect();
+    let mut numbers = Applying::new(db).apply_all(&changes)?.into_iter();
+    let mut all = Vec::with_capacity(lists.len());
+    for (list, known) in lists.iter().zip(known) {
+        let is_new = known.is_none();
+        let made = known.unwrap_or_else(|| numbers.by_ref().take(list.changes.len()).collect());
+        if let Some((writer, seq)) = list.once.as_ref().filter(|_| is_new) {
+            let numbers: Vec<_> = made.iter().map(u64::to_string).collect();
+            let sql = "INSERT INTO writers VALUES (?1, ?2, ?3)
+                ON CONFLICT (writer) DO UPDATE SET seq = excluded.seq, made = excluded.made";
+            db.run(sql, &[writer, seq, &numbers.join(" ")])?;
+        }
+        all.push(made);
     }
-    Ok(made)
+    Ok(all)
 }
 
 /// Returns the numbers that this list made when it was sent before; a later list of its writer supersedes it.
