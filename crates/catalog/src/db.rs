@@ -10,16 +10,7 @@ pub(crate) trait Db {
     fn rows(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>>;
 
     /// Executes a statement that says `IN (?1)` for each of several keys; other parameters begin at `?2`.
-    fn rows_in(&self, sql: &str, keys: Keys<'_>, params: &[&dyn Sql]) -> Result<Vec<Row>> {
-        let mut all = Vec::new();
-        let mut values = vec![Param::Null];
-        values.extend(params.iter().map(|param| param.param()));
-        for at in 0..keys.len() {
-            values[0] = keys.at(at);
-            all.append(&mut self.rows(sql, &values)?);
-        }
-        Ok(all)
-    }
+    fn rows_in(&self, sql: &str, keys: Keys<'_>, params: &[&dyn Sql]) -> Result<Vec<Row>>;
 
     /// Inserts rows of so many columns, which stand one behind the other.
     fn insert(&self, table: &str, columns: usize, rows: &[Param<'_>]) -> Result<()>;
@@ -28,17 +19,26 @@ pub(crate) trait Db {
     fn batch(&self, sql: &str) -> Result<()>;
 }
 
-/// Inserts rows with a statement each.
-pub(crate) fn insert_each(
+/// Inserts rows, so many in a statement.
+pub(crate) fn insert_some(
     db: &dyn Db,
     table: &str,
     columns: usize,
     rows: &[Param<'_>],
+    at_once: usize,
 ) -> Result<()> {
-    let places: Vec<_> = (1..=columns).map(|place| format!("?{place}")).collect();
-    let sql = format!("INSERT INTO {table} VALUES ({})", places.join(", "));
-    rows.chunks(columns)
-        .try_for_each(|row| db.rows(&sql, row).map(drop))
+    let insert = |rows: &[Param<'_>]| {
+        let row = |first| {
+            let places = (first..first + columns).map(|place| format!("?{place}"));
+            format!("({})", places.collect::<Vec<_>>().join(", "))
+        };
+        let all: Vec<_> = (1..=rows.len()).step_by(columns).map(row).collect();
+        let sql = format!("INSERT INTO {table} VALUES {}", all.join(", "));
+        db.rows(&sql, rows).map(drop)
+    };
+    let mut some = rows.chunks_exact(at_once * columns);
+    some.try_for_each(insert)?;
+    some.remainder().chunks(columns).try_for_each(insert)
 }
 
 impl dyn Db + '_ {
@@ -73,14 +73,14 @@ pub(crate) enum Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    fn len(self) -> usize {
+    pub(crate) fn len(self) -> usize {
         match self {
             Self::Numbers(numbers) => numbers.len(),
             Self::Names(names) => names.len(),
         }
     }
 
-    fn at(self, at: usize) -> Param<'a> {
+    pub(crate) fn at(self, at: usize) -> Param<'a> {
         match self {
             Self::Numbers(numbers) => Param::of(numbers[at]),
             Self::Names(names) => Param::Blob(names[at]),

@@ -3,7 +3,7 @@
 use crate::{
     Catalog, Changes, Each, Question, Refusal, Result,
     answer::{self, Page},
-    db::{Db, Keys, Param, Row, Sql, Value, insert_each, too_large},
+    db::{Db, Keys, Param, Row, Sql, Value, insert_some, too_large},
     group::{Group, Made},
     lists,
     pool::Pool,
@@ -347,7 +347,8 @@ impl Db for Session {
 
     fn insert(&self, table: &str, columns: usize, rows: &[Param<'_>]) -> Result<()> {
         if rows.len() < COPIED_MIN * columns {
-            return insert_each(self, table, columns, rows);
+            let count = rows.len() / columns;
+            return insert_some(self, table, columns, rows, count.max(1));
         }
         let values = bound(rows)?;
         let like = self.prepare(&format!("SELECT * FROM {table} WHERE FALSE"))?;
@@ -572,7 +573,7 @@ const OPTIONS: &str =
     -c plan_cache_mode=force_generic_plan -c jit=off -c client_min_messages=error";
 
 /// From how many rows on they are copied.
-const COPIED_MIN: usize = 8;
+const COPIED_MIN: usize = 32;
 
 /// After how many changes the database counts its rows.
 const ANALYZE_AFTER: usize = 1000;

@@ -3,7 +3,7 @@
 use crate::{
     Catalog, Changes, Each, Question, Refusal, Result,
     answer::{self, Page},
-    db::{Db, Param, Row, Value, insert_each, too_large},
+    db::{Db, Keys, Param, Row, Sql, Value, insert_some, too_large},
     group::{Group, Made},
     lists,
     pool::Pool,
@@ -144,8 +144,27 @@ impl Db for Connection {
         rows().map_err(refused)
     }
 
+    fn rows_in(&self, sql: &str, keys: Keys<'_>, params: &[&dyn Sql]) -> Result<Vec<Row>> {
+        let more = params.len() + 2..params.len() + 1 + KEYS;
+        let more: String = more.map(|place| format!(", ?{place}")).collect();
+        let many = sql.replace("IN (?1)", &format!("IN (?1{more})"));
+        let (mut all, mut at) = (Vec::new(), 0);
+        while at < keys.len() {
+            let (sql, next) = match at + KEYS <= keys.len() {
+                true => (many.as_str(), at + KEYS),
+                false => (sql, at + 1),
+            };
+            let mut values = vec![keys.at(at)];
+            values.extend(params.iter().map(|param| param.param()));
+            values.extend((at + 1..next).map(|at| keys.at(at)));
+            all.append(&mut self.rows(sql, &values)?);
+            at = next;
+        }
+        Ok(all)
+    }
+
     fn insert(&self, table: &str, columns: usize, rows: &[Param<'_>]) -> Result<()> {
-        insert_each(self, table, columns, rows)
+        insert_some(self, table, columns, rows, INSERTED)
     }
 
     fn batch(&self, sql: &str) -> Result<()> {
@@ -166,7 +185,11 @@ impl ToSql for Param<'_> {
 
 /// How long a connection waits for another process.
 const PATIENCE: Duration = Duration::from_secs(10);
-const STATEMENTS: usize = 64;
+const STATEMENTS: usize = 128;
+/// How many rows a statement inserts.
+const INSERTED: usize = 16;
+/// For how many keys a statement is executed at once.
+const KEYS: usize = 16;
 const WRITER_KIB: u32 = 64 << 10;
 const READER_KIB: u32 = 8 << 10;
 
