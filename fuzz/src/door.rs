@@ -6,6 +6,7 @@ use godwit_wire::door::{
         AskPath, AskPublish, AskRead, AskRemove, AskRename, AskSet, AskStat, AskUpload, Ended,
         Given, Line,
     },
+    catalog::{Changes, Question},
     pack::{self, Decoder, Frame, Kind},
     path,
     range::{self, Asked},
@@ -110,7 +111,8 @@ pub fn door_calls(bytes: &[u8]) {
     }
     comes_back!(
         AskStat, AskList, AskPath, AskBecame, AskDigest, AskRead, AskUpload, AskFinish, AskPublish,
-        AskGrant, AskDraw, AskJoin, AskRemove, AskRename, AskMkdir, AskSet, Ended, Given
+        AskGrant, AskDraw, AskJoin, AskRemove, AskRename, AskMkdir, AskSet, Ended, Given, Question,
+        Changes
     );
     if let Ok(line) = Line::read(bytes) {
         let written = line.write();

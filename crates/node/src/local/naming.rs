@@ -48,6 +48,7 @@ impl Guest {
             return Ok(());
         };
         let text = serde_json::to_string(ask).unwrap_or_default();
+        let text = text.to_ascii_lowercase();
         let is_about_names = ["\"grid:", "/godwit/grid/"]
             .iter()
             .any(|name| text.contains(name));
