@@ -4,6 +4,7 @@ use crate::{
     Answer, Deed, Each, Entry, Home, Intent, Location, Measured, PAGE, Question, Refusal, Result,
     State,
     db::{Db, Keys, Row, Sql},
+    ruling,
 };
 use godwit_core::{Kind, Url};
 use godwit_wire::door::call::{Name, Text, Time};
@@ -30,6 +31,16 @@ impl Page {
     /// Hands the answers over.
     pub(crate) fn tell(self, each: &mut Each<'_>) -> Result<()> {
         self.answers.into_iter().try_for_each(each)
+    }
+
+    /// Adds an answer.
+    pub(crate) fn push(&mut self, answer: Answer) {
+        self.answers.push(answer);
+    }
+
+    /// Takes the last answer out.
+    pub(crate) fn pop(&mut self) -> Option<Answer> {
+        self.answers.pop()
     }
 
     fn room(&self) -> usize {
@@ -181,6 +192,10 @@ pub(crate) fn answer(db: &dyn Db, question: &Question, page: &mut Page) -> Resul
             intents(db, *ended, name.as_ref().map(|name| name.0.as_path()), page)
         }
         Question::Weather {} => weather(db, page),
+        Question::Rules { name } => ruling::rules(db, &name.0, page),
+        Question::Todo { name } => {
+            ruling::todo(db, name.as_ref().map(|name| name.0.as_path()), page)
+        }
     }
 }
 

@@ -10,12 +10,15 @@ use crate::{
         name_of, now_s,
     },
     db::{Db, Sql},
+    ruling,
 };
-use godwit_core::{Digest, Kind, Url};
+use godwit_core::{Digest, HomeState, Kind, Url};
 use godwit_wire::door::call::{Name, Text, Time};
 use recording::note_of;
 use removing::removed_file;
 use std::{
+    cell::RefCell,
+    collections::BTreeSet,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
@@ -25,6 +28,8 @@ pub(crate) struct Applying<'a> {
     db: &'a dyn Db,
     /// The collection that was made or found last: most lists fill one.
     last: Option<(PathBuf, u64)>,
+    /// Files whose copies were changed: they may not be as the rules say.
+    touched: RefCell<BTreeSet<u64>>,
 }
 
 /// A version that is to be noted.
@@ -38,7 +43,11 @@ struct New<'a> {
 impl<'a> Applying<'a> {
     /// Begins a list.
     pub(crate) fn new(db: &'a dyn Db) -> Self {
-        Self { db, last: None }
+        Self {
+            db,
+            last: None,
+            touched: RefCell::default(),
+        }
     }
 
     /// Applies changes; returns a number a change. Files that follow each other are noted and removed together.
@@ -54,7 +63,12 @@ impl<'a> Applying<'a> {
                 _ => made.push(self.apply(change)?),
             }
         }
+        ruling::enqueue(self.db, &self.touched.borrow())?;
         Ok(made)
+    }
+
+    fn touch(&self, file: u64) {
+        self.touched.borrow_mut().insert(file);
     }
 
     /// Applies one change; returns the number of an intent, location or version that it makes, or 0.
@@ -122,10 +136,12 @@ impl<'a> Applying<'a> {
                 verified_s,
             } => {
                 let sql = "UPDATE homes SET state = ?3, verified = COALESCE(?4, verified)
-                    WHERE location = ?1 AND path = ?2 RETURNING 1";
-                let count =
-                    self.run(sql, &[location, &bytes(path), &state.as_str(), verified_s])?;
-                missing_if(count == 0, &path.0, "has no copy at that location")?
+                    WHERE location = ?1 AND path = ?2 RETURNING file";
+                let file = self.one(sql, &[location, &bytes(path), &state.as_str(), verified_s])?;
+                if let Some(file) = file.filter(|_| state.0 != HomeState::Whole) {
+                    self.touch(file);
+                }
+                missing_if(file.is_none(), &path.0, "has no copy at that location")?
             }
             Change::Remove {
                 name,
@@ -186,6 +202,7 @@ impl<'a> Applying<'a> {
                 0
             }
             Change::Load(entry) => self.load_collection(entry)?,
+            _ => ruling::apply(self.db, change, &|| self.id())?,
         };
         Ok(number)
     }
@@ -295,6 +312,7 @@ impl<'a> Applying<'a> {
             return Err(about(Kind::NotEmpty, &path.0, said));
         }
         self.run("DELETE FROM homes WHERE location = ?1 AND path = ?2", at)?;
+        self.touch(file);
         Ok(file)
     }
 
@@ -508,14 +526,19 @@ impl<'a> Applying<'a> {
     fn settle(&self, number: u64, home: Option<State>) -> Result<u64> {
         let (intent, _) = self.intent(number)?;
         let place: &[&dyn Sql] = &[&intent.location, &bytes(&intent.path)];
-        match home {
+        let changed = match home {
             Some(state) => {
-                let sql = "UPDATE homes SET state = ?3 WHERE location = ?1 AND path = ?2 AND (state = 'filling' OR ?3 <> 'whole')";
-                self.run(sql, &[place[0], place[1], &state.as_str()])?;
+                let sql = "UPDATE homes SET state = ?3 WHERE location = ?1 AND path = ?2
+                    AND (state = 'filling' OR ?3 <> 'whole') RETURNING file";
+                self.one(sql, &[place[0], place[1], &state.as_str()])?
             }
             None => {
-                self.run("DELETE FROM homes WHERE location = ?1 AND path = ?2", place)?;
+                let sql = "DELETE FROM homes WHERE location = ?1 AND path = ?2 RETURNING file";
+                self.one(sql, place)?
             }
+        };
+        if let Some(file) = changed {
+            self.touch(file);
         }
         self.run("DELETE FROM intents WHERE intent = ?1", &[&number])?;
         Ok(0)

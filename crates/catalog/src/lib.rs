@@ -9,6 +9,7 @@ mod lists;
 mod pool;
 mod postgres;
 mod refused;
+mod ruling;
 mod sqlite;
 mod tables;
 

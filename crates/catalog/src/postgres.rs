@@ -7,7 +7,7 @@ use crate::{
     group::{Group, Made},
     lists,
     pool::Pool,
-    tables::{FORM, TABLES, not_a_catalog, other_form},
+    tables::{FORM, FORMS, not_a_catalog, other_form},
 };
 use godwit_core::{Fault, Kind};
 use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
@@ -56,7 +56,8 @@ impl Postgres {
         let session = catalog.connect(&Cell::default())?;
         let name = catalog.config.get_dbname().unwrap_or("the database");
         let form = match session.form()? {
-            0 if create => {
+            0 if !create => 0,
+            form if form < FORM => {
                 session.make()?;
                 FORM
             }
@@ -216,17 +217,26 @@ impl Session {
         }
     }
 
-    /// Makes the tables, unless another process just did.
+    /// Makes the tables, or those of later forms, unless another process just did.
     fn make(&self) -> Result<()> {
         self.batch("BEGIN; SELECT pg_advisory_xact_lock(hashtext('godwit catalog'))")?;
-        if self.form()? == 0 {
-            let tables = TABLES.replace("INTEGER", "BIGINT").replace("BLOB", "BYTEA");
-            let tables = tables.replace(" WITHOUT ROWID", "");
-            self.batch(&format!(
-                "CREATE SCHEMA IF NOT EXISTS godwit; {tables}
-                 CREATE TABLE form (form BIGINT NOT NULL); INSERT INTO form VALUES ({FORM})"
-            ))?;
+        let form = self.form()?;
+        if form == 0 {
+            self.batch(
+                "CREATE SCHEMA IF NOT EXISTS godwit; CREATE TABLE form (form BIGINT NOT NULL);
+                 INSERT INTO form VALUES (0)",
+            )?;
         }
+        for tables in FORMS
+            .iter()
+            .skip(usize::try_from(form).unwrap_or(usize::MAX))
+        {
+            let tables = tables.replace("INTEGER", "BIGINT").replace("BLOB", "BYTEA");
+            self.batch(&tables.replace(" WITHOUT ROWID", ""))?;
+        }
+        self.batch(&format!(
+            "UPDATE form SET form = {FORM} WHERE form < {FORM}"
+        ))?;
         self.batch("COMMIT")
     }
 

@@ -8,7 +8,7 @@ use crate::{
     lists,
     pool::Pool,
     refused::refused,
-    tables::{FORM, TABLES, not_a_catalog, other_form},
+    tables::{FORM, FORMS, not_a_catalog, other_form},
 };
 use godwit_core::Kind;
 use parking_lot::Mutex;
@@ -45,6 +45,7 @@ impl Sqlite {
             .map_err(refused)?;
         match form {
             FORM => {}
+            1..FORM => make(&mut writer)?,
             0 if create => make(&mut writer)?,
             0 => {
                 return Err(not_a_catalog(
@@ -77,12 +78,17 @@ fn connect(path: &Path, create: bool, cache_kib: u32) -> Result<Connection> {
     Ok(db)
 }
 
-/// Makes the tables, in one transaction.
+/// Makes the tables, or those of later forms, in one transaction.
 fn make(db: &mut Connection) -> Result<()> {
     let tx = db
         .transaction_with_behavior(TransactionBehavior::Immediate)
         .map_err(refused)?;
-    tx.execute_batch(TABLES).map_err(refused)?;
+    let form: usize = tx
+        .query_row("PRAGMA user_version", [], |row| row.get(0))
+        .map_err(refused)?;
+    for tables in FORMS.iter().skip(form) {
+        tx.execute_batch(tables).map_err(refused)?;
+    }
     tx.pragma_update(None, "user_version", FORM)
         .map_err(refused)?;
     tx.commit().map_err(refused)
@@ -224,5 +230,21 @@ mod tests {
             let entry = find(&tables, name.as_ref()).unwrap().unwrap();
             assert!(made.contains(&Ok(vec![entry.file])), "{name}");
         }
+    }
+
+    #[test]
+    fn older_tables_are_brought_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("catalog");
+        let db = connect(&path, true, READER_KIB).unwrap();
+        db.execute_batch(FORMS[0]).unwrap();
+        db.execute_batch("PRAGMA user_version = 1").unwrap();
+        let tables = Sqlite::open(&path, false).unwrap();
+        let (name, text) = (Name(PathBuf::new()), "copies=2".into());
+        let rule = Change::AddRule { name, text };
+        assert!(tables.change(&rule.into()).is_ok());
+        db.execute_batch("PRAGMA user_version = 99").unwrap();
+        let newer = Sqlite::open(&path, false).err().unwrap();
+        assert_eq!(newer.kind, Kind::Unsupported);
     }
 }

@@ -4,7 +4,7 @@ use crate::Refusal;
 use godwit_core::Kind;
 
 /// The form of the tables, counted up by each change of them.
-pub(crate) const FORM: u64 = 1;
+pub(crate) const FORM: u64 = FORMS.len() as u64;
 
 pub(crate) fn not_a_catalog(name: &str, text: &str) -> Refusal {
     let next = format!("godwit catalog init --catalog {text}");
@@ -16,8 +16,18 @@ pub(crate) fn other_form(name: &str, form: u64) -> Refusal {
     Refusal::of_kind(Kind::Unsupported, said).next("use a newer godwit")
 }
 
-/// In SQLite. PostgreSQL has other words for some types.
-pub(crate) const TABLES: &str = "
+/// The statements that lead from each form to the next, in SQLite. PostgreSQL has other words for some types.
+pub(crate) const FORMS: [&str; 2] = [TABLES, RULES];
+
+/// Rules, the files that may not be as they say, and leases of work.
+const RULES: &str = "
+CREATE TABLE rules (rule INTEGER PRIMARY KEY, collection INTEGER NOT NULL, said TEXT NOT NULL, due INTEGER NOT NULL);
+CREATE TABLE todo (file INTEGER PRIMARY KEY, again INTEGER NOT NULL, seq INTEGER NOT NULL, tries INTEGER NOT NULL,
+    said TEXT NOT NULL);
+CREATE TABLE leases (work TEXT PRIMARY KEY, holder TEXT NOT NULL, until INTEGER NOT NULL);
+";
+
+const TABLES: &str = "
 CREATE TABLE ids (next INTEGER NOT NULL);
 INSERT INTO ids VALUES (2);
 CREATE TABLE names (parent INTEGER NOT NULL, name BLOB NOT NULL, file INTEGER NOT NULL, collection INTEGER NOT NULL,

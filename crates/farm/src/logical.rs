@@ -9,7 +9,7 @@ use crate::{
     writing,
 };
 use godwit_catalog::{
-    Answer, Catalog, Change, Changes, Deed, Home, Intent, Pages, Question, Refusal, Seen,
+    Answer, Catalog, Change, Changes, Deed, Home, Intent, Location, Pages, Question, Refusal, Seen,
 };
 use godwit_core::{Algorithm, Block, Digest, Extents, Kind, Url};
 use godwit_store::{
@@ -60,20 +60,27 @@ impl Logical {
 
     /// Returns the sites of a collection, of those above it and of those below it.
     pub fn sites(&self, collection: &Path) -> Result<Vec<String>> {
+        let locations = self.locations(collection)?.into_iter();
+        let sites: BTreeSet<String> = locations.map(|location| location.site).collect();
+        Ok(sites.into_iter().collect())
+    }
+
+    /// Returns the locations of a collection, of those above it and of those below it.
+    pub(crate) fn locations(&self, collection: &Path) -> Result<Vec<Location>> {
         let question = Question::Locations {
             name: Name(collection.into()),
             count: false,
         };
-        let mut sites = BTreeSet::new();
+        let mut found = Vec::new();
         let each = &mut |answer| {
             if let Answer::Location(location) = answer {
-                sites.insert(location.site);
+                found.push(location);
             }
             Ok(())
         };
         let asked = self.sites.catalog.ask(&question, each);
         asked.map_err(|refusal| failed(collection, refusal))?;
-        Ok(sites.into_iter().collect())
+        Ok(found)
     }
 
     /// Ends what processes that have gone had begun with a name, or with names below it.

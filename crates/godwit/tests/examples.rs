@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-const VERBS: [&str; 31] = [
+const VERBS: [&str; 32] = [
     "cp",
     "mv",
     "sync",
@@ -27,6 +27,7 @@ const VERBS: [&str; 31] = [
     "publish",
     "replicate",
     "audit",
+    "rule",
     "location",
     "link",
     "attr",
@@ -80,7 +81,7 @@ fn commands_of_readme_and_guide_work() {
         ("docs/guide/getting-started.md", 6),
         ("docs/guide/copying.md", 12),
         ("docs/guide/serving.md", 3),
-        ("docs/guide/names.md", 21),
+        ("docs/guide/names.md", 29),
     ] {
         let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(page);
         let text = std::fs::read_to_string(path).unwrap();
@@ -106,7 +107,7 @@ const PREPARED: [&str; 5] = [
 ];
 
 /// A catalog whose collection `run7` has files and locations at the node.
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 13] = [
     "godwit catalog init",
     "godwit location add lab ftp://fermi.example/lab grid:/run7",
     "godwit location add archive ftp://fermi.example/archive grid:/run7",
@@ -119,6 +120,7 @@ const NAMES: [&str; 12] = [
     "godwit replicate grid:/run7 --to archive",
     "godwit replicate grid:/run7 --to old-disk",
     "godwit mkdir grid:/best grid:/2026",
+    "godwit rule add grid:/run7 copies=1",
 ];
 
 /// What `godwit help config` gives as an example.

@@ -284,6 +284,55 @@ fn measured_costs_order_the_copies() {
     assert!(lines.contains(r#""why":"median of 1 transfers"#), "{lines}");
 }
 
+#[test]
+fn node_keeps_the_rules() {
+    let mut world = World::new();
+    world.write("a", noise(1_500_000, 8));
+    world.run(&["cp", "a", "grid:/c/a"]);
+    world.run(&["rule", "add", "grid:/c", "copies=2"]);
+    let refused = world.said(&["rule", "add", "grid:/c", "copys=2"]);
+    assert_eq!(refused.status, Some(2), "{refused}");
+    let lacking = world.said(&["rule", "why", "grid:/c/a"]);
+    assert_eq!(lacking.status, Some(1), "{lacking}");
+    assert!(
+        String::from_utf8_lossy(&lacking.stdout).contains("a copy at archive"),
+        "{lacking}"
+    );
+    let catalog = format!("sqlite:{}", world.scratch.join("names.db").display());
+    let export = world.scratch.dir("served");
+    let serve = |export| Node::with(export, &["--catalog", &catalog]);
+    let mut node = serve(&export);
+    let is_met = |world: &World, name: &str| {
+        let until = Instant::now() + Duration::from_secs(60);
+        while world.said(&["rule", "why", name]).status != Some(0) {
+            assert!(
+                Instant::now() < until,
+                "{}",
+                world.said(&["rule", "why", name])
+            );
+        }
+    };
+    is_met(&world, "grid:/c/a");
+    world.write("b", "small");
+    world.run(&["cp", "b", "grid:/c/b"]);
+    is_met(&world, "grid:/c/b");
+    // What changes while the node is down is done after its restart.
+    node.kill();
+    world.archive.kill();
+    world.run(&["publish", "a", "grid:/c/b", "--to", "lab"]);
+    world.archive = Node::on(
+        &world.scratch.join("archive"),
+        world.archive.port,
+        &["--anonymous", "write"],
+    );
+    let _node = serve(&export);
+    is_met(&world, "grid:/c/b");
+    assert_same(
+        &world.scratch.join("a"),
+        &world.scratch.join("archive/data/b"),
+    );
+}
+
 /// The places where a writer of a large file may die.
 const LARGE: [&str; 6] = [
     "name-intend",

@@ -22,6 +22,7 @@ use std::{
     collections::BTreeMap,
     fmt,
     net::{IpAddr, SocketAddr},
+    num::NonZeroU64,
     ops::RangeInclusive,
     path::{Path, PathBuf},
     time::Duration,
@@ -48,6 +49,10 @@ pub struct Config {
     pub via: Vec<String>,
     /// The catalog whose names it knows.
     pub catalog: Option<String>,
+    /// How many bytes a second its rules copy at most.
+    pub catalog_rate: Option<NonZeroU64>,
+    /// How many bytes a second of files with a rule are read again at most.
+    pub catalog_scrub: Option<NonZeroU64>,
     /// Who may do what where; `None`: whatever their account may.
     pub rights: Option<PathBuf>,
     /// Who decides that instead.
@@ -428,6 +433,12 @@ impl Config {
             catalog: Some(take.text("catalog.url").trim())
                 .filter(|text| !text.is_empty())
                 .map(Into::into),
+            catalog_rate: take
+                .optional("catalog.rate", parse::<u64>)?
+                .and_then(NonZeroU64::new),
+            catalog_scrub: take
+                .optional("catalog.scrub", parse::<u64>)?
+                .and_then(NonZeroU64::new),
             rights: file("node.rights"),
             porter: None,
             ftp: take.one("ftp.listen", parse_ftp)?,

@@ -21,7 +21,8 @@ use crate::{
     trust::Trust,
 };
 use godwit_depot::Spooled;
-use godwit_sys::{Steward, listen_deep, raise_open_files, wait_readable};
+use godwit_store::channel::Cancel;
+use godwit_sys::{Steward, listen_deep, raise_open_files, wait_readable, why};
 use godwit_trust::{Home, Identity, Passwords};
 use std::{
     fs::File,
@@ -369,6 +370,7 @@ impl Node {
             node.reload.also(opened.door);
         }
         node.sweep_daily().map_err(Error::Start)?;
+        node.keep_rules().map_err(Error::Start)?;
         tracing::info!(
             export = %node.shared.config.export.display(), ftp = ?node.addresses.ftp, https = ?node.addresses.https,
             sessions, descriptors, "serve"
@@ -448,6 +450,44 @@ impl Node {
                 }
             })?;
         self.listeners.push(sweeper);
+        Ok(())
+    }
+
+    /// Keeps the rules of the catalog that this node serves.
+    fn keep_rules(&mut self) -> io::Result<()> {
+        let Some(names) = self.shared.names.clone().filter(Names::is_ours) else {
+            return Ok(());
+        };
+        let (stop, shared) = (self.shared.stop.clone(), self.shared.clone());
+        let keeper = thread::Builder::new().name("rules".into());
+        self.listeners.push(keeper.spawn(move || {
+            let keeper = Cancel::new().map_err(|cause| why(&cause).to_string());
+            let keeper = keeper.and_then(|cancel| {
+                let keeper = names.keeper(cancel.clone(), &shared.config);
+                keeper
+                    .map(|keeper| (keeper, cancel))
+                    .map_err(|refusal| refusal.said)
+            });
+            let (keeper, cancel) = match keeper {
+                Ok(keeper) => keeper,
+                Err(why) => return tracing::error!(why, "the rules of the catalog are not kept"),
+            };
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let _ = wait_readable([stop.draining()], Duration::MAX);
+                    cancel.cancel();
+                });
+                while !stop.is_draining() {
+                    match keeper.turn() {
+                        Ok(()) | Err(godwit_store::Error::Canceled) => {}
+                        Err(error) => {
+                            tracing::warn!(%error, "cannot keep the rules of the catalog now")
+                        }
+                    }
+                    let _ = wait_readable([stop.draining()], RULES_EVERY);
+                }
+            });
+        })?);
         Ok(())
     }
 
@@ -613,6 +653,8 @@ pub(crate) const ANONYMOUS: &str = "anonymous";
 const NO_MORE: &str = "No descriptors left for another session; try again later.";
 const NO_THREAD: &str = "No thread left for another session; try again later.";
 const STACK_BYTES: usize = 256 << 10;
+/// How often files are compared with the rules of the catalog.
+const RULES_EVERY: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(86_400);
 const SWEEP_EVERY_MIN: Duration = Duration::from_secs(1);
 const FOREVER: Duration = Duration::from_secs(3600);

@@ -1,7 +1,9 @@
 //! The catalog whose names a node takes.
 
+use crate::Config;
 use godwit_catalog::{Catalog, Refusal};
 use godwit_core::Kind;
+use godwit_farm::{Keeper, Logical};
 use godwit_store::{Trust, channel::Cancel, engine::Options};
 use godwit_trust::Home;
 use parking_lot::Mutex;
@@ -55,8 +57,27 @@ impl Names {
         godwit_farm::with_names(options, move || names.catalog())
     }
 
+    /// Returns what keeps the rules of the catalog, until it is canceled.
+    pub(crate) fn keeper(&self, cancel: Cancel, config: &Config) -> Result<Keeper, Refusal> {
+        let options = Options::new(cancel);
+        let options = Options {
+            trust: Trust {
+                home: self.home.clone(),
+                ..options.trust
+            },
+            parallel: Some(AT_ONCE),
+            bytes_per_s: config.catalog_rate,
+            ..options
+        };
+        let names = Logical::new(self.catalog()?, options.clone());
+        Ok(Keeper::new(names, options, config.catalog_scrub))
+    }
+
     /// Tells whether the tables are those of this node.
     pub(crate) fn is_ours(&self) -> bool {
         !self.text.starts_with("godwit:")
     }
 }
+
+/// How many files the rules copy at the same time.
+const AT_ONCE: usize = 2;

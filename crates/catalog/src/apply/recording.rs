@@ -150,6 +150,7 @@ impl Applying<'_> {
         let first = self.ids(new.len())?;
         let mut rows = Rows::default();
         for (file, (note, key)) in (first..).zip(new) {
+            self.touch(file);
             rows.add(note, *key, file);
         }
         self.db.insert("names", 4, &rows.names)?;
@@ -201,6 +202,7 @@ impl Applying<'_> {
     /// Notes a home, of this version if it names none.
     pub(super) fn add_home(&self, file: u64, number: u64, home: &Home, name: &Path) -> Result<()> {
         self.site(home.location)?;
+        self.touch(file);
         let (at, path) = (home.location, bytes(&home.path));
         let other = self.one(
             "SELECT file FROM homes WHERE location = ?1 AND path = ?2",

@@ -43,6 +43,7 @@ pub(crate) mod release;
 pub(crate) mod replicate;
 pub(crate) mod retry;
 pub(crate) mod rm;
+pub(crate) mod rule;
 mod serving;
 pub(crate) mod stage;
 pub(crate) mod stat;

@@ -43,6 +43,10 @@ pub const KEYS: &[Key] = keys! {
         "file of rules that say who may do what where (godwit auth); empty: what accounts and anonymous.access permit";
     "catalog.url" = "",
         "the catalog whose names this node knows; sqlite:PATH: it answers others through its door too";
+    "catalog.rate" = "",
+        "bytes a second at most that the rules of the catalog copy (godwit rule); empty: no bound";
+    "catalog.scrub" = "10000000",
+        "bytes a second at most that are read again to compare digests, of files with a rule; 0: none are";
     "ftp.listen" = "[::]:2811",
         "addresses with ports, separated by commas; none: no FTP";
     "https.listen" = "",
@@ -131,6 +135,8 @@ pub(crate) const FIXED: &[&str] = &[
     "node.state",
     "node.via",
     "catalog.url",
+    "catalog.rate",
+    "catalog.scrub",
     "ftp.listen",
     "https.listen",
     "anonymous.account",

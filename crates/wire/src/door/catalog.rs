@@ -54,6 +54,17 @@ pub enum Question {
     },
     /// Asks for what transfers to and from sites measured.
     Weather {},
+    /// Asks for the rules of a collection, of those above it and of those below it.
+    Rules {
+        /// The collection.
+        name: Name,
+    },
+    /// Asks for files that may not be as the rules say, those whose turn it is first.
+    Todo {
+        /// Only this file, and also before its turn; `None`: all whose turn it is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<Name>,
+    },
 }
 
 /// An answer to a question.
@@ -71,8 +82,43 @@ pub enum Answer {
     Intent(Box<Intent>),
     /// A transfer that was measured.
     Weather(Measured),
+    /// A rule.
+    Rule(Rule),
+    /// A file that may not be as the rules say.
+    Todo(Box<Todo>),
     /// There are more answers after this one.
     More,
+}
+
+/// A rule about the copies of all files of a collection, which the node that serves the catalog keeps.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
+pub struct Rule {
+    /// Its number.
+    pub rule: u64,
+    /// The collection.
+    pub name: Name,
+    /// The rule, as a person writes it.
+    pub text: String,
+    /// The time at which all files are compared next, in seconds since the epoch.
+    pub due_s: u64,
+}
+
+/// A file that changed since it was compared with the rules.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
+pub struct Todo {
+    /// The file with its homes.
+    pub entry: Entry,
+    /// The count of its changes: a later one is not forgotten.
+    pub seq: u64,
+    /// The attempts that failed.
+    pub tries: u64,
+    /// The time of the next one, in seconds since the epoch.
+    pub again_s: u64,
+    /// The reason of the last failure.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub said: String,
 }
 
 /// A file or collection of a catalog.
@@ -535,6 +581,45 @@ pub enum Change {
     },
     /// Notes what a transfer measured.
     Measured(Measured),
+    /// Adds a rule to a collection, which must be there.
+    AddRule {
+        /// The collection.
+        name: Name,
+        /// The rule.
+        text: String,
+    },
+    /// Removes a rule.
+    RemoveRule {
+        /// The rule.
+        rule: u64,
+    },
+    /// Notes when all files are compared with a rule next.
+    Scanned {
+        /// The rule.
+        rule: u64,
+        /// The time, in seconds since the epoch.
+        due_s: u64,
+    },
+    /// Ends the turn of a file: it is as the rules say, or a later turn is needed.
+    Did {
+        /// The number of the file.
+        file: u64,
+        /// The count of its changes when it was compared.
+        seq: u64,
+        /// The reason why it is not as the rules say; `None`: it is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        said: Option<String>,
+        /// The time of its next turn, in seconds since the epoch.
+        #[serde(default)]
+        again_s: u64,
+    },
+    /// Takes or renews the one lease of a kind of work, for [`LEASE_S`]. Makes 1; 0: another process has it.
+    Lease {
+        /// The work.
+        what: String,
+        /// The process.
+        holder: String,
+    },
     /// Notes an entry as another catalog has it: number of its version, homes with their states, attributes. Collections
     /// above it are made. An entry that exists with the same size and digest gets the homes and attributes.
     Load(Box<Entry>),

@@ -535,7 +535,7 @@ fn every_form_of_a_question_has_been_asked() {
 const QUESTIONS: &str = r#"[
     {"locate":{"names":["a"]}}, {"list":{"name":"a","deep":true,"homes":true,"after":"b"}},
     {"locations":{"name":"a","count":true}}, {"holdings":{"location":1,"after":"b"}},
-    {"intents":{"ended":true,"name":"a"}}, {"weather":{}}
+    {"intents":{"ended":true,"name":"a"}}, {"weather":{}}, {"rules":{"name":"a"}}, {"todo":{"name":"a"}}
 ]"#;
 const CHANGES: &str = r#"[
     {"collect":{"name":"a","parents":true}},
@@ -552,7 +552,8 @@ const CHANGES: &str = r#"[
     {"add_location":{"name":"a","site":"s","url":"u","whole":true}}, {"set_location":{"name":"a","site":"s","url":"u"}},
     {"remove_location":{"name":"a","site":"s","last":true}},
     {"measured":{"to":"s","from":"t","bytes":1,"took_ms":2,"fault":true,"at_s":3}},
-    {"load":{"name":"a","file":0,"version":2}}
+    {"load":{"name":"a","file":0,"version":2}}, {"add_rule":{"name":"a","text":"copies=2"}}, {"remove_rule":{"rule":1}},
+    {"scanned":{"rule":1,"due_s":2}}, {"did":{"file":1,"seq":2,"said":"s","again_s":3}}, {"lease":{"what":"w","holder":"h"}}
 ]"#;
 const ANSWERS: &str = r#"[
     {"entry":{"name":"a","collection":true,"file":1,"version":2,"size":3,"digests":["adler32:00000001"],"mtime":"1.000000007",
@@ -561,7 +562,9 @@ const ANSWERS: &str = r#"[
     {"missing":"a"}, {"location":{"location":1,"name":"a","site":"s","url":"u","whole":true,"homes":2,"attributes":{"k":"v"}}},
     {"intent":{"intent":1,"deed":"delete","name":"a","location":1,"path":"b","url":"u","base":2,"size":3,
         "digest":"adler32:00000001","holder":"h","ended":true}},
-    {"weather":{"to":"s","from":"t","bytes":1,"took_ms":2,"fault":true,"at_s":3}}, "more"
+    {"weather":{"to":"s","from":"t","bytes":1,"took_ms":2,"fault":true,"at_s":3}},
+    {"rule":{"rule":1,"name":"a","text":"copies=2","due_s":2}},
+    {"todo":{"entry":{"name":"a","file":1,"version":0},"seq":1,"tries":2,"again_s":3,"said":"s"}}, "more"
 ]"#;
 
 /// Every variant has a sample, which is described, and which comes back as it was.

@@ -1,0 +1,585 @@
+//! Rules about copies: the node that serves the catalog keeps them by itself.
+
+use crate::{
+    Logical, failed, now,
+    sites::{Aim, Sites, best, is_good, url_of},
+};
+use godwit_catalog::{
+    Answer, Change, Entry as Named, Home, Pages, Question, Rule, State as OfHome, Todo,
+};
+use godwit_core::HomeState;
+use godwit_store::{
+    Error, Result,
+    engine::{Event, Options, Rule as Which, Task, copy},
+};
+use godwit_wire::door::call::Name;
+use parking_lot::Mutex;
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    num::NonZeroU64,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+/// A rule that is read.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Wanted {
+    /// The least number of sites with a copy.
+    pub copies: usize,
+    /// Sites that must have one.
+    pub at: Vec<String>,
+    /// The site from which copies come.
+    pub from: Option<String>,
+    /// The time between comparisons, in seconds; `None`: at once after each change.
+    pub every_s: Option<u64>,
+}
+
+impl Wanted {
+    /// Reads a rule: `copies=N`, `at=SITE,...`, `from=SITE`, `every=2d`, with spaces between.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let mut wanted = Self::default();
+        for word in text.split_whitespace() {
+            let bad = |why: &str| format!("{word}: {why}");
+            match word.split_once('=') {
+                Some(("copies", count)) => {
+                    let count = count
+                        .parse()
+                        .ok()
+                        .filter(|count| (1..=COPIES_MAX).contains(count));
+                    wanted.copies = count.ok_or_else(|| bad("write a count from 1 to 100"))?;
+                }
+                Some(("at", sites)) if !sites.is_empty() => {
+                    wanted.at = sites.split(',').map(ToOwned::to_owned).collect();
+                }
+                Some(("from", site)) if !site.is_empty() => wanted.from = Some(site.into()),
+                Some(("every", time)) => {
+                    wanted.every_s =
+                        Some(seconds(time).ok_or_else(|| bad("write a time like 12h or 2d"))?);
+                }
+                _ => return Err(bad("write copies=N, at=SITE,..., from=SITE or every=TIME")),
+            }
+        }
+        match wanted.copies == 0 && wanted.at.is_empty() {
+            true => Err("a rule says copies=N, or at=SITE,..., or both".into()),
+            false => Ok(wanted),
+        }
+    }
+}
+
+fn seconds(time: &str) -> Option<u64> {
+    let (number, unit) = time.split_at_checked(time.len().checked_sub(1)?)?;
+    let unit = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return None,
+    };
+    number
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(unit)
+        .filter(|seconds| *seconds > 0)
+}
+
+/// The copies that a file needs.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Needs {
+    /// Sites that are to get a copy, each with the site from which it comes, if a rule says.
+    pub copies: BTreeMap<String, Option<String>>,
+    /// Wishes that cannot be fulfilled, with the reason.
+    pub unmet: Vec<String>,
+}
+
+impl Needs {
+    /// Tells whether the file is as the rules say.
+    pub fn is_met(&self) -> bool {
+        self.copies.is_empty() && self.unmet.is_empty()
+    }
+}
+
+/// Compares a file with rules; `sites`: where its collection has locations, the cheapest first.
+fn needs(entry: &Named, rules: &[Wanted], sites: &[String]) -> Needs {
+    let mut needs = Needs::default();
+    let homes = || entry.homes.iter();
+    let good: BTreeSet<&String> = homes()
+        .filter(|home| is_good(home, entry))
+        .map(|home| &home.site)
+        .collect();
+    if entry.version == 0 || rules.is_empty() {
+        return needs;
+    }
+    if good.is_empty() {
+        needs.unmet.push("no good copy is left".into());
+        return needs;
+    }
+    let is_wrong = |home: &&Home| matches!(home.state.0, HomeState::Damaged | HomeState::Lost);
+    for home in homes()
+        .filter(is_wrong)
+        .filter(|home| !good.contains(&home.site))
+    {
+        needs.copies.insert(home.site.clone(), None);
+    }
+    for rule in rules {
+        for site in rule.at.iter().filter(|site| !good.contains(site)) {
+            match sites.contains(site) {
+                true => drop(needs.copies.insert(site.clone(), rule.from.clone())),
+                false => needs
+                    .unmet
+                    .push(format!("the collection has no location at {site}")),
+            }
+        }
+        let mut left = sites.iter().filter(|site| !good.contains(site));
+        while good.len() + needs.copies.len() < rule.copies {
+            match left.next() {
+                Some(site) => drop(
+                    needs
+                        .copies
+                        .entry(site.clone())
+                        .or_insert_with(|| rule.from.clone()),
+                ),
+                None => {
+                    let have = good.len() + needs.copies.len();
+                    needs.unmet.push(format!(
+                        "there are locations for {have} copies of {}",
+                        rule.copies
+                    ));
+                    break;
+                }
+            }
+        }
+    }
+    needs
+}
+
+/// Keeps the rules of a catalog.
+pub struct Keeper {
+    names: Logical,
+    options: Options,
+    /// How many bytes a second are read again to compare their digests; `None`: none are.
+    scrubs: Option<NonZeroU64>,
+    scrubbing: Mutex<Scrubbing>,
+}
+
+/// The place that scrubbing has come to.
+struct Scrubbing {
+    next: Instant,
+    /// Locations to come, and the last path of the page before.
+    left: VecDeque<(u64, Option<Name>)>,
+    files: VecDeque<Named>,
+}
+
+impl Keeper {
+    /// Returns one that copies as `options` say, and scrubs at most so many bytes a second.
+    pub fn new(names: Logical, options: Options, scrubs: Option<NonZeroU64>) -> Self {
+        let scrubbing = Scrubbing {
+            next: Instant::now(),
+            left: VecDeque::new(),
+            files: VecDeque::new(),
+        };
+        Self {
+            names,
+            options,
+            scrubs,
+            scrubbing: Mutex::new(scrubbing),
+        }
+    }
+
+    /// Does what there is to do now.
+    pub fn turn(&self) -> Result<()> {
+        let rules = self.rules()?;
+        if rules.is_empty() || !self.has_lease()? {
+            return Ok(());
+        }
+        for (rule, wanted) in &rules {
+            if rule.due_s <= now().as_secs() {
+                self.scan(rule, wanted, &rules)?;
+            }
+        }
+        let todo = self.todo()?;
+        self.work_off(todo, &rules)?;
+        self.scrub(&rules)
+    }
+
+    fn sites(&self) -> &Sites {
+        &self.names.sites
+    }
+
+    /// Tells whether this process is the one that keeps the rules; others wait.
+    fn has_lease(&self) -> Result<bool> {
+        let lease = Change::Lease {
+            what: "rules".into(),
+            holder: self.sites().leases.holder(),
+        };
+        Ok(self.sites().change(Path::new(""), lease)? == 1)
+    }
+
+    fn rules(&self) -> Result<Vec<(Rule, Wanted)>> {
+        rules(self.sites(), Path::new(""))
+    }
+
+    fn todo(&self) -> Result<Vec<Todo>> {
+        let mut found = Vec::new();
+        let each = &mut |answer| {
+            if let Answer::Todo(todo) = answer {
+                found.push(*todo);
+            }
+            Ok(())
+        };
+        let asked = self
+            .sites()
+            .catalog
+            .ask(&Question::Todo { name: None }, each);
+        asked.map_err(|refusal| failed(Path::new(""), refusal))?;
+        Ok(found)
+    }
+
+    /// Compares all files of a rule.
+    fn scan(&self, rule: &Rule, wanted: &Wanted, rules: &[(Rule, Wanted)]) -> Result<()> {
+        for page in Pages::new(&*self.sites().catalog, &rule.name.0, true, true) {
+            let page = page.map_err(|refusal| failed(&rule.name.0, refusal))?;
+            let files = page.into_iter().filter(|entry| !entry.collection);
+            let of_page = files.map(|mut entry| {
+                entry.name = Name(rule.name.0.join(&entry.name.0));
+                let seq = 0;
+                Todo {
+                    entry,
+                    seq,
+                    ..Todo::default()
+                }
+            });
+            self.work(of_page.collect(), &|name| {
+                let others = rules
+                    .iter()
+                    .filter(|(other, said)| other.rule != rule.rule && said.every_s.is_none());
+                let others = others.filter(|(other, _)| name.starts_with(&other.name.0));
+                others
+                    .map(|(_, said)| said.clone())
+                    .chain([wanted.clone()])
+                    .collect()
+            })?;
+            self.has_lease()?;
+        }
+        let due_s = now().as_secs() + wanted.every_s.unwrap_or(SCANNED_EVERY_S);
+        let rule = rule.rule;
+        self.sites()
+            .change(Path::new(""), Change::Scanned { rule, due_s })
+            .map(drop)
+    }
+
+    fn work_off(&self, todo: Vec<Todo>, rules: &[(Rule, Wanted)]) -> Result<()> {
+        self.work(todo, &|name| {
+            let at_once = rules.iter().filter(|(_, wanted)| wanted.every_s.is_none());
+            let its = at_once.filter(|(rule, _)| name.starts_with(&rule.name.0));
+            its.map(|(_, wanted)| wanted.clone()).collect()
+        })
+    }
+
+    /// Makes the copies that files need, and notes which are as the rules say.
+    fn work(&self, todo: Vec<Todo>, rules_of: &dyn Fn(&Path) -> Vec<Wanted>) -> Result<()> {
+        let mut wanted: HashMap<(String, Option<String>), Vec<PathBuf>> = HashMap::new();
+        let mut said: HashMap<u64, String> = HashMap::new();
+        for one in &todo {
+            let name = &one.entry.name.0;
+            let needs = self.needs(&one.entry, &rules_of(name))?;
+            for copy in needs.copies {
+                wanted.entry(copy).or_default().push(name.clone());
+            }
+            if !needs.unmet.is_empty() {
+                said.insert(one.entry.file, needs.unmet.join("; "));
+            }
+        }
+        let mut is_asked: BTreeSet<PathBuf> = BTreeSet::new();
+        for ((site, from), names) in wanted {
+            let failures = self.copy_to(&site, from, &names)?;
+            for one in &todo {
+                if let Some(error) = failures.get(&one.entry.name.0) {
+                    said.insert(one.entry.file, format!("{site}: {error}"));
+                }
+            }
+            is_asked.extend(names);
+            self.has_lease()?;
+        }
+        let mut changes = Vec::new();
+        for one in todo {
+            let said = said.remove(&one.entry.file);
+            // A copy that was made puts the file here again, to be compared once more.
+            if said.is_none() && is_asked.contains(&one.entry.name.0)
+                || one.seq == 0 && said.is_none()
+            {
+                continue;
+            }
+            let pause = PAUSE_S << one.tries.min(7);
+            changes.push(Change::Did {
+                file: one.entry.file,
+                seq: one.seq.max(1),
+                again_s: now().as_secs() + pause,
+                said,
+            });
+        }
+        let changed = self.sites().catalog.change(&changes.into());
+        changed
+            .map(drop)
+            .map_err(|refusal| failed(Path::new(""), refusal))
+    }
+
+    fn needs(&self, entry: &Named, rules: &[Wanted]) -> Result<Needs> {
+        needs_of(self.sites(), entry, rules)
+    }
+
+    /// Copies files to a site; returns those that failed, with the reason.
+    fn copy_to(
+        &self,
+        site: &str,
+        from: Option<String>,
+        names: &[PathBuf],
+    ) -> Result<HashMap<PathBuf, String>> {
+        let source = self.names.aimed(Aim {
+            from: from.clone(),
+            ..Aim::default()
+        });
+        let target = self.names.aimed(Aim {
+            site: Some(site.into()),
+            from,
+            copy: true,
+            ..Aim::default()
+        });
+        let mut tasks = Vec::new();
+        for name in names {
+            let url = url_of(name)?;
+            tasks.push(Task {
+                source: source.place(&url),
+                target: target.place(&url),
+                tree: false,
+                mode: None,
+                range: None,
+                rule: Which::Always,
+                delete: false,
+            });
+        }
+        let failures = Mutex::new(HashMap::new());
+        copy(tasks, &self.options, &|event| {
+            if let Event::Failed {
+                target,
+                error,
+                again: None,
+                ..
+            } = event
+            {
+                failures
+                    .lock()
+                    .insert(target.path.clone(), error.to_string());
+            }
+        });
+        self.options.cancel.check()?;
+        Ok(failures.into_inner())
+    }
+
+    /// Compares digests of files under rules that were not compared for long, no faster than it may.
+    fn scrub(&self, rules: &[(Rule, Wanted)]) -> Result<()> {
+        let Some(rate) = self.scrubs else {
+            return Ok(());
+        };
+        let mut at = self.scrubbing.lock();
+        let until = Instant::now() + SCRUB_FOR;
+        while at.next <= Instant::now() && Instant::now() < until {
+            self.options.cancel.check()?;
+            let Some(entry) = self.next_file(&mut at)? else {
+                at.next = Instant::now() + SCRUBBED_AGAIN_AFTER;
+                return Ok(());
+            };
+            let is_ruled = rules
+                .iter()
+                .any(|(rule, _)| entry.name.0.starts_with(&rule.name.0));
+            if let (Some(home), Some(known), true) =
+                (entry.homes.first(), best(&entry.digests), is_ruled)
+            {
+                let bytes = entry.size.unwrap_or(0);
+                let place = self.sites().open(&home.url)?;
+                let found = self.sites().digest_at(&place, known.algorithm(), None);
+                let state = match found {
+                    Ok(found) if found == *known => HomeState::Whole,
+                    Ok(_) => HomeState::Damaged,
+                    Err(Error::Missing { .. }) => HomeState::Lost,
+                    // A site that does not answer is asked another time.
+                    Err(_) => continue,
+                };
+                let change = Change::Mark {
+                    location: home.location,
+                    path: home.path.clone(),
+                    state: OfHome(state),
+                    verified_s: (state == HomeState::Whole).then(|| now().as_secs()),
+                };
+                match self.sites().change(&entry.name.0, change) {
+                    Err(Error::Missing { .. }) => {}
+                    marked => drop(marked?),
+                }
+                at.next += Duration::from_secs_f64(bytes as f64 / rate.get() as f64);
+            }
+        }
+        at.next = at.next.max(Instant::now());
+        Ok(())
+    }
+
+    /// Returns the next copy that is to be compared; `None`: all were.
+    fn next_file(&self, at: &mut Scrubbing) -> Result<Option<Named>> {
+        loop {
+            if let Some(file) = at.files.pop_front() {
+                return Ok(Some(file));
+            }
+            if at.left.is_empty() {
+                let locations = self.names.locations(Path::new(""))?;
+                at.left
+                    .extend(locations.iter().map(|location| (location.location, None)));
+                // One round ends here.
+                at.left.push_back((0, None));
+            }
+            let Some((location, after)) = at.left.pop_front().filter(|(location, _)| *location > 0)
+            else {
+                return Ok(None);
+            };
+            let mut last = after.clone();
+            let mut is_last = true;
+            let old = now().as_secs().saturating_sub(SCRUBBED_EVERY_S);
+            let each = &mut |answer| {
+                match answer {
+                    Answer::Entry(entry) => {
+                        last = entry.homes.first().map(|home| home.path.clone());
+                        let is_old = |home: &Home| {
+                            is_good(home, &entry) && home.verified_s.is_none_or(|at| at < old)
+                        };
+                        if entry.homes.first().is_some_and(is_old) {
+                            at.files.push_back(*entry);
+                        }
+                    }
+                    Answer::More => is_last = false,
+                    _ => {}
+                }
+                Ok(())
+            };
+            let asked = self
+                .sites()
+                .catalog
+                .ask(&Question::Holdings { location, after }, each);
+            asked.map_err(|refusal| failed(Path::new(""), refusal))?;
+            if !is_last {
+                at.left.push_front((location, last));
+            }
+        }
+    }
+}
+
+fn needs_of(sites: &Sites, entry: &Named, rules: &[Wanted]) -> Result<Needs> {
+    if rules.is_empty() || entry.collection {
+        return Ok(Needs::default());
+    }
+    let above = entry.name.0.parent().unwrap_or(Path::new(""));
+    let known = match sites.locations(above, None) {
+        // The collection is gone by now.
+        Err(Error::Missing { .. }) => return Ok(Needs::default()),
+        known => known?,
+    };
+    let sky = sites.weather.sky();
+    let bytes = entry.size.unwrap_or(0);
+    let cost = |site: &str| {
+        let good = entry.homes.iter().filter(|home| is_good(home, entry));
+        let costs = good.map(|home| sky.cost(site, (&home.site, home.location), bytes).seconds);
+        costs.fold(f64::MAX, f64::min)
+    };
+    let mut names: Vec<(f64, String)> = known
+        .into_iter()
+        .map(|at| (cost(&at.site), at.site))
+        .collect();
+    names.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    let names: Vec<_> = names.into_iter().map(|(_, site)| site).collect();
+    Ok(needs(entry, rules, &names))
+}
+
+/// Returns the rules of a collection, of those above it and of those below it. One that cannot be read is left out.
+fn rules(sites: &Sites, name: &Path) -> Result<Vec<(Rule, Wanted)>> {
+    let mut found = Vec::new();
+    let each = &mut |answer| {
+        if let Answer::Rule(rule) = answer {
+            match Wanted::read(&rule.text) {
+                Ok(wanted) => found.push((rule, wanted)),
+                Err(why) => tracing::warn!(rule = rule.text, why, "a rule cannot be read"),
+            }
+        }
+        Ok(())
+    };
+    let name = Name(name.into());
+    let asked = sites.catalog.ask(&Question::Rules { name }, each);
+    asked.map_err(|refusal| failed(Path::new(""), refusal))?;
+    Ok(found)
+}
+
+/// The rules that cover a file with what each of them lacks, and its last attempt.
+pub type Why = (Vec<(Rule, Needs)>, Option<Todo>);
+
+impl Logical {
+    /// Returns what each rule that covers a file wants of it, and why the last attempt failed.
+    pub fn why(&self, name: &Path) -> Result<Why> {
+        let entry = self.sites.file(name)?;
+        let above = name.parent().unwrap_or(Path::new(""));
+        let mut all = Vec::new();
+        for (rule, wanted) in rules(&self.sites, above)? {
+            if name.starts_with(&rule.name.0) {
+                all.push((rule, needs_of(&self.sites, &entry, &[wanted])?));
+            }
+        }
+        let mut todo = None;
+        let question = Question::Todo {
+            name: Some(Name(name.into())),
+        };
+        let each = &mut |answer| {
+            if let Answer::Todo(one) = answer {
+                todo = Some(*one);
+            }
+            Ok(())
+        };
+        let asked = self.sites.catalog.ask(&question, each);
+        asked.map_err(|refusal| failed(name, refusal))?;
+        Ok((all, todo))
+    }
+}
+
+const COPIES_MAX: usize = 100;
+/// How long one turn compares digests.
+const SCRUB_FOR: Duration = Duration::from_secs(1);
+/// How often all files of a rule are compared, whatever changed.
+const SCANNED_EVERY_S: u64 = 86_400;
+/// The pause after the first failure; each further one doubles it.
+const PAUSE_S: u64 = 5;
+/// How old a comparison of digests may become.
+const SCRUBBED_EVERY_S: u64 = 7 * 86_400;
+/// The pause after all copies were compared.
+const SCRUBBED_AGAIN_AFTER: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_read() {
+        let wanted = Wanted::read("copies=2 at=lab,tape from=lab every=2d").unwrap_or_default();
+        let expected = Wanted {
+            copies: 2,
+            at: vec!["lab".into(), "tape".into()],
+            from: Some("lab".into()),
+            every_s: Some(172_800),
+        };
+        assert_eq!(wanted, expected);
+        for bad in [
+            "",
+            "copies=0",
+            "copies=x",
+            "at=",
+            "every=2",
+            "from=lab",
+            "keep=3",
+            "every=0d copies=1",
+        ] {
+            assert!(Wanted::read(bad).is_err(), "{bad}");
+        }
+    }
+}
