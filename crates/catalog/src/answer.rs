@@ -2,9 +2,8 @@
 
 use crate::{
     Answer, Deed, Each, Entry, Home, Intent, Location, Measured, PAGE, Question, Refusal, Result,
-    State,
+    Rule, State, Todo,
     db::{Db, Keys, Row, Sql},
-    ruling,
 };
 use godwit_core::{Kind, Url};
 use godwit_wire::door::call::{Name, Text, Time};
@@ -31,16 +30,6 @@ impl Page {
     /// Hands the answers over.
     pub(crate) fn tell(self, each: &mut Each<'_>) -> Result<()> {
         self.answers.into_iter().try_for_each(each)
-    }
-
-    /// Adds an answer.
-    pub(crate) fn push(&mut self, answer: Answer) {
-        self.answers.push(answer);
-    }
-
-    /// Takes the last answer out.
-    pub(crate) fn pop(&mut self) -> Option<Answer> {
-        self.answers.pop()
     }
 
     fn room(&self) -> usize {
@@ -192,10 +181,8 @@ pub(crate) fn answer(db: &dyn Db, question: &Question, page: &mut Page) -> Resul
             intents(db, *ended, name.as_ref().map(|name| name.0.as_path()), page)
         }
         Question::Weather {} => weather(db, page),
-        Question::Rules { name } => ruling::rules(db, &name.0, page),
-        Question::Todo { name } => {
-            ruling::todo(db, name.as_ref().map(|name| name.0.as_path()), page)
-        }
+        Question::Rules { name } => rules(db, &name.0, page),
+        Question::Todo { name } => todo(db, name.as_ref().map(|name| name.0.as_path()), page),
     }
 }
 
@@ -598,3 +585,73 @@ fn weather(db: &dyn Db, page: &mut Page) -> Result<()> {
 
 /// How deep collections may lie in each other.
 pub(crate) const DEPTH_MAX: usize = 512;
+
+/// Answers with the rules of a collection.
+fn rules(db: &dyn Db, name: &Path, page: &mut Page) -> Result<()> {
+    collection(db, name)?;
+    let mut found: Vec<(u64, Rule)> = Vec::new();
+    for mut row in db.select(
+        "SELECT rule, collection, said, due FROM rules ORDER BY rule",
+        &[],
+    )? {
+        let rule = Rule {
+            rule: row.get(0)?,
+            text: row.get(2)?,
+            due_s: row.get(3)?,
+            ..Rule::default()
+        };
+        found.push((row.get(1)?, rule));
+    }
+    let collections: Vec<u64> = found.iter().map(|(collection, _)| *collection).collect();
+    let names = names_of(db, &collections)?;
+    for (collection, mut rule) in found {
+        rule.name = Name(names.get(&collection).cloned().unwrap_or_default());
+        if rule.name.0.starts_with(name) || name.starts_with(&rule.name.0) {
+            page.answers.push(Answer::Rule(rule));
+        }
+    }
+    Ok(())
+}
+
+/// Answers with files whose turn it is, each with its homes.
+fn todo(db: &dyn Db, name: Option<&Path>, page: &mut Page) -> Result<()> {
+    let rows = match name {
+        Some(name) => {
+            let found = find(db, name)?;
+            let found = found.ok_or_else(|| about(Kind::Missing, name, "is not in the catalog"))?;
+            let sql = "SELECT file, seq, tries, again, said FROM todo WHERE file = ?1";
+            db.select(sql, &[&found.file])?
+        }
+        None => {
+            let sql = "SELECT file, seq, tries, again, said FROM todo WHERE again <= ?1 ORDER BY again, file LIMIT ?2";
+            db.select(sql, &[&now_s(), &PAGE])?
+        }
+    };
+    let mut found: Vec<(u64, Todo)> = Vec::new();
+    for mut row in rows {
+        let todo = Todo {
+            seq: row.get(1)?,
+            tries: row.get(2)?,
+            again_s: row.get(3)?,
+            said: row.get(4)?,
+            ..Todo::default()
+        };
+        found.push((row.get(0)?, todo));
+    }
+    let files: Vec<u64> = found.iter().map(|(file, _)| *file).collect();
+    let names = names_of(db, &files)?;
+    for (file, mut todo) in found {
+        // Of a file that is gone only the number is left.
+        todo.entry.file = file;
+        if let Some(name) = names.get(&file).filter(|name| !name.as_os_str().is_empty()) {
+            let mut one = Page::default();
+            let names = vec![Name(name.clone())];
+            locate(db, &names, &mut one)?;
+            if let Some(Answer::Entry(entry)) = one.answers.pop() {
+                todo.entry = *entry;
+            }
+        }
+        page.answers.push(Answer::Todo(Box::new(todo)));
+    }
+    Ok(())
+}

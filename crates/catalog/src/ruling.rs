@@ -1,83 +1,12 @@
-//! Rules, and the files that may not be as they say.
+//! Changes of rules, and of the notes about files that may not be as they say.
 
 use crate::{
-    Answer, Change, LEASE_S, PAGE, Question, Refusal, Result, Rule, Todo,
-    answer::{Page, about, answer, collection, find, names_of, now_s},
+    Change, LEASE_S, Refusal, Result,
+    answer::{collection, now_s},
     db::{Db, Sql},
 };
 use godwit_core::Kind;
-use godwit_wire::door::call::Name;
-use std::{collections::BTreeSet, path::Path};
-
-/// Answers with the rules of a collection.
-pub(crate) fn rules(db: &dyn Db, name: &Path, page: &mut Page) -> Result<()> {
-    collection(db, name)?;
-    let mut found: Vec<(u64, Rule)> = Vec::new();
-    for mut row in db.select(
-        "SELECT rule, collection, said, due FROM rules ORDER BY rule",
-        &[],
-    )? {
-        let rule = Rule {
-            rule: row.get(0)?,
-            text: row.get(2)?,
-            due_s: row.get(3)?,
-            ..Rule::default()
-        };
-        found.push((row.get(1)?, rule));
-    }
-    let collections: Vec<u64> = found.iter().map(|(collection, _)| *collection).collect();
-    let names = names_of(db, &collections)?;
-    for (collection, mut rule) in found {
-        rule.name = Name(names.get(&collection).cloned().unwrap_or_default());
-        if rule.name.0.starts_with(name) || name.starts_with(&rule.name.0) {
-            page.push(Answer::Rule(rule));
-        }
-    }
-    Ok(())
-}
-
-/// Answers with files whose turn it is, each with its homes.
-pub(crate) fn todo(db: &dyn Db, name: Option<&Path>, page: &mut Page) -> Result<()> {
-    let rows = match name {
-        Some(name) => {
-            let found = find(db, name)?;
-            let found = found.ok_or_else(|| about(Kind::Missing, name, "is not in the catalog"))?;
-            let sql = "SELECT file, seq, tries, again, said FROM todo WHERE file = ?1";
-            db.select(sql, &[&found.file])?
-        }
-        None => {
-            let sql = "SELECT file, seq, tries, again, said FROM todo WHERE again <= ?1 ORDER BY again, file LIMIT ?2";
-            db.select(sql, &[&now_s(), &PAGE])?
-        }
-    };
-    let mut found: Vec<(u64, Todo)> = Vec::new();
-    for mut row in rows {
-        let todo = Todo {
-            seq: row.get(1)?,
-            tries: row.get(2)?,
-            again_s: row.get(3)?,
-            said: row.get(4)?,
-            ..Todo::default()
-        };
-        found.push((row.get(0)?, todo));
-    }
-    let files: Vec<u64> = found.iter().map(|(file, _)| *file).collect();
-    let names = names_of(db, &files)?;
-    for (file, mut todo) in found {
-        // Of a file that is gone only the number is left.
-        todo.entry.file = file;
-        if let Some(name) = names.get(&file).filter(|name| !name.as_os_str().is_empty()) {
-            let mut one = Page::default();
-            let names = vec![Name(name.clone())];
-            answer(db, &Question::Locate { names }, &mut one)?;
-            if let Some(Answer::Entry(entry)) = one.pop() {
-                todo.entry = *entry;
-            }
-        }
-        page.push(Answer::Todo(Box::new(todo)));
-    }
-    Ok(())
-}
+use std::collections::BTreeSet;
 
 /// Puts files among those to be compared with the rules, if there are rules.
 pub(crate) fn enqueue(db: &dyn Db, files: &BTreeSet<u64>) -> Result<()> {

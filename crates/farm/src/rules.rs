@@ -188,7 +188,7 @@ impl Keeper {
     /// Does what there is to do now.
     pub fn turn(&self) -> Result<()> {
         let rules = self.rules()?;
-        if rules.is_empty() || !self.has_lease()? {
+        if rules.is_empty() || !self.leads()? {
             return Ok(());
         }
         for (rule, wanted) in &rules {
@@ -206,7 +206,7 @@ impl Keeper {
     }
 
     /// Tells whether this process is the one that keeps the rules; others wait.
-    fn has_lease(&self) -> Result<bool> {
+    fn leads(&self) -> Result<bool> {
         let lease = Change::Lease {
             what: "rules".into(),
             holder: self.sites().leases.holder(),
@@ -258,7 +258,7 @@ impl Keeper {
                     .chain([wanted.clone()])
                     .collect()
             })?;
-            self.has_lease()?;
+            self.leads()?;
         }
         let due_s = now().as_secs() + wanted.every_s.unwrap_or(SCANNED_EVERY_S);
         let rule = rule.rule;
@@ -298,7 +298,7 @@ impl Keeper {
                 }
             }
             is_asked.extend(names);
-            self.has_lease()?;
+            self.leads()?;
         }
         let mut changes = Vec::new();
         for one in todo {

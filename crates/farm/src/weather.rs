@@ -122,7 +122,8 @@ impl Sky {
         homes.sort_by(|a, b| rank(a).cmp(&rank(b)).then(cost(a).total_cmp(&cost(b))));
         let is_new = |home: &Home| self.of(to, &home.site).is_empty();
         let is_due = |at: &usize| match is_new(homes[*at]) {
-            true => chance.is_multiple_of(NEW_ONE_OF),
+            // Where no way was measured, the first is as good as any other.
+            true => chance.is_multiple_of(NEW_ONE_OF) && !is_new(homes[0]),
             // One that is far slower is not worth it.
             false => {
                 chance.is_multiple_of(TRIED_ONE_OF)

@@ -200,7 +200,7 @@ fn audit_finds_and_repairs() {
         ["lost", "dark", "size", "digest", "repaired"].map(|count| summary[count].as_u64().unwrap())
     };
     assert_eq!(counts(&found), [1, 1, 1, 1, 0]);
-    assert_eq!(world.copies("grid:/c/gone"), ["lost lab", "whole archive"]);
+    assert_eq!(world.copies("grid:/c/gone"), ["whole archive", "lost lab"]);
     let repaired = world.said(&["audit", "grid:/c", "--repair", "--json"]);
     assert_eq!(
         (counts(&repaired), repaired.status),

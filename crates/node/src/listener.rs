@@ -458,12 +458,13 @@ impl Node {
         let Some(names) = self.shared.names.clone().filter(Names::is_ours) else {
             return Ok(());
         };
-        let (stop, shared) = (self.shared.stop.clone(), self.shared.clone());
+        let (stop, config) = (self.shared.stop.clone(), &self.shared.config);
+        let rates = (config.catalog_rate, config.catalog_scrub);
         let keeper = thread::Builder::new().name("rules".into());
         self.listeners.push(keeper.spawn(move || {
             let keeper = Cancel::new().map_err(|cause| why(&cause).to_string());
             let keeper = keeper.and_then(|cancel| {
-                let keeper = names.keeper(cancel.clone(), &shared.config);
+                let keeper = names.keeper(cancel.clone(), rates.0, rates.1);
                 keeper
                     .map(|keeper| (keeper, cancel))
                     .map_err(|refusal| refusal.said)

@@ -1,13 +1,12 @@
 //! The catalog whose names a node takes.
 
-use crate::Config;
 use godwit_catalog::{Catalog, Refusal};
 use godwit_core::Kind;
 use godwit_farm::{Keeper, Logical};
 use godwit_store::{Trust, channel::Cancel, engine::Options};
 use godwit_trust::Home;
 use parking_lot::Mutex;
-use std::{fmt, sync::Arc};
+use std::{fmt, num::NonZeroU64, sync::Arc};
 
 /// The names of a catalog. Clones are of the same one.
 #[derive(Clone)]
@@ -58,7 +57,13 @@ impl Names {
     }
 
     /// Returns what keeps the rules of the catalog, until it is canceled.
-    pub(crate) fn keeper(&self, cancel: Cancel, config: &Config) -> Result<Keeper, Refusal> {
+    /// The two bounds are bytes a second: of copies, and of reading again to compare digests.
+    pub(crate) fn keeper(
+        &self,
+        cancel: Cancel,
+        copies: Option<NonZeroU64>,
+        scrubs: Option<NonZeroU64>,
+    ) -> Result<Keeper, Refusal> {
         let options = Options::new(cancel);
         let options = Options {
             trust: Trust {
@@ -66,11 +71,11 @@ impl Names {
                 ..options.trust
             },
             parallel: Some(AT_ONCE),
-            bytes_per_s: config.catalog_rate,
+            bytes_per_s: copies,
             ..options
         };
         let names = Logical::new(self.catalog()?, options.clone());
-        Ok(Keeper::new(names, options, config.catalog_scrub))
+        Ok(Keeper::new(names, options, scrubs))
     }
 
     /// Tells whether the tables are those of this node.
