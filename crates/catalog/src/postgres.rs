@@ -121,12 +121,13 @@ impl Postgres {
         }
         let made = made?;
         let (changed, next) = &self.changed;
-        let count = lists.iter().map(|list| list.changes.len()).sum();
-        let next_at = next.load(Relaxed);
-        if changed.fetch_add(count, Relaxed) + count >= next_at
+        let count: usize = lists.iter().map(|list| list.changes.len()).sum();
+        let count = changed.fetch_add(count, Relaxed) + count;
+        if count >= next.load(Relaxed)
             && let Some(session) = &*writer
         {
-            next.store(4 * next_at.max(count), Relaxed);
+            // A plan is as old as the statistics: one of a small table reads all of a large one.
+            next.store(count + (count / 4).max(ANALYZE_AFTER), Relaxed);
             // Who is not the owner may not, and the database does it some time.
             let _ = session.batch("ANALYZE names, versions, homes, attributes");
         }
@@ -342,6 +343,7 @@ impl Db for Session {
 
     fn rows_in(&self, sql: &str, keys: Keys<'_>, params: &[&dyn Sql]) -> Result<Vec<Row>> {
         let numbers: Vec<i64>;
+        let is_of_names = matches!(keys, Keys::Names(_));
         let keys: &(dyn ToSql + Sync) = match &keys {
             Keys::Names(names) => names,
             Keys::Numbers(all) => {
@@ -352,7 +354,17 @@ impl Db for Session {
         let params: Vec<_> = params.iter().map(|param| param.param()).collect();
         let mut all = vec![keys];
         all.extend(bound(&params)?);
-        self.query(sql, &all)
+        match sql.strip_prefix("SELECT") {
+            // A key by itself: with old statistics all of a collection would be read, and each row compared with all keys.
+            Some(rest) if is_of_names => {
+                let one = rest.replace("IN (?1)", "= k.key");
+                let sql = format!(
+                    "SELECT s.* FROM unnest(?1::bytea[]) k(key), LATERAL (SELECT{one} OFFSET 0) s"
+                );
+                self.query(&sql, &all)
+            }
+            _ => self.query(sql, &all),
+        }
     }
 
     fn insert(&self, table: &str, columns: usize, rows: &[Param<'_>]) -> Result<()> {

@@ -78,16 +78,25 @@ impl Applying<'_> {
         let keys: Vec<u64> = gone.keys().copied().collect();
         let keys = Keys::Numbers(&keys);
         let sql = "DELETE FROM homes WHERE file IN (?1) RETURNING file, location, path, ours";
+        let mut homes: Vec<(u64, u64, Vec<u8>, bool)> = Vec::new();
         for mut row in self.db.rows_in(sql, keys, &[])? {
-            let (location, path): (u64, Vec<u8>) = (row.get(1)?, row.get(2)?);
-            let Some((name, data)) = gone.get(&row.get(0)?) else {
+            homes.push((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
+        }
+        let places: HashSet<u64> = homes.iter().map(|home| home.1).collect();
+        let places: Vec<u64> = places.into_iter().collect();
+        let sql = "SELECT DISTINCT location FROM intents WHERE location IN (?1)";
+        let busy = self.db.rows_in(sql, Keys::Numbers(&places), &[])?;
+        let busy = busy.into_iter().map(|mut row| row.get(0));
+        let busy: HashSet<u64> = busy.collect::<Result<_>>()?;
+        for (file, location, path, ours) in homes {
+            let Some((name, data)) = gone.get(&file) else {
                 continue;
             };
-            if row.get(3)? || *data {
+            if ours || *data {
                 // Under no lease: any process may delete the bytes.
                 let name = name.as_os_str().as_bytes();
                 self.note_deletion((location, &path), name, "", 0)?;
-            } else {
+            } else if busy.contains(&location) {
                 let sql = "DELETE FROM intents WHERE location = ?1 AND path = ?2";
                 self.run(sql, &[&location, &path])?;
             }
