@@ -114,6 +114,12 @@ pub fn is_good(home: &Home, entry: &Entry) -> bool {
     is_all && home.state.0 == HomeState::Whole && home.version == entry.version
 }
 
+/// Tells whether a home has a part of the current version.
+pub fn is_part(home: &Home, entry: &Entry) -> bool {
+    let is_usable = home.state.0 == HomeState::Whole && home.version == entry.version;
+    is_usable && home.range.is_some_and(|(first, past)| first < past)
+}
+
 /// Returns the sites that have a whole copy of the current version, each once.
 pub fn sites(entry: &Entry) -> Vec<&str> {
     let homes = entry.homes.iter().filter(|home| is_good(home, entry));

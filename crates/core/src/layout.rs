@@ -102,6 +102,24 @@ impl Layout {
             .then_some(Self(fragments))
     }
 
+    /// Cuts fragments that may overlap into disjoint ones: each has the homes of all that cover it, in their order.
+    pub fn overlaid(parts: impl IntoIterator<Item = Fragment>) -> Self {
+        let parts: Vec<_> = parts.into_iter().collect();
+        let mut edges: Vec<u64> = parts
+            .iter()
+            .flat_map(|part| [part.range.start, part.range.end])
+            .collect();
+        edges.sort_unstable();
+        edges.dedup();
+        let piece = |pair: &[u64]| {
+            let range = pair[0]..pair[1];
+            let cut = parts.iter().filter_map(|part| part.cut(&range));
+            let homes: Vec<_> = cut.flat_map(|part| part.homes).collect();
+            (!homes.is_empty()).then_some(Fragment { range, homes })
+        };
+        Self(edges.windows(2).filter_map(piece).collect())
+    }
+
     /// Returns the layout of a file of `size` bytes with whole copies.
     pub fn whole(size: u64, homes: impl IntoIterator<Item = Home>) -> Self {
         let homes = homes.into_iter().collect();
@@ -315,6 +333,38 @@ mod tests {
     fn fragment(range: Range<u64>, homes: &[&str]) -> Fragment {
         let homes = homes.iter().map(|name| home(name, 0)).collect();
         Fragment { range, homes }
+    }
+
+    #[test]
+    fn overlapping_fragments_become_disjoint() {
+        let parts = [
+            fragment(10..30, &["a"]),
+            fragment(0..20, &["b"]),
+            fragment(40..50, &["c"]),
+            fragment(10..30, &["d"]),
+        ];
+        let layout = Layout::overlaid(parts);
+        let shown: Vec<_> = layout
+            .fragments()
+            .iter()
+            .map(|fragment| {
+                let homes = fragment.homes.iter();
+                let homes =
+                    homes.map(|home| format!("{}+{}", home.url.host().unwrap(), home.offset_bytes));
+                (fragment.range.clone(), homes.collect::<Vec<_>>().join(" "))
+            })
+            .collect();
+        let expected = [
+            (0..10, "b+0"),
+            (10..20, "a+0 b+10 d+0"),
+            (20..30, "a+10 d+10"),
+            (40..50, "c+0"),
+        ];
+        assert_eq!(
+            shown,
+            expected.map(|(range, homes)| (range, homes.to_owned()))
+        );
+        assert_eq!(Layout::new(layout.fragments().to_vec()), Some(layout));
     }
 
     fn layout(parts: &[(Range<u64>, &[&str])]) -> Layout {

@@ -246,10 +246,15 @@ impl Auditing<'_> {
         wrong: &mut Vec<Finding>,
     ) -> Option<(Named, PathBuf)> {
         let home = entry.homes.first()?;
+        let name = entry.name.0.clone();
         if home.version != entry.version || home.range.is_some() {
+            let (first, past) = home.range.unwrap_or_default();
+            let end = home.offset + past.saturating_sub(first);
+            if home.version == entry.version && there.known_size().is_some_and(|size| size < end) {
+                wrong.push(self.finding(name, path.into(), Wrong::Size));
+            }
             return None;
         }
-        let name = entry.name.0.clone();
         match home.state.0 {
             _ if entry.size.is_some() && there.known_size() != entry.size => {
                 wrong.push(self.finding(name, path.into(), Wrong::Size));

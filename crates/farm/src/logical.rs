@@ -1,7 +1,8 @@
 //! The store of names: what the catalog knows, with the bytes of whichever site can give them.
 
 use crate::{
-    checking::Buffer,
+    checking::{Buffer, Checking},
+    combining::{self, has_parts},
     failed, pack, reading,
     settle::{self, Settled},
     sites::{Aim, Failed, Sites, is_good, stat},
@@ -13,8 +14,8 @@ use godwit_catalog::{
 };
 use godwit_core::{Algorithm, Block, Digest, Extents, Kind, Url};
 use godwit_store::{
-    Batch, Can, Entry, Error, Finished, Given, Next, Peer, Read, Result, SMALL_BYTES, Set, Sink,
-    Small, Stat, Store, Take, Told, Verified, Walk, What, Write,
+    Batch, Can, Entry, Error, Finished, Given, Next, Nowhere, Peer, Read, Result, SMALL_BYTES, Set,
+    Sink, Small, Stat, Store, Take, Told, Verified, Walk, What, Write,
     engine::{Options, Place},
     has,
 };
@@ -315,7 +316,7 @@ impl Store for Logical {
             .map(|range| range.end - range.start);
         let asked = asked.sum();
         let mut differs = None;
-        self.sites.at_homes(
+        let read = self.sites.at_homes(
             path,
             (&entry, self.aim.from.as_deref(), asked),
             &mut |home, place| {
@@ -352,7 +353,21 @@ impl Store for Logical {
                     }
                 })
             },
-        )
+        );
+        let of = (path, &entry, self.aim.from.as_deref());
+        match read {
+            // Of the two errors the first tells more, unless there are only parts.
+            Err(error) if has_parts(&entry) => {
+                let combined = combining::read(&self.sites, of, (want, streams), into);
+                combined.map_err(|later| {
+                    match entry.homes.iter().any(|home| is_good(home, &entry)) {
+                        true => error,
+                        false => later,
+                    }
+                })
+            }
+            read => read,
+        }
     }
 
     fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
@@ -364,14 +379,25 @@ impl Store for Logical {
                 return Ok(known.clone());
             }
         }
-        self.sites.at_homes(
-            path,
-            (&entry, self.aim.from.as_deref(), 0),
-            &mut |_, place| {
+        let from = self.aim.from.as_deref();
+        let told = self
+            .sites
+            .at_homes(path, (&entry, from, 0), &mut |_, place| {
                 let told = self.sites.digest_at(place, by, range.clone());
                 told.map_err(Failed::Here)
-            },
-        )
+            });
+        match entry.size {
+            Some(size) if told.is_err() && has_parts(&entry) => {
+                let Range { start, end } = range.unwrap_or(0..size);
+                let want = Extents::from(start..end.min(size));
+                let checking = Checking::from(&Nowhere, by, start);
+                let of = (path, &entry, from);
+                combining::read(&self.sites, of, (&want, 1), &checking)?;
+                let digest = checking.digest(end.min(size));
+                digest.ok_or_else(|| Error::changed(path, "its bytes did not come in order"))
+            }
+            _ => told,
+        }
     }
 
     fn write(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {

@@ -255,7 +255,12 @@ fn digests(
 }
 
 /// Returns the location of a collection at a place, which is added if it is missing.
-fn location(catalog: &dyn Catalog, place: &Place, collection: &Path, whole: bool) -> Result<u64> {
+pub(crate) fn location(
+    catalog: &dyn Catalog,
+    place: &Place,
+    collection: &Path,
+    whole: bool,
+) -> Result<u64> {
     let fails = |refusal| failed(collection, refusal);
     let url = match place.url.is_local() {
         true => format!(

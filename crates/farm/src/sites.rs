@@ -2,6 +2,7 @@
 
 use crate::{checking::Checking, failed, leases::Leases, weather::Watching};
 pub(crate) use godwit_catalog::is_good;
+use godwit_catalog::is_part;
 use godwit_catalog::{
     Answer, Catalog, Change, Conditions, Entry as Named, Home, Location, Question, State as OfHome,
     find,
@@ -221,8 +222,28 @@ impl Sites {
 
     /// Returns the homes from which the current version can be read, the best first.
     pub(crate) fn homes<'a>(&self, entry: &'a Named, from: Option<&str>) -> Vec<&'a Home> {
+        self.ranked(entry, from, is_good)
+    }
+
+    /// Returns the homes that have the current version or a part of it, the best first.
+    pub(crate) fn homes_with_parts<'a>(
+        &self,
+        entry: &'a Named,
+        from: Option<&str>,
+    ) -> Vec<&'a Home> {
+        self.ranked(entry, from, |home, entry| {
+            is_good(home, entry) || is_part(home, entry)
+        })
+    }
+
+    fn ranked<'a>(
+        &self,
+        entry: &'a Named,
+        from: Option<&str>,
+        is_usable: fn(&Home, &Named) -> bool,
+    ) -> Vec<&'a Home> {
         let is_wanted =
-            |home: &&Home| is_good(home, entry) && from.is_none_or(|from| from == home.site);
+            |home: &&Home| is_usable(home, entry) && from.is_none_or(|from| from == home.site);
         let mut homes: Vec<&Home> = entry.homes.iter().filter(is_wanted).collect();
         if homes.len() > 1 {
             let bytes = entry.size.unwrap_or(0);

@@ -795,6 +795,10 @@ impl godwit_store::Direct for Writing {
         };
         // The source is the name itself: the bytes come from whichever site has them.
         let from = self.begun.from.as_deref();
+        if self.begun.sites.homes(entry, from).is_empty() {
+            // The bytes come from several sites, by way of the reader.
+            return Ok(None);
+        }
         let homes = (&**entry, from, 0);
         self.begun
             .sites

@@ -28,12 +28,12 @@ const OPTIONS: [(&str, &str, &str); 6] = [
     (
         "size",
         "SIZE",
-        "Its size is exactly, more than (+) or less than (-) this: 4096, +10M, -1G",
+        "Its size is this, more (+) or less (-): 4096, +10M, -1G",
     ),
     (
         "newer",
         "DATE_OR_FILE",
-        "It changed after a date (2026-11-21, 2026-11-21T14:05:09; UTC) or a local file",
+        "It changed after a date (2026-11-21T14:05:09; UTC) or a local file",
     ),
     (
         "attr",
@@ -43,7 +43,7 @@ const OPTIONS: [(&str, &str, &str); 6] = [
     (
         "copies",
         "N",
-        "Exactly, more than (+) or less than (-) so many sites have a whole copy: 1, +1, -2",
+        "So many sites have a whole copy, more (+) or fewer (-): 1, +1, -2",
     ),
     ("at", "SITE", "This site has a whole copy"),
 ];

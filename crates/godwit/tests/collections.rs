@@ -276,3 +276,47 @@ fn linked_file_is_in_two_collections() {
     world.run(&["rm", &old]);
     assert_eq!(world.run(&["cat", new]).len(), 6000);
 }
+
+#[test]
+fn parts_at_two_sites_are_read() {
+    let mut world = World::new();
+    let bytes: Vec<u8> = (0..200_000u32).map(|at| (at % 251) as u8).collect();
+    for (path, part) in [
+        ("jupiter/first", &bytes[..120_000]),
+        ("sprite/last", &bytes[80_000..]),
+    ] {
+        fs::write(world.scratch.join(path), part).unwrap();
+    }
+    let name = format!("{YEAR}/parts");
+    let first = world.jupiter.url("first");
+    let unknown = world.said(&["register", "--range", "0-120000", &first, "--as", &name]);
+    assert_ne!(
+        unknown.status,
+        Some(0),
+        "the length of the whole is not known"
+    );
+    world.run(&[
+        "register", "--range", "0-120000", "--size", "200000", &first, "--as", &name,
+    ]);
+    let last = world.sprite.url("last");
+    world.run(&["register", "--range", "80000-200000", &last, "--as", &name]);
+    world.run(&["cp", &name, "copy"]);
+    assert_eq!(fs::read(world.scratch.join("copy")).unwrap(), bytes);
+    let shown = world.lines(&["locate", &name]);
+    let expected = [(&first, "0-120000"), (&last, "80000-200000")];
+    for (line, (url, range)) in shown.iter().zip(expected) {
+        assert!(
+            line.starts_with("part ") && line.contains(&**url) && line.ends_with(range),
+            "{shown:?}"
+        );
+    }
+    assert_eq!(
+        world.lines(&["find", &name, "-copies", "0"]).len(),
+        1,
+        "a part is no copy"
+    );
+    world.run(&["replicate", &name, "--to", "sprite"]);
+    world.jupiter.kill();
+    world.run(&["cp", &name, "again"]);
+    assert_eq!(fs::read(world.scratch.join("again")).unwrap(), bytes);
+}

@@ -54,12 +54,14 @@ pub(crate) fn check_tree(root: &Path) -> io::Result<Checked> {
     for table in fs::read_dir(root.join("tests/mutants"))? {
         named.read_mutants(&fs::read_to_string(table?.path())?);
     }
-    let table = named.check(&fs::read_to_string(root.join(TABLE))?);
-    complaints.extend(table.into_iter().map(|(line, what)| Complaint {
-        path: TABLE.into(),
-        line,
-        what,
-    }));
+    for path in TABLES {
+        let table = named.check(&fs::read_to_string(root.join(path))?);
+        complaints.extend(table.into_iter().map(|(line, what)| Complaint {
+            path: path.into(),
+            line,
+            what,
+        }));
+    }
     let list = fs::read_to_string(root.join(LIST)).unwrap_or_default();
     let debts = Debts::count(root, &read)?;
     let (worse, notes) = debts.compare(&list);
@@ -105,7 +107,8 @@ pub(crate) fn check_file(path: &Path, text: &str) -> Vec<Complaint> {
 
 type Found = Vec<(usize, String)>;
 
-const TABLE: &str = "REQUIREMENTS.md";
+/// The tables that name tests.
+const TABLES: [&str; 2] = ["REQUIREMENTS.md", "docs/requirements-catalog.md"];
 
 /// Which crates may be imported by which; down only.
 const ARROWS: [(&str, &[&str]); 13] = [

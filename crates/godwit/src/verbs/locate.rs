@@ -8,6 +8,7 @@ use crate::{
 };
 use clap::Args;
 use godwit_catalog::{Answer, Entry, Home, PAGE, Pages, Question, sites};
+use godwit_core::HomeState;
 use godwit_farm::Logical;
 use godwit_store::{Error, engine::Options};
 use godwit_wire::door::call::Name;
@@ -29,12 +30,14 @@ Examples:
   godwit locate --by-site grid:/run7/a grid:/run7/b
 
 A line a copy: its state, site, URL and name. whole: it is read. damaged: a comparison found other
-bytes. old: an earlier version lies there. Of a collection, all files below are shown. --by-site
-prints a line a site instead: how many of the files it has whole, the site with most of them first.
+bytes. old: an earlier version lies there. part: only the bytes FROM-TO lie there, without TO.
+Of a collection, all files below are shown. --by-site prints a line a site instead: how many of the
+files it has whole, the site with most of them first.
 
-The copy that is read first comes first: that with the least expected time, by what the last transfers
-from its site took. -v prints the seconds and why. The attribute latency of a location (in seconds, as
-of a tape) counts too. --to tells what a copy at that site would cost, and after how many reads it pays.
+The copy that is read first comes first: that with the least expected time, by what the last
+transfers from its site took. -v prints the seconds and why. The attribute latency of a location (in
+seconds, as of a tape) counts too. --to tells what a copy at that site would cost, and after how
+many reads it pays.
 
 Exit status: 0; 4 no such name.")]
 pub(crate) struct Locate {
@@ -169,19 +172,25 @@ fn show(screen: &Screen, sites: &Logical, entry: &Entry, name: &Path) -> Result<
     let others = entry.homes.iter().filter(|home| !is_costed(home));
     let good = costs.iter().map(|(home, cost)| (*home, Some(cost)));
     for (home, cost) in good.chain(others.map(|home| (home, None))) {
-        let state = match home.version == entry.version {
-            true => home.state.as_str(),
-            false => "old",
+        let state = match (home.version == entry.version, home.state.0, home.range) {
+            (false, ..) => "old",
+            (true, HomeState::Whole, Some(_)) => "part",
+            _ => home.state.as_str(),
         };
+        let range = home.range.map(|(first, past)| format!("  {first}-{past}"));
         if screen.json() {
             screen.object(&json!({
                 "event": "home", "name": name, "url": home.url, "site": home.site, "state": state,
-                "version": home.version, "verified_at": home.verified_s,
+                "version": home.version, "verified_at": home.verified_s, "range": home.range,
                 "cost_s": cost.map(|cost| cost.seconds), "why": cost.map(|cost| &cost.why),
             }))?;
             continue;
         }
-        screen.line(format!("{state:8} {}  {}  {name}", home.site, home.url))?;
+        let range = range.unwrap_or_default();
+        screen.line(format!(
+            "{state:8} {}  {}  {name}{range}",
+            home.site, home.url
+        ))?;
         if let Some(cost) = cost.filter(|_| screen.verbose()) {
             screen.line(format!("         {:.3} s: {}", cost.seconds, cost.why))?;
         }

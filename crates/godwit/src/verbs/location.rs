@@ -71,7 +71,7 @@ Exit status: 0; 4 no such collection, or no such site.")]
 Examples:
   godwit location set archive grid:/run7 --url ftp://new.example/run7
   godwit location set lab grid:/run7 --url godwit://lab2/data
-  godwit location set tape grid:/run7 media=tape owner=alice
+  godwit location set archive grid:/run7 media=tape owner=alice
 
 KEY=VALUE sets an attribute, KEY= removes it. location ls shows them.
 
@@ -217,7 +217,8 @@ fn list(screen: &Screen, name: Name) -> Run<Facts> {
                 "attr": at.attributes,
             })),
             false => {
-                let mut line = format!("{}  {}  {name}  {} copies", at.site, at.url, at.homes.unwrap_or_default());
+                let copies = at.homes.unwrap_or_default();
+                let mut line = format!("{}  {}  {name}  {copies} copies", at.site, at.url);
                 at.attributes.iter().for_each(|(key, value)| line.push_str(&format!("  {key}={value}")));
                 screen.line(line)
             }

@@ -26,8 +26,8 @@ Examples:
 
 The file becomes the next version of the name, whole or not at all. Copies of the version before are
 old from then on: godwit replicate brings them up to date. With --based-on it is refused if another
-version is current than the one with that digest (godwit sum, godwit stat): then read the current one
-first. Of two that publish at the same time one wins, and the other is told.
+version is current than the one with that digest (godwit sum, godwit stat): then read the current
+one first. Of two that publish at the same time one wins, and the other is told.
 
 Exit status: as cp; 1 another version is current.")]
 pub(crate) struct Publish {

@@ -6,12 +6,14 @@ use crate::{
     places,
     screen::Screen,
     trouble::{CliError, Run},
+    units,
 };
 use clap::Args;
 use godwit_catalog::Change;
 use godwit_core::Url;
-use godwit_store::Error;
-use std::ffi::OsString;
+use godwit_farm::{Counts, Logical, NewPart};
+use godwit_store::{Error, engine::Stores};
+use std::{ffi::OsString, ops::Range};
 
 /// Note files that lie somewhere under names of the catalog
 #[derive(Args, Debug)]
@@ -20,11 +22,16 @@ Examples:
   godwit register -r ftp://fermi.example/data --as grid:/data
   godwit register ftp://fermi.example/run7.root --as grid:/run7.root
   godwit register grid:/run8/a grid:/run8/b
+  godwit register --range 0-1M ftp://fermi.example/run7.root --as grid:/run9 --size 3M
 
 No byte is moved. The server tells the digest of each file, and the catalog notes it with the
 place. A second place with equal bytes becomes one more copy of the name; other bytes under the
 same name are refused. To register again does no harm. Without --as, names of the catalog are noted
 of which nothing else is known; a copy may be registered or written later.
+
+--range notes a site that has only these bytes, from the first up to, and not including, the second
+number. The file there has them alone, or at their place in a file as long as the whole. A reader of
+the name combines several such parts. Bytes that other sites have are compared before.
 
 Exit status: 0; 2 a directory without -r; 4 no such file; 12 a name has other bytes elsewhere;
 5 the server cannot be reached now; 13 not allowed.")]
@@ -38,8 +45,23 @@ pub(crate) struct Register {
     /// Directories with everything below them
     #[arg(short, long)]
     recursive: bool,
+    /// Only these bytes of the file lie there (0-1G)
+    #[arg(long, value_name = "FROM-TO", value_parser = range, requires = "name", conflicts_with = "recursive")]
+    range: Option<Range<u64>>,
+    /// The length of the whole file, if the catalog does not know it
+    #[arg(long, value_name = "BYTES", value_parser = units::parse_size, requires = "range")]
+    size: Option<u64>,
     #[command(flatten)]
     talking: Talking,
+}
+
+fn range(text: &str) -> Result<Range<u64>, String> {
+    let wrong = || format!("{text:?} is no range; write it like 0-4096 or 1G-2G");
+    let (start, end) = text.split_once('-').ok_or_else(wrong)?;
+    match units::parse_offset(start)?..units::parse_offset(end)? {
+        range if range.is_empty() => Err(wrong()),
+        range => Ok(range),
+    }
 }
 
 impl Register {
@@ -48,7 +70,8 @@ impl Register {
             return self.names_alone(screen);
         };
         let tables = catalog::open()?;
-        let stores = places::stores(&self.talking)?;
+        let options = places::options(&self.talking)?;
+        let stores = Stores::new(options.clone());
         let name = catalog::url(name)?;
         let (mut files, mut bytes, mut failed) = (0, 0, 0);
         for argument in &self.urls {
@@ -56,6 +79,21 @@ impl Register {
                 let url = places::without_slashes(&absolute(places::url(argument)?)?);
                 let name = self.name_of(&url, &name)?;
                 let wanted = format!("register {url}");
+                if let Some(range) = self.range.clone() {
+                    let part = NewPart {
+                        url: &url,
+                        name: &name.path_from_root(),
+                        range: range.clone(),
+                        size: self.size,
+                    };
+                    let noted = Logical::new(tables.clone(), options.clone()).register_part(&part);
+                    noted.map_err(|error| trouble(wanted, error))?;
+                    return Ok(Counts {
+                        files: 1,
+                        bytes: range.end - range.start,
+                        failed: 0,
+                    });
+                }
                 let told = godwit_farm::register(
                     tables.as_ref(),
                     &stores,

@@ -21,10 +21,11 @@ Examples:
   godwit replicate grid:/run7/a grid:/run7/b --to cluster --from lab
   godwit replicate grid:/run7 --to archive -copies 1 -name '*.root'
 
-Collections are copied whole, or those files that meet all conditions, which are those of godwit find. The bytes go from server to server where both can do that. A file that
-the site has is left alone; one that lies there with equal bytes is noted as a copy; one with other
-bytes is refused, never replaced. godwit location add says where a site keeps the files of a
-collection. Run again, it copies what is missing.
+Collections are copied whole, or the files in them that meet all conditions, as in godwit find.
+The bytes go from server to server where both can do that. A file that the site has is left alone;
+one that lies there with equal bytes is noted as a copy; one with other bytes is refused, never
+replaced. godwit location add says where a site keeps the files of a collection. Run again, it
+copies what is missing.
 
 Exit status: as cp; 12 the site has other bytes under that path.")]
 pub(crate) struct Replicate {

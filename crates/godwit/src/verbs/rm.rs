@@ -33,8 +33,8 @@ A link is removed, never what it points to. The root of a server is never remove
 put under that name before (godwit put), and is on its way still, arrives first: it says so
 while it waits, and ends as godwit push does if that does not arrive.
 
-A name of the catalog goes with the copies that godwit made. Bytes that were registered in place stay,
-unless --data is said.
+A name of the catalog goes with the copies that godwit made. Bytes that were registered in place
+stay, unless --data is said.
 
 Exit status: 0; 4 no such file (not with -f); 1 a directory without -r; 13 not allowed.")]
 pub(crate) struct Rm {

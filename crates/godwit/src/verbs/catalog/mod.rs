@@ -34,8 +34,9 @@ Examples:
 A catalog gives files names like grid:/run7/a, whichever servers have them. It is one file of
 SQLite on a disk of this machine, or lies in a database of PostgreSQL, which several nodes share:
 --catalog postgres://USER@HOST:PORT/DB. Every verb finds it by --catalog, or by GODWIT_CATALOG.
-PGPASSWORD tells a password; ?sslmode=verify-full asks who the server is. After that godwit register notes what lies where, and ls, stat, cat, cp, sum, find and du take names.
-godwit node --catalog sqlite:PATH serves it to other machines: there say --catalog godwit://PEER.
+PGPASSWORD tells a password; ?sslmode=verify-full asks who the server is. After that godwit
+register notes what lies where, and ls, stat, cat, cp, sum, find and du take names. godwit node
+--catalog sqlite:PATH serves it to other machines: there say --catalog godwit://PEER.
 
 Exit status: 0; 2 --catalog names none; 7 no space; 13 not allowed.")]
 pub(crate) struct Catalog {

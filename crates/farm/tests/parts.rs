@@ -1,0 +1,217 @@
+//! Files of which sites have parts: noted, combined by a reader, and what is refused.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use godwit_catalog::{Catalog, Change, Entry};
+use godwit_core::{Algorithm, Block, Digest, Extents, Url};
+use godwit_farm::{Logical, NewPart, register};
+use godwit_store::{
+    Error, Result, Store, Take,
+    channel::Cancel,
+    engine::{Options, Stores},
+};
+use godwit_wire::door::call::{Name, Text};
+use std::{
+    fs,
+    ops::Range,
+    path::Path,
+    sync::{Arc, Mutex},
+};
+
+/// A catalog that knows the length and digest of one file, and directories with parts of it.
+struct World {
+    root: tempfile::TempDir,
+    catalog: Arc<dyn Catalog>,
+    names: Logical,
+}
+
+const NAME: &str = "run7/file";
+
+impl World {
+    fn new(bytes: &[u8]) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", root.path().join("catalog").display());
+        let catalog = godwit_catalog::open(&url, true).unwrap();
+        let entry = Entry {
+            name: Name(NAME.into()),
+            version: 1,
+            size: Some(bytes.len() as u64),
+            digests: vec![Text(Digest::of(Algorithm::Blake3, bytes))],
+            ..Entry::default()
+        };
+        catalog
+            .change(&Change::Load(Box::new(entry)).into())
+            .unwrap();
+        let names = Logical::new(catalog.clone(), options());
+        Self {
+            root,
+            catalog,
+            names,
+        }
+    }
+
+    fn url(&self, file: &str) -> Url {
+        Url::file(self.root.path().join(file)).unwrap()
+    }
+
+    /// Writes a file and notes it as a part.
+    fn add(&self, file: &str, bytes: &[u8], range: Range<u64>) -> Result<()> {
+        let path = self.root.path().join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+        self.names.register_part(&NewPart {
+            url: &self.url(file),
+            name: Path::new(NAME),
+            range,
+            size: None,
+        })
+    }
+
+    fn read(&self, range: Range<u64>) -> Result<Vec<u8>> {
+        let bytes = Bytes::default();
+        let from = range.start as usize;
+        self.names.read(Path::new(NAME), &range.into(), 1, &bytes)?;
+        let bytes = bytes.0.into_inner().unwrap();
+        Ok(bytes.get(from..).unwrap_or_default().to_vec())
+    }
+}
+
+fn options() -> Options {
+    Options::new(Cancel::new().unwrap())
+}
+
+fn noise(len: usize) -> Vec<u8> {
+    (0..len as u64).map(|at| (at * at % 251) as u8).collect()
+}
+
+#[derive(Default)]
+struct Bytes(Mutex<Vec<u8>>);
+
+impl Take for Bytes {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        let (from, to) = (block.offset as usize, block.range().end as usize);
+        let mut bytes = self.0.lock().unwrap();
+        if bytes.len() < to {
+            bytes.resize(to, 0);
+        }
+        bytes[from..to].copy_from_slice(block.bytes);
+        Ok(())
+    }
+}
+
+#[test]
+fn overlapping_parts_make_the_file() {
+    // One size below, one above that of a small file.
+    for len in [1000, 3_000_000] {
+        let (bytes, third) = (noise(len), len / 3);
+        let world = World::new(&bytes);
+        let past = len as u64;
+        world
+            .add("a/x", &bytes[..2 * third], 0..2 * third as u64)
+            .unwrap();
+        // This part lies where the whole file has it.
+        let mut sparse = bytes.clone();
+        sparse[..third].fill(0);
+        world.add("b/x", &sparse, third as u64..past).unwrap();
+        assert_eq!(world.read(0..u64::MAX).unwrap(), bytes);
+        let some = third as u64 - 5..past - 3;
+        let expected = &bytes[third - 5..len - 3];
+        assert_eq!(world.read(some).unwrap(), expected);
+    }
+}
+
+#[test]
+fn missing_bytes_are_named() {
+    let bytes = noise(1000);
+    let world = World::new(&bytes);
+    world.add("a/x", &bytes[..400], 0..400).unwrap();
+    world.add("b/x", &bytes[600..], 600..1000).unwrap();
+    let error = world.read(0..u64::MAX).unwrap_err().to_string();
+    assert!(error.contains("400-600"), "{error}");
+    assert_eq!(world.read(600..700).unwrap(), bytes[600..700]);
+}
+
+#[test]
+fn lost_part_is_replaced_by_another() {
+    let bytes = noise(3_000_000);
+    let world = World::new(&bytes);
+    let middle = 1_500_000;
+    world
+        .add("a/x", &bytes[..middle], 0..middle as u64)
+        .unwrap();
+    world.add("b/x", &bytes, 0..3_000_000).unwrap();
+    world
+        .add("c/x", &bytes[middle..], middle as u64..3_000_000)
+        .unwrap();
+    for lost in ["a", "c"] {
+        let path = world.root.path().join(lost).join("x");
+        let kept = fs::read(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        assert_eq!(world.read(0..u64::MAX).unwrap(), bytes, "{lost}");
+        fs::write(path, kept).unwrap();
+    }
+    fs::write(world.root.path().join("b/x"), "short").unwrap();
+    assert_eq!(world.read(0..u64::MAX).unwrap(), bytes);
+}
+
+#[test]
+fn damaged_part_is_never_shown() {
+    let mut bytes = noise(1000);
+    let world = World::new(&bytes);
+    world.add("a/x", &bytes[..500], 0..500).unwrap();
+    bytes[700] ^= 1;
+    // No other site can tell these bytes, so that they are noted.
+    world.add("b/x", &bytes[500..], 500..1000).unwrap();
+    let error = world.read(0..u64::MAX).unwrap_err();
+    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+}
+
+#[test]
+fn part_with_other_bytes_is_refused() {
+    let mut bytes = noise(1000);
+    let world = World::new(&bytes);
+    world.add("a/x", &bytes[..500], 0..500).unwrap();
+    bytes[150] ^= 1;
+    let refused = world.add("b/x", &bytes[100..200], 100..200);
+    assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
+    for (len, range) in [(10, 0..11), (10, 995..1005), (900, 0..901)] {
+        let refused = world.add("c/x", &bytes[..len], range.clone());
+        assert!(
+            matches!(refused, Err(Error::Unsupported { .. })),
+            "{range:?} {refused:?}"
+        );
+    }
+}
+
+#[test]
+fn whole_copy_tells_bytes_of_a_part() {
+    let bytes = noise(1000);
+    let world = World::new(&bytes);
+    fs::create_dir_all(world.root.path().join("whole")).unwrap();
+    fs::write(world.root.path().join("whole/file"), &bytes).unwrap();
+    let (stores, name) = (Stores::new(options()), format!("grid:/{NAME}"));
+    let noted = register(
+        &*world.catalog,
+        &stores,
+        &world.url("whole/file"),
+        &name.parse().unwrap(),
+        false,
+        &mut |_, one| one.unwrap(),
+    );
+    noted.unwrap();
+    assert!(world.add("a/x", &[0; 100], 0..100).is_err());
+    world.add("a/x", &bytes[..100], 0..100).unwrap();
+    fs::remove_file(world.root.path().join("whole/file")).unwrap();
+    assert_eq!(world.read(0..50).unwrap(), bytes[..50]);
+    let of = world
+        .names
+        .digest(Path::new(NAME), Algorithm::Sha256, Some(10..60));
+    assert_eq!(of.unwrap(), Digest::of(Algorithm::Sha256, &bytes[10..60]));
+    let want = Extents::from(0..200);
+    assert!(
+        world
+            .names
+            .read(Path::new(NAME), &want, 1, &Bytes::default())
+            .is_err()
+    );
+}
