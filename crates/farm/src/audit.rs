@@ -452,12 +452,14 @@ pub fn repair(
             copy: true,
             ..Aim::default()
         });
+        // Of one store, so that small files go in packs.
+        let root = url_of(Path::new(""))?;
+        let (source, target) = (names.place(&root), copies.place(&root));
         let mut tasks = Vec::new();
         for finding in &findings {
-            let url = url_of(&finding.name)?;
             tasks.push(Task {
-                source: names.place(&url),
-                target: copies.place(&url),
+                source: source.join(&finding.name)?,
+                target: target.join(&finding.name)?,
                 tree: false,
                 mode: None,
                 range: None,

@@ -482,7 +482,10 @@ impl Batch for Logical {
             Ok(Small {
                 bytes,
                 stat: read.stat,
-                verified: Verified::SizeOnly,
+                // The read has compared it.
+                verified: read.digest.map_or(Verified::SizeOnly, |digest| {
+                    Verified::By(digest.algorithm())
+                }),
             })
         };
         reading::read((&self.sites, &self.aim), next, each, &alone)

@@ -344,12 +344,14 @@ impl Keeper {
             copy: true,
             ..Aim::default()
         });
+        // Of one store, so that small files go in packs.
+        let root = url_of(Path::new(""))?;
+        let (source, target) = (source.place(&root), target.place(&root));
         let mut tasks = Vec::new();
         for name in names {
-            let url = url_of(name)?;
             tasks.push(Task {
-                source: source.place(&url),
-                target: target.place(&url),
+                source: source.join(name)?,
+                target: target.join(name)?,
                 tree: false,
                 mode: None,
                 range: None,

@@ -26,6 +26,7 @@ fn the_demo_runs_to_its_end() {
         "\"resumed_bytes\":",
         "The bit was noticed",
         "nothing is owed any more",
+        "Every copy is right again.",
     ] {
         assert!(text.contains(promised), "{promised:?} is not in {said}");
     }

@@ -478,8 +478,12 @@ fn offer(copying: &Copying<'_>, item: Item, there: Option<Stat>) -> Result<()> {
         copying.skipped(&item);
         return Ok(());
     }
-    // Between two servers nothing is small: no byte may come through us.
-    let direct = item.source.is_remote() && item.target.is_remote();
+    // Between two servers nothing is small: no byte may come through us. Small files with names go in packs, which costs
+    // far less than an intent for each of them.
+    let has_name = |place: &Place| place.url.scheme() == Scheme::Grid;
+    let direct = item.source.is_remote()
+        && item.target.is_remote()
+        && !(has_name(&item.source) && has_name(&item.target));
     let is_file = item.source.passage().or(item.target.passage()).is_none();
     let small = item.stat.size <= SMALL_BYTES && item.range.is_none() && !direct && is_file;
     let queue = if small {

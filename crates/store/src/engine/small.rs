@@ -92,26 +92,22 @@ impl Batch<'_> {
 
     /// Hands a target that is far many files at once, each read when there is room for it.
     fn write(&self) -> Result<()> {
+        let mut read = VecDeque::new();
         self.target.store.write_small(
             &mut || {
-                loop {
-                    let item = self.next()?;
-                    let paced = self.copying.pace(item.stat.size);
-                    match paced.and_then(|()| read_one(&item)) {
-                        Ok(small) => {
-                            let given = self.given(&item, small.bytes, &small.stat);
-                            let read = Some(small.verified);
-                            let flying = Flying {
-                                item,
-                                since: Instant::now(),
-                                read,
-                            };
-                            self.flying.borrow_mut().push_back(flying);
-                            return Some(given);
-                        }
-                        Err(error) => self.fail(item, error),
-                    }
+                if read.is_empty() {
+                    read = self.read_some();
                 }
+                let (item, small): (Item, Small) = read.pop_front()?;
+                let given = self.given(&item, small.bytes, &small.stat);
+                let read = Some(small.verified);
+                let flying = Flying {
+                    item,
+                    since: Instant::now(),
+                    read,
+                };
+                self.flying.borrow_mut().push_back(flying);
+                Some(given)
             },
             &mut |path, finished| {
                 let Some(flying) = self.landed(|item| item.target.path == path) else {
@@ -123,6 +119,46 @@ impl Batch<'_> {
                 }
             },
         )
+    }
+
+    /// Reads the next file, or several at once of a source that is far. None: there are no more.
+    fn read_some(&self) -> VecDeque<(Item, Small)> {
+        loop {
+            let (mut items, mut bytes) = (VecDeque::new(), 0);
+            let most = if self.source.is_remote() { READ_MAX } else { 1 };
+            while items.len() < most
+                && bytes < READ_BYTES_MAX
+                && let Some(item) = self.next()
+            {
+                bytes += item.stat.size;
+                match self.copying.pace(item.stat.size) {
+                    Ok(()) => items.push_back(item),
+                    Err(error) => self.fail(item, error),
+                }
+            }
+            if items.is_empty() {
+                return VecDeque::new();
+            }
+            let mut paths = items.iter().map(|item| item.source.path.clone());
+            let mut told = Vec::with_capacity(items.len());
+            let broken = self
+                .source
+                .store
+                .read_small(&mut || paths.next(), &mut |_, small| told.push(small));
+            let mut told = told.into_iter();
+            let (mut read, mut broken) = (VecDeque::new(), broken.err());
+            for item in items {
+                // A store tells of each in the order in which they were named.
+                let lost = || Err(broken.take().unwrap_or_else(|| broke_off(&self.source)));
+                match told.next().unwrap_or_else(lost) {
+                    Ok(small) => read.push_back((item, small)),
+                    Err(error) => self.fail(item, error),
+                }
+            }
+            if !read.is_empty() {
+                return read;
+            }
+        }
     }
 
     /// Takes out the file that a store told of: nearly always the first, but one
@@ -266,16 +302,11 @@ fn broke_off(source: &super::Place) -> Error {
     )
 }
 
-fn read_one(item: &Item) -> Result<Small> {
-    let (mut path, mut read) = (Some(item.source.path.clone()), None);
-    item.source
-        .store
-        .read_small(&mut || path.take(), &mut |_, small| read = Some(small))?;
-    read.unwrap_or(Err(Error::Canceled))
-}
-
 /// How long a batch waits for the finder when it has nothing else to do.
 const LULL: Duration = Duration::from_millis(20);
 /// How long a batch that has begun waits for more to begin with.
 const GATHER: Duration = Duration::from_millis(5);
 const BATCH_MAX: Duration = Duration::from_secs(60);
+/// How many files of a source that is far are read at once, and how many bytes of them are in memory.
+const READ_MAX: usize = 64;
+const READ_BYTES_MAX: u64 = 16 << 20;
