@@ -40,8 +40,9 @@ Examples:
   godwit rule add grid:/run7 copies=2
   godwit rule add grid:/run7 'at=archive,cluster from=lab every=12h'
 
-copies=N: at N sites. at=SITE,...: at these. from=SITE: copies come from there. every=TIME (s, m, h, d):
-all files are compared so often, not each after its change. A collection may have several rules.")]
+copies=N: at N sites. at=SITE,...: at these. from=SITE: copies come from there. every=TIME (s, m,
+h, d): all files are compared so often, not each after its change. A collection may have several
+rules.")]
     Add {
         /// The collection
         name: OsString,

@@ -71,8 +71,8 @@ Examples:
   godwit catalog dump --catalog sqlite:names.db | godwit catalog load - --catalog sqlite:copy.db
   echo '{\"name\":\"grid:/new\",\"size\":7}' | godwit catalog load - --catalog sqlite:names.db
 
-A line is {\"name\",\"size\",\"digest\",\"version\",\"homes\":[{\"url\",\"state\"}],\"attr\":{}}; all but the name may
-be missing. Names that exist with the same bytes get the copies and attributes of their line, so
+A line is {\"name\",\"size\",\"digest\",\"version\",\"homes\":[{\"url\",\"state\"}],\"attr\":{}}; all but the name
+may be missing. Names that exist with the same bytes get the copies and attributes of their line, so
 that to load again does no harm; other bytes are refused. Lines before a bad one stay.
 
 Exit status: 0; 1 a name has other bytes here; 2 a bad line. The line is named by its number.")]
