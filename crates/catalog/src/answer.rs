@@ -606,6 +606,10 @@ fn rules(db: &dyn Db, name: &Path, page: &mut Page) -> Result<()> {
     let names = names_of(db, &collections)?;
     for (collection, mut rule) in found {
         rule.name = Name(names.get(&collection).cloned().unwrap_or_default());
+        if rule.name.0.as_os_str().is_empty() && collection != ROOT {
+            // The collection was removed.
+            continue;
+        }
         if rule.name.0.starts_with(name) || name.starts_with(&rule.name.0) {
             page.answers.push(Answer::Rule(rule));
         }

@@ -21,7 +21,7 @@ pub use audit::{Audited, Finding, Scope, Wrong, audit, repair};
 pub use logical::Logical;
 pub use parts::NewPart;
 pub use register::{Counts, register};
-pub use rules::{Keeper, Needs, Wanted, Why};
+pub use rules::{Keeper, Needs, Wanted, Why, is_of_rights};
 pub use settle::Settled;
 pub use sites::Aim;
 pub use weather::Cost;

@@ -497,11 +497,18 @@ fn needs_of(sites: &Sites, entry: &Named, rules: &[Wanted]) -> Result<Needs> {
     Ok(needs(entry, rules, &names))
 }
 
+/// Tells whether a rule is about who may do what, not about copies.
+pub fn is_of_rights(text: &str) -> bool {
+    text.starts_with("allow ") || text.starts_with("never ")
+}
+
 /// Returns the rules of a collection, of those above it and of those below it. One that cannot be read is left out.
 fn rules(sites: &Sites, name: &Path) -> Result<Vec<(Rule, Wanted)>> {
     let mut found = Vec::new();
     let each = &mut |answer| {
-        if let Answer::Rule(rule) = answer {
+        if let Answer::Rule(rule) = answer
+            && !is_of_rights(&rule.text)
+        {
             match Wanted::read(&rule.text) {
                 Ok(wanted) => found.push((rule, wanted)),
                 Err(why) => tracing::warn!(rule = rule.text, why, "a rule cannot be read"),

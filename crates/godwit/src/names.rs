@@ -1,7 +1,9 @@
 //! The catalog that the command line names, and the store of its names.
 
+use godwit_catalog::Catalog;
+use godwit_node::{Asker, Obeyed};
 use godwit_store::engine::Options;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// The option `--catalog`, once the command line is read.
 static SAID: OnceLock<String> = OnceLock::new();
@@ -31,5 +33,15 @@ pub(crate) fn with_names(options: Options) -> Options {
         return options;
     };
     let sites = options.clone();
-    godwit_farm::with_names(options, move || godwit_farm::open(&text, &sites, false))
+    godwit_farm::with_names(options, move || {
+        Ok(obeyed(&text, godwit_farm::open(&text, &sites, false)?))
+    })
+}
+
+/// Has a catalog obey its rules of rights; a node asked for names does so itself.
+pub(crate) fn obeyed(text: &str, catalog: Arc<dyn Catalog>) -> Arc<dyn Catalog> {
+    match text.starts_with("godwit:") {
+        true => catalog,
+        false => Arc::new(Obeyed::new(catalog, Asker::Owner)),
+    }
 }

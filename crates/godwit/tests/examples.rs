@@ -81,7 +81,7 @@ fn commands_of_readme_and_guide_work() {
         ("docs/guide/getting-started.md", 6),
         ("docs/guide/copying.md", 12),
         ("docs/guide/serving.md", 3),
-        ("docs/guide/names.md", 29),
+        ("docs/guide/names.md", 32),
     ] {
         let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(page);
         let text = std::fs::read_to_string(path).unwrap();

@@ -17,6 +17,7 @@ mod local;
 mod metrics;
 mod modules;
 mod names;
+mod obeyed;
 mod ports;
 mod reload;
 mod routes;
@@ -33,6 +34,7 @@ pub use config::{
 pub use door::calls;
 pub use listener::Node;
 pub use local::{LocalError, LocalRules, OnFault, run_local};
+pub use obeyed::{Asker, Obeyed, read_right};
 pub use reload::Reload;
 pub use routes::Routes;
 pub use stdio::attend;

@@ -1,5 +1,6 @@
 //! The catalog whose names a node takes.
 
+use crate::{Asker, Obeyed};
 use godwit_catalog::{Catalog, Refusal};
 use godwit_core::Kind;
 use godwit_farm::{Keeper, Logical};
@@ -53,7 +54,16 @@ impl Names {
     /// Returns the options with the store of these names.
     pub(crate) fn within(&self, options: Options) -> Options {
         let names = self.clone();
-        godwit_farm::with_names(options, move || names.catalog())
+        godwit_farm::with_names(options, move || names.obeyed(Asker::Owner))
+    }
+
+    /// Returns the catalog behind its rules of rights; a node asked for names keeps them itself.
+    pub(crate) fn obeyed(&self, asker: Asker) -> Result<Arc<dyn Catalog>, Refusal> {
+        let catalog = self.catalog()?;
+        Ok(match self.is_ours() {
+            true => Arc::new(Obeyed::new(catalog, asker)),
+            false => catalog,
+        })
     }
 
     /// Returns what keeps the rules of the catalog, until it is canceled.

@@ -1,20 +1,24 @@
 //! `godwit auth`: who may do what, and which rule says so; passwords and tokens of those
 //! who have no certificate.
 
-use super::Facts;
+use super::{Facts, catalog, facts};
 use crate::{
     screen::Screen,
     trouble::{CliError, Run},
 };
 use clap::{Args, Subcommand, ValueEnum};
+use godwit_catalog::{Answer, Change, Question};
+use godwit_farm::is_of_rights;
+use godwit_node::read_right;
 use godwit_store::Error;
 use godwit_sys::{ask_secret, is_typed};
 use godwit_trust::{
     Credential, Decision, Deed, Gridmap, Identity, Rights, is_name, new_token, password_line,
 };
-use godwit_wire::server::resolve;
+use godwit_wire::{door::call::Name, server::resolve};
 use serde_json::json;
 use std::{
+    ffi::{OsStr, OsString},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
@@ -74,6 +78,47 @@ enum What {
         after_help = "Examples:\n  godwit auth token alice >> passwords\n  godwit auth token robot 2> token >> passwords"
     )]
     Token(Named),
+    /// Keep in the catalog a rule that allows something with the names below a collection
+    #[command(after_help = "\
+Examples:
+  godwit auth allow identified read,list grid:/run7
+  godwit auth allow /O=godwit/OU=peer/CN=laptop all grid:/run7
+
+The rule that was said last is asked first. Below a collection with a rule, what none allows is
+denied. Nodes that serve the catalog obey at the next call. godwit auth rules NAME shows the rules,
+and godwit rule rm NAME RULE removes one.")]
+    Allow(Right),
+    /// Keep in the catalog a rule that denies something with the names below a collection
+    #[command(after_help = "\
+Examples:
+  godwit auth never anyone write,create,delete grid:/run7
+  godwit auth never /O=Lab/CN=mallory all grid:/run7
+
+The first example seals a collection, also for the verbs of its owner. Who has the file or the
+account of the database can remove the rule, and can change the tables without godwit.")]
+    Never(Right),
+    /// List the rights that the catalog keeps, in the order in which they are asked
+    #[command(
+        after_help = "Examples:\n  godwit auth rules grid:/run7\n  godwit auth rules grid:/ --json"
+    )]
+    Rules {
+        /// The collection; the rules above it and below it are listed too
+        #[arg(value_name = "grid:/NAME")]
+        name: OsString,
+    },
+}
+
+#[derive(Args, Debug)]
+struct Right {
+    /// Whom: a subject, a principal, or anyone, identified, anonymous
+    #[arg(value_name = "WHO")]
+    who: String,
+    /// What: read, write, create, delete, list, with commas between, or all
+    #[arg(value_name = "DEEDS")]
+    deeds: String,
+    /// The collection
+    #[arg(value_name = "grid:/NAME")]
+    name: OsString,
 }
 
 #[derive(Args, Debug)]
@@ -118,8 +163,62 @@ impl Auth {
             What::Explain(explain) => explain.run(screen),
             What::Password(named) => named.password(screen),
             What::Token(named) => named.token(screen),
+            What::Allow(right) => right.keep("allow"),
+            What::Never(right) => right.keep("never"),
+            What::Rules { name } => rules(screen, &name),
         }
     }
+}
+
+impl Right {
+    fn keep(self, verb: &str) -> Run<Facts> {
+        let name = catalog::name(&self.name)?;
+        let wanted = format!("keep a right of {}", catalog::shown(&name.0));
+        let text = format!("{verb} {} {}", self.who, self.deeds);
+        read_right(&text).map_err(|why| CliError::asked(&*wanted, why))?;
+        // What is said again is asked first again.
+        let mut changes = Vec::new();
+        for (rule, place, said) in rights_of(&name)? {
+            if place == name && said == text {
+                changes.push(Change::RemoveRule { rule });
+            }
+        }
+        changes.push(Change::AddRule { name, text });
+        catalog::change(&wanted, changes)?;
+        Ok(Facts::new())
+    }
+}
+
+/// Returns the rights that the catalog keeps, the last said first: number, collection and text.
+fn rights_of(name: &Name) -> Run<Vec<(u64, Name, String)>> {
+    let mut found = Vec::new();
+    let name = name.clone();
+    let asked = catalog::open()?.ask(&Question::Rules { name }, &mut |answer| {
+        if let Answer::Rule(rule) = answer
+            && is_of_rights(&rule.text)
+        {
+            found.push((rule.rule, rule.name, rule.text));
+        }
+        Ok(())
+    });
+    asked.map_err(|refusal| catalog::refused("list the rights", &refusal))?;
+    found.reverse();
+    Ok(found)
+}
+
+fn rules(screen: &Screen, name: &OsStr) -> Run<Facts> {
+    let found = rights_of(&catalog::name(name)?)?;
+    for (rule, place, text) in &found {
+        let name = catalog::shown(&place.0);
+        let shown = match screen.json() {
+            true => {
+                screen.object(&json!({"event": "right", "rule": rule, "name": name, "text": text}))
+            }
+            false => screen.line(format!("{name}  {text}")),
+        };
+        shown.map_err(|error| CliError::store("list the rights", error))?;
+    }
+    Ok(facts([("rights", found.len().into())]))
 }
 
 impl Named {

@@ -1,12 +1,14 @@
 //! The catalog of names, for clients of other machines.
 //!
 //! A client that may read at the root of the export may ask. A client that may write there may change; without a file of
-//! rights that is a client that is known, may write, and acts as the account of this node.
+//! rights that is a client that is known, may write, and acts as the account of this node. Then the rights that the
+//! catalog keeps are asked of each name.
 
 use super::{
     calls::{Asked, Outcome},
     reply::BEAT,
 };
+use crate::Asker;
 use godwit_catalog::{CHANGES_MAX, Catalog, Changes, PAGE, Question};
 use godwit_core::Kind;
 use godwit_trust::Deed;
@@ -54,7 +56,9 @@ pub(super) fn change(asked: Asked<'_>) {
 fn served(asked: &Asked<'_>) -> Result<Arc<dyn Catalog>, Refusal> {
     let names = asked.door.shared.names.as_ref();
     let said = match names {
-        Some(names) if names.is_ours() => return names.catalog(),
+        Some(names) if names.is_ours() => {
+            return names.obeyed(Asker::Client(asked.known.who.clone()));
+        }
         // Another node would be asked with the rights of this one.
         Some(names) => format!("this node asks {} for names", names.text),
         None => "this node serves no catalog".to_owned(),

@@ -152,7 +152,8 @@ fn opened(text: &str, create: bool, wanted: &str) -> Run<Arc<dyn Tables>> {
         ..options
     };
     let opened = godwit_farm::open(text, &options, create);
-    opened.map_err(|refusal| refused(wanted, &refusal))
+    let opened = opened.map_err(|refusal| refused(wanted, &refusal))?;
+    Ok(names::obeyed(text, opened))
 }
 
 /// Opens the names of the catalog that is named.

@@ -1,0 +1,202 @@
+//! Rights that a catalog keeps, which bind clients of its node and verbs of its owner.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Machine, Scratch};
+use godwit_catalog::{Catalog, Change, Deed, NewHome, Question, Refusal};
+use godwit_core::Kind;
+use godwit_node::{Asker, Obeyed};
+use godwit_trust::Identity;
+use godwit_wire::door::call::Name;
+use std::sync::Arc;
+
+/// A node called lab, which serves a catalog, and two clients.
+struct World<'a> {
+    lab: Machine<'a>,
+    laptop: Machine<'a>,
+    desk: Machine<'a>,
+    catalog: String,
+}
+
+const AT_LAB: [&str; 2] = ["--catalog", "godwit://lab"];
+
+impl<'a> World<'a> {
+    fn new(scratch: &'a Scratch) -> Self {
+        std::fs::create_dir_all(scratch.join("data")).unwrap();
+        let mut lab = Machine::new(scratch, "a");
+        let catalog = format!("sqlite:{}", scratch.join("names.db").display());
+        lab.well(&["catalog", "init", "--catalog", &catalog]);
+        lab.init("lab", &scratch.join("data"));
+        let words = ["node", "--ftp", "none", "--json", "--catalog", &catalog];
+        lab.start_saying(&words, &[]);
+        let (laptop, desk) = (Machine::new(scratch, "b"), Machine::new(scratch, "c"));
+        for (machine, name) in [(&laptop, "laptop"), (&desk, "desk")] {
+            let invite = lab.well(&["-q", "peers", "invite"]);
+            machine.well(&["join", invite.trim(), "--name", name]);
+        }
+        Self {
+            lab,
+            laptop,
+            desk,
+            catalog,
+        }
+    }
+
+    fn owner(&self, words: &[&str]) -> String {
+        self.lab
+            .well(&[words, &["--catalog", &self.catalog]].concat())
+    }
+
+    #[track_caller]
+    fn denied(&self, machine: &Machine<'_>, words: &[&str]) -> String {
+        let (status, why) = machine.refused(&[words, &AT_LAB].concat());
+        assert_eq!(status, 13, "{words:?}: {why}");
+        why
+    }
+}
+
+#[test]
+fn rules_of_names_bind_clients() {
+    let scratch = Scratch::new();
+    let world = World::new(&scratch);
+    world.owner(&["mkdir", "grid:/open", "grid:/run7"]);
+    let laptop = "/O=godwit/OU=peer/CN=laptop";
+    world.owner(&["auth", "allow", laptop, "read,list,create", "grid:/run7"]);
+    let laptop = |words: &[&str]| world.laptop.well(&[words, &AT_LAB].concat());
+    laptop(&["mkdir", "grid:/run7/a"]);
+    let why = world.denied(&world.desk, &["mkdir", "grid:/run7/b"]);
+    for part in [
+        "/O=godwit/OU=peer/CN=desk may not create grid:/run7/b",
+        "godwit auth allow '/O=godwit/OU=peer/CN=desk' create 'grid:/run7'",
+    ] {
+        assert!(why.contains(part), "{part}: {why}");
+    }
+    for words in [
+        &["ls", "grid:/run7"][..],
+        &["mv", "grid:/run7", "grid:/mine"],
+        &["link", "grid:/run7", "grid:/mine"],
+        &["auth", "allow", "anyone", "all", "grid:/run7"],
+        &["auth", "allow", "anyone", "all", "grid:/open"],
+    ] {
+        world.denied(&world.desk, words);
+    }
+    let desk = |words: &[&str]| world.desk.well(&[words, &AT_LAB].concat());
+    desk(&["mkdir", "grid:/open/x"]);
+    // One command releases it to a wider circle.
+    world.owner(&["auth", "allow", "identified", "read,list", "grid:/run7"]);
+    assert_eq!(desk(&["ls", "grid:/run7"]), "a/\n");
+}
+
+#[test]
+fn seals_bind_the_owner_too() {
+    let scratch = Scratch::new();
+    let world = World::new(&scratch);
+    world.owner(&["mkdir", "grid:/run7"]);
+    world.owner(&["auth", "allow", "anyone", "all", "grid:/run7"]);
+    world.owner(&[
+        "auth",
+        "never",
+        "anyone",
+        "write,create,delete",
+        "grid:/run7",
+    ]);
+    let rules = world.owner(&["auth", "rules", "grid:/run7"]);
+    let expected = "grid:/run7  never anyone write,create,delete\ngrid:/run7  allow anyone all\n";
+    assert_eq!(rules, expected);
+    world.denied(&world.laptop, &["mkdir", "grid:/run7/a"]);
+    let words = ["mkdir", "grid:/run7/a", "--catalog", &world.catalog];
+    let (status, why) = world.lab.refused(&words);
+    assert!(
+        status == 13 && why.contains("the owner of the catalog may not create"),
+        "{why}"
+    );
+    let rule = [
+        "rule",
+        "rm",
+        "grid:/run7",
+        "never anyone write,create,delete",
+    ];
+    world.denied(&world.laptop, &rule);
+    world.owner(&rule);
+    world.owner(&["mkdir", "grid:/run7/a"]);
+}
+
+/// Changes that name a copy or an intent come under the rules of the name that it is of.
+#[test]
+fn changes_by_number_obey_rules() {
+    let scratch = Scratch::new();
+    let text = format!("sqlite:{}", scratch.join("names.db").display());
+    let catalog = godwit_catalog::open(&text, true).unwrap();
+    let one = |change: Change| catalog.change(&change.into()).unwrap()[0];
+    let name = |text: &str| Name(text.into());
+    let location = one(Change::AddLocation {
+        name: name("c"),
+        site: "lab".into(),
+        url: "ftp://lab/c".into(),
+        whole: false,
+    });
+    for path in ["e", "f", "g"] {
+        let (location, path) = (location, name(path));
+        one(Change::Register {
+            name: Name(name("c").0.join(&path.0)),
+            size: Some(1),
+            digests: Vec::new(),
+            mtime: None,
+            mode: None,
+            home: Some(NewHome {
+                location,
+                path,
+                ..NewHome::default()
+            }),
+        });
+    }
+    let intent = one(Change::Intend {
+        deed: Deed::Write,
+        name: name("c/new"),
+        location,
+        path: name("new"),
+        base: 0,
+        holder: "h".into(),
+        size: None,
+        digest: None,
+    });
+    let alice = Identity::named("/O=Lab/CN=alice");
+    let asks = || Obeyed::new(Arc::clone(&catalog), Asker::Client(Some(alice.clone())));
+    let last = true;
+    let forget = |path| Change::Unregister {
+        location,
+        path: name(path),
+        last,
+    };
+    assert!(asks().change(&forget("e").into()).is_ok());
+    let text = "never /O=Lab/CN=alice all".to_owned();
+    one(Change::AddRule {
+        name: name("c"),
+        text,
+    });
+    let settle = Change::Settle { intent, home: None };
+    let holdings = Question::Holdings {
+        location,
+        after: None,
+    };
+    let denied: Vec<Result<(), Refusal>> = vec![
+        asks().change(&forget("f").into()).map(drop),
+        asks().change(&settle.into()).map(drop),
+        asks().ask(&holdings, &mut |_| Ok(())),
+    ];
+    for refused in denied {
+        assert_eq!(refused.unwrap_err().kind, Kind::Denied);
+    }
+    let mut seen = 0;
+    let locations = Question::Locations {
+        name: name(""),
+        count: false,
+    };
+    let each = &mut |_| {
+        seen += 1;
+        Ok(())
+    };
+    asks().ask(&locations, each).unwrap();
+    assert_eq!(seen, 0);
+}

@@ -1,0 +1,348 @@
+//! Rules of rights that a catalog keeps, of its own names.
+//!
+//! A rule stands at a collection, and speaks of all below it; the last said is asked first. Below a collection with a rule,
+//! what none allows is denied. Elsewhere only the rights of the node count.
+
+use godwit_catalog::{
+    Answer, Catalog, Change, Changes, Deed as Doing, Each, Intent, Question, Refusal, Result,
+};
+use godwit_core::Kind;
+use godwit_farm::is_of_rights;
+use godwit_trust::{DEEDS, Deed, Identity, Rights};
+use godwit_wire::door::{call::Name, path::escaped};
+use std::{
+    collections::HashMap,
+    ffi::OsString,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// A catalog that obeys its rules of rights.
+pub struct Obeyed {
+    catalog: Arc<dyn Catalog>,
+    asker: Asker,
+}
+
+/// A user of the catalog.
+#[derive(Clone, Debug)]
+pub enum Asker {
+    /// A client of a node; `None`: it does not say who it is.
+    Client(Option<Identity>),
+    /// A process that opened the database itself: only rules with `never` bind it, and it may change the rules.
+    Owner,
+}
+
+impl Obeyed {
+    /// Puts the rules before a catalog.
+    pub fn new(catalog: Arc<dyn Catalog>, asker: Asker) -> Self {
+        Self { catalog, asker }
+    }
+
+    fn rules(&self) -> Result<Rules<'_>> {
+        let mut rules = Rules {
+            asker: &self.asker,
+            said: Vec::new(),
+        };
+        let name = Name::default();
+        self.catalog.ask(&Question::Rules { name }, &mut |answer| {
+            if let Answer::Rule(rule) = answer
+                && is_of_rights(&rule.text)
+            {
+                // A rule that cannot be read allows nothing.
+                let rights = read_right(&rule.text).unwrap_or_default();
+                rules.said.push(Said {
+                    rule: rule.rule,
+                    place: rule.name.0,
+                    text: rule.text,
+                    rights,
+                });
+            }
+            Ok(())
+        })?;
+        rules.said.reverse();
+        Ok(rules)
+    }
+
+    fn intents(&self) -> Result<HashMap<u64, Intent>> {
+        let mut found = HashMap::new();
+        let (ended, name) = (false, None);
+        let all = Question::Intents { ended, name };
+        self.catalog.ask(&all, &mut |answer| {
+            if let Answer::Intent(intent) = answer {
+                found.insert(intent.intent, *intent);
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// Returns the name of the file that has a copy there.
+    fn at(&self, location: u64, path: &Path) -> Result<Option<PathBuf>> {
+        let is_past = |last: &Name| last.0.as_os_str().as_bytes() > path.as_os_str().as_bytes();
+        let mut after = before(path);
+        loop {
+            let (mut found, mut last) = (None, None);
+            let question = Question::Holdings { location, after };
+            self.catalog.ask(&question, &mut |answer| {
+                if let Answer::Entry(entry) = answer {
+                    last = entry.homes.first().map(|home| home.path.clone());
+                    if last.as_ref().is_some_and(|last| last.0 == path) {
+                        found = Some(entry.name.0);
+                    }
+                }
+                Ok(())
+            })?;
+            if found.is_some() || last.as_ref().is_none_or(is_past) {
+                return Ok(found);
+            }
+            after = last;
+        }
+    }
+
+    fn must_change(
+        &self,
+        rules: &Rules<'_>,
+        intents: &HashMap<u64, Intent>,
+        change: &Change,
+    ) -> Result<()> {
+        match change {
+            Change::Unregister { location, path, .. } | Change::Discard { location, path, .. } => {
+                let name = self.at(*location, &path.0)?;
+                name.map_or(Ok(()), |name| rules.must(Deed::Delete, &name))
+            }
+            Change::Mark { location, path, .. } => {
+                let name = self.at(*location, &path.0)?;
+                name.map_or(Ok(()), |name| rules.must(Deed::Read, &name))
+            }
+            Change::Land { intent, .. }
+            | Change::Renew { intent, .. }
+            | Change::Publish { intent, .. }
+            | Change::Settle { intent, .. } => {
+                let found = intents.get(intent);
+                found.map_or(Ok(()), |found| {
+                    rules.must(deed_of(found.deed, found.base), &found.name.0)
+                })
+            }
+            _ => rules.must_change(change),
+        }
+    }
+}
+
+impl Catalog for Obeyed {
+    fn ask(&self, question: &Question, each: &mut Each<'_>) -> Result<()> {
+        let rules = self.rules()?;
+        match question {
+            Question::Locate { names } => {
+                let mut names = names.iter();
+                names.try_for_each(|name| rules.must(Deed::Read, &name.0))?;
+            }
+            Question::List {
+                name, deep, homes, ..
+            } => {
+                let deed = if *homes { Deed::Read } else { Deed::List };
+                match deep {
+                    true => rules.must_deep(deed, &name.0)?,
+                    false => rules.must(deed, &name.0)?,
+                }
+            }
+            _ => {}
+        }
+        let is_held = matches!(question, Question::Holdings { .. });
+        self.catalog.ask(question, &mut |answer| {
+            let name = match &answer {
+                Answer::Entry(entry) if is_held => {
+                    // A comparison with a part of the list would take the rest for lost.
+                    rules.must(Deed::Read, &entry.name.0)?;
+                    None
+                }
+                Answer::Location(location) => Some(&location.name),
+                Answer::Rule(rule) => Some(&rule.name),
+                Answer::Intent(intent) => Some(&intent.name),
+                Answer::Todo(todo) => Some(&todo.entry.name),
+                _ => None,
+            };
+            match name {
+                Some(name) if rules.must(Deed::List, &name.0).is_err() => Ok(()),
+                _ => each(answer),
+            }
+        })
+    }
+
+    fn change(&self, changes: &Changes) -> Result<Vec<u64>> {
+        let rules = self.rules()?;
+        let intents = match rules.said.is_empty() || !changes.changes.iter().any(is_of_intent) {
+            true => HashMap::new(),
+            false => self.intents()?,
+        };
+        for change in &changes.changes {
+            rules.must_keep(change)?;
+            if !rules.said.is_empty() {
+                self.must_change(&rules, &intents, change)?;
+            }
+        }
+        self.catalog.change(changes)
+    }
+}
+
+struct Rules<'a> {
+    asker: &'a Asker,
+    /// The last said is the first.
+    said: Vec<Said>,
+}
+
+struct Said {
+    rule: u64,
+    place: PathBuf,
+    text: String,
+    /// One rule, of everywhere.
+    rights: Rights,
+}
+
+impl Rules<'_> {
+    fn must(&self, deed: Deed, name: &Path) -> Result<()> {
+        let covers = |said: &&Said| name.starts_with(&said.place);
+        let Some(nearest) = self.said.iter().find(covers) else {
+            return Ok(());
+        };
+        let owner = Identity::named(OWNER);
+        let who = match self.asker {
+            Asker::Client(who) => who.as_ref(),
+            Asker::Owner => Some(&owner),
+        };
+        let speaks = |said: &&Said| said.rights.decide(who, deed, Path::new("/")).rule.is_some();
+        let rule = self.said.iter().filter(covers).find(speaks);
+        let is_owner = matches!(self.asker, Asker::Owner);
+        match rule {
+            Some(said) if said.text.starts_with(ALLOW) => return Ok(()),
+            None if is_owner => return Ok(()),
+            _ => {}
+        }
+        let why = match rule {
+            Some(said) => format!("{} at grid:/{}", said.text, escaped(&said.place)),
+            None => "no rule of the catalog allows it".to_owned(),
+        };
+        let (deed, place) = (deed.as_str(), escaped(&rule.unwrap_or(nearest).place));
+        let (shown, subject) = match who {
+            _ if is_owner => ("the owner of the catalog", "anyone"),
+            Some(who) => (who.subject(), who.subject()),
+            None => ("a client without a name", "anonymous"),
+        };
+        let said = format!("{shown} may not {deed} grid:/{}: {why}", escaped(name));
+        let next = format!(
+            "the owner of the catalog says: godwit auth allow '{subject}' {deed} 'grid:/{place}'"
+        );
+        Err(Refusal::of_kind(Kind::Denied, said).next(next))
+    }
+
+    /// Refuses a deed at a collection or at any rule below it.
+    fn must_deep(&self, deed: Deed, name: &Path) -> Result<()> {
+        let below = self.said.iter().filter(|said| said.place.starts_with(name));
+        let mut places = below.map(|said| said.place.as_path());
+        self.must(deed, name)?;
+        places.try_for_each(|place| self.must(deed, place))
+    }
+
+    fn must_all(&self, deeds: &[Deed], name: &Path) -> Result<()> {
+        deeds.iter().try_for_each(|deed| self.must(*deed, name))
+    }
+
+    /// Refuses a client that changes the rules, or removes the collection where they stand.
+    fn must_keep(&self, change: &Change) -> Result<()> {
+        let mut said = self.said.iter();
+        let is_of_rules = match change {
+            Change::AddRule { text, .. } => is_of_rights(text),
+            Change::RemoveRule { rule } => said.any(|said| said.rule == *rule),
+            Change::Remove { name, .. } => said.any(|said| said.place == name.0),
+            _ => false,
+        };
+        match (is_of_rules, self.asker) {
+            (true, Asker::Client(_)) => {
+                let said = "only the owner of the catalog changes its rules of rights";
+                let next = "there: godwit auth --catalog sqlite:PATH allow WHO DEEDS grid:/NAME";
+                Err(Refusal::of_kind(Kind::Denied, said).next(next))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn must_change(&self, change: &Change) -> Result<()> {
+        match change {
+            Change::Collect { name, .. } => self.must(Deed::Create, &name.0),
+            Change::Register { name, .. } => self.must_all(NEW, &name.0),
+            Change::Load(entry) => self.must_all(NEW, &entry.name.0),
+            Change::Intend {
+                deed, name, base, ..
+            } => self.must(deed_of(*deed, *base), &name.0),
+            Change::Remove { name, .. } => self.must(Deed::Delete, &name.0),
+            Change::Rename { from, to } => {
+                self.must_deep(Deed::Delete, &from.0)?;
+                self.must_all(NEW, &to.0)
+            }
+            Change::Link { from, to } => {
+                // No rule of the old name binds those who come by the new one.
+                let mut deeds = DEEDS.iter();
+                deeds.try_for_each(|deed| self.must_deep(*deed, &from.0))?;
+                self.must_all(NEW, &to.0)
+            }
+            Change::RemoveLocation { name, .. } => self.must_deep(Deed::Delete, &name.0),
+            Change::SetLocation { name, .. } => self.must_deep(Deed::Write, &name.0),
+            Change::AddRule { text, .. } if is_of_rights(text) => Ok(()),
+            Change::Set { name, .. }
+            | Change::Attribute { name, .. }
+            | Change::AddLocation { name, .. }
+            | Change::AddRule { name, .. } => self.must(Deed::Write, &name.0),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn is_of_intent(change: &Change) -> bool {
+    matches!(
+        change,
+        Change::Land { .. } | Change::Renew { .. } | Change::Publish { .. } | Change::Settle { .. }
+    )
+}
+
+/// Returns a path shortly before another one, in the order of bytes.
+fn before(path: &Path) -> Option<Name> {
+    let mut bytes = path.as_os_str().as_bytes().to_vec();
+    let last = bytes.pop()?.checked_sub(1)?;
+    bytes.extend([last, u8::MAX]);
+    Some(Name(OsString::from_vec(bytes).into()))
+}
+
+fn deed_of(doing: Doing, base: u64) -> Deed {
+    match doing {
+        Doing::Write if base == 0 => Deed::Create,
+        Doing::Write => Deed::Write,
+        // Another site comes to have the bytes; the file stays as it is.
+        Doing::Copy => Deed::Read,
+        Doing::Delete => Deed::Delete,
+    }
+}
+
+/// Reads the text of a rule: `allow WHO DEEDS` or `never WHO DEEDS`.
+pub fn read_right(text: &str) -> Result<Rights, String> {
+    let form = || "a rule is allow WHO DEEDS or never WHO DEEDS".to_owned();
+    let (verb, rest) = text.split_once(' ').ok_or_else(form)?;
+    let (who, deeds) = rest.rsplit_once(' ').ok_or_else(form)?;
+    let verb = if verb == ALLOW { "may" } else { "never" };
+    let deeds: Vec<&str> = deeds.split(',').collect();
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let deeds: Vec<String> = deeds.into_iter().map(quoted).collect();
+    let toml = format!(
+        "[[rule]]\nwho = {}\n{verb} = [{}]\n",
+        quoted(who),
+        deeds.join(", ")
+    );
+    Rights::parse(&toml)
+}
+
+const ALLOW: &str = "allow";
+
+/// Deeds of a change that makes a name, or writes one that exists.
+const NEW: &[Deed] = &[Deed::Create, Deed::Write];
+
+/// A subject that rules of everyone bind.
+const OWNER: &str = "/O=godwit/CN=owner";
