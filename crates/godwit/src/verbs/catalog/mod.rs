@@ -119,6 +119,7 @@ fn made() -> Run<Arc<dyn Tables>> {
 fn init(screen: &Screen) -> Run<Facts> {
     let text = names::text().ok_or_else(none)?;
     opened(&text, true, "make a catalog")?;
+    let text = without_password(&text);
     let said = format!(
         "the catalog is {text}; next: godwit register -r URL --as grid:/NAME --catalog {text}"
     );
@@ -127,6 +128,16 @@ fn init(screen: &Screen) -> Run<Facts> {
         said.map_err(|error| CliError::store("make a catalog", error))?;
     }
     Ok(facts([("catalog", text.into())]))
+}
+
+/// Leaves the password of a database out of what is printed.
+fn without_password(text: &str) -> String {
+    let parts = text.split_once("://").and_then(|(scheme, rest)| {
+        let (user, rest) = rest.split_once('@')?;
+        let (user, _) = user.split_once(':')?;
+        Some(format!("{scheme}://{user}@{rest}"))
+    });
+    parts.unwrap_or_else(|| text.to_owned())
 }
 
 fn none() -> CliError {
@@ -199,4 +210,22 @@ pub(crate) fn change(wanted: &str, changes: impl Into<Changes>) -> Run {
     changed
         .map(drop)
         .map_err(|refusal| refused(wanted, &refusal))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_password;
+
+    #[test]
+    fn password_is_not_printed() {
+        let shown = without_password("postgres://alice:secret@db.example:5432/grid");
+        assert_eq!(shown, "postgres://alice@db.example:5432/grid");
+        for plain in [
+            "sqlite:names.db",
+            "postgres://alice@db/grid",
+            "sqlite:/a:b@c",
+        ] {
+            assert_eq!(without_password(plain), plain);
+        }
+    }
 }
