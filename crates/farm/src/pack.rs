@@ -110,6 +110,7 @@ impl Pack<'_> {
         }
         let mut places = places_of(sites, &self.locations[above], &given.path, entry);
         let at = places.next().ok_or_else(|| no_location(aim, above))??;
+        at.how()?;
         let is_there = |entry: &Named| {
             let mut homes = entry.homes.iter();
             homes.any(|home| home.location == at.location && is_good(home, entry))
@@ -162,20 +163,13 @@ impl Pack<'_> {
             let mut told: HashMap<PathBuf, Result<Finished>> = HashMap::new();
             let mut files = group.iter().map(|one| {
                 let At {
-                    place,
-                    location,
-                    is_new,
-                    ..
+                    place, location, ..
                 } = &one.begun.at;
                 // A directory that cannot be made is told by the file that is to lie in it.
                 let _ = self.sites.make_above(*location, place);
                 Given {
                     path: place.path.clone(),
-                    how: if *is_new {
-                        How::New
-                    } else {
-                        How::Replace(None)
-                    },
+                    how: one.begun.at.how().unwrap_or(How::New),
                     ..one.given.clone()
                 }
             });

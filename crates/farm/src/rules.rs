@@ -113,23 +113,32 @@ fn needs(entry: &Named, rules: &[Wanted], sites: &[String]) -> Needs {
         needs.unmet.push("no good copy is left".into());
         return needs;
     }
+    let others = || homes().filter(|home| !good.contains(&home.site));
+    // Registered bytes are never replaced by themselves: their owner may have changed them.
+    let kept: BTreeSet<&String> = others()
+        .filter(|home| !home.ours)
+        .map(|home| &home.site)
+        .collect();
     let is_wrong = |home: &&Home| matches!(home.state.0, HomeState::Damaged | HomeState::Lost);
-    for home in homes()
-        .filter(is_wrong)
-        .filter(|home| !good.contains(&home.site))
-    {
-        needs.copies.insert(home.site.clone(), None);
+    for home in others().filter(is_wrong) {
+        if !kept.contains(&home.site) {
+            needs.copies.insert(home.site.clone(), None);
+        }
     }
     for rule in rules {
         for site in rule.at.iter().filter(|site| !good.contains(site)) {
             match sites.contains(site) {
+                true if kept.contains(site) => needs.unmet.push(format!(
+                    "the bytes at {site} were registered and are others now; godwit unregister NAME --at {site}, or restore them"
+                )),
                 true => drop(needs.copies.insert(site.clone(), rule.from.clone())),
                 false => needs
                     .unmet
                     .push(format!("the collection has no location at {site}")),
             }
         }
-        let mut left = sites.iter().filter(|site| !good.contains(site));
+        let is_free = |site: &&String| !good.contains(site) && !kept.contains(site);
+        let mut left = sites.iter().filter(is_free);
         while good.len() + needs.copies.len() < rule.copies {
             match left.next() {
                 Some(site) => drop(
@@ -590,5 +599,34 @@ mod tests {
         ] {
             assert!(Wanted::read(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn registered_copies_are_not_replaced() {
+        let home = |site: &str, state, ours| Home {
+            site: site.into(),
+            version: 1,
+            state: OfHome(state),
+            ours,
+            ..Home::default()
+        };
+        let entry = Named {
+            version: 1,
+            homes: vec![
+                home("one", HomeState::Whole, true),
+                home("two", HomeState::Damaged, false),
+                home("three", HomeState::Lost, true),
+            ],
+            ..Named::default()
+        };
+        let sites: Vec<String> = ["one", "two", "three", "four"].map(Into::into).to_vec();
+        let of = |rule: &str| needs(&entry, &[Wanted::read(rule).unwrap_or_default()], &sites);
+        let copies: Vec<_> = of("copies=3").copies.into_keys().collect();
+        assert_eq!(copies, ["four", "three"]);
+        let unmet = of("at=two").unmet;
+        assert!(
+            unmet.len() == 1 && unmet[0].contains("godwit unregister"),
+            "{unmet:?}"
+        );
     }
 }

@@ -65,8 +65,30 @@ pub(crate) struct At {
     pub(crate) place: Place,
     /// Whether the catalog knows no copy there: then no bytes may be replaced.
     pub(crate) is_new: bool,
+    /// The only version that may be replaced there, of bytes that godwit did not make; `None`: any.
+    guard: Option<Version>,
     /// The version that is current: of a copy the one that is copied.
     pub(crate) base: u64,
+}
+
+impl At {
+    /// Returns how bytes are written there. Registered bytes that were changed in place are never lost.
+    pub(crate) fn how(&self) -> Result<How> {
+        match &self.guard {
+            _ if self.is_new => Ok(How::New),
+            None => Ok(How::Replace(None)),
+            Some(Version::None) => {
+                let url = &self.place.url;
+                let why = format!(
+                    "its bytes were registered there, not made by godwit, and may be of any version; \
+                     forget that copy first: godwit unregister NAME --at {}",
+                    self.site
+                );
+                Err(Error::unsupported(format!("replacing {url}"), why))
+            }
+            Some(version) => Ok(How::Replace(Some(version.clone()))),
+        }
+    }
 }
 
 /// Begins to write a file.
@@ -218,6 +240,13 @@ pub(crate) fn places_of<'a>(
             path,
             place,
             is_new: home.is_none(),
+            guard: home.filter(|home| !home.ours).map(|home| {
+                let is_current = entry.is_some_and(|entry| home.version == entry.version);
+                let known = entry
+                    .filter(|_| is_current)
+                    .and_then(|entry| best(&entry.digests));
+                version(known)
+            }),
             base: entry.map_or(0, |entry| entry.version),
         })
     })
@@ -344,11 +373,7 @@ impl Begun {
             }
         }
         let write = Write {
-            how: if *is_new {
-                How::New
-            } else {
-                How::Replace(None)
-            },
+            how: self.at.how()?,
             ..write.clone()
         };
         self.sites.make_above(*location, place)?;

@@ -4,7 +4,7 @@
 
 use godwit_catalog::{Answer, Catalog, Change, Deed, Entry, Intent, Question, find};
 use godwit_core::{Algorithm, Block, Digest, Extents, HomeState, Kind, Url};
-use godwit_farm::{Aim, Logical, Settled, register};
+use godwit_farm::{Aim, Logical, Scope, Settled, audit, register, repair};
 use godwit_store::{
     Error, Finished, Given, How, Result, Store, StoreExt, Take, What, Whole, Write,
     channel::Cancel,
@@ -377,6 +377,81 @@ fn removed_file_takes_our_bytes() {
         kind(world.names.remove(Path::new("c/a"), What::File)),
         Kind::Missing
     );
+}
+
+#[test]
+fn registered_bytes_that_changed_stay() {
+    let world = World::new();
+    for (name, bytes) in [("small", vec![1; 100]), ("large", vec![1; 3 << 20])] {
+        let (path, file) = (format!("archive/{name}"), format!("c/{name}"));
+        put(&world.names, &file, &bytes).unwrap();
+        fs::write(world.path(&path), &bytes).unwrap();
+        let url = Url::file(world.path(&path)).unwrap();
+        let url_of_name = format!("grid:/{file}").parse().unwrap();
+        let stores = Stores::new(options());
+        register(
+            &*world.catalog,
+            &stores,
+            &url,
+            &url_of_name,
+            false,
+            &mut |_, one| one.unwrap(),
+        )
+        .unwrap();
+        let homes = world.entry(&file).unwrap().homes;
+        let site = homes.iter().find(|home| !home.ours).unwrap().site.clone();
+        // Its owner edits the file, and godwit notices that.
+        fs::write(world.path(&path), "edited in place").unwrap();
+        let scope = Scope {
+            digests: true,
+            ..Scope::default()
+        };
+        let (audited, found) = audit(&world.names, &scope, &mut |one| drop(one.unwrap())).unwrap();
+        assert_eq!(audited.left(), 1, "{found:?}");
+        let repaired = repair(&world.names, found, &options(), &|_, _| ()).unwrap();
+        assert_eq!(repaired, 0);
+        assert_eq!(world.bytes(&path).as_deref(), Some("edited in place"));
+        // Nor does a new version by name replace it.
+        assert!(put(&world.at(&site), &file, &vec![2; bytes.len()]).is_err());
+        let given = Given {
+            path: file.clone().into(),
+            bytes: vec![3; 100],
+            how: How::Replace(None),
+            mtime: None,
+            mode: None,
+        };
+        let (mut given, mut told) = (Some(given), Vec::new());
+        let each = &mut |_: PathBuf, finished: Result<Finished>| told.push(finished);
+        world
+            .at("archive")
+            .write_small(&mut || given.take(), each)
+            .unwrap();
+        assert!(told.len() == 1 && told[0].is_err(), "{told:?}");
+        assert_eq!(world.bytes(&path).as_deref(), Some("edited in place"));
+        assert_eq!(read(&world.names, &file).unwrap(), bytes);
+        fs::remove_file(world.path(&path)).unwrap();
+        world.at(&site).unregister(Path::new(&file)).unwrap();
+    }
+}
+
+#[test]
+fn registered_bytes_of_the_version_are_replaced() {
+    let world = World::new();
+    fs::write(world.path("lab/a"), "registered").unwrap();
+    let url = Url::file(world.path("lab/a")).unwrap();
+    let name = "grid:/c/a".parse().unwrap();
+    register(
+        &*world.catalog,
+        &Stores::new(options()),
+        &url,
+        &name,
+        false,
+        &mut |_, one| one.unwrap(),
+    )
+    .unwrap();
+    put(&world.names, "c/a", b"new version").unwrap();
+    assert_eq!(world.bytes("lab/a").as_deref(), Some("new version"));
+    assert_eq!(read(&world.names, "c/a").unwrap(), b"new version");
 }
 
 #[test]
