@@ -277,6 +277,13 @@ fn other_bytes_are_never_replaced() {
     assert_eq!(world.bytes("lab/a").as_deref(), Some("of others"));
     assert_eq!(world.homes("c/a"), [("archive".into(), HomeState::Whole)]);
     assert_eq!(world.intents(), []);
+    // Of the same length, and large enough to go alone.
+    let (ours, theirs) = (vec![1; 2 << 20], vec![2; 2 << 20]);
+    put(&world.at("archive"), "c/b", &ours).unwrap();
+    fs::write(world.path("lab/b"), &theirs).unwrap();
+    assert_eq!(world.replicate("c/b", "lab").failed, 1);
+    assert_eq!(fs::read(world.path("lab/b")).unwrap(), theirs);
+    assert_eq!(world.homes("c/b").len(), 1);
 }
 
 #[test]
