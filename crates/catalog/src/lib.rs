@@ -39,14 +39,64 @@ pub trait Catalog: Send + Sync {
 /// Returns the entry of a name; `None`: it is not in the catalog.
 pub fn find(catalog: &dyn Catalog, name: &Path) -> Result<Option<Entry>> {
     let names = vec![Name(name.into())];
-    let mut found = None;
-    catalog.ask(&Question::Locate { names }, &mut |answer| {
-        if let Answer::Entry(entry) = answer {
-            found = Some(*entry);
-        }
+    let found = gather(
+        catalog,
+        &Question::Locate { names },
+        |answer| match answer {
+            Answer::Entry(entry) => Some(*entry),
+            _ => None,
+        },
+    );
+    found.map(|mut found| found.pop())
+}
+
+/// Returns the answers that `wanted` picks.
+pub fn gather<T>(
+    catalog: &dyn Catalog,
+    question: &Question,
+    mut wanted: impl FnMut(Answer) -> Option<T>,
+) -> Result<Vec<T>> {
+    let mut found = Vec::new();
+    catalog.ask(question, &mut |answer| {
+        found.extend(wanted(answer));
         Ok(())
     })?;
     Ok(found)
+}
+
+/// Returns the locations of a collection, of those above it and of those below it, with a count of copies if `count`.
+pub fn locations(catalog: &dyn Catalog, name: &Path, count: bool) -> Result<Vec<Location>> {
+    let name = Name(name.into());
+    gather(
+        catalog,
+        &Question::Locations { name, count },
+        |answer| match answer {
+            Answer::Location(location) => Some(location),
+            _ => None,
+        },
+    )
+}
+
+/// Returns the rules of a collection, of those above it and of those below it.
+pub fn rules(catalog: &dyn Catalog, name: &Path) -> Result<Vec<Rule>> {
+    let name = Name(name.into());
+    gather(catalog, &Question::Rules { name }, |answer| match answer {
+        Answer::Rule(rule) => Some(rule),
+        _ => None,
+    })
+}
+
+/// Returns the intents of a name and of names below it; of all if none is said. `ended`: those whose lease has ended.
+pub fn intents(catalog: &dyn Catalog, name: Option<&Path>, ended: bool) -> Result<Vec<Intent>> {
+    let name = name.map(|name| Name(name.into()));
+    gather(
+        catalog,
+        &Question::Intents { ended, name },
+        |answer| match answer {
+            Answer::Intent(intent) => Some(*intent),
+            _ => None,
+        },
+    )
 }
 
 /// The entries of a collection, page by page.

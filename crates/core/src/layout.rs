@@ -5,7 +5,7 @@
 //! gather, re-stripe, replicate and resume are one function, [`moves`]. Nothing
 //! here moves a byte or asks a server.
 
-use crate::{Extents, Url, Version};
+use crate::{Extents, Url};
 use std::{collections::BTreeMap, ops::Range, time::Duration};
 
 /// One place that holds (or shall hold) the bytes of a fragment.
@@ -265,46 +265,6 @@ impl Weather {
     }
 }
 
-/// What somebody wants to draw from homes.
-#[derive(Clone, Copy, Debug)]
-pub struct Draw<'a> {
-    /// Which version. Only a strong one may be drawn from several homes at once.
-    pub version: &'a Version,
-    /// From how many at once, at most.
-    pub homes_max: usize,
-}
-
-/// Returns the best homes to read from, best first, by the cost of
-/// each. Homes that are not whole are never chosen; of a version that is not
-/// strong only one is, for two homes may hold different bytes.
-///
-/// Equal cost is decided in favour of the home verified last, then by URL, so
-/// that the answer depends on nothing else.
-pub fn choose<'a>(homes: &'a [Home], draw: Draw<'_>, cost: impl Fn(&Url) -> f64) -> Vec<&'a Home> {
-    let mut ranked: Vec<_> = homes
-        .iter()
-        .filter(|home| home.state == HomeState::Whole)
-        .map(|home| (cost(&home.url), home))
-        .collect();
-    ranked.sort_by(|(a_cost, a), (b_cost, b)| {
-        a_cost
-            .total_cmp(b_cost)
-            .then_with(|| b.verified_at.cmp(&a.verified_at))
-            .then_with(|| a.url.cmp(&b.url))
-    });
-    let count = match draw.version.is_strong() {
-        true => draw.homes_max,
-        false => draw.homes_max.min(1),
-    };
-    let worst = ranked.first().map_or(0.0, |(best, _)| best * WORST_TO_BEST);
-    ranked
-        .into_iter()
-        .take_while(|(cost, _)| *cost <= worst)
-        .take(count)
-        .map(|(_, home)| home)
-        .collect()
-}
-
 /// What we think of a server never measured: worth a try before a bad one, not before a good one.
 const RATE_UNKNOWN_BYTES: u64 = 20_000_000;
 const ROUND_TRIP_UNKNOWN: Duration = Duration::from_millis(50);
@@ -312,15 +272,11 @@ const ROUND_TRIP_UNKNOWN: Duration = Duration::from_millis(50);
 /// Connect, greet, log in, open a data channel, ask.
 const ROUND_TRIPS: f64 = 6.0;
 
-/// A home this much slower than the best costs more to ask than it brings.
-const WORST_TO_BEST: f64 = 8.0;
-
 const FAULTS_MAX: u32 = 16;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Digest;
     use proptest::prelude::*;
 
     fn home(name: &str, offset_bytes: u64) -> Home {
@@ -488,28 +444,8 @@ mod tests {
         }
     }
 
-    fn chosen(version: &Version, len_bytes: u64, weather: &[(&str, Weather)]) -> Vec<String> {
-        let homes: Vec<_> = weather.iter().map(|(name, _)| home(name, 0)).collect();
-        let draw = Draw {
-            version,
-            homes_max: 3,
-        };
-        let look = |url: &Url| {
-            let at = homes.iter().position(|h| h.url == *url).unwrap();
-            weather[at].1.cost(len_bytes)
-        };
-        choose(&homes, draw, look)
-            .iter()
-            .map(|h| h.url.host_port())
-            .collect()
-    }
-
-    fn strong() -> Version {
-        Version::Strong(Digest::of(crate::Algorithm::Blake3, b"x"))
-    }
-
     #[test]
-    fn fast_near_and_faultless_homes_come_first() {
+    fn fast_near_and_faultless_ways_cost_least() {
         let far = Weather {
             round_trip: Some(Duration::from_secs(1)),
             ..good(500 * MB)
@@ -518,60 +454,13 @@ mod tests {
             faults: 3,
             ..good(200 * MB)
         };
-        let sky = [
-            ("far", far),
-            ("near", good(100 * MB)),
-            ("torn", torn),
-            ("slow", good(MB)),
-            ("new", Weather::default()),
-        ];
-        assert_eq!(chosen(&strong(), 100_000 * MB, &sky), ["far", "near"]);
-        assert_eq!(chosen(&strong(), 1000, &sky)[0], "near"); // a small file: only the way counts
-        assert_eq!(
-            chosen(
-                &strong(),
-                MB,
-                &[("new", Weather::default()), ("bad", good(1000))]
-            ),
-            ["new"]
-        );
-    }
-
-    #[test]
-    fn weak_versions_are_drawn_from_one_home() {
-        let weak = Version::Weak {
-            size: 9,
-            mtime: Duration::ZERO,
-            seen_at: Duration::from_secs(9),
-            touched: None,
-        };
-        let sky = [("a", good(MB)), ("b", good(MB))];
-        assert_eq!(chosen(&strong(), MB, &sky).len(), 2);
-        assert_eq!(chosen(&weak, MB, &sky), ["a"]);
-        assert_eq!(chosen(&Version::None, MB, &sky), ["a"]);
-    }
-
-    #[test]
-    fn homes_that_are_not_whole_are_never_read() {
-        for state in [HomeState::Filling, HomeState::Damaged, HomeState::Lost] {
-            let homes = [Home {
-                state,
-                ..home("a", 0)
-            }];
-            let version = &strong();
-            let draw = Draw {
-                version,
-                homes_max: 9,
-            };
-            assert!(choose(&homes, draw, |_| 1.0).is_empty());
-        }
-        let mut homes = [home("a", 0), home("b", 0)];
-        homes[1].verified_at = Some(Duration::from_secs(1));
-        let draw = Draw {
-            version: &strong(),
-            homes_max: 1,
-        };
-        assert_eq!(choose(&homes, draw, |_| 1.0)[0], &homes[1]);
+        let (near, slow, new) = (good(100 * MB), good(MB), Weather::default());
+        let costs = |bytes: u64| [far, near, torn, new, slow].map(|way| way.cost(bytes));
+        assert!(costs(100_000 * MB).is_sorted(), "{:?}", costs(100_000 * MB));
+        // Of a small file only the way counts.
+        let small = costs(1000);
+        assert!(small.iter().all(|cost| small[1] <= *cost), "{small:?}");
+        assert!(new.cost(MB) < good(1000).cost(MB));
     }
 
     /// The dumbest model: files as byte arrays, the content of offset i is i + 1.
@@ -666,24 +555,6 @@ mod tests {
                     prop_assert_eq!(read(&disk, h, f.range.end - f.range.start), truth(&f.range));
                 }
             }
-        }
-
-        #[test]
-        fn the_choice_does_not_depend_on_the_order_of_homes(
-            sky in prop::collection::vec((prop::option::of(1..1000 * MB), 0..3u32), 1..6),
-        ) {
-            let homes: Vec<_> = (0..sky.len()).map(|i| home(&format!("h{i}"), 0)).collect();
-            let look = |url: &Url| {
-                let i: usize = url.host_port()[1..].parse().unwrap();
-                Weather { rate_bytes: sky[i].0, round_trip: None, faults: sky[i].1 }.cost(MB)
-            };
-            let version = strong();
-            let draw = Draw { version: &version, homes_max: 2 };
-            let mut backwards = homes.clone();
-            backwards.reverse();
-            let chosen = choose(&homes, draw, look);
-            prop_assert!(!chosen.is_empty() && chosen.len() <= 2);
-            prop_assert_eq!(chosen, choose(&backwards, draw, look));
         }
     }
 }

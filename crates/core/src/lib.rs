@@ -27,7 +27,7 @@ pub use fault::Fault;
 pub use glob::{Choice, matches};
 pub use hex::{hex, unescape, unhex};
 pub use kind::{Class, Kind};
-pub use layout::{Draw, Fragment, Home, HomeState, Layout, Move, Unfilled, Weather, choose, moves};
+pub use layout::{Fragment, Home, HomeState, Layout, Move, Unfilled, Weather, moves};
 pub use leaves::{Chain, LEAF_BYTES, Leaves, Piece};
 pub use striping::Striping;
 pub use url::{BadUrl, Host, HostMeant, Scheme, Url};

@@ -5,7 +5,7 @@ use crate::{
     sites::{Aim, Sites, best, is_good, url_of},
 };
 use godwit_catalog::{
-    Answer, Change, Entry as Named, Home, Location, NewHome, Question, State as OfHome,
+    Answer, Change, Entry as Named, Home, Location, NewHome, Question, State as OfHome, intents,
 };
 use godwit_core::{HomeState, Url};
 use godwit_store::{
@@ -120,24 +120,9 @@ pub fn audit(
 }
 
 fn locations(sites: &Sites, scope: &Scope) -> Result<Vec<Location>> {
-    let question = Question::Locations {
-        name: Name(scope.name.clone()),
-        count: false,
-    };
-    let mut found = Vec::new();
-    let each = &mut |answer| {
-        if let Answer::Location(location) = answer
-            && scope
-                .site
-                .as_ref()
-                .is_none_or(|site| *site == location.site)
-        {
-            found.push(location);
-        }
-        Ok(())
-    };
-    let asked = sites.catalog.ask(&question, each);
-    asked.map_err(|refusal| failed(&scope.name, refusal))?;
+    let mut found = sites.all_locations(&scope.name)?;
+    let site = scope.site.as_ref();
+    found.retain(|location| site.is_none_or(|site| *site == location.site));
     Ok(found)
 }
 
@@ -361,22 +346,12 @@ impl Auditing<'_> {
 
     /// Returns the paths at this location that an intent knows.
     fn intended(&self) -> Result<HashSet<PathBuf>> {
-        let mut found = HashSet::new();
-        let question = Question::Intents {
-            ended: false,
-            name: None,
-        };
-        let each = &mut |answer| {
-            if let Answer::Intent(intent) = answer
-                && intent.location == self.location.location
-            {
-                found.insert(intent.path.0);
-            }
-            Ok(())
-        };
-        let asked = self.sites.catalog.ask(&question, each);
-        asked.map_err(|refusal| failed(&self.location.name.0, refusal))?;
-        Ok(found)
+        let found = intents(&*self.sites.catalog, None, false);
+        let found = found.map_err(|refusal| failed(&self.location.name.0, refusal))?;
+        let here = found
+            .into_iter()
+            .filter(|intent| intent.location == self.location.location);
+        Ok(here.map(|intent| intent.path.0).collect())
     }
 
     /// Returns the paths of all homes at places that are in this one: several locations may share a directory.

@@ -9,9 +9,7 @@ use crate::{
     weather::Cost,
     writing,
 };
-use godwit_catalog::{
-    Answer, Catalog, Change, Changes, Deed, Home, Intent, Location, Pages, Question, Refusal, Seen,
-};
+use godwit_catalog::{Catalog, Change, Changes, Deed, Home, Intent, Pages, Refusal, Seen};
 use godwit_core::{Algorithm, Block, Digest, Extents, Kind, Url};
 use godwit_store::{
     Batch, Can, Entry, Error, Finished, Given, Next, Nowhere, Peer, Read, Result, SMALL_BYTES, Set,
@@ -61,27 +59,9 @@ impl Logical {
 
     /// Returns the sites of a collection, of those above it and of those below it.
     pub fn sites(&self, collection: &Path) -> Result<Vec<String>> {
-        let locations = self.locations(collection)?.into_iter();
+        let locations = self.sites.all_locations(collection)?.into_iter();
         let sites: BTreeSet<String> = locations.map(|location| location.site).collect();
         Ok(sites.into_iter().collect())
-    }
-
-    /// Returns the locations of a collection, of those above it and of those below it.
-    pub(crate) fn locations(&self, collection: &Path) -> Result<Vec<Location>> {
-        let question = Question::Locations {
-            name: Name(collection.into()),
-            count: false,
-        };
-        let mut found = Vec::new();
-        let each = &mut |answer| {
-            if let Answer::Location(location) = answer {
-                found.push(location);
-            }
-            Ok(())
-        };
-        let asked = self.sites.catalog.ask(&question, each);
-        asked.map_err(|refusal| failed(collection, refusal))?;
-        Ok(found)
     }
 
     /// Ends what processes that have gone had begun with a name, or with names below it.
@@ -106,10 +86,7 @@ impl Logical {
             entry.size.unwrap_or(0),
         );
         let homes = entry.homes.iter().filter(|home| is_good(home, entry));
-        let cost = |home: &'a Home| (home, sky.cost(to, (&home.site, home.location), bytes));
-        let mut costs: Vec<_> = homes.map(cost).collect();
-        costs.sort_by(|(_, a), (_, b)| a.seconds.total_cmp(&b.seconds));
-        costs
+        sky.ranked(homes, (to, bytes))
     }
 
     /// Returns what a read here would cost if `site` had a copy.

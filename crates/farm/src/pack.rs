@@ -169,6 +169,7 @@ impl Pack<'_> {
                 let _ = self.sites.make_above(*location, place);
                 Given {
                     path: place.path.clone(),
+                    // A place that refuses was refused when it was chosen.
                     how: one.begun.at.how().unwrap_or(How::New),
                     ..one.given.clone()
                 }

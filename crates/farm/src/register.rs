@@ -1,7 +1,7 @@
 //! Gives names to what lies somewhere. No byte comes here: the site tells what its files hash to.
 
 use crate::{failed, now};
-use godwit_catalog::{Answer, Catalog, Change, Location, NewHome, Question, Refusal};
+use godwit_catalog::{Catalog, Change, NewHome, Refusal, locations};
 use godwit_core::{Algorithm, Digest, Fault, Kind, Url};
 use godwit_store::{
     EntryKind, Error, Result, Stat, Store, StoreExt,
@@ -270,24 +270,11 @@ pub(crate) fn location(
         false => place.url.without_password().to_string(),
     };
     let name = Name(collection.into());
-    let mut known: Vec<Location> = Vec::new();
-    let asked = catalog.ask(
-        &Question::Locations {
-            name: name.clone(),
-            count: false,
-        },
-        &mut |answer| {
-            if let Answer::Location(location) = answer {
-                known.push(location);
-            }
-            Ok(())
-        },
-    );
-    match asked {
+    let mut known = match locations(catalog, collection, false) {
         // The collection is made with its first location.
-        Err(refusal) if refusal.kind == Kind::Missing => {}
-        asked => asked.map_err(fails)?,
-    }
+        Err(refusal) if refusal.kind == Kind::Missing => Vec::new(),
+        known => known.map_err(fails)?,
+    };
     known.retain(|location| location.name == name);
     if let Some(known) = known.iter().find(|known| known.url == url) {
         return Ok(known.location);

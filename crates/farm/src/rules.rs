@@ -5,7 +5,7 @@ use crate::{
     sites::{Aim, Sites, best, is_good, url_of},
 };
 use godwit_catalog::{
-    Answer, Change, Entry as Named, Home, Pages, Question, Rule, State as OfHome, Todo,
+    Answer, Change, Entry as Named, Home, Pages, Question, Rule, State as OfHome, Todo, gather,
 };
 use godwit_core::HomeState;
 use godwit_store::{
@@ -205,7 +205,7 @@ impl Keeper {
                 self.scan(rule, wanted, &rules)?;
             }
         }
-        let todo = self.todo()?;
+        let todo = todo(self.sites(), None)?;
         self.work_off(todo, &rules)?;
         self.scrub(&rules)
     }
@@ -225,22 +225,6 @@ impl Keeper {
 
     fn rules(&self) -> Result<Vec<(Rule, Wanted)>> {
         rules(self.sites(), Path::new(""))
-    }
-
-    fn todo(&self) -> Result<Vec<Todo>> {
-        let mut found = Vec::new();
-        let each = &mut |answer| {
-            if let Answer::Todo(todo) = answer {
-                found.push(*todo);
-            }
-            Ok(())
-        };
-        let asked = self
-            .sites()
-            .catalog
-            .ask(&Question::Todo { name: None }, each);
-        asked.map_err(|refusal| failed(Path::new(""), refusal))?;
-        Ok(found)
     }
 
     /// Compares all files of a rule.
@@ -439,7 +423,7 @@ impl Keeper {
                 return Ok(Some(file));
             }
             if at.left.is_empty() {
-                let locations = self.names.locations(Path::new(""))?;
+                let locations = self.sites().all_locations(Path::new(""))?;
                 at.left
                     .extend(locations.iter().map(|location| (location.location, None)));
                 // One round ends here.
@@ -513,22 +497,29 @@ pub fn is_of_rights(text: &str) -> bool {
 
 /// Returns the rules of a collection, of those above it and of those below it. One that cannot be read is left out.
 fn rules(sites: &Sites, name: &Path) -> Result<Vec<(Rule, Wanted)>> {
-    let mut found = Vec::new();
-    let each = &mut |answer| {
-        if let Answer::Rule(rule) = answer
-            && !is_of_rights(&rule.text)
-        {
-            match Wanted::read(&rule.text) {
-                Ok(wanted) => found.push((rule, wanted)),
-                Err(why) => tracing::warn!(rule = rule.text, why, "a rule cannot be read"),
-            }
+    let found = godwit_catalog::rules(&*sites.catalog, name);
+    let found = found.map_err(|refusal| failed(name, refusal))?;
+    let about_copies = found.into_iter().filter(|rule| !is_of_rights(&rule.text));
+    let read = about_copies.filter_map(|rule| match Wanted::read(&rule.text) {
+        Ok(wanted) => Some((rule, wanted)),
+        Err(why) => {
+            tracing::warn!(rule = rule.text, why, "a rule cannot be read");
+            None
         }
-        Ok(())
+    });
+    Ok(read.collect())
+}
+
+/// Returns the files whose turn it is; or the one of that name, also before its turn.
+fn todo(sites: &Sites, name: Option<&Path>) -> Result<Vec<Todo>> {
+    let question = Question::Todo {
+        name: name.map(|name| Name(name.into())),
     };
-    let name = Name(name.into());
-    let asked = sites.catalog.ask(&Question::Rules { name }, each);
-    asked.map_err(|refusal| failed(Path::new(""), refusal))?;
-    Ok(found)
+    let found = gather(&*sites.catalog, &question, |answer| match answer {
+        Answer::Todo(todo) => Some(*todo),
+        _ => None,
+    });
+    found.map_err(|refusal| failed(name.unwrap_or(Path::new("")), refusal))
 }
 
 /// The rules that cover a file with what each of them lacks, and its last attempt.
@@ -545,19 +536,7 @@ impl Logical {
                 all.push((rule, needs_of(&self.sites, &entry, &[wanted])?));
             }
         }
-        let mut todo = None;
-        let question = Question::Todo {
-            name: Some(Name(name.into())),
-        };
-        let each = &mut |answer| {
-            if let Answer::Todo(one) = answer {
-                todo = Some(*one);
-            }
-            Ok(())
-        };
-        let asked = self.sites.catalog.ask(&question, each);
-        asked.map_err(|refusal| failed(name, refusal))?;
-        Ok((all, todo))
+        Ok((all, todo(&self.sites, Some(name))?.pop()))
     }
 }
 

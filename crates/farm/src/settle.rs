@@ -1,11 +1,11 @@
 //! Intents whose process has gone: what lies at the site tells how each of them ends.
 
 use crate::{failed, sites::Sites};
-use godwit_catalog::{Answer, Change, Deed, Intent, Question, State as OfHome};
+use godwit_catalog::{Change, Deed, Intent, State as OfHome, intents};
 use godwit_core::{Digest, HomeState, Kind};
 use godwit_store::{Error, Result, Stat, StoreExt, What, engine::Place};
 use godwit_sys::crash;
-use godwit_wire::door::call::{Name, Text, Time};
+use godwit_wire::door::call::{Text, Time};
 use std::path::Path;
 
 /// The end of an intent.
@@ -28,18 +28,8 @@ pub(crate) type Each<'a> = dyn FnMut(&Intent, Result<Settled>) + 'a;
 
 /// Settles the intents of a name, and of names below it, whose leases have ended.
 pub(crate) fn all(sites: &Sites, name: &Path, each: &mut Each<'_>) -> Result<()> {
-    let (mut found, name_of) = (Vec::new(), Name(name.into()));
-    let question = Question::Intents {
-        ended: true,
-        name: Some(name_of),
-    };
-    let asked = sites.catalog.ask(&question, &mut |answer| {
-        if let Answer::Intent(intent) = answer {
-            found.push(*intent);
-        }
-        Ok(())
-    });
-    asked.map_err(|refusal| failed(name, refusal))?;
+    let found = intents(&*sites.catalog, Some(name), true);
+    let found = found.map_err(|refusal| failed(name, refusal))?;
     for intent in found {
         let settled = one(sites, &intent);
         each(&intent, settled);

@@ -4,15 +4,14 @@ use crate::{checking::Checking, failed, leases::Leases, weather::Watching};
 pub(crate) use godwit_catalog::is_good;
 use godwit_catalog::is_part;
 use godwit_catalog::{
-    Answer, Catalog, Change, Conditions, Entry as Named, Home, Location, Question, State as OfHome,
-    find,
+    Catalog, Change, Conditions, Entry as Named, Home, Location, State as OfHome, find,
 };
 use godwit_core::{Algorithm, BadUrl, Digest, Extents, Fault, HomeState, Url};
 use godwit_store::{
     EntryKind, Error, Nowhere, Read, Result, SIZE_UNKNOWN, Stat, Store, Take,
     engine::{Options, Place, Stores},
 };
-use godwit_wire::door::call::{Name, Text, Time};
+use godwit_wire::door::call::{Text, Time};
 use parking_lot::Mutex;
 use std::{
     collections::{HashMap, HashSet},
@@ -117,23 +116,19 @@ impl Sites {
         Ok(changed.first().copied().unwrap_or_default())
     }
 
+    /// Returns the locations of a collection, of those above it and of those below it.
+    pub(crate) fn all_locations(&self, collection: &Path) -> Result<Vec<Location>> {
+        let found = godwit_catalog::locations(&*self.catalog, collection, false);
+        found.map_err(|refusal| failed(collection, refusal))
+    }
+
     /// Returns the locations of the nearest collection that has any: where files of `collection` are written.
     pub(crate) fn locations(&self, collection: &Path, site: Option<&str>) -> Result<Vec<Location>> {
-        let question = Question::Locations {
-            name: Name(collection.into()),
-            count: false,
-        };
-        let mut found: Vec<Location> = Vec::new();
-        let asked = self.catalog.ask(&question, &mut |answer| {
-            if let Answer::Location(location) = answer
-                && collection.starts_with(&location.name.0)
+        let mut found = self.all_locations(collection)?;
+        found.retain(|location| {
+            collection.starts_with(&location.name.0)
                 && site.is_none_or(|site| site == location.site)
-            {
-                found.push(location);
-            }
-            Ok(())
         });
-        asked.map_err(|refusal| failed(collection, refusal))?;
         let depth = |location: &Location| location.name.0.iter().count();
         let nearest = found.iter().map(depth).max();
         found.retain(|location| Some(depth(location)) == nearest);
@@ -244,12 +239,12 @@ impl Sites {
     ) -> Vec<&'a Home> {
         let is_wanted =
             |home: &&Home| is_usable(home, entry) && from.is_none_or(|from| from == home.site);
-        let mut homes: Vec<&Home> = entry.homes.iter().filter(is_wanted).collect();
-        if homes.len() > 1 {
-            let bytes = entry.size.unwrap_or(0);
-            self.weather.order(&mut homes, bytes, &entry.digests);
-            homes.sort_by_key(|home| self.is_silent(home.location));
+        let wanted = || entry.homes.iter().filter(is_wanted);
+        if wanted().nth(1).is_none() {
+            return wanted().collect();
         }
+        let mut homes = self.weather.order(wanted(), entry.size.unwrap_or(0));
+        homes.sort_by_key(|home| self.is_silent(home.location));
         homes
     }
 

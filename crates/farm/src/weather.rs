@@ -2,8 +2,8 @@
 
 use crate::now;
 use godwit_catalog::{Answer, Catalog, Change, Home, Location, Measured, Question};
-use godwit_core::{Draw, Url, Version, Weather, choose};
-use godwit_wire::door::call::{Name, Text};
+use godwit_core::Weather;
+use godwit_wire::door::call::Name;
 use parking_lot::Mutex;
 use std::{
     collections::HashMap,
@@ -81,69 +81,57 @@ impl Sky {
         }
     }
 
-    /// Puts the homes into the order in which they are tried. Now and then, as `chance` says, one comes first of which
+    /// Returns homes with the cost of reading `bytes` from each, the best first. Equal costs are decided in favour of the
+    /// home that was compared last, then by URL.
+    pub(crate) fn ranked<'a>(
+        &self,
+        homes: impl Iterator<Item = &'a Home>,
+        (to, bytes): (&str, u64),
+    ) -> Vec<(&'a Home, Cost)> {
+        let cost = |home: &'a Home| (home, self.cost(to, (&home.site, home.location), bytes));
+        let mut ranked: Vec<_> = homes.map(cost).collect();
+        ranked.sort_by(|(a, a_cost), (b, b_cost)| {
+            let by_cost = a_cost.seconds.total_cmp(&b_cost.seconds);
+            by_cost
+                .then_with(|| b.verified_s.cmp(&a.verified_s))
+                .then_with(|| a.url.cmp(&b.url))
+        });
+        ranked
+    }
+
+    /// Returns the homes in the order in which they are tried. Now and then, as `chance` says, one comes first of which
     /// little is known: what was slow may have become fast.
     pub(crate) fn order<'a>(
         &self,
-        homes: &mut Vec<&'a Home>,
+        homes: impl Iterator<Item = &'a Home>,
         (to, bytes): (&str, u64),
-        version: &Version,
         chance: u64,
-    ) {
-        let cost = |home: &Home| self.cost(to, (&home.site, home.location), bytes).seconds;
-        let as_core = |home: &&Home| godwit_core::Home {
-            state: home.state.0,
-            verified_at: home.verified_s.map(Duration::from_secs),
-            ..godwit_core::Home::at(home.url.parse().unwrap_or_else(|_| nowhere()))
-        };
-        let places: Vec<_> = homes.iter().map(as_core).collect();
-        let costs: HashMap<&Url, f64> = places
-            .iter()
-            .map(|place| &place.url)
-            .zip(homes.iter().map(|home| cost(home)))
-            .collect();
-        let draw = Draw {
-            version,
-            homes_max: places.len(),
-        };
-        let chosen = choose(&places, draw, |url| {
-            costs.get(url).copied().unwrap_or(f64::MAX)
-        });
-        let rank = |home: &&'a Home| {
-            let at = places
-                .iter()
-                .position(|place| Ok(&place.url) == home.url.parse().as_ref());
-            let place = at.and_then(|at| places.get(at));
-            chosen
-                .iter()
-                .position(|one| Some(*one) == place)
-                .unwrap_or(usize::MAX)
-        };
-        homes.sort_by(|a, b| rank(a).cmp(&rank(b)).then(cost(a).total_cmp(&cost(b))));
+    ) -> Vec<&'a Home> {
+        let mut ranked = self.ranked(homes, (to, bytes));
         let is_new = |home: &Home| self.of(to, &home.site).is_empty();
-        let is_due = |at: &usize| match is_new(homes[*at]) {
-            // Where no way was measured, the first is as good as any other.
-            true => chance.is_multiple_of(NEW_ONE_OF) && !is_new(homes[0]),
-            // One that is far slower is not worth it.
-            false => {
-                chance.is_multiple_of(TRIED_ONE_OF)
-                    && cost(homes[*at]) <= cost(homes[0]) * WORTH_A_TRY
+        let is_due = |at: &usize| {
+            let ((best, least), (home, cost)) = (&ranked[0], &ranked[*at]);
+            match is_new(home) {
+                // Where no way was measured, the first is as good as any other.
+                true => chance.is_multiple_of(NEW_ONE_OF) && !is_new(best),
+                // One that is far slower is not worth it.
+                false => {
+                    let is_near = cost.seconds <= least.seconds * WORTH_A_TRY;
+                    is_near && chance.is_multiple_of(TRIED_ONE_OF)
+                }
             }
         };
         let seen_at = |at: &usize| {
-            self.of(to, &homes[*at].site)
+            self.of(to, &ranked[*at].0.site)
                 .last()
                 .map_or(0, |last| last.at_s)
         };
-        if let Some(at) = (1..homes.len()).filter(is_due).min_by_key(seen_at) {
-            let tried = homes.remove(at);
-            homes.insert(0, tried);
+        if let Some(at) = (1..ranked.len()).filter(is_due).min_by_key(seen_at) {
+            let tried = ranked.remove(at);
+            ranked.insert(0, tried);
         }
+        ranked.into_iter().map(|(home, _)| home).collect()
     }
-}
-
-fn nowhere() -> Url {
-    "file:///".parse().expect("it is a URL")
 }
 
 /// Sizes of one class take times that can be compared.
@@ -210,19 +198,14 @@ impl Watching {
         sky
     }
 
-    /// Puts homes into the order in which they are tried.
-    pub(crate) fn order(
+    /// Returns homes in the order in which they are tried.
+    pub(crate) fn order<'a>(
         &self,
-        homes: &mut Vec<&Home>,
+        homes: impl Iterator<Item = &'a Home>,
         bytes: u64,
-        digests: &[Text<godwit_core::Digest>],
-    ) {
-        let version = digests.first().map_or(Version::None, |Text(digest)| {
-            Version::Strong(digest.clone())
-        });
+    ) -> Vec<&'a Home> {
         let chance = u64::from(now().subsec_micros());
-        self.sky()
-            .order(homes, (&self.here, bytes), &version, chance);
+        self.sky().order(homes, (&self.here, bytes), chance)
     }
 
     /// Notes what a read took. The catalog is told now and then, and at the end.
@@ -311,7 +294,6 @@ const FEW: u32 = 4;
 mod tests {
     use super::*;
     use godwit_catalog::State;
-    use godwit_core::{Algorithm, Digest};
 
     /// Numbers that look random, the same for each seed.
     struct Dice(u64);
@@ -353,14 +335,8 @@ mod tests {
         }
     }
 
-    fn strong() -> Version {
-        Version::Strong(Digest::of(Algorithm::Blake3, b"x"))
-    }
-
     fn first(sky: &Sky, homes: &[Home], bytes: u64, chance: u64) -> usize {
-        let mut order: Vec<_> = homes.iter().collect();
-        sky.order(&mut order, ("here", bytes), &strong(), chance);
-        order[0].location as usize
+        sky.order(homes.iter(), ("here", bytes), chance)[0].location as usize
     }
 
     /// Links whose rates change, with noise, and now and then a transfer that hangs for a while.

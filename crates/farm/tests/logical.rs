@@ -2,14 +2,13 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod common;
+
+use common::{Bytes, options};
 use godwit_catalog::{Answer, Catalog, Question};
 use godwit_core::{Algorithm, Block, Digest, Extents, HomeState, Url};
 use godwit_farm::{Counts, Logical, register};
-use godwit_store::{
-    EntryKind, Error, Result, Store, StoreExt, Take,
-    channel::Cancel,
-    engine::{Options, Stores},
-};
+use godwit_store::{EntryKind, Error, Result, Store, StoreExt, Take, engine::Stores};
 use godwit_wire::door::call::Name;
 use std::{
     fs,
@@ -38,8 +37,7 @@ impl Sites {
             fs::write(site.join("large"), large()).unwrap();
             fs::write(site.join("sub/two"), "second").unwrap();
         }
-        let url = format!("sqlite:{}", root.path().join("catalog").display());
-        let catalog = godwit_catalog::open(&url, true).unwrap();
+        let catalog = common::catalog(root.path());
         let names = Logical::new(catalog.clone(), options());
         let sites = Self {
             root,
@@ -86,10 +84,7 @@ impl Sites {
     }
 
     fn read(&self, name: &str) -> Result<Vec<u8>> {
-        let bytes = Bytes::default();
-        let want = Extents::from(0..u64::MAX);
-        self.names.read(Path::new(name), &want, 1, &bytes)?;
-        Ok(bytes.0.into_inner().unwrap())
+        common::read(&self.names, name, 0..u64::MAX)
     }
 
     /// Writes other bytes of the same length into a file.
@@ -103,26 +98,8 @@ impl Sites {
 
 type Told = (PathBuf, Result<()>);
 
-fn options() -> Options {
-    Options::new(Cancel::new().unwrap())
-}
-
 fn large() -> Vec<u8> {
     (0..LARGE_BYTES).map(|at| (at / 7) as u8).collect()
-}
-
-#[derive(Default)]
-struct Bytes(Mutex<Vec<u8>>);
-
-impl Take for Bytes {
-    fn put(&self, block: Block<'_>) -> Result<()> {
-        let (from, to) = (block.offset as usize, block.range().end as usize);
-        let mut bytes = self.0.lock().unwrap();
-        let len = bytes.len().max(to);
-        bytes.resize(len, 0);
-        bytes[from..to].copy_from_slice(block.bytes);
-        Ok(())
-    }
 }
 
 /// Takes nothing twice, as a pipe.

@@ -2,21 +2,15 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod common;
+
+use common::{Bytes, options};
 use godwit_catalog::{Catalog, Change, Entry};
-use godwit_core::{Algorithm, Block, Digest, Extents, Url};
+use godwit_core::{Algorithm, Digest, Extents, Url};
 use godwit_farm::{Logical, NewPart, register};
-use godwit_store::{
-    Error, Result, Store, Take,
-    channel::Cancel,
-    engine::{Options, Stores},
-};
+use godwit_store::{Error, Result, Store, engine::Stores};
 use godwit_wire::door::call::{Name, Text};
-use std::{
-    fs,
-    ops::Range,
-    path::Path,
-    sync::{Arc, Mutex},
-};
+use std::{fs, ops::Range, path::Path, sync::Arc};
 
 /// A catalog that knows the length and digest of one file, and directories with parts of it.
 struct World {
@@ -30,8 +24,7 @@ const NAME: &str = "run7/file";
 impl World {
     fn new(bytes: &[u8]) -> Self {
         let root = tempfile::tempdir().unwrap();
-        let url = format!("sqlite:{}", root.path().join("catalog").display());
-        let catalog = godwit_catalog::open(&url, true).unwrap();
+        let catalog = common::catalog(root.path());
         let entry = Entry {
             name: Name(NAME.into()),
             version: 1,
@@ -68,35 +61,12 @@ impl World {
     }
 
     fn read(&self, range: Range<u64>) -> Result<Vec<u8>> {
-        let bytes = Bytes::default();
-        let from = range.start as usize;
-        self.names.read(Path::new(NAME), &range.into(), 1, &bytes)?;
-        let bytes = bytes.0.into_inner().unwrap();
-        Ok(bytes.get(from..).unwrap_or_default().to_vec())
+        common::read(&self.names, NAME, range)
     }
-}
-
-fn options() -> Options {
-    Options::new(Cancel::new().unwrap())
 }
 
 fn noise(len: usize) -> Vec<u8> {
     (0..len as u64).map(|at| (at * at % 251) as u8).collect()
-}
-
-#[derive(Default)]
-struct Bytes(Mutex<Vec<u8>>);
-
-impl Take for Bytes {
-    fn put(&self, block: Block<'_>) -> Result<()> {
-        let (from, to) = (block.offset as usize, block.range().end as usize);
-        let mut bytes = self.0.lock().unwrap();
-        if bytes.len() < to {
-            bytes.resize(to, 0);
-        }
-        bytes[from..to].copy_from_slice(block.bytes);
-        Ok(())
-    }
 }
 
 #[test]

@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod common;
+
 use godwit_catalog::{Catalog, Change, find};
 use godwit_core::{Block, HomeState, Url};
 use godwit_farm::{Keeper, Logical};
-use godwit_store::{Result, Store, Whole, Write, channel::Cancel, engine::Options};
+use godwit_store::{Result, Store, Whole, Write, engine::Options};
 use godwit_wire::door::call::Name;
 use std::{fs, num::NonZeroU64, path::Path, sync::Arc};
 
@@ -19,15 +21,14 @@ struct World {
 fn options() -> Options {
     Options {
         retries: Some(0),
-        ..Options::new(Cancel::new().unwrap())
+        ..common::options()
     }
 }
 
 impl World {
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
-        let url = format!("sqlite:{}", root.path().join("catalog").display());
-        let catalog = godwit_catalog::open(&url, true).unwrap();
+        let catalog = common::catalog(root.path());
         let names = Logical::new(catalog.clone(), options());
         let world = Self {
             root,

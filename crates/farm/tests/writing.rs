@@ -2,20 +2,21 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod common;
+
+use common::options;
 use godwit_catalog::{Answer, Catalog, Change, Deed, Entry, Intent, Question, find};
-use godwit_core::{Algorithm, Block, Digest, Extents, HomeState, Kind, Url};
+use godwit_core::{Algorithm, Block, Digest, HomeState, Kind, Url};
 use godwit_farm::{Aim, Logical, Scope, Settled, audit, register, repair};
 use godwit_store::{
-    Error, Finished, Given, How, Result, Store, StoreExt, Take, What, Whole, Write,
-    channel::Cancel,
-    check,
-    engine::{Options, Rule, Stores, Summary, Task, copy},
+    Error, Finished, Given, How, Result, Store, StoreExt, What, Whole, Write, check,
+    engine::{Rule, Stores, Summary, Task, copy},
 };
 use godwit_wire::door::call::{Name, Text};
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
 
 /// A catalog with the collection `c`, whose files may lie at the sites `lab` and `archive`.
@@ -25,15 +26,10 @@ struct World {
     names: Logical,
 }
 
-fn options() -> Options {
-    Options::new(Cancel::new().unwrap())
-}
-
 impl World {
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
-        let url = format!("sqlite:{}", root.path().join("catalog").display());
-        let catalog = godwit_catalog::open(&url, true).unwrap();
+        let catalog = common::catalog(root.path());
         let names = Logical::new(catalog.clone(), options());
         let world = Self {
             root,
@@ -102,6 +98,16 @@ impl World {
         db.execute("UPDATE intents SET until = 0", []).unwrap();
     }
 
+    /// Registers a file of a directory as `c/NAME`.
+    fn register(&self, path: &str, name: &str) {
+        let url = Url::file(self.path(path)).unwrap();
+        let name = format!("grid:/c/{name}").parse().unwrap();
+        let (stores, each) = (Stores::new(options()), &mut |_: &Path, one: Result<()>| {
+            one.unwrap()
+        });
+        register(&*self.catalog, &stores, &url, &name, false, each).unwrap();
+    }
+
     fn settle(&self) -> Vec<Settled> {
         let mut told = Vec::new();
         let each = &mut |_: &Intent, settled: Result<Settled>| told.push(settled.unwrap());
@@ -154,24 +160,7 @@ fn put_as(store: &dyn Store, name: &str, bytes: &[u8], how: How) -> Result<Finis
 }
 
 fn read(store: &dyn Store, name: &str) -> Result<Vec<u8>> {
-    let bytes = Bytes::default();
-    store.read(Path::new(name), &Extents::from(0..u64::MAX), 1, &bytes)?;
-    Ok(bytes.0.into_inner().unwrap())
-}
-
-#[derive(Default)]
-struct Bytes(Mutex<Vec<u8>>);
-
-impl Take for Bytes {
-    fn put(&self, block: Block<'_>) -> Result<()> {
-        let (from, to) = (block.offset as usize, block.range().end as usize);
-        let mut bytes = self.0.lock().unwrap();
-        if bytes.len() < to {
-            bytes.resize(to, 0);
-        }
-        bytes[from..to].copy_from_slice(block.bytes);
-        Ok(())
-    }
+    common::read(store, name, 0..u64::MAX)
 }
 
 fn kind<T: std::fmt::Debug>(result: Result<T>) -> Kind {
@@ -363,17 +352,7 @@ fn removed_file_takes_our_bytes() {
     let world = World::new();
     put(&world.names, "c/a", b"ours").unwrap();
     fs::write(world.path("archive/a"), "ours").unwrap();
-    let url = Url::file(world.path("archive/a")).unwrap();
-    let name = "grid:/c/a".parse().unwrap();
-    register(
-        &*world.catalog,
-        &Stores::new(options()),
-        &url,
-        &name,
-        false,
-        &mut |_, one| one.unwrap(),
-    )
-    .unwrap();
+    world.register("archive/a", "a");
     world.names.remove(Path::new("c/a"), What::File).unwrap();
     assert_eq!(
         (world.bytes("lab/a"), world.bytes("archive/a").as_deref()),
@@ -393,18 +372,7 @@ fn registered_bytes_that_changed_stay() {
         let (path, file) = (format!("archive/{name}"), format!("c/{name}"));
         put(&world.names, &file, &bytes).unwrap();
         fs::write(world.path(&path), &bytes).unwrap();
-        let url = Url::file(world.path(&path)).unwrap();
-        let url_of_name = format!("grid:/{file}").parse().unwrap();
-        let stores = Stores::new(options());
-        register(
-            &*world.catalog,
-            &stores,
-            &url,
-            &url_of_name,
-            false,
-            &mut |_, one| one.unwrap(),
-        )
-        .unwrap();
+        world.register(&path, name);
         let homes = world.entry(&file).unwrap().homes;
         let site = homes.iter().find(|home| !home.ours).unwrap().site.clone();
         // Its owner edits the file, and godwit notices that.
@@ -445,17 +413,7 @@ fn registered_bytes_that_changed_stay() {
 fn registered_bytes_of_the_version_are_replaced() {
     let world = World::new();
     fs::write(world.path("lab/a"), "registered").unwrap();
-    let url = Url::file(world.path("lab/a")).unwrap();
-    let name = "grid:/c/a".parse().unwrap();
-    register(
-        &*world.catalog,
-        &Stores::new(options()),
-        &url,
-        &name,
-        false,
-        &mut |_, one| one.unwrap(),
-    )
-    .unwrap();
+    world.register("lab/a", "a");
     put(&world.names, "c/a", b"new version").unwrap();
     assert_eq!(world.bytes("lab/a").as_deref(), Some("new version"));
     assert_eq!(read(&world.names, "c/a").unwrap(), b"new version");

@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::{Node, Said, Scratch, godwit};
-use std::{fs, process::Command};
+use common::{Node, Said, Scratch, by_name};
+use std::fs;
 
 /// The collections of figure 5: the year 1998 in part at one node and whole at another, 1999 without any copy.
 struct World {
@@ -53,16 +53,8 @@ impl World {
         world
     }
 
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = godwit();
-        let catalog = format!("sqlite:{}", self.scratch.join("names.db").display());
-        command.args(words).env("GODWIT_CATALOG", catalog);
-        command.current_dir(self.scratch.path());
-        command
-    }
-
     fn said(&self, words: &[&str]) -> Said {
-        Said::of(&mut self.command(words))
+        Said::of(&mut by_name(&self.scratch, words))
     }
 
     fn run(&self, words: &[&str]) -> String {

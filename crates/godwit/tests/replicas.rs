@@ -3,11 +3,11 @@
 
 mod common;
 
-use common::{Node, Said, Scratch, assert_same, assert_same_tree, godwit, noise};
+use common::{Node, Said, Scratch, assert_same, assert_same_tree, by_name, noise};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    process::{Command, Stdio},
+    process::Stdio,
     time::{Duration, Instant},
 };
 
@@ -34,16 +34,8 @@ impl World {
         world
     }
 
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = godwit();
-        let catalog = format!("sqlite:{}", self.scratch.join("names.db").display());
-        command.args(words).env("GODWIT_CATALOG", catalog);
-        command.current_dir(self.scratch.path());
-        command
-    }
-
     fn said(&self, words: &[&str]) -> Said {
-        Said::of(&mut self.command(words))
+        Said::of(&mut by_name(&self.scratch, words))
     }
 
     fn run(&self, words: &[&str]) -> String {
@@ -108,7 +100,7 @@ fn files_are_written_by_name() {
 #[test]
 fn piped_bytes_are_written_by_name() {
     let world = World::new();
-    let mut command = world.command(&["cp", "-", "grid:/c/piped"]);
+    let mut command = by_name(&world.scratch, &["cp", "-", "grid:/c/piped"]);
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), &noise(2_000_000, 3)).unwrap();
     assert!(child.wait().unwrap().success());
@@ -373,7 +365,7 @@ impl Killing {
 
     /// Runs a command that dies at a place or at any time; tells whether it was done all the same.
     fn dies(&mut self, words: &[&str], point: Option<&str>) -> bool {
-        let mut command = self.world.command(words);
+        let mut command = by_name(&self.world.scratch, words);
         let note = self.world.scratch.join("died-at");
         command
             .env("TEST_CRASH_NOTE", note)

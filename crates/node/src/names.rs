@@ -51,7 +51,7 @@ impl Names {
         Ok(Arc::clone(open.insert(catalog)))
     }
 
-    /// Returns the options with the store of these names.
+    /// Returns the options with the store of the names.
     pub(crate) fn within(&self, options: Options) -> Options {
         let names = self.clone();
         godwit_farm::with_names(options, move || names.obeyed(Asker::Owner))

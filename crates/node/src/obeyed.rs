@@ -40,41 +40,27 @@ impl Obeyed {
     }
 
     fn rules(&self) -> Result<Rules<'_>> {
-        let mut rules = Rules {
+        let mut found = godwit_catalog::rules(&*self.catalog, Path::new(""))?;
+        found.retain(|rule| is_of_rights(&rule.text));
+        let said = found.into_iter().rev().map(|rule| Said {
+            rule: rule.rule,
+            place: rule.name.0,
+            // A rule that cannot be read allows nothing.
+            rights: read_right(&rule.text).unwrap_or_default(),
+            text: rule.text,
+        });
+        Ok(Rules {
             asker: &self.asker,
-            said: Vec::new(),
-        };
-        let name = Name::default();
-        self.catalog.ask(&Question::Rules { name }, &mut |answer| {
-            if let Answer::Rule(rule) = answer
-                && is_of_rights(&rule.text)
-            {
-                // A rule that cannot be read allows nothing.
-                let rights = read_right(&rule.text).unwrap_or_default();
-                rules.said.push(Said {
-                    rule: rule.rule,
-                    place: rule.name.0,
-                    text: rule.text,
-                    rights,
-                });
-            }
-            Ok(())
-        })?;
-        rules.said.reverse();
-        Ok(rules)
+            said: said.collect(),
+        })
     }
 
     fn intents(&self) -> Result<HashMap<u64, Intent>> {
-        let mut found = HashMap::new();
-        let (ended, name) = (false, None);
-        let all = Question::Intents { ended, name };
-        self.catalog.ask(&all, &mut |answer| {
-            if let Answer::Intent(intent) = answer {
-                found.insert(intent.intent, *intent);
-            }
-            Ok(())
-        })?;
-        Ok(found)
+        let found = godwit_catalog::intents(&*self.catalog, None, false)?;
+        Ok(found
+            .into_iter()
+            .map(|intent| (intent.intent, intent))
+            .collect())
     }
 
     /// Returns the name of the file that has a copy there.

@@ -7,7 +7,7 @@ use crate::{
     trouble::{CliError, Run},
 };
 use clap::{Args, Subcommand, ValueEnum};
-use godwit_catalog::{Answer, Change, Question};
+use godwit_catalog::{Change, Rule as Ruled};
 use godwit_farm::is_of_rights;
 use godwit_node::read_right;
 use godwit_store::Error;
@@ -178,9 +178,9 @@ impl Right {
         read_right(&text).map_err(|why| CliError::asked(&*wanted, why))?;
         // What is said again is asked first again.
         let mut changes = Vec::new();
-        for (rule, place, said) in rights_of(&name)? {
-            if place == name && said == text {
-                changes.push(Change::RemoveRule { rule });
+        for known in rights_of(&name)? {
+            if known.name == name && known.text == text {
+                changes.push(Change::RemoveRule { rule: known.rule });
             }
         }
         changes.push(Change::AddRule { name, text });
@@ -189,27 +189,22 @@ impl Right {
     }
 }
 
-/// Returns the rights that the catalog keeps, the last said first: number, collection and text.
-fn rights_of(name: &Name) -> Run<Vec<(u64, Name, String)>> {
-    let mut found = Vec::new();
-    let name = name.clone();
-    let asked = catalog::open()?.ask(&Question::Rules { name }, &mut |answer| {
-        if let Answer::Rule(rule) = answer
-            && is_of_rights(&rule.text)
-        {
-            found.push((rule.rule, rule.name, rule.text));
-        }
-        Ok(())
-    });
-    asked.map_err(|refusal| catalog::refused("list the rights", &refusal))?;
+/// Returns the rights that the catalog keeps, the last said first.
+fn rights_of(name: &Name) -> Run<Vec<Ruled>> {
+    let found = godwit_catalog::rules(&*catalog::open()?, &name.0);
+    let mut found = found.map_err(|refusal| catalog::refused("list the rights", &refusal))?;
+    found.retain(|rule| is_of_rights(&rule.text));
     found.reverse();
     Ok(found)
 }
 
 fn rules(screen: &Screen, name: &OsStr) -> Run<Facts> {
     let found = rights_of(&catalog::name(name)?)?;
-    for (rule, place, text) in &found {
-        let name = catalog::shown(&place.0);
+    for Ruled {
+        rule, name, text, ..
+    } in &found
+    {
+        let name = catalog::shown(&name.0);
         let shown = match screen.json() {
             true => {
                 screen.object(&json!({"event": "right", "rule": rule, "name": name, "text": text}))

@@ -47,7 +47,7 @@ pub(crate) struct Locate {
     /// Tell what one more copy at this site costs
     #[arg(long, value_name = "SITE")]
     to: Option<String>,
-    /// Count for each site how many of these files it has
+    /// Count for each site how many of the named files it has
     #[arg(long)]
     by_site: bool,
 }

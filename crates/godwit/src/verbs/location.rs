@@ -7,7 +7,7 @@ use crate::{
     trouble::{CliError, Run},
 };
 use clap::{Args, Subcommand};
-use godwit_catalog::{Answer, Change, Location as Known, Pages, Question, sites};
+use godwit_catalog::{Change, Location as Known, Pages, sites};
 use godwit_wire::door::call::Name;
 use serde_json::json;
 use std::ffi::OsString;
@@ -166,17 +166,8 @@ impl Location {
 
 /// Returns the locations of a collection, with how many copies each has if `count`.
 fn locations(name: &Name, count: bool) -> Run<Vec<Known>> {
-    let mut found = Vec::new();
-    let name = name.clone();
-    let question = Question::Locations { name, count };
-    let asked = catalog::open()?.ask(&question, &mut |answer| {
-        if let Answer::Location(location) = answer {
-            found.push(location);
-        }
-        Ok(())
-    });
-    asked.map_err(|refusal| catalog::refused("list the locations", &refusal))?;
-    Ok(found)
+    let found = godwit_catalog::locations(&*catalog::open()?, &name.0, count);
+    found.map_err(|refusal| catalog::refused("list the locations", &refusal))
 }
 
 /// Prints the names of the files that a site lacks.

@@ -7,7 +7,7 @@ use crate::{
     trouble::{CliError, Run},
 };
 use clap::{Args, Subcommand};
-use godwit_catalog::{Answer, Change, Question, Rule as Ruled};
+use godwit_catalog::{Change, Rule as Ruled};
 use godwit_farm::Wanted;
 use godwit_store::{Error, engine::Options};
 use godwit_wire::door::call::Name;
@@ -126,16 +126,8 @@ fn remove(name: &Name, text: &str) -> Run<Facts> {
 }
 
 fn rules_of(name: &Name) -> Run<Vec<Ruled>> {
-    let mut found = Vec::new();
-    let name = name.clone();
-    let asked = catalog::open()?.ask(&Question::Rules { name }, &mut |answer| {
-        if let Answer::Rule(rule) = answer {
-            found.push(rule);
-        }
-        Ok(())
-    });
-    asked.map_err(|refusal| catalog::refused("list the rules", &refusal))?;
-    Ok(found)
+    let found = godwit_catalog::rules(&*catalog::open()?, &name.0);
+    found.map_err(|refusal| catalog::refused("list the rules", &refusal))
 }
 
 fn list(screen: &Screen, name: &Name) -> Run<Facts> {

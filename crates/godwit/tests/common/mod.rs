@@ -212,6 +212,15 @@ fn port_in(line: &str) -> Option<u16> {
     digits.parse().ok()
 }
 
+/// Returns a command with the catalog `names.db` of a directory, which it runs in.
+pub fn by_name(scratch: &Scratch, words: &[&str]) -> Command {
+    let mut command = godwit();
+    let catalog = format!("sqlite:{}", scratch.join("names.db").display());
+    command.args(words).env("GODWIT_CATALOG", catalog);
+    command.current_dir(scratch.path());
+    command
+}
+
 /// Our program, with a home of its own so that nobody's configuration matters.
 pub fn godwit() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_godwit"));

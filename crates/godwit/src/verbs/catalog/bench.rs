@@ -56,7 +56,7 @@ struct Bench<'a> {
 #[derive(Clone, Copy)]
 enum Make<'a> {
     Alone,
-    /// With a size, a digest and a home at each of these locations.
+    /// With a size, a digest and a home at each of the given locations.
     At(&'a [u64]),
     Not,
 }

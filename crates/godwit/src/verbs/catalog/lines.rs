@@ -6,7 +6,7 @@ use crate::{
     trouble::{CliError, Run},
 };
 use godwit_catalog::{
-    Answer, Catalog, Change, Entry, Home, Location, Pages, Question, Refusal, State, find,
+    Catalog, Change, Entry, Home, Location, Pages, Refusal, State, find, locations,
 };
 use godwit_core::{Digest, Kind, Scheme, Url};
 use godwit_store::Error;
@@ -84,7 +84,7 @@ pub(super) fn dump(catalog: &dyn Catalog, screen: &Screen) -> Run<Facts> {
         let printed = screen.line(text);
         printed.map_err(|error| CliError::store(wanted, error))
     };
-    for at in locations(catalog).map_err(fails)? {
+    for at in locations(catalog, Path::new(""), false).map_err(fails)? {
         print(&Line {
             name: shown(&at.name.0),
             site: Some(at.site),
@@ -141,18 +141,6 @@ fn line_of(entry: Entry) -> Line {
         attr: entry.attributes,
         ..Line::default()
     }
-}
-
-fn locations(catalog: &dyn Catalog) -> Result<Vec<Location>, Refusal> {
-    let (name, count) = (Name::default(), false);
-    let mut found = Vec::new();
-    catalog.ask(&Question::Locations { name, count }, &mut |answer| {
-        if let Answer::Location(location) = answer {
-            found.push(location);
-        }
-        Ok(())
-    })?;
-    Ok(found)
 }
 
 /// The files and collections that have several names.
@@ -226,7 +214,8 @@ pub(super) fn load(catalog: &dyn Catalog, path: &Path) -> Run<Facts> {
     let mut from = BufReader::with_capacity(1 << 20, from);
     let mut loading = Loading {
         catalog,
-        locations: locations(catalog).map_err(|refusal| refused(&wanted(), &refusal))?,
+        locations: locations(catalog, Path::new(""), false)
+            .map_err(|refusal| refused(&wanted(), &refusal))?,
         page: Vec::new(),
         names: 0,
     };
