@@ -199,10 +199,7 @@ impl Pack<'_> {
     fn failed(&mut self, one: One, error: Error) {
         let size = one.given.bytes.len() as u64;
         let At {
-            location,
-            place,
-            is_new,
-            ..
+            location, place, ..
         } = &one.begun.at;
         let is_passing = error.fault() != Fault::Lasting;
         self.sites.was_silent(*location, &error);
@@ -212,11 +209,11 @@ impl Pack<'_> {
                 self.sites.unmake_above(*location, place);
                 self.alone(&one.given);
             }
-            Err(Error::Exists { .. }) if *is_new => {
+            Err(Error::Exists { .. }) if one.begun.at.is_new() => {
                 self.tell(one.given.path, Err(one.begun.occupied()))
             }
             // Another site may take a new file.
-            Err(_) if *is_new && is_passing => self.alone(&one.given),
+            Err(_) if one.begun.at.is_new() && is_passing => self.alone(&one.given),
             resolved => self.tell(one.given.path, resolved),
         }
     }

@@ -63,21 +63,35 @@ pub(crate) struct At {
     pub(crate) site: String,
     pub(crate) path: PathBuf,
     pub(crate) place: Place,
-    /// Whether the catalog knows no copy there: then no bytes may be replaced.
-    pub(crate) is_new: bool,
-    /// The only version that may be replaced there, of bytes that godwit did not make; `None`: any.
-    guard: Option<Version>,
+    before: Before,
     /// The version that is current: of a copy the one that is copied.
     pub(crate) base: u64,
 }
 
+/// The bytes that lie at a place before a write, as the catalog knows them.
+#[derive(Clone)]
+enum Before {
+    /// None: no bytes may be replaced.
+    Nothing,
+    /// A copy that godwit made.
+    Ours,
+    /// A registered file, with its version if that is the current one: nothing else may be replaced.
+    Registered(Option<Version>),
+}
+
 impl At {
+    /// Tells whether the catalog knows no copy there.
+    pub(crate) fn is_new(&self) -> bool {
+        matches!(self.before, Before::Nothing)
+    }
+
     /// Returns how bytes are written there. Registered bytes that were changed in place are never lost.
     pub(crate) fn how(&self) -> Result<How> {
-        match &self.guard {
-            _ if self.is_new => Ok(How::New),
-            None => Ok(How::Replace(None)),
-            Some(Version::None) => {
+        match &self.before {
+            Before::Nothing => Ok(How::New),
+            Before::Ours => Ok(How::Replace(None)),
+            Before::Registered(Some(version)) => Ok(How::Replace(Some(version.clone()))),
+            Before::Registered(None) => {
                 let url = &self.place.url;
                 let why = format!(
                     "its bytes were registered there, not made by godwit, and may be of any version; \
@@ -86,7 +100,6 @@ impl At {
                 );
                 Err(Error::unsupported(format!("replacing {url}"), why))
             }
-            Some(version) => Ok(How::Replace(Some(version.clone()))),
         }
     }
 }
@@ -116,7 +129,7 @@ pub(crate) fn begin(
         match begin_at(sites, aim, name, (entry.as_ref(), at.clone()), write) {
             // Another site may take a new file.
             Err(error)
-                if error.fault() != Fault::Lasting && error.kind() != Kind::Busy && at.is_new =>
+                if error.fault() != Fault::Lasting && error.kind() != Kind::Busy && at.is_new() =>
             {
                 sites.was_silent(at.location, &error);
                 tracing::info!(name = %name.display(), site = at.site, %error, "a site is passed over");
@@ -239,14 +252,15 @@ pub(crate) fn places_of<'a>(
             site: location.site.clone(),
             path,
             place,
-            is_new: home.is_none(),
-            guard: home.filter(|home| !home.ours).map(|home| {
-                let is_current = entry.is_some_and(|entry| home.version == entry.version);
-                let known = entry
-                    .filter(|_| is_current)
-                    .and_then(|entry| best(&entry.digests));
-                version(known)
-            }),
+            before: match home {
+                None => Before::Nothing,
+                Some(home) if home.ours => Before::Ours,
+                Some(home) => {
+                    let entry = entry.filter(|entry| home.version == entry.version);
+                    let known = entry.and_then(|entry| best(&entry.digests));
+                    Before::Registered(known.cloned().map(Version::Strong))
+                }
+            },
             base: entry.map_or(0, |entry| entry.version),
         })
     })
@@ -286,7 +300,7 @@ fn intent(sites: &Sites, aim: &Aim, name: &Path, at: &mut At) -> Result<Lease> {
                 is_settled = true;
                 settle::all(sites, name, &mut |_, _| ())?;
             }
-            Err(refusal) if refusal.kind == Kind::Exists && at.is_new && count < PATHS_MAX => {
+            Err(refusal) if refusal.kind == Kind::Exists && at.is_new() && count < PATHS_MAX => {
                 count += 1;
                 let file = at.path.file_name().unwrap_or_default().to_owned();
                 let mut other = file.clone();
@@ -360,12 +374,9 @@ impl Begun {
     /// Begins the upload at the site; `None`: the bytes of the copy lie there by now.
     fn upload(&self, write: &Write<'_>) -> Result<Option<Box<dyn Sink>>> {
         let At {
-            place,
-            is_new,
-            location,
-            ..
+            place, location, ..
         } = &self.at;
-        if self.copied.is_some() && *is_new {
+        if self.copied.is_some() && self.at.is_new() {
             match place.store.stat(&place.path) {
                 Ok(there) => return self.adopt(&there).map(|()| None),
                 Err(Error::Missing { .. }) => {}
@@ -386,7 +397,7 @@ impl Begun {
             begun => begun,
         };
         match begun {
-            Err(Error::Exists { .. }) if *is_new => Err(self.occupied()),
+            Err(Error::Exists { .. }) if self.at.is_new() => Err(self.occupied()),
             begun => begun.map(Some),
         }
     }
@@ -718,7 +729,7 @@ impl Sink for Writing {
         crash::point("name-landed");
         let finished = match sink.finish(&asked) {
             Ok(finished) => finished,
-            Err(Error::Exists { .. }) if begun.at.is_new => {
+            Err(Error::Exists { .. }) if begun.at.is_new() => {
                 let found = digest.as_ref().map(|digest| begun.compare(digest));
                 if let Some(Ok(found)) = found
                     && Some(&found) == digest.as_ref()
