@@ -21,12 +21,13 @@ Examples:
   godwit audit archive --repair
   godwit audit grid:/ --digests --json
 
-lost: the catalog has a copy, and nothing lies there. dark: a file lies there that the catalog does
-not know. size, digest: the bytes there are others. Lengths are compared; with --digests each site
-also reads its files. What is wrong is marked at once, so that no reader uses it. --repair ends what
-processes that died had begun, replaces wrong copies that godwit made by good ones, and adopts a dark
-file if its name has the same bytes. Bytes that were registered are never replaced: their owner may
-have changed them. Those, and other dark files, are left: register them anew, or remove them.
+lost: the catalog has a copy, and nothing lies there. dark: a file lies there that the catalog
+does not know. size, digest: the bytes there are others. Lengths are compared; with --digests
+each site also reads its files. What is wrong is marked at once, so that no reader uses it.
+--repair ends what processes that died had begun, replaces wrong copies that godwit made by good
+ones, and adopts a dark file if its name has the same bytes. Bytes that were registered are never
+replaced: their owner may have changed them. Those, and other dark files, are left: register them
+anew, or remove them.
 
 Exit status: 0 nothing wrong remains; 12 something does; 5 a site cannot be reached now.")]
 pub(crate) struct Audit {
