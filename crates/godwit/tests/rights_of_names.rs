@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Machine, Scratch};
+use common::{Machine, Scratch, programs::wait_until};
 use godwit_catalog::{Catalog, Change, Deed, NewHome, Question, Refusal};
 use godwit_core::Kind;
 use godwit_node::{Asker, Obeyed};
@@ -198,5 +198,64 @@ fn changes_by_number_obey_rules() {
         Ok(())
     };
     asks().ask(&locations, each).unwrap();
-    assert_eq!(seen, 0);
+    // A site learns from locations and rules whom it obeys.
+    assert_eq!(seen, 1);
+}
+
+/// Bytes are protected where they lie, through each way in, also while the catalog cannot be asked.
+#[test]
+fn sites_obey_rights_of_names() {
+    let scratch = Scratch::new();
+    let mut world = World::new(&scratch);
+    scratch.file("far/c/x", 1000);
+    scratch.file("far/open/x", 1000);
+    let mut store = Machine::new(&scratch, "d");
+    store.init("store", &scratch.join("far"));
+    world.lab.joined_by(&store, "store");
+    let words = ["node", "--ftp", "127.0.0.1:0", "--anonymous", "read"];
+    let as_site = ["--json", "--catalog", "godwit://lab", "--site", "store"];
+    let words = [&words[..], &as_site].concat();
+    store.start_saying(&words, &[]);
+    store.joined_by(&world.laptop, "laptop");
+    store.joined_by(&world.desk, "desk");
+    world.owner(&["mkdir", "grid:/c"]);
+    let location = ["location", "add", "store", "godwit://store/c", "grid:/c"];
+    world.owner(&location);
+    let can = |machine: &Machine<'_>, words: &[&str]| machine.says(words).status.success();
+    assert!(can(&world.laptop, &["cat", "godwit://store/c/x"]));
+    let laptop = "/O=godwit/OU=peer/CN=laptop";
+    world.owner(&["auth", "allow", laptop, "all", "grid:/c"]);
+    world.owner(&["auth", "never", "anyone", "delete", "grid:/c"]);
+    let desk_reads = || can(&world.desk, &["cat", "godwit://store/c/x"]);
+    wait_until("the desk is refused", || !desk_reads());
+    let by_ftp = |store: &Machine<'_>, path: &str| store.node.as_ref().unwrap().url(path);
+    assert!(can(&world.desk, &["cat", &by_ftp(&store, "open/x")]));
+    assert!(can(&world.desk, &["cat", "godwit://store/open/x"]));
+    assert!(!can(&world.desk, &["cat", &by_ftp(&store, "c/x")]));
+    assert!(!can(&world.desk, &["rm", "godwit://store/c/x"]));
+    let own = scratch.file("own", 10);
+    let put = ["cp", own.to_str().unwrap(), "grid:/c/y"];
+    world.laptop.well(&[&put[..], &AT_LAB].concat());
+    let (status, why) = world.laptop.refused(&["rm", "godwit://store/c/x"]);
+    assert!(
+        status == 13 && why.contains("of the rights denies"),
+        "{why}"
+    );
+    // It obeys what it was told last.
+    world.lab.kill();
+    store.kill();
+    store.start_saying(&words, &[]);
+    assert!(!can(&world.desk, &["cat", &by_ftp(&store, "c/x")]));
+    assert!(can(&world.laptop, &["cat", "godwit://store/c/x"]));
+    let words = ["node", "--ftp", "none", "--json", "--catalog"];
+    world
+        .lab
+        .start_saying(&[&words[..], &[&world.catalog]].concat(), &[]);
+    // One command releases it to a wider circle.
+    let words = ["auth", "allow", "anyone", "read", "grid:/c"];
+    world.owner(&words);
+    wait_until("the desk may read", || {
+        can(&world.desk, &["cat", "godwit://store/c/x"])
+    });
+    assert!(can(&world.desk, &["cat", &by_ftp(&store, "c/x")]));
 }

@@ -53,6 +53,8 @@ pub struct Config {
     pub catalog_rate: Option<NonZeroU64>,
     /// How many bytes a second of files with a rule are read again at most.
     pub catalog_scrub: Option<NonZeroU64>,
+    /// The site of the catalog that it is, whose rights it obeys.
+    pub site: Option<String>,
     /// Who may do what where; `None`: whatever their account may.
     pub rights: Option<PathBuf>,
     /// Who decides that instead.
@@ -111,6 +113,18 @@ pub enum Access {
     None,
     Read,
     Write,
+}
+
+impl Access {
+    /// Writes it as a file of rights would: clients that prove their name may do all.
+    pub(crate) fn as_rights(self) -> String {
+        let may = match self {
+            Self::None => "",
+            Self::Read => "[[rule]]\nwho = \"anonymous\"\nmay = [\"read\", \"list\"]\n",
+            Self::Write => "[[rule]]\nwho = \"anonymous\"\nmay = \"all\"\n",
+        };
+        format!("[[rule]]\nwho = \"identified\"\nmay = \"all\"\n{may}")
+    }
 }
 
 /// How much of everything.
@@ -259,8 +273,13 @@ struct Value {
 }
 
 impl Config {
-    /// Tells whether somebody else than the kernel says who may what.
+    /// Tells whether rights beside those of the kernel are asked.
     pub(crate) fn asks_rights(&self) -> bool {
+        self.asks_own_rights() || self.site.is_some()
+    }
+
+    /// Tells the same without the rules of a catalog.
+    pub(crate) fn asks_own_rights(&self) -> bool {
         self.rights.is_some() || self.porter.is_some()
     }
 
@@ -440,6 +459,7 @@ impl Config {
                 .optional("catalog.scrub", parse::<u64>)?
                 .and_then(NonZeroU64::new),
             rights: file("node.rights"),
+            site: site_of(&take)?,
             porter: None,
             ftp: take.one("ftp.listen", parse_ftp)?,
             https: take.one("https.listen", parse_doors)?,
@@ -459,6 +479,16 @@ impl Config {
             said_of_modules: Vec::new(),
         })
     }
+}
+
+fn site_of(take: &Take<'_>) -> Result<Option<String>, Error> {
+    let has_catalog = !take.text("catalog.url").trim().is_empty();
+    take.one("catalog.site", |text| match text.trim() {
+        "" => Ok(None),
+        _ if !has_catalog => Err("catalog.url (--catalog URL) says whose site it is".into()),
+        name if name.contains(['/', ':']) => Err("godwit location ls shows sites".into()),
+        name => Ok(Some(name.into())),
+    })
 }
 
 /// One of the two alone is of no use.

@@ -22,6 +22,7 @@ mod ports;
 mod reload;
 mod routes;
 mod session;
+mod site;
 mod stdio;
 mod stop;
 mod stripes;
@@ -105,6 +106,10 @@ pub enum Error {
     Gridmap(godwit_trust::Error),
     #[error("cannot use the rights: {0}")]
     Rights(godwit_trust::Error),
+    #[error(
+        "a node with --site keeps the rights of the catalog in a file, and has no directory for it"
+    )]
+    Homeless,
     #[error("cannot use the passwords: {0}")]
     Passwords(godwit_trust::Error),
     #[error("passwords are taken under TLS only, and this node has no certificate of its host")]

@@ -17,12 +17,14 @@ use crate::{
     ports::Ports,
     reload::Reload,
     session::Session,
+    site::Site,
     stop::Stop,
     trust::Trust,
 };
+use godwit_catalog::Refusal;
 use godwit_depot::Spooled;
 use godwit_store::channel::Cancel;
-use godwit_sys::{Steward, listen_deep, raise_open_files, wait_readable, why};
+use godwit_sys::{Steward, listen_deep, raise_open_files, wait_readable};
 use godwit_trust::{Home, Identity, Passwords};
 use std::{
     fs::File,
@@ -77,11 +79,12 @@ impl Shared {
         let us = us.unwrap_or_else(|| format!("{host}:{}", config.export.display()));
         let hop = hop::begin(&config, trust.home(), &us.replace(char::is_whitespace, "_"))?;
         let hop = hop.map(Arc::new);
+        let names = names_of(&config, trust.home())?;
         Ok(Self {
             dir: dir_of_nobody(&config, &accounts, hop.as_deref())?,
             hop,
-            rules: rules_of(&config)?,
-            names: names_of(&config, trust.home())?,
+            rules: rules_of(&config, names.as_ref(), trust.home())?,
+            names,
             passwords: passwords_of(&config, &trust)?,
             accounts: Arc::new(accounts),
             trust,
@@ -129,7 +132,7 @@ impl Shared {
         Ok(Self {
             dir: dir_of_nobody(&config, &accounts, self.hop.as_deref())?,
             hop: self.hop.clone(),
-            rules: rules_of(&config)?,
+            rules: rules_of(&config, self.names.as_ref(), trust.home())?,
             names: self.names.clone(),
             passwords: passwords_of(&config, &trust)?,
             accounts,
@@ -238,12 +241,48 @@ fn names_of(config: &Config, home: Option<&Home>) -> Result<Option<Names>, Error
     names.transpose()
 }
 
-fn rules_of(config: &Config) -> Result<Option<Arc<Rules>>, Error> {
+fn rules_of(
+    config: &Config,
+    names: Option<&Names>,
+    home: Option<&Home>,
+) -> Result<Option<Arc<Rules>>, Error> {
     if let Some(porter) = &config.porter {
         return Ok(Some(Arc::new(Rules::of_program(porter.clone()))));
     }
-    let rules = config.rights.as_deref().map(Rules::read).transpose();
-    Ok(rules.map_err(Error::Rights)?.map(Arc::new))
+    let own = config.rights.as_deref().map(Rules::read).transpose();
+    let own = own.map_err(Error::Rights)?;
+    let rules = match (site_of(config, names, home), &config.site) {
+        (Some(site), _) => {
+            let file = site.file().map_err(|cause| Error::State {
+                path: config.state.clone().unwrap_or_default(),
+                cause,
+            })?;
+            Some(Rules::read(file).map_err(Error::Rights)?)
+        }
+        // Only a rehearsal knows no names.
+        (None, Some(_)) if names.is_some() => return Err(Error::Homeless),
+        (None, _) => own,
+    };
+    Ok(rules.map(Arc::new))
+}
+
+/// Returns the site that this node is.
+fn site_of(config: &Config, names: Option<&Names>, home: Option<&Home>) -> Option<Site> {
+    let name = config.site.as_deref()?;
+    let keeper = match names?.text.strip_prefix("godwit://") {
+        Some(peer) => Some(peer.trim_end_matches('/').to_owned()),
+        None => home.and_then(|home| Some(home.myself().ok()??.name)),
+    };
+    let kept = config.state.as_deref().or(home.map(Home::path))?;
+    let own = config.rights.clone();
+    let own = own.ok_or_else(|| config.anonymous.as_rights());
+    Some(Site::new(
+        name,
+        &config.export,
+        kept,
+        own,
+        keeper.as_deref(),
+    ))
 }
 
 fn passwords_of(config: &Config, trust: &Trust) -> Result<Option<Passwords>, Error> {
@@ -275,7 +314,7 @@ pub(crate) fn rehearse(config: &Config) -> Result<(), Error> {
     if config.hop.is_none() {
         dir_of_nobody(config, &Accounts::of_this_process(config), None)?;
     }
-    rules_of(config)?;
+    rules_of(config, None, None)?;
     passwords_of(config, &trust).map(drop)
 }
 
@@ -371,6 +410,7 @@ impl Node {
         }
         node.sweep_daily().map_err(Error::Start)?;
         node.keep_rules().map_err(Error::Start)?;
+        node.keep_site().map_err(Error::Start)?;
         tracing::info!(
             export = %node.shared.config.export.display(), ftp = ?node.addresses.ftp, https = ?node.addresses.https,
             sessions, descriptors, "serve"
@@ -458,20 +498,44 @@ impl Node {
         let Some(names) = self.shared.names.clone().filter(Names::is_ours) else {
             return Ok(());
         };
-        let (stop, config) = (self.shared.stop.clone(), &self.shared.config);
+        let config = &self.shared.config;
         let rates = (config.catalog_rate, config.catalog_scrub);
-        let keeper = thread::Builder::new().name("rules".into());
-        self.listeners.push(keeper.spawn(move || {
-            let keeper = Cancel::new().map_err(|cause| why(&cause).to_string());
-            let keeper = keeper.and_then(|cancel| {
-                let keeper = names.keeper(cancel.clone(), rates.0, rates.1);
-                keeper
-                    .map(|keeper| (keeper, cancel))
-                    .map_err(|refusal| refusal.said)
-            });
-            let (keeper, cancel) = match keeper {
-                Ok(keeper) => keeper,
-                Err(why) => return tracing::error!(why, "the rules of the catalog are not kept"),
+        let begin = move |cancel| names.keeper(cancel, rates.0, rates.1);
+        self.repeat("rules", RULES_EVERY, begin, |keeper| match keeper.turn() {
+            Ok(()) | Err(godwit_store::Error::Canceled) => {}
+            Err(error) => tracing::warn!(%error, "cannot keep the rules of the catalog now"),
+        })
+    }
+
+    /// Obeys the rights of the catalog at the site that this node is.
+    fn keep_site(&mut self) -> io::Result<()> {
+        let shared = &self.shared;
+        let site = site_of(&shared.config, shared.names.as_ref(), shared.trust.home());
+        let (Some(site), Some(names)) = (site, shared.names.clone()) else {
+            return Ok(());
+        };
+        let begin = move |cancel| names.asked(cancel);
+        self.repeat("site", SITE_EVERY, begin, move |catalog| {
+            site.turn(&**catalog);
+        })
+    }
+
+    /// Takes turns on a thread of its own until the node stops.
+    fn repeat<T>(
+        &mut self,
+        name: &'static str,
+        every: Duration,
+        begin: impl FnOnce(Cancel) -> Result<T, Refusal> + Send + 'static,
+        turn: impl Fn(&T) + Send + 'static,
+    ) -> io::Result<()> {
+        let (stop, cancel) = (self.shared.stop.clone(), Cancel::new()?);
+        let thread = thread::Builder::new().name(name.into());
+        self.listeners.push(thread.spawn(move || {
+            let begun = match begin(cancel.clone()) {
+                Ok(begun) => begun,
+                Err(Refusal { said, .. }) => {
+                    return tracing::error!(thread = name, said, "the catalog is not obeyed");
+                }
             };
             thread::scope(|scope| {
                 scope.spawn(|| {
@@ -479,13 +543,8 @@ impl Node {
                     cancel.cancel();
                 });
                 while !stop.is_draining() {
-                    match keeper.turn() {
-                        Ok(()) | Err(godwit_store::Error::Canceled) => {}
-                        Err(error) => {
-                            tracing::warn!(%error, "cannot keep the rules of the catalog now")
-                        }
-                    }
-                    let _ = wait_readable([stop.draining()], RULES_EVERY);
+                    turn(&begun);
+                    let _ = wait_readable([stop.draining()], every);
                 }
             });
         })?);
@@ -656,6 +715,8 @@ const NO_THREAD: &str = "No thread left for another session; try again later.";
 const STACK_BYTES: usize = 256 << 10;
 /// How often files are compared with the rules of the catalog.
 const RULES_EVERY: Duration = Duration::from_secs(1);
+/// How often a site asks for the rights of the catalog.
+const SITE_EVERY: Duration = Duration::from_secs(3);
 const DAY: Duration = Duration::from_secs(86_400);
 const SWEEP_EVERY_MIN: Duration = Duration::from_secs(1);
 const FOREVER: Duration = Duration::from_secs(3600);

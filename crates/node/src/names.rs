@@ -88,6 +88,22 @@ impl Names {
         Ok(Keeper::new(names, options, scrubs))
     }
 
+    /// Returns the catalog for one caller, who asks once and not again; it is canceled so.
+    pub(crate) fn asked(&self, cancel: Cancel) -> Result<Arc<dyn Catalog>, Refusal> {
+        let options = Options::new(cancel);
+        let trust = Trust {
+            home: self.home.clone(),
+            ..options.trust
+        };
+        let retries = Some(0);
+        let options = Options {
+            trust,
+            retries,
+            ..options
+        };
+        godwit_farm::open(&self.text, &options, false)
+    }
+
     /// Tells whether the tables are those of this node.
     pub(crate) fn is_ours(&self) -> bool {
         !self.text.starts_with("godwit:")

@@ -142,8 +142,8 @@ impl Catalog for Obeyed {
                     rules.must(Deed::Read, &entry.name.0)?;
                     None
                 }
-                Answer::Location(location) => Some(&location.name),
-                Answer::Rule(rule) => Some(&rule.name),
+                // Sites learn from locations and rules of rights whom they obey.
+                Answer::Rule(rule) if !is_of_rights(&rule.text) => Some(&rule.name),
                 Answer::Intent(intent) => Some(&intent.name),
                 Answer::Todo(todo) => Some(&todo.entry.name),
                 _ => None,
@@ -310,22 +310,25 @@ fn deed_of(doing: Doing, base: u64) -> Deed {
 
 /// Reads the text of a rule: `allow WHO DEEDS` or `never WHO DEEDS`.
 pub fn read_right(text: &str) -> Result<Rights, String> {
+    Rights::parse(&in_toml(text)?)
+}
+
+/// Writes a rule as a file of rights has it, without a place.
+pub(crate) fn in_toml(text: &str) -> Result<String, String> {
     let form = || "a rule is allow WHO DEEDS or never WHO DEEDS".to_owned();
     let (verb, rest) = text.split_once(' ').ok_or_else(form)?;
     let (who, deeds) = rest.rsplit_once(' ').ok_or_else(form)?;
     let verb = if verb == ALLOW { "may" } else { "never" };
-    let deeds: Vec<&str> = deeds.split(',').collect();
-    let quoted = |text: &str| serde_json::Value::from(text).to_string();
-    let deeds: Vec<String> = deeds.into_iter().map(quoted).collect();
-    let toml = format!(
-        "[[rule]]\nwho = {}\n{verb} = [{}]\n",
-        quoted(who),
-        deeds.join(", ")
-    );
-    Rights::parse(&toml)
+    let (who, deeds) = (quoted([who]), quoted(deeds.split(',')));
+    Ok(format!("[[rule]]\nwho = {who}\n{verb} = {deeds}\n"))
 }
 
-const ALLOW: &str = "allow";
+/// Writes a list of strings in TOML.
+pub(crate) fn quoted<T: Into<serde_json::Value>>(texts: impl IntoIterator<Item = T>) -> String {
+    serde_json::Value::from_iter(texts).to_string()
+}
+
+pub(crate) const ALLOW: &str = "allow";
 
 /// Deeds of a change that makes a name, or writes one that exists.
 const NEW: &[Deed] = &[Deed::Create, Deed::Write];

@@ -85,8 +85,8 @@ Examples:
   godwit auth allow /O=godwit/OU=peer/CN=laptop all grid:/run7
 
 The rule that was said last is asked first. Below a collection with a rule, what none allows is
-denied. Nodes that serve the catalog obey at the next call. godwit auth rules NAME shows the rules,
-and godwit rule rm NAME RULE removes one.")]
+denied. The node that serves the catalog obeys at the next call, a site (godwit node --site NAME)
+within ten seconds. godwit auth rules NAME shows the rules, godwit rule rm NAME RULE removes one.")]
     Allow(Right),
     /// Keep in the catalog a rule that denies something with the names below a collection
     #[command(after_help = "\

@@ -117,6 +117,9 @@ pub(crate) struct Told {
     /// [default: what the account may, and --anonymous]
     #[arg(hide_short_help = true, long, value_name = "FILE")]
     rights: Option<PathBuf>,
+    /// With --catalog: the site of it that this node is, whose rights (godwit auth allow) it obeys for the bytes too
+    #[arg(hide_short_help = true, long, value_name = "NAME")]
+    site: Option<String>,
     /// Write every transfer down in transfers.jsonl there; what a resume needs lies beside the files
     /// [default: none is written]
     #[arg(long, value_name = "DIR")]
@@ -225,6 +228,8 @@ impl Node {
             }
             Err(error @ NodeError::NoTls) => Err(CliError::asked(wanted, error)
                 .next("name one with --host-cert (godwit ca issue --host makes one)")),
+            Err(error @ NodeError::Homeless) => Err(CliError::asked(wanted, error)
+                .next("name one with --state DIR, or make this machine a node: godwit init --name NAME")),
             Err(error @ NodeError::Nowhere) => Err(CliError::asked(wanted, error)
                 .next("say where: --ftp ADDRESS:PORT, --https ADDR:PORT or --via PEER")),
             Err(error) => {
@@ -333,6 +338,7 @@ impl Told {
             ),
             ("node.via", "--via", several(&self.via)),
             ("catalog.url", "--catalog", names::said()),
+            ("catalog.site", "--site", self.site.clone()),
             ("node.rights", "--rights", self.rights.as_ref().map(path)),
             ("node.state", "--state", self.state.as_ref().map(path)),
             ("ftp.listen", "--ftp", self.ftp.clone()),

@@ -226,6 +226,8 @@ pub fn godwit() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_godwit"));
     let home = std::env::temp_dir().join(format!("godwit-home-{}", std::process::id()));
     command.env("HOME", &home);
+    // The node of this account may take the names of another catalog.
+    command.env("GODWIT_SOCKET", home.join("socket"));
     // Where root runs the tests, peers act as the node does.
     command.env("GODWIT_PEERS_ACCOUNT", "root");
     for name in ["XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"] {

@@ -43,6 +43,8 @@ pub const KEYS: &[Key] = keys! {
         "file of rules that say who may do what where (godwit auth); empty: what accounts and anonymous.access permit";
     "catalog.url" = "",
         "the catalog whose names this node knows; sqlite:PATH: it answers others through its door too";
+    "catalog.site" = "",
+        "the site of that catalog that this node is: it obeys the catalog's rights (godwit auth) where the bytes lie";
     "catalog.rate" = "",
         "bytes a second at most that the rules of the catalog copy (godwit rule); empty: no bound";
     "catalog.scrub" = "10000000",
@@ -135,6 +137,7 @@ pub(crate) const FIXED: &[&str] = &[
     "node.state",
     "node.via",
     "catalog.url",
+    "catalog.site",
     "catalog.rate",
     "catalog.scrub",
     "ftp.listen",

@@ -78,7 +78,7 @@ fn must_fit(count: usize, most: usize, what: &str) -> Outcome {
 fn may_change(asked: &Asked<'_>) -> Outcome {
     let (known, shared) = (asked.known, &asked.door.shared);
     known.must_write()?;
-    if shared.asks_rights() {
+    if shared.config.asks_own_rights() {
         return known.dir.may_at_root(Deed::Write).map_err(Refusal::from);
     }
     let is_other = match &known.account {
