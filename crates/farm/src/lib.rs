@@ -4,6 +4,7 @@ mod at_node;
 mod audit;
 mod checking;
 mod combining;
+mod import;
 mod leases;
 mod logical;
 mod pack;
@@ -18,6 +19,7 @@ mod writing;
 
 pub use at_node::open;
 pub use audit::{Audited, Finding, Scope, Wrong, audit, repair};
+pub use import::{Cut, Imported};
 pub use logical::Logical;
 pub use parts::NewPart;
 pub use register::{Counts, register};

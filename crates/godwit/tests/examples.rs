@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-const VERBS: [&str; 32] = [
+const VERBS: [&str; 33] = [
     "cp",
     "mv",
     "sync",
@@ -31,6 +31,7 @@ const VERBS: [&str; 32] = [
     "location",
     "link",
     "attr",
+    "farm",
     "sum",
     "mkdir",
     "rm",
@@ -70,6 +71,9 @@ fn every_example_of_the_help_works() {
                 NAMES.iter().for_each(|line| place.run(line));
             }
             place.run(example);
+            if example.contains("farm demo --nodes") {
+                place.run("godwit farm demo --stop --dir farm");
+            }
         }
     }
 }

@@ -1,7 +1,13 @@
 //! Programs that outlive whoever started them.
 
-use rustix::process::setsid;
-use std::{io, os::unix::process::CommandExt, process::Command};
+use crate::wait_readable;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, setsid};
+use std::{
+    io,
+    os::{fd::AsFd, unix::process::CommandExt},
+    process::Command,
+    time::Duration,
+};
 
 /// Starts a program in a session of its own, as nobody's child: it stays when this process and its terminal
 /// go, and leaves no process to wait for. Its standard streams are what the command says.
@@ -13,6 +19,28 @@ pub fn start_detached(command: &mut Command) -> io::Result<()> {
     // It ended as soon as there was a child of its own, which has begun the program or said why not.
     // Where the program around us wants no children (SIGCHLD ignored), the kernel has seen to it.
     let _ = between.wait();
+    Ok(())
+}
+
+/// Asks a process to end (SIGTERM), and waits; one that goes on after `within` is killed. One that is gone is no error.
+pub fn end_detached(pid: u32, within: Duration) -> io::Result<()> {
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let process = match pidfd_open(pid, PidfdFlags::empty()) {
+        Err(rustix::io::Errno::SRCH) => return Ok(()),
+        process => process?,
+    };
+    for (signal, within) in [(Signal::TERM, within), (Signal::KILL, Duration::MAX)] {
+        match pidfd_send_signal(&process, signal) {
+            Err(rustix::io::Errno::SRCH) => return Ok(()),
+            sent => sent?,
+        }
+        let [has_ended] = wait_readable([process.as_fd()], within)?;
+        if has_ended {
+            break;
+        }
+    }
     Ok(())
 }
 

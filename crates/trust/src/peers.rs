@@ -146,6 +146,16 @@ impl Home {
         file.map(|file| self.read_peer(&file)).transpose()
     }
 
+    /// Returns the peer of that name, or this node itself if that is its name.
+    pub fn peer_or_myself(&self, name: &str) -> Result<Option<Peer>> {
+        let known = self.peer(name)?;
+        let mine = |me: &Peer| is_same_name(&me.name, name) && !me.addresses.is_empty();
+        match known {
+            None => Ok(self.myself()?.filter(mine)),
+            known => Ok(known),
+        }
+    }
+
     /// Returns the peer that has that key, or says that it has it now.
     pub fn peer_with(&self, key: &Fingerprint) -> Result<Option<Peer>> {
         Ok(self.peers()?.into_iter().find(|peer| peer.has(key)))

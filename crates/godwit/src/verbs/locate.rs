@@ -167,6 +167,12 @@ fn show(screen: &Screen, sites: &Logical, entry: &Entry, name: &Path) -> Result<
     if entry.homes.is_empty() && !screen.json() {
         screen.line(format!("nowhere  {name}"))?;
     }
+    let fragments = fragments(entry);
+    let fragment = |home: &Home| {
+        fragments
+            .iter()
+            .position(|range| Some(*range) == home.range)
+    };
     let costs = sites.costs(entry, None);
     let is_costed = |home: &Home| costs.iter().any(|(known, _)| *known == home);
     let others = entry.homes.iter().filter(|home| !is_costed(home));
@@ -182,6 +188,8 @@ fn show(screen: &Screen, sites: &Logical, entry: &Entry, name: &Path) -> Result<
             screen.object(&json!({
                 "event": "home", "name": name, "url": home.url, "site": home.site, "state": state,
                 "version": home.version, "verified_at": home.verified_s, "range": home.range,
+                "fragment": fragment(home), "start": home.range.map(|(first, _)| first),
+                "size": home.range.map(|(first, past)| past - first),
                 "cost_s": cost.map(|cost| cost.seconds), "why": cost.map(|cost| &cost.why),
             }))?;
             continue;
@@ -196,6 +204,16 @@ fn show(screen: &Screen, sites: &Logical, entry: &Entry, name: &Path) -> Result<
         }
     }
     Ok(())
+}
+
+/// Returns the ranges of a file that sites have alone, in the order of the bytes.
+fn fragments(entry: &Entry) -> Vec<(u64, u64)> {
+    let current = entry.homes.iter();
+    let current = current.filter(|home| home.version == entry.version);
+    let mut ranges: Vec<_> = current.filter_map(|home| home.range).collect();
+    ranges.sort_unstable();
+    ranges.dedup();
+    ranges
 }
 
 /// Tells what one more copy costs, and when it pays.

@@ -16,6 +16,7 @@ mod deciding;
 pub(crate) mod doctor;
 pub(crate) mod drop;
 pub(crate) mod du;
+pub(crate) mod farm;
 pub(crate) mod find;
 pub(crate) mod get;
 pub(crate) mod help;

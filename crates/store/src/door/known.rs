@@ -23,7 +23,7 @@ impl Door {
         let called = host.to_resolve();
         let wrong = Error::not_proved(&called);
         let bad = |why: String| Error::bad_name(url.without_password().to_string(), why);
-        let named = home.peer(&called).map_err(&wrong)?;
+        let named = home.peer_or_myself(&called).map_err(&wrong)?;
         let is_usual = url.port() == Scheme::Godwit.default_port();
         if let Some(peer) = named.as_ref().filter(|_| is_usual) {
             must_name_nobody(url, peer).map_err(bad)?;

@@ -1,0 +1,254 @@
+//! `godwit farm demo`: a farm of some nodes on this machine, to try things on.
+
+use crate::{
+    screen::Screen,
+    trouble::{CliError, Run},
+    verbs::{Facts, facts},
+};
+use clap::Args;
+use godwit_sys::{end_detached, start_detached, user_id, user_name, wait_readable, why};
+use serde_json::{Value, json};
+use std::{
+    env, fs,
+    io::{self, Read},
+    net::TcpListener,
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+/// Start a farm of some nodes on this machine
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  godwit farm demo --nodes 2 --dir farm
+  godwit farm demo --dir farm --stop
+
+The nodes are called n1 to nN, and n1 has the catalog. DIR/nI/export is what node I serves.
+Commands in a shell act as a user of node I after: . DIR/nI/env
+--stop ends the nodes; their files stay, and the next start goes on with them.
+
+Exit status: 0 all nodes serve; 1 one does not start: DIR/nI/log says why.")]
+pub(crate) struct Demo {
+    /// Nodes
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    nodes: u16,
+    /// The directory of the farm
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+    /// End the nodes
+    #[arg(long)]
+    stop: bool,
+}
+
+/// One node of the farm.
+struct Node {
+    name: String,
+    dir: PathBuf,
+    catalog: String,
+}
+
+impl Demo {
+    pub(super) fn run(self, screen: &Screen) -> Run<Facts> {
+        let dir = std::path::absolute(&self.dir).unwrap_or(self.dir.clone());
+        let nodes: Vec<_> = (1..=self.nodes).map(|at| Node::new(&dir, at)).collect();
+        if self.stop {
+            return stop(screen, &dir);
+        }
+        let first = nodes.first().map(|node| node.dir.clone());
+        if let Some(running) = first.filter(|dir| dir.join("pid").exists()) {
+            let fact = format!("{} has a farm that runs", running.display());
+            let next = format!("godwit farm demo --stop --dir {}", self.dir.display());
+            return Err(CliError::asked(WANTED, fact).next(next));
+        }
+        for (at, node) in nodes.iter().enumerate() {
+            node.begin(&nodes[..at])?;
+        }
+        let dir = self.dir.display();
+        screen.note(&format!(
+            "{} nodes serve; . {dir}/n1/env makes this shell a user of n1; end them: godwit farm demo --stop --dir {dir}",
+            nodes.len()
+        ));
+        Ok(facts([("nodes", nodes.len().into())]))
+    }
+}
+
+impl Node {
+    fn new(farm: &Path, at: u16) -> Self {
+        let name = format!("n{at}");
+        let catalog = match at {
+            1 => format!("sqlite:{}", farm.join("n1/names.db").display()),
+            _ => "godwit://n1".into(),
+        };
+        Self {
+            dir: farm.join(&name),
+            name,
+            catalog,
+        }
+    }
+
+    /// Makes the node if it is new, starts it, and has it join those that were begun before.
+    fn begin(&self, before: &[Node]) -> Run {
+        if self.dir.join("env").exists() {
+            return self.start();
+        }
+        let at = self.make()?;
+        match before.first() {
+            None => self.say(&["-q", "catalog", "init"]).map(drop)?,
+            // A site asks the catalog from its start on.
+            Some(first) => self.join(first, &at)?,
+        }
+        self.start()?;
+        for other in before.iter().skip(1) {
+            self.join(other, &at)?;
+        }
+        let url = format!("godwit://{}/.farm", self.name);
+        let first = before.first().unwrap_or(self);
+        first
+            .say(&["-q", "location", "add", &self.name, &url, "grid:/"])
+            .map(drop)
+    }
+
+    /// Returns where the node is to be found.
+    fn make(&self) -> Run<String> {
+        let export = self.dir.join("export");
+        fs::create_dir_all(&export).map_err(|cause| cannot(&export, &cause))?;
+        let port = free_port().map_err(|cause| cannot(&self.dir, &cause))?;
+        let at = format!("127.0.0.1:{port}");
+        let export = export.to_string_lossy().into_owned();
+        self.say(&[
+            "-q", "init", &self.name, "--export", &export, "--https", &at,
+        ])?;
+        let mut text = String::new();
+        for (name, value) in self.environment() {
+            text += &format!("export {name}='{}'\n", value.replace('\'', "'\\''"));
+        }
+        text += "unset XDG_CONFIG_HOME XDG_STATE_HOME XDG_CACHE_HOME\n";
+        let env = self.dir.join("env");
+        fs::write(&env, text).map_err(|cause| cannot(&env, &cause))?;
+        Ok(at)
+    }
+
+    fn start(&self) -> Run {
+        let log = self.dir.join("log");
+        let opened = fs::File::create(&log).map_err(|cause| cannot(&log, &cause))?;
+        let (mut said, saying) = io::pipe().map_err(|cause| cannot(&self.dir, &cause))?;
+        let words = [
+            "--json",
+            "node",
+            "--catalog",
+            &self.catalog,
+            "--site",
+            &self.name,
+        ];
+        let mut command = self.command(&words);
+        command.stdin(Stdio::null()).stdout(saying).stderr(opened);
+        start_detached(&mut command).map_err(|cause| cannot(&self.dir, &cause))?;
+        drop(command);
+        let mut buffer = [0; 4096];
+        let begun =
+            wait_readable([said.as_fd()], STARTS_WITHIN).and_then(|[has_said]| match has_said {
+                true => said.read(&mut buffer),
+                false => Ok(0),
+            });
+        let line = &buffer[..begun.unwrap_or_default()];
+        let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default();
+        let pid = serde_json::from_slice::<Value>(line).ok();
+        let pid = pid.and_then(|line| line["pid"].as_u64());
+        let Some(pid) = pid else {
+            let fact = format!("{} does not start", self.name);
+            let next = format!("cat {}", log.display());
+            return Err(CliError::found(WANTED, fact, 1).next(next));
+        };
+        let file = self.dir.join("pid");
+        fs::write(&file, pid.to_string()).map_err(|cause| cannot(&file, &cause))
+    }
+
+    fn join(&self, other: &Self, at: &str) -> Run {
+        let invite = other.say(&["-q", "peers", "invite"])?;
+        self.say(&["-q", "join", invite.trim(), "--address", at])
+            .map(drop)
+    }
+
+    fn environment(&self) -> [(&'static str, String); 4] {
+        let path = |path: PathBuf| path.to_string_lossy().into_owned();
+        [
+            ("HOME", path(self.dir.clone())),
+            ("GODWIT_SOCKET", path(self.dir.join("socket"))),
+            ("GODWIT_CATALOG", self.catalog.clone()),
+            // Where root tries it, the nodes act as root does.
+            ("GODWIT_PEERS_ACCOUNT", account()),
+        ]
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let ours = env::current_exe().unwrap_or_else(|_| "godwit".into());
+        let mut command = Command::new(ours);
+        command.args(words).envs(self.environment());
+        for name in ["XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"] {
+            command.env_remove(name);
+        }
+        command.current_dir(&self.dir);
+        command
+    }
+
+    fn say(&self, words: &[&str]) -> Run<String> {
+        let mut command = self.command(words);
+        let done = command.stdin(Stdio::null()).output();
+        let done = done.map_err(|cause| cannot(&self.dir, &cause))?;
+        if done.status.success() {
+            return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
+        }
+        let said = String::from_utf8_lossy(&done.stderr);
+        let fact = format!("{}: godwit {}: {}", self.name, words.join(" "), said.trim());
+        Err(CliError::found(WANTED, fact, 1))
+    }
+}
+
+fn stop(screen: &Screen, dir: &Path) -> Run<Facts> {
+    let mut stopped = 0;
+    for at in 1..=64 {
+        let file = dir.join(format!("n{at}/pid"));
+        let Ok(text) = fs::read_to_string(&file) else {
+            continue;
+        };
+        let pid = text.trim().parse::<u32>().ok();
+        if let Some(pid) = pid.filter(|pid| is_node(*pid)) {
+            end_detached(pid, ENDS_WITHIN).map_err(|cause| cannot(&file, &cause))?;
+            stopped += 1;
+        }
+        fs::remove_file(&file).map_err(|cause| cannot(&file, &cause))?;
+    }
+    if !screen.json() {
+        screen.note(&format!(
+            "{stopped} nodes ended; their files stay in {}",
+            dir.display()
+        ));
+    }
+    Ok(facts([("nodes", json!(stopped))]))
+}
+
+/// Tells whether a process is a node of this program, and not another one that got its number.
+fn is_node(pid: u32) -> bool {
+    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words: Vec<_> = words.split(|&byte| byte == 0).collect();
+    words.contains(&&b"node"[..]) && words.contains(&&b"--site"[..])
+}
+
+fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+fn cannot(path: &Path, cause: &io::Error) -> CliError {
+    CliError::found(WANTED, format!("{}: {}", path.display(), why(cause)), 1)
+}
+
+fn account() -> String {
+    let name = user_name(user_id());
+    name.ok().flatten().unwrap_or_default()
+}
+
+const WANTED: &str = "start a farm";
+const STARTS_WITHIN: Duration = Duration::from_secs(20);
+const ENDS_WITHIN: Duration = Duration::from_secs(20);

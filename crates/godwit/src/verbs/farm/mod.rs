@@ -1,0 +1,39 @@
+//! `godwit farm`: files in fragments on many nodes.
+
+mod demo;
+mod import;
+
+use super::Facts;
+use crate::{screen::Screen, trouble::Run};
+use clap::{Args, Subcommand};
+
+/// Keep files in fragments on many nodes
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  godwit farm import --lines --parts 2 notes.txt grid:/run7/notes.txt
+  godwit farm demo --nodes 2 --dir farm
+
+A file of the farm is cut into fragments, and each lies at one site of the catalog. Readers see
+one file. godwit locate shows where the fragments lie.
+
+Exit status: 0; 1 it failed; 2 wrong words; 4 no such file.")]
+pub(crate) struct Farm {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    Import(import::Import),
+    Demo(demo::Demo),
+}
+
+impl Farm {
+    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        match self.what {
+            What::Import(import) => import.run(screen),
+            What::Demo(demo) => demo.run(screen),
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! A farm of nodes on this machine: files in fragments.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Said, Scratch, as_prepared, godwit, noise};
+use serde_json::Value;
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
+
+/// A farm that ends with the test.
+struct Farm {
+    scratch: Scratch,
+}
+
+impl Farm {
+    fn new(nodes: u16) -> Self {
+        let farm = Self {
+            scratch: Scratch::new(),
+        };
+        farm.say(&format!("godwit farm demo --nodes {nodes} --dir farm"));
+        farm
+    }
+
+    /// Runs a line of a shell, as a user of n1 once there is one.
+    fn shell(&self, line: &str) -> Said {
+        let text = format!("set -o pipefail; [ ! -e farm/n1/env ] || . farm/n1/env; {line}");
+        let mut command = as_prepared(Command::new("timeout"), &godwit());
+        command.args(["100", "bash", "-c", &text]);
+        let ours = std::path::Path::new(env!("CARGO_BIN_EXE_godwit"));
+        let path = std::env::var("PATH").unwrap();
+        let above = ours.parent().unwrap().display();
+        command.env("PATH", format!("{above}:{path}"));
+        command
+            .current_dir(self.scratch.path())
+            .stdin(Stdio::null());
+        Said::of(&mut command)
+    }
+
+    #[track_caller]
+    fn say(&self, line: &str) -> String {
+        let said = self.shell(line);
+        assert_eq!(said.status, Some(0), "{line}: {said}");
+        String::from_utf8(said.stdout).unwrap()
+    }
+
+    #[track_caller]
+    fn refused(&self, line: &str, status: i32) -> String {
+        let said = self.shell(line);
+        assert_eq!(said.status, Some(status), "{line}: {said}");
+        said.stderr
+    }
+
+    /// Returns start, size and site of each fragment.
+    fn fragments(&self, name: &str) -> Vec<(u64, u64, String)> {
+        let rows = self.say(&format!("godwit locate --json {name}"));
+        let rows = rows
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let rows = rows.filter(|row| row["event"] == "home" && row["fragment"].is_u64());
+        let number = |value: &Value| value.as_u64().unwrap();
+        let mut found: Vec<_> = rows
+            .map(|row| {
+                let site = row["site"].as_str().unwrap().to_owned();
+                let path = row["url"]
+                    .as_str()
+                    .unwrap()
+                    .split(".farm/")
+                    .nth(1)
+                    .unwrap()
+                    .to_owned();
+                let lies = self
+                    .scratch
+                    .join(format!("farm/{site}/export/.farm/{path}"));
+                assert_eq!(fs::metadata(lies).unwrap().len(), number(&row["size"]));
+                (number(&row["start"]), number(&row["size"]), site)
+            })
+            .collect();
+        found.sort();
+        found
+    }
+}
+
+impl Drop for Farm {
+    fn drop(&mut self) {
+        self.shell("godwit farm demo --stop --dir farm");
+    }
+}
+
+#[test]
+fn imported_fragments_lie_at_their_nodes() {
+    let farm = Farm::new(3);
+    let lines: String = (0..20_000)
+        .map(|at| format!("line {at} of the text\n"))
+        .collect();
+    fs::write(farm.scratch.join("text"), &lines).unwrap();
+    farm.say("godwit farm import --lines --parts 6 text grid:/t");
+    let fragments = farm.fragments("grid:/t");
+    let sites: Vec<_> = fragments.iter().map(|(_, _, site)| site.as_str()).collect();
+    assert_eq!(sites, ["n1", "n2", "n3", "n1", "n2", "n3"]);
+    let mut end = 0;
+    for (start, size, _) in &fragments {
+        assert_eq!(*start, end);
+        end += size;
+        assert_eq!(lines.as_bytes()[end as usize - 1], b'\n');
+    }
+    assert_eq!(end, lines.len() as u64);
+    assert_eq!(farm.say("godwit cat grid:/t"), lines);
+    // Another node, and a part in the middle.
+    let line = "bash -c '. farm/n3/env; godwit cat grid:/t' | cmp - text";
+    farm.say(line);
+    farm.say("godwit cp grid:/t back && cmp back text");
+    farm.say("godwit farm demo --stop --dir farm");
+    let why = farm.refused("godwit cat godwit://n2/", 5);
+    assert!(why.contains("n2"), "{why}");
+    farm.say("godwit farm demo --nodes 3 --dir farm");
+    assert_eq!(farm.say("godwit cat grid:/t"), lines);
+    farm.say("godwit rm grid:/t");
+    assert_eq!(
+        fs::read_dir(farm.scratch.join("farm/n2/export/.farm"))
+            .unwrap()
+            .count(),
+        0
+    );
+}
+
+#[test]
+fn wrong_imports_leave_nothing() {
+    let farm = Farm::new(2);
+    fs::write(farm.scratch.join("big"), noise(3_000_000, 5)).unwrap();
+    fs::write(farm.scratch.join("empty"), "").unwrap();
+    fs::write(farm.scratch.join("short"), "one\ntwo").unwrap();
+    farm.say("godwit farm import --size 1M big grid:/big && godwit cat grid:/big | cmp - big");
+    assert_eq!(farm.fragments("grid:/big").len(), 3);
+    let why = farm.refused("godwit farm import big grid:/big", 1);
+    assert!(why.contains("grid:/big"), "{why}");
+    farm.refused("godwit farm import missing grid:/m", 4);
+    farm.refused("godwit farm import --parts 0 big grid:/m", 2);
+    farm.refused("godwit farm import --size 1 big grid:/m", 1);
+    farm.say("godwit farm import --lines --parts 9 short grid:/short");
+    let sizes: Vec<_> = farm
+        .fragments("grid:/short")
+        .iter()
+        .map(|row| row.1)
+        .collect();
+    assert_eq!(sizes, [4, 3]);
+    farm.say("godwit farm import empty grid:/empty && [ -z \"$(godwit cat grid:/empty)\" ]");
+    farm.say("kill -9 $(cat farm/n2/pid)");
+    farm.refused("godwit farm import big grid:/other", 5);
+    farm.refused("godwit stat grid:/other", 4);
+    let left = fs::read_dir(farm.scratch.join("farm/n1/export/.farm")).unwrap();
+    let left = left.filter(|entry| {
+        !entry
+            .as_ref()
+            .unwrap()
+            .file_name()
+            .to_string_lossy()
+            .starts_with('.')
+    });
+    assert_eq!(left.count(), 4);
+    let why = farm.refused("godwit farm demo --nodes 2 --dir farm", 2);
+    assert!(why.contains("--stop"), "{why}");
+}
