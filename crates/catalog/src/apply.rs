@@ -172,6 +172,7 @@ impl<'a> Applying<'a> {
             Change::SetLocation { name, site, url } => {
                 let location = self.location(&name.0, site)?;
                 check_url(url)?;
+                self.must_be_one_site(self.collection_of(location)?, site, url)?;
                 self.run(
                     "UPDATE locations SET url = ?2 WHERE location = ?1",
                     &[&location, url],
@@ -725,12 +726,32 @@ impl<'a> Applying<'a> {
             );
             return Err(about(Kind::Exists, name, &said).next(next));
         }
+        self.must_be_one_site(file, site, url)?;
         let location = self.id()?;
         self.run(
             "INSERT INTO locations VALUES (?1, ?2, ?3, ?4, ?5)",
             &[&location, &file, &site, &url, &whole],
         )?;
         Ok(location)
+    }
+
+    /// Refuses a second site at the same URL: what looks like two copies there would be one.
+    fn must_be_one_site(&self, collection: u64, site: &str, url: &str) -> Result<()> {
+        let sql =
+            "SELECT location FROM locations WHERE collection = ?1 AND url = ?2 AND site <> ?3";
+        match self.one(sql, &[&collection, &url, &site])? {
+            None => Ok(()),
+            Some(_) => {
+                let said = format!("{url} is the place of another site of that collection already");
+                let next = "name another directory; two copies in one place would be one";
+                Err(Refusal::of_kind(Kind::Exists, said).next(next))
+            }
+        }
+    }
+
+    fn collection_of(&self, location: u64) -> Result<u64> {
+        let sql = "SELECT collection FROM locations WHERE location = ?1";
+        Ok(self.one(sql, &[&location])?.unwrap_or_default())
     }
 
     fn remove_location(&self, name: &Path, site: &str, last: bool) -> Result<u64> {

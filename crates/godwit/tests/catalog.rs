@@ -43,6 +43,8 @@ const LINES: &str = r#"{"name":"grid:/","site":"lab","url":"ftp://lab.example/da
 {"name":"grid:/run7","collection":true}
 {"name":"grid:/run7/a%20b","size":9223372036854775807,"digest":"adler32:00620062 md5:0cc175b9c0f1b6a831c399e269772661","version":4,"mtime":"7.000000001","mode":416,"homes":[{"url":"ftp://lab.example/data/run7/a%20b","state":"whole","site":"lab","verified_at":9,"ours":true},{"url":"ftp://old.example/x/a","state":"damaged","site":"old","version":3,"range":[5,9],"offset":2}],"attr":{"k":"v"}}
 {"name":"grid:/run8","link":"grid:/run7"}
+{"name":"grid:/run7","rule":"copies=2"}
+{"name":"grid:/run7","rule":"allow identified read,list"}
 "#;
 
 #[test]

@@ -126,6 +126,103 @@ fn imported_fragments_lie_at_their_nodes() {
     );
 }
 
+/// Each program runs beside its fragment, on the node that has it.
+#[test]
+fn programs_run_where_fragments_lie() {
+    let farm = Farm::new(2);
+    let lines: String = (0..30_000).map(|at| format!("event {at}\n")).collect();
+    fs::write(farm.scratch.join("text"), &lines).unwrap();
+    farm.say("godwit farm import --lines --parts 4 text grid:/t");
+    let fragments = farm.fragments("grid:/t");
+    let counts = farm.say("godwit farm run --ordered grid:/t -- grep -c 7 {in}");
+    let counts: Vec<usize> = counts.lines().map(|line| line.parse().unwrap()).collect();
+    let mut begin = 0;
+    let expected: Vec<usize> = fragments
+        .iter()
+        .map(|(_, size, _)| {
+            let end = begin + *size as usize;
+            let count = lines[begin..end].lines().filter(|line| line.contains('7'));
+            begin = end;
+            count.count()
+        })
+        .collect();
+    assert_eq!(counts, expected);
+    // The fragments themselves, in the order of the file, of which a pipe makes the file again.
+    farm.say("godwit farm run --ordered grid:/t -- cat {in} | cmp - text");
+    let line = "godwit farm run --json grid:/t -- sh -c 'echo {in} $GODWIT_FRAGMENT/$GODWIT_FRAGMENTS; echo oh >&2'";
+    let rows = farm.say(line);
+    let rows: Vec<Value> = rows
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let of = |event: &str| {
+        rows.iter()
+            .filter(move |row| row["event"] == event)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(of("task").len(), 4);
+    for task in of("task") {
+        let (fragment, node) = (
+            task["fragment"].as_u64().unwrap(),
+            task["node"].as_str().unwrap(),
+        );
+        assert_eq!(node, fragments[fragment as usize].2);
+        let own = |row: &&&Value| row["fragment"] == fragment;
+        let written: Vec<_> = rows.iter().filter(|row| row["event"] == "line").collect();
+        let out = written
+            .iter()
+            .filter(own)
+            .find(|row| row["stream"] == "stdout")
+            .unwrap();
+        let text = out["text"].as_str().unwrap();
+        assert!(
+            text.contains(&format!("/farm/{node}/export/.farm/")),
+            "{text}"
+        );
+        assert!(text.ends_with(&format!(" {fragment}/4")), "{text}");
+        let said = written
+            .iter()
+            .filter(own)
+            .find(|row| row["stream"] == "stderr")
+            .unwrap();
+        assert_eq!(said["text"], "oh");
+    }
+    assert_eq!(of("summary")[0]["local_bytes"], lines.len());
+    let plan = farm.say("godwit farm run --plan grid:/t -- true");
+    assert_eq!(plan.matches("  n1: ").count(), 2);
+}
+
+#[test]
+fn refused_programs_name_node_and_cause() {
+    let farm = Farm::new(2);
+    fs::write(farm.scratch.join("text"), "one\ntwo\n").unwrap();
+    farm.say("godwit farm import --lines --parts 2 text grid:/t");
+    let why = farm.refused("godwit farm run grid:/t -- no-such-program {in}", 2);
+    assert!(
+        why.contains("no-such-program") && why.contains("fragment 1"),
+        "{why}"
+    );
+    let why = farm.refused(
+        "godwit farm run grid:/t -- sh -c 'exit $((GODWIT_FRAGMENT + 3))'",
+        1,
+    );
+    assert!(why.contains("status 4 at n2"), "{why}");
+    farm.refused("godwit farm run grid:/t -- sh -c 'exit 4'", 4);
+    farm.refused("godwit farm run grid:/t -- sh -c 'kill -9 $$'", 137);
+    farm.refused("godwit farm run grid:/missing -- true", 4);
+    farm.refused("godwit farm run grid:/t", 2);
+    drop(farm);
+    // A node without slots runs nothing.
+    let farm = Farm::new(1);
+    fs::write(farm.scratch.join("text"), "one\n").unwrap();
+    farm.say("godwit farm import text grid:/t");
+    farm.say("godwit farm demo --stop --dir farm");
+    farm.say("GODWIT_FARM_SLOTS=0 godwit node --json > said 2> said.log & echo $! > quiet; until grep -q serving said; do :; done");
+    let why = farm.refused("godwit farm run grid:/t -- true", 13);
+    assert!(why.contains("farm.slots"), "{why}");
+    farm.say("kill $(cat quiet)");
+}
+
 #[test]
 fn wrong_imports_leave_nothing() {
     let farm = Farm::new(2);

@@ -83,6 +83,24 @@ fn rules_of_names_bind_clients() {
     }
     let desk = |words: &[&str]| world.desk.well(&[words, &AT_LAB].concat());
     desk(&["mkdir", "grid:/open/x"]);
+    // The node would copy as itself to and from where these say.
+    scratch.file("line", 0);
+    let line = r#"{"name":"grid:/open/k","size":1,"homes":[{"url":"ftp://h/k","state":"whole"}]}"#;
+    std::fs::write(scratch.join("line"), line).unwrap();
+    for words in [
+        &["location", "add", "evil", "ftp://127.0.0.1:1/m", "grid:/"][..],
+        &[
+            "location",
+            "add",
+            "evil",
+            "ftp://127.0.0.1:1/m",
+            "grid:/open",
+        ],
+        &["rule", "add", "grid:/open", "copies=2"],
+        &["catalog", "load", "line"],
+    ] {
+        world.denied(&world.desk, words);
+    }
     // One command releases it to a wider circle.
     world.owner(&["auth", "allow", "identified", "read,list", "grid:/run7"]);
     assert_eq!(desk(&["ls", "grid:/run7"]), "a/\n");
@@ -104,7 +122,9 @@ fn seals_bind_the_owner_too() {
     let rules = world.owner(&["auth", "rules", "grid:/run7"]);
     let expected = "grid:/run7  never anyone write,create,delete\ngrid:/run7  allow anyone all\n";
     assert_eq!(rules, expected);
-    world.denied(&world.laptop, &["mkdir", "grid:/run7/a"]);
+    let why = world.denied(&world.laptop, &["mkdir", "grid:/run7/a"]);
+    let next = "godwit rule rm 'grid:/run7' 'never anyone write,create,delete'";
+    assert!(why.contains(next), "{why}");
     let words = ["mkdir", "grid:/run7/a", "--catalog", &world.catalog];
     let (status, why) = world.lab.refused(&words);
     assert!(
@@ -258,4 +278,41 @@ fn sites_obey_rights_of_names() {
         can(&world.desk, &["cat", "godwit://store/c/x"])
     });
     assert!(can(&world.desk, &["cat", &by_ftp(&store, "c/x")]));
+}
+
+/// A client that could name a path of the machine of the catalog would have its node read and write there.
+#[test]
+fn clients_name_no_local_path() {
+    let scratch = Scratch::new();
+    let world = World::new(&scratch);
+    world.owner(&["mkdir", "grid:/open"]);
+    let secret = scratch.file("secret", 100);
+    let line = format!(
+        r#"{{"name":"grid:/open/k","size":100,"homes":[{{"url":"file://{}","state":"whole"}}]}}"#,
+        secret.display()
+    );
+    std::fs::write(scratch.join("line"), line).unwrap();
+    for words in [
+        &["location", "add", "x", "data", "grid:/open"][..],
+        &["catalog", "load", "line"],
+        &["register", "secret", "--as", "grid:/open/k"],
+    ] {
+        let why = world.denied(&world.desk, words);
+        assert!(why.contains("not on the machine of the catalog"), "{why}");
+    }
+    let desk = |words: &[&str]| world.desk.well(&[words, &AT_LAB].concat());
+    desk(&["location", "add", "x", "ftp://127.0.0.1:1/m", "grid:/open"]);
+    let (status, _) = world.desk.refused(
+        &[
+            &["location", "set", "x", "grid:/open", "--url", "data"][..],
+            &AT_LAB,
+        ]
+        .concat(),
+    );
+    assert_eq!(status, 13);
+    // The owner may, also from another directory.
+    world.owner(&["location", "add", "here", "data", "grid:/open"]);
+    let said = world.owner(&["location", "ls", "grid:/open"]);
+    let at = format!("file://{}", scratch.join("data").display());
+    assert!(said.contains(&at), "{said}");
 }

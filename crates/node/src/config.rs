@@ -55,6 +55,8 @@ pub struct Config {
     pub catalog_scrub: Option<NonZeroU64>,
     /// The site of the catalog that it is, whose rights it obeys.
     pub site: Option<String>,
+    /// How many programs peers may run beside files at the same time.
+    pub slots: usize,
     /// Who may do what where; `None`: whatever their account may.
     pub rights: Option<PathBuf>,
     /// Who decides that instead.
@@ -123,7 +125,7 @@ impl Access {
             Self::Read => "[[rule]]\nwho = \"anonymous\"\nmay = [\"read\", \"list\"]\n",
             Self::Write => "[[rule]]\nwho = \"anonymous\"\nmay = \"all\"\n",
         };
-        format!("[[rule]]\nwho = \"identified\"\nmay = \"all\"\n{may}")
+        format!("[[rule]]\nwho = \"identified\"\nmay = [\"all\", \"run\"]\n{may}")
     }
 }
 
@@ -460,6 +462,7 @@ impl Config {
                 .and_then(NonZeroU64::new),
             rights: file("node.rights"),
             site: site_of(&take)?,
+            slots: take.one("farm.slots", parse::<usize>)?,
             porter: None,
             ftp: take.one("ftp.listen", parse_ftp)?,
             https: take.one("https.listen", parse_doors)?,

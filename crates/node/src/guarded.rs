@@ -300,6 +300,13 @@ impl Guarded {
         self.dir.lend(&self.asked(path, Deed::Read)?)
     }
 
+    /// Asks whether the client may run a program beside a file, and returns where it lies below the export.
+    pub(crate) fn may_run(&self, path: &Path) -> Result<PathBuf> {
+        let path = self.asked(path, Deed::Read)?;
+        self.dir.lend(&path)?;
+        self.asked(&path, Deed::Run)
+    }
+
     /// As [`Export::spool`], for an upload that was begun.
     pub(crate) fn spool(&self, path: &Path) -> Result<fs::File> {
         match self.to_upload(path)? {

@@ -31,7 +31,10 @@ use std::{
     io::{self, Write},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
     os::fd::AsFd,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize},
+    },
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -55,6 +58,8 @@ pub(crate) struct Shared {
     pub(crate) stop: Stop,
     pub(crate) journal: Arc<Journal>,
     pub(crate) modules: Arc<Modules>,
+    /// The count of programs that peers run beside files.
+    pub(crate) running: Arc<AtomicUsize>,
     pub(crate) transfers: Arc<AtomicU64>,
     pub(crate) metrics: Arc<Metrics>,
     /// Whoever comes was let in by somebody else, as the account of this process.
@@ -92,6 +97,7 @@ impl Shared {
             stop: Stop::new().map_err(Error::Start)?,
             journal: Arc::new(journal),
             modules: Arc::new(Modules::new(&config.modules)),
+            running: Arc::default(),
             transfers: Arc::new(AtomicU64::new(1)),
             metrics: Arc::default(),
             is_let_in,
@@ -141,6 +147,7 @@ impl Shared {
             stop: self.stop.clone(),
             journal: Arc::clone(&self.journal),
             modules,
+            running: Arc::clone(&self.running),
             transfers: Arc::clone(&self.transfers),
             metrics: Arc::clone(&self.metrics),
             is_let_in: self.is_let_in,

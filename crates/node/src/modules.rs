@@ -120,6 +120,7 @@ impl Turn {
                 cpu_seconds: module.cpu_seconds,
                 memory_bytes: module.memory_bytes,
             },
+            hears_words: false,
             confined: module.confined.then(|| module.reads.clone()),
         };
         let late = Instant::now() + module.time;
@@ -161,6 +162,7 @@ impl Run<'_> {
             let made = made.map_err(|cause| Error::io(self.turn.name(), cause))?;
             let count = match made {
                 Made::Bytes(count) => count,
+                Made::Words(_) => continue,
                 Made::Ended(status) if status.success() => return Ok(offset),
                 Made::Ended(status) => return Err(self.failed(&ended_by(status))),
                 Made::Stopped => return Err(Error::Canceled.into()),

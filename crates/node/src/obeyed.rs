@@ -6,7 +6,7 @@
 use godwit_catalog::{
     Answer, Catalog, Change, Changes, Deed as Doing, Each, Intent, Question, Refusal, Result,
 };
-use godwit_core::Kind;
+use godwit_core::{Kind, Url};
 use godwit_farm::is_of_rights;
 use godwit_trust::{DEEDS, Deed, Identity, Rights};
 use godwit_wire::door::{call::Name, path::escaped};
@@ -43,7 +43,6 @@ impl Obeyed {
         let mut found = godwit_catalog::rules(&*self.catalog, Path::new(""))?;
         found.retain(|rule| is_of_rights(&rule.text));
         let said = found.into_iter().rev().map(|rule| Said {
-            rule: rule.rule,
             place: rule.name.0,
             // A rule that cannot be read allows nothing.
             rights: read_right(&rule.text).unwrap_or_default(),
@@ -178,7 +177,6 @@ struct Rules<'a> {
 }
 
 struct Said {
-    rule: u64,
     place: PathBuf,
     text: String,
     /// One rule, of everywhere.
@@ -215,9 +213,11 @@ impl Rules<'_> {
             None => ("a client without a name", "anonymous"),
         };
         let said = format!("{shown} may not {deed} grid:/{}: {why}", escaped(name));
-        let next = format!(
-            "the owner of the catalog says: godwit auth allow '{subject}' {deed} 'grid:/{place}'"
-        );
+        let next = match rule {
+            Some(said) => format!("godwit rule rm 'grid:/{place}' '{}'", said.text),
+            None => format!("godwit auth allow '{subject}' {deed} 'grid:/{place}'"),
+        };
+        let next = format!("the owner of the catalog says: {next}");
         Err(Refusal::of_kind(Kind::Denied, said).next(next))
     }
 
@@ -234,22 +234,45 @@ impl Rules<'_> {
     }
 
     /// Refuses a client that changes the rules, or removes the collection where they stand.
+    ///
+    /// The node copies as itself to where locations and rules of copies say. So a client names no place on this machine,
+    /// and while the catalog keeps rights, only its owner changes locations and rules.
     fn must_keep(&self, change: &Change) -> Result<()> {
+        let Asker::Client(_) = self.asker else {
+            return Ok(());
+        };
+        let is_place = |url: &str| url.parse::<Url>().is_ok_and(|url| !url.is_local());
+        let is_elsewhere = match change {
+            Change::AddLocation { url, .. } => is_place(url),
+            Change::SetLocation { url, .. } => is_place(url),
+            Change::Load(entry) => entry.homes.iter().all(|home| is_place(&home.url)),
+            _ => true,
+        };
+        if !is_elsewhere {
+            let said =
+                "a client of a catalog names places on servers, not on the machine of the catalog";
+            let next =
+                "write godwit://NODE/PATH, or say it on that machine with --catalog sqlite:PATH";
+            return Err(Refusal::of_kind(Kind::Denied, said).next(next));
+        }
         let mut said = self.said.iter();
-        let is_of_rules = match change {
-            Change::AddRule { text, .. } => is_of_rights(text),
-            Change::RemoveRule { rule } => said.any(|said| said.rule == *rule),
+        let is_of_owner = match change {
+            Change::AddRule { text, .. } => is_of_rights(text) || !self.said.is_empty(),
+            Change::RemoveRule { .. }
+            | Change::AddLocation { .. }
+            | Change::SetLocation { .. }
+            | Change::RemoveLocation { .. }
+            | Change::Load(_) => !self.said.is_empty(),
             Change::Remove { name, .. } => said.any(|said| said.place == name.0),
             _ => false,
         };
-        match (is_of_rules, self.asker) {
-            (true, Asker::Client(_)) => {
-                let said = "only the owner of the catalog changes its rules of rights";
-                let next = "there: godwit auth --catalog sqlite:PATH allow WHO DEEDS grid:/NAME";
-                Err(Refusal::of_kind(Kind::Denied, said).next(next))
-            }
-            _ => Ok(()),
+        if !is_of_owner {
+            return Ok(());
         }
+        let said =
+            "only the owner of a catalog with rules of rights changes its rules and locations";
+        let next = "say the same on its machine, with --catalog sqlite:PATH";
+        Err(Refusal::of_kind(Kind::Denied, said).next(next))
     }
 
     fn must_change(&self, change: &Change) -> Result<()> {

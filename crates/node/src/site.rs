@@ -181,7 +181,7 @@ fn path_of(place: &Path, collection: &Path, path: &Path) -> Option<PathBuf> {
 
 fn denied(places: &[String]) -> String {
     let under = quoted(places.iter().map(String::as_str));
-    format!("[[rule]]\nwho = \"anyone\"\nnever = \"all\"\nunder = {under}\n\n")
+    format!("[[rule]]\nwho = \"anyone\"\nnever = [\"all\", \"run\"]\nunder = {under}\n\n")
 }
 
 /// Beginning of the subjects of nodes that joined.

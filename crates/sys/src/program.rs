@@ -23,7 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What is to be run.
+/// A program that is to be run.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Program {
     /// The program, by its whole path, and its arguments.
@@ -32,6 +32,8 @@ pub struct Program {
     pub variables: Vec<(&'static str, String)>,
     /// What it may use.
     pub bounds: Bounds,
+    /// Whether [`Running::read`] tells what it writes to its standard error.
+    pub hears_words: bool,
     /// `Some`: of files it sees these, those of the system and what the command names, writes
     /// none, and reaches no network by TCP. `None`: it may what its account may.
     pub confined: Option<Vec<PathBuf>>,
@@ -54,14 +56,17 @@ pub struct Running {
     out: Option<ChildStdout>,
     words: Option<ChildStderr>,
     said: Vec<u8>,
+    hears_words: bool,
     status: Option<ExitStatus>,
 }
 
 /// What became of a wait for output.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Made {
     /// So many bytes were read.
     Bytes(usize),
+    /// It wrote this to its standard error.
+    Words(Vec<u8>),
     /// All was read, and the program has ended so.
     Ended(ExitStatus),
     /// What was to stop it was raised.
@@ -106,6 +111,7 @@ impl Program {
             out,
             words,
             said: Vec::new(),
+            hears_words: self.hears_words,
             status: None,
         };
         running.ready()?;
@@ -167,6 +173,9 @@ impl Running {
             }
             if ready[3] {
                 self.listen()?;
+                if self.hears_words && !self.said.is_empty() {
+                    return Ok(Made::Words(std::mem::take(&mut self.said)));
+                }
             }
             if ready[2] && self.out.is_some() {
                 match self.out.as_mut().map_or(Ok(0), |out| out.read(buffer)) {
@@ -325,6 +334,7 @@ mod tests {
                 cpu_seconds: 10,
                 memory_bytes: 1 << 30,
             },
+            hears_words: false,
             confined: Some(Vec::new()),
         }
     }

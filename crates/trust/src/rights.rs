@@ -51,6 +51,8 @@ pub enum Deed {
     /// A file of another server into the depot of this machine: the place is the name of its URL below `/godwit/`.
     /// Not among [`DEEDS`]: whoever may do all that is served makes nobody fetch anything.
     Stage,
+    /// A program beside a file, as the account of the node. Not among [`DEEDS`] either.
+    Run,
 }
 
 /// What comes of a question.
@@ -135,7 +137,8 @@ impl Rights {
         let path = parts(path)?;
         let is_below =
             |under: &Under| under.parts.len() > path.len() && under.begins_as(Deed::List, &path);
-        let is_of_what_is_served = |rule: &&Rule| rule.deeds != [Deed::Stage];
+        let is_of_what_is_served =
+            |rule: &&Rule| !matches!(rule.deeds[..], [Deed::Stage | Deed::Run]);
         let mut rules = self.rules.iter().filter(is_of_what_is_served);
         rules.find(|rule| rule.under.iter().any(is_below))
     }
@@ -211,6 +214,7 @@ impl Deed {
             Self::Delete => "delete",
             Self::List => "list",
             Self::Stage => "stage",
+            Self::Run => "run",
         }
     }
 }
@@ -388,11 +392,11 @@ fn deeds_of(text: &str) -> Result<Vec<Deed>, String> {
     if text == "all" {
         return Ok(DEEDS.to_vec());
     }
-    let all = DEEDS.into_iter().chain([Deed::Stage]);
+    let all = DEEDS.into_iter().chain([Deed::Stage, Deed::Run]);
     let known = all.into_iter().find(|deed| deed.as_str() == text);
     known.map(|deed| vec![deed]).ok_or_else(|| {
         format!(
-            "{text:?} is no deed; there are read, write, create, delete, list, all of these as all, and stage"
+            "{text:?} is no deed; there are read, write, create, delete, list, all of these as all, stage and run"
         )
     })
 }

@@ -1,6 +1,6 @@
 //! `godwit location`: the places where files of a collection lie.
 
-use super::{Facts, attr, catalog, facts};
+use super::{Facts, attr, catalog, facts, register};
 use crate::{
     places,
     screen::Screen,
@@ -8,9 +8,10 @@ use crate::{
 };
 use clap::{Args, Subcommand};
 use godwit_catalog::{Change, Location as Known, Pages, sites};
-use godwit_wire::door::call::Name;
+use godwit_core::Scheme;
+use godwit_wire::door::{call::Name, path::escaped};
 use serde_json::json;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 /// Add, show, move and remove the places where a collection lies
 #[derive(Args, Debug)]
@@ -125,7 +126,7 @@ impl Location {
             } => vec![Change::AddLocation {
                 name: catalog::name(text)?,
                 site: site.clone(),
-                url: places::without_slashes(&places::url(url)?).to_string(),
+                url: place(url)?,
                 whole: true,
             }],
             What::Set {
@@ -144,7 +145,7 @@ impl Location {
                     changes.push(Change::SetLocation {
                         name,
                         site: site.clone(),
-                        url: places::without_slashes(&places::url(url)?).to_string(),
+                        url: place(url)?,
                     });
                 }
                 changes
@@ -161,6 +162,20 @@ impl Location {
         };
         catalog::change("change the locations", changes)?;
         Ok(Facts::new())
+    }
+}
+
+/// Returns the URL of a directory, from the root: a catalog is asked from any directory.
+fn place(argument: &OsStr) -> Run<String> {
+    let url = register::absolute(places::without_slashes(&places::url(argument)?))?;
+    if url.scheme() == Scheme::Grid {
+        let fact = format!("{url} is a name, and a location is a directory of a server");
+        let next = "write godwit://NODE/DIR, ftp://HOST/DIR or a path of this machine";
+        return Err(CliError::asked("change the locations", fact).next(next));
+    }
+    match url.is_local() {
+        true => Ok(format!("file://{}", escaped(url.as_path()))),
+        false => Ok(url.to_string()),
     }
 }
 

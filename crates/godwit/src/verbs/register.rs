@@ -182,7 +182,7 @@ fn trouble(wanted: String, error: Error) -> CliError {
 }
 
 /// Returns a local path from the root: a catalog is asked from any directory.
-fn absolute(url: Url) -> Run<Url> {
+pub(super) fn absolute(url: Url) -> Run<Url> {
     if !url.is_local() || url.is_absolute() {
         return Ok(url);
     }

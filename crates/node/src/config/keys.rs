@@ -49,6 +49,8 @@ pub const KEYS: &[Key] = keys! {
         "bytes a second at most that the rules of the catalog copy (godwit rule); empty: no bound";
     "catalog.scrub" = "10000000",
         "bytes a second at most that are read again to compare digests, of files with a rule; 0: none are";
+    "farm.slots" = "0",
+        "how many programs peers that may write run here at the same time, beside files and as the account of the node; 0: none";
     "ftp.listen" = "[::]:2811",
         "addresses with ports, separated by commas; none: no FTP";
     "https.listen" = "",

@@ -5,7 +5,7 @@ use super::{
     noted::Noting,
     peers, reading,
     reply::{BEAT, Lines, Reply},
-    stopping, uploads, writing,
+    run, stopping, uploads, writing,
 };
 use godwit_core::{Extents, Kind};
 use godwit_store::{
@@ -189,6 +189,7 @@ pub(super) const CALLS: &[Call] = &[
     known("depot", depot::ask),
     known("catalog", catalog::ask),
     known("catalog/change", catalog::change),
+    known("run", run::run),
     known("became", |asked| asked.change(became)),
     known("grant", |asked| asked.grant()),
     // It takes the connection with it, so it is answered before it comes here.

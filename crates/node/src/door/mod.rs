@@ -18,6 +18,7 @@ mod peers;
 mod reading;
 mod relay;
 mod reply;
+mod run;
 mod sources;
 mod uploads;
 mod via;

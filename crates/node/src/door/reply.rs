@@ -250,6 +250,12 @@ impl Lines {
         }
     }
 
+    /// Says a line, and has it go out at once.
+    pub(super) fn tell(&mut self, line: &Line) -> Result<()> {
+        self.say(line)?;
+        self.flush()
+    }
+
     fn flush(&mut self) -> Result<()> {
         if let Some(reply) = self.reply.take() {
             self.pipe = Some(reply.stream(head(StatusCode::OK)));

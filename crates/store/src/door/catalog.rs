@@ -1,10 +1,11 @@
-//! Calls whose refusals come back as the node said them: those of the catalog.
+//! Calls whose refusals come back as the node said them: those of the catalog, and of programs.
 
 use super::{Door, cannot_speak, visit::Sent};
 use crate::Result;
 use godwit_wire::door::{
     JSON_TYPE, ROOT,
     call::{self, Line, Refusal},
+    run::AskRun,
 };
 use hyper::{Method, body::Bytes};
 use serde::Serialize;
@@ -34,6 +35,21 @@ impl Door {
         Ok(heard.map(drop))
     }
 
+    /// Has a program run beside a file. The inner result is the answer of that node.
+    pub fn run(
+        &self,
+        asked: &AskRun,
+        each: &mut dyn FnMut(Line) -> Result<()>,
+    ) -> Result<Answered> {
+        if self.known()?.revision < RUNS {
+            let at = &self.0.limits.at;
+            let why = format!("{at} must be upgraded: its godwit runs no programs");
+            return Err(cannot_speak(why));
+        }
+        let heard = self.call_raw("run", Method::POST, asked, each)?;
+        Ok(heard.map(drop))
+    }
+
     /// Makes a call; a refusal by the node comes back as the node said it.
     pub(super) fn call_raw<T: Serialize>(
         &self,
@@ -59,3 +75,5 @@ impl Door {
 
 /// The first revision that has calls of a catalog.
 const HAS_CATALOG: u32 = 4;
+/// The first revision that runs programs.
+const RUNS: u32 = 5;

@@ -56,6 +56,12 @@ pub enum Line {
     Answer(Answer),
     /// The numbers that changes of the catalog made: one for each change.
     Made(Vec<u64>),
+    /// Whole lines that a program wrote to its standard output.
+    Out(Bytes),
+    /// Whole lines that a program wrote to its standard error.
+    Words(Bytes),
+    /// A program ended with that status; killed by a signal: 128 and its number.
+    Ended(i32),
     /// One of several was not done.
     Refused(Refusal),
     /// One of several was done.

@@ -9,6 +9,7 @@ use super::{
     OPENAPI, REVISION, VERSION,
     call::{self, *},
     catalog::{Answer, Change, Changes, Question},
+    run::AskRun,
 };
 use godwit_core::{Algorithm, Chain, Digest, Extents, Kind};
 use schema::Schemas;
@@ -190,6 +191,9 @@ fn lines() -> Vec<Line> {
         }),
         Line::Answer(Answer::More),
         Line::Made(vec![7, 0]),
+        Line::Out(Bytes(b"a\n".into())),
+        Line::Words(Bytes(b"a\n".into())),
+        Line::Ended(3),
         Line::Read(stat(), Some(digest())),
         Line::Read(stat(), None),
         Line::Done,
@@ -364,6 +368,16 @@ fn everything_that_is_asked_is_described() {
         let (path, passed) = (path.clone(), vec!["0".repeat(64)]);
         asks("AskDecide", &AskDecide { path, what, passed });
     }
+    asks(
+        "AskRun",
+        &AskRun {
+            program: vec!["grep".into(), "{in}".into()],
+            path: path.clone(),
+            fragment: 0,
+            fragments: u64::MAX,
+            job: "1f".into(),
+        },
+    );
     asks(
         "AskDepot",
         &AskDepot {

@@ -15,6 +15,7 @@ pub mod park;
 pub mod path;
 pub mod range;
 pub(crate) mod refusal;
+pub mod run;
 pub mod speaker;
 
 #[cfg(test)]
@@ -31,7 +32,7 @@ pub const OLDEST: u32 = 1;
 
 /// What is known within that version: it counts up with each release that asks or answers more
 /// than the one before it. Whoever asks says only what the other knows.
-pub const REVISION: u32 = 4;
+pub const REVISION: u32 = 5;
 
 /// All that is asked and answered, for programs: OpenAPI 3.1.
 pub const OPENAPI: &str = include_str!("../../openapi.json");

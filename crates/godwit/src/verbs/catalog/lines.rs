@@ -6,7 +6,7 @@ use crate::{
     trouble::{CliError, Run},
 };
 use godwit_catalog::{
-    Catalog, Change, Entry, Home, Location, Pages, Refusal, State, find, locations,
+    Catalog, Change, Entry, Home, Location, Pages, Refusal, Rule, State, find, locations, rules,
 };
 use godwit_core::{Digest, Kind, Scheme, Url};
 use godwit_store::Error;
@@ -21,7 +21,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// One line: of a location if it has a site, of one more name of a file or collection if it has a link.
+/// One line: of a location if it has a site, of one more name of a file or collection if it has a link, of a rule of
+/// copies or rights if it has one.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 struct Line {
@@ -34,6 +35,8 @@ struct Line {
     whole: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     link: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<String>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     collection: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -113,6 +116,13 @@ pub(super) fn dump(catalog: &dyn Catalog, screen: &Screen) -> Run<Facts> {
             }
             names += 1;
         }
+    }
+    for rule in rules(catalog, Path::new("")).map_err(fails)? {
+        print(&Line {
+            name: shown(&rule.name.0),
+            rule: Some(rule.text),
+            ..Line::default()
+        })?;
     }
     Ok(facts([("names", names.into())]))
 }
@@ -270,6 +280,13 @@ impl Loading<'_> {
                     value: Some(value),
                 };
                 self.page.push((number, change));
+            }
+            return Ok(());
+        }
+        if let Some(text) = line.rule {
+            let is_known = |rule: &Rule| rule.name == name && rule.text == text;
+            if !rules(self.catalog, &name.0).is_ok_and(|found| found.iter().any(is_known)) {
+                self.page.push((number, Change::AddRule { name, text }));
             }
             return Ok(());
         }

@@ -171,12 +171,13 @@ impl Node {
             .map(drop)
     }
 
-    fn environment(&self) -> [(&'static str, String); 4] {
+    fn environment(&self) -> [(&'static str, String); 5] {
         let path = |path: PathBuf| path.to_string_lossy().into_owned();
         [
             ("HOME", path(self.dir.clone())),
             ("GODWIT_SOCKET", path(self.dir.join("socket"))),
             ("GODWIT_CATALOG", self.catalog.clone()),
+            ("GODWIT_FARM_SLOTS", SLOTS.into()),
             // Where root tries it, the nodes act as root does.
             ("GODWIT_PEERS_ACCOUNT", account()),
         ]
@@ -249,6 +250,8 @@ fn account() -> String {
     name.ok().flatten().unwrap_or_default()
 }
 
+/// Programs that each node runs at the same time.
+const SLOTS: &str = "2";
 const WANTED: &str = "start a farm";
 const STARTS_WITHIN: Duration = Duration::from_secs(20);
 const ENDS_WITHIN: Duration = Duration::from_secs(20);

@@ -2,6 +2,7 @@
 
 mod demo;
 mod import;
+mod run;
 
 use super::Facts;
 use crate::{screen::Screen, trouble::Run};
@@ -26,6 +27,7 @@ pub(crate) struct Farm {
 #[derive(Debug, Subcommand)]
 enum What {
     Import(import::Import),
+    Run(run::Run),
     Demo(demo::Demo),
 }
 
@@ -33,6 +35,7 @@ impl Farm {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         match self.what {
             What::Import(import) => import.run(screen),
+            What::Run(run) => run.run(screen),
             What::Demo(demo) => demo.run(screen),
         }
     }

@@ -1,0 +1,103 @@
+//! Programs run where fragments lie.
+
+use crate::{Logical, failed};
+use godwit_catalog::{Home, State as OfHome, is_good};
+use godwit_core::{BadUrl, Url};
+use godwit_store::{Error, Result, door::Door, engine::Options};
+use godwit_wire::door::{
+    call::{Line, Name},
+    run::AskRun,
+};
+use std::{collections::HashMap, path::Path};
+
+/// A fragment, and the nodes that have it.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// The index of the fragment.
+    pub fragment: u64,
+    /// The bytes of the file that it is.
+    pub range: (u64, u64),
+    /// The homes that are tried, one after another.
+    pub homes: Vec<Home>,
+}
+
+impl Logical {
+    /// Returns a task for each fragment of a file. Of the homes of a fragment the one whose node has the fewest tasks
+    /// so far comes first.
+    pub fn tasks(&self, name: &Path) -> Result<Vec<Task>> {
+        let entry = self.sites.file(name)?;
+        let size = entry.size.unwrap_or_default();
+        let is_usable = |home: &&Home| {
+            let is_part = home.range.is_some() && home.version == entry.version;
+            is_good(home, &entry) || is_part && home.offset == 0 && home.state == OfHome::default()
+        };
+        let homes: Vec<_> = entry.homes.iter().filter(is_usable).collect();
+        let range = |home: &Home| home.range.unwrap_or((0, size));
+        let mut ranges: Vec<_> = homes.iter().map(|home| range(home)).collect();
+        ranges.sort_unstable();
+        ranges.dedup();
+        // Whole copies beside fragments have no task of their own.
+        if ranges.len() > 1 {
+            ranges.retain(|range| *range != (0, size));
+        }
+        let mut next = 0;
+        for (start, end) in &ranges {
+            if *start != next {
+                return Err(gap(name, (next, *start)));
+            }
+            next = *end;
+        }
+        if ranges.is_empty() || next != size {
+            return Err(gap(name, (next, size)));
+        }
+        let mut counts: HashMap<String, u64> = HashMap::new();
+        let task = |(fragment, wanted): (usize, (u64, u64))| {
+            let held = homes.iter().filter(|home| range(home) == wanted);
+            let mut homes: Vec<Home> = held.map(|home| (*home).clone()).collect();
+            homes.sort_by_key(|home| counts.get(&home.site).copied().unwrap_or_default());
+            if let Some(first) = homes.first() {
+                *counts.entry(first.site.clone()).or_default() += 1;
+            }
+            Task {
+                fragment: fragment as u64,
+                range: wanted,
+                homes,
+            }
+        };
+        Ok(ranges.into_iter().enumerate().map(task).collect())
+    }
+}
+
+fn gap(name: &Path, (start, end): (u64, u64)) -> Error {
+    let why =
+        format!("no node has a fragment that is bytes {start}-{end}; godwit locate shows them");
+    Error::unsupported(format!("running beside grid:/{}", name.display()), why)
+}
+
+/// Runs a program beside a home, at its node; returns its exit status. `each` receives the lines that it writes.
+pub fn run_at(
+    home: &Home,
+    asked: &AskRun,
+    options: &Options,
+    each: &mut dyn FnMut(Line) -> Result<()>,
+) -> Result<i32> {
+    let bad = |bad: BadUrl| Error::bad_name(&home.url, bad.to_string());
+    let url: Url = home.url.parse().map_err(bad)?;
+    let asked = AskRun {
+        path: Name(url.as_path().into()),
+        ..asked.clone()
+    };
+    let door = Door::open(&url, &options.remote())?;
+    let mut status = None;
+    let done = door.run(&asked, &mut |line| match line {
+        Line::Ended(code) => {
+            status = Some(code);
+            Ok(())
+        }
+        Line::Beat(_) => Ok(()),
+        line => each(line),
+    })?;
+    done.map_err(|refusal| failed(url.as_path(), refusal))?;
+    let said = "it does not tell how the program ended";
+    status.ok_or_else(|| Error::misbehaved("a node", said))
+}
