@@ -64,6 +64,10 @@ pub(super) fn run(asked: Asked<'_>) {
 /// Returns the program that is to be run, if the client may have it run.
 fn program(asked: &Asked<'_>, ask: &AskRun) -> Result<Program, Refusal> {
     let (known, shared) = (asked.known, &asked.door.shared);
+    let is_named = ask.program.first().is_some_and(|name| !name.is_empty());
+    if !is_named || ask.program.iter().any(|word| word.contains('\0')) {
+        return Err(Refusal::of_kind(Kind::Protocol, "no program is named"));
+    }
     let denied = |said: &str, next: &str| Refusal::of_kind(Kind::Denied, said).next(next);
     if shared.config.slots == 0 {
         let next = "start it with farm.slots = N in its configuration (GODWIT_FARM_SLOTS=N)";
@@ -88,11 +92,6 @@ fn program(asked: &Asked<'_>, ask: &AskRun) -> Result<Program, Refusal> {
     };
     let command = ask.program.iter().map(|word| word.replace(IN, &path));
     let command: Vec<String> = command.collect();
-    if command.first().is_none_or(String::is_empty)
-        || command.iter().any(|word| word.contains('\0'))
-    {
-        return Err(Refusal::of_kind(Kind::Invalid, "no program is named"));
-    }
     let number = |number: u64| number.to_string();
     Ok(Program {
         command,
