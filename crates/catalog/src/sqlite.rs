@@ -17,6 +17,8 @@ use rusqlite::{
     types::{ToSqlOutput, ValueRef},
 };
 use std::{
+    io,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -28,6 +30,8 @@ pub(crate) struct Sqlite {
     group: Group,
     readers: Pool<Connection>,
     path: PathBuf,
+    /// The device and inode of the file.
+    file: (u64, u64),
 }
 
 impl Sqlite {
@@ -43,25 +47,61 @@ impl Sqlite {
         let form: u64 = writer
             .query_row("PRAGMA user_version", [], |row| row.get(0))
             .map_err(refused)?;
+        let (is_empty, is_ours) = tables_of(&writer)?;
         match form {
-            FORM => {}
-            1..FORM => make(&mut writer)?,
-            0 if create => make(&mut writer)?,
-            0 => {
+            0 if is_empty && create => make(&mut writer)?,
+            0 if is_empty => {
                 return Err(not_a_catalog(
                     &shown.to_string(),
                     &format!("sqlite:{shown}"),
                 ));
             }
+            FORM if is_ours => {}
+            1..FORM if is_ours => make(&mut writer)?,
+            0..=FORM => {
+                let said = format!("{shown} has tables of another program, and is not a catalog");
+                let next = "name another file: godwit catalog init --catalog sqlite:PATH";
+                return Err(Refusal::of_kind(Kind::Invalid, said).next(next));
+            }
             form => return Err(other_form(&shown.to_string(), form)),
         }
         Ok(Self {
+            file: file_of(path).map_err(|cause| gone(path, &cause))?,
             writer: Mutex::new(writer),
             group: Group::default(),
             readers: Pool::new(|_| true),
             path: path.to_owned(),
         })
     }
+}
+
+impl Sqlite {
+    fn must_be_there(&self) -> Result<()> {
+        match file_of(&self.path) {
+            Ok(file) if file == self.file => Ok(()),
+            Ok(_) => Err(gone(&self.path, &io::ErrorKind::AlreadyExists.into())),
+            Err(cause) => Err(gone(&self.path, &cause)),
+        }
+    }
+}
+
+fn file_of(path: &Path) -> io::Result<(u64, u64)> {
+    let meta = std::fs::metadata(path)?;
+    Ok((meta.dev(), meta.ino()))
+}
+
+fn gone(path: &Path, cause: &io::Error) -> Refusal {
+    let (shown, why) = (path.display(), cause.kind());
+    let said = format!("the catalog {shown} was removed or replaced while it was in use: {why}");
+    Refusal::of_kind(Kind::Other, said).next("restore the file from a dump, and start again")
+}
+
+/// Tells whether a database has no tables, and whether it has those of a catalog.
+fn tables_of(db: &Connection) -> Result<(bool, bool)> {
+    let sql = "SELECT COUNT(*) = 0, COALESCE(SUM(name IN ('names', 'versions', 'homes', 'intents')), 0) = 4
+        FROM sqlite_master WHERE type = 'table'";
+    let told = db.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)));
+    told.map_err(refused)
 }
 
 /// Opens a connection with a cache of that size.
@@ -107,8 +147,13 @@ impl Catalog for Sqlite {
     }
 
     fn change(&self, changes: &Changes) -> Result<Vec<u64>> {
-        self.group
-            .change(changes, |lists| commit(&mut self.writer.lock(), lists))
+        let made = self.group.change(changes, |lists| {
+            self.must_be_there()?;
+            commit(&mut self.writer.lock(), lists)
+        })?;
+        // A commit into a file that was removed meanwhile is lost.
+        self.must_be_there()?;
+        Ok(made)
     }
 }
 

@@ -713,4 +713,33 @@ fn unusable_files_are_told_apart() {
     std::fs::write(world.dir.path().join("empty"), "").unwrap();
     assert_eq!(why("empty").kind, Kind::Invalid);
     assert_eq!(open("mysql:x", true).err().unwrap().kind, Kind::Invalid);
+    let other = world.dir.path().join("other");
+    let program = rusqlite::Connection::open(&other).unwrap();
+    for version in [0, 1, 2] {
+        let sql = format!(
+            "CREATE TABLE IF NOT EXISTS songs (title TEXT); PRAGMA user_version = {version}"
+        );
+        program.execute_batch(&sql).unwrap();
+        let why = open(&text("other"), true).err().unwrap();
+        assert_eq!(why.kind, Kind::Invalid);
+        assert!(why.said.contains("another program"), "{why:?}");
+    }
+}
+
+/// A change of a file that was removed would not last.
+#[test]
+fn removed_file_takes_no_change() {
+    let world = World::sqlite().unwrap();
+    let path = world.dir.path().join("gone");
+    let tables = open(&format!("sqlite:{}", path.display()), true).unwrap();
+    let collect = |name: &str| Change::Collect {
+        name: Name(name.into()),
+        parents: false,
+    };
+    tables.change(&collect("a").into()).unwrap();
+    std::fs::rename(&path, world.dir.path().join("elsewhere")).unwrap();
+    let why = tables.change(&collect("b").into()).unwrap_err();
+    assert!(why.said.contains("removed or replaced"), "{why:?}");
+    std::fs::write(&path, "").unwrap();
+    tables.change(&collect("c").into()).unwrap_err();
 }

@@ -333,13 +333,14 @@ impl Store for Logical {
         );
         let of = (path, &entry, self.aim.from.as_deref());
         match read {
-            // Of the two errors the first tells more, unless there are only parts.
+            // Of the two errors the first tells more, unless there are only parts or they have other bytes.
             Err(error) if has_parts(&entry) => {
                 let combined = combining::read(&self.sites, of, (want, streams), into);
                 combined.map_err(|later| {
+                    let is_wrong = matches!(later, Error::Corrupt { .. });
                     match entry.homes.iter().any(|home| is_good(home, &entry)) {
-                        true => error,
-                        false => later,
+                        true if !is_wrong => error,
+                        _ => later,
                     }
                 })
             }

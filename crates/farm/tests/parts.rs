@@ -90,6 +90,46 @@ fn overlapping_parts_make_the_file() {
     }
 }
 
+/// Parts of which no digest was known do not outlive the first whole copy with other bytes.
+#[test]
+fn first_whole_copy_tells_the_digest() {
+    let bytes = noise(3_000);
+    let mut wrong = bytes.clone();
+    wrong[2_500] ^= 1;
+    let world = World::new(&bytes);
+    let name = Path::new("run7/parts");
+    for (file, range) in [("a/x", 0..1_000), ("b/x", 1_000..3_000)] {
+        let path = world.root.path().join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let part = range.start as usize..range.end as usize;
+        fs::write(path, &wrong[part]).unwrap();
+        let url = world.url(file);
+        let size = Some(3_000);
+        let part = NewPart {
+            url: &url,
+            name,
+            range,
+            size,
+        };
+        world.names.register_part(&part).unwrap();
+    }
+    fs::write(world.root.path().join("whole"), &bytes).unwrap();
+    let stores = Stores::new(options());
+    let (url, as_name) = (world.url("whole"), "grid:/run7/parts".parse().unwrap());
+    register(
+        &*world.catalog,
+        &stores,
+        &url,
+        &as_name,
+        false,
+        &mut |_, _| (),
+    )
+    .unwrap();
+    fs::remove_file(world.root.path().join("whole")).unwrap();
+    let read = || common::read(&world.names, "run7/parts", 0..u64::MAX);
+    assert!(matches!(read(), Err(Error::Corrupt { .. })), "{:?}", read());
+}
+
 #[test]
 fn missing_bytes_are_named() {
     let bytes = noise(1000);

@@ -181,7 +181,14 @@ impl Applying<'_> {
         };
         let number = match current(self.db, file)? {
             Some(version) => {
-                check_equal(name, (version.size, &digests(&version.digests)), &note.new)?;
+                let known = digests(&version.digests);
+                check_equal(name, (version.size, &known), &note.new)?;
+                // A file of which only parts were noted gets its digest from the first whole copy.
+                if known.is_empty() && !note.new.digests.is_empty() {
+                    let text = texts(note.new.digests);
+                    let sql = "UPDATE versions SET digests = ?3 WHERE file = ?1 AND number = ?2";
+                    self.run(sql, &[&file, &version.number, &text])?;
+                }
                 version.number
             }
             None if note.number > 0 => self.add_version(file, note.number, &note.new)?,
