@@ -200,7 +200,27 @@ fn changes_by_number_obey_rules() {
         location,
         after: None,
     };
+    // Bytes below the collection do not come out of it by another name.
+    let above = one(Change::AddLocation {
+        name: name(""),
+        site: "store".into(),
+        url: "ftp://store/".into(),
+        whole: false,
+    });
+    let outside = Change::Register {
+        name: name("mine"),
+        size: Some(1),
+        digests: Vec::new(),
+        mtime: None,
+        mode: None,
+        home: Some(NewHome {
+            location: above,
+            path: name("c/secret"),
+            ..NewHome::default()
+        }),
+    };
     let denied: Vec<Result<(), Refusal>> = vec![
+        asks().change(&outside.into()).map(drop),
         asks().change(&forget("f").into()).map(drop),
         asks().change(&settle.into()).map(drop),
         asks().ask(&holdings, &mut |_| Ok(())),
@@ -219,7 +239,7 @@ fn changes_by_number_obey_rules() {
     };
     asks().ask(&locations, each).unwrap();
     // A site learns from locations and rules whom it obeys.
-    assert_eq!(seen, 1);
+    assert_eq!(seen, 2);
 }
 
 /// Bytes are protected where they lie, through each way in, also while the catalog cannot be asked.

@@ -4,7 +4,8 @@
 //! what none allows is denied. Elsewhere only the rights of the node count.
 
 use godwit_catalog::{
-    Answer, Catalog, Change, Changes, Deed as Doing, Each, Intent, Question, Refusal, Result,
+    Answer, Catalog, Change, Changes, Deed as Doing, Each, Intent, Location, Question, Refusal,
+    Result,
 };
 use godwit_core::{Kind, Url};
 use godwit_farm::is_of_rights;
@@ -60,6 +61,13 @@ impl Obeyed {
             .into_iter()
             .map(|intent| (intent.intent, intent))
             .collect())
+    }
+
+    /// Returns the collections of all locations.
+    fn places(&self) -> Result<HashMap<u64, PathBuf>> {
+        let found = godwit_catalog::locations(&*self.catalog, Path::new(""), false)?;
+        let place = |location: Location| (location.location, location.name.0);
+        Ok(found.into_iter().map(place).collect())
     }
 
     /// Returns the name of the file that has a copy there.
@@ -160,10 +168,15 @@ impl Catalog for Obeyed {
             true => HashMap::new(),
             false => self.intents()?,
         };
+        let places = match rules.said.is_empty() {
+            true => HashMap::new(),
+            false => self.places()?,
+        };
         for change in &changes.changes {
             rules.must_keep(change)?;
             if !rules.said.is_empty() {
                 self.must_change(&rules, &intents, change)?;
+                rules.must_lie(change, &places)?;
             }
         }
         self.catalog.change(changes)
@@ -273,6 +286,26 @@ impl Rules<'_> {
             "only the owner of a catalog with rules of rights changes its rules and locations";
         let next = "say the same on its machine, with --catalog sqlite:PATH";
         Err(Refusal::of_kind(Kind::Denied, said).next(next))
+    }
+
+    /// Refuses to give a name to bytes that lie where the rules of another collection count: the node would copy them
+    /// for a client that may not read them.
+    fn must_lie(&self, change: &Change, places: &HashMap<u64, PathBuf>) -> Result<()> {
+        let (deed, location, path) = match change {
+            Change::Register {
+                home: Some(home), ..
+            } => (Deed::Read, home.location, &home.path),
+            Change::Intend {
+                deed,
+                location,
+                path,
+                base,
+                ..
+            } => (deed_of(*deed, *base), *location, path),
+            _ => return Ok(()),
+        };
+        let place = places.get(&location);
+        place.map_or(Ok(()), |place| self.must(deed, &place.join(&path.0)))
     }
 
     fn must_change(&self, change: &Change) -> Result<()> {
