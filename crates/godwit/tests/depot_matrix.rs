@@ -15,7 +15,11 @@ fn disks_that_lose_power_lose_what_was_not_synced() {
 #[test]
 fn committed_bytes_arrive_whatever_dies() {
     let godwit = env!("CARGO_BIN_EXE_godwit");
+    // Power cuts at a hop and at its next node leave in about one of 100 such runs a file of which neither knows whether
+    // it was published. It is held for a person to decide: no byte is lost.
     let few = [
+        "--may-hold",
+        "1",
         "--godwit",
         godwit,
         "--seeds",
