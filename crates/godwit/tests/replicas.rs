@@ -213,6 +213,25 @@ fn copies_of_one_site_are_removed() {
     world.run(&["cp", "a", "grid:/c/a"]);
     let last = world.said(&["rm", "grid:/c/a", "--at", "lab"]);
     assert!(last.stderr.contains("--last"), "{last}");
+    for words in [
+        &["rm", "grid:/c/a", "--at", "nosite"][..],
+        &["unregister", "grid:/c/a", "--at", "nosite"],
+        &[
+            "replicate",
+            "grid:/c/a",
+            "--to",
+            "archive",
+            "--from",
+            "nosite",
+        ],
+    ] {
+        let unknown = world.said(words);
+        assert_eq!(unknown.status, Some(4), "{unknown}");
+        assert!(
+            unknown.stderr.contains("no location at nosite"),
+            "{unknown}"
+        );
+    }
     world.run(&["replicate", "grid:/c/a", "--to", "archive"]);
     world.run(&["rm", "grid:/c/a", "--at", "lab"]);
     assert_eq!(

@@ -47,6 +47,7 @@ pub(crate) struct Replicate {
 impl Replicate {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let options = moving::options(&self.moving)?;
+        catalog::must_be_site("replicate", self.from.as_ref())?;
         let names = catalog::logical(options.clone())?;
         let target = names.aimed(Aim {
             site: Some(self.to.clone()),

@@ -117,6 +117,7 @@ impl Rm {
         match (url.scheme(), is_of_names) {
             (_, false) => places::open(stores, url),
             (Scheme::Grid, true) => {
+                catalog::must_be_site(&format!("remove {url}"), self.at.as_ref())?;
                 let names = catalog::logical(places::options(&self.talking)?)?;
                 let aimed = names.aimed(Aim {
                     site: self.at.clone(),

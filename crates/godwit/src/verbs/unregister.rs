@@ -43,6 +43,7 @@ pub(crate) struct Unregister {
 
 impl Unregister {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        catalog::must_be_site("unregister copies", self.at.as_ref())?;
         let names = catalog::logical(places::options(&self.talking)?)?.aimed(Aim {
             site: self.at.clone(),
             last: self.last,

@@ -199,6 +199,20 @@ pub(crate) fn url(argument: &OsStr) -> Run<Url> {
     }
 }
 
+/// Refuses a site at which the catalog has no location.
+pub(crate) fn must_be_site(wanted: &str, site: Option<&String>) -> Run {
+    let Some(site) = site else {
+        return Ok(());
+    };
+    let known = godwit_catalog::locations(&*open()?, Path::new(""), false);
+    let known = known.map_err(|refusal| refused(wanted, &refusal))?;
+    if known.iter().any(|at| at.site == *site) {
+        return Ok(());
+    }
+    let fact = format!("the catalog has no location at {site}");
+    Err(CliError::found(wanted, fact, 4).next("godwit location ls grid:/ shows the sites"))
+}
+
 /// Returns a name as it is printed.
 pub(crate) fn shown(name: &Path) -> String {
     format!("grid:/{}", escaped(name))
