@@ -341,7 +341,36 @@ impl<'a> Applying<'a> {
         self.note_deletion((*location, bytes(path)), name, holder, now_s() + LEASE_S)
     }
 
-    /// Notes that bytes are to be deleted, of which no home tells any more.
+    /// Tells whether the file at a place is also a home at another location, whose directory is the same or lies above or
+    /// below.
+    fn lies_elsewhere(&self, location: u64, path: &[u8]) -> Result<bool> {
+        let mut places: Vec<(u64, Url)> = Vec::new();
+        for mut row in self.db.select("SELECT location, url FROM locations", &[])? {
+            let (at, url): (u64, String) = (row.get(0)?, row.get(1)?);
+            places.extend(url.parse().ok().map(|url| (at, url)));
+        }
+        let own = places.iter().find(|(at, _)| *at == location);
+        let Some(file) = own.and_then(|(_, url)| url.join(path).ok()) else {
+            return Ok(false);
+        };
+        for (at, above) in places.iter().filter(|(at, _)| *at != location) {
+            let rest = match above.path() {
+                _ if !above.same_server(&file) => None,
+                b"" => Some(file.path()),
+                base => file.path().strip_prefix(base),
+            };
+            let rest = rest.map(|rest| rest.strip_prefix(b"/").unwrap_or(rest));
+            let sql = "SELECT 1 FROM homes WHERE location = ?1 AND path = ?2";
+            if let Some(rest) = rest
+                && self.one(sql, &[at, &rest])?.is_some()
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Notes that bytes are to be deleted, of which no home tells any more; 0: another home tells of them, and they stay.
     fn note_deletion(
         &self,
         (location, path): (u64, &[u8]),
@@ -349,10 +378,13 @@ impl<'a> Applying<'a> {
         holder: &str,
         until: u64,
     ) -> Result<u64> {
-        let id = self.id()?;
         // What was begun there has no home to write any more.
         let sql = "DELETE FROM intents WHERE location = ?1 AND path = ?2";
         self.run(sql, &[&location, &path])?;
+        if self.lies_elsewhere(location, path)? {
+            return Ok(0);
+        }
+        let id = self.id()?;
         let row: &[&dyn Sql] = &[
             &id,
             &word(Deed::Delete),

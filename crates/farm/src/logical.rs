@@ -194,8 +194,16 @@ impl Logical {
             };
             let made = self.sites.catalog.change(&discard.into());
             let made = made.map_err(|refusal| last_copy(path, refusal))?;
+            let number = made.first().copied().unwrap_or_default();
+            if number == 0 {
+                tracing::info!(
+                    url = home.url,
+                    "another home is the same file: its bytes stay"
+                );
+                continue;
+            }
             let intent = Intent {
-                intent: made.first().copied().unwrap_or_default(),
+                intent: number,
                 deed: Deed::Delete,
                 name: Name(path.into()),
                 location: home.location,

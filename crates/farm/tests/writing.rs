@@ -5,7 +5,7 @@
 mod common;
 
 use common::options;
-use godwit_catalog::{Answer, Catalog, Change, Deed, Entry, Intent, Question, find};
+use godwit_catalog::{Answer, Catalog, Change, Deed, Entry, Intent, NewHome, Question, find};
 use godwit_core::{Algorithm, Block, Digest, HomeState, Kind, Url};
 use godwit_farm::{Aim, Logical, Scope, Settled, audit, register, repair};
 use godwit_store::{
@@ -628,5 +628,52 @@ fn names_keep_what_stores_promise() {
         world.names.remove(Path::new("c"), What::Directory).unwrap();
         eprintln!("check {name}");
         check(&world.names, &world.names.can().unwrap());
+    }
+}
+
+/// One file may have names in two collections, each with a location of its own.
+#[test]
+fn bytes_of_another_name_stay() {
+    let world = World::new();
+    for by_site in [false, true] {
+        // Its collection is there in the second round.
+        let _ = world.names.mkdir(Path::new("c/data"));
+        put(&world.at("lab"), "c/data/f", b"content").unwrap();
+        let one = |change: Change| world.change(change).unwrap();
+        let location = one(Change::AddLocation {
+            name: Name("z".into()),
+            site: "other".into(),
+            url: Url::file(world.path("lab/data")).unwrap().to_string(),
+            whole: false,
+        });
+        one(Change::Register {
+            name: Name("z/f".into()),
+            size: Some(7),
+            digests: Vec::new(),
+            mtime: None,
+            mode: None,
+            home: Some(NewHome {
+                location,
+                path: Name("f".into()),
+                ours: true,
+                ..NewHome::default()
+            }),
+        });
+        let last = Aim {
+            site: by_site.then(|| "lab".into()),
+            last: true,
+            ..Aim::default()
+        };
+        let names = world.names.aimed(last);
+        names.remove(Path::new("c/data/f"), What::File).unwrap();
+        assert_eq!(world.bytes("lab/data/f").as_deref(), Some("content"));
+        world.names.remove(Path::new("z/f"), What::File).unwrap();
+        assert_eq!(world.bytes("lab/data/f"), None);
+        if by_site {
+            world
+                .names
+                .remove(Path::new("c/data/f"), What::File)
+                .unwrap();
+        }
     }
 }
