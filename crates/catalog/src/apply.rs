@@ -354,12 +354,7 @@ impl<'a> Applying<'a> {
             return Ok(false);
         };
         for (at, above) in places.iter().filter(|(at, _)| *at != location) {
-            let rest = match above.path() {
-                _ if !above.same_server(&file) => None,
-                b"" => Some(file.path()),
-                base => file.path().strip_prefix(base),
-            };
-            let rest = rest.map(|rest| rest.strip_prefix(b"/").unwrap_or(rest));
+            let rest = file.below(above);
             let sql = "SELECT 1 FROM homes WHERE location = ?1 AND path = ?2";
             if let Some(rest) = rest
                 && self.one(sql, &[at, &rest])?.is_some()

@@ -120,6 +120,16 @@ pub fn is_part(home: &Home, entry: &Entry) -> bool {
     is_usable && home.range.is_some_and(|(first, past)| first < past)
 }
 
+/// Returns the ranges of the current version that sites have alone: its fragments, in the order of the bytes.
+pub fn fragments(entry: &Entry) -> Vec<(u64, u64)> {
+    let current = entry.homes.iter();
+    let current = current.filter(|home| home.version == entry.version);
+    let mut ranges: Vec<_> = current.filter_map(|home| home.range).collect();
+    ranges.sort_unstable();
+    ranges.dedup();
+    ranges
+}
+
 /// Returns the sites that have a whole copy of the current version, each once.
 pub fn sites(entry: &Entry) -> Vec<&str> {
     let homes = entry.homes.iter().filter(|home| is_good(home, entry));

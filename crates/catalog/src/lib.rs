@@ -13,7 +13,7 @@ mod ruling;
 mod sqlite;
 mod tables;
 
-pub use condition::{Condition, Conditions, Is, Seen, is_good, is_part, sites};
+pub use condition::{Condition, Conditions, Is, Seen, fragments, is_good, is_part, sites};
 pub use godwit_core::Kind;
 pub use godwit_wire::door::{call::Refusal, catalog::*};
 

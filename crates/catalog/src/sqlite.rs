@@ -73,9 +73,7 @@ impl Sqlite {
             path: path.to_owned(),
         })
     }
-}
 
-impl Sqlite {
     fn must_be_there(&self) -> Result<()> {
         match file_of(&self.path) {
             Ok(file) if file == self.file => Ok(()),

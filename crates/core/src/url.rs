@@ -213,6 +213,19 @@ impl Url {
             && (&self.host, self.port) == (&other.host, other.port)
     }
 
+    /// Returns the path from a directory to this URL; `None`: it does not lie there.
+    pub fn below(&self, directory: &Self) -> Option<&[u8]> {
+        let base = directory.path();
+        let rest = self.path().strip_prefix(base)?;
+        let is_whole = base.is_empty() || base.ends_with(b"/") || rest.is_empty();
+        let rest = match rest.strip_prefix(b"/") {
+            Some(rest) => rest,
+            None if is_whole => rest,
+            None => return None,
+        };
+        self.same_server(directory).then_some(rest)
+    }
+
     /// Returns the URL without its password: what a log or record keeps.
     pub fn without_password(&self) -> Self {
         Self {

@@ -4,7 +4,7 @@
 
 use crate::{Logical, checking::Checking, failed, now, sites::url_of};
 use godwit_catalog::{Change, Changes, Location, NewHome};
-use godwit_core::{Algorithm, Block, Digest, Extents, Fault, Url};
+use godwit_core::{Algorithm, Block, Digest, Extents, Fault};
 use godwit_store::{
     EntryKind, Error, How, Result, Sink, Store, Take, What, Whole, Write, engine::Place,
 };
@@ -64,14 +64,19 @@ impl Logical {
             ));
         }
         let ranges = ranges(&*from.store, &from.path, size, cut, sites.len() as u64)?;
-        let mut writing = Vec::new();
+        let mut scatter = Scatter(Vec::new());
         let token = now().as_nanos();
         for (index, range) in ranges.iter().enumerate() {
             let location = &sites[index % sites.len()];
             let file = format!("{token:x}-{}.{index}", std::process::id());
-            writing.push(Fragment::begin(self, location, file.into(), range.clone())?);
+            match Fragment::begin(self, location, file.into(), range.clone()) {
+                Ok(fragment) => scatter.0.push(fragment),
+                Err(error) => {
+                    scatter.0.into_iter().for_each(Fragment::abandon);
+                    return Err(error);
+                }
+            }
         }
-        let scatter = Scatter(writing);
         let came = Checking::new(&scatter, Some(Algorithm::Blake3));
         let read = from
             .store
@@ -173,11 +178,7 @@ impl Fragment {
         file: PathBuf,
         range: Range<u64>,
     ) -> Result<Self> {
-        use std::os::unix::ffi::OsStrExt;
-        let bad = |bad: godwit_core::BadUrl| Error::bad_name(&location.url, bad.to_string());
-        let above: Url = location.url.parse().map_err(bad)?;
-        let url = above.join(file.as_os_str().as_bytes()).map_err(bad)?;
-        let place = names.sites.stores.open(&url)?;
+        let place = names.sites.open(&location.url)?.join(&file)?;
         names.sites.make_above(location.location, &place)?;
         let write = Write {
             how: How::New,
@@ -238,7 +239,10 @@ fn ranges(
     let (count, each) = (count.max(1), cut.size);
     if count > FRAGMENTS_MAX {
         let why = format!("{count} fragments are more than {FRAGMENTS_MAX}");
-        return Err(Error::unsupported("cutting it", why));
+        return Err(Error::unsupported(
+            format!("cutting {}", path.display()),
+            why,
+        ));
     }
     let (mut ranges, mut start) = (Vec::new(), 0);
     for index in 1..=count {

@@ -1,7 +1,7 @@
 //! Programs run where fragments lie.
 
 use crate::{Logical, failed};
-use godwit_catalog::{Home, State as OfHome, is_good};
+use godwit_catalog::{Home, fragments, is_good, is_part};
 use godwit_core::{BadUrl, Url};
 use godwit_store::{Error, Result, door::Door, engine::Options};
 use godwit_wire::door::{
@@ -27,18 +27,9 @@ impl Logical {
     pub fn tasks(&self, name: &Path) -> Result<Vec<Task>> {
         let entry = self.sites.file(name)?;
         let size = entry.size.unwrap_or_default();
-        let is_usable = |home: &&Home| {
-            let is_part = home.range.is_some() && home.version == entry.version;
-            is_good(home, &entry) || is_part && home.offset == 0 && home.state == OfHome::default()
-        };
-        let homes: Vec<_> = entry.homes.iter().filter(is_usable).collect();
-        let range = |home: &Home| home.range.unwrap_or((0, size));
-        let mut ranges: Vec<_> = homes.iter().map(|home| range(home)).collect();
-        ranges.sort_unstable();
-        ranges.dedup();
-        // Whole copies beside fragments have no task of their own.
-        if ranges.len() > 1 {
-            ranges.retain(|range| *range != (0, size));
+        let mut ranges = fragments(&entry);
+        if ranges.is_empty() {
+            ranges.push((0, size));
         }
         let mut next = 0;
         for (start, end) in &ranges {
@@ -47,13 +38,17 @@ impl Logical {
             }
             next = *end;
         }
-        if ranges.is_empty() || next != size {
+        if next != size {
             return Err(gap(name, (next, size)));
         }
         let mut counts: HashMap<String, u64> = HashMap::new();
         let task = |(fragment, wanted): (usize, (u64, u64))| {
-            let held = homes.iter().filter(|home| range(home) == wanted);
-            let mut homes: Vec<Home> = held.map(|home| (*home).clone()).collect();
+            // A copy of the whole file is a fragment only if there are no others.
+            let is_usable = |home: &&Home| match home.range {
+                Some(range) => range == wanted && home.offset == 0 && is_part(home, &entry),
+                None => wanted == (0, size) && is_good(home, &entry),
+            };
+            let mut homes: Vec<Home> = entry.homes.iter().filter(is_usable).cloned().collect();
             homes.sort_by_key(|home| counts.get(&home.site).copied().unwrap_or_default());
             if let Some(first) = homes.first() {
                 *counts.entry(first.site.clone()).or_default() += 1;

@@ -489,7 +489,9 @@ fn site_of(take: &Take<'_>) -> Result<Option<String>, Error> {
     take.one("catalog.site", |text| match text.trim() {
         "" => Ok(None),
         _ if !has_catalog => Err("catalog.url (--catalog URL) says whose site it is".into()),
-        name if name.contains(['/', ':']) => Err("godwit location ls shows sites".into()),
+        name if name.contains(['/', ':']) => {
+            Err("no site has / or : in its name; godwit location ls grid:/ shows the sites".into())
+        }
         name => Ok(Some(name.into())),
     })
 }

@@ -42,12 +42,7 @@ impl Names {
         }
         let cancel = Cancel::new();
         let cancel = cancel.map_err(|e| Refusal::of_kind(Kind::Other, godwit_sys::why(&e)))?;
-        let options = Options::new(cancel);
-        let trust = Trust {
-            home: self.home.clone(),
-            ..options.trust
-        };
-        let catalog = godwit_farm::open(&self.text, &Options { trust, ..options }, false)?;
+        let catalog = godwit_farm::open(&self.text, &self.options(cancel), false)?;
         Ok(Arc::clone(open.insert(catalog)))
     }
 
@@ -74,34 +69,32 @@ impl Names {
         copies: Option<NonZeroU64>,
         scrubs: Option<NonZeroU64>,
     ) -> Result<Keeper, Refusal> {
-        let options = Options::new(cancel);
         let options = Options {
-            trust: Trust {
-                home: self.home.clone(),
-                ..options.trust
-            },
             parallel: Some(AT_ONCE),
             bytes_per_s: copies,
-            ..options
+            ..self.options(cancel)
         };
         let names = Logical::new(self.catalog()?, options.clone());
         Ok(Keeper::new(names, options, scrubs))
     }
 
-    /// Returns the catalog for one caller, who asks once and not again; it is canceled so.
+    /// Returns the catalog for a thread that asks again by itself, until it is canceled.
     pub(crate) fn asked(&self, cancel: Cancel) -> Result<Arc<dyn Catalog>, Refusal> {
+        let options = Options {
+            retries: Some(0),
+            ..self.options(cancel)
+        };
+        godwit_farm::open(&self.text, &options, false)
+    }
+
+    /// Returns what other nodes are asked with.
+    fn options(&self, cancel: Cancel) -> Options {
         let options = Options::new(cancel);
         let trust = Trust {
             home: self.home.clone(),
             ..options.trust
         };
-        let retries = Some(0);
-        let options = Options {
-            trust,
-            retries,
-            ..options
-        };
-        godwit_farm::open(&self.text, &options, false)
+        Options { trust, ..options }
     }
 
     /// Tells whether the tables are those of this node.

@@ -8,7 +8,7 @@ use godwit_catalog::{Catalog, Location, Refusal, Rule, locations, rules};
 use godwit_core::Url;
 use godwit_farm::is_of_rights;
 use godwit_sys::why;
-use godwit_trust::{Identity, Rights};
+use godwit_trust::{Identity, Rights, door};
 use parking_lot::Mutex;
 use std::{
     fmt::Write,
@@ -43,7 +43,7 @@ impl Site {
             export: fs::canonicalize(export).unwrap_or_else(|_| export.into()),
             file: kept.join(format!("rights-of-{name}.toml")),
             own,
-            keeper: keeper.map(|peer| Identity::named(format!("{PEERS}{peer}"))),
+            keeper: keeper.map(door::peer),
             said: Mutex::default(),
         }
     }
@@ -184,9 +184,6 @@ fn denied(places: &[String]) -> String {
     format!("[[rule]]\nwho = \"anyone\"\nnever = [\"all\", \"run\"]\nunder = {under}\n\n")
 }
 
-/// Beginning of the subjects of nodes that joined.
-const PEERS: &str = "/O=godwit/OU=peer/CN=";
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,7 +200,7 @@ mod tests {
         let rules: Vec<_> = rules.collect();
         let locations = [("c", "/data/c"), ("c/deep", "/other")];
         let locations = locations.map(|(name, path)| (name.into(), path.into()));
-        let keeper = Identity::named("/O=godwit/OU=peer/CN=lab");
+        let keeper = door::peer("lab");
         let text = translated(&rules, &locations, Some(&keeper));
         Rights::parse(&(text + &Access::Read.as_rights())).unwrap()
     }

@@ -396,7 +396,7 @@ fn deeds_of(text: &str) -> Result<Vec<Deed>, String> {
     let known = all.into_iter().find(|deed| deed.as_str() == text);
     known.map(|deed| vec![deed]).ok_or_else(|| {
         format!(
-            "{text:?} is no deed; there are read, write, create, delete, list, all of these as all, stage and run"
+            "{text:?} is no deed; there are read, write, create, delete and list, which all stands for, stage and run"
         )
     })
 }

@@ -45,7 +45,7 @@ the path decides, and where none does the answer is no:
   [[rule]]
   who = [\"/O=Lab/CN=alice\", \"/O=Grid/*\"]   # subjects, principals (alice@REALM),
                                             # or anyone, identified, anonymous
-  may = [\"read\", \"list\"]                   # read write create delete list stage, or all
+  may = [\"read\", \"list\"]                   # read write create delete list, or all; stage, run
   under = \"/data/*/public\"                 # and all below; everywhere without it
 
   [[rule]]

@@ -167,7 +167,7 @@ fn show(screen: &Screen, sites: &Logical, entry: &Entry, name: &Path) -> Result<
     if entry.homes.is_empty() && !screen.json() {
         screen.line(format!("nowhere  {name}"))?;
     }
-    let fragments = fragments(entry);
+    let fragments = godwit_catalog::fragments(entry);
     let fragment = |home: &Home| {
         fragments
             .iter()
@@ -204,16 +204,6 @@ fn show(screen: &Screen, sites: &Logical, entry: &Entry, name: &Path) -> Result<
         }
     }
     Ok(())
-}
-
-/// Returns the ranges of a file that sites have alone, in the order of the bytes.
-fn fragments(entry: &Entry) -> Vec<(u64, u64)> {
-    let current = entry.homes.iter();
-    let current = current.filter(|home| home.version == entry.version);
-    let mut ranges: Vec<_> = current.filter_map(|home| home.range).collect();
-    ranges.sort_unstable();
-    ranges.dedup();
-    ranges
 }
 
 /// Tells what one more copy costs, and when it pays.

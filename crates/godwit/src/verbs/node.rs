@@ -229,7 +229,7 @@ impl Node {
             Err(error @ NodeError::NoTls) => Err(CliError::asked(wanted, error)
                 .next("name one with --host-cert (godwit ca issue --host makes one)")),
             Err(error @ NodeError::Homeless) => Err(CliError::asked(wanted, error)
-                .next("name one with --state DIR, or make this machine a node: godwit init --name NAME")),
+                .next("name one with --state DIR, or make this machine a node: godwit init NAME")),
             Err(error @ NodeError::Nowhere) => Err(CliError::asked(wanted, error)
                 .next("say where: --ftp ADDRESS:PORT, --https ADDR:PORT or --via PEER")),
             Err(error) => {

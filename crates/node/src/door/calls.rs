@@ -345,6 +345,14 @@ pub(super) struct Asked<'a> {
 }
 
 impl Asked<'_> {
+    /// Tells whether the client acts as the account of this node.
+    pub(super) fn acts_as_node(&self) -> Result<bool, Refusal> {
+        Ok(match &self.known.account {
+            Some(account) => self.door.shared.of_another(account)?.is_none(),
+            None => self.known.who.is_some(),
+        })
+    }
+
     /// Returns what notes the files that move.
     pub(super) fn noting(&self) -> Noting {
         Noting::new(&self.door.shared.journal, self.known, self.visitor)

@@ -81,13 +81,9 @@ fn may_change(asked: &Asked<'_>) -> Outcome {
     if shared.config.asks_own_rights() {
         return known.dir.may_at_root(Deed::Write).map_err(Refusal::from);
     }
-    let is_other = match &known.account {
-        Some(account) => shared.of_another(account)?.is_some(),
-        None => known.who.is_none(),
-    };
-    match is_other {
-        false => Ok(()),
-        true => {
+    match asked.acts_as_node()? {
+        true => Ok(()),
+        false => {
             let said = "only the account of this node, and those whom its rights let write at /, change its catalog";
             let next = "have its owner name you in the file of --rights: godwit help auth";
             Err(Refusal::of_kind(Kind::Denied, said).next(next))

@@ -74,11 +74,7 @@ fn program(asked: &Asked<'_>, ask: &AskRun) -> Result<Program, Refusal> {
         return Err(denied("this node runs no programs for others", next));
     }
     known.must_write()?;
-    let is_other = match &known.account {
-        Some(account) => shared.of_another(account)?.is_some(),
-        None => known.who.is_none(),
-    };
-    if is_other {
+    if !asked.acts_as_node()? {
         let said = "programs run as the account of this node, and you act as another one";
         return Err(denied(said, "join that account's node: godwit join INVITE"));
     }

@@ -22,11 +22,7 @@ impl Door {
         asked: &impl Serialize,
         each: &mut dyn FnMut(Line) -> Result<()>,
     ) -> Result<Answered> {
-        if self.known()?.revision < HAS_CATALOG {
-            let at = &self.0.limits.at;
-            let why = format!("{at} must be upgraded: its godwit knows no catalog");
-            return Err(cannot_speak(why));
-        }
+        self.must_know(HAS_CATALOG, "knows no catalog")?;
         let mut each = |line| match line {
             Line::Beat(_) => Ok(()),
             line => each(line),
@@ -41,13 +37,19 @@ impl Door {
         asked: &AskRun,
         each: &mut dyn FnMut(Line) -> Result<()>,
     ) -> Result<Answered> {
-        if self.known()?.revision < RUNS {
-            let at = &self.0.limits.at;
-            let why = format!("{at} must be upgraded: its godwit runs no programs");
-            return Err(cannot_speak(why));
-        }
+        self.must_know(RUNS, "runs no programs")?;
         let heard = self.call_raw("run", Method::POST, asked, each)?;
         Ok(heard.map(drop))
+    }
+
+    fn must_know(&self, revision: u32, lack: &str) -> Result<()> {
+        if self.known()?.revision >= revision {
+            return Ok(());
+        }
+        let at = &self.0.limits.at;
+        Err(cannot_speak(format!(
+            "{at} must be upgraded: its godwit {lack}"
+        )))
     }
 
     /// Makes a call; a refusal by the node comes back as the node said it.

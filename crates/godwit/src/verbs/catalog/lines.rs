@@ -14,10 +14,10 @@ use godwit_wire::door::call::{Name, Text, Time};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    ffi::OsString,
+    ffi::OsStr,
     fs::File,
     io::{self, BufRead, BufReader, Read},
-    os::unix::ffi::OsStringExt,
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
@@ -328,10 +328,7 @@ impl Loading<'_> {
         let url = read_url(&line.url)?;
         let fits = |at: &&Location| {
             line.site.as_ref().is_none_or(|site| *site == at.site)
-                && at
-                    .url
-                    .parse()
-                    .is_ok_and(|base| below(&base, &url).is_some())
+                && at.url.parse().is_ok_and(|base| url.below(&base).is_some())
         };
         let fitting = self.locations.iter().filter(fits);
         // A file that was renamed or linked lies at a location of another collection.
@@ -360,10 +357,12 @@ impl Loading<'_> {
             }
         };
         let base = read_url(&at.url)?;
-        let path = below(&base, &url).ok_or_else(|| invalid(&"a URL that is at no location"))?;
+        let path = url
+            .below(&base)
+            .ok_or_else(|| invalid(&"a URL that is at no location"))?;
         Ok(Home {
             location: at.location,
-            path: Name(path),
+            path: Name(OsStr::from_bytes(path).into()),
             version: line.version.unwrap_or(version),
             range: line.range,
             offset: line.offset.unwrap_or(0),
@@ -415,21 +414,6 @@ impl Loading<'_> {
         }
         Ok(())
     }
-}
-
-/// Returns the path of a URL below another.
-fn below(base: &Url, url: &Url) -> Option<PathBuf> {
-    if !base.same_server(url) {
-        return None;
-    }
-    let rest = url.path().strip_prefix(base.path())?;
-    let is_whole = base.path().is_empty() || base.path().ends_with(b"/");
-    let rest = match rest.strip_prefix(b"/") {
-        Some(rest) => rest,
-        None if is_whole || rest.is_empty() => rest,
-        None => return None,
-    };
-    Some(OsString::from_vec(rest.to_vec()).into())
 }
 
 fn read_url(text: &str) -> Result<Url, Refusal> {

@@ -32,7 +32,7 @@ Commands in a shell act as a user of node I after: . DIR/nI/env
 Exit status: 0 all nodes serve; 1 one does not start: DIR/nI/log says why.")]
 pub(crate) struct Demo {
     /// Nodes
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=NODES_MAX))]
     nodes: u16,
     /// The directory of the farm
     #[arg(long, value_name = "DIR")]
@@ -209,7 +209,7 @@ impl Node {
 
 fn stop(screen: &Screen, dir: &Path) -> Run<Facts> {
     let mut stopped = 0;
-    for at in 1..=64 {
+    for at in 1..=NODES_MAX {
         let file = dir.join(format!("n{at}/pid"));
         let Ok(text) = fs::read_to_string(&file) else {
             continue;
@@ -252,6 +252,7 @@ fn account() -> String {
 
 /// Programs that each node runs at the same time.
 const SLOTS: &str = "2";
+const NODES_MAX: i64 = 64;
 const WANTED: &str = "start a farm";
 const STARTS_WITHIN: Duration = Duration::from_secs(20);
 const ENDS_WITHIN: Duration = Duration::from_secs(20);

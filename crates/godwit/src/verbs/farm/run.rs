@@ -16,7 +16,7 @@ use serde_json::json;
 use std::{
     ffi::OsString,
     mem,
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     thread,
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -59,6 +59,8 @@ struct Printed<'a> {
     is_ordered: bool,
     /// By task: what is not printed yet, and whether the task has ended.
     held: Mutex<Vec<(Vec<u8>, bool)>>,
+    /// The bytes of the fragments whose programs ended, each on a node that has it.
+    local_bytes: AtomicU64,
 }
 
 impl Run {
@@ -87,6 +89,7 @@ impl Run {
             screen,
             is_ordered: self.ordered && !screen.json(),
             held: Mutex::new(vec![Default::default(); tasks.len()]),
+            local_bytes: AtomicU64::default(),
         };
         let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let work = || {
@@ -105,11 +108,10 @@ impl Run {
                 scope.spawn(work);
             }
         });
-        let bytes: u64 = tasks.iter().map(|task| task.range.1 - task.range.0).sum();
         Ok(facts([
             ("tasks", tasks.len().into()),
             ("failed", failed.into_inner().into()),
-            ("local_bytes", bytes.into()),
+            ("local_bytes", printed.local_bytes.into_inner().into()),
             ("moved_bytes", 0.into()),
         ]))
     }
@@ -138,6 +140,8 @@ fn one(printed: &Printed<'_>, task: &Task, asked: &AskRun, options: &Options) ->
                 continue;
             }
         };
+        let (start, end) = task.range;
+        printed.local_bytes.fetch_add(end - start, Relaxed);
         if printed.screen.json() {
             let told = json!({
                 "event": "task", "fragment": task.fragment, "node": home.site, "how": "local",
