@@ -188,6 +188,19 @@ fn programs_run_where_fragments_lie() {
         assert_eq!(said["text"], "oh");
     }
     assert_eq!(of("summary")[0]["local_bytes"], lines.len());
+    // Each in a directory of its own, which goes with it; arguments are bytes.
+    let line = r"godwit farm run grid:/t -- sh -c 'pwd; touch left; ls -A; printf %s $0' $'\xff' | sort -u > wrote";
+    farm.say(line);
+    let wrote = fs::read(farm.scratch.join("wrote")).unwrap();
+    let wrote: Vec<_> = wrote.split(|&byte| byte == b'\n').collect();
+    let places = wrote.iter().filter(|line| line.starts_with(b"/")).count();
+    // Four directories, what is in each, the argument, and nothing behind the last line.
+    assert_eq!((places, wrote.len()), (4, 7));
+    assert!(wrote.contains(&&b"\xff"[..]) && wrote.contains(&&b"left"[..]));
+    for node in ["n1", "n2"] {
+        let tasks = farm.scratch.join(format!("farm/{node}/export/.farm/tasks"));
+        assert_eq!(fs::read_dir(tasks).unwrap().count(), 0);
+    }
     let plan = farm.say("godwit farm run --plan grid:/t -- true");
     assert_eq!(plan.matches("  n1: ").count(), 2);
 }

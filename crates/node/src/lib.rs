@@ -27,6 +27,7 @@ mod stdio;
 mod stop;
 mod stripes;
 mod trust;
+mod workplace;
 
 pub use config::{
     Access, Allowed, Cluster, Config, Data, Hop, KEYS, Key, Limits, MODULE_KEYS, Module, Network,

@@ -20,6 +20,7 @@ use crate::{
     site::Site,
     stop::Stop,
     trust::Trust,
+    workplace,
 };
 use godwit_catalog::Refusal;
 use godwit_depot::Spooled;
@@ -390,6 +391,7 @@ impl Node {
             trust.door().map_err(Error::Trust)?;
         }
         accounts.must_be_open()?;
+        workplace::sweep(&config.export);
         let shared = Arc::new(Shared::begin(config, accounts, trust, false)?);
         let descriptors = raise_open_files().map_err(Error::Start)?;
         let sessions = sessions_for(shared.config.limits.sessions, descriptors);

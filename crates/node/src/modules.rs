@@ -10,6 +10,7 @@ use godwit_wire::{
     server::{self as wire, Refusal, Way},
 };
 use std::{
+    ffi::OsString,
     fs::File,
     os::fd::AsFd,
     sync::{
@@ -110,15 +111,17 @@ impl Turn {
     pub(crate) fn start(&self, input: File) -> Result<Run<'_>, Refusal> {
         let module = &self.module;
         let word = |word: &String| match word.as_str() {
-            PLACE => self.parameters.clone(),
-            word => word.to_owned(),
+            PLACE => OsString::from(&self.parameters),
+            word => word.into(),
         };
         let program = Program {
             command: module.command.iter().map(word).collect(),
-            variables: vec![("GODWIT_PARAMETERS", self.parameters.clone())],
+            directory: "/".into(),
+            variables: vec![("GODWIT_PARAMETERS".into(), (&self.parameters).into())],
             bounds: Bounds {
                 cpu_seconds: module.cpu_seconds,
                 memory_bytes: module.memory_bytes,
+                open_files: OPEN_FILES_MAX,
             },
             hears_words: false,
             confined: module.confined.then(|| module.reads.clone()),
@@ -203,3 +206,4 @@ fn of_module(said: String) -> Refusal {
 
 /// Stands for the parameters among the words of a command.
 const PLACE: &str = "{}";
+const OPEN_FILES_MAX: u64 = 64;

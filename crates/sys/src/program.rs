@@ -12,6 +12,7 @@ use rustix::{
     thread::set_no_new_privs,
 };
 use std::{
+    ffi::OsString,
     fs::File,
     io::{self, Read},
     os::{
@@ -26,10 +27,12 @@ use std::{
 /// A program that is to be run.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Program {
-    /// The program, by its whole path, and its arguments.
-    pub command: Vec<String>,
+    /// The program, by its whole path or by the `PATH` of its environment, and its arguments.
+    pub command: Vec<OsString>,
+    /// The directory that it starts in.
+    pub directory: PathBuf,
     /// All of its environment.
-    pub variables: Vec<(&'static str, String)>,
+    pub variables: Vec<(OsString, OsString)>,
     /// What it may use.
     pub bounds: Bounds,
     /// Whether [`Running::read`] tells what it writes to its standard error.
@@ -46,6 +49,8 @@ pub struct Bounds {
     pub cpu_seconds: u64,
     /// Of address space.
     pub memory_bytes: u64,
+    /// Descriptors that are open at the same time.
+    pub open_files: u64,
 }
 
 /// A program under way. Dropping it ends it, and all of its group.
@@ -83,8 +88,8 @@ impl Program {
         command
             .args(arguments)
             .env_clear()
-            .envs(self.variables.iter().map(|(name, value)| (name, value)))
-            .current_dir("/")
+            .envs(self.variables.iter().cloned())
+            .current_dir(&self.directory)
             .process_group(0)
             .stdin(input)
             .stdout(Stdio::piped())
@@ -257,7 +262,7 @@ fn prepare(bounds: Bounds, parent: Pid, cage: Option<&Cage>) -> io::Result<()> {
     bound(Resource::Cpu, bounds.cpu_seconds, CPU_GRACE_SECONDS)?;
     bound(Resource::As, bounds.memory_bytes, 0)?;
     bound(Resource::Core, 0, 0)?;
-    bound(Resource::Nofile, FILES_MAX, 0)?;
+    bound(Resource::Nofile, bounds.open_files, 0)?;
     set_no_new_privs(true)?;
     // SAFETY: descriptors are marked to be closed by exec, no more.
     #[allow(unsafe_code)]
@@ -315,7 +320,6 @@ const SYSTEM: [&str; 8] = [
     "/dev/zero",
     "/dev/urandom",
 ];
-const FILES_MAX: u64 = 64;
 const CPU_GRACE_SECONDS: u64 = 5;
 const PIPE_BYTES: usize = 1 << 20;
 const SAID_MAX: usize = 8192;
@@ -324,15 +328,18 @@ const WORDS_MAX: usize = 200;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Wake;
+    use crate::{Wake, scratch::Scratch};
+    use std::os::unix::ffi::OsStringExt;
 
     fn shell(script: &str) -> Program {
         Program {
-            command: ["/bin/sh", "-c", script].map(String::from).into(),
-            variables: vec![("GIVEN", "this".into())],
+            command: ["/bin/sh", "-c", script].map(OsString::from).into(),
+            directory: "/".into(),
+            variables: vec![("GIVEN".into(), "this".into())],
             bounds: Bounds {
                 cpu_seconds: 10,
                 memory_bytes: 1 << 30,
+                open_files: 64,
             },
             hears_words: false,
             confined: Some(Vec::new()),
@@ -388,7 +395,7 @@ mod tests {
         let inherited = null();
         rustix::io::fcntl_setfd(&inherited, rustix::io::FdFlags::empty()).unwrap();
         let mut program = shell("");
-        program.command = ["/bin/ls", "/proc/self/fd"].map(String::from).into();
+        program.command = ["/bin/ls", "/proc/self/fd"].map(OsString::from).into();
         program.confined = None;
         let (text, made, _) = run(&program, null());
         assert_eq!(
@@ -396,6 +403,25 @@ mod tests {
             ("0\n1\n2\n3\n", ended(0)),
             "3 is what ls reads"
         );
+    }
+
+    #[test]
+    fn arguments_are_bytes_and_the_directory_counts() {
+        let scratch = Scratch::new("program");
+        std::fs::write(scratch.join("here"), "").unwrap();
+        let mut program = shell("ls; printf %s \"$1\"; ulimit -n");
+        let odd = OsString::from_vec(b"\xff\n".into());
+        program.command.extend(["sh".into(), odd]);
+        program.directory = scratch.join(".");
+        program.bounds.open_files = 100;
+        program.confined = None;
+        let mut running = program.start(null()).unwrap();
+        let (wake, late) = (Wake::new().unwrap(), Instant::now() + PATIENCE);
+        let (mut all, mut some) = (Vec::new(), [0; 100]);
+        while let Made::Bytes(count) = running.read(&mut some, wake.as_fd(), late).unwrap() {
+            all.extend_from_slice(&some[..count]);
+        }
+        assert_eq!(all, b"here\n\xff\n100\n");
     }
 
     #[test]
@@ -471,7 +497,7 @@ mod tests {
     fn a_bound_of_memory_holds() {
         let mut program = shell("");
         program.command = ["/usr/bin/head", "-c", "1", "/dev/zero"]
-            .map(String::from)
+            .map(OsString::from)
             .into();
         assert_eq!(run(&program, null()).1, ended(0));
         program.bounds.memory_bytes = 1 << 20;

@@ -7,15 +7,21 @@ use super::{
     calls::Asked,
     reply::{BEAT, Lines},
 };
+use crate::{Stop, listener::Shared, workplace::Workplace};
 use godwit_core::Kind;
 use godwit_sys::{Bounds, Made, Program, wait_readable, why};
 use godwit_wire::door::{
     call::{Bytes, Line, Refusal},
-    run::{AskRun, IN},
+    run::{AskRun, IN, Word},
 };
 use std::{
+    ffi::{OsStr, OsString},
     fs::File,
-    os::unix::process::ExitStatusExt,
+    os::unix::{
+        ffi::{OsStrExt, OsStringExt},
+        process::ExitStatusExt,
+    },
+    path::{Path, PathBuf},
     process::ExitStatus,
     sync::{
         Arc,
@@ -28,44 +34,29 @@ use std::{
 pub(super) fn run(asked: Asked<'_>) {
     let ready = asked
         .read::<AskRun>()
-        .and_then(|ask| Ok((program(&asked, &ask)?, ask)));
-    let (program, ask) = match ready {
+        .and_then(|ask| Ok((beside(&asked, &ask)?, ask)));
+    let (file, ask) = match ready {
         Ok(ready) => ready,
         Err(refusal) => return asked.reply.refuse(refusal),
     };
     let shared = Arc::clone(&asked.door.shared);
-    let slots = shared.config.slots;
     let known = asked.known;
     let mut lines = asked.reply.lines();
     let outcome = (|| {
-        let mut told = Instant::now();
-        let turn = loop {
-            if let Some(turn) = Turn::take(&shared.running, slots) {
-                break turn;
-            }
-            let waited = wait_readable([shared.stop.draining()], FREED_WITHIN);
-            let [is_draining] = waited.map_err(|cause| other(&cause))?;
-            if is_draining {
-                return Err(stops());
-            }
-            if told.elapsed() >= BEAT {
-                told = Instant::now();
-                lines.tell(&Line::Beat(0))?;
-            }
-        };
-        let did = format!("run {}", ask.program.join(" "));
-        let done = follow(&program, &shared.stop, &mut lines);
-        drop(turn);
-        known.dir.audited(&did, &ask.path.0, done)
+        let _turn = turn(&shared, &mut lines)?;
+        let words: Vec<_> = (ask.program.iter().map(|word| word.0.to_string_lossy())).collect();
+        let done = task(&ask, &file, &shared, &mut lines);
+        known
+            .dir
+            .audited(&format!("run {}", words.join(" ")), &ask.path.0, done)
     })();
     lines.end(outcome);
 }
 
-/// Returns the program that is to be run, if the client may have it run.
-fn program(asked: &Asked<'_>, ask: &AskRun) -> Result<Program, Refusal> {
+/// Returns the path of the file, if the client may have a program run beside it.
+fn beside(asked: &Asked<'_>, ask: &AskRun) -> Result<PathBuf, Refusal> {
     let (known, shared) = (asked.known, &asked.door.shared);
-    let is_named = ask.program.first().is_some_and(|name| !name.is_empty());
-    if !is_named || ask.program.iter().any(|word| word.contains('\0')) {
+    if ask.program.first().is_none_or(|name| name.0.is_empty()) {
         return Err(Refusal::of_kind(Kind::Protocol, "no program is named"));
     }
     let denied = |said: &str, next: &str| Refusal::of_kind(Kind::Denied, said).next(next);
@@ -81,40 +72,97 @@ fn program(asked: &Asked<'_>, ask: &AskRun) -> Result<Program, Refusal> {
     let path = known.dir.may_run(&ask.path.0)?;
     let path = path.strip_prefix("/").unwrap_or(&path);
     let export = std::path::absolute(&shared.config.export).map_err(|cause| other(&cause))?;
-    let path = export.join(path).into_os_string();
-    let Ok(path) = path.into_string() else {
-        let said = "the path of that file is not text, which arguments of programs are here";
-        return Err(Refusal::of_kind(Kind::Unsupported, said));
-    };
-    let command = ask.program.iter().map(|word| word.replace(IN, &path));
-    let command: Vec<String> = command.collect();
-    let number = |number: u64| number.to_string();
-    Ok(Program {
-        command,
-        variables: vec![
-            (
-                "PATH",
-                std::env::var("PATH").unwrap_or_else(|_| USUAL_PATH.into()),
-            ),
-            ("LC_ALL", "C.UTF-8".into()),
-            ("GODWIT_JOB", ask.job.clone()),
-            ("GODWIT_FRAGMENT", number(ask.fragment)),
-            ("GODWIT_FRAGMENTS", number(ask.fragments)),
-        ],
+    Ok(export.join(path))
+}
+
+/// Waits until a slot is free.
+fn turn(shared: &Shared, lines: &mut Lines) -> Result<Turn, Refusal> {
+    let mut told = Instant::now();
+    loop {
+        if let Some(turn) = Turn::take(&shared.running, shared.config.slots) {
+            return Ok(turn);
+        }
+        let waited = wait_readable([shared.stop.draining()], FREED_WITHIN);
+        let [is_draining] = waited.map_err(|cause| other(&cause))?;
+        if is_draining {
+            return Err(stops());
+        }
+        if told.elapsed() >= BEAT {
+            told = Instant::now();
+            lines.tell(&Line::Beat(0))?;
+        }
+    }
+}
+
+/// Runs the program in a directory of its own, and tells how it ended.
+fn task(ask: &AskRun, file: &Path, shared: &Shared, lines: &mut Lines) -> Result<(), Refusal> {
+    let place = Workplace::new(&shared.config.export).map_err(|cause| {
+        let said = format!("no directory can be made for it: {}", why(&cause));
+        Refusal::of_kind(Kind::Other, said)
+    })?;
+    let command = ask.program.iter().map(|word| filled(&word.0, IN, file));
+    let program = Program {
+        command: command.collect(),
+        directory: place.path().into(),
+        variables: environment(ask)?,
         bounds: Bounds {
             cpu_seconds: u64::MAX,
             memory_bytes: u64::MAX,
+            open_files: OPEN_FILES_MAX,
         },
         hears_words: true,
         confined: None,
-    })
+    };
+    let nothing = File::open("/dev/null").map_err(|cause| other(&cause))?;
+    let status = follow(&program, nothing, &shared.stop, lines)?;
+    Ok(lines.tell(&Line::Ended(status))?)
 }
 
-/// Runs it, and tells whole lines as they come.
-fn follow(program: &Program, stop: &crate::Stop, lines: &mut Lines) -> Result<(), Refusal> {
-    let nothing = File::open("/dev/null").map_err(|cause| other(&cause))?;
-    let mut running = program.start(nothing).map_err(|cause| {
-        let name = &program.command[0];
+/// Returns all variables of the program: those that it has of this node, those asked for, and what it works on.
+fn environment(ask: &AskRun) -> Result<Vec<(OsString, OsString)>, Refusal> {
+    let ours = |name: &&str| Some(((*name).into(), std::env::var_os(name)?));
+    let mut variables = vec![("PATH".into(), USUAL_PATH.into())];
+    variables.extend(KEPT.iter().filter_map(ours));
+    for Word(word) in &ask.variables {
+        let bytes = word.as_bytes();
+        let at = bytes.iter().position(|&byte| byte == b'=').unwrap_or(0);
+        if at == 0 {
+            let said = format!("{} is not NAME=VALUE", word.to_string_lossy());
+            return Err(Refusal::of_kind(Kind::Protocol, said));
+        }
+        let (name, value) = (&bytes[..at], &bytes[at + 1..]);
+        variables.push((
+            OsStr::from_bytes(name).into(),
+            OsStr::from_bytes(value).into(),
+        ));
+    }
+    let task = [
+        ("LC_ALL", "C.UTF-8".into()),
+        ("GODWIT_JOB", ask.job.clone()),
+        ("GODWIT_FRAGMENT", ask.fragment.to_string()),
+        ("GODWIT_FRAGMENTS", ask.fragments.to_string()),
+    ];
+    variables.extend(task.map(|(name, value)| (name.into(), value.into())));
+    Ok(variables)
+}
+
+/// Returns an argument with a path wherever `what` stands in it.
+fn filled(word: &OsStr, what: &str, path: &Path) -> OsString {
+    let (mut rest, mut filled) = (word.as_bytes(), Vec::new());
+    let place = what.as_bytes();
+    while let Some(at) = rest.windows(place.len()).position(|some| some == place) {
+        filled.extend_from_slice(&rest[..at]);
+        filled.extend_from_slice(path.as_os_str().as_bytes());
+        rest = &rest[at + place.len()..];
+    }
+    filled.extend_from_slice(rest);
+    OsString::from_vec(filled)
+}
+
+/// Runs it, tells whole lines as they come, and returns its status.
+fn follow(program: &Program, input: File, stop: &Stop, lines: &mut Lines) -> Result<i32, Refusal> {
+    let mut running = program.start(input).map_err(|cause| {
+        let name = program.command[0].to_string_lossy();
         let said = format!("cannot run {name} here: {}", why(&cause));
         Refusal::of_kind(Kind::Invalid, said)
     })?;
@@ -142,7 +190,7 @@ fn follow(program: &Program, stop: &crate::Stop, lines: &mut Lines) -> Result<()
                         lines.tell(&line(Bytes(held.0)))?;
                     }
                 }
-                return Ok(lines.tell(&Line::Ended(code(status)))?);
+                return Ok(code(status));
             }
         }
     }
@@ -200,4 +248,7 @@ fn stops() -> Refusal {
 
 const HELD_BYTES: usize = 64 << 10;
 const FREED_WITHIN: Duration = Duration::from_millis(20);
+const OPEN_FILES_MAX: u64 = 1024;
+/// The variables of this node that its programs have too.
+const KEPT: [&str; 6] = ["PATH", "HOME", "USER", "LOGNAME", "TZ", "GODWIT_SOCKET"];
 const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";

@@ -9,13 +9,15 @@ use super::{
     OPENAPI, REVISION, VERSION,
     call::{self, *},
     catalog::{Answer, Change, Changes, Question},
-    run::AskRun,
+    run::{AskRun, Word},
 };
 use godwit_core::{Algorithm, Chain, Digest, Extents, Kind};
 use schema::Schemas;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use std::{collections::BTreeSet, num::NonZeroU64, time::Duration};
+use std::{
+    collections::BTreeSet, ffi::OsStr, num::NonZeroU64, os::unix::ffi::OsStrExt, time::Duration,
+};
 
 fn description() -> Value {
     serde_json::from_str(OPENAPI).unwrap()
@@ -371,11 +373,12 @@ fn everything_that_is_asked_is_described() {
     asks(
         "AskRun",
         &AskRun {
-            program: vec!["grep".into(), "{in}".into()],
+            program: vec![Word("grep".into()), Word(OsStr::from_bytes(b"\xff").into())],
             path: path.clone(),
             fragment: 0,
             fragments: u64::MAX,
             job: "1f".into(),
+            variables: vec![Word("TZ=UTC".into())],
         },
     );
     asks(

@@ -1,14 +1,15 @@
 //! Messages about a program that a node runs beside a file.
 
-use super::call::Name;
-use serde::{Deserialize, Serialize};
+use super::call::{Bytes, Name};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::{ffi::OsString, os::unix::ffi::OsStringExt};
 
 /// Asks to run a program.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AskRun {
     /// The program and its arguments; `{in}` stands for the path of the file.
-    pub program: Vec<String>,
+    pub program: Vec<Word>,
     /// The file: the fragment that the program works on.
     pub path: Name,
     /// The index of the fragment.
@@ -17,7 +18,73 @@ pub struct AskRun {
     pub fragments: u64,
     /// The job that it belongs to.
     pub job: String,
+    /// `NAME=VALUE`, each a variable of its environment.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variables: Vec<Word>,
 }
 
 /// The word in an argument that stands for the path of the file.
 pub const IN: &str = "{in}";
+
+/// An argument of a program: a string, or if it is no text an object that holds its bytes.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Word(pub OsString);
+
+#[derive(Deserialize, Serialize)]
+#[serde(untagged)]
+enum Written {
+    Text(String),
+    Other(Raw),
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Raw {
+    bytes: Bytes,
+}
+
+impl Serialize for Word {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let written = match self.0.to_str() {
+            Some(text) => Written::Text(text.into()),
+            None => Written::Other(Raw {
+                bytes: Bytes(self.0.as_encoded_bytes().into()),
+            }),
+        };
+        written.serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Word {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let word = match Written::deserialize(from)? {
+            Written::Text(text) => text.into(),
+            Written::Other(Raw { bytes }) => OsString::from_vec(bytes.0),
+        };
+        match word.as_encoded_bytes().contains(&0) {
+            true => Err(de::Error::custom("an argument has no byte 0")),
+            false => Ok(Self(word)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_come_back_as_they_were() {
+        for (bytes, written) in [
+            (&b"grep {in} \xc3\xa4"[..], "\"grep {in} \u{e4}\""),
+            (b"", "\"\""),
+            (b"\xff\n", "{\"bytes\":\"/wo=\"}"),
+        ] {
+            let word = Word(OsString::from_vec(bytes.into()));
+            assert_eq!(serde_json::to_string(&word).unwrap(), written);
+            assert_eq!(serde_json::from_str::<Word>(written).unwrap(), word);
+        }
+        for bad in ["\"a\\u0000\"", "{\"bytes\":\"AA==\"}", "{}", "3"] {
+            assert!(serde_json::from_str::<Word>(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -10,7 +10,10 @@ use crate::{
 use clap::Args;
 use godwit_farm::{Task, run_at};
 use godwit_store::{Error, engine::Options};
-use godwit_wire::door::{call::Line, run::AskRun};
+use godwit_wire::door::{
+    call::Line,
+    run::{AskRun, Word},
+};
 use parking_lot::Mutex;
 use serde_json::json;
 use std::{
@@ -42,7 +45,7 @@ pub(super) struct Run {
     name: OsString,
     /// The program and its arguments
     #[arg(value_name = "PROGRAM", required = true, last = true)]
-    program: Vec<String>,
+    program: Vec<OsString>,
     /// Say which node gets which fragment, and run nothing
     #[arg(long)]
     plan: bool,
@@ -67,7 +70,11 @@ impl Run {
     pub(super) fn run(self, screen: &Screen) -> Ran<Facts> {
         let options = places::options(&self.talking)?;
         let name = catalog::name(&self.name)?;
-        let wanted = format!("run {} on {}", self.program[0], catalog::shown(&name.0));
+        let wanted = format!(
+            "run {} on {}",
+            self.program[0].display(),
+            catalog::shown(&name.0)
+        );
         let fails = |error| CliError::store(&*wanted, error);
         let tasks = catalog::logical(options.clone())?.tasks(&name.0);
         let tasks = tasks.map_err(fails)?;
@@ -82,7 +89,7 @@ impl Run {
                 since.unwrap_or_default().as_nanos(),
                 std::process::id()
             ),
-            program: self.program,
+            program: self.program.into_iter().map(Word).collect(),
             ..AskRun::default()
         };
         let printed = Printed {
@@ -123,7 +130,11 @@ fn one(printed: &Printed<'_>, task: &Task, asked: &AskRun, options: &Options) ->
         fragment: task.fragment,
         ..asked.clone()
     };
-    let wanted = format!("run {} on fragment {}", asked.program[0], task.fragment);
+    let wanted = format!(
+        "run {} on fragment {}",
+        asked.program[0].0.display(),
+        task.fragment
+    );
     let mut last = CliError::found(&*wanted, "no node has it", 4);
     for (attempt, home) in task.homes.iter().enumerate() {
         let mut has_written = false;
