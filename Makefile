@@ -44,12 +44,16 @@ lint: ## Format, clippy with warnings as errors, rules of the house.
 
 # Tests that cannot run on this machine write down why.
 export GODWIT_SKIPPED ?= $(or $(abspath $(CARGO_TARGET_DIR)),$(CURDIR)/target)/skipped
-# Most of them wait most of the time: for a deadline, for a peer, for what was killed to come back.
-TEST_THREADS ?= $(shell echo $$(($$(nproc) * 3)))
+# Most of them wait most of the time: for a deadline, for a peer, for what was killed to come back. So two programs run at once.
+TEST_THREADS ?= $(shell echo $$(($$(nproc) * 2)))
+TESTS = RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --quiet --workspace --locked
 unit: ## Every test of every crate, against real peers where there are any.
 	@echo "make: running the tests"
 	@rm -f $(GODWIT_SKIPPED)
-	@RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --quiet --workspace --locked
+	@$(TESTS) --test '[i-z]*' >$(GODWIT_SKIPPED).second 2>&1 & second=$$!; status=0; \
+		$(TESTS) --lib --bins --examples --test '[!i-z]*' || status=$$?; \
+		wait $$second || status=$$?; cat $(GODWIT_SKIPPED).second; rm $(GODWIT_SKIPPED).second; exit $$status
+	@$(CARGO) test --quiet --workspace --locked --doc
 
 built: ## The tests, not run. An older godwit takes from there what it depends on.
 	@echo "make: building the tests"

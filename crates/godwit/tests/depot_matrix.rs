@@ -23,7 +23,7 @@ fn committed_bytes_arrive_whatever_dies() {
         "--godwit",
         godwit,
         "--seeds",
-        "50",
+        "30",
         "--seconds",
         "1",
         "--patience",

@@ -8,6 +8,8 @@ use common::{Node, Said, Scratch, as_prepared, godwit};
 use std::{
     path::Path,
     process::{Command, Stdio},
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    thread,
     time::Duration,
 };
 
@@ -49,7 +51,28 @@ const VERBS: [&str; 33] = [
 
 #[test]
 fn every_example_of_the_help_works() {
+    let (template, examples) = (Template::new(), examples());
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some(example) = examples.get(next.fetch_add(1, Relaxed)) {
+            let place = Place::new(&template);
+            if example.contains(" grid:/") || example.contains("godwit audit") {
+                NAMES.iter().for_each(|line| place.run(line));
+            }
+            place.run(example);
+            if example.contains("farm demo --nodes") {
+                place.run("godwit farm demo --stop --dir farm");
+            }
+        }
+    };
+    // They wait most of the time, for programs that start and end.
+    thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(work))));
+}
+
+/// Returns the examples of all verbs and of the commands below them.
+fn examples() -> Vec<String> {
     let mut pages: Vec<Vec<String>> = VERBS.map(|verb| vec![verb.to_owned()]).into();
+    let mut all = Vec::new();
     while let Some(verb) = pages.pop() {
         let help = Said::of(godwit().args(&verb).arg("--help")).ok();
         let help = String::from_utf8(help.stdout).unwrap();
@@ -63,23 +86,16 @@ fn every_example_of_the_help_works() {
         let below = below.filter(|word| !word.is_empty() && verb[0] != "node");
         pages.extend(below.map(|word| vec![verb[0].clone(), word.to_owned()]));
         let examples = rest.lines().take_while(|line| line.starts_with("  "));
-        let examples: Vec<&str> = examples.map(str::trim).collect();
-        assert!(!examples.is_empty(), "{verb:?} has no examples");
-        for example in examples {
-            let place = Place::new();
-            if example.contains(" grid:/") || verb[0] == "audit" {
-                NAMES.iter().for_each(|line| place.run(line));
-            }
-            place.run(example);
-            if example.contains("farm demo --nodes") {
-                place.run("godwit farm demo --stop --dir farm");
-            }
-        }
+        let count = all.len();
+        all.extend(examples.map(|example| example.trim().to_owned()));
+        assert!(all.len() > count, "{verb:?} has no examples");
     }
+    all
 }
 
 #[test]
 fn commands_of_readme_and_guide_work() {
+    let template = Template::new();
     for (page, least) in [
         ("README.md", 2),
         ("docs/guide/getting-started.md", 6),
@@ -90,7 +106,7 @@ fn commands_of_readme_and_guide_work() {
         let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(page);
         let text = std::fs::read_to_string(path).unwrap();
         let commands = text.lines().filter_map(|line| line.strip_prefix("$ "));
-        let place = Place::new();
+        let place = Place::new(&template);
         let mut count = 0;
         // The node of the place is the one that the page starts.
         for command in commands.filter(|command| !command.starts_with("godwit node --")) {
@@ -133,29 +149,41 @@ const MODULE: &str = "[modules.first]\n\
     parameters = \"[0-9]\"\n\
     about = \"the first bytes, as many as told\"\n";
 
-/// A directory with what the examples speak of, and a node that has the same.
+/// Files that the examples speak of, some for a node and some here.
+struct Template(Scratch);
+
+impl Template {
+    fn new() -> Self {
+        let scratch = Scratch::new();
+        let (export, here) = (scratch.dir("export"), scratch.dir("here"));
+        fill(&export);
+        fill(&here);
+        Said::of(shell("tar cf data.tar data").current_dir(&export)).ok();
+        let sums = ["godwit sum -r data > data.b3"];
+        for line in PREPARED.iter().chain(&sums) {
+            Said::of(shell(line).current_dir(&here)).ok();
+        }
+        std::fs::write(scratch.join("node.toml"), MODULE).unwrap();
+        Self(scratch)
+    }
+}
+
+/// A copy of the template, and a node that serves its part.
 struct Place {
     scratch: Scratch,
     node: Node,
 }
 
 impl Place {
-    fn new() -> Self {
+    fn new(template: &Template) -> Self {
         let scratch = Scratch::new();
-        let export = scratch.dir("export");
-        fill(&export);
-        Said::of(shell("tar cf data.tar data").current_dir(&export)).ok();
-        let here = scratch.dir("here");
-        fill(&here);
+        let mut copy = Command::new("cp");
+        copy.arg("-aT").args([template.0.path(), scratch.path()]);
+        Said::of(&mut copy).ok();
         let config = scratch.join("node.toml");
-        std::fs::write(&config, MODULE).unwrap();
         let config = config.to_str().unwrap();
-        let node = Node::with(&export, &["--anonymous", "write", "--config", config]);
-        for line in PREPARED {
-            Said::of(shell(line).current_dir(&here)).ok();
-        }
-        let sum = Said::of(godwit().current_dir(&here).args(["sum", "-r", "data"])).ok();
-        std::fs::write(here.join("data.b3"), sum.stdout).unwrap();
+        let more = ["--anonymous", "write", "--config", config];
+        let node = Node::with(&scratch.join("export"), &more);
         Self { scratch, node }
     }
 

@@ -139,7 +139,7 @@ fn arrived(dir: &Path) -> u64 {
 fn goes_on(happens: impl Fn(&mut Scene<'_>)) {
     let scratch = Scratch::new();
     let mut scene = Scene::new(&scratch);
-    let size = 300 << 20;
+    let size = 96 << 20;
     let file = scratch.file("f", size);
     let into = scratch.dir("into");
     let ways = [

@@ -820,7 +820,11 @@ fn small_files(export: &Path) {
     let mine = Dir::open(export, "tester", Opener::Myself).unwrap();
     let alice = dir(&steward, ALICE);
     let mut best = [[Duration::MAX; 3]; 2];
+    // Other programs may hold up one round.
     for _ in 0..3 {
+        if best[1].iter().all(|took| *took < FAST) {
+            break;
+        }
         for (best, dir) in best.iter_mut().zip([&mine, &alice]) {
             let took = all_verbs(dir);
             for (best, took) in best.iter_mut().zip(took) {
@@ -835,9 +839,11 @@ fn small_files(export: &Path) {
         let ratio = opened.as_secs_f64() / direct.as_secs_f64();
         println!("{verb}: {direct:?} by itself, {opened:?} through an opener: {ratio:.2} times");
         // How many times depends on who else is at work: the figures are in ARCHITECTURE.md.
-        assert!(opened < Duration::from_secs(60), "{verb}: {opened:?}");
+        assert!(opened < FAST, "{verb}: {opened:?}");
     }
 }
+
+const FAST: Duration = Duration::from_secs(60);
 
 fn all_verbs(dir: &Dir) -> [Duration; 3] {
     const COUNT: usize = 10_000;
