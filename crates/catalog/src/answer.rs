@@ -1,9 +1,10 @@
 //! The answers to questions, read from the tables a page at a time.
 
 use crate::{
-    Answer, Deed, Each, Entry, Home, Intent, Location, Measured, PAGE, Question, Refusal, Result,
-    Rule, State, Todo,
+    Answer, Deed, Each, Entry, Fragment, Home, Intent, Location, Made, Measured, PAGE, Question,
+    Ran, Refusal, Result, Rule, State, Todo,
     db::{Db, Keys, Row, Sql},
+    history,
 };
 use godwit_core::{Kind, Url};
 use godwit_wire::door::call::{Name, Text, Time};
@@ -54,18 +55,31 @@ impl Page {
 pub(crate) struct Found {
     pub(crate) file: u64,
     pub(crate) collection: bool,
+    /// True for a file that consists of fragments, which are its children.
+    pub(crate) fragmented: bool,
+}
+
+/// The kinds of names in the tables.
+pub(crate) mod kinds {
+    pub(crate) const FILE: u64 = 0;
+    pub(crate) const COLLECTION: u64 = 1;
+    pub(crate) const FRAGMENTED: u64 = 2;
+    pub(crate) const DRAFT: u64 = 3;
 }
 
 impl Found {
     const ROOT: Self = Self {
         file: ROOT,
         collection: true,
+        fragmented: false,
     };
 
     fn read(row: &mut Row, at: usize) -> Result<Self> {
+        let (file, kind) = (row.get(at)?, row.get::<u64>(at + 1)?);
         Ok(Self {
-            file: row.get(at)?,
-            collection: row.get(at + 1)?,
+            file,
+            collection: matches!(kind, kinds::COLLECTION | kinds::DRAFT),
+            fragmented: kind == kinds::FRAGMENTED,
         })
     }
 }
@@ -131,6 +145,7 @@ pub(crate) fn collection(db: &dyn Db, name: &Path) -> Result<u64> {
         Some(Found {
             file,
             collection: true,
+            ..
         }) => Ok(file),
         Some(_) => Err(about(Kind::NotDirectory, name, "is a file")),
         None => Err(about(Kind::Missing, name, "is not in the catalog")),
@@ -182,6 +197,12 @@ pub(crate) fn answer(db: &dyn Db, question: &Question, page: &mut Page) -> Resul
         }
         Question::Weather {} => weather(db, page),
         Question::Rules { name } => rules(db, &name.0, page),
+        Question::History { name } => {
+            let made = made(db, &name.0)?;
+            page.answers
+                .extend(made.map(|made| Answer::Made(Box::new(made))));
+            Ok(())
+        }
         Question::Todo { name } => todo(db, name.as_ref().map(|name| name.0.as_path()), page),
     }
 }
@@ -219,7 +240,8 @@ impl Listing {
             }
         }
         loop {
-            let sql = "SELECT name, file, collection FROM names WHERE parent = ?1 AND name > ?2 ORDER BY name LIMIT 200";
+            let sql = "SELECT name, file, collection FROM names WHERE parent = ?1 AND name > ?2 AND collection < 3
+                ORDER BY name LIMIT 200";
             let mut rows = Vec::new();
             // No name is empty.
             for mut row in db.select(sql, &[&parent, &from.clone().unwrap_or_default()])? {
@@ -293,18 +315,32 @@ fn locate(db: &dyn Db, names: &[Name], page: &mut Page) -> Result<()> {
 fn entries(
     db: &dyn Db,
     found: Vec<(PathBuf, Found)>,
-    homes: bool,
+    is_told: bool,
     page: &mut Page,
 ) -> Result<Vec<Entry>> {
     let mut all: Vec<u64> = found.iter().map(|(_, found)| found.file).collect();
     all.sort_unstable();
     all.dedup();
     let versions = versions(db, &all)?;
-    let (homes, attributes) = match homes {
+    let (homes, attributes) = match is_told {
         true => (homes_of(db, &all, page)?, attributes(db, &all)?),
         false => Default::default(),
     };
-    let one = |(name, Found { file, collection })| {
+    let fragmented = found
+        .iter()
+        .filter(|(_, found)| found.fragmented && is_told);
+    let mut fragments = match fragmented.map(|(_, found)| found.file).collect::<Vec<_>>() {
+        files if files.is_empty() => HashMap::new(),
+        files => fragments(db, &files, page)?,
+    };
+    let one = |(
+        name,
+        Found {
+            file,
+            collection,
+            fragmented,
+        },
+    )| {
         let mut entry = Entry {
             name: Name(name),
             collection,
@@ -317,9 +353,75 @@ fn entries(
         if let Some(version) = versions.get(&file) {
             version.describe(&mut entry);
         }
+        if fragmented {
+            put_fragments(&mut entry, fragments.get_mut(&file));
+        }
         entry
     };
     Ok(found.into_iter().map(one).collect())
+}
+
+/// Returns the fragments of files, each as an entry, in their order.
+fn fragments(db: &dyn Db, files: &[u64], page: &mut Page) -> Result<HashMap<u64, Vec<Entry>>> {
+    let sql = "SELECT parent, name, file FROM names WHERE parent IN (?1)";
+    let mut found = Vec::new();
+    for mut row in db.rows_in(sql, Keys::Numbers(files), &[])? {
+        let (parent, name): (u64, Vec<u8>) = (row.get(0)?, row.get(1)?);
+        found.push((parent, index_of(&name), row.get::<u64>(2)?));
+    }
+    found.sort_unstable();
+    let mut all: Vec<u64> = found.iter().map(|(_, _, file)| *file).collect();
+    all.sort_unstable();
+    all.dedup();
+    let (versions, mut homes) = (versions(db, &all)?, homes_of(db, &all, page)?);
+    let mut parts: HashMap<u64, Vec<Entry>> = HashMap::new();
+    for (parent, _, file) in found {
+        let mut entry = Entry {
+            file,
+            homes: homes.remove(&file).unwrap_or_default(),
+            ..Entry::default()
+        };
+        if let Some(version) = versions.get(&file) {
+            version.describe(&mut entry);
+        }
+        parts.entry(parent).or_default().push(entry);
+    }
+    Ok(parts)
+}
+
+/// Reads the index in the name of a fragment.
+fn index_of(name: &[u8]) -> Option<u64> {
+    let name = std::str::from_utf8(name).ok()?.strip_prefix('#')?;
+    name.split_once('.')?.0.parse().ok()
+}
+
+/// Tells the fragments of a file, and their homes among its own.
+fn put_fragments(entry: &mut Entry, parts: Option<&mut Vec<Entry>>) {
+    let mut start = 0;
+    for (index, part) in (0..).zip(parts.into_iter().flatten()) {
+        let (size, version) = (part.size.unwrap_or_default(), part.version);
+        let homes = std::mem::take(&mut part.homes)
+            .into_iter()
+            .map(|home| Home {
+                range: Some((start, start + size)),
+                fragment: Some(index),
+                version: if home.version == version {
+                    entry.version
+                } else {
+                    0
+                },
+                ..home
+            });
+        entry.homes.extend(homes);
+        entry.fragments.push(Fragment {
+            file: part.file,
+            version,
+            start,
+            size,
+            digests: std::mem::take(&mut part.digests),
+        });
+        start += size;
+    }
 }
 
 /// A row of the versions.
@@ -386,6 +488,7 @@ fn home(mut row: Row, page: &mut Page) -> Result<(u64, Home)> {
         path: Name(path),
         version: row.get(2)?,
         range: row.get::<Option<u64>>(3)?.zip(row.get(4)?),
+        fragment: None,
         offset: row.get(5)?,
         state: State::read(&state).unwrap_or(State(godwit_core::HomeState::Lost)),
         verified_s: row.get(7)?,
@@ -456,7 +559,10 @@ pub(crate) fn name_of(db: &dyn Db, file: u64) -> Result<PathBuf> {
 }
 
 fn locations(db: &dyn Db, name: &Path, count: bool, page: &mut Page) -> Result<()> {
-    collection(db, name)?;
+    // Those of the collection of a file are also those of its fragments.
+    if !find(db, name)?.is_some_and(|found| found.fragmented) {
+        collection(db, name)?;
+    }
     let sql = "SELECT location, collection, site, url, whole, CASE WHEN ?1 > 0 THEN
         (SELECT COUNT(*) FROM homes h WHERE h.location = l.location) END FROM locations l ORDER BY location";
     let mut found: Vec<(u64, Location)> = Vec::new();
@@ -516,10 +622,11 @@ fn holdings(db: &dyn Db, location: u64, after: Option<&Name>, page: &mut Page) -
 }
 
 /// The words of the deeds in the tables.
-pub(crate) const DEEDS: [(Deed, &str); 3] = [
+pub(crate) const DEEDS: [(Deed, &str); 4] = [
     (Deed::Write, "write"),
     (Deed::Copy, "copy"),
     (Deed::Delete, "delete"),
+    (Deed::Draft, "draft"),
 ];
 
 /// Reads an intent, its URL empty, the file that had its name, and the URL of its location.
@@ -545,8 +652,8 @@ pub(crate) fn intent(mut row: Row) -> Result<(Intent, Option<u64>, String)> {
 
 /// The columns of an intent.
 pub(crate) const INTENTS: &str =
-    "SELECT intent, deed, name, i.location, path, base, size, digest, holder, until, file, url
-    FROM intents i JOIN locations l ON l.location = i.location";
+    "SELECT intent, deed, name, i.location, path, base, size, digest, holder, until, file, COALESCE(url, '')
+    FROM intents i LEFT JOIN locations l ON l.location = i.location";
 
 fn intents(db: &dyn Db, ended: bool, name: Option<&Path>, page: &mut Page) -> Result<()> {
     // The names below begin with the name and a slash; the byte after the slash ends their range.
@@ -658,4 +765,42 @@ fn todo(db: &dyn Db, name: Option<&Path>, page: &mut Page) -> Result<()> {
         page.answers.push(Answer::Todo(Box::new(todo)));
     }
     Ok(())
+}
+
+/// Returns the run that made the current version of a name, or the last version of a name that is gone.
+fn made(db: &dyn Db, name: &Path) -> Result<Option<Made>> {
+    let found = find(db, name)?;
+    if found.is_some_and(|found| found.collection) {
+        return Err(about(Kind::IsDirectory, name, "is a collection"));
+    }
+    let columns = "SELECT m.number, m.output, u.said, c.said, c.proved FROM made m
+        JOIN runs u ON u.run = m.run JOIN recipes c ON c.recipe = u.recipe";
+    let row = match found {
+        Some(found) => {
+            let number = current(db, found.file)?.map_or(0, |version| version.number);
+            let sql = format!("{columns} WHERE m.file = ?1 AND m.number = ?2");
+            db.first(&sql, &[&found.file, &number])?
+        }
+        None => {
+            let sql =
+                format!("{columns} WHERE m.name = ?1 ORDER BY m.file DESC, m.number DESC LIMIT 1");
+            db.first(&sql, &[&name.as_os_str().as_bytes()])?
+        }
+    };
+    let Some(mut row) = row else {
+        return match found {
+            Some(_) => Ok(None),
+            None => Err(about(Kind::Missing, name, "is not in the catalog")),
+        };
+    };
+    let (run, recipe): (String, String) = (row.get(2)?, row.get(3)?);
+    let run: Ran = serde_json::from_str(&run).map_err(|_| history::lost())?;
+    let recipe = serde_json::from_str(&recipe).map_err(|_| history::lost())?;
+    Ok(Some(Made {
+        name: Name(name.into()),
+        version: row.get(0)?,
+        output: row.get(1)?,
+        ran: Ran { recipe, ..run },
+        is_proved: row.get(4)?,
+    }))
 }

@@ -1,16 +1,17 @@
 //! The changes, each with its conditions, within the transaction of their list.
 
+mod assembling;
 mod recording;
 mod removing;
 
 use crate::{
     Change, Deed, Home, LEASE_S, NAME_BYTES_MAX, Refusal, Result, SEGMENT_BYTES_MAX, State,
     answer::{
-        DEEDS, DEPTH_MAX, INTENTS, ROOT, about, child, collection, current, digests, find, intent,
-        name_of, now_s,
+        DEEDS, DEPTH_MAX, Found, INTENTS, ROOT, about, child, collection, current, digests, find,
+        intent, kinds, name_of, now_s,
     },
     db::{Db, Sql},
-    ruling,
+    history, ruling,
 };
 use godwit_core::{Digest, HomeState, Kind, Url};
 use godwit_wire::door::call::{Name, Text, Time};
@@ -128,6 +129,25 @@ impl<'a> Applying<'a> {
                 };
                 self.publish(*intent, new, *verified, !adopted)?
             }
+            Change::Draft { name, base, holder } => self.draft(name, *base, holder)?,
+            Change::Assemble {
+                intent,
+                count,
+                digests,
+                mtime,
+                mode,
+                made,
+            } => {
+                let new = New {
+                    size: None,
+                    digests,
+                    mtime: mtime.as_ref(),
+                    mode: *mode,
+                };
+                self.assemble(*intent, *count, new, made.as_ref())?
+            }
+            Change::Ran(ran) => history::note(self.db, ran).map(|()| 0)?,
+            Change::Proved { recipe } => history::prove(self.db, recipe)?,
             Change::Settle { intent, home } => self.settle(*intent, *home)?,
             Change::Mark {
                 location,
@@ -411,25 +431,16 @@ impl<'a> Applying<'a> {
         base: u64,
         holder: &str,
     ) -> Result<u64> {
-        check_name(&name.0)?;
         self.site(location)?;
-        let file = find(self.db, &name.0)?;
-        if file.is_some_and(|found| found.collection) {
-            return Err(about(Kind::IsDirectory, &name.0, "is a collection"));
-        }
-        let now = match file {
-            Some(found) => current(self.db, found.file)?.map_or(0, |version| version.number),
-            None => {
-                collection(self.db, parent(&name.0))?;
-                0
+        match deed {
+            Deed::Copy => {}
+            Deed::Write => self.must_not_be_fragment(&name.0)?,
+            Deed::Delete | Deed::Draft => {
+                let said = "is deleted by removing it, and drafted by a draft";
+                return Err(about(Kind::Invalid, &name.0, said));
             }
-        };
-        if deed == Deed::Delete {
-            return Err(about(Kind::Invalid, &name.0, "is deleted by removing it"));
         }
-        if now != base {
-            return Err(changed(&name.0, base, now));
-        }
+        let file = self.based(&name.0, base)?;
         let place: &[&dyn Sql] = &[&location, &bytes(path)];
         let other = self.one(
             "SELECT file FROM homes WHERE location = ?1 AND path = ?2",
@@ -509,17 +520,20 @@ impl<'a> Applying<'a> {
             digests: &known,
             ..new
         };
-        let found = find(self.db, name)?.map(|found| found.file);
+        let (found, now) = self.still_based(&intent, file)?;
         let version = match found {
-            Some(found) => current(self.db, found)?,
+            Some(found) => current(self.db, found.file)?,
             None => None,
         };
-        let now = version.as_ref().map_or(0, |version| version.number);
-        if now != intent.base || found != file && file.is_some() {
-            return Err(changed(name, intent.base, now));
-        }
         let file = match found {
-            Some(file) => file,
+            Some(found) => {
+                if found.fragmented && intent.deed == Deed::Write {
+                    self.remove_fragments(found.file, name)?;
+                    let sql = "UPDATE names SET collection = ?2 WHERE file = ?1";
+                    self.run(sql, &[&found.file, &kinds::FILE])?;
+                }
+                found.file
+            }
             None => {
                 let above = collection(self.db, parent(name))?;
                 self.add(above, name, false)?
@@ -551,8 +565,11 @@ impl<'a> Applying<'a> {
         Ok(published)
     }
 
-    fn settle(&self, number: u64, home: Option<State>) -> Result<u64> {
+    fn settle(&mut self, number: u64, home: Option<State>) -> Result<u64> {
         let (intent, _) = self.intent(number)?;
+        if intent.deed == Deed::Draft {
+            return self.drop_draft(&intent).map(|()| 0);
+        }
         let place: &[&dyn Sql] = &[&intent.location, &bytes(&intent.path)];
         let changed = match home {
             Some(state) => {
@@ -633,6 +650,7 @@ impl<'a> Applying<'a> {
                 "lies within what is to be renamed",
             ));
         }
+        self.must_not_be_fragment(from)?;
         match find(self.db, to)? {
             Some(other) if other.file == found.file => return Ok(found.file),
             Some(other) => {
@@ -675,7 +693,13 @@ impl<'a> Applying<'a> {
             Some(other) if other.file == found.file => {}
             Some(_) => return Err(about(Kind::Exists, to, "exists")),
             None => {
-                let row: &[&dyn Sql] = &[&above, &last, &found.file, &found.collection];
+                let kind = match found {
+                    Found {
+                        fragmented: true, ..
+                    } => kinds::FRAGMENTED,
+                    found => u64::from(found.collection),
+                };
+                let row: &[&dyn Sql] = &[&above, &last, &found.file, &kind];
                 self.run("INSERT INTO names VALUES (?1, ?2, ?3, ?4)", row)?;
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::{Entry, Home};
 use godwit_core::HomeState;
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 /// One condition on a file.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -83,7 +83,7 @@ impl Condition {
                 let set = seen.entry.and_then(|entry| entry.attributes.get(key));
                 set.is_some_and(|set| value.as_ref().is_none_or(|value| value == set))
             }
-            Self::Copies(is) => file.is_some_and(|file| is.has(sites(file).len() as u64)),
+            Self::Copies(is) => file.is_some_and(|file| is.has(copies(file) as u64)),
             Self::At(site) => file.is_some_and(|file| sites(file).contains(&site.as_str())),
         }
     }
@@ -120,23 +120,33 @@ pub fn is_part(home: &Home, entry: &Entry) -> bool {
     is_usable && home.range.is_some_and(|(first, past)| first < past)
 }
 
-/// Returns the ranges of the current version that sites have alone: its fragments, in the order of the bytes.
-pub fn fragments(entry: &Entry) -> Vec<(u64, u64)> {
-    let current = entry.homes.iter();
-    let current = current.filter(|home| home.version == entry.version);
-    let mut ranges: Vec<_> = current.filter_map(|home| home.range).collect();
-    ranges.sort_unstable();
-    ranges.dedup();
-    ranges
-}
-
-/// Returns the sites that have a whole copy of the current version, each once.
+/// Returns the sites that have a whole copy of the current version, or all its fragments, each once.
 pub fn sites(entry: &Entry) -> Vec<&str> {
-    let homes = entry.homes.iter().filter(|home| is_good(home, entry));
-    let mut sites: Vec<&str> = homes.map(|home| home.site.as_str()).collect();
+    let mut sites: Vec<&str> = entry.homes.iter().map(|home| home.site.as_str()).collect();
     sites.sort_unstable();
     sites.dedup();
+    sites.retain(|site| {
+        let mut at = entry.homes.iter().filter(|home| home.site == *site);
+        let mut all = 0..entry.fragments.len() as u64;
+        let has = |index| fragment_sites(entry, index).contains(site);
+        at.any(|home| is_good(home, entry)) || !all.is_empty() && all.all(has)
+    });
     sites
+}
+
+/// Returns the count of good copies; of a file in fragments that of the fragment with the fewest.
+pub fn copies(entry: &Entry) -> usize {
+    let whole = sites(entry).len();
+    let fewest = (0..entry.fragments.len() as u64).map(|index| fragment_sites(entry, index).len());
+    whole.max(fewest.min().unwrap_or_default())
+}
+
+fn fragment_sites(entry: &Entry, index: u64) -> BTreeSet<&str> {
+    let its = entry.homes.iter().filter(|home| {
+        let is_usable = home.state.0 == HomeState::Whole && home.version == entry.version;
+        home.fragment == Some(index) && is_usable
+    });
+    its.map(|home| home.site.as_str()).collect()
 }
 
 #[cfg(test)]

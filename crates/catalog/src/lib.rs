@@ -5,6 +5,7 @@ mod apply;
 mod condition;
 mod db;
 mod group;
+mod history;
 mod lists;
 mod pool;
 mod postgres;
@@ -13,7 +14,7 @@ mod ruling;
 mod sqlite;
 mod tables;
 
-pub use condition::{Condition, Conditions, Is, Seen, fragments, is_good, is_part, sites};
+pub use condition::{Condition, Conditions, Is, Seen, copies, is_good, is_part, sites};
 pub use godwit_core::Kind;
 pub use godwit_wire::door::{call::Refusal, catalog::*};
 
@@ -84,6 +85,20 @@ pub fn rules(catalog: &dyn Catalog, name: &Path) -> Result<Vec<Rule>> {
         Answer::Rule(rule) => Some(rule),
         _ => None,
     })
+}
+
+/// Returns the run that made a file; `None`: none is known.
+pub fn history(catalog: &dyn Catalog, name: &Path) -> Result<Option<Made>> {
+    let name = Name(name.into());
+    let made = gather(
+        catalog,
+        &Question::History { name },
+        |answer| match answer {
+            Answer::Made(made) => Some(*made),
+            _ => None,
+        },
+    );
+    made.map(|mut made| made.pop())
 }
 
 /// Returns the intents of a name and of names below it; of all if none is said. `ended`: those whose lease has ended.

@@ -17,7 +17,7 @@ pub(crate) fn other_form(name: &str, form: u64) -> Refusal {
 }
 
 /// The statements that lead from each form to the next, in SQLite. PostgreSQL has other words for some types.
-pub(crate) const FORMS: [&str; 2] = [TABLES, RULES];
+pub(crate) const FORMS: [&str; 3] = [TABLES, RULES, RUNS];
 
 /// Rules, the files that may not be as they say, and leases of work.
 const RULES: &str = "
@@ -25,6 +25,15 @@ CREATE TABLE rules (rule INTEGER PRIMARY KEY, collection INTEGER NOT NULL, said 
 CREATE TABLE todo (file INTEGER PRIMARY KEY, again INTEGER NOT NULL, seq INTEGER NOT NULL, tries INTEGER NOT NULL,
     said TEXT NOT NULL);
 CREATE TABLE leases (work TEXT PRIMARY KEY, holder TEXT NOT NULL, until INTEGER NOT NULL);
+";
+
+/// Runs of programs, their recipes, and the versions that they made.
+const RUNS: &str = "
+CREATE TABLE recipes (recipe TEXT PRIMARY KEY, said TEXT NOT NULL, proved INTEGER NOT NULL);
+CREATE TABLE runs (run TEXT PRIMARY KEY, recipe TEXT NOT NULL, said TEXT NOT NULL);
+CREATE TABLE made (file INTEGER NOT NULL, number INTEGER NOT NULL, run TEXT NOT NULL, output INTEGER NOT NULL,
+    name BLOB NOT NULL, PRIMARY KEY (file, number));
+CREATE INDEX made_by_name ON made (name);
 ";
 
 const TABLES: &str = "

@@ -150,7 +150,7 @@ fn unusable_databases_are_told_apart() {
         .unwrap();
     assert_eq!(why(&url).kind, Kind::Unsupported);
     client
-        .batch_execute("UPDATE godwit.form SET form = 2")
+        .batch_execute("UPDATE godwit.form SET form = 3")
         .unwrap();
     let read_only = open(
         &format!("{url}?options=-c%20default_transaction_read_only%3Don"),

@@ -8,7 +8,7 @@ mod skip;
 
 use godwit_catalog::{
     Answer, Catalog, Change, Changes, Deed, Entry, Home, Measured, NewHome, PAGE, Pages, Question,
-    Refusal, Result, State, find, open,
+    Ran, Refusal, Result, State, copies, draft_name, find, fragment_name, history, intents, open,
 };
 use godwit_core::{Algorithm, Digest, HomeState, Kind};
 use godwit_wire::door::call::{Name, Text};
@@ -126,6 +126,41 @@ impl World {
         self.publish(intent)
     }
 
+    /// Writes each content as a fragment of a draft; returns the intent of that.
+    fn draft(&self, path: &str, contents: &[&str], base: u64) -> u64 {
+        let (path, holder) = (name(path), "test".into());
+        let draft = Change::Draft {
+            name: path.clone(),
+            base,
+            holder,
+        };
+        let intent = self.one(draft).unwrap();
+        for (index, content) in (0..).zip(contents) {
+            let draft = draft_name(&path.0, intent);
+            let part = fragment_name(&draft, index, contents.len() as u64);
+            let place = self.location(&format!("n{index}"));
+            self.write(part.to_str().unwrap(), content, place, 0)
+                .unwrap();
+        }
+        intent
+    }
+
+    fn assemble(&self, intent: u64, count: u64) -> Result<u64> {
+        self.one(Change::Assemble {
+            intent,
+            count,
+            digests: vec![],
+            mtime: None,
+            mode: None,
+            made: Some(("job".into(), 0)),
+        })
+    }
+
+    fn deletions(&self) -> usize {
+        let intents = intents(&*self.catalog, None, true).unwrap().into_iter();
+        intents.filter(|intent| intent.deed == Deed::Delete).count()
+    }
+
     fn land(&self, intent: u64, content: &str) -> Result<u64> {
         self.one(Change::Land {
             intent,
@@ -169,6 +204,10 @@ on_both! {
     repeated_list_is_applied_once,
     attributes_belong_to_every_entry,
     impossible_names_are_refused,
+    fragments_become_visible_together,
+    second_draft_is_refused,
+    abandoned_draft_leaves_its_bytes,
+    replaced_and_removed_fragments_go,
 }
 
 fn kind<T: std::fmt::Debug>(result: Result<T>) -> Kind {
@@ -742,4 +781,136 @@ fn removed_file_takes_no_change() {
     assert!(why.said.contains("removed or replaced"), "{why:?}");
     std::fs::write(&path, "").unwrap();
     tables.change(&collect("c").into()).unwrap_err();
+}
+
+fn fragments_become_visible_together(world: &World) {
+    let intent = world.draft("t", &["one", "", "three"], 0);
+    assert!(world.entry("t").is_none());
+    let listed = world.ask(Question::List {
+        name: name(""),
+        deep: true,
+        homes: false,
+        after: None,
+    });
+    assert_eq!(listed, []);
+    assert_eq!(kind(world.assemble(intent, 4)), Kind::Invalid);
+    let ran = Ran {
+        run: "job".into(),
+        ..Ran::default()
+    };
+    world.one(Change::Ran(Box::new(ran.clone()))).unwrap();
+    world.assemble(intent, 3).unwrap();
+    let entry = world.entry("t").unwrap();
+    let starts: Vec<_> = entry
+        .fragments
+        .iter()
+        .map(|one| (one.start, one.size))
+        .collect();
+    assert_eq!(
+        (entry.size, starts),
+        (Some(8), vec![(0, 3), (3, 0), (3, 5)])
+    );
+    assert_eq!(copies(&entry), 1);
+    let last = world.entry("t/#2.3").unwrap();
+    assert_eq!(
+        (last.size, last.digests.clone()),
+        (Some(5), vec![digest("three")])
+    );
+    assert_eq!(
+        entry.parts()[2],
+        Entry {
+            name: name("t/#2.3"),
+            ..last
+        }
+    );
+    let made = history(&*world.catalog, "t".as_ref()).unwrap().unwrap();
+    assert_eq!((made.ran, made.is_proved), (ran, false));
+    // No fragment is changed by itself.
+    let fragment = "t/#2.3";
+    let home = world.location("n9");
+    assert_eq!(
+        kind(world.intend(Deed::Write, fragment, home, 1)),
+        Kind::Unsupported
+    );
+    for change in [
+        Change::Remove {
+            name: name(fragment),
+            collection: false,
+            data: false,
+        },
+        Change::Rename {
+            from: name(fragment),
+            to: name("u"),
+        },
+    ] {
+        let why = kind(world.one(change));
+        assert!(
+            matches!(why, Kind::Unsupported | Kind::NotDirectory),
+            "{why:?}"
+        );
+    }
+    let (from, to) = (name("t"), name("u"));
+    world.one(Change::Rename { from, to }).unwrap();
+    assert_eq!(world.entry("u/#0.3").unwrap().size, Some(3));
+}
+
+fn second_draft_is_refused(world: &World) {
+    let first = world.draft("t", &["a"], 0);
+    let draft = |base| {
+        world.one(Change::Draft {
+            name: name("t"),
+            base,
+            holder: "other".into(),
+        })
+    };
+    assert_eq!(kind(draft(0)), Kind::Busy);
+    world.assemble(first, 1).unwrap();
+    assert_eq!(kind(draft(0)), Kind::Changed);
+    draft(1).unwrap();
+    assert_eq!(kind(world.assemble(first, 1)), Kind::Superseded);
+}
+
+fn abandoned_draft_leaves_its_bytes(world: &World) {
+    let intent = world.draft("t", &["a", "b"], 0);
+    world.one(Change::Settle { intent, home: None }).unwrap();
+    assert_eq!(world.deletions(), 2);
+    assert_eq!(kind(world.assemble(intent, 2)), Kind::Superseded);
+    let again = world.draft("t", &["c"], 0);
+    world.assemble(again, 1).unwrap();
+    assert_eq!(world.entry("t").unwrap().size, Some(1));
+}
+
+fn replaced_and_removed_fragments_go(world: &World) {
+    let first = world.draft("t", &["a", "b"], 0);
+    world.assemble(first, 2).unwrap();
+    let second = world.draft("t", &["cc"], 1);
+    assert_eq!(world.entry("t").unwrap().fragments.len(), 2);
+    world.assemble(second, 1).unwrap();
+    let entry = world.entry("t").unwrap();
+    assert_eq!(
+        (entry.version, entry.size, entry.fragments.len()),
+        (2, Some(2), 1)
+    );
+    assert_eq!(world.deletions(), 2);
+    // A plain version takes the place of all fragments.
+    let lab = world.location("lab");
+    world.write("t", "plain", lab, 2).unwrap();
+    let entry = world.entry("t").unwrap();
+    assert_eq!(
+        (entry.size, entry.fragments.len(), entry.homes.len()),
+        (Some(5), 0, 1)
+    );
+    assert_eq!(world.deletions(), 3);
+    let third = world.draft("t", &["x", "y"], 3);
+    world.assemble(third, 2).unwrap();
+    world
+        .one(Change::Remove {
+            name: name("t"),
+            collection: false,
+            data: false,
+        })
+        .unwrap();
+    assert!(world.entry("t").is_none() && world.entry("t/#0.2").is_none());
+    // The older plain version is deleted with them.
+    assert_eq!(world.deletions(), 6);
 }

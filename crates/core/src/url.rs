@@ -330,7 +330,12 @@ impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(host) = &self.host else {
             if self.scheme == Scheme::Grid {
-                return write!(f, "grid:{}", Escaped(&self.path));
+                return match text::as_fragment(&self.path) {
+                    Some((file, index, count)) => {
+                        write!(f, "grid:{}#{index}/{count}", Escaped(file))
+                    }
+                    None => write!(f, "grid:{}", Escaped(&self.path)),
+                };
             }
             return match std::str::from_utf8(&self.path) {
                 Ok(text) if is_plain(text) && matches!(Form::of(&self.path), Ok(Form::Local)) => {
@@ -393,6 +398,8 @@ pub enum BadUrl {
     EncodedSlash,
     #[error("a path cannot have a query or fragment ('?' itself is %3F, '#' is %23)")]
     Query,
+    #[error("after '#' stands a fragment of a file, like #0/4 ('#' itself is %23)")]
+    Fragment,
     #[error("only ;type=i is known: bytes are never converted")]
     BadType,
     #[error("'{0}' is not a name of a file here")]
@@ -656,6 +663,21 @@ mod tests {
             assert!(matches!(why(text), BadUrl::BadHost(_)), "{text}");
         }
         assert_eq!(why("ftp:///a"), BadUrl::NoHost);
+    }
+
+    #[test]
+    fn fragments_lie_below_their_file() {
+        for (text, path) in [
+            ("grid:/a/f#3/8", "/a/f/#3.8"),
+            ("grid:/a/f%23#0/1", "/a/f#/#0.1"),
+            ("grid:/a/f%233/8", "/a/f#3/8"),
+        ] {
+            assert_eq!(path_of(text), path);
+            assert_eq!(url(text).to_string(), text);
+        }
+        for bad in ["grid:/f#3", "grid:/f#", "grid:/f#a/2", "grid:/f#1/2/3"] {
+            assert_eq!(why(bad), BadUrl::Fragment, "{bad}");
+        }
     }
 
     #[test]

@@ -183,14 +183,14 @@ impl<'a> Combining<'a> {
 }
 
 /// Puts what comes from a home to its place in the file.
-struct Part<'a> {
-    into: &'a dyn Take,
+pub(crate) struct Part<'a> {
+    pub(crate) into: &'a dyn Take,
     /// The bytes that were asked for, at their offsets at the home.
-    want: &'a Extents,
+    pub(crate) want: &'a Extents,
     /// The offset in the file of the first byte of the home's range.
-    first: u64,
+    pub(crate) first: u64,
     /// The offset of that byte at the home.
-    offset: u64,
+    pub(crate) offset: u64,
 }
 
 impl Take for Part<'_> {

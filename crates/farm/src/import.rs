@@ -2,18 +2,17 @@
 //!
 //! The bytes are read once. The fragments become visible together, in one transaction, after all have landed.
 
-use crate::{Logical, checking::Checking, failed, now, sites::url_of};
-use godwit_catalog::{Change, Changes, Location, NewHome};
-use godwit_core::{Algorithm, Block, Digest, Extents, Fault};
-use godwit_store::{
-    EntryKind, Error, How, Result, Sink, Store, Take, What, Whole, Write, engine::Place,
+use crate::{
+    Draft, Logical, Told,
+    checking::Checking,
+    sites::{Aim, url_of},
+    writing,
 };
-use godwit_wire::door::call::{Name, Text, Time};
+use godwit_catalog::FRAGMENTS_MAX;
+use godwit_core::{Algorithm, Block, Extents};
+use godwit_store::{EntryKind, Error, How, Result, Sink, Store, Take, Whole, Write, engine::Place};
 use parking_lot::Mutex;
-use std::{
-    ops::Range,
-    path::{Path, PathBuf},
-};
+use std::{ops::Range, path::Path};
 
 /// The way in which a file is cut.
 #[derive(Clone, Copy, Debug, Default)]
@@ -56,147 +55,56 @@ impl Logical {
         let collection = name.parent().unwrap_or(Path::new(""));
         let sites = self.sites.locations(collection, self.aim.site.as_deref())?;
         if sites.is_empty() {
-            let next = "godwit location add SITE URL grid:/COLLECTION names one";
-            let what = format!("importing {}", url_of(name)?);
-            return Err(Error::unsupported(
-                what,
-                format!("its collection has no site; {next}"),
-            ));
+            return Err(writing::no_location(&self.aim, collection));
         }
         let ranges = ranges(&*from.store, &from.path, size, cut, sites.len() as u64)?;
-        let mut scatter = Scatter(Vec::new());
-        let token = now().as_nanos();
+        let draft = self.draft(name, ranges.len() as u64, None)?;
+        let (mut scatter, mut imported) = (Scatter(Vec::new()), Vec::new());
         for (index, range) in ranges.iter().enumerate() {
-            let location = &sites[index % sites.len()];
-            let file = format!("{token:x}-{}.{index}", std::process::id());
-            match Fragment::begin(self, location, file.into(), range.clone()) {
-                Ok(fragment) => scatter.0.push(fragment),
-                Err(error) => {
-                    scatter.0.into_iter().for_each(Fragment::abandon);
-                    return Err(error);
-                }
-            }
+            let site = &sites[index % sites.len()].site;
+            let sink = self.at(site).write(
+                &draft.fragment(index as u64),
+                &Write {
+                    how: How::New,
+                    ..Write::of_size(range.end - range.start)
+                },
+            )?;
+            imported.push(Imported {
+                range: range.clone(),
+                site: site.clone(),
+            });
+            let range = range.clone();
+            scatter.0.push(Fragment { range, sink });
         }
         let came = Checking::new(&scatter, Some(Algorithm::Blake3));
-        let read = from
-            .store
-            .read(&from.path, &Extents::from(0..size), 1, &came);
-        let digest = read.and_then(|_| {
-            came.digest(size)
-                .ok_or_else(|| Error::changed(&from.path, "not all of its bytes came".to_owned()))
-        });
-        let digest = match digest {
-            Ok(digest) => digest,
-            Err(error) => {
-                scatter.0.into_iter().for_each(Fragment::abandon);
-                return Err(error);
-            }
+        from.store
+            .read(&from.path, &Extents::from(0..size), 1, &came)?;
+        let digest = came.digest(size);
+        let changed = || Error::changed(&from.path, "not all of its bytes came".to_owned());
+        let told = Told {
+            digest: Some(digest.ok_or_else(changed)?),
+            mtime: stat.mtime,
+            ..Told::default()
         };
-        self.publish_fragments(name, (size, digest), stat.mtime.map(Time), scatter.0)
+        for Fragment { range, sink } in scatter.0 {
+            sink.finish(&Whole::of_size(range.end - range.start))?;
+        }
+        Draft::publish(vec![(draft, told)], None)?;
+        Ok(imported)
     }
 
-    /// Has each site publish its fragment, then has the catalog publish the file.
-    fn publish_fragments(
-        &self,
-        name: &Path,
-        (size, digest): (u64, Digest),
-        mtime: Option<Time>,
-        fragments: Vec<Fragment>,
-    ) -> Result<Vec<Imported>> {
-        let (mut changes, mut imported, mut landed) = (Vec::new(), Vec::new(), Vec::new());
-        let mut fragments = fragments.into_iter();
-        let mut done = Ok(());
-        for fragment in fragments.by_ref() {
-            let home = NewHome {
-                location: fragment.location.location,
-                path: Name(fragment.file.clone()),
-                range: (fragment.range != (0..size))
-                    .then_some((fragment.range.start, fragment.range.end)),
-                verified_s: Some(now().as_secs()),
-                ours: true,
-                ..NewHome::default()
-            };
-            changes.push(Change::Register {
-                name: Name(name.into()),
-                size: Some(size),
-                digests: vec![Text(digest.clone())],
-                mtime,
-                mode: None,
-                home: Some(home),
-            });
-            imported.push(Imported {
-                range: fragment.range.clone(),
-                site: fragment.location.site.clone(),
-            });
-            let (place, whole) = (
-                fragment.place,
-                Whole::of_size(fragment.range.end - fragment.range.start),
-            );
-            let sink = fragment.sink;
-            match sink.finish(&whole) {
-                Ok(_) => landed.push(place),
-                Err(error) => {
-                    done = Err(error);
-                    break;
-                }
-            }
-        }
-        fragments.for_each(Fragment::abandon);
-        let published = done.and_then(|()| {
-            let list = Changes::from(changes);
-            let changed = self.sites.catalog.change(&list);
-            changed.map_err(|refusal| failed(name, refusal))
-        });
-        match published {
-            Ok(_) => Ok(imported),
-            // The catalog may have published it, and the answer was lost: then audit decides.
-            Err(error) if error.fault() != Fault::Lasting => Err(error),
-            Err(error) => {
-                for place in landed {
-                    let _ = place.store.remove(&place.path, What::File);
-                }
-                Err(error)
-            }
-        }
+    fn at(&self, site: &str) -> Self {
+        self.aimed(Aim {
+            site: Some(site.into()),
+            ..Aim::default()
+        })
     }
 }
 
 /// A fragment that is written to a site.
 struct Fragment {
     range: Range<u64>,
-    location: Location,
-    /// The path below the location.
-    file: PathBuf,
-    place: Place,
     sink: Box<dyn Sink>,
-}
-
-impl Fragment {
-    fn begin(
-        names: &Logical,
-        location: &Location,
-        file: PathBuf,
-        range: Range<u64>,
-    ) -> Result<Self> {
-        let place = names.sites.open(&location.url)?.join(&file)?;
-        names.sites.make_above(location.location, &place)?;
-        let write = Write {
-            how: How::New,
-            ..Write::of_size(range.end - range.start)
-        };
-        let sink = place.store.write(&place.path, &write)?;
-        Ok(Self {
-            range,
-            location: location.clone(),
-            file,
-            place,
-            sink,
-        })
-    }
-
-    fn abandon(self) {
-        let _ = self.sink.abandon();
-    }
 }
 
 /// Puts each byte into its fragment.
@@ -211,8 +119,11 @@ impl Take for Scatter {
                 whole.start.max(fragment.range.start),
                 whole.end.min(fragment.range.end),
             );
-            if start >= end {
+            if fragment.range.start >= whole.end {
                 break;
+            }
+            if start >= end {
+                continue;
             }
             let at = |offset: u64| usize::try_from(offset - whole.start).unwrap_or(usize::MAX);
             let bytes = &block.bytes[at(start)..at(end)];
@@ -224,7 +135,7 @@ impl Take for Scatter {
     }
 }
 
-/// Returns the bytes of each fragment; none is empty, so a small file has fewer.
+/// Returns the bytes of each fragment. Where no line ends, they are empty.
 fn ranges(
     store: &dyn Store,
     path: &Path,
@@ -255,14 +166,8 @@ fn ranges(
             true => end_of_line(store, path, edge, size)?,
             false => edge,
         };
-        if end > start {
-            ranges.push(start..end);
-            start = end;
-        }
-    }
-    // A file without bytes has one fragment, which is empty.
-    if ranges.is_empty() {
-        ranges.push(0..0);
+        ranges.push(start..end.max(start));
+        start = end.max(start);
     }
     Ok(ranges)
 }
@@ -308,4 +213,3 @@ impl Take for Window {
 }
 
 const WINDOW_BYTES: u64 = 64 << 10;
-const FRAGMENTS_MAX: u64 = 4096;

@@ -4,6 +4,8 @@ mod at_node;
 mod audit;
 mod checking;
 mod combining;
+mod draft;
+mod gathering;
 mod import;
 mod leases;
 mod logical;
@@ -20,6 +22,7 @@ mod writing;
 
 pub use at_node::open;
 pub use audit::{Audited, Finding, Scope, Wrong, audit, repair};
+pub use draft::{Draft, Slot, Told};
 pub use import::{Cut, Imported};
 pub use logical::Logical;
 pub use parts::NewPart;

@@ -2,15 +2,17 @@
 
 use crate::{
     checking::{Buffer, Checking},
-    combining::{self, has_parts},
+    combining::has_parts,
     failed, pack, reading,
     settle::{self, Settled},
-    sites::{Aim, Failed, Sites, is_good, stat},
+    sites::{Aim, Failed, Sites, is_good, stat, url_of},
     weather::Cost,
     writing,
 };
-use godwit_catalog::{Catalog, Change, Changes, Deed, Home, Intent, Pages, Refusal, Seen};
-use godwit_core::{Algorithm, Block, Digest, Extents, Kind, Url};
+use godwit_catalog::{
+    Catalog, Change, Changes, Deed, Home, Intent, Pages, Refusal, Seen, fragment_name,
+};
+use godwit_core::{Algorithm, Digest, Extents, Kind, Url};
 use godwit_store::{
     Batch, Can, Entry, Error, Finished, Given, Next, Nowhere, Peer, Read, Result, SMALL_BYTES, Set,
     Sink, Small, Stat, Store, Take, Told, Verified, Walk, What, Write,
@@ -128,9 +130,15 @@ impl Logical {
         each: &mut dyn FnMut(Entry) -> Result<()>,
     ) -> Result<()> {
         let wanted = &self.aim.wanted;
-        let homes = self.aim.copy || self.aim.from.is_some() || wanted.has_catalog_part();
+        let homes = self.aim.copy
+            || self.aim.from.is_some()
+            || self.aim.in_one_piece
+            || wanted.has_catalog_part();
         for page in Pages::new(&*self.sites.catalog, path, deep, homes) {
             for entry in page.map_err(|refusal| failed(path, refusal))? {
+                if self.aim.in_one_piece && !entry.fragments.is_empty() {
+                    continue;
+                }
                 if self.has(&entry) && (entry.collection || wanted.has(&seen(&entry))) {
                     let stat = stat(&entry);
                     let path = entry.name.0;
@@ -160,6 +168,20 @@ impl Logical {
             }
         }
         Ok(())
+    }
+
+    /// Returns the URL of each fragment of a file, or of all files below a collection that meet the conditions.
+    pub fn fragments(&self, path: &Path) -> Result<Vec<Url>> {
+        let mut names = Vec::new();
+        self.find(path, &mut |at, entry| {
+            if self.aim.wanted.has(&seen(entry)) {
+                let parts = entry.parts().len() as u64;
+                let file = path.join(&at.path);
+                names.extend((0..parts).map(|index| fragment_name(&file, index, parts)));
+            }
+            Ok(())
+        })?;
+        names.iter().map(|name| url_of(name)).collect()
     }
 
     /// Tells whether a file meets the conditions.
@@ -294,66 +316,7 @@ impl Store for Logical {
 
     fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read> {
         let entry = self.sites.file(path)?;
-        let size = entry.size.filter(|size| *size <= SMALL_BYTES);
-        let is_small = size.is_some_and(|size| want.contains(&(0..size)));
-        let asked = want
-            .within(0..entry.size.unwrap_or(0))
-            .map(|range| range.end - range.start);
-        let asked = asked.sum();
-        let mut differs = None;
-        let read = self.sites.at_homes(
-            path,
-            (&entry, self.aim.from.as_deref(), asked),
-            &mut |home, place| {
-                let (buffer, of, at) = (Buffer::default(), (path, &entry), (home, place));
-                if let (Some(size), true) = (size, is_small) {
-                    // A reader who prints what comes is never shown damaged bytes of a small file.
-                    let all = Extents::from(0..size);
-                    let read = self.sites.read_home(of, at, (&all, 1), &buffer)?;
-                    let bytes = buffer.0.into_inner();
-                    if !bytes.is_empty() {
-                        let put = into.put(Block::at(0, &bytes));
-                        put.map_err(Failed::Everywhere)?;
-                    }
-                    return Ok(read);
-                }
-                let read = self.sites.read_home(of, at, (want, streams), into);
-                read.map_err(|failed| match (failed, differs.take()) {
-                    // The reader cannot take bytes again, after some that were damaged.
-                    (Failed::Everywhere(_), Some(before)) => Failed::Everywhere(before),
-                    (
-                        Failed::Here(Error::Corrupt {
-                            path,
-                            expected,
-                            found,
-                        }),
-                        _,
-                    ) => {
-                        differs = Some(Error::corrupt(&path, &*expected, &*found));
-                        Failed::Here(Error::corrupt(path, expected, found))
-                    }
-                    (failed, before) => {
-                        differs = before;
-                        failed
-                    }
-                })
-            },
-        );
-        let of = (path, &entry, self.aim.from.as_deref());
-        match read {
-            // Of the two errors the first tells more, unless there are only parts or they have other bytes.
-            Err(error) if has_parts(&entry) => {
-                let combined = combining::read(&self.sites, of, (want, streams), into);
-                combined.map_err(|later| {
-                    let is_wrong = matches!(later, Error::Corrupt { .. });
-                    match entry.homes.iter().any(|home| is_good(home, &entry)) {
-                        true if !is_wrong => error,
-                        _ => later,
-                    }
-                })
-            }
-            read => read,
-        }
+        self.read_entry((path, &entry), want, streams, into)
     }
 
     fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
@@ -377,8 +340,7 @@ impl Store for Logical {
                 let Range { start, end } = range.unwrap_or(0..size);
                 let want = Extents::from(start..end.min(size));
                 let checking = Checking::from(&Nowhere, by, start);
-                let of = (path, &entry, from);
-                combining::read(&self.sites, of, (&want, 1), &checking)?;
+                self.read_entry((path, &entry), &want, 1, &checking)?;
                 let digest = checking.digest(end.min(size));
                 digest.ok_or_else(|| Error::changed(path, "its bytes did not come in order"))
             }

@@ -1,11 +1,12 @@
 //! Rules about copies: the node that serves the catalog keeps them by itself.
 
 use crate::{
-    Logical, failed, now,
+    Logical, failed, now, settle,
     sites::{Aim, Sites, best, is_good, url_of},
 };
 use godwit_catalog::{
-    Answer, Change, Entry as Named, Home, Pages, Question, Rule, State as OfHome, Todo, gather,
+    Answer, Change, Deed, Entry as Named, Home, Pages, Question, Rule, State as OfHome, Todo,
+    gather, intents, is_in_draft,
 };
 use godwit_core::HomeState;
 use godwit_store::{
@@ -18,6 +19,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     num::NonZeroU64,
     path::{Path, PathBuf},
+    slice,
     time::{Duration, Instant},
 };
 
@@ -196,6 +198,7 @@ impl Keeper {
 
     /// Does what there is to do now.
     pub fn turn(&self) -> Result<()> {
+        self.forget_drafts()?;
         let rules = self.rules()?;
         if rules.is_empty() || !self.leads()? {
             return Ok(());
@@ -208,6 +211,20 @@ impl Keeper {
         let todo = todo(self.sites(), None)?;
         self.work_off(todo, &rules)?;
         self.scrub(&rules)
+    }
+
+    /// Forgets drafts of processes that have gone, with their bytes.
+    fn forget_drafts(&self) -> Result<()> {
+        let ended = intents(&*self.sites().catalog, None, true);
+        let ended = ended.map_err(|refusal| failed(Path::new(""), refusal))?;
+        for intent in ended {
+            let name = &intent.name.0;
+            let is_of_draft = intent.deed == Deed::Draft || is_in_draft(name);
+            if is_of_draft && let Err(error) = settle::one(self.sites(), &intent) {
+                tracing::info!(name = %name.display(), %error, "a draft is left for a later turn");
+            }
+        }
+        Ok(())
     }
 
     fn sites(&self) -> &Sites {
@@ -232,14 +249,17 @@ impl Keeper {
         for page in Pages::new(&*self.sites().catalog, &rule.name.0, true, true) {
             let page = page.map_err(|refusal| failed(&rule.name.0, refusal))?;
             let files = page.into_iter().filter(|entry| !entry.collection);
-            let of_page = files.map(|mut entry| {
+            let named = files.map(|mut entry| {
                 entry.name = Name(rule.name.0.join(&entry.name.0));
-                let seq = 0;
-                Todo {
-                    entry,
-                    seq,
-                    ..Todo::default()
-                }
+                entry
+            });
+            let each = named.flat_map(|entry| match entry.parts() {
+                parts if parts.is_empty() => vec![entry],
+                parts => parts,
+            });
+            let of_page = each.map(|entry| Todo {
+                entry,
+                ..Todo::default()
             });
             self.work(of_page.collect(), &|name| {
                 let others = rules
@@ -465,7 +485,8 @@ impl Keeper {
 }
 
 fn needs_of(sites: &Sites, entry: &Named, rules: &[Wanted]) -> Result<Needs> {
-    if rules.is_empty() || entry.collection {
+    // Each fragment has its own turn.
+    if rules.is_empty() || entry.collection || !entry.fragments.is_empty() {
         return Ok(Needs::default());
     }
     let above = entry.name.0.parent().unwrap_or(Path::new(""));
@@ -533,7 +554,13 @@ impl Logical {
         let mut all = Vec::new();
         for (rule, wanted) in rules(&self.sites, above)? {
             if name.starts_with(&rule.name.0) {
-                all.push((rule, needs_of(&self.sites, &entry, &[wanted])?));
+                let mut needs = needs_of(&self.sites, &entry, slice::from_ref(&wanted))?;
+                for part in entry.parts() {
+                    let more = needs_of(&self.sites, &part, slice::from_ref(&wanted))?;
+                    needs.copies.extend(more.copies);
+                    needs.unmet.extend(more.unmet);
+                }
+                all.push((rule, needs));
             }
         }
         Ok((all, todo(&self.sites, Some(name))?.pop()))

@@ -1,8 +1,8 @@
 //! Programs run where fragments lie.
 
-use crate::{Logical, failed};
-use godwit_catalog::{Home, fragments, is_good, is_part};
-use godwit_core::{BadUrl, Url};
+use crate::{Logical, failed, sites::best};
+use godwit_catalog::{Entry, Home, is_good};
+use godwit_core::{BadUrl, Digest, Url};
 use godwit_store::{Error, Result, door::Door, engine::Options};
 use godwit_wire::door::{
     call::{Line, Name},
@@ -17,6 +17,8 @@ pub struct Task {
     pub fragment: u64,
     /// The bytes of the file that it is.
     pub range: (u64, u64),
+    /// The digest of these bytes, if it is known.
+    pub digest: Option<Digest>,
     /// The homes that are tried, one after another.
     pub homes: Vec<Home>,
 }
@@ -26,47 +28,35 @@ impl Logical {
     /// so far comes first.
     pub fn tasks(&self, name: &Path) -> Result<Vec<Task>> {
         let entry = self.sites.file(name)?;
-        let size = entry.size.unwrap_or_default();
-        let mut ranges = fragments(&entry);
-        if ranges.is_empty() {
-            ranges.push((0, size));
-        }
-        let mut next = 0;
-        for (start, end) in &ranges {
-            if *start != next {
-                return Err(gap(name, (next, *start)));
-            }
-            next = *end;
-        }
-        if next != size {
-            return Err(gap(name, (next, size)));
-        }
+        // A file in one piece is its own only fragment.
+        let parts = match entry.parts() {
+            parts if parts.is_empty() => vec![entry],
+            parts => parts,
+        };
         let mut counts: HashMap<String, u64> = HashMap::new();
-        let task = |(fragment, wanted): (usize, (u64, u64))| {
-            // A copy of the whole file is a fragment only if there are no others.
-            let is_usable = |home: &&Home| match home.range {
-                Some(range) => range == wanted && home.offset == 0 && is_part(home, &entry),
-                None => wanted == (0, size) && is_good(home, &entry),
-            };
-            let mut homes: Vec<Home> = entry.homes.iter().filter(is_usable).cloned().collect();
+        let mut start = 0;
+        let task = |(fragment, part): (u64, Entry)| {
+            let mut homes: Vec<Home> = part
+                .homes
+                .iter()
+                .filter(|home| is_good(home, &part))
+                .cloned()
+                .collect();
             homes.sort_by_key(|home| counts.get(&home.site).copied().unwrap_or_default());
             if let Some(first) = homes.first() {
                 *counts.entry(first.site.clone()).or_default() += 1;
             }
+            let range = (start, start + part.size.unwrap_or_default());
+            start = range.1;
             Task {
-                fragment: fragment as u64,
-                range: wanted,
+                fragment,
+                range,
+                digest: best(&part.digests).cloned(),
                 homes,
             }
         };
-        Ok(ranges.into_iter().enumerate().map(task).collect())
+        Ok((0..).zip(parts).map(task).collect())
     }
-}
-
-fn gap(name: &Path, (start, end): (u64, u64)) -> Error {
-    let why =
-        format!("no node has a fragment that is bytes {start}-{end}; godwit locate shows them");
-    Error::unsupported(format!("running beside grid:/{}", name.display()), why)
 }
 
 /// Runs a program beside a home, at its node; returns its exit status. `each` receives the lines that it writes.

@@ -1,7 +1,7 @@
 //! Intents whose process has gone: what lies at the site tells how each of them ends.
 
 use crate::{failed, sites::Sites};
-use godwit_catalog::{Change, Deed, Intent, State as OfHome, intents};
+use godwit_catalog::{Change, Deed, Intent, State as OfHome, draft_name, intents, is_in_draft};
 use godwit_core::{Digest, HomeState, Kind};
 use godwit_store::{Error, Result, Stat, StoreExt, What, engine::Place};
 use godwit_sys::crash;
@@ -48,8 +48,15 @@ pub(crate) fn one(sites: &Sites, intent: &Intent) -> Result<Settled> {
         return Ok(Settled::Elsewhere);
     }
     let _lease = sites.leases.hold(number);
+    if intent.deed == Deed::Draft {
+        return draft(sites, intent).map(|()| Settled::Gone);
+    }
     let place = sites.open(&intent.url)?;
     match (intent.deed, intent.size) {
+        // A program writes there without a word, and each draft has paths of its own.
+        (Deed::Write, None) if is_in_draft(&intent.name.0) => {
+            discard(sites, intent, &place).map(|()| Settled::Gone)
+        }
         (Deed::Delete, _) => discard(sites, intent, &place).map(|()| Settled::Gone),
         // Without a landing nothing can have changed there.
         (_, None) => end(sites, intent, Some(HomeState::Whole), Settled::Kept),
@@ -59,6 +66,13 @@ pub(crate) fn one(sites: &Sites, intent: &Intent) -> Result<Settled> {
             Ok(there) => landed(sites, intent, (&place, &there), size),
         },
     }
+}
+
+/// Forgets a draft, and deletes what was written in it.
+pub(crate) fn draft(sites: &Sites, intent: &Intent) -> Result<()> {
+    let name = &intent.name.0;
+    end(sites, intent, None, Settled::Gone)?;
+    all(sites, &draft_name(name, intent.intent), &mut |_, _| ())
 }
 
 /// Tells by size and digest whether the bytes of an intent, or those before it, lie there.
@@ -150,10 +164,13 @@ pub(crate) fn discard(sites: &Sites, intent: &Intent, place: &Place) -> Result<(
         Ok(()) | Err(Error::Missing { .. }) => {}
         Err(error) => return Err(error),
     }
-    match place
-        .store
-        .flush(place.path.parent().unwrap_or(Path::new("")))
-    {
+    let above = place.path.parent().unwrap_or(Path::new(""));
+    if is_in_draft(&place.path) {
+        // The last fragment takes the directory with it.
+        let _ = place.store.remove(above, What::Directory);
+        sites.unmake_above(intent.location, place);
+    }
+    match place.store.flush(above) {
         Ok(()) | Err(Error::Missing { .. }) => {}
         Err(error) => return Err(error),
     }

@@ -49,6 +49,8 @@ pub struct Aim {
     pub last: bool,
     /// Whether bytes that were registered in place are deleted too.
     pub data: bool,
+    /// Whether files in fragments are left out of lists: each fragment is asked for by its own name.
+    pub in_one_piece: bool,
     /// The conditions on files that are told below a collection.
     pub wanted: Conditions,
 }

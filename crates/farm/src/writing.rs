@@ -10,6 +10,7 @@ use crate::{
 };
 use godwit_catalog::{
     Change, Changes, Deed, Entry as Named, Intent, Location, Measured, Refusal, State as OfHome,
+    draft_name, is_fragment,
 };
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Fault, HomeState, Kind};
 use godwit_store::{
@@ -245,7 +246,16 @@ pub(crate) fn places_of<'a>(
     old.into_iter().chain(new).map(move |location| {
         let home = home_at(location);
         let below = name.strip_prefix(&location.name.0).unwrap_or(name);
-        let path = home.map_or(below, |home| &home.path.0).to_owned();
+        let path = match (home, entry) {
+            (Some(home), _) => home.path.0.clone(),
+            // Its file may lie there too, and is no directory.
+            (None, Some(entry)) if is_fragment(name) => {
+                let last = below.file_name().unwrap_or_default();
+                let above = below.parent().unwrap_or(Path::new(""));
+                draft_name(above, entry.file).join(last)
+            }
+            _ => below.to_owned(),
+        };
         let place = sites.open(&location.url)?.join(&path)?;
         Ok(At {
             location: location.location,
@@ -288,7 +298,7 @@ pub(crate) fn intend(
 }
 
 /// Notes an intent. What a process that died left there is settled first; a path that another file has is left to it.
-fn intent(sites: &Sites, aim: &Aim, name: &Path, at: &mut At) -> Result<Lease> {
+pub(crate) fn intent(sites: &Sites, aim: &Aim, name: &Path, at: &mut At) -> Result<Lease> {
     let (mut count, mut is_settled) = (1, false);
     loop {
         let noted = sites

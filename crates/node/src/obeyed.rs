@@ -111,6 +111,7 @@ impl Obeyed {
             Change::Land { intent, .. }
             | Change::Renew { intent, .. }
             | Change::Publish { intent, .. }
+            | Change::Assemble { intent, .. }
             | Change::Settle { intent, .. } => {
                 let found = intents.get(intent);
                 found.map_or(Ok(()), |found| {
@@ -130,6 +131,7 @@ impl Catalog for Obeyed {
                 let mut names = names.iter();
                 names.try_for_each(|name| rules.must(Deed::Read, &name.0))?;
             }
+            Question::History { name } => rules.must(Deed::Read, &name.0)?,
             Question::List {
                 name, deep, homes, ..
             } => {
@@ -316,6 +318,7 @@ impl Rules<'_> {
             Change::Intend {
                 deed, name, base, ..
             } => self.must(deed_of(*deed, *base), &name.0),
+            Change::Draft { name, base, .. } => self.must(deed_of(Doing::Draft, *base), &name.0),
             Change::Remove { name, .. } => self.must(Deed::Delete, &name.0),
             Change::Rename { from, to } => {
                 self.must_deep(Deed::Delete, &from.0)?;
@@ -340,9 +343,10 @@ impl Rules<'_> {
 }
 
 fn is_of_intent(change: &Change) -> bool {
+    use Change::{Assemble, Land, Publish, Renew, Settle};
     matches!(
         change,
-        Change::Land { .. } | Change::Renew { .. } | Change::Publish { .. } | Change::Settle { .. }
+        Land { .. } | Renew { .. } | Publish { .. } | Assemble { .. } | Settle { .. }
     )
 }
 
@@ -356,8 +360,8 @@ fn before(path: &Path) -> Option<Name> {
 
 fn deed_of(doing: Doing, base: u64) -> Deed {
     match doing {
-        Doing::Write if base == 0 => Deed::Create,
-        Doing::Write => Deed::Write,
+        Doing::Write | Doing::Draft if base == 0 => Deed::Create,
+        Doing::Write | Doing::Draft => Deed::Write,
         // Another site comes to have the bytes; the file stays as it is.
         Doing::Copy => Deed::Read,
         Doing::Delete => Deed::Delete,

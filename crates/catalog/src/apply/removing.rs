@@ -37,19 +37,26 @@ impl Applying<'_> {
         let mut found = HashMap::new();
         for (above, lasts) in &siblings {
             if let Some(above_found) = find(self.db, above)? {
+                if let (false, Some(last)) = (above_found.collection, lasts.first()) {
+                    self.must_not_be_fragment(&above.join(crate::answer::path(last.to_vec())))?;
+                }
                 let (at, keys) = (above_found.file, Keys::Names(lasts));
                 found.insert(*above, children(self.db, at, lasts)?);
-                let sql = "DELETE FROM names WHERE name IN (?1) AND parent = ?2 AND collection = 0";
+                let sql =
+                    "DELETE FROM names WHERE name IN (?1) AND parent = ?2 AND collection IN (0, 2)";
                 self.db.rows_in(sql, keys, &[&at])?;
             }
         }
-        let mut files = Vec::new();
+        let (mut files, mut fragmented) = (Vec::new(), Vec::new());
         for (name, _) in removed {
             let last = name.file_name().unwrap_or_default().as_bytes();
             // A name that is removed twice is gone the second time.
             let one = found.get_mut(parent(name)).and_then(|all| all.remove(last));
             match one {
-                Some(one) if !one.collection => files.push(one.file),
+                Some(one) if !one.collection => {
+                    files.push(one.file);
+                    fragmented.extend(one.fragmented.then_some((one.file, *name)));
+                }
                 Some(_) => return Err(about(Kind::IsDirectory, name, "is a collection")),
                 None if name.as_os_str().is_empty() => {
                     return Err(about(Kind::IsDirectory, name, "is a collection"));
@@ -58,11 +65,18 @@ impl Applying<'_> {
             }
         }
         self.forget(removed, &files)?;
+        for (file, name) in fragmented {
+            // The file may have another name.
+            let sql = "SELECT 1 FROM names WHERE file = ?1";
+            if self.one(sql, &[&file])?.is_none() {
+                self.remove_fragments(file, name)?;
+            }
+        }
         Ok(files)
     }
 
     /// Forgets those files that have no name any more.
-    fn forget(&self, removed: &[(&Path, bool)], files: &[u64]) -> Result<()> {
+    pub(super) fn forget(&self, removed: &[(&Path, bool)], files: &[u64]) -> Result<()> {
         let sql = "SELECT file FROM names WHERE file IN (?1)";
         let rows = self.db.rows_in(sql, Keys::Numbers(files), &[])?;
         let named: HashSet<u64> = rows

@@ -65,7 +65,17 @@ pub(super) fn read_file(rest: &[u8]) -> Result<Url, BadUrl> {
 
 /// Reads what follows `grid:`.
 pub(super) fn read_name(rest: &[u8]) -> Result<Url, BadUrl> {
-    Url::name(&decode(rest)?)
+    // A fragment is a file below its own: `/f#0/4` is `/f/#0.4`.
+    let Some((file, fragment)) = split_once(rest, b'#') else {
+        return Url::name(&decode(rest)?);
+    };
+    match split_once(fragment, b'/') {
+        Some((index, count)) if is_digits(index) && is_digits(count) => {
+            let name = [&decode(file)?, b"/#".as_slice(), index, b".", count].concat();
+            Url::name(&name)
+        }
+        _ => Err(BadUrl::Fragment),
+    }
 }
 
 fn name_with_host() -> BadUrl {

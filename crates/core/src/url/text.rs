@@ -42,6 +42,19 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
+/// Returns the file, index and count of a path that names a fragment: `/f/#0.4`.
+pub(super) fn as_fragment(path: &[u8]) -> Option<(&[u8], &str, &str)> {
+    let at = path.iter().rposition(|&byte| byte == b'/')?;
+    let numbers = path[at + 1..].strip_prefix(b"#")?;
+    let (index, count) = split_once(numbers, b'.')?;
+    let text = |digits| {
+        is_digits(digits)
+            .then(|| std::str::from_utf8(digits).ok())
+            .flatten()
+    };
+    (at > 0).then_some((&path[..at], text(index)?, text(count)?))
+}
+
 /// Like [`Escaped`], for a user name, where `:`, `@` and `/` would end it.
 pub(super) struct EscapedLogin<'a>(pub(super) &'a str);
 

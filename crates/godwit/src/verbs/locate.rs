@@ -167,12 +167,6 @@ fn show(screen: &Screen, sites: &Logical, entry: &Entry, name: &Path) -> Result<
     if entry.homes.is_empty() && !screen.json() {
         screen.line(format!("nowhere  {name}"))?;
     }
-    let fragments = godwit_catalog::fragments(entry);
-    let fragment = |home: &Home| {
-        fragments
-            .iter()
-            .position(|range| Some(*range) == home.range)
-    };
     let costs = sites.costs(entry, None);
     let is_costed = |home: &Home| costs.iter().any(|(known, _)| *known == home);
     let others = entry.homes.iter().filter(|home| !is_costed(home));
@@ -188,7 +182,7 @@ fn show(screen: &Screen, sites: &Logical, entry: &Entry, name: &Path) -> Result<
             screen.object(&json!({
                 "event": "home", "name": name, "url": home.url, "site": home.site, "state": state,
                 "version": home.version, "verified_at": home.verified_s, "range": home.range,
-                "fragment": fragment(home), "start": home.range.map(|(first, _)| first),
+                "fragment": home.fragment, "start": home.range.map(|(first, _)| first),
                 "size": home.range.map(|(first, past)| past - first),
                 "cost_s": cost.map(|cost| cost.seconds), "why": cost.map(|cost| &cost.why),
             }))?;

@@ -58,6 +58,7 @@ impl Replicate {
         let source = names.aimed(Aim {
             from: self.from.clone(),
             wanted: self.wanted.0.clone(),
+            in_one_piece: true,
             ..Aim::default()
         });
         let (mut pairs, mut refused) = (Vec::new(), 0);
@@ -71,12 +72,21 @@ impl Replicate {
             });
             match is_tree {
                 Ok(None) => {}
-                Ok(Some(tree)) => pairs.push(Pair {
-                    source: place,
-                    target: target.place(&url),
-                    tree,
-                    mode: None,
-                }),
+                Ok(Some(tree)) => {
+                    let fragments = source.fragments(&place.path);
+                    let fragments = fragments
+                        .map_err(|error| CliError::store(format!("replicate {url}"), error))?;
+                    let is_one = !tree && !fragments.is_empty();
+                    let whole = (!is_one).then(|| (url.clone(), tree)).into_iter();
+                    for (url, tree) in whole.chain(fragments.into_iter().map(|url| (url, false))) {
+                        pairs.push(Pair {
+                            source: source.place(&url),
+                            target: target.place(&url),
+                            tree,
+                            mode: None,
+                        });
+                    }
+                }
                 Err(error) => {
                     refused += 1;
                     screen.trouble(&CliError::store(format!("replicate {url}"), error));

@@ -1,9 +1,14 @@
 //! Questions to a catalog, changes of it, and its answers: one set of values for local use, the door and C.
 
 use super::call::{Name, Text, Time};
+pub use super::made::{Input, Made, Ran, Rank, Recipe};
 use godwit_core::{Digest, HomeState};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
 
 /// A question. Answers are streamed; a page holds [`PAGE`] of them at most.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -59,6 +64,11 @@ pub enum Question {
         /// The collection.
         name: Name,
     },
+    /// Asks how a version of a file was made: the current one, or the last one if the name is gone.
+    History {
+        /// The name.
+        name: Name,
+    },
     /// Asks for files that may not be as the rules say, those whose turn it is first.
     Todo {
         /// Only this file, and also before its turn; `None`: all whose turn it is.
@@ -86,6 +96,8 @@ pub enum Answer {
     Rule(Rule),
     /// A file that may not be as the rules say.
     Todo(Box<Todo>),
+    /// The run that made a version.
+    Made(Box<Made>),
     /// There are more answers after this one.
     More,
 }
@@ -152,7 +164,90 @@ pub struct Entry {
     /// Attributes that users set.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<String, String>,
+    /// The fragments that it consists of, in their order. Each is a file with homes of its own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fragments: Vec<Fragment>,
 }
+
+/// A fragment of a file.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
+pub struct Fragment {
+    /// The number of its file.
+    pub file: u64,
+    /// The version of its file.
+    pub version: u64,
+    /// The offset of its first byte in the whole file.
+    pub start: u64,
+    /// The length in bytes.
+    pub size: u64,
+    /// The digests of its bytes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub digests: Vec<Text<Digest>>,
+}
+
+impl Entry {
+    /// Returns each fragment as the file that it is, with its homes; none of a file that is in one piece.
+    pub fn parts(&self) -> Vec<Self> {
+        let count = self.fragments.len() as u64;
+        let homes_of = |index: u64, version: u64| {
+            let its = self
+                .homes
+                .iter()
+                .filter(move |home| home.fragment == Some(index));
+            let home = its.map(move |home| Home {
+                range: None,
+                fragment: None,
+                // Of an older version is also what was older than the file in which it is.
+                version: if home.version == self.version {
+                    version
+                } else {
+                    0
+                },
+                ..home.clone()
+            });
+            home.collect()
+        };
+        let part = |(index, fragment): (u64, &Fragment)| Self {
+            name: Name(fragment_name(&self.name.0, index, count)),
+            file: fragment.file,
+            version: fragment.version,
+            size: Some(fragment.size),
+            digests: fragment.digests.clone(),
+            mtime: self.mtime,
+            mode: self.mode,
+            homes: homes_of(index, fragment.version),
+            ..Self::default()
+        };
+        (0..).zip(&self.fragments).map(part).collect()
+    }
+}
+
+/// Returns the name of a fragment: it lies below its file.
+pub fn fragment_name(file: &Path, index: u64, count: u64) -> PathBuf {
+    file.join(format!("#{index}.{count}"))
+}
+
+/// Tells whether a name is that of a fragment.
+pub fn is_fragment(name: &Path) -> bool {
+    let last = name.file_name().and_then(OsStr::to_str);
+    let numbers = last.and_then(|last| last.strip_prefix('#')?.split_once('.'));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    numbers.is_some_and(|(index, count)| is_number(index) && is_number(count))
+}
+
+/// Returns the collection in which the fragments of a draft are written, beside the name that it will have.
+pub fn draft_name(name: &Path, intent: u64) -> PathBuf {
+    name.with_file_name(format!("{DRAFT}{intent}"))
+}
+
+/// Tells whether a name is that of a fragment in a draft.
+pub fn is_in_draft(name: &Path) -> bool {
+    let above = name.parent().and_then(Path::file_name);
+    above.is_some_and(|above| above.as_encoded_bytes().starts_with(DRAFT.as_bytes()))
+}
+
+const DRAFT: &str = ".parts-";
 
 /// One place that holds the bytes of a version.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -171,6 +266,9 @@ pub struct Home {
     /// The bytes of the file that it holds, from and to; `None`: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range: Option<(u64, u64)>,
+    /// The index of the fragment that these bytes are, if the file consists of fragments.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fragment: Option<u64>,
     /// The offset of the first of them in the file there.
     #[serde(skip_serializing_if = "is_zero")]
     pub offset: u64,
@@ -292,6 +390,8 @@ pub enum Deed {
     Copy,
     /// The removal of a copy.
     Delete,
+    /// A new version that is written in fragments, at no location of its own.
+    Draft,
 }
 
 /// Measurements of one transfer between two sites.
@@ -479,6 +579,42 @@ pub enum Change {
         #[serde(default)]
         adopted: bool,
     },
+    /// Begins a version in fragments, under a lease of [`LEASE_S`]. They are written as files of the collection
+    /// [`draft_name`], which no list shows. Makes the intent.
+    Draft {
+        /// The name.
+        name: Name,
+        /// The version that the writer saw; 0: none.
+        base: u64,
+        /// The process.
+        holder: String,
+    },
+    /// Publishes a draft: its fragments become those of the file, all together.
+    Assemble {
+        /// The intent.
+        intent: u64,
+        /// The count of its fragments, all of which must be there.
+        count: u64,
+        /// The digests of the whole file that are known.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        digests: Vec<Text<Digest>>,
+        /// The time of its last change.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mtime: Option<Time>,
+        /// The permission bits.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mode: Option<u32>,
+        /// The run that made it, and which of its outputs it is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        made: Option<(String, u64)>,
+    },
+    /// Notes a run of a program, before its outputs are published in the same list.
+    Ran(Box<Ran>),
+    /// Notes that a run with this recipe gave equal outputs again.
+    Proved {
+        /// The digest of the recipe.
+        recipe: String,
+    },
     /// Ends an intent of which nothing came. The home that was there gets this state, `Whole` only if the landing had hidden
     /// it; `None`: the home goes.
     Settle {
@@ -630,6 +766,9 @@ pub const PAGE: usize = 1000;
 
 /// The most changes of a list that a door takes. It takes [`PAGE`] names of [`Question::Locate`] at most.
 pub const CHANGES_MAX: usize = 10_000;
+
+/// The most fragments of a file.
+pub const FRAGMENTS_MAX: u64 = 4096;
 
 /// The lease of an intent after a sign of life of its holder, in seconds.
 pub const LEASE_S: u64 = 10;

@@ -10,6 +10,7 @@ pub use crate::{Error, Result};
 pub mod call;
 pub mod catalog;
 mod depot;
+pub mod made;
 pub mod pack;
 pub mod park;
 pub mod path;

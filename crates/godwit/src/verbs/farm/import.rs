@@ -22,8 +22,9 @@ Examples:
   godwit farm import --size 1M run7.root grid:/run7/run7.root
 
 The fragments go to the locations of the collection in turn (godwit location ls). They become
-visible together, when all have landed, and their digest is known. No fragment is empty, so a small
-file has fewer. Reading needs no verb of its own: godwit cat and cp put the fragments together.
+visible together, when all have landed, and their digests are known. If there are fewer lines than
+fragments, some are empty. Reading needs no verb of its own: godwit cat and cp put the
+fragments together, and NAME#I/N is one of them.
 
 Exit status: 0; 1 the name is taken, or a site refuses its fragment; 4 no such file; 5 a site does
 not answer.")]

@@ -1,0 +1,199 @@
+//! Drafts: a version that is written in fragments, which become visible together.
+
+use crate::{
+    Logical, failed,
+    leases::Lease,
+    now, settle,
+    sites::{Aim, url_of},
+    writing::{self, At, Begun},
+};
+use godwit_catalog::{
+    Change, Changes, Entry as Named, Intent, Made, Ran, draft_name, fragment_name,
+};
+use godwit_core::{Digest, Fault, Kind};
+use godwit_store::{Error, Result};
+use godwit_wire::door::call::{Name, Text, Time};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// A version that is written in fragments. It is forgotten with its bytes unless it is published.
+pub struct Draft {
+    names: Logical,
+    name: PathBuf,
+    lease: Lease,
+    count: u64,
+    is_published: bool,
+}
+
+/// A place at a site where a program writes a fragment.
+pub struct Slot {
+    begun: Begun,
+}
+
+/// Facts of a whole file that its fragments do not tell.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    /// The digest, if it is known.
+    pub digest: Option<Digest>,
+    /// The time of its last change; `None`: now.
+    pub mtime: Option<Duration>,
+    /// The permission bits.
+    pub mode: Option<u32>,
+    /// The run that made it, and which of its outputs it is.
+    pub made: Option<(String, u64)>,
+}
+
+impl Logical {
+    /// Begins a version in fragments; of a file that exists only if it is `base`, the version that the writer saw.
+    pub fn draft(&self, name: &Path, count: u64, base: Option<&Named>) -> Result<Draft> {
+        let known = self.sites.find(name)?;
+        match (&known, base) {
+            (Some(entry), _) if entry.collection => return Err(Error::directory(name)),
+            (Some(entry), None) if entry.version > 0 => {
+                return Err(Error::exists(url_of(name)?.to_string()));
+            }
+            _ => {}
+        }
+        let change = Change::Draft {
+            name: Name(name.into()),
+            base: base.map_or(0, |entry| entry.version),
+            holder: self.sites.leases.holder(),
+        };
+        let change = Changes::from(change);
+        let made = match self.sites.catalog.change(&change) {
+            Err(refusal) if refusal.kind == Kind::Busy => {
+                settle::all(&self.sites, name, &mut |_, _| ())?;
+                self.sites.catalog.change(&change)
+            }
+            made => made,
+        };
+        let made = made.map_err(|refusal| failed(name, refusal))?;
+        let lease = self
+            .sites
+            .leases
+            .hold(made.first().copied().unwrap_or_default());
+        Ok(Draft {
+            names: self.clone(),
+            name: name.into(),
+            lease,
+            count,
+            is_published: false,
+        })
+    }
+
+    /// Returns the run that made the current version of a file, or the last version of one that is gone.
+    pub fn history(&self, name: &Path) -> Result<Option<Made>> {
+        let made = godwit_catalog::history(&*self.sites.catalog, name);
+        made.map_err(|refusal| failed(name, refusal))
+    }
+}
+
+impl Draft {
+    /// Returns the name of a fragment, under which it is written before the publication.
+    pub fn fragment(&self, index: u64) -> PathBuf {
+        let draft = draft_name(&self.name, self.lease.intent);
+        fragment_name(&draft, index, self.count)
+    }
+
+    /// Begins a fragment that a program writes at a site.
+    pub fn slot(&self, index: u64, site: &str) -> Result<Slot> {
+        let (sites, name) = (&self.names.sites, self.fragment(index));
+        let aim = Aim {
+            site: Some(site.into()),
+            ..Aim::default()
+        };
+        let collection = self.name.parent().unwrap_or(Path::new(""));
+        let locations = sites.locations(collection, Some(site))?;
+        let at = writing::places_of(sites, &locations, &name, None).next();
+        let mut at: At = at.unwrap_or_else(|| Err(writing::no_location(&aim, collection)))?;
+        let lease = writing::intent(sites, &aim, &name, &mut at)?;
+        sites.make_above(at.location, &at.place)?;
+        let begun = Begun::new((sites, &aim), &name, (None, at), lease);
+        Ok(Slot { begun })
+    }
+
+    /// Publishes drafts together, after the run that made them, if there is one.
+    pub fn publish(mut drafts: Vec<(Self, Told)>, ran: Option<Ran>) -> Result<()> {
+        let Some((first, _)) = drafts.first() else {
+            return Ok(());
+        };
+        let (name, sites) = (first.name.clone(), first.names.sites.clone());
+        let mut changes: Vec<_> = ran
+            .map(|ran| Change::Ran(Box::new(ran)))
+            .into_iter()
+            .collect();
+        for (draft, told) in &drafts {
+            changes.push(Change::Assemble {
+                intent: draft.lease.intent,
+                count: draft.count,
+                digests: told.digest.clone().map(Text).into_iter().collect(),
+                mtime: Some(Time(told.mtime.unwrap_or_else(now))),
+                mode: told.mode,
+                made: told.made.clone(),
+            });
+        }
+        let published = sites.catalog.change(&Changes::from(changes));
+        let is_lost = matches!(&published, Err(refusal) if refusal.kind.fault() != Fault::Lasting);
+        for (draft, _) in &mut drafts {
+            // If the answer was lost, the catalog may have published it: its lease decides.
+            draft.is_published = published.is_ok() || is_lost;
+        }
+        published
+            .map(drop)
+            .map_err(|refusal| failed(&name, refusal))
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if !self.is_published {
+            let intent = Intent {
+                intent: self.lease.intent,
+                name: Name(self.name.clone()),
+                ..Intent::default()
+            };
+            if let Err(error) = settle::draft(&self.names.sites, &intent) {
+                let name = self.name.display();
+                tracing::info!(%name, %error, "a draft is left to its lease");
+            }
+        }
+    }
+}
+
+impl Slot {
+    /// Returns the URL of the file that is to be written.
+    pub fn url(&self) -> &godwit_core::Url {
+        &self.begun.at.place.url
+    }
+
+    /// Notes the file that lies there now as the fragment.
+    pub fn publish(self, size: u64, digest: &Digest) -> Result<()> {
+        let begun = &self.begun;
+        let landing = Change::Land {
+            intent: begun.lease.intent,
+            size,
+            digest: Some(Text(digest.clone())),
+        };
+        let publication = begun.publication(vec![digest.clone()], (None, None), (true, false));
+        let changes = Changes::from(vec![landing, publication]);
+        let changed = begun.sites.catalog.change(&changes);
+        changed
+            .map(drop)
+            .map_err(|refusal| failed(&begun.name, refusal))
+    }
+
+    /// Deletes what may lie there.
+    pub fn abandon(self) {
+        let begun = &self.begun;
+        let intent = Intent {
+            intent: begun.lease.intent,
+            name: Name(begun.name.clone()),
+            ..Intent::default()
+        };
+        if let Err(error) = settle::discard(&begun.sites, &intent, &begun.at.place) {
+            tracing::info!(url = %begun.at.place.url, %error, "bytes of a draft are left to its lease");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Reading a file by name: from whichever site can give its bytes, or each fragment from its own.
+
+use crate::{
+    Logical,
+    checking::Buffer,
+    combining::{self, Part, has_parts},
+    sites::{Failed, best, is_good, stat},
+};
+use godwit_catalog::Entry as Named;
+use godwit_core::{Block, Extents};
+use godwit_store::{Error, Read, Result, SMALL_BYTES, Take};
+use std::path::Path;
+
+impl Logical {
+    /// Reads bytes of a file that was found.
+    pub(crate) fn read_entry(
+        &self,
+        (path, entry): (&Path, &Named),
+        want: &Extents,
+        streams: usize,
+        into: &dyn Take,
+    ) -> Result<Read> {
+        let size = entry.size.filter(|size| *size <= SMALL_BYTES);
+        let is_small = size.is_some_and(|size| want.contains(&(0..size)));
+        let asked = want
+            .within(0..entry.size.unwrap_or(0))
+            .map(|range| range.end - range.start);
+        let asked = asked.sum();
+        let mut differs = None;
+        let read = self.sites.at_homes(
+            path,
+            (entry, self.aim.from.as_deref(), asked),
+            &mut |home, place| {
+                let (buffer, of, at) = (Buffer::default(), (path, entry), (home, place));
+                if let (Some(size), true) = (size, is_small) {
+                    // A reader who prints what comes is never shown damaged bytes of a small file.
+                    let all = Extents::from(0..size);
+                    let read = self.sites.read_home(of, at, (&all, 1), &buffer)?;
+                    let bytes = buffer.0.into_inner();
+                    if !bytes.is_empty() {
+                        let put = into.put(Block::at(0, &bytes));
+                        put.map_err(Failed::Everywhere)?;
+                    }
+                    return Ok(read);
+                }
+                let read = self.sites.read_home(of, at, (want, streams), into);
+                read.map_err(|failed| match (failed, differs.take()) {
+                    // The reader cannot take bytes again, after some that were damaged.
+                    (Failed::Everywhere(_), Some(before)) => Failed::Everywhere(before),
+                    (
+                        Failed::Here(Error::Corrupt {
+                            path,
+                            expected,
+                            found,
+                        }),
+                        _,
+                    ) => {
+                        differs = Some(Error::corrupt(&path, &*expected, &*found));
+                        Failed::Here(Error::corrupt(path, expected, found))
+                    }
+                    (failed, before) => {
+                        differs = before;
+                        failed
+                    }
+                })
+            },
+        );
+        let of = (path, entry, self.aim.from.as_deref());
+        match read {
+            Err(_) if !entry.fragments.is_empty() => {
+                self.read_fragments(entry, want, streams, into)
+            }
+            // Of the two errors the first tells more, unless there are only parts or they have other bytes.
+            Err(error) if has_parts(entry) => {
+                let combined = combining::read(&self.sites, of, (want, streams), into);
+                combined.map_err(|later| {
+                    let is_wrong = matches!(later, Error::Corrupt { .. });
+                    match entry.homes.iter().any(|home| is_good(home, entry)) {
+                        true if !is_wrong => error,
+                        _ => later,
+                    }
+                })
+            }
+            read => read,
+        }
+    }
+
+    /// Reads each fragment from a site that has it.
+    fn read_fragments(
+        &self,
+        entry: &Named,
+        want: &Extents,
+        streams: usize,
+        into: &dyn Take,
+    ) -> Result<Read> {
+        for (part, fragment) in entry.parts().iter().zip(&entry.fragments) {
+            let (first, past) = (fragment.start, fragment.start + fragment.size);
+            let its = want.within(first..past);
+            let its: Extents = its
+                .map(|range| range.start - first..range.end - first)
+                .collect();
+            if its.is_empty() {
+                continue;
+            }
+            let shifted = Part {
+                into,
+                want: &its,
+                first,
+                offset: 0,
+            };
+            self.read_entry((&part.name.0, part), &its, streams, &shifted)?;
+        }
+        Ok(Read {
+            stat: stat(entry),
+            digest: best(&entry.digests).cloned(),
+        })
+    }
+}
