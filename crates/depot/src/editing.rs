@@ -9,6 +9,7 @@ use crate::{
     depot::Inner,
     held::{Held, State},
     reading::User,
+    writing::Standing,
 };
 use godwit_core::{
     Url,
@@ -41,6 +42,9 @@ pub struct Edit {
     pub mode: Option<u32>,
 }
 
+/// Tells whether the program is there still for which a file is opened or closed.
+pub type IsThere<'a> = &'a dyn Fn() -> bool;
+
 /// A file that somebody may change by a descriptor.
 #[derive(Debug)]
 pub struct Editing {
@@ -61,7 +65,18 @@ pub enum Ended {
 impl Depot {
     /// Opens a file for writing by descriptor. Without [`Edit::truncate`] it is fetched first.
     pub fn edit(&self, url: &Url, who: &Who, edit: &Edit) -> Result<Editing> {
-        self.inner.edit(url, who, edit)
+        self.edit_while(url, who, edit, &|| true)
+    }
+
+    /// Opens a file for a program that may be gone: that one begins nothing over what was put since.
+    pub fn edit_while(
+        &self,
+        url: &Url,
+        who: &Who,
+        edit: &Edit,
+        is_there: IsThere<'_>,
+    ) -> Result<Editing> {
+        self.inner.edit((url, who), edit, is_there)
     }
 }
 
@@ -82,9 +97,19 @@ impl Editing {
     }
 
     /// Says that this one writes no more, and finds out what came of it.
-    pub fn end(mut self) -> Result<Ended> {
-        self.file = None;
+    pub fn end(self) -> Result<Ended> {
+        self.end_while(&|| true)
+    }
+
+    /// Ends for a program that may be gone: then what was put since the opening comes after what was written.
+    pub fn end_while(mut self, is_there: IsThere<'_>) -> Result<Ended> {
         let held = &self.user.held;
+        // A program that is there now is told of its end after all that has a place before this.
+        let place = self.depot.next_number();
+        if is_there() {
+            held.lock().closed_at = place;
+        }
+        self.file = None;
         let is_alone = held.lock().editors == 1;
         let until = Instant::now() + FORKED;
         loop {
@@ -115,7 +140,7 @@ impl Editing {
         };
         if state.is_gone || state.editors > 1 || !was_clean {
             drop(state);
-            return self.end().map(drop);
+            return self.end_while(&|| false).map(drop);
         }
         self.depot.unwatch(&held);
         self.depot.unlink(&held, state)
@@ -133,14 +158,19 @@ impl Drop for Editing {
 }
 
 impl Inner {
-    fn edit(self: &Arc<Self>, url: &Url, who: &Who, edit: &Edit) -> Result<Editing> {
+    fn edit(
+        self: &Arc<Self>,
+        (url, who): (&Url, &Who),
+        edit: &Edit,
+        is_there: IsThere<'_>,
+    ) -> Result<Editing> {
         self.wait_for_ends(&(url.clone(), who.audience.clone()));
         let user = match self.edited(url, who, edit)? {
             Some(user) => user,
             None if edit.exclusive || !edit.truncate => {
-                self.new_edited(url, who, edit, Base::Absent)?
+                self.new_edited((url, who), edit, Base::Absent, is_there)?
             }
-            None => self.new_edited(url, who, edit, Base::Any)?,
+            None => self.new_edited((url, who), edit, Base::Any, is_there)?,
         };
         let held = Arc::clone(&user.held);
         // Before it counts as open: as long as we have it, nobody takes its writers for gone.
@@ -154,7 +184,7 @@ impl Inner {
             }
             if !edit.truncate && !state.is_current {
                 drop((state, all));
-                return self.edit(url, who, edit); // What its name says is something else by now.
+                return self.edit((url, who), edit, is_there); // What its name says is something else by now.
             }
             if !state.is_scanning {
                 break state;
@@ -236,9 +266,19 @@ impl Inner {
     }
 
     /// Begins a new file, which is what its name says from now on here.
-    fn new_edited(&self, url: &Url, who: &Who, edit: &Edit, base: Base) -> Result<User> {
+    fn new_edited(
+        &self,
+        (url, who): (&Url, &Who),
+        edit: &Edit,
+        base: Base,
+        is_there: IsThere<'_>,
+    ) -> Result<User> {
         drop((self.connect)(url, who)?);
         let (id, _) = self.disk.create()?;
+        if !is_there() {
+            self.disk.remove(id)?;
+            return Err(Error::Unwanted);
+        }
         let machine = Holding::born(base, Mode::Replace);
         let number = self.next_number();
         let held = Arc::new(Held::new(id, number, url.clone(), who.clone(), machine));
@@ -369,16 +409,32 @@ impl Inner {
         drop(state);
         self.unwatch(held);
         self.fit(held);
+        let standing = owes.then(|| self.standing_of_edits(held));
         if owes {
-            self.is_last(held);
             held.lock().wants = true;
         }
         held.commit(self)?;
-        match owes {
-            true => self.is_current_now(held)?,
-            false => self.nothing_written(held),
+        match standing {
+            Some(Standing::Last) => self.is_current_now(held)?,
+            Some(Standing::Before) => self.nudge(),
+            Some(Standing::Over) => self.supersede(held)?,
+            None => self.nothing_written(held),
         }
         Ok(Ended::Last(generation))
+    }
+
+    /// Gives what was written by descriptors its place: where the last writer closed it who was told so, or else where it
+    /// was opened. A writer who died, or wrote nothing, takes the place of nothing that was put meanwhile.
+    fn standing_of_edits(&self, held: &Arc<Held>) -> Standing {
+        let mut state = held.lock();
+        let is_edited = std::mem::take(&mut state.is_edited);
+        let (place, is_unlinked) = (state.closed_at, state.is_unlinked);
+        drop(state);
+        if is_unlinked {
+            self.is_last(held);
+            return Standing::Last;
+        }
+        self.is_last_unless_replaced(held, if is_edited { place } else { 0 })
     }
 
     /// It was open for writing, and is as it was. What was renamed meanwhile is where it is called from now on: what is

@@ -116,6 +116,10 @@ pub(crate) struct State {
     pub tags: Vec<Tag>,
     /// Those of them who may write by descriptors.
     pub editors: u32,
+    /// Writers by descriptor changed it since the first of them opened it.
+    pub is_edited: bool,
+    /// The place in the order where one of them closed it last, who was told so.
+    pub closed_at: u64,
     /// It is being compared with what it was, under a lease.
     pub is_scanning: bool,
     /// When the origin was asked last, and still had the base.
@@ -530,6 +534,8 @@ impl State {
             price: 0,
             tags: Vec::new(),
             editors: 0,
+            is_edited: false,
+            closed_at: 0,
             is_scanning: false,
             looked: None,
             is_doubted: false,

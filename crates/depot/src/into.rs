@@ -92,7 +92,7 @@ impl Inner {
         let Some(generation) = self.pour(beside, under, is_there, prepare)? else {
             return Ok(None);
         };
-        let standing = self.is_last_unless_replaced(under);
+        let standing = self.is_last_unless_replaced(under, 0);
         if standing == Standing::Over {
             // There it would come over what was put after it.
             if let Err(error) = self.unlink(under, under.lock()) {

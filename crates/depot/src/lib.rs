@@ -51,7 +51,7 @@ mod writing;
 pub use adding::{Add, Adding};
 pub use appending::{Appending, Nth, PIECE_MAX as RECORD_BYTES_MAX};
 pub use depot::{Connect, Depot, Rules, Who};
-pub use editing::{Edit, Editing, Ended};
+pub use editing::{Edit, Editing, Ended, IsThere};
 pub use error::{Error, Result};
 pub use fetching::StillWanted;
 pub use listing::{Holds, Usage, Verified, count_names};

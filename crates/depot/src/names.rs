@@ -109,7 +109,7 @@ impl Depot {
         by.must_want()?;
         let cut = editing.file()?.set_len(size);
         cut.map_err(Error::disk(url.as_path()))?;
-        editing.end().map(drop)
+        editing.end_while(by.is_wanted).map(drop)
     }
 }
 

@@ -167,9 +167,9 @@ impl Promises {
         !self.servers[server].is_last_of_those_after(*number, place)
     }
 
-    /// Tells whether something was promised after it, which does not need it.
-    pub(crate) fn is_replaced(&self, held: &Held) -> bool {
-        self.has(held) && self.is_passed(held) && !held.is_renamed() && !self.is_needed(held)
+    /// Tells whether something was promised after it, and after a place in the order, which does not need it.
+    pub(crate) fn is_replaced_after(&self, held: &Held, place: u64) -> bool {
+        self.is_passed_after(held, place) && !held.is_renamed() && !self.is_needed(held)
     }
 
     /// Tells whether nothing goes before it.

@@ -514,11 +514,12 @@ impl Inner {
         self.is_last_of(&mut self.all(), held);
     }
 
-    /// The same for what somebody wrote into; but what is promised after it, and does not need it, stays so. All else of
-    /// it may have been delivered meanwhile, and then it has no place in the order any more by which that is seen.
-    pub(crate) fn is_last_unless_replaced(&self, held: &Arc<Held>) -> Standing {
+    /// The same for what somebody wrote into; but what is promised after it (and after a place in the order, `since`), and
+    /// does not need it, stays so. All else of it may have been delivered meanwhile, and then it has no place in the order
+    /// any more by which that is seen.
+    pub(crate) fn is_last_unless_replaced(&self, held: &Arc<Held>, since: u64) -> Standing {
         let mut all = self.all();
-        if all.promises.is_replaced(held) {
+        if all.promises.is_replaced_after(held, since) {
             return Standing::Before;
         }
         let state = held.lock();
@@ -671,7 +672,7 @@ impl Inner {
         drop(state);
         let (size, leaves) = self.hashed(held)?;
         // Whoever sent some of it meanwhile may have sent what it is no more.
-        let state = held.lock();
+        let mut state = held.lock();
         let known = &state.leaves;
         let mut changed = Extents::new();
         for leaf in 0..size.div_ceil(LEAF_BYTES) {
@@ -682,6 +683,7 @@ impl Inner {
                 changed.insert(range);
             }
         }
+        state.is_edited |= !changed.is_empty() || size != recorded;
         let stale = changed.clone();
         let found = Scan {
             size,

@@ -4,9 +4,18 @@
 
 mod common;
 
-use common::{Far, by, depot, push, put, put_into, read, rules, same, url, who, with};
-use godwit_depot::{Attributes, Depot, Error, Fresh, Rules};
-use std::{fs, os::unix::fs::PermissionsExt, sync::mpsc, thread, time::Duration};
+use common::{Far, as_killed, by, depot, push, put, put_into, read, rules, same, url, who, with};
+use godwit_depot::{Attributes, By, Depot, Edit, Error, Fresh, Rules};
+use std::{
+    fs,
+    os::unix::fs::{FileExt, PermissionsExt},
+    sync::{
+        atomic::{AtomicU32, Ordering::SeqCst},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
 
 fn both() -> (Far, tempfile::TempDir, Depot) {
     let (far, dir) = common::both();
@@ -273,4 +282,112 @@ fn what_was_asked_for_before_something_was_put_is_not_read_after_it() {
     push(&depot);
     same(read(&depot, "a").unwrap(), b"something newer");
     same(far.get("a").unwrap(), b"something newer");
+}
+
+/// A program dies while its file is cut, and another puts one meanwhile.
+#[test]
+fn put_during_abandoned_truncate_stays() {
+    for is_cut in [false, true] {
+        let (far, _dir, depot) = both();
+        far.set_away(true);
+        put(&depot, "a", b"first");
+        let (asks, who) = (AtomicU32::new(0), who());
+        let by = By {
+            who: &who,
+            session: "",
+            is_wanted: &|| {
+                let is_there = is_cut && asks.fetch_add(1, SeqCst) == 0;
+                if !is_there {
+                    put(&depot, "a", b"second");
+                }
+                is_there
+            },
+        };
+        let _ = depot.truncate(&url("a"), 3, by);
+        same(read(&depot, "a").unwrap(), b"second");
+        far.set_away(false);
+        push(&depot);
+        same(far.get("a").unwrap(), b"second");
+        assert_eq!(owed(&depot), Vec::<String>::new());
+    }
+}
+
+/// A program that closes a file comes after what was put since it opened that; one that died, or wrote nothing, does not.
+#[test]
+fn put_during_edit_yields_to_close() {
+    for (is_closed, is_written, is_owed) in [
+        (false, true, true),
+        (false, true, false),
+        (true, false, true),
+        (true, false, false),
+        (true, true, true),
+    ] {
+        let (far, _dir, depot) = both();
+        put(&depot, "a", b"first");
+        push(&depot);
+        far.set_away(true);
+        if is_owed {
+            put(&depot, "a", b"again");
+        }
+        let editing = depot.edit(&url("a"), &who(), &Edit::default()).unwrap();
+        if is_written {
+            editing.file().unwrap().write_all_at(b"edited", 0).unwrap();
+        }
+        put(&depot, "a", b"second");
+        match is_closed {
+            true => drop(editing.end().unwrap()),
+            false => drop(editing),
+        }
+        let wanted: &[u8] = match is_closed && is_written {
+            true => b"edited",
+            false => b"second",
+        };
+        let what = format!("{is_closed} {is_written} {is_owed}");
+        assert!(read(&depot, "a").unwrap() == wanted, "{what}");
+        far.set_away(false);
+        push(&depot);
+        assert!(far.get("a").unwrap() == wanted, "{what}");
+        assert_eq!(owed(&depot), Vec::<String>::new());
+    }
+}
+
+/// The node is killed as well, and the next one sees what was written by a descriptor after what was put since.
+#[test]
+fn put_over_edit_survives_restart() {
+    let (far, _dir, depot) = both();
+    far.set_away(true);
+    put(&depot, "a", b"first");
+    let editing = depot.edit(&url("a"), &who(), &Edit::default()).unwrap();
+    editing.file().unwrap().write_all_at(b"edited", 0).unwrap();
+    put(&depot, "a", b"second");
+    let copy = as_killed(&depot);
+    drop((editing, depot));
+    let again = common::depot(&far, &copy);
+    same(read(&again, "a").unwrap(), b"second");
+    far.set_away(false);
+    push(&again);
+    same(far.get("a").unwrap(), b"second");
+    same(read(&again, "a").unwrap(), b"second");
+}
+
+/// A program dies before the file is begun that it opened.
+#[test]
+fn put_before_abandoned_open_stays() {
+    let (far, _dir, depot) = both();
+    far.set_away(true);
+    let anew = Edit {
+        create: true,
+        truncate: true,
+        ..Edit::default()
+    };
+    let dies = || {
+        put(&depot, "a", b"put");
+        false
+    };
+    let opened = depot.edit_while(&url("a"), &who(), &anew, &dies);
+    assert!(matches!(opened, Err(Error::Unwanted)), "{opened:?}");
+    same(read(&depot, "a").unwrap(), b"put");
+    far.set_away(false);
+    push(&depot);
+    same(far.get("a").unwrap(), b"put");
 }

@@ -358,7 +358,9 @@ impl Guest {
             mode: open.mode,
             session: self.session.clone(),
         };
-        let editing = self.desk.depot.edit(url, &self.who, &edit).map_err(bad)?;
+        let (depot, is_there) = (&self.desk.depot, || !reply.is_gone());
+        let editing = depot.edit_while(url, &self.who, &edit, &is_there);
+        let editing = editing.map_err(bad)?;
         let size = editing.size();
         let kept = Arc::new(Mutex::new(Some(editing)));
         // Whoever closes it at once waits until our own descriptor is no longer in use.
@@ -620,7 +622,7 @@ impl Guest {
             return done(tell::Done::default());
         }
         let scope = Scope::Url(editing.url().clone());
-        let ended = editing.end().map_err(bad)?;
+        let ended = (editing.end_while(&|| !reply.is_gone())).map_err(bad)?;
         if ended == Ended::Open && close.wait != Wait::Nothing {
             let note = "another program, or a copy of the descriptor, can still write it: it goes when the last is closed";
             return done(tell::Done {
