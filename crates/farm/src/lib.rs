@@ -28,7 +28,7 @@ pub use logical::Logical;
 pub use parts::NewPart;
 pub use register::{Counts, register};
 pub use rules::{Keeper, Needs, Wanted, Why, is_of_rights};
-pub use running::{Task, run_at};
+pub use running::{Event, Job, Task, Tell};
 pub use settle::Settled;
 pub use sites::Aim;
 pub use weather::Cost;

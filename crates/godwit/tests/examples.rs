@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-const VERBS: [&str; 33] = [
+const VERBS: [&str; 34] = [
     "cp",
     "mv",
     "sync",
@@ -34,6 +34,7 @@ const VERBS: [&str; 33] = [
     "link",
     "attr",
     "farm",
+    "history",
     "sum",
     "mkdir",
     "rm",

@@ -274,3 +274,122 @@ fn wrong_imports_leave_nothing() {
     let why = farm.refused("godwit farm demo --nodes 2 --dir farm", 2);
     assert!(why.contains("--stop"), "{why}");
 }
+
+impl Farm {
+    /// Imports lines into four fragments at two nodes; returns them.
+    fn with_lines(count: usize) -> (Self, String) {
+        let farm = Self::new(2);
+        let lines: String = (0..count).map(|at| format!("event {at}\n")).collect();
+        fs::write(farm.scratch.join("text"), &lines).unwrap();
+        farm.say("godwit farm import --lines --parts 4 text grid:/t");
+        (farm, lines)
+    }
+
+    /// Returns how many fragments lie at the nodes.
+    fn count(&self) -> usize {
+        let found = self.say("find farm/*/export/.farm -name '#*'");
+        found.lines().count()
+    }
+}
+
+#[test]
+fn outputs_are_published_together() {
+    let (farm, lines) = Farm::with_lines(20_000);
+    let sevens = |text: &str| -> String {
+        let kept = text.lines().filter(|line| line.contains('7'));
+        kept.map(|line| format!("{line}\n")).collect()
+    };
+    farm.say("godwit farm run --out grid:/o grid:/t -- sh -c 'grep 7 {in} > {out}'");
+    assert_eq!(farm.say("godwit cat grid:/o"), sevens(&lines));
+    let sites = |name: &str| -> Vec<_> {
+        let all = farm.fragments(name).into_iter();
+        all.map(|(_, _, site)| site).collect()
+    };
+    assert_eq!(sites("grid:/o"), sites("grid:/t"));
+    farm.say("godwit farm run --stdout grid:/counts grid:/t -- grep -c 7 {in}");
+    let counts = farm.say("godwit cat grid:/counts");
+    let sum: usize = counts
+        .lines()
+        .map(|line| line.parse::<usize>().unwrap())
+        .sum();
+    assert_eq!(
+        (counts.lines().count(), sum),
+        (4, sevens(&lines).lines().count())
+    );
+    let told = farm.say("godwit history --json grid:/o");
+    let told: Value = serde_json::from_str(told.lines().next().unwrap()).unwrap();
+    assert_eq!(told["event"], "made");
+    assert_eq!(told["argv"][2], "grep 7 {in} > {out}");
+    assert_eq!(
+        (&told["inputs"][0]["name"], &told["is_proved"]),
+        (&"t".into(), &false.into())
+    );
+    let digests = farm.say("for i in 0 1 2 3; do godwit sum -a blake3 grid:/o#$i/4; done");
+    for (fragment, line) in digests.lines().enumerate() {
+        let rank = &told["ranks"][fragment];
+        let digest = rank["digest"]
+            .as_str()
+            .unwrap()
+            .trim_start_matches("blake3:");
+        assert!(line.contains(digest), "{line} {rank}");
+        assert_eq!(rank["node"], sites("grid:/o")[fragment]);
+    }
+    assert!(
+        farm.say("godwit history grid:/counts")
+            .contains("grid:/t  version 1")
+    );
+    farm.refused("godwit history grid:/none", 4);
+}
+
+#[test]
+fn failed_runs_leave_nothing() {
+    let (farm, _) = Farm::with_lines(4_000);
+    let run = |what: &str| format!("godwit farm run --out grid:/o grid:/t -- sh -c '{what}'");
+    for (what, status, why) in [
+        (
+            "cp {in} {out}; [ $GODWIT_FRAGMENT != 2 ]",
+            1,
+            "status 1 at n1",
+        ),
+        ("cp {in} {out}; kill -9 $$", 137, "status 137"),
+        ("true {out}", 1, "did not write {out}"),
+        ("mkdir {out}", 1, "no plain file"),
+    ] {
+        let said = farm.refused(&run(what), status);
+        assert!(said.contains(why), "{what}: {said}");
+        farm.refused("godwit stat grid:/o", 4);
+        assert_eq!(farm.count(), 4, "{what}");
+    }
+    let why = farm.refused("godwit farm run --out grid:/o grid:/t -- cat {in}", 2);
+    assert!(why.contains("--stdout"), "{why}");
+    farm.refused("godwit farm run grid:/t -- cp {in} {out}", 2);
+    farm.say(&run("cp {in} {out}"));
+    let why = farm.refused(&run("cp {in} {out}"), 1);
+    assert!(why.contains("godwit rm"), "{why}");
+    farm.say("godwit rm grid:/o");
+    // A result of other bytes than the catalog knows does not count.
+    farm.say("f=$(ls farm/n2/export/.farm/.parts-*/'#1.4') && printf X | dd of=$f conv=notrunc status=none");
+    let why = farm.refused(&run("cp {in} {out}"), 12);
+    assert!(why.contains("does not count"), "{why}");
+    let states = farm.say("godwit locate grid:/t");
+    assert_eq!(states.matches("damaged").count(), 1, "{states}");
+    assert_eq!(farm.count(), 4);
+}
+
+/// The node that serves the catalog forgets the draft of a submitter that was killed, once its lease has ended.
+#[test]
+fn killed_submitter_leaves_nothing() {
+    let (farm, _) = Farm::with_lines(4_000);
+    let line = "godwit farm run --json --out grid:/o grid:/t -- \
+        sh -c 'cp {in} {out}; echo begun; [ $GODWIT_FRAGMENT != 3 ] || sleep 100' > said 2> errors & echo $! > pid; \
+        until [ $(grep -c '\"task\"' said) = 3 ] && [ $(grep -c begun said) = 4 ]; do :; done; kill -9 $(cat pid)";
+    farm.say(line);
+    let why = farm.refused("godwit farm run --out grid:/o grid:/t -- cp {in} {out}", 5);
+    assert!(why.contains("written by another process"), "{why}");
+    let gone = "until [ $(find farm/*/export/.farm -name '#*' | wc -l) = 4 ]; do :; done";
+    farm.say(gone);
+    farm.refused("godwit stat grid:/o", 4);
+    farm.say(
+        "godwit farm run --out grid:/o grid:/t -- cp {in} {out} && godwit cat grid:/o | cmp - text",
+    );
+}

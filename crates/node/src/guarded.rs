@@ -307,6 +307,13 @@ impl Guarded {
         self.asked(&path, Deed::Run)
     }
 
+    /// Puts a file that a program wrote under a new name, durably.
+    pub(crate) fn place(&self, from: &Path, to: &Path) -> Result<()> {
+        let to = self.asked_of_name(to, Deed::Create)?;
+        self.dir.rename_new(from, &to)?;
+        self.dir.flush(to.parent().unwrap_or(Path::new("")))
+    }
+
     /// As [`Export::spool`], for an upload that was begun.
     pub(crate) fn spool(&self, path: &Path) -> Result<fs::File> {
         match self.to_upload(path)? {

@@ -41,6 +41,11 @@ impl Workplace {
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Returns the path below the export.
+    pub(crate) fn below_export(&self) -> PathBuf {
+        Path::new(TASKS).join(self.path.file_name().unwrap_or_default())
+    }
 }
 
 impl Drop for Workplace {

@@ -20,6 +20,7 @@ pub(crate) mod farm;
 pub(crate) mod find;
 pub(crate) mod get;
 pub(crate) mod help;
+pub(crate) mod history;
 pub(crate) mod init;
 pub(crate) mod join;
 pub(crate) mod leave;

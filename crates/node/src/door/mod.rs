@@ -13,6 +13,7 @@ mod health;
 mod idle;
 mod noted;
 mod opening;
+mod outputs;
 mod parked;
 mod peers;
 mod reading;

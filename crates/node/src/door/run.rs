@@ -5,18 +5,21 @@
 
 use super::{
     calls::Asked,
+    outputs::{self, Hashed, PRINTED, WRITTEN, must_be},
     reply::{BEAT, Lines},
+    visitor::Known,
 };
 use crate::{Stop, listener::Shared, workplace::Workplace};
 use godwit_core::Kind;
 use godwit_sys::{Bounds, Made, Program, wait_readable, why};
 use godwit_wire::door::{
     call::{Bytes, Line, Refusal},
-    run::{AskRun, IN, Word},
+    run::{AskRun, IN, OUT, Word},
 };
 use std::{
     ffi::{OsStr, OsString},
     fs::File,
+    io::Write,
     os::unix::{
         ffi::{OsStrExt, OsStringExt},
         process::ExitStatusExt,
@@ -45,7 +48,7 @@ pub(super) fn run(asked: Asked<'_>) {
     let outcome = (|| {
         let _turn = turn(&shared, &mut lines)?;
         let words: Vec<_> = (ask.program.iter().map(|word| word.0.to_string_lossy())).collect();
-        let done = task(&ask, &file, &shared, &mut lines);
+        let done = task(&ask, &file, (&shared, known), &mut lines);
         known
             .dir
             .audited(&format!("run {}", words.join(" ")), &ask.path.0, done)
@@ -95,14 +98,23 @@ fn turn(shared: &Shared, lines: &mut Lines) -> Result<Turn, Refusal> {
 }
 
 /// Runs the program in a directory of its own, and tells how it ended.
-fn task(ask: &AskRun, file: &Path, shared: &Shared, lines: &mut Lines) -> Result<(), Refusal> {
+fn task(
+    ask: &AskRun,
+    file: &Path,
+    (shared, known): (&Shared, &Known),
+    lines: &mut Lines,
+) -> Result<(), Refusal> {
     let place = Workplace::new(&shared.config.export).map_err(|cause| {
         let said = format!("no directory can be made for it: {}", why(&cause));
         Refusal::of_kind(Kind::Other, said)
     })?;
-    let command = ask.program.iter().map(|word| filled(&word.0, IN, file));
+    let out = place.path().join(WRITTEN);
+    let filled = |word: &Word| match ask.out {
+        Some(_) => filled(&filled(&word.0, IN, file), OUT, &out),
+        None => filled(&word.0, IN, file),
+    };
     let program = Program {
-        command: command.collect(),
+        command: ask.program.iter().map(filled).collect(),
         directory: place.path().into(),
         variables: environment(ask)?,
         bounds: Bounds {
@@ -114,7 +126,22 @@ fn task(ask: &AskRun, file: &Path, shared: &Shared, lines: &mut Lines) -> Result
         confined: None,
     };
     let nothing = File::open("/dev/null").map_err(|cause| other(&cause))?;
-    let status = follow(&program, nothing, &shared.stop, lines)?;
+    let printed = ask.printed.as_ref();
+    let printed = printed.map(|_| File::create_new(place.path().join(PRINTED)));
+    let printed = printed.transpose().map_err(|cause| other(&cause))?;
+    let input = ask.digest.as_ref();
+    let input = input.map(|expected| (expected, Hashed::begin(file.into())));
+    let status = follow(&program, (nothing, printed), &shared.stop, lines)?;
+    if let Some((expected, hashed)) = input {
+        must_be(&ask.path, &expected.0, &hashed.end(lines)?.1)?;
+    }
+    let written = [(WRITTEN, &ask.out), (PRINTED, &ask.printed)];
+    for (file, to) in written {
+        if let (0, Some(to)) = (status, to) {
+            let placed = outputs::place(known, (&place, file), to, lines)?;
+            lines.tell(&Line::Placed(placed))?;
+        }
+    }
     Ok(lines.tell(&Line::Ended(status))?)
 }
 
@@ -159,8 +186,13 @@ fn filled(word: &OsStr, what: &str, path: &Path) -> OsString {
     OsString::from_vec(filled)
 }
 
-/// Runs it, tells whole lines as they come, and returns its status.
-fn follow(program: &Program, input: File, stop: &Stop, lines: &mut Lines) -> Result<i32, Refusal> {
+/// Runs it, tells whole lines as they come, and returns its status. Its standard output goes to `printed`, if there is one.
+fn follow(
+    program: &Program,
+    (input, mut printed): (File, Option<File>),
+    stop: &Stop,
+    lines: &mut Lines,
+) -> Result<i32, Refusal> {
     let mut running = program.start(input).map_err(|cause| {
         let name = program.command[0].to_string_lossy();
         let said = format!("cannot run {name} here: {}", why(&cause));
@@ -172,7 +204,10 @@ fn follow(program: &Program, input: File, stop: &Stop, lines: &mut Lines) -> Res
         let made = running.read(&mut buffer, stop.ending(), Instant::now() + BEAT);
         match made.map_err(|cause| other(&cause))? {
             Made::Bytes(count) => {
-                if let Some(whole) = out.add(&buffer[..count]) {
+                if let Some(printed) = &mut printed {
+                    let written = printed.write_all(&buffer[..count]);
+                    written.map_err(|cause| other(&cause))?;
+                } else if let Some(whole) = out.add(&buffer[..count]) {
                     lines.tell(&Line::Out(whole))?;
                 }
             }

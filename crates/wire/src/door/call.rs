@@ -60,6 +60,8 @@ pub enum Line {
     Out(Bytes),
     /// Whole lines that a program wrote to its standard error.
     Words(Bytes),
+    /// A file that a program wrote; only after its status 0.
+    Placed(super::run::Placed),
     /// A program ended with that status; killed by a signal: 128 and its number.
     Ended(i32),
     /// One of several was not done.

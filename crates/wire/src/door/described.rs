@@ -9,7 +9,7 @@ use super::{
     OPENAPI, REVISION, VERSION,
     call::{self, *},
     catalog::{Answer, Change, Changes, Question},
-    run::{AskRun, Word},
+    run::{AskRun, Placed, Word},
 };
 use godwit_core::{Algorithm, Chain, Digest, Extents, Kind};
 use schema::Schemas;
@@ -195,6 +195,11 @@ fn lines() -> Vec<Line> {
         Line::Made(vec![7, 0]),
         Line::Out(Bytes(b"a\n".into())),
         Line::Words(Bytes(b"a\n".into())),
+        Line::Placed(Placed {
+            path: Name("a".into()),
+            size: 1,
+            digest: Text(Digest::of(Algorithm::Blake3, b"x")),
+        }),
         Line::Ended(3),
         Line::Read(stat(), Some(digest())),
         Line::Read(stat(), None),
@@ -379,6 +384,9 @@ fn everything_that_is_asked_is_described() {
             fragments: u64::MAX,
             job: "1f".into(),
             variables: vec![Word("TZ=UTC".into())],
+            digest: Some(Text(Digest::of(Algorithm::Adler32, b"x"))),
+            out: Some(path.clone()),
+            printed: Some(path.clone()),
         },
     );
     asks(
@@ -552,7 +560,8 @@ fn every_form_of_a_question_has_been_asked() {
 const QUESTIONS: &str = r#"[
     {"locate":{"names":["a"]}}, {"list":{"name":"a","deep":true,"homes":true,"after":"b"}},
     {"locations":{"name":"a","count":true}}, {"holdings":{"location":1,"after":"b"}},
-    {"intents":{"ended":true,"name":"a"}}, {"weather":{}}, {"rules":{"name":"a"}}, {"todo":{"name":"a"}}
+    {"intents":{"ended":true,"name":"a"}}, {"weather":{}}, {"rules":{"name":"a"}}, {"todo":{"name":"a"}},
+    {"history":{"name":"a"}}
 ]"#;
 const CHANGES: &str = r#"[
     {"collect":{"name":"a","parents":true}},
@@ -570,18 +579,27 @@ const CHANGES: &str = r#"[
     {"remove_location":{"name":"a","site":"s","last":true}},
     {"measured":{"to":"s","from":"t","bytes":1,"took_ms":2,"fault":true,"at_s":3}},
     {"load":{"name":"a","file":0,"version":2}}, {"add_rule":{"name":"a","text":"copies=2"}}, {"remove_rule":{"rule":1}},
-    {"scanned":{"rule":1,"due_s":2}}, {"did":{"file":1,"seq":2,"said":"s","again_s":3}}, {"lease":{"what":"w","holder":"h"}}
+    {"scanned":{"rule":1,"due_s":2}}, {"did":{"file":1,"seq":2,"said":"s","again_s":3}}, {"lease":{"what":"w","holder":"h"}},
+    {"draft":{"name":"a","base":1,"holder":"h"}}, {"proved":{"recipe":"r"}},
+    {"assemble":{"intent":1,"count":2,"digests":["adler32:00000001"],"mtime":"1.000000007","mode":420,"made":["job",0]}},
+    {"ran":{"run":"job","recipe":{"argv":["a",{"bytes":"/wo="}],"program":"adler32:00000001","platform":"p","environment":{"k":"v"},
+        "umask":18,"ranks":2,"inputs":[{"name":"a","version":1,"whole":true,"digests":["adler32:00000001"]}],"outputs":["b"],
+        "printed":true},"who":"w","at_s":1,"engine":"own","ranks":[{"fragment":1,"node":"n","exit_status":0,"took_ms":2,
+        "digests":["adler32:00000001"]}]}}
 ]"#;
 const ANSWERS: &str = r#"[
     {"entry":{"name":"a","collection":true,"file":1,"version":2,"size":3,"digests":["adler32:00000001"],"mtime":"1.000000007",
-        "mode":420,"homes":[{"location":1,"site":"s","url":"u","path":"b","version":2,"range":[1,2],"offset":3,
-        "state":"filling","verified_s":4,"ours":true}],"attributes":{"k":"v"}}},
+        "mode":420,"homes":[{"location":1,"site":"s","url":"u","path":"b","version":2,"range":[1,2],"fragment":4,"offset":3,
+        "state":"filling","verified_s":4,"ours":true}],"attributes":{"k":"v"},"fragments":[{"file":5,"version":1,"start":0,
+        "size":3,"digests":["adler32:00000001"]}]}},
     {"missing":"a"}, {"location":{"location":1,"name":"a","site":"s","url":"u","whole":true,"homes":2,"attributes":{"k":"v"}}},
     {"intent":{"intent":1,"deed":"delete","name":"a","location":1,"path":"b","url":"u","base":2,"size":3,
         "digest":"adler32:00000001","holder":"h","ended":true}},
     {"weather":{"to":"s","from":"t","bytes":1,"took_ms":2,"fault":true,"at_s":3}},
     {"rule":{"rule":1,"name":"a","text":"copies=2","due_s":2}},
-    {"todo":{"entry":{"name":"a","file":1,"version":0},"seq":1,"tries":2,"again_s":3,"said":"s"}}, "more"
+    {"todo":{"entry":{"name":"a","file":1,"version":0},"seq":1,"tries":2,"again_s":3,"said":"s"}},
+    {"made":{"name":"a","version":1,"output":0,"ran":{"run":"job","recipe":{"argv":[],"platform":"p","umask":18,"ranks":1,"inputs":[],
+        "outputs":[]},"who":"w","at_s":1,"engine":"own","ranks":[]},"is_proved":true}}, "more"
 ]"#;
 
 /// Every variant has a sample, which is described, and which comes back as it was.

@@ -1,6 +1,9 @@
 //! Runs of programs, and the versions of files that they made.
 
-use super::call::{Link, Name, Text};
+use super::{
+    call::{Name, Text},
+    run::Word,
+};
 use godwit_core::{Algorithm, Digest};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -10,7 +13,7 @@ use std::collections::BTreeMap;
 #[serde(default)]
 pub struct Recipe {
     /// The program and its arguments, with the words for input and output left in.
-    pub argv: Vec<Link>,
+    pub argv: Vec<Word>,
     /// The digest of the program, if it is kept; else it is found by PATH.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub program: Option<Text<Digest>>,

@@ -1,6 +1,7 @@
 //! Messages about a program that a node runs beside a file.
 
-use super::call::{Bytes, Name};
+use super::call::{Bytes, Name, Text};
+use godwit_core::Digest;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::{ffi::OsString, os::unix::ffi::OsStringExt};
 
@@ -21,7 +22,30 @@ pub struct AskRun {
     /// `NAME=VALUE`, each a variable of its environment.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variables: Vec<Word>,
+    /// The BLAKE3 of the file. What a program makes of other bytes does not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<Text<Digest>>,
+    /// The new file that the program writes as `{out}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub out: Option<Name>,
+    /// The new file that gets its standard output, of which no lines are told then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub printed: Option<Name>,
 }
+
+/// A file that a program wrote, durable under its name.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Placed {
+    /// The file.
+    pub path: Name,
+    /// The length in bytes.
+    pub size: u64,
+    /// The BLAKE3 of its bytes.
+    pub digest: Text<Digest>,
+}
+
+/// The word in an argument that stands for the path of the file that the program is to write.
+pub const OUT: &str = "{out}";
 
 /// The word in an argument that stands for the path of the file.
 pub const IN: &str = "{in}";

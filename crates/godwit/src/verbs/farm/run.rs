@@ -8,19 +8,18 @@ use crate::{
     verbs::{Facts, catalog, facts},
 };
 use clap::Args;
-use godwit_farm::{Task, run_at};
-use godwit_store::{Error, engine::Options};
+use godwit_farm::{Event, Job, Task};
+use godwit_store::Error;
 use godwit_wire::door::{
     call::Line,
-    run::{AskRun, Word},
+    run::{OUT, Word},
 };
 use parking_lot::Mutex;
 use serde_json::json;
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     mem,
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
-    thread,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -37,6 +36,11 @@ farm.slots = N in their configuration (farm demo sets it). A program sees GODWIT
 GODWIT_FRAGMENT and GODWIT_FRAGMENTS. Lines come whole, as they are written. A node that cannot be
 reached is passed over if another one has the fragment.
 
+With --out each program writes the file {out}, with --stdout what it prints is kept. The files stay
+where they were written, and are the fragments of a new file. It becomes visible when all programs
+have ended with 0; if one fails, nothing is kept and the name stays free. The digest of each input
+is compared meanwhile. godwit history NAME tells how a file was made.
+
 Exit status: 0 all programs ended with 0; the status of those that did not, or 1 if they differ; 5 a
 node does not answer; 13 a node runs no programs for you.")]
 pub(super) struct Run {
@@ -46,8 +50,14 @@ pub(super) struct Run {
     /// The program and its arguments
     #[arg(value_name = "PROGRAM", required = true, last = true)]
     program: Vec<OsString>,
+    /// Make a file of what the programs write as {out}
+    #[arg(long, value_name = "NAME")]
+    out: Option<OsString>,
+    /// Make a file of what the programs print
+    #[arg(long, value_name = "NAME")]
+    stdout: Option<OsString>,
     /// Say which node gets which fragment, and run nothing
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["out", "stdout"])]
     plan: bool,
     /// Print the lines of each fragment together, in the order of the fragments
     #[arg(long)]
@@ -70,27 +80,39 @@ impl Run {
     pub(super) fn run(self, screen: &Screen) -> Ran<Facts> {
         let options = places::options(&self.talking)?;
         let name = catalog::name(&self.name)?;
-        let wanted = format!(
-            "run {} on {}",
-            self.program[0].display(),
-            catalog::shown(&name.0)
-        );
+        let program = self.program[0].to_string_lossy();
+        let wanted = format!("run {program} on {}", catalog::shown(&name.0));
         let fails = |error| CliError::store(&*wanted, error);
-        let tasks = catalog::logical(options.clone())?.tasks(&name.0);
-        let tasks = tasks.map_err(fails)?;
+        let names = catalog::logical(options.clone())?;
+        let tasks = names.tasks(&name.0).map_err(fails)?;
         if self.plan {
             return plan(screen, &tasks).map_err(fails);
         }
+        let is_written = self.program.iter().any(|word| contains(word, OUT));
+        if is_written != self.out.is_some() {
+            let fact = match is_written {
+                true => "an argument has {out}, and no name for it is given: say --out NAME",
+                false => {
+                    "no argument says {out}, where each program is to write its part; to keep what it prints say --stdout NAME"
+                }
+            };
+            return Err(CliError::found(&*wanted, fact, 2));
+        }
+        let output = |name: &Option<OsString>| {
+            let name = name.as_ref().map(|name| catalog::name(name));
+            name.transpose().map(|name| name.map(|name| name.0))
+        };
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        let asked = AskRun {
-            fragments: tasks.len() as u64,
-            job: format!(
+        let job = Job {
+            id: format!(
                 "{:x}-{}",
                 since.unwrap_or_default().as_nanos(),
                 std::process::id()
             ),
-            program: self.program.into_iter().map(Word).collect(),
-            ..AskRun::default()
+            name: name.0,
+            program: self.program.iter().cloned().map(Word).collect(),
+            out: output(&self.out)?,
+            printed: output(&self.stdout)?,
         };
         let printed = Printed {
             screen,
@@ -98,80 +120,70 @@ impl Run {
             held: Mutex::new(vec![Default::default(); tasks.len()]),
             local_bytes: AtomicU64::default(),
         };
-        let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let work = || {
-            while let Some(task) = tasks.get(next.fetch_add(1, Relaxed)) {
-                if let Err(trouble) = one(&printed, task, &asked, &options) {
-                    failed.fetch_add(1, Relaxed);
-                    screen.trouble(&trouble);
-                }
-                if let Err(error) = printed.end(task.fragment) {
-                    screen.trouble(&CliError::store(&*wanted, error));
-                }
+        let failed = names.run(&job, &options, &|event| printed.hear(event, &program));
+        let failed = failed.map_err(|error| {
+            let is_taken = matches!(error, Error::Exists { .. });
+            match is_taken {
+                true => fails(error).or_next("choose another name, or say first: godwit rm NAME"),
+                false => fails(error),
             }
-        };
-        thread::scope(|scope| {
-            for _ in 0..AT_ONCE.min(tasks.len()) {
-                scope.spawn(work);
-            }
-        });
+        })?;
         Ok(facts([
             ("tasks", tasks.len().into()),
-            ("failed", failed.into_inner().into()),
+            ("failed", failed.into()),
             ("local_bytes", printed.local_bytes.into_inner().into()),
             ("moved_bytes", 0.into()),
         ]))
     }
 }
 
-/// Runs one task at the first of its nodes that answers. A program that ends with another status than 0 is an error.
-fn one(printed: &Printed<'_>, task: &Task, asked: &AskRun, options: &Options) -> Ran {
-    let asked = AskRun {
-        fragment: task.fragment,
-        ..asked.clone()
-    };
-    let wanted = format!(
-        "run {} on fragment {}",
-        asked.program[0].0.display(),
-        task.fragment
-    );
-    let mut last = CliError::found(&*wanted, "no node has it", 4);
-    for (attempt, home) in task.homes.iter().enumerate() {
-        let mut has_written = false;
-        let ran = run_at(home, &asked, options, &mut |line| {
-            has_written = true;
-            printed.take(task.fragment, line)
-        });
-        let status = match ran {
-            Ok(status) => status,
-            // Lines that were printed would come twice.
-            Err(error) if has_written => return Err(CliError::store(wanted, error)),
-            Err(error) => {
-                last = CliError::store(&*wanted, error);
-                continue;
-            }
-        };
-        let (start, end) = task.range;
-        printed.local_bytes.fetch_add(end - start, Relaxed);
-        if printed.screen.json() {
-            let told = json!({
-                "event": "task", "fragment": task.fragment, "node": home.site, "how": "local",
-                "attempts": attempt + 1, "exit_status": status,
-            });
-            let told = printed.screen.object(&told);
-            told.map_err(|error| CliError::store(&*wanted, error))?;
-        }
-        if status == 0 {
-            return Ok(());
-        }
-        let code = u8::try_from(status).unwrap_or(1);
-        let fact = format!("it ended with status {status} at {}", home.site);
-        return Err(CliError::found(wanted, fact, code));
-    }
-    Err(last)
+fn contains(word: &OsStr, what: &str) -> bool {
+    let mut all = word.as_encoded_bytes().windows(what.len());
+    all.any(|some| some == what.as_bytes())
 }
 
 impl Printed<'_> {
+    /// Takes news of a task.
+    fn hear(&self, event: Event<'_>, program: &str) -> Result<(), Error> {
+        match event {
+            Event::Wrote(fragment, line) => self.take(fragment, line),
+            Event::Over(fragment) => self.end(fragment),
+            Event::Failed(_, Error::Canceled) => Ok(()),
+            Event::Failed(fragment, error) => {
+                let wanted = format!("run {program} on fragment {fragment}");
+                let trouble = match error {
+                    Error::Missing { .. } => CliError::found(wanted, "no node has it", 4),
+                    error => CliError::store(wanted, error),
+                };
+                self.screen.trouble(&trouble);
+                Ok(())
+            }
+            Event::Ended {
+                task,
+                node,
+                attempts,
+                status,
+            } => {
+                let (start, end) = task.range;
+                self.local_bytes.fetch_add(end - start, Relaxed);
+                if self.screen.json() {
+                    let told = json!({
+                        "event": "task", "fragment": task.fragment, "node": node, "how": "local",
+                        "attempts": attempts, "exit_status": status,
+                    });
+                    self.screen.object(&told)?;
+                }
+                if status != 0 {
+                    let wanted = format!("run {program} on fragment {}", task.fragment);
+                    let code = u8::try_from(status).unwrap_or(1);
+                    let fact = format!("it ended with status {status} at {node}");
+                    self.screen.trouble(&CliError::found(wanted, fact, code));
+                }
+                Ok(())
+            }
+        }
+    }
+
     /// Prints lines of a task, or keeps them until its turn.
     fn take(&self, fragment: u64, line: Line) -> Result<(), Error> {
         let (stream, bytes) = match line {
@@ -261,6 +273,3 @@ fn plan(screen: &Screen, tasks: &[Task]) -> Result<Facts, Error> {
     }
     Ok(facts([("tasks", tasks.len().into())]))
 }
-
-/// The most tasks that are under way at the same time.
-const AT_ONCE: usize = 64;

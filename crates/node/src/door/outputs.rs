@@ -1,0 +1,138 @@
+//! Files that programs of peers read and write: compared, hashed, and put under their names.
+
+use super::{
+    reply::{BEAT, Lines},
+    visitor::Known,
+};
+use crate::workplace::Workplace;
+use godwit_core::{Algorithm, Digest, Hashing, Kind};
+use godwit_sys::why;
+use godwit_wire::door::{
+    call::{Line, Name, Refusal, Text},
+    run::Placed,
+};
+use std::{
+    fs::{self, File},
+    io::{self, Read},
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc::{Receiver, RecvTimeoutError, channel},
+    },
+    thread,
+};
+
+/// A file that is hashed beside the program that reads it.
+pub(super) struct Hashed {
+    digest: Receiver<io::Result<(u64, Digest)>>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Hashed {
+    /// Begins to hash a file.
+    pub(super) fn begin(file: PathBuf) -> Self {
+        let (tell, digest) = channel();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = is_over.clone();
+        thread::spawn(move || {
+            let hashed = File::open(&file).and_then(|file| hash(file, &over));
+            // This fails once the client is gone.
+            let _ = tell.send(hashed);
+        });
+        Self { digest, is_over }
+    }
+
+    /// Waits for the digest; tells the client meanwhile that it goes on.
+    pub(super) fn end(self, lines: &mut Lines) -> Result<(u64, Digest), Refusal> {
+        loop {
+            match self.digest.recv_timeout(BEAT) {
+                Ok(hashed) => return hashed.map_err(|cause| other(&cause)),
+                Err(RecvTimeoutError::Timeout) => lines.tell(&Line::Beat(0))?,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Refusal::of_kind(Kind::Other, "a file could not be hashed"));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Hashed {
+    fn drop(&mut self) {
+        self.is_over.store(true, Relaxed);
+    }
+}
+
+fn hash(mut file: File, is_over: &AtomicBool) -> io::Result<(u64, Digest)> {
+    let (mut hashing, mut size) = (Hashing::new(Algorithm::Blake3), 0);
+    let mut buffer = vec![0; PIECE_BYTES];
+    while !is_over.load(Relaxed) {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok((size, hashing.finish())),
+            Ok(count) => {
+                hashing.update(&buffer[..count]);
+                size += count as u64;
+            }
+            Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
+            Err(cause) => return Err(cause),
+        }
+    }
+    Err(io::ErrorKind::Interrupted.into())
+}
+
+/// Refuses what a program made of other bytes than those that were meant.
+pub(super) fn must_be(file: &Name, expected: &Digest, found: &Digest) -> Result<(), Refusal> {
+    if expected == found {
+        return Ok(());
+    }
+    let said = format!(
+        "{} is {found} there, and {expected} was meant: the result does not count",
+        file.0.display()
+    );
+    Err(Refusal::of_kind(Kind::Corrupt, said).about(file.0.display().to_string()))
+}
+
+/// Makes a file that a program wrote in its directory durable, and puts it under its name, which must be free.
+pub(super) fn place(
+    known: &Known,
+    (workplace, file): (&Workplace, &str),
+    to: &Name,
+    lines: &mut Lines,
+) -> Result<Placed, Refusal> {
+    let written = workplace.path().join(file);
+    let is_file = fs::symlink_metadata(&written).map(|found| found.is_file());
+    if !matches!(is_file, Ok(true)) {
+        let said = match is_file {
+            Ok(_) => "the program ended with 0, and what it wrote as {out} is no plain file".into(),
+            Err(cause) => format!(
+                "the program ended with 0, and did not write {{out}}: {}",
+                why(&cause)
+            ),
+        };
+        let next = "have it write to the path that {out} stands for, or use --stdout";
+        return Err(Refusal::of_kind(Kind::Other, said).next(next));
+    }
+    let (size, digest) = Hashed::begin(written.clone()).end(lines)?;
+    let durable = File::open(&written).and_then(|file| file.sync_all());
+    durable.map_err(|cause| other(&cause))?;
+    let from = workplace.below_export().join(file);
+    known
+        .dir
+        .place(&from, &to.0)
+        .map_err(|error| Refusal::from(&error))?;
+    Ok(Placed {
+        path: to.clone(),
+        size,
+        digest: Text(digest),
+    })
+}
+
+fn other(cause: &io::Error) -> Refusal {
+    Refusal::of_kind(Kind::Other, why(cause))
+}
+
+/// The file that `{out}` stands for, in the directory of the program.
+pub(super) const WRITTEN: &str = "out";
+/// The file that gets its standard output.
+pub(super) const PRINTED: &str = "stdout";
+const PIECE_BYTES: usize = 256 << 10;
