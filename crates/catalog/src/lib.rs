@@ -32,6 +32,12 @@ pub trait Catalog: Send + Sync {
     /// Answers a question. [`Answer::More`] at its end says that a page is full.
     fn ask(&self, question: &Question, each: &mut Each<'_>) -> Result<()>;
 
+    /// Has the node that serves the catalog make a file again that no site can give; returns how many fragments were made.
+    /// `None`: the caller is to make it.
+    fn make(&self, _name: &Path) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
     /// Applies all changes in one transaction, or none. Returns a number a change: of the intent, location or version
     /// that it made; 0: of nothing.
     fn change(&self, changes: &Changes) -> Result<Vec<u64>>;

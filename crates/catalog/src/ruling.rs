@@ -74,12 +74,13 @@ pub(crate) fn apply(db: &dyn Db, change: &Change, id: &dyn Fn() -> Result<u64>) 
             };
             Ok(*file)
         }
-        Change::Lease { what, holder } => {
+        Change::Lease { what, holder, over } => {
             let sql = "INSERT INTO leases VALUES (?1, ?2, ?3) ON CONFLICT (work) DO UPDATE
                 SET holder = excluded.holder, until = excluded.until
                 WHERE leases.holder = ?2 OR leases.until <= ?4 RETURNING 1";
             let now = now_s();
-            Ok(db.run(sql, &[what, holder, &(now + LEASE_S), &now])? as u64)
+            let until = if *over { 0 } else { now + LEASE_S };
+            Ok(db.run(sql, &[what, holder, &until, &now])? as u64)
         }
         _ => Ok(0),
     }

@@ -1,7 +1,7 @@
 //! A catalog that a node serves, asked through its door.
 
 use godwit_catalog::{
-    Answer, CHANGES_MAX, Catalog, Changes, Each, PAGE, Question, Refusal, Result,
+    Answer, AskMake, CHANGES_MAX, Catalog, Changes, Each, PAGE, Question, Refusal, Result,
 };
 use godwit_core::{Fault, Kind, Url};
 use godwit_store::{
@@ -9,9 +9,9 @@ use godwit_store::{
     door::{Answered, Door, Mark},
     engine::{Options, Retry},
 };
-use godwit_wire::door::call::Line;
+use godwit_wire::door::call::{Line, Name};
 use parking_lot::Mutex;
-use std::{os::fd::AsFd, sync::Arc};
+use std::{os::fd::AsFd, path::Path, sync::Arc};
 
 /// Opens the catalog that a text names: `sqlite:PATH` is made first if `create`, `godwit://PEER` is asked through the door of
 /// that node, as `options` say.
@@ -115,6 +115,24 @@ impl Catalog for AtNode {
             Ok(asked.map(|()| page))
         })?;
         page.into_iter().try_for_each(each)
+    }
+
+    fn make(&self, name: &Path) -> Result<Option<u64>> {
+        let asked = AskMake {
+            name: Name(name.into()),
+        };
+        let mut count = None;
+        let made = self
+            .door
+            .catalog("catalog/make", &asked, &mut |line| match line {
+                Line::Made(made) => {
+                    count = made.first().copied();
+                    Ok(())
+                }
+                _ => Err(misbehaved("it tells something else than what it made")),
+            });
+        made.unwrap_or_else(|error| Err(unreached(&error)))?;
+        Ok(count.or(Some(0)))
     }
 
     fn change(&self, changes: &Changes) -> Result<Vec<u64>> {

@@ -8,7 +8,7 @@ use crate::{
     writing::{self, At, Begun},
 };
 use godwit_catalog::{
-    Change, Changes, Entry as Named, Intent, Made, Ran, draft_name, fragment_name,
+    Change, Changes, Entry as Named, Intent, Made, Ran, Refusal, draft_name, fragment_name,
 };
 use godwit_core::{Digest, Fault, Kind};
 use godwit_store::{Error, Result};
@@ -99,19 +99,7 @@ impl Draft {
 
     /// Begins a fragment that a program writes at a site.
     pub fn slot(&self, index: u64, site: &str) -> Result<Slot> {
-        let (sites, name) = (&self.names.sites, self.fragment(index));
-        let aim = Aim {
-            site: Some(site.into()),
-            ..Aim::default()
-        };
-        let collection = self.name.parent().unwrap_or(Path::new(""));
-        let locations = sites.locations(collection, Some(site))?;
-        let at = writing::places_of(sites, &locations, &name, None).next();
-        let mut at: At = at.unwrap_or_else(|| Err(writing::no_location(&aim, collection)))?;
-        let lease = writing::intent(sites, &aim, &name, &mut at)?;
-        sites.make_above(at.location, &at.place)?;
-        let begun = Begun::new((sites, &aim), &name, (None, at), lease);
-        Ok(Slot { begun })
+        Slot::begin(&self.names, &self.fragment(index), site, None)
     }
 
     /// Publishes drafts together, after the run that made them, if there is one.
@@ -163,6 +151,41 @@ impl Drop for Draft {
 }
 
 impl Slot {
+    /// Begins to write a file at a site; `entry`: one more copy of that one.
+    pub(crate) fn begin(
+        names: &Logical,
+        name: &Path,
+        site: &str,
+        entry: Option<&Named>,
+    ) -> Result<Self> {
+        let sites = &names.sites;
+        let aim = Aim {
+            site: Some(site.into()),
+            copy: entry.is_some(),
+            ..Aim::default()
+        };
+        let collection = name.parent().unwrap_or(Path::new(""));
+        let locations = sites.locations(collection, Some(site))?;
+        let at = writing::places_of(sites, &locations, name, entry).next();
+        let mut at: At = at.unwrap_or_else(|| Err(writing::no_location(&aim, collection)))?;
+        let lease = writing::intent(sites, &aim, name, &mut at)?;
+        sites.make_above(at.location, &at.place)?;
+        let begun = Begun::new((sites, &aim), name, (entry, at), lease);
+        Ok(Self { begun })
+    }
+
+    /// Returns the location and the path of the file, and the intent under which it is written.
+    pub(crate) fn at(&self) -> (u64, PathBuf, u64) {
+        let at = &self.begun.at;
+        (at.location, at.path.clone(), self.begun.lease.intent)
+    }
+
+    /// Changes the catalog.
+    pub(crate) fn change(&self, changes: Vec<Change>) -> Result<(), Refusal> {
+        let changes = Changes::from(changes);
+        self.begun.sites.catalog.change(&changes).map(drop)
+    }
+
     /// Returns the URL of the file that is to be written.
     pub fn url(&self) -> &godwit_core::Url {
         &self.begun.at.place.url
@@ -177,11 +200,8 @@ impl Slot {
             digest: Some(Text(digest.clone())),
         };
         let publication = begun.publication(vec![digest.clone()], (None, None), (true, false));
-        let changes = Changes::from(vec![landing, publication]);
-        let changed = begun.sites.catalog.change(&changes);
-        changed
-            .map(drop)
-            .map_err(|refusal| failed(&begun.name, refusal))
+        let changed = self.change(vec![landing, publication]);
+        changed.map_err(|refusal| failed(&begun.name, refusal))
     }
 
     /// Deletes what may lie there.

@@ -6,7 +6,7 @@ use crate::{
     combining::{self, Part, has_parts},
     sites::{Failed, best, is_good, stat},
 };
-use godwit_catalog::Entry as Named;
+use godwit_catalog::{Entry as Named, is_fragment};
 use godwit_core::{Block, Extents};
 use godwit_store::{Error, Read, Result, SMALL_BYTES, Take};
 use std::path::Path;
@@ -26,7 +26,7 @@ impl Logical {
             .within(0..entry.size.unwrap_or(0))
             .map(|range| range.end - range.start);
         let asked = asked.sum();
-        let mut differs = None;
+        let (mut differs, mut is_refused) = (None, false);
         let read = self.sites.at_homes(
             path,
             (entry, self.aim.from.as_deref(), asked),
@@ -39,11 +39,15 @@ impl Logical {
                     let bytes = buffer.0.into_inner();
                     if !bytes.is_empty() {
                         let put = into.put(Block::at(0, &bytes));
-                        put.map_err(Failed::Everywhere)?;
+                        put.map_err(|error| {
+                            is_refused = true;
+                            Failed::Everywhere(error)
+                        })?;
                     }
                     return Ok(read);
                 }
                 let read = self.sites.read_home(of, at, (want, streams), into);
+                is_refused = matches!(read, Err(Failed::Everywhere(_)));
                 read.map_err(|failed| match (failed, differs.take()) {
                     // The reader cannot take bytes again, after some that were damaged.
                     (Failed::Everywhere(_), Some(before)) => Failed::Everywhere(before),
@@ -81,8 +85,42 @@ impl Logical {
                     }
                 })
             }
+            Err(error) if !is_refused && !matches!(error, Error::Canceled) => {
+                self.read_again((path, entry), want, streams, into, error)
+            }
             read => read,
         }
+    }
+
+    /// Has a file made again that no site can give, if its history tells how, and reads it then.
+    fn read_again(
+        &self,
+        (path, entry): (&Path, &Named),
+        want: &Extents,
+        streams: usize,
+        into: &dyn Take,
+        error: Error,
+    ) -> Result<Read> {
+        let above = path.parent().unwrap_or(Path::new(""));
+        let file = if is_fragment(path) { above } else { path };
+        if !matches!(self.history(file), Ok(Some(_))) {
+            return Err(error);
+        }
+        tracing::info!(name = %path.display(), %error, "no site can give it: it is made again");
+        if let Err(later) = self.make(path) {
+            tracing::warn!(name = %path.display(), error = %later, "it could not be made again");
+            return Err(later);
+        }
+        let made = self.sites.file(path)?;
+        let of = (&made, self.aim.from.as_deref(), 0);
+        if made.version != entry.version {
+            return Err(error);
+        }
+        self.sites.at_homes(path, of, &mut |home, place| {
+            let at = (home, place);
+            self.sites
+                .read_home((path, &made), at, (want, streams), into)
+        })
     }
 
     /// Reads each fragment from a site that has it.

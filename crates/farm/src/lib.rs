@@ -9,6 +9,7 @@ mod gathering;
 mod import;
 mod leases;
 mod logical;
+mod making;
 mod pack;
 mod parts;
 mod reading;

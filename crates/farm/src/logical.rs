@@ -207,34 +207,40 @@ impl Logical {
     fn remove_at(&self, path: &Path, site: &str) -> Result<()> {
         let entry = self.sites.file(path)?;
         for home in entry.homes.iter().filter(|home| home.site == site) {
-            let discard = Change::Discard {
-                location: home.location,
-                path: home.path.clone(),
-                last: self.aim.last,
-                data: self.aim.data,
-                holder: self.sites.leases.holder(),
-            };
-            let made = self.sites.catalog.change(&discard.into());
-            let made = made.map_err(|refusal| last_copy(path, refusal))?;
-            let number = made.first().copied().unwrap_or_default();
-            if number == 0 {
-                tracing::info!(
-                    url = home.url,
-                    "another home is the same file: its bytes stay"
-                );
-                continue;
-            }
-            let intent = Intent {
-                intent: number,
-                deed: Deed::Delete,
-                name: Name(path.into()),
-                location: home.location,
-                path: home.path.clone(),
-                url: home.url.clone(),
-                ..Intent::default()
-            };
-            left(&intent, settle::one(&self.sites, &intent));
+            self.discard(path, home)?;
         }
+        Ok(())
+    }
+
+    /// Forgets a copy, and deletes its bytes.
+    pub(crate) fn discard(&self, path: &Path, home: &Home) -> Result<()> {
+        let discard = Change::Discard {
+            location: home.location,
+            path: home.path.clone(),
+            last: self.aim.last,
+            data: self.aim.data,
+            holder: self.sites.leases.holder(),
+        };
+        let made = self.sites.catalog.change(&discard.into());
+        let made = made.map_err(|refusal| last_copy(path, refusal))?;
+        let number = made.first().copied().unwrap_or_default();
+        if number == 0 {
+            tracing::info!(
+                url = home.url,
+                "another home is the same file: its bytes stay"
+            );
+            return Ok(());
+        }
+        let intent = Intent {
+            intent: number,
+            deed: Deed::Delete,
+            name: Name(path.into()),
+            location: home.location,
+            path: home.path.clone(),
+            url: home.url.clone(),
+            ..Intent::default()
+        };
+        left(&intent, settle::one(&self.sites, &intent));
         Ok(())
     }
 

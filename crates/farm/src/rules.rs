@@ -236,6 +236,7 @@ impl Keeper {
         let lease = Change::Lease {
             what: "rules".into(),
             holder: self.sites().leases.holder(),
+            over: false,
         };
         Ok(self.sites().change(Path::new(""), lease)? == 1)
     }

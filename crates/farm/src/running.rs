@@ -114,7 +114,6 @@ struct Running<'a> {
     names: &'a Logical,
     job: &'a Job,
     asked: AskRun,
-    options: &'a Options,
     /// The drafts of its outputs: of `{out}`, and of what is printed.
     drafts: [Option<Draft>; 2],
     /// True once a program failed whose output is needed.
@@ -126,7 +125,7 @@ struct Running<'a> {
 
 impl Logical {
     /// Runs a job; returns the count of tasks that failed. Its outputs become visible together, if none did.
-    pub fn run(&self, job: &Job, options: &Options, tell: &Tell<'_>) -> Result<usize> {
+    pub fn run(&self, job: &Job, tell: &Tell<'_>) -> Result<usize> {
         let entry = self.sites.file(&job.name)?;
         let tasks = self.tasks(&job.name)?;
         let count = tasks.len() as u64;
@@ -143,7 +142,6 @@ impl Logical {
                 program: job.program.clone(),
                 ..AskRun::default()
             },
-            options,
             drafts: [draft(&job.out)?, draft(&job.printed)?],
             is_lost: AtomicBool::new(false),
             failed: AtomicUsize::new(0),
@@ -245,41 +243,24 @@ impl Running<'_> {
                 .transpose()
         };
         let [out, printed] = &self.drafts;
-        let slots = [slot(out)?, slot(printed)?];
-        let path = |slot: &Option<Slot>| {
-            let slot = slot.as_ref();
-            slot.map(|slot| path_at(slot.url(), home)).transpose()
+        let outputs = Outputs {
+            out: slot(out)?,
+            printed: slot(printed)?,
         };
+        let is_written = outputs.out.is_some() || outputs.printed.is_some();
         let asked = AskRun {
             fragment: task.fragment,
-            digest: task
-                .digest
-                .clone()
-                .filter(|_| slots.iter().any(Option::is_some))
-                .map(Text),
-            out: path(&slots[0])?,
-            printed: path(&slots[1])?,
+            digest: task.digest.clone().filter(|_| is_written).map(Text),
             ..self.asked.clone()
         };
-        let ran = run_at(home, &asked, self.options, each);
+        let options = self.names.sites.stores.options();
+        let (status, placed) = outputs.run(home, &asked, options, each)?;
         let mut digests = Vec::new();
-        let names = [&asked.out, &asked.printed];
-        for (slot, name) in slots.into_iter().zip(names) {
-            let Some(slot) = slot else { continue };
-            let placed = ran.as_ref().ok().filter(|(status, _)| *status == 0);
-            let placed =
-                placed.and_then(|(_, all)| all.iter().find(|one| Some(&one.path) == name.as_ref()));
-            match placed {
-                Some(placed) => {
-                    slot.publish(placed.size, &placed.digest.0)?;
-                    digests.push(placed.digest.0.clone());
-                }
-                // A node that was lost may yet write there: the lease ends later than it does.
-                None if ran.is_err() => {}
-                None => slot.abandon(),
-            }
+        for (slot, placed) in placed {
+            slot.publish(placed.size, &placed.digest.0)?;
+            digests.push(placed.digest.0);
         }
-        ran.map(|(status, _)| (status, digests))
+        Ok((status, digests))
     }
 
     /// Publishes all outputs, with the run that made them.
@@ -334,6 +315,49 @@ impl Running<'_> {
     }
 }
 
+/// Places where a program writes, beside the file that it reads.
+#[derive(Default)]
+pub(crate) struct Outputs {
+    /// The file that it writes as `{out}`.
+    pub(crate) out: Option<Slot>,
+    /// The file that gets its standard output.
+    pub(crate) printed: Option<Slot>,
+}
+
+impl Outputs {
+    /// Runs a program beside a home; returns its exit status, and each place with what lies there now.
+    pub(crate) fn run(
+        self,
+        home: &Home,
+        asked: &AskRun,
+        options: &Options,
+        each: &mut dyn FnMut(Line) -> Result<()>,
+    ) -> Result<(i32, Vec<(Slot, Placed)>)> {
+        let path = |slot: &Option<Slot>| {
+            let slot = slot.as_ref();
+            slot.map(|slot| path_at(slot.url(), home)).transpose()
+        };
+        let asked = AskRun {
+            out: path(&self.out)?,
+            printed: path(&self.printed)?,
+            ..asked.clone()
+        };
+        let (status, placed) = run_at(home, &asked, options, each)?;
+        let mut written = Vec::new();
+        for (slot, path) in [(self.out, &asked.out), (self.printed, &asked.printed)] {
+            let mut all = placed.iter();
+            let its = all.find(|one| Some(&one.path) == path.as_ref());
+            match (slot, its) {
+                (Some(slot), Some(placed)) => written.push((slot, placed.clone())),
+                (Some(slot), None) => slot.abandon(),
+                (None, _) => {}
+            }
+        }
+        // The slots of a node that was lost stay: it may yet write there, and their leases end later.
+        Ok((status, written))
+    }
+}
+
 /// Returns the path of an output at the node of a home.
 fn path_at(url: &Url, home: &Home) -> Result<Name> {
     let bad = |bad: BadUrl| Error::bad_name(&home.url, bad.to_string());
@@ -349,7 +373,7 @@ fn path_at(url: &Url, home: &Home) -> Result<Name> {
 }
 
 /// Returns the platform of this program, as recipes name it.
-fn platform() -> String {
+pub(crate) fn platform() -> String {
     format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS)
 }
 

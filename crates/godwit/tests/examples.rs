@@ -60,8 +60,14 @@ fn every_example_of_the_help_works() {
             if example.contains(" grid:/") || example.contains("godwit audit") {
                 NAMES.iter().for_each(|line| place.run(line));
             }
-            place.run(example);
-            if example.contains("farm demo --nodes") {
+            let is_of_farm = example.contains("farm verify");
+            if is_of_farm {
+                SELECTION.iter().for_each(|line| place.run(line));
+                place.run(&format!("{ENV}{example}"));
+            } else {
+                place.run(example);
+            }
+            if is_of_farm || example.contains("farm demo --nodes") {
                 place.run("godwit farm demo --stop --dir farm");
             }
         }
@@ -128,6 +134,16 @@ const PREPARED: [&str; 5] = [
 ];
 
 /// A catalog whose collection `run7` has files and locations at the node.
+/// Makes the words of a user of a farm count.
+const ENV: &str = ". farm/n1/env; ";
+
+/// A file that a program made on a farm.
+const SELECTION: [&str; 3] = [
+    "godwit farm demo --nodes 1 --dir farm",
+    ". farm/n1/env; seq 9 > nine; godwit mkdir grid:/run7; godwit farm import nine grid:/run7/nine",
+    ". farm/n1/env; godwit farm run --stdout grid:/run7/sel grid:/run7/nine -- sort {in}",
+];
+
 const NAMES: [&str; 13] = [
     "godwit catalog init",
     "godwit location add lab ftp://fermi.example/lab grid:/run7",

@@ -393,3 +393,73 @@ fn killed_submitter_leaves_nothing() {
         "godwit farm run --out grid:/o grid:/t -- cp {in} {out} && godwit cat grid:/o | cmp - text",
     );
 }
+
+impl Farm {
+    /// Removes the bytes of a fragment behind the back of the catalog.
+    fn lose(&self, name: &str) {
+        let url = self.say(&format!(
+            "godwit locate --json '{name}' | grep -o 'godwit://[^\"]*'"
+        ));
+        for url in url.lines() {
+            let path = url.strip_prefix("godwit://").unwrap().replace("%23", "#");
+            let (node, path) = path.split_once('/').unwrap();
+            fs::remove_file(self.scratch.join(format!("farm/{node}/export/{path}"))).unwrap();
+        }
+    }
+}
+
+/// A fragment that no node has is computed when it is read, and its lost input before it.
+#[test]
+fn lost_fragments_are_made_again() {
+    let (farm, lines) = Farm::with_lines(8_000);
+    let sevens: String = lines
+        .lines()
+        .filter(|line| line.contains('7'))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    farm.say("godwit farm run --out grid:/a grid:/t -- sh -c 'grep 7 {in} > {out}'");
+    farm.say("godwit farm run --out grid:/b grid:/a -- sh -c 'echo run >> ../../../ran; sort -r {in} > {out}'");
+    let b = farm.say("godwit cat grid:/b");
+    farm.lose("grid:/b#1/4");
+    farm.lose("grid:/a#1/4");
+    farm.say("rm -f farm/n*/export/ran");
+    // Many readers cause one run.
+    farm.say("for i in $(seq 8); do godwit cat grid:/b > got$i & done; wait; for i in $(seq 8); do cmp got1 got$i; done");
+    assert_eq!(farm.say("cat got1"), b);
+    assert_eq!(farm.say("cat farm/n*/export/ran"), "run\n");
+    assert_eq!(farm.say("godwit cat grid:/a"), sevens);
+    // What was imported has no history.
+    farm.lose("grid:/t#2/4");
+    let why = farm.refused("godwit cat grid:/t", 1);
+    assert!(why.contains("#2"), "{why}");
+    let why = farm.refused("godwit farm make grid:/t", 1);
+    assert!(why.contains("not made by a run"), "{why}");
+    farm.refused("godwit farm make grid:/none", 4);
+}
+
+#[test]
+fn histories_are_proved_or_refused() {
+    let (farm, _) = Farm::with_lines(2_000);
+    farm.say("godwit farm run --out grid:/a grid:/t -- sh -c 'sort {in} > {out}'");
+    farm.refused("godwit rm --keep-recipe grid:/a", 1);
+    farm.say("godwit farm verify grid:/a");
+    let told = farm.say("godwit history --json grid:/a");
+    assert!(told.contains("\"is_proved\":true"), "{told}");
+    let before = farm.say("godwit sum -a blake3 grid:/a");
+    farm.say("godwit rm --keep-recipe grid:/a");
+    farm.refused("godwit stat grid:/a", 4);
+    farm.say("godwit farm make grid:/a");
+    assert_eq!(farm.say("godwit sum -a blake3 grid:/a"), before);
+    assert!(farm.say("godwit history grid:/a").contains("sort"));
+    // A program whose result differs each time.
+    farm.say("godwit farm run --out grid:/r grid:/t -- sh -c 'head -c 99 /dev/urandom > {out}'");
+    farm.refused("godwit farm verify grid:/r", 12);
+    farm.lose("grid:/r#0/4");
+    let why = farm.refused("godwit cat grid:/r", 12);
+    assert!(why.contains("kept as grid:/r.other-"), "{why}");
+    let kept = farm.say("godwit ls grid:/ | grep r.other-");
+    assert_eq!(
+        farm.say(&format!("godwit cat grid:/{} | wc -c", kept.trim())),
+        "99\n"
+    );
+}

@@ -78,6 +78,13 @@ impl Names {
         Ok(Keeper::new(names, options, scrubs))
     }
 
+    /// Returns what makes lost files again.
+    pub(crate) fn maker(&self) -> Result<Logical, Refusal> {
+        let cancel = Cancel::new();
+        let cancel = cancel.map_err(|e| Refusal::of_kind(Kind::Other, godwit_sys::why(&e)))?;
+        Ok(Logical::new(self.catalog()?, self.options(cancel)))
+    }
+
     /// Returns the catalog for a thread that asks again by itself, until it is canceled.
     pub(crate) fn asked(&self, cancel: Cancel) -> Result<Arc<dyn Catalog>, Refusal> {
         let options = Options {

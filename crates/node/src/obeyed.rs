@@ -164,6 +164,11 @@ impl Catalog for Obeyed {
         })
     }
 
+    fn make(&self, name: &Path) -> Result<Option<u64>> {
+        self.rules()?.must(Deed::Read, name)?;
+        self.catalog.make(name)
+    }
+
     fn change(&self, changes: &Changes) -> Result<Vec<u64>> {
         let rules = self.rules()?;
         let intents = match rules.said.is_empty() || !changes.changes.iter().any(is_of_intent) {

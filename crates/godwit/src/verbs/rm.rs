@@ -10,6 +10,7 @@ use crate::{
     trouble::{CliError, Run},
 };
 use clap::Args;
+use godwit_catalog::history;
 use godwit_core::{Scheme, Url};
 use godwit_farm::Aim;
 use godwit_store::engine::Stores;
@@ -60,6 +61,9 @@ pub(crate) struct Rm {
     /// With --at: also the last copy of a file
     #[arg(long, requires = "at", help_heading = "Names of the catalog")]
     last: bool,
+    /// Only if godwit farm verify has proved that the file can be computed again
+    #[arg(long, conflicts_with_all = ["recursive", "at"], help_heading = "Names of the catalog")]
+    keep_recipe: bool,
 }
 
 impl Rm {
@@ -90,6 +94,9 @@ impl Rm {
             true => Reach::Below,
             false => Reach::Name,
         };
+        if self.keep_recipe {
+            must_be_proved(url, &wanted)?;
+        }
         turn.wait(url, reach, &wanted)?;
         let place = self.place(stores, url)?;
         let trouble = |error: Error| CliError::store(wanted.clone(), error);
@@ -131,6 +138,27 @@ impl Rm {
                 let fact = "--data and --at are for names of the catalog, and this is none";
                 Err(CliError::asked(format!("remove {url}"), fact).next("leave them out"))
             }
+        }
+    }
+}
+
+/// Refuses to remove what may not be computed again.
+fn must_be_proved(url: &Url, wanted: &str) -> Run {
+    if url.scheme() != Scheme::Grid {
+        let fact = "--keep-recipe is for names of the catalog, and this is none";
+        return Err(CliError::asked(wanted, fact).next("leave it out"));
+    }
+    let made = history(&*catalog::open()?, &url.path_from_root());
+    match made.map_err(|refusal| catalog::refused(wanted, &refusal))? {
+        Some(made) if made.is_proved => Ok(()),
+        Some(_) => {
+            let fact = "nothing has proved yet that its program gives the same bytes again";
+            Err(CliError::found(wanted, fact, 1)
+                .next(format!("godwit farm verify {}", url.pasted())))
+        }
+        None => {
+            let fact = "it was not made by a run, so it could not be computed again";
+            Err(CliError::found(wanted, fact, 1))
         }
     }
 }

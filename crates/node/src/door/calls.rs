@@ -189,6 +189,7 @@ pub(super) const CALLS: &[Call] = &[
     known("depot", depot::ask),
     known("catalog", catalog::ask),
     known("catalog/change", catalog::change),
+    known("catalog/make", catalog::make),
     known("run", run::run),
     known("became", |asked| asked.change(became)),
     known("grant", |asked| asked.grant()),

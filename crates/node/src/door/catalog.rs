@@ -9,7 +9,7 @@ use super::{
     reply::BEAT,
 };
 use crate::Asker;
-use godwit_catalog::{CHANGES_MAX, Catalog, Changes, PAGE, Question};
+use godwit_catalog::{AskMake, CHANGES_MAX, Catalog, Changes, PAGE, Question};
 use godwit_core::Kind;
 use godwit_trust::Deed;
 use godwit_wire::door::call::{Line, Refusal};
@@ -50,6 +50,33 @@ pub(super) fn change(asked: Asked<'_>) {
     let made = asked.known.dir.audited("catalog", "".as_ref(), made);
     godwit_sys::crash::point("catalog-changed");
     let told = made.and_then(|made| lines.say(&Line::Made(made)).map_err(Refusal::from));
+    lines.end(told);
+}
+
+/// Makes a file again, as this node: the client needs no right to run programs.
+pub(super) fn make(asked: Asked<'_>) {
+    let ready = asked.read::<AskMake>().and_then(|ask| {
+        asked.known.dir.may_at_root(Deed::Read)?;
+        served(&asked)?.make(&ask.name.0)?;
+        let names = asked.door.shared.names.as_ref();
+        let names = names.map(|names| names.maker()).transpose()?;
+        Ok((ask.name.0, names))
+    });
+    let (name, names) = match ready {
+        Ok((name, Some(names))) => (name, names),
+        Ok((_, None)) => return,
+        Err(refusal) => return asked.reply.refuse(refusal),
+    };
+    let beat = Arc::new(|| Line::Beat(0));
+    let lines = asked.reply.lines();
+    let work = || names.make(&name).map_err(|error| Refusal::from(&error));
+    let (mut lines, made) = lines.during(BEAT, beat, || (), work);
+    let made = asked.known.dir.audited("make", &name, made);
+    let told = made.and_then(|made| {
+        lines
+            .say(&Line::Made(vec![made as u64]))
+            .map_err(Refusal::from)
+    });
     lines.end(told);
 }
 

@@ -113,6 +113,11 @@ impl Stores {
         }
     }
 
+    /// Returns how other machines are spoken to.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
     /// Returns the store of a URL and the path in it. Nothing is asked of a
     /// server yet.
     pub fn open(&self, url: &Url) -> Result<Place> {

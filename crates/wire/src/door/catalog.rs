@@ -755,10 +755,21 @@ pub enum Change {
         what: String,
         /// The process.
         holder: String,
+        /// True if the process gives it up.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        over: bool,
     },
     /// Notes an entry as another catalog has it: number of its version, homes with their states, attributes. Collections
     /// above it are made. An entry that exists with the same size and digest gets the homes and attributes.
     Load(Box<Entry>),
+}
+
+/// Asks the node that serves the catalog to make a file again that no site can give.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct AskMake {
+    /// The file, or a fragment of it.
+    pub name: Name,
 }
 
 /// The most answers of a page.

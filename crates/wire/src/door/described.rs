@@ -8,7 +8,7 @@ mod schema;
 use super::{
     OPENAPI, REVISION, VERSION,
     call::{self, *},
-    catalog::{Answer, Change, Changes, Question},
+    catalog::{Answer, AskMake, Change, Changes, Question},
     run::{AskRun, Placed, Word},
 };
 use godwit_core::{Algorithm, Chain, Digest, Extents, Kind};
@@ -375,6 +375,7 @@ fn everything_that_is_asked_is_described() {
         let (path, passed) = (path.clone(), vec!["0".repeat(64)]);
         asks("AskDecide", &AskDecide { path, what, passed });
     }
+    asks("AskMake", &AskMake { name: path.clone() });
     asks(
         "AskRun",
         &AskRun {
@@ -579,7 +580,7 @@ const CHANGES: &str = r#"[
     {"remove_location":{"name":"a","site":"s","last":true}},
     {"measured":{"to":"s","from":"t","bytes":1,"took_ms":2,"fault":true,"at_s":3}},
     {"load":{"name":"a","file":0,"version":2}}, {"add_rule":{"name":"a","text":"copies=2"}}, {"remove_rule":{"rule":1}},
-    {"scanned":{"rule":1,"due_s":2}}, {"did":{"file":1,"seq":2,"said":"s","again_s":3}}, {"lease":{"what":"w","holder":"h"}},
+    {"scanned":{"rule":1,"due_s":2}}, {"did":{"file":1,"seq":2,"said":"s","again_s":3}}, {"lease":{"what":"w","holder":"h","over":true}},
     {"draft":{"name":"a","base":1,"holder":"h"}}, {"proved":{"recipe":"r"}},
     {"assemble":{"intent":1,"count":2,"digests":["adler32:00000001"],"mtime":"1.000000007","mode":420,"made":["job",0]}},
     {"ran":{"run":"job","recipe":{"argv":["a",{"bytes":"/wo="}],"program":"adler32:00000001","platform":"p","environment":{"k":"v"},

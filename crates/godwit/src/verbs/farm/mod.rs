@@ -2,6 +2,7 @@
 
 mod demo;
 mod import;
+mod make;
 mod run;
 
 use super::Facts;
@@ -28,6 +29,8 @@ pub(crate) struct Farm {
 enum What {
     Import(import::Import),
     Run(run::Run),
+    Make(make::Make),
+    Verify(make::Verify),
     Demo(demo::Demo),
 }
 
@@ -36,6 +39,8 @@ impl Farm {
         match self.what {
             What::Import(import) => import.run(screen),
             What::Run(run) => run.run(screen),
+            What::Make(make) => make.run(screen),
+            What::Verify(verify) => verify.run(screen),
             What::Demo(demo) => demo.run(screen),
         }
     }

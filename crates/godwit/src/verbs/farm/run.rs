@@ -83,7 +83,7 @@ impl Run {
         let program = self.program[0].to_string_lossy();
         let wanted = format!("run {program} on {}", catalog::shown(&name.0));
         let fails = |error| CliError::store(&*wanted, error);
-        let names = catalog::logical(options.clone())?;
+        let names = catalog::logical(options)?;
         let tasks = names.tasks(&name.0).map_err(fails)?;
         if self.plan {
             return plan(screen, &tasks).map_err(fails);
@@ -120,7 +120,7 @@ impl Run {
             held: Mutex::new(vec![Default::default(); tasks.len()]),
             local_bytes: AtomicU64::default(),
         };
-        let failed = names.run(&job, &options, &|event| printed.hear(event, &program));
+        let failed = names.run(&job, &|event| printed.hear(event, &program));
         let failed = failed.map_err(|error| {
             let is_taken = matches!(error, Error::Exists { .. });
             match is_taken {

@@ -1,0 +1,433 @@
+//! Making again: a fragment that no site can give is computed from the history of its file.
+
+use crate::{
+    Draft, Logical, Slot, failed, now,
+    running::{Outputs, platform},
+    sites::{best, url_of},
+};
+use godwit_catalog::{
+    Change, Entry as Named, Home, LEASE_S, Made, NewHome, Ran, State as OfHome, fragment_name,
+    is_fragment, is_good,
+};
+use godwit_core::{HomeState, Url};
+use godwit_store::{Error, Result};
+use godwit_wire::door::{
+    call::{Name, Text},
+    run::{AskRun, Placed},
+};
+use parking_lot::{Condvar, Mutex};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+impl Logical {
+    /// Computes again what no site can give of a file or fragment; of a removed file that a run made, all of it.
+    /// Returns the count of fragments that were computed.
+    pub fn make(&self, name: &Path) -> Result<usize> {
+        let asked = self.sites.catalog.make(name);
+        if let Some(count) = asked.map_err(|refusal| failed(name, refusal))? {
+            return Ok(usize::try_from(count).unwrap_or(usize::MAX));
+        }
+        Making { names: self }.all(name, &mut Vec::new())
+    }
+
+    /// Runs the recipe of a file once more, and compares what comes of it; equal bytes prove the recipe.
+    pub fn verify(&self, name: &Path) -> Result<Made> {
+        Making { names: self }.prove(name)
+    }
+}
+
+/// Work on lost files, by this process.
+struct Making<'a> {
+    names: &'a Logical,
+}
+
+impl Making<'_> {
+    /// Makes what is lost of a file; `above`: what is made of it, to find circles.
+    fn all(&self, name: &Path, above: &mut Vec<PathBuf>) -> Result<usize> {
+        let Some(entry) = self.names.sites.find(name)? else {
+            return self.removed(name, above);
+        };
+        if entry.collection {
+            return Err(Error::directory(name));
+        }
+        let parts = match entry.parts() {
+            parts if parts.is_empty() => vec![entry],
+            parts => parts,
+        };
+        let mut count = 0;
+        for part in parts {
+            count += usize::from(self.one(&part, above)?);
+        }
+        Ok(count)
+    }
+
+    /// Makes a fragment, or a file in one piece, unless a site has it; tells whether it was made.
+    fn one(&self, part: &Named, above: &mut Vec<PathBuf>) -> Result<bool> {
+        let name = &part.name.0;
+        if above.contains(name) || above.len() > DEPTH_MAX {
+            let why = "its history leads back to itself, or too far";
+            return Err(cannot(name, why));
+        }
+        let _turn = Turn::take(self.names, name)?;
+        let part = self.names.sites.file(name)?;
+        if self.has_good(&part) {
+            return Ok(false);
+        }
+        let (file, index) = split(name);
+        let made = self.names.history(&file)?;
+        let made = made.ok_or_else(|| {
+            cannot(
+                name,
+                "no site has it, and it was not made by a run: register or write it again",
+            )
+        })?;
+        above.push(name.clone());
+        let done = self.rank(&part, &made, index, above);
+        above.pop();
+        done.map(|()| true)
+    }
+
+    /// Tells whether a site has the bytes that the catalog knows; notes which have others, or none.
+    fn has_good(&self, part: &Named) -> bool {
+        let mut homes = part.homes.iter().filter(|home| is_good(home, part));
+        homes.any(|home| {
+            let Ok(place) = self.names.sites.open(&home.url) else {
+                return false;
+            };
+            let state = match best(&part.digests) {
+                Some(known) => match self.names.sites.digest_at(&place, known.algorithm(), None) {
+                    Ok(found) if found == *known => return true,
+                    Ok(_) => HomeState::Damaged,
+                    Err(Error::Missing { .. }) => HomeState::Lost,
+                    Err(_) => return false,
+                },
+                None => return place.store.stat(&place.path).is_ok(),
+            };
+            let mark = Change::Mark {
+                location: home.location,
+                path: home.path.clone(),
+                state: OfHome(state),
+                verified_s: None,
+            };
+            if let Err(error) = self.names.sites.change(&part.name.0, mark) {
+                tracing::warn!(url = home.url, %error, "a lost copy is not noted");
+            }
+            false
+        })
+    }
+
+    /// Runs the task of a fragment again.
+    fn rank(&self, part: &Named, made: &Made, index: u64, above: &mut Vec<PathBuf>) -> Result<()> {
+        let name = &part.name.0;
+        let mut last = cannot(name, "no node has its input");
+        for home in self.input(made, index, above)? {
+            let slot = match self.slot(part, &home) {
+                Ok(slot) => slot,
+                Err(error) => {
+                    last = error;
+                    continue;
+                }
+            };
+            match self.run(made, index, &home, slot) {
+                Ok((slot, placed)) => return self.compare(part, slot, &placed),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// Returns the homes of the input of a task, which is made first if no site has it.
+    fn input(&self, made: &Made, index: u64, above: &mut Vec<PathBuf>) -> Result<Vec<Home>> {
+        let recipe = &made.ran.recipe;
+        let input = recipe.inputs.first();
+        let input = input.ok_or_else(|| cannot(&made.name.0, "its history has no input"))?;
+        if recipe.platform != platform() {
+            let why = format!(
+                "it was made on {}, and the nodes here are {}",
+                recipe.platform,
+                platform()
+            );
+            return Err(cannot(&made.name.0, &why));
+        }
+        if self.names.sites.find(&input.name.0)?.is_none() {
+            self.all(&input.name.0, above)?;
+        }
+        let entry = self.names.sites.file(&input.name.0)?;
+        let parts = match entry.parts() {
+            parts if parts.is_empty() => vec![entry],
+            parts => parts,
+        };
+        let part = parts.get(usize::try_from(index).unwrap_or(usize::MAX));
+        let known = input
+            .digests
+            .get(usize::try_from(index).unwrap_or(usize::MAX));
+        let is_it = |part: &&Named| known.is_none_or(|known| part.digests.contains(known));
+        let part = part.filter(|part| parts.len() as u64 == recipe.ranks && is_it(part));
+        let part = part.ok_or_else(|| {
+            let why = format!(
+                "its input {} is another one now than version {}",
+                shown(&input.name.0),
+                input.version
+            );
+            cannot(&made.name.0, &why)
+        })?;
+        self.one(part, above)?;
+        let part = self.names.sites.file(&part.name.0)?;
+        Ok(part
+            .homes
+            .iter()
+            .filter(|home| is_good(home, &part))
+            .cloned()
+            .collect())
+    }
+
+    /// Begins a copy of a fragment at the site of a home; what is damaged or lost there goes first.
+    fn slot(&self, part: &Named, home: &Home) -> Result<Slot> {
+        let name = &part.name.0;
+        let site = self.names.aimed(crate::Aim {
+            site: Some(home.site.clone()),
+            last: true,
+            data: true,
+            ..crate::Aim::default()
+        });
+        for old in part.homes.iter().filter(|old| old.site == home.site) {
+            site.discard(name, old)?;
+        }
+        let part = self.names.sites.file(name)?;
+        Slot::begin(self.names, name, &home.site, Some(&part))
+    }
+
+    fn run(&self, made: &Made, index: u64, home: &Home, slot: Slot) -> Result<(Slot, Placed)> {
+        let recipe = &made.ran.recipe;
+        let is_printed = recipe.printed || made.output == 1;
+        let asked = AskRun {
+            program: recipe.argv.clone(),
+            fragment: index,
+            fragments: recipe.ranks,
+            job: format!("{}-again", made.ran.run),
+            digest: self.digest_of_input(made, index),
+            ..AskRun::default()
+        };
+        let slots = match is_printed {
+            true => Outputs {
+                out: None,
+                printed: Some(slot),
+            },
+            false => Outputs {
+                out: Some(slot),
+                printed: None,
+            },
+        };
+        let (status, placed) =
+            slots.run(home, &asked, self.names.sites.stores.options(), &mut |_| {
+                Ok(())
+            })?;
+        match placed.into_iter().next() {
+            Some(placed) => Ok(placed),
+            None => {
+                let why = format!("its program ended with status {status} at {}", home.site);
+                Err(cannot(&made.name.0, &why))
+            }
+        }
+    }
+
+    fn digest_of_input(&self, made: &Made, index: u64) -> Option<Text<godwit_core::Digest>> {
+        let input = made.ran.recipe.inputs.first()?;
+        input.digests.get(usize::try_from(index).ok()?).cloned()
+    }
+
+    /// Publishes a result that is what the catalog knows; another one gets a name of its own.
+    fn compare(&self, part: &Named, slot: Slot, placed: &Placed) -> Result<()> {
+        let (name, found) = (&part.name.0, &placed.digest);
+        let known = best(&part.digests);
+        if known.is_none_or(|known| *known == found.0) {
+            return slot.publish(placed.size, &found.0);
+        }
+        let (file, index) = split(name);
+        let mut other = file.file_name().unwrap_or_default().to_owned();
+        other.push(format!(".other-{}-{index}", now().as_millis()));
+        let other = file.with_file_name(other);
+        slot.keep_as(&other, placed)?;
+        let known = known.map(ToString::to_string).unwrap_or_default();
+        let found = format!(
+            "{} from its program this time, kept as {}",
+            found.0,
+            shown(&other)
+        );
+        Err(Error::corrupt(name, known, found))
+    }
+
+    /// Makes a removed file by its history.
+    fn removed(&self, name: &Path, above: &mut Vec<PathBuf>) -> Result<usize> {
+        let made = self.names.history(name)?;
+        let made = made.ok_or_else(|| Error::missing(name))?;
+        if above.contains(&name.to_owned()) || above.len() > DEPTH_MAX {
+            return Err(cannot(name, "its history leads back to itself, or too far"));
+        }
+        above.push(name.into());
+        let again = self.again(&made, name, above);
+        above.pop();
+        let (draft, ran) = again?;
+        let told = crate::Told {
+            made: Some((ran.run.clone(), 0)),
+            ..crate::Told::default()
+        };
+        let count = ran.ranks.len();
+        Draft::publish(vec![(draft, told)], Some(ran))?;
+        Ok(count)
+    }
+
+    /// Runs all tasks of a recipe again into a draft of `name`; refused unless all bytes are equal to those before.
+    fn again(&self, made: &Made, name: &Path, above: &mut Vec<PathBuf>) -> Result<(Draft, Ran)> {
+        let ranks = &made.ran.ranks;
+        let draft = self.names.draft(name, ranks.len() as u64, None)?;
+        let output = usize::try_from(made.output).unwrap_or(usize::MAX);
+        let mut ran = Ran {
+            run: format!("{}-{:x}", made.ran.run, now().as_nanos()),
+            at_s: now().as_secs(),
+            ..made.ran.clone()
+        };
+        ran.recipe.outputs = vec![Name(name.into())];
+        ran.recipe.printed = made.ran.recipe.printed || made.output == 1;
+        for (index, rank) in (0..).zip(&mut ran.ranks) {
+            let mut last = cannot(name, "no node has its input");
+            let mut done = None;
+            for home in self.input(made, index, above)? {
+                let slot = draft.slot(index, &home.site)?;
+                match self.run(made, index, &home, slot) {
+                    Ok((slot, placed)) => {
+                        done = Some((slot, placed, home.site));
+                        break;
+                    }
+                    Err(error) => last = error,
+                }
+            }
+            let (slot, placed, site) = done.ok_or(last)?;
+            let known = rank.digests.get(output);
+            if known != Some(&placed.digest) {
+                slot.abandon();
+                let known = known.map(|known| known.0.to_string()).unwrap_or_default();
+                let found = format!("{} from its program this time, at {site}", placed.digest.0);
+                let fragment = fragment_name(name, index, made.ran.ranks.len() as u64);
+                return Err(Error::corrupt(fragment, known, found));
+            }
+            slot.publish(placed.size, &placed.digest.0)?;
+            rank.node = site;
+            rank.digests = vec![placed.digest];
+        }
+        Ok((draft, ran))
+    }
+
+    fn prove(&self, name: &Path) -> Result<Made> {
+        let made = self.names.history(name)?;
+        let made = made.ok_or_else(|| cannot(name, "it was not made by a run"))?;
+        let mut beside = name.file_name().unwrap_or_default().to_owned();
+        beside.push(format!(".proof-{:x}", now().as_nanos()));
+        // The draft goes with its bytes: they are needed for the comparison only.
+        let (_draft, _) = self.again(&made, &name.with_file_name(beside), &mut Vec::new())?;
+        let recipe = made.ran.recipe.id();
+        self.names.sites.change(name, Change::Proved { recipe })?;
+        Ok(Made {
+            is_proved: true,
+            ..made
+        })
+    }
+}
+
+impl Slot {
+    /// Gives what lies there a name of its own.
+    fn keep_as(self, name: &Path, placed: &Placed) -> Result<()> {
+        let (location, path, intent) = self.at();
+        let settled = Change::Settle { intent, home: None };
+        let registered = Change::Register {
+            name: Name(name.into()),
+            size: Some(placed.size),
+            digests: vec![placed.digest.clone()],
+            mtime: None,
+            mode: None,
+            home: Some(NewHome {
+                location,
+                path: Name(path),
+                verified_s: Some(now().as_secs()),
+                ours: true,
+                ..NewHome::default()
+            }),
+        };
+        let changed = self.change(vec![settled, registered]);
+        changed.map_err(|refusal| failed(name, refusal))
+    }
+}
+
+/// The lease under which one process makes something; others wait for it.
+struct Turn {
+    is_over: Arc<(Mutex<bool>, Condvar)>,
+}
+
+impl Turn {
+    fn take(names: &Logical, name: &Path) -> Result<Self> {
+        let what = format!("make {}", shown(name));
+        let holder = format!("{} {:x}", names.sites.leases.holder(), now().as_nanos());
+        let lease = Change::Lease {
+            what: what.clone(),
+            holder: holder.clone(),
+            over: false,
+        };
+        while names.sites.change(name, lease.clone())? == 0 {
+            names.sites.stores.options().cancel.check()?;
+            thread::sleep(AGAIN_AFTER);
+        }
+        let is_over = Arc::new((Mutex::new(false), Condvar::new()));
+        let (over, catalog) = (is_over.clone(), names.sites.catalog.clone());
+        thread::spawn(move || {
+            let mut is_over = over.0.lock();
+            while !*is_over {
+                over.1
+                    .wait_for(&mut is_over, Duration::from_secs(LEASE_S / 3));
+                // The last word gives it up.
+                let change = Change::Lease {
+                    what: what.clone(),
+                    holder: holder.clone(),
+                    over: *is_over,
+                };
+                if let Err(refusal) = catalog.change(&change.into()) {
+                    tracing::warn!(why = refusal.said, "a lease was not renewed");
+                }
+            }
+        });
+        Ok(Self { is_over })
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *self.is_over.0.lock() = true;
+        self.is_over.1.notify_all();
+    }
+}
+
+/// Returns the file of a fragment, and its index; of a file in one piece itself and 0.
+fn split(name: &Path) -> (PathBuf, u64) {
+    if !is_fragment(name) {
+        return (name.into(), 0);
+    }
+    let last = name.file_name().unwrap_or_default().to_string_lossy();
+    let index = last.trim_start_matches('#').split('.').next();
+    let index = index.and_then(|index| index.parse().ok());
+    let file = name.parent().unwrap_or(Path::new("")).to_owned();
+    (file, index.unwrap_or_default())
+}
+
+fn shown(name: &Path) -> String {
+    url_of(name).map_or_else(|_| name.display().to_string(), |url: Url| url.to_string())
+}
+
+fn cannot(name: &Path, why: &str) -> Error {
+    Error::unsupported(format!("making {} again", shown(name)), why)
+}
+
+const DEPTH_MAX: usize = 64;
+const AGAIN_AFTER: Duration = Duration::from_millis(50);
