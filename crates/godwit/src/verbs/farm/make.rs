@@ -16,6 +16,7 @@ use std::ffi::OsString;
 #[command(after_help = "\
 Examples:
   godwit farm make grid:/run7/a
+  godwit farm make grid:/run7/b --json
 
 A fragment is computed by the program that made it (godwit history NAME), where its input lies. Lost
 inputs are computed before it. It counts only if its digest is the one that the catalog knows; bytes
@@ -36,6 +37,7 @@ pub(super) struct Make {
 #[command(after_help = "\
 Examples:
   godwit farm verify grid:/run7/sel
+  godwit farm verify grid:/run7/sel --json
 
 All fragments are computed once more, compared by digest, and removed. If they are equal, godwit
 history tells that the recipe is proved, and godwit rm --keep-recipe may trade disk for computing.
