@@ -1,12 +1,14 @@
 //! Rules about copies: the node that serves the catalog keeps them by itself.
 
 use crate::{
-    Logical, failed, now, settle,
-    sites::{Aim, Sites, best, is_good, url_of},
+    Logical, failed,
+    nodes::Watch,
+    now, settle,
+    sites::{Aim, Sites, best, is_draining, is_good, url_of},
 };
 use godwit_catalog::{
-    Answer, Change, Deed, Entry as Named, Home, Pages, Question, Rule, State as OfHome, Todo,
-    gather, intents, is_in_draft,
+    Answer, Change, Deed, Entry as Named, Home, Location, Pages, Question, Rule, State as OfHome,
+    Todo, gather, intents, is_in_draft,
 };
 use godwit_core::HomeState;
 use godwit_store::{
@@ -101,7 +103,8 @@ impl Needs {
 }
 
 /// Compares a file with rules; `sites`: where its collection has locations, the cheapest first.
-fn needs(entry: &Named, rules: &[Wanted], sites: &[String]) -> Needs {
+/// Copies at sites that are `away` can be read, if at all, and do not count.
+fn needs(entry: &Named, rules: &[Wanted], sites: &[String], away: &BTreeSet<String>) -> Needs {
     let mut needs = Needs::default();
     let homes = || entry.homes.iter();
     let good: BTreeSet<&String> = homes()
@@ -115,6 +118,7 @@ fn needs(entry: &Named, rules: &[Wanted], sites: &[String]) -> Needs {
         needs.unmet.push("no good copy is left".into());
         return needs;
     }
+    let counted = good.iter().filter(|site| !away.contains(**site)).count();
     let others = || homes().filter(|home| !good.contains(&home.site));
     // Registered bytes are never replaced by themselves: their owner may have changed them.
     let kept: BTreeSet<&String> = others()
@@ -123,7 +127,7 @@ fn needs(entry: &Named, rules: &[Wanted], sites: &[String]) -> Needs {
         .collect();
     let is_wrong = |home: &&Home| matches!(home.state.0, HomeState::Damaged | HomeState::Lost);
     for home in others().filter(is_wrong) {
-        if !kept.contains(&home.site) {
+        if !kept.contains(&home.site) && !away.contains(&home.site) {
             needs.copies.insert(home.site.clone(), None);
         }
     }
@@ -139,9 +143,12 @@ fn needs(entry: &Named, rules: &[Wanted], sites: &[String]) -> Needs {
                     .push(format!("the collection has no location at {site}")),
             }
         }
-        let is_free = |site: &&String| !good.contains(site) && !kept.contains(site);
-        let mut left = sites.iter().filter(is_free);
-        while good.len() + needs.copies.len() < rule.copies {
+        let is_free = |site: &&String| {
+            !good.contains(site) && !kept.contains(site) && !needs.copies.contains_key(*site)
+        };
+        let left: Vec<_> = sites.iter().filter(is_free).collect();
+        let mut left = left.into_iter();
+        while counted + needs.copies.len() < rule.copies {
             match left.next() {
                 Some(site) => drop(
                     needs
@@ -150,7 +157,7 @@ fn needs(entry: &Named, rules: &[Wanted], sites: &[String]) -> Needs {
                         .or_insert_with(|| rule.from.clone()),
                 ),
                 None => {
-                    let have = good.len() + needs.copies.len();
+                    let have = counted + needs.copies.len();
                     needs.unmet.push(format!(
                         "there are locations for {have} copies of {}",
                         rule.copies
@@ -170,6 +177,9 @@ pub struct Keeper {
     /// How many bytes a second are read again to compare their digests; `None`: none are.
     scrubs: Option<NonZeroU64>,
     scrubbing: Mutex<Scrubbing>,
+    watch: Watch,
+    /// Sites that were down or draining at the last comparison of all files.
+    away: Mutex<Vec<String>>,
 }
 
 /// The place that scrubbing has come to.
@@ -182,7 +192,13 @@ struct Scrubbing {
 
 impl Keeper {
     /// Returns one that copies as `options` say, and scrubs at most so many bytes a second.
-    pub fn new(names: Logical, options: Options, scrubs: Option<NonZeroU64>) -> Self {
+    /// Copies at a site that is silent for longer than `down_after` count as lost.
+    pub fn new(
+        names: Logical,
+        options: Options,
+        scrubs: Option<NonZeroU64>,
+        down_after: Duration,
+    ) -> Self {
         let scrubbing = Scrubbing {
             next: Instant::now(),
             left: VecDeque::new(),
@@ -193,6 +209,8 @@ impl Keeper {
             options,
             scrubs,
             scrubbing: Mutex::new(scrubbing),
+            watch: Watch::new(down_after),
+            away: Mutex::default(),
         }
     }
 
@@ -203,8 +221,10 @@ impl Keeper {
         if rules.is_empty() || !self.leads()? {
             return Ok(());
         }
+        self.watch.look(&self.names.sites)?;
+        let is_other = self.compare_away()?;
         for (rule, wanted) in &rules {
-            if rule.due_s <= now().as_secs() {
+            if is_other || rule.due_s <= now().as_secs() {
                 self.scan(rule, wanted, &rules)?;
             }
         }
@@ -225,6 +245,24 @@ impl Keeper {
             }
         }
         Ok(())
+    }
+
+    /// Tells whether other sites are down or draining than before: then all files are compared again.
+    fn compare_away(&self) -> Result<bool> {
+        let mut away = self.watch.down();
+        let locations = self.sites().all_locations(Path::new(""))?;
+        let draining = locations.into_iter().filter(is_draining);
+        away.extend(draining.map(|location| location.site));
+        let mut before = self.away.lock();
+        let is_other = *before != away;
+        if is_other {
+            tracing::info!(
+                sites = away.join(", "),
+                "copies at these sites do not count now"
+            );
+        }
+        *before = away;
+        Ok(is_other)
     }
 
     fn sites(&self) -> &Sites {
@@ -338,7 +376,7 @@ impl Keeper {
     }
 
     fn needs(&self, entry: &Named, rules: &[Wanted]) -> Result<Needs> {
-        needs_of(self.sites(), entry, rules)
+        needs_of(self.sites(), entry, rules, Some(&self.watch))
     }
 
     /// Copies files to a site; returns those that failed, with the reason.
@@ -485,13 +523,18 @@ impl Keeper {
     }
 }
 
-fn needs_of(sites: &Sites, entry: &Named, rules: &[Wanted]) -> Result<Needs> {
+fn needs_of(
+    sites: &Sites,
+    entry: &Named,
+    rules: &[Wanted],
+    watch: Option<&Watch>,
+) -> Result<Needs> {
     // Each fragment has its own turn.
     if rules.is_empty() || entry.collection || !entry.fragments.is_empty() {
         return Ok(Needs::default());
     }
     let above = entry.name.0.parent().unwrap_or(Path::new(""));
-    let known = match sites.locations(above, None) {
+    let known = match sites.nearest(above, &|_| true) {
         // The collection is gone by now.
         Err(Error::Missing { .. }) => return Ok(Needs::default()),
         known => known?,
@@ -503,13 +546,24 @@ fn needs_of(sites: &Sites, entry: &Named, rules: &[Wanted]) -> Result<Needs> {
         let costs = good.map(|home| sky.cost(site, (&home.site, home.location), bytes).seconds);
         costs.fold(f64::MAX, f64::min)
     };
+    let is_away =
+        |at: &&Location| is_draining(at) || watch.is_some_and(|watch| watch.is_down(&at.site));
+    let away: BTreeSet<String> = known
+        .iter()
+        .filter(is_away)
+        .map(|at| at.site.clone())
+        .collect();
+    let is_offered = |at: &Location| {
+        !away.contains(&at.site) && !watch.is_some_and(|watch| watch.is_silent(&at.site))
+    };
     let mut names: Vec<(f64, String)> = known
         .into_iter()
+        .filter(is_offered)
         .map(|at| (cost(&at.site), at.site))
         .collect();
     names.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     let names: Vec<_> = names.into_iter().map(|(_, site)| site).collect();
-    Ok(needs(entry, rules, &names))
+    Ok(needs(entry, rules, &names, &away))
 }
 
 /// Tells whether a rule is about who may do what, not about copies.
@@ -555,9 +609,9 @@ impl Logical {
         let mut all = Vec::new();
         for (rule, wanted) in rules(&self.sites, above)? {
             if name.starts_with(&rule.name.0) {
-                let mut needs = needs_of(&self.sites, &entry, slice::from_ref(&wanted))?;
+                let mut needs = needs_of(&self.sites, &entry, slice::from_ref(&wanted), None)?;
                 for part in entry.parts() {
-                    let more = needs_of(&self.sites, &part, slice::from_ref(&wanted))?;
+                    let more = needs_of(&self.sites, &part, slice::from_ref(&wanted), None)?;
                     needs.copies.extend(more.copies);
                     needs.unmet.extend(more.unmet);
                 }
@@ -627,7 +681,14 @@ mod tests {
             ..Named::default()
         };
         let sites: Vec<String> = ["one", "two", "three", "four"].map(Into::into).to_vec();
-        let of = |rule: &str| needs(&entry, &[Wanted::read(rule).unwrap_or_default()], &sites);
+        let of = |rule: &str| {
+            needs(
+                &entry,
+                &[Wanted::read(rule).unwrap_or_default()],
+                &sites,
+                &BTreeSet::new(),
+            )
+        };
         let copies: Vec<_> = of("copies=3").copies.into_keys().collect();
         assert_eq!(copies, ["four", "three"]);
         let unmet = of("at=two").unmet;

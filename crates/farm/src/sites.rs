@@ -126,11 +126,20 @@ impl Sites {
 
     /// Returns the locations of the nearest collection that has any: where files of `collection` are written.
     pub(crate) fn locations(&self, collection: &Path, site: Option<&str>) -> Result<Vec<Location>> {
+        self.nearest(collection, &|location| match site {
+            Some(site) => location.site == site,
+            None => !is_draining(location),
+        })
+    }
+
+    /// Returns those of the locations that count which are of the nearest collection that has any.
+    pub(crate) fn nearest(
+        &self,
+        collection: &Path,
+        counts: &dyn Fn(&Location) -> bool,
+    ) -> Result<Vec<Location>> {
         let mut found = self.all_locations(collection)?;
-        found.retain(|location| {
-            collection.starts_with(&location.name.0)
-                && site.is_none_or(|site| site == location.site)
-        });
+        found.retain(|location| collection.starts_with(&location.name.0) && counts(location));
         let depth = |location: &Location| location.name.0.iter().count();
         let nearest = found.iter().map(depth).max();
         found.retain(|location| Some(depth(location)) == nearest);
@@ -356,6 +365,18 @@ impl Sites {
         })
     }
 }
+
+/// Tells whether the copies at a location are moved away.
+pub(crate) fn is_draining(location: &Location) -> bool {
+    location
+        .attributes
+        .get(STATE)
+        .is_some_and(|state| state == DRAINING)
+}
+
+/// The attribute of a location that tells what becomes of it.
+pub(crate) const STATE: &str = "state";
+pub(crate) const DRAINING: &str = "draining";
 
 /// Returns the digest that is compared: BLAKE3 if it is known.
 pub(crate) fn best(digests: &[Text<Digest>]) -> Option<&Digest> {

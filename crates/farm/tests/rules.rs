@@ -66,7 +66,7 @@ impl World {
     fn turn(&self) {
         let scrubs = NonZeroU64::new(1 << 30);
         let names = Logical::new(self.catalog.clone(), options());
-        let keeper = Keeper::new(names, options(), scrubs);
+        let keeper = Keeper::new(names, options(), scrubs, DOWN_AFTER);
         // Another process that has not ended yet may have the lease.
         let db = rusqlite::Connection::open(self.root.path().join("catalog")).unwrap();
         db.execute("UPDATE leases SET until = 0", []).unwrap();
@@ -195,7 +195,7 @@ fn one_process_keeps_the_rules() {
     world.turn();
     world.put("c/a", b"content").unwrap();
     let names = Logical::new(world.catalog.clone(), options());
-    let other = Keeper::new(names, options(), None);
+    let other = Keeper::new(names, options(), None, DOWN_AFTER);
     other.turn().unwrap();
     assert_eq!(
         world.sites("c/a").len(),
@@ -205,3 +205,5 @@ fn one_process_keeps_the_rules() {
     world.turn();
     assert_eq!(world.sites("c/a").len(), 2);
 }
+
+const DOWN_AFTER: std::time::Duration = std::time::Duration::from_secs(300);

@@ -463,3 +463,48 @@ fn histories_are_proved_or_refused() {
         "99\n"
     );
 }
+
+/// Copies of each fragment keep a file whole through a wrong byte, a node that dies and a node that is drained.
+#[test]
+fn copies_survive_failures() {
+    let farm = Farm {
+        scratch: Scratch::new(),
+    };
+    farm.say("godwit farm demo --nodes 4 --dir farm --down-after 12");
+    fs::write(farm.scratch.join("text"), noise(2_000_000, 9)).unwrap();
+    farm.say("godwit farm import --parts 4 text grid:/t && godwit rule add grid:/ copies=2");
+    let two = "until godwit find grid:/ -copies 2 | grep -q grid:/t; do :; done";
+    farm.say(two);
+    // No fragment has two copies at one node.
+    let mut all = farm.fragments("grid:/t");
+    assert_eq!(all.len(), 8);
+    all.dedup();
+    assert_eq!(all.len(), 8);
+    // A wrong byte: the reader gets the other copy, and the rule repairs this one.
+    farm.say("f=$(ls farm/n2/export/.farm/.parts-*/'#1.4') && printf X | dd of=$f conv=notrunc status=none");
+    farm.say("godwit cat grid:/t | cmp - text");
+    farm.say(two);
+    // A node that hangs, and is down after 12 seconds: its copies are made elsewhere.
+    farm.say("kill -STOP $(cat farm/n3/pid)");
+    farm.say("godwit cat grid:/t | cmp - text");
+    let nodes = farm.say("godwit farm nodes --json");
+    assert!(
+        nodes.contains("\"node\":\"n3\",\"running\":null,\"slots\":null,\"state\":\"silent\"")
+            || nodes.contains("silent"),
+        "{nodes}"
+    );
+    farm.say("until ! godwit locate grid:/t --json | grep '\"fragment\"' | grep -v '\"n3\"' | grep -o '\"fragment\":[0-9]*' | sort | uniq -c | grep -q ' 1 '; do :; done");
+    farm.say("kill -CONT $(cat farm/n3/pid)");
+    // A drained node: as many copies elsewhere.
+    farm.say("godwit farm drain n4");
+    farm.say("until ! godwit locate grid:/t --json | grep '\"fragment\"' | grep -v '\"n4\"' | grep -o '\"fragment\":[0-9]*' | sort | uniq -c | grep -q ' 1 '; do :; done");
+    farm.say("godwit farm import --parts 4 text grid:/u");
+    assert!(
+        farm.fragments("grid:/u")
+            .iter()
+            .all(|(_, _, site)| site != "n4")
+    );
+    farm.say("godwit farm return n4");
+    farm.refused("godwit farm drain n9", 4);
+    farm.say("godwit cat grid:/t | cmp - text");
+}

@@ -57,6 +57,8 @@ pub struct Config {
     pub site: Option<String>,
     /// How many programs peers may run beside files at the same time.
     pub slots: usize,
+    /// The silence after which the copies at a site count as lost.
+    pub down_after: Duration,
     /// Who may do what where; `None`: whatever their account may.
     pub rights: Option<PathBuf>,
     /// Who decides that instead.
@@ -463,6 +465,7 @@ impl Config {
             rights: file("node.rights"),
             site: site_of(&take)?,
             slots: take.one("farm.slots", parse::<usize>)?,
+            down_after: Duration::from_secs(take.one("farm.down_after", parse::<u64>)?),
             porter: None,
             ftp: take.one("ftp.listen", parse_ftp)?,
             https: take.one("https.listen", parse_doors)?,

@@ -509,7 +509,8 @@ impl Node {
         };
         let config = &self.shared.config;
         let rates = (config.catalog_rate, config.catalog_scrub);
-        let begin = move |cancel| names.keeper(cancel, rates.0, rates.1);
+        let down_after = config.down_after;
+        let begin = move |cancel| names.keeper(cancel, rates, down_after);
         self.repeat("rules", RULES_EVERY, begin, |keeper| match keeper.turn() {
             Ok(()) | Err(godwit_store::Error::Canceled) => {}
             Err(error) => tracing::warn!(%error, "cannot keep the rules of the catalog now"),

@@ -7,7 +7,7 @@ use godwit_farm::{Keeper, Logical};
 use godwit_store::{Trust, channel::Cancel, engine::Options};
 use godwit_trust::Home;
 use parking_lot::Mutex;
-use std::{fmt, num::NonZeroU64, sync::Arc};
+use std::{fmt, num::NonZeroU64, sync::Arc, time::Duration};
 
 /// The names of a catalog. Clones are of the same one.
 #[derive(Clone)]
@@ -62,12 +62,13 @@ impl Names {
     }
 
     /// Returns what keeps the rules of the catalog, until it is canceled.
-    /// The two bounds are bytes a second: of copies, and of reading again to compare digests.
+    /// The two bounds are bytes a second: of copies, and of reading again to compare digests. The copies of a site that is
+    /// silent for longer than `down_after` count as lost.
     pub(crate) fn keeper(
         &self,
         cancel: Cancel,
-        copies: Option<NonZeroU64>,
-        scrubs: Option<NonZeroU64>,
+        (copies, scrubs): (Option<NonZeroU64>, Option<NonZeroU64>),
+        down_after: Duration,
     ) -> Result<Keeper, Refusal> {
         let options = Options {
             parallel: Some(AT_ONCE),
@@ -75,7 +76,7 @@ impl Names {
             ..self.options(cancel)
         };
         let names = Logical::new(self.catalog()?, options.clone());
-        Ok(Keeper::new(names, options, scrubs))
+        Ok(Keeper::new(names, options, scrubs, down_after))
     }
 
     /// Returns what makes lost files again.

@@ -49,6 +49,8 @@ impl Source {
                     account: None,
                     can: Can::default(),
                     key: None,
+                    slots: None,
+                    running: None,
                 }),
                 "grant" => Line::Grant(Grant { secret: "s".into() }),
                 _ => {

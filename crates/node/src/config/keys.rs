@@ -51,6 +51,8 @@ pub const KEYS: &[Key] = keys! {
         "bytes a second at most that are read again to compare digests, of files with a rule; 0: none are";
     "farm.slots" = "0",
         "how many programs peers that may write run here at the same time, beside files and as the account of the node; 0: none";
+    "farm.down_after" = "300",
+        "seconds of silence after which the copies at a site count as lost, and rules make others; of the node that serves the catalog";
     "ftp.listen" = "[::]:2811",
         "addresses with ports, separated by commas; none: no FTP";
     "https.listen" = "",

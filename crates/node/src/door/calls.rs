@@ -360,8 +360,11 @@ impl Asked<'_> {
     }
 
     fn hello(self) {
-        let key = self.door.shared.trust.newest_key();
-        self.say(|known, lines, ()| hello(known, lines, key));
+        let shared = &self.door.shared;
+        let key = shared.trust.newest_key();
+        let running = shared.running.load(std::sync::atomic::Ordering::Relaxed);
+        let load = (shared.config.slots, running);
+        self.say(|known, lines, ()| hello(known, lines, key, load));
     }
 
     /// Reads what is asked, does it, and says what came of it.
@@ -564,6 +567,7 @@ fn hello(
     known: &Known,
     lines: &mut Lines,
     key: Option<godwit_trust::door::Fingerprint>,
+    (slots, running): (usize, usize),
 ) -> Outcome {
     let can = known.dir.can()?;
     let hello = Hello {
@@ -579,6 +583,8 @@ fn hello(
         }
         .say(),
         key: key.map(|key| key.to_string()),
+        slots: Some(slots as u64),
+        running: Some(running as u64),
     };
     lines.say(&Line::Hello(hello)).map_err(Refusal::from)
 }

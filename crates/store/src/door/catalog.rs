@@ -1,7 +1,7 @@
 //! Calls whose refusals come back as the node said them: those of the catalog, and of programs.
 
 use super::{Door, cannot_speak, visit::Sent};
-use crate::Result;
+use crate::{Result, refused};
 use godwit_wire::door::{
     JSON_TYPE, ROOT,
     call::{self, Line, Refusal},
@@ -9,7 +9,7 @@ use godwit_wire::door::{
 };
 use hyper::{Method, body::Bytes};
 use serde::Serialize;
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 /// The answer of a node to a call: done, or refused.
 pub type Answered<T = ()> = std::result::Result<T, Refusal>;
@@ -40,6 +40,19 @@ impl Door {
         self.must_know(RUNS, "runs no programs")?;
         let heard = self.call_raw("run", Method::POST, asked, each)?;
         Ok(heard.map(drop))
+    }
+
+    /// Asks how many programs the node runs at a time, and how many now; `None`: it does not say.
+    pub fn load(&self) -> Result<Option<(u64, u64)>> {
+        let mut load = None;
+        self.call_raw("hello", Method::GET, &(), &mut |line| {
+            if let Line::Hello(hello) = line {
+                load = hello.slots.zip(hello.running);
+            }
+            Ok(())
+        })?
+        .map_err(|refusal| refused(&self.0.limits.at.to_string(), Path::new(""), refusal))?;
+        Ok(load)
     }
 
     fn must_know(&self, revision: u32, lack: &str) -> Result<()> {

@@ -132,6 +132,12 @@ pub struct Hello {
     /// What its own key hashes to, for those who pin it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
+    /// How many programs of peers it runs at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slots: Option<u64>,
+    /// How many it runs now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running: Option<u64>,
 }
 
 /// What the store can do.

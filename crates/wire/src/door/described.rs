@@ -80,6 +80,8 @@ fn hello() -> Hello {
         speaks: (1, 1),
         revision: REVISION,
         key: Some("0".repeat(64)),
+        slots: Some(2),
+        running: Some(1),
         who: Some("/CN=me".into()),
         account: None,
         can: Can {

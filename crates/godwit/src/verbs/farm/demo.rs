@@ -37,6 +37,9 @@ pub(crate) struct Demo {
     /// The directory of the farm
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
+    /// The silence after which the copies of a node count as lost, in seconds
+    #[arg(long, value_name = "S", default_value_t = 300)]
+    down_after: u64,
     /// End the nodes
     #[arg(long)]
     stop: bool,
@@ -47,12 +50,15 @@ struct Node {
     name: String,
     dir: PathBuf,
     catalog: String,
+    down_after: u64,
 }
 
 impl Demo {
     pub(super) fn run(self, screen: &Screen) -> Run<Facts> {
         let dir = std::path::absolute(&self.dir).unwrap_or(self.dir.clone());
-        let nodes: Vec<_> = (1..=self.nodes).map(|at| Node::new(&dir, at)).collect();
+        let nodes: Vec<_> = (1..=self.nodes)
+            .map(|at| Node::new(&dir, at, self.down_after))
+            .collect();
         if self.stop {
             return stop(screen, &dir);
         }
@@ -75,7 +81,7 @@ impl Demo {
 }
 
 impl Node {
-    fn new(farm: &Path, at: u16) -> Self {
+    fn new(farm: &Path, at: u16, down_after: u64) -> Self {
         let name = format!("n{at}");
         let catalog = match at {
             1 => format!("sqlite:{}", farm.join("n1/names.db").display()),
@@ -85,6 +91,7 @@ impl Node {
             dir: farm.join(&name),
             name,
             catalog,
+            down_after,
         }
     }
 
@@ -171,13 +178,14 @@ impl Node {
             .map(drop)
     }
 
-    fn environment(&self) -> [(&'static str, String); 5] {
+    fn environment(&self) -> [(&'static str, String); 6] {
         let path = |path: PathBuf| path.to_string_lossy().into_owned();
         [
             ("HOME", path(self.dir.clone())),
             ("GODWIT_SOCKET", path(self.dir.join("socket"))),
             ("GODWIT_CATALOG", self.catalog.clone()),
             ("GODWIT_FARM_SLOTS", SLOTS.into()),
+            ("GODWIT_FARM_DOWN_AFTER", self.down_after.to_string()),
             // Where root tries it, the nodes act as root does.
             ("GODWIT_PEERS_ACCOUNT", account()),
         ]

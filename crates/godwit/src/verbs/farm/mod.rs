@@ -3,6 +3,7 @@
 mod demo;
 mod import;
 mod make;
+mod nodes;
 mod run;
 
 use super::Facts;
@@ -31,6 +32,9 @@ enum What {
     Run(run::Run),
     Make(make::Make),
     Verify(make::Verify),
+    Nodes(nodes::Nodes),
+    Drain(nodes::Drain),
+    Return(nodes::Return),
     Demo(demo::Demo),
 }
 
@@ -41,6 +45,9 @@ impl Farm {
             What::Run(run) => run.run(screen),
             What::Make(make) => make.run(screen),
             What::Verify(verify) => verify.run(screen),
+            What::Nodes(nodes) => nodes.run(screen),
+            What::Drain(drain) => drain.run(),
+            What::Return(back) => back.run(),
             What::Demo(demo) => demo.run(screen),
         }
     }
