@@ -200,8 +200,17 @@ impl Slot {
             digest: Some(Text(digest.clone())),
         };
         let publication = begun.publication(vec![digest.clone()], (None, None), (true, false));
-        let changed = self.change(vec![landing, publication]);
-        changed.map_err(|refusal| failed(&begun.name, refusal))
+        let name = begun.name.clone();
+        match self.change(vec![landing, publication]) {
+            Ok(()) => Ok(()),
+            Err(refusal) => {
+                // If the answer was lost, the catalog may know it: its lease decides.
+                if refusal.kind.fault() == Fault::Lasting {
+                    self.abandon();
+                }
+                Err(failed(&name, refusal))
+            }
+        }
     }
 
     /// Deletes what may lie there.

@@ -35,6 +35,14 @@ pub struct Node {
 impl Logical {
     /// Asks all nodes of a collection how they are; each has [`ANSWERS_WITHIN`].
     pub fn nodes(&self, collection: &Path) -> Result<Vec<Node>> {
+        let mut nodes = Vec::new();
+        self.ask_nodes(collection, &mut |node| nodes.push(node))?;
+        nodes.sort_by(|a: &Node, b: &Node| a.site.cmp(&b.site));
+        Ok(nodes)
+    }
+
+    /// Asks all nodes; tells each when it answers, and the silent ones last.
+    pub(crate) fn ask_nodes(&self, collection: &Path, each: &mut dyn FnMut(Node)) -> Result<()> {
         let mut sites: BTreeMap<String, Location> = BTreeMap::new();
         for location in self.sites.all_locations(collection)? {
             sites.entry(location.site.clone()).or_insert(location);
@@ -55,9 +63,11 @@ impl Logical {
         drop(tell);
         let until = Instant::now() + ANSWERS_WITHIN;
         while let Ok(node) = heard.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            nodes.insert(node.site.clone(), node);
+            nodes.remove(&node.site);
+            each(node);
         }
-        Ok(nodes.into_values().collect())
+        nodes.into_values().for_each(each);
+        Ok(())
     }
 
     /// Has the copies at a site moved away, or lets files come there again.

@@ -4,17 +4,14 @@ use crate::{
     Logical, failed,
     nodes::Watch,
     now, settle,
-    sites::{Aim, Sites, best, is_draining, is_good, url_of},
+    sites::{Sites, best, is_draining, is_good},
 };
 use godwit_catalog::{
     Answer, Change, Deed, Entry as Named, Home, Location, Pages, Question, Rule, State as OfHome,
     Todo, gather, intents, is_in_draft,
 };
 use godwit_core::HomeState;
-use godwit_store::{
-    Error, Result,
-    engine::{Event, Options, Rule as Which, Task, copy},
-};
+use godwit_store::{Error, Result, engine::Options};
 use godwit_wire::door::call::Name;
 use parking_lot::Mutex;
 use std::{
@@ -343,9 +340,9 @@ impl Keeper {
         }
         let mut is_asked: BTreeSet<PathBuf> = BTreeSet::new();
         for ((site, from), names) in wanted {
-            let failures = self.copy_to(&site, from, &names)?;
+            let failures = self.names.copy_all(&site, from, &names, &self.options)?;
             for one in &todo {
-                if let Some(error) = failures.get(&one.entry.name.0) {
+                if let Some((_, error)) = failures.get(&one.entry.name.0) {
                     said.insert(one.entry.file, format!("{site}: {error}"));
                 }
             }
@@ -377,56 +374,6 @@ impl Keeper {
 
     fn needs(&self, entry: &Named, rules: &[Wanted]) -> Result<Needs> {
         needs_of(self.sites(), entry, rules, Some(&self.watch))
-    }
-
-    /// Copies files to a site; returns those that failed, with the reason.
-    fn copy_to(
-        &self,
-        site: &str,
-        from: Option<String>,
-        names: &[PathBuf],
-    ) -> Result<HashMap<PathBuf, String>> {
-        let source = self.names.aimed(Aim {
-            from: from.clone(),
-            ..Aim::default()
-        });
-        let target = self.names.aimed(Aim {
-            site: Some(site.into()),
-            from,
-            copy: true,
-            ..Aim::default()
-        });
-        // Of one store, so that small files go in packs.
-        let root = url_of(Path::new(""))?;
-        let (source, target) = (source.place(&root), target.place(&root));
-        let mut tasks = Vec::new();
-        for name in names {
-            tasks.push(Task {
-                source: source.join(name)?,
-                target: target.join(name)?,
-                tree: false,
-                mode: None,
-                range: None,
-                rule: Which::Always,
-                delete: false,
-            });
-        }
-        let failures = Mutex::new(HashMap::new());
-        copy(tasks, &self.options, &|event| {
-            if let Event::Failed {
-                target,
-                error,
-                again: None,
-                ..
-            } = event
-            {
-                failures
-                    .lock()
-                    .insert(target.path.clone(), error.to_string());
-            }
-        });
-        self.options.cancel.check()?;
-        Ok(failures.into_inner())
     }
 
     /// Compares digests of files under rules that were not compared for long, no faster than it may.

@@ -1,8 +1,12 @@
 //! Programs run where fragments lie; what they write becomes files in fragments, with the history of their making.
 
-use crate::{Draft, Logical, Slot, Told, failed, now, sites::best};
+use crate::{
+    Draft, Logical, Slot, Told, failed, now,
+    scheduling::{Board, Task, Turn},
+    sites::best,
+};
 use godwit_catalog::{Entry, Home, Input, Ran, Rank, Recipe, is_good};
-use godwit_core::{BadUrl, Digest, Kind, Url};
+use godwit_core::{BadUrl, Fault, Kind, Url};
 use godwit_store::{Error, Result, door::Door, engine::Options};
 use godwit_wire::door::{
     call::{Line, Name, Text},
@@ -12,9 +16,12 @@ use parking_lot::Mutex;
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    sync::{
+        Arc,
+        mpsc::{SyncSender, sync_channel},
+    },
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// A program that is to run beside each fragment of a file.
@@ -34,15 +41,19 @@ pub struct Job {
 
 /// News of a job. A task's own end with [`Event::Over`].
 #[derive(Debug)]
-pub enum Event<'a> {
+pub enum Event {
     /// A program wrote lines.
     Wrote(u64, Line),
     /// A program ended.
     Ended {
-        /// The task.
-        task: &'a Task,
+        /// The index of the fragment.
+        fragment: u64,
         /// The node.
-        node: &'a str,
+        node: String,
+        /// The length of the fragment.
+        bytes: u64,
+        /// True if the fragment was copied to that node first.
+        is_copied: bool,
         /// The nodes that were asked.
         attempts: usize,
         /// The exit status, or 128 and the number of the signal.
@@ -54,23 +65,8 @@ pub enum Event<'a> {
     Over(u64),
 }
 
-/// Receives news of a job; an error ends the task.
-pub type Tell<'a> = dyn Fn(Event<'_>) -> Result<()> + Sync + 'a;
-
-/// A fragment, and the nodes that have it.
-#[derive(Clone, Debug)]
-pub struct Task {
-    /// The index of the fragment.
-    pub fragment: u64,
-    /// The name of the fragment.
-    pub name: PathBuf,
-    /// The bytes of the file that it is.
-    pub range: (u64, u64),
-    /// The digest of these bytes, if it is known.
-    pub digest: Option<Digest>,
-    /// The homes that are tried, one after another.
-    pub homes: Vec<Home>,
-}
+/// Receives news of a job; an error ends it.
+pub type Tell<'a> = dyn FnMut(Event) -> Result<()> + 'a;
 
 impl Logical {
     /// Returns a task for each fragment of a file. Of the homes of a fragment the one whose node has the fewest tasks
@@ -110,142 +106,235 @@ impl Logical {
 }
 
 /// A job that is under way.
-struct Running<'a> {
-    names: &'a Logical,
-    job: &'a Job,
+struct Running {
+    names: Logical,
+    job: Job,
     asked: AskRun,
+    tasks: Arc<Vec<Task>>,
+    board: Board,
     /// The drafts of its outputs: of `{out}`, and of what is printed.
-    drafts: [Option<Draft>; 2],
-    /// True once a program failed whose output is needed.
-    is_lost: AtomicBool,
-    failed: AtomicUsize,
+    drafts: Mutex<[Option<Draft>; 2]>,
     ranks: Mutex<Vec<Rank>>,
-    tell: &'a Tell<'a>,
 }
 
 impl Logical {
     /// Runs a job; returns the count of tasks that failed. Its outputs become visible together, if none did.
-    pub fn run(&self, job: &Job, tell: &Tell<'_>) -> Result<usize> {
+    pub fn run(&self, job: &Job, tell: &mut Tell<'_>) -> Result<usize> {
         let entry = self.sites.file(&job.name)?;
-        let tasks = self.tasks(&job.name)?;
+        let tasks = Arc::new(self.tasks(&job.name)?);
         let count = tasks.len() as u64;
         let draft = |name: &Option<PathBuf>| {
             let name = name.as_ref();
             name.map(|name| self.draft(name, count, None)).transpose()
         };
-        let running = Running {
-            names: self,
-            job,
+        let drafts = [draft(&job.out)?, draft(&job.printed)?];
+        let is_wanted = drafts.iter().any(Option::is_some);
+        let running = Arc::new(Running {
+            names: self.clone(),
+            job: job.clone(),
             asked: AskRun {
                 fragments: count,
                 job: job.id.clone(),
                 program: job.program.clone(),
                 ..AskRun::default()
             },
-            drafts: [draft(&job.out)?, draft(&job.printed)?],
-            is_lost: AtomicBool::new(false),
-            failed: AtomicUsize::new(0),
+            // Lines of two attempts would be told twice.
+            board: Board::new(tasks.clone(), is_wanted),
+            tasks,
+            drafts: Mutex::new(drafts),
             ranks: Mutex::default(),
-            tell,
-        };
-        let next = AtomicUsize::new(0);
-        let work = || {
-            while let Some(task) = tasks.get(next.fetch_add(1, Relaxed)) {
-                running.follow(task);
-            }
-        };
-        thread::scope(|scope| {
-            for _ in 0..AT_ONCE.min(tasks.len()) {
-                scope.spawn(work);
-            }
         });
-        let failed = running.failed.load(Relaxed);
+        // A worker at a node that hangs is left behind, so none of them borrows.
+        let (news, heard) = sync_channel(NEWS_MAX);
+        let workers = AT_ONCE.min(2 * running.tasks.len());
+        for _ in 0..workers {
+            let (running, news) = (running.clone(), news.clone());
+            thread::spawn(move || running.work(&news));
+        }
+        drop(news);
+        let asking = running.clone();
+        let above = job.name.parent().unwrap_or(Path::new("")).to_owned();
+        thread::spawn(move || {
+            let asked = asking
+                .names
+                .ask_nodes(&above, &mut |node| asking.board.add(&node));
+            if let Err(error) = asked {
+                tracing::warn!(%error, "the nodes cannot be asked how they are");
+            }
+            asking.board.close();
+        });
+        let (mut failed, mut over) = (0, 0);
+        let mut told = Ok(());
+        while over < count
+            && let Ok(event) = heard.recv()
+        {
+            let is_failure = matches!(&event, Event::Failed(..))
+                || matches!(&event, Event::Ended { status, .. } if *status != 0);
+            failed += usize::from(is_failure);
+            over += u64::from(matches!(event, Event::Over(_)));
+            told = told.and_then(|()| tell(event));
+            if told.is_err() || is_failure && is_wanted {
+                running.board.cancel();
+                if is_wanted || told.is_err() {
+                    break;
+                }
+            }
+        }
+        running.board.cancel();
+        if failed > 0 {
+            // What they have under way is given up with its bytes, unless a node hangs.
+            let until = Instant::now() + GIVEN_UP_WITHIN;
+            let left = || until.saturating_duration_since(Instant::now());
+            while heard.recv_timeout(left()).is_ok() {}
+        }
+        drop(heard);
+        told?;
         match failed {
             0 => running.publish(&entry).map(|()| 0),
-            failed => Ok(failed),
+            failed => {
+                drop(std::mem::take(&mut *running.drafts.lock()));
+                Ok(failed)
+            }
         }
     }
 }
 
-impl Running<'_> {
-    fn follow(&self, task: &Task) {
-        let fragment = task.fragment;
-        let is_wanted = self.drafts.iter().any(Option::is_some);
-        let done = match self.is_lost.load(Relaxed) {
-            true => Err(Error::Canceled),
-            false => self.attempt(task),
-        };
-        if !matches!(done, Ok(0)) {
-            self.failed.fetch_add(1, Relaxed);
-            self.is_lost.fetch_or(is_wanted, Relaxed);
-        }
-        let told = match done {
-            Err(error) => (self.tell)(Event::Failed(fragment, error)),
-            Ok(_) => Ok(()),
-        };
-        if let Err(error) = told.and_then(|()| (self.tell)(Event::Over(fragment))) {
-            tracing::warn!(fragment, %error, "news of a task were not taken");
-        }
-    }
-
-    /// Runs a task at the first of its nodes that can; returns the exit status.
-    fn attempt(&self, task: &Task) -> Result<i32> {
-        let mut last = Error::missing(&task.name);
-        for (before, home) in task.homes.iter().enumerate() {
-            let (mut has_written, began) = (false, Instant::now());
-            let ran = self.run_at(task, home, &mut |line| {
-                has_written = true;
-                (self.tell)(Event::Wrote(task.fragment, line))
-            });
-            let (status, digests) = match ran {
-                Ok(ran) => ran,
-                Err(error) => {
-                    if error.kind() == Kind::Corrupt {
-                        self.names.sites.mark(&task.name, home);
-                    }
-                    if has_written || matches!(error, Error::Canceled) {
-                        // Lines that were told would come twice.
-                        return Err(error);
-                    }
-                    last = error;
-                    continue;
+impl Running {
+    /// Does what there is to do, until there is nothing more.
+    fn work(&self, news: &SyncSender<Event>) {
+        let tell = |event| news.send(event).map_err(|_| Error::Canceled);
+        while let Some(turn) = self.board.next() {
+            let done = match turn {
+                Turn::Run(at, site) => self.attempt(at, &site, false, &tell),
+                Turn::Copy(at, site) => self.attempt(at, &site, true, &tell),
+                Turn::Fail(at, error) => {
+                    let fragment = self.tasks[at].fragment;
+                    tell(Event::Failed(fragment, error)).and_then(|()| tell(Event::Over(fragment)))
                 }
             };
-            self.ranks.lock().push(Rank {
-                fragment: task.fragment,
-                node: home.site.clone(),
-                exit_status: status,
-                took_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
-                digests: digests.into_iter().map(Text).collect(),
-            });
-            (self.tell)(Event::Ended {
-                task,
-                node: &home.site,
-                attempts: before + 1,
-                status,
-            })?;
-            return Ok(status);
+            if done.is_err() {
+                return;
+            }
         }
-        Err(last)
     }
 
-    /// Runs a task beside a home, and publishes what it wrote within the drafts.
+    /// Runs a task at a site, which gets a copy of the fragment first if it has none. An error: nobody hears the news.
+    fn attempt(
+        &self,
+        at: usize,
+        site: &str,
+        is_copied: bool,
+        tell: &dyn Fn(Event) -> Result<()>,
+    ) -> Result<()> {
+        let (task, began) = (&self.tasks[at], Instant::now());
+        let (mut has_written, mut is_deaf) = (false, false);
+        let home = match self.home(task, site, is_copied) {
+            Ok(home) => home,
+            Err(error) => {
+                self.board.ended(at, site, Some(error));
+                return Ok(());
+            }
+        };
+        let ran = self.run_at(task, &home, &mut |line| {
+            // The other attempt was faster.
+            if self.board.is_over(at) {
+                return Err(Error::Canceled);
+            }
+            if matches!(line, Line::Beat(_)) {
+                return Ok(());
+            }
+            has_written = true;
+            let told = tell(Event::Wrote(task.fragment, line));
+            is_deaf = told.is_err();
+            told
+        });
+        if ran
+            .as_ref()
+            .is_err_and(|error| error.kind() == Kind::Corrupt)
+        {
+            self.names.sites.mark(&task.name, &home);
+        }
+        if is_deaf {
+            return Err(Error::Canceled);
+        }
+        let (status, written) = match ran {
+            Ok(ran) => ran,
+            // Lines that were told would come twice, and another node would say the same of the program.
+            Err(error) if (has_written || is_of_program(&error)) && self.board.claim(at) => {
+                self.board.ended(at, site, None);
+                tell(Event::Failed(task.fragment, error))?;
+                return tell(Event::Over(task.fragment));
+            }
+            Err(error) => {
+                self.board.ended(at, site, Some(error));
+                return Ok(());
+            }
+        };
+        if !self.board.claim(at) {
+            self.board.ended(at, site, None);
+            written.into_iter().for_each(|(slot, _)| slot.abandon());
+            return Ok(());
+        }
+        let mut digests = Vec::new();
+        let mut published = Ok(());
+        for (slot, placed) in written {
+            published = published.and_then(|()| slot.publish(placed.size, &placed.digest.0));
+            digests.push(placed.digest);
+        }
+        self.ranks.lock().push(Rank {
+            fragment: task.fragment,
+            node: site.into(),
+            exit_status: status,
+            took_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            digests,
+        });
+        self.board.ended(at, site, None);
+        tell(match published {
+            Ok(()) => Event::Ended {
+                fragment: task.fragment,
+                node: site.into(),
+                bytes: task.range.1 - task.range.0,
+                is_copied,
+                attempts: self.board.attempts(at),
+                status,
+            },
+            Err(error) => Event::Failed(task.fragment, error),
+        })?;
+        tell(Event::Over(task.fragment))
+    }
+
+    /// Returns the home of a task at a site; makes it first by a copy.
+    fn home(&self, task: &Task, site: &str, is_copied: bool) -> Result<Home> {
+        if !is_copied {
+            let home = task.homes.iter().find(|home| home.site == site);
+            return home.cloned().ok_or_else(|| Error::missing(&task.name));
+        }
+        self.names.copy_to(site, &task.name)?;
+        let part = self.names.sites.file(&task.name)?;
+        let mut homes = part.homes.iter();
+        let home = homes.find(|home| home.site == site && is_good(home, &part));
+        home.cloned().ok_or_else(|| Error::missing(&task.name))
+    }
+
+    /// Runs a task beside a home; returns its status, and what it wrote within the drafts.
     fn run_at(
         &self,
         task: &Task,
         home: &Home,
         each: &mut dyn FnMut(Line) -> Result<()>,
-    ) -> Result<(i32, Vec<Digest>)> {
-        let slot = |draft: &Option<Draft>| {
-            let draft = draft.as_ref();
-            draft
-                .map(|draft| draft.slot(task.fragment, &home.site))
-                .transpose()
-        };
-        let [out, printed] = &self.drafts;
-        let outputs = Outputs {
-            out: slot(out)?,
-            printed: slot(printed)?,
+    ) -> Result<(i32, Vec<(Slot, Placed)>)> {
+        let outputs = {
+            let drafts = self.drafts.lock();
+            let slot = |draft: &Option<Draft>| {
+                let draft = draft.as_ref();
+                let slot = draft.map(|draft| draft.slot(task.fragment, &home.site));
+                slot.transpose()
+            };
+            let [out, printed] = &*drafts;
+            Outputs {
+                out: slot(out)?,
+                printed: slot(printed)?,
+            }
         };
         let is_written = outputs.out.is_some() || outputs.printed.is_some();
         let asked = AskRun {
@@ -254,19 +343,13 @@ impl Running<'_> {
             ..self.asked.clone()
         };
         let options = self.names.sites.stores.options();
-        let (status, placed) = outputs.run(home, &asked, options, each)?;
-        let mut digests = Vec::new();
-        for (slot, placed) in placed {
-            slot.publish(placed.size, &placed.digest.0)?;
-            digests.push(placed.digest.0);
-        }
-        Ok((status, digests))
+        outputs.run(home, &asked, options, each)
     }
 
     /// Publishes all outputs, with the run that made them.
-    fn publish(self, input: &Entry) -> Result<()> {
+    fn publish(&self, input: &Entry) -> Result<()> {
         let outputs = [&self.job.out, &self.job.printed].map(|name| name.clone().map(Name));
-        let mut ranks = self.ranks.into_inner();
+        let mut ranks = std::mem::take(&mut *self.ranks.lock());
         ranks.sort_by_key(|rank| rank.fragment);
         let digests = match input.fragments.is_empty() {
             true => input.digests.clone(),
@@ -298,8 +381,8 @@ impl Running<'_> {
             engine: "own".into(),
             ranks,
         };
-        let made = self
-            .drafts
+        let drafts = std::mem::take(&mut *self.drafts.lock());
+        let made = drafts
             .into_iter()
             .flatten()
             .zip(0..)
@@ -313,6 +396,12 @@ impl Running<'_> {
             });
         Draft::publish(made.collect(), Some(ran))
     }
+}
+
+/// Tells whether an error is about the program, not about the node or its copy of the fragment.
+fn is_of_program(error: &Error) -> bool {
+    let is_of_node = matches!(error.kind(), Kind::Denied | Kind::Corrupt | Kind::Missing);
+    error.fault() == Fault::Lasting && !is_of_node
 }
 
 /// Places where a program writes, beside the file that it reads.
@@ -407,7 +496,6 @@ fn run_at(
             placed.push(one);
             Ok(())
         }
-        Line::Beat(_) => Ok(()),
         line => each(line),
     })?;
     done.map_err(|refusal| failed(url.as_path(), refusal))?;
@@ -418,5 +506,9 @@ fn run_at(
 
 /// The most tasks that are under way at the same time.
 const AT_ONCE: usize = 64;
+/// How long a job that failed waits for its other tasks.
+const GIVEN_UP_WITHIN: Duration = Duration::from_secs(2);
+/// How much news of a job may wait for its receiver.
+const NEWS_MAX: usize = 256;
 /// The permission bits that files of programs lack, as nodes are usually started.
 const UMASK: u32 = 0o022;

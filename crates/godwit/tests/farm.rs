@@ -508,3 +508,41 @@ fn copies_survive_failures() {
     farm.refused("godwit farm drain n9", 4);
     farm.say("godwit cat grid:/t | cmp - text");
 }
+
+/// A task goes where the fragment is, or the fragment goes where a task can run; a slow task is run twice.
+#[test]
+fn tasks_find_another_node() {
+    let farm = Farm {
+        scratch: Scratch::new(),
+    };
+    farm.say("GODWIT_FARM_SLOTS=4 godwit farm demo --nodes 3 --dir farm");
+    let lines: String = (0..3_000).map(|at| format!("event {at}\n")).collect();
+    fs::write(farm.scratch.join("text"), &lines).unwrap();
+    farm.say("godwit farm import --lines --parts 3 text grid:/t");
+    // A straggler: at n2 the task hangs, and its fragment is copied to another node.
+    let slow = "case $PWD in */n2/*) sleep 60;; esac; cp {in} {out}";
+    let rows = farm.say(&format!(
+        "godwit farm run --json --out grid:/o grid:/t -- sh -c '{slow}'"
+    ));
+    let second = rows
+        .lines()
+        .find(|row| row.contains("\"task\"") && row.contains("\"fragment\":1,"))
+        .unwrap();
+    assert!(
+        second.contains("\"how\":\"copied\"") && second.contains("\"attempts\":2"),
+        "{second}"
+    );
+    farm.say("godwit cat grid:/o | cmp - text");
+    // A node that is gone: the copy that was just made is used.
+    farm.say("kill -9 $(cat farm/n2/pid)");
+    let counts = farm.say("godwit farm run --json grid:/t -- grep -c event {in}");
+    let local = counts
+        .lines()
+        .filter(|row| row.contains("\"task\"") && row.contains("\"local\""));
+    assert_eq!(local.count(), 3, "{counts}");
+    let summary = counts.lines().last().unwrap();
+    assert!(summary.contains("\"moved_bytes\":0"), "{summary}");
+    farm.say("kill -9 $(cat farm/n3/pid)");
+    let why = farm.refused("godwit farm run grid:/t -- true", 5);
+    assert!(why.contains("fragment 2"), "{why}");
+}

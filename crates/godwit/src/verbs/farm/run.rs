@@ -30,11 +30,13 @@ Examples:
   godwit farm run --plan grid:/run7/a -- wc -l {in}
   godwit farm run --plan grid:/run7/a --json -- grep -c muon {in}
 
-{in} in an argument is the path of the fragment on its node; nothing is copied. Nodes find the
+{in} in an argument is the path of the fragment on its node. Nodes find the
 program by their PATH and run it as their own account, only for peers that may write, and only with
 farm.slots = N in their configuration (farm demo sets it). A program sees GODWIT_JOB,
-GODWIT_FRAGMENT and GODWIT_FRAGMENTS. Lines come whole, as they are written. A node that cannot be
-reached is passed over if another one has the fragment.
+GODWIT_FRAGMENT and GODWIT_FRAGMENTS. Lines come whole, as they are written. A node runs as many at
+a time as it has slots. If one that has a fragment does not answer, runs no programs or has many
+waiting, another one runs it that has the fragment, or gets a copy. With --out or --stdout a task
+that takes twice as long as most gets a second attempt elsewhere; the first result counts.
 
 With --out each program writes the file {out}, with --stdout what it prints is kept. The files stay
 where they were written, and are the fragments of a new file. It becomes visible when all programs
@@ -74,6 +76,8 @@ struct Printed<'a> {
     held: Mutex<Vec<(Vec<u8>, bool)>>,
     /// The bytes of the fragments whose programs ended, each on a node that has it.
     local_bytes: AtomicU64,
+    /// Those of the fragments that were copied to a node first.
+    moved_bytes: AtomicU64,
 }
 
 impl Run {
@@ -119,8 +123,9 @@ impl Run {
             is_ordered: self.ordered && !screen.json(),
             held: Mutex::new(vec![Default::default(); tasks.len()]),
             local_bytes: AtomicU64::default(),
+            moved_bytes: AtomicU64::default(),
         };
-        let failed = names.run(&job, &|event| printed.hear(event, &program));
+        let failed = names.run(&job, &mut |event| printed.hear(event, &program));
         let failed = failed.map_err(|error| {
             let is_taken = matches!(error, Error::Exists { .. });
             match is_taken {
@@ -132,7 +137,7 @@ impl Run {
             ("tasks", tasks.len().into()),
             ("failed", failed.into()),
             ("local_bytes", printed.local_bytes.into_inner().into()),
-            ("moved_bytes", 0.into()),
+            ("moved_bytes", printed.moved_bytes.into_inner().into()),
         ]))
     }
 }
@@ -144,7 +149,7 @@ fn contains(word: &OsStr, what: &str) -> bool {
 
 impl Printed<'_> {
     /// Takes news of a task.
-    fn hear(&self, event: Event<'_>, program: &str) -> Result<(), Error> {
+    fn hear(&self, event: Event, program: &str) -> Result<(), Error> {
         match event {
             Event::Wrote(fragment, line) => self.take(fragment, line),
             Event::Over(fragment) => self.end(fragment),
@@ -159,22 +164,27 @@ impl Printed<'_> {
                 Ok(())
             }
             Event::Ended {
-                task,
+                fragment,
                 node,
+                bytes,
+                is_copied,
                 attempts,
                 status,
             } => {
-                let (start, end) = task.range;
-                self.local_bytes.fetch_add(end - start, Relaxed);
+                let (how, all) = match is_copied {
+                    true => ("copied", &self.moved_bytes),
+                    false => ("local", &self.local_bytes),
+                };
+                all.fetch_add(bytes, Relaxed);
                 if self.screen.json() {
                     let told = json!({
-                        "event": "task", "fragment": task.fragment, "node": node, "how": "local",
+                        "event": "task", "fragment": fragment, "node": node, "how": how,
                         "attempts": attempts, "exit_status": status,
                     });
                     self.screen.object(&told)?;
                 }
                 if status != 0 {
-                    let wanted = format!("run {program} on fragment {}", task.fragment);
+                    let wanted = format!("run {program} on fragment {fragment}");
                     let code = u8::try_from(status).unwrap_or(1);
                     let fact = format!("it ended with status {status} at {node}");
                     self.screen.trouble(&CliError::found(wanted, fact, code));
