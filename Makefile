@@ -24,7 +24,7 @@ install: build library ## The binary, the C library, its header and its godwit.p
 	install --directory $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' crates/capi/godwit.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/godwit.pc
 
-demo: ## Two nodes, a data set between them, a broken transfer, a corrupted byte, a server that is away, one name at two sites.
+demo: ## Two nodes, a data set between them, a broken transfer, a corrupted byte, a server that is away, one name at two sites, a farm.
 	demo/run
 
 # Each step says what it does; the first that fails ends it with its status.

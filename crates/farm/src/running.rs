@@ -218,7 +218,7 @@ impl Running {
         }
     }
 
-    /// Runs a task at a site, which gets a copy of the fragment first if it has none. An error: nobody hears the news.
+    /// Runs a task at a site, which gets a copy of the fragment first if it has none. An error: the receiver of news has gone.
     fn attempt(
         &self,
         at: usize,
@@ -467,7 +467,8 @@ pub(crate) fn platform() -> String {
 }
 
 fn who() -> String {
-    let user = std::env::var("USER").unwrap_or_else(|_| "unknown".into());
+    let user = godwit_sys::user_name(godwit_sys::user_id());
+    let user = user.ok().flatten().unwrap_or_else(|| "unknown".into());
     let host = godwit_sys::host_name().unwrap_or_else(|| "localhost".into());
     format!("{user}@{host}")
 }
