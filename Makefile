@@ -45,7 +45,7 @@ lint: ## Format, clippy with warnings as errors, rules of the house.
 # Tests that cannot run on this machine write down why.
 export GODWIT_SKIPPED ?= $(or $(abspath $(CARGO_TARGET_DIR)),$(CURDIR)/target)/skipped
 # Most of them wait most of the time: for a deadline, for a peer, for what was killed to come back. So two programs run at once.
-TEST_THREADS ?= $(shell echo $$(($$(nproc) * 2)))
+TEST_THREADS ?= $(shell echo $$(($$(nproc) * 3 / 2)))
 TESTS = RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --quiet --workspace --locked
 unit: ## Every test of every crate, against real peers where there are any.
 	@echo "make: running the tests"

@@ -8,9 +8,10 @@ use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::{BufRead, BufReader, Write},
+    os::unix::fs::MetadataExt,
     path::Path,
     process::{Child, Stdio},
-    time::UNIX_EPOCH,
+    time::{Duration, Instant, UNIX_EPOCH},
 };
 
 fn fill(directory: &Path) {
@@ -343,7 +344,20 @@ fn start_slowly(scratch: &Scratch, node: &Node) -> (Link, Child, String) {
         }
         assert_ne!(object["event"], "summary", "it was over too soon");
     }
+    // Much of what was sent may wait in buffers on the way.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while arrived(&scratch.join("node")) < 4 << 20 {
+        assert!(Instant::now() < deadline, "nothing arrives");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     (link, child, target)
+}
+
+/// Returns how many bytes of the files in a directory have their place on the disk.
+fn arrived(directory: &Path) -> u64 {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let files = entries.filter_map(|entry| entry.ok()?.metadata().ok());
+    files.map(|meta| meta.blocks() * 512).sum()
 }
 
 #[test]
