@@ -3,7 +3,7 @@
 use crate::{
     Answer, Deed, Each, Entry, Fragment, Home, Intent, Location, Made, Measured, PAGE, Question,
     Ran, Refusal, Result, Rule, State, Todo,
-    db::{Db, Keys, Row, Sql},
+    db::{Db, Keys, Row, Sql, Value},
     history,
 };
 use godwit_core::{Kind, Url};
@@ -434,6 +434,16 @@ pub(crate) struct Version {
 }
 
 impl Version {
+    fn read(row: &mut Row, at: usize) -> Result<Self> {
+        Ok(Self {
+            number: row.get(at)?,
+            size: row.get(at + 1)?,
+            digests: row.get(at + 2)?,
+            mtime: row.get(at + 3)?,
+            mode: row.get(at + 4)?,
+        })
+    }
+
     fn describe(&self, entry: &mut Entry) {
         entry.version = self.number;
         entry.size = self.size;
@@ -443,22 +453,19 @@ impl Version {
     }
 }
 
+/// The columns of a version.
+const VERSION: &str = "v.number, size, digests, mtime, mode";
+
 /// Returns the current versions of files.
 fn versions(db: &dyn Db, files: &[u64]) -> Result<HashMap<u64, Version>> {
-    let sql = "SELECT file, number, size, digests, mtime, mode FROM versions v WHERE file IN (?1)
-        AND number = (SELECT MAX(number) FROM versions w WHERE w.file = v.file)";
-    let rows = db.rows_in(sql, Keys::Numbers(files), &[])?;
-    let version = |mut row: Row| {
-        let version = Version {
-            number: row.get(1)?,
-            size: row.get(2)?,
-            digests: row.get(3)?,
-            mtime: row.get(4)?,
-            mode: row.get(5)?,
-        };
-        Ok((row.get(0)?, version))
-    };
-    rows.into_iter().map(version).collect()
+    let sql = format!(
+        "SELECT file, {VERSION} FROM versions v WHERE file IN (?1)
+        AND number = (SELECT MAX(number) FROM versions w WHERE w.file = v.file)"
+    );
+    let rows = db.rows_in(&sql, Keys::Numbers(files), &[])?;
+    rows.into_iter()
+        .map(|mut row| Ok((row.get(0)?, Version::read(&mut row, 1)?)))
+        .collect()
 }
 
 /// Returns the current version of a file.
@@ -474,12 +481,12 @@ pub(crate) fn digests(text: &str) -> Vec<Text<godwit_core::Digest>> {
         .collect()
 }
 
-const HOMES: &str =
-    "SELECT h.location, path, number, first, past, at, state, verified, ours, site, url, file
-    FROM homes h JOIN locations l ON l.location = h.location";
+const HOME: &str =
+    "h.location, path, h.number, first, past, at, state, verified, ours, site, url, h.file";
+const HOMES: &str = "FROM homes h JOIN locations l ON l.location = h.location";
 
 /// Reads a home, and the file that it holds.
-fn home(mut row: Row, page: &mut Page) -> Result<(u64, Home)> {
+fn home(row: &mut Row, page: &mut Page) -> Result<(u64, Home)> {
     let state: String = row.get(6)?;
     let (location, path, url) = (row.get(0)?, path(row.get(1)?), row.get::<String>(10)?);
     let home = Home {
@@ -499,10 +506,11 @@ fn home(mut row: Row, page: &mut Page) -> Result<(u64, Home)> {
 }
 
 fn homes_of(db: &dyn Db, files: &[u64], page: &mut Page) -> Result<HashMap<u64, Vec<Home>>> {
-    let sql = format!("{HOMES} WHERE file IN (?1) ORDER BY number DESC, h.location, path");
+    let sql =
+        format!("SELECT {HOME} {HOMES} WHERE file IN (?1) ORDER BY number DESC, h.location, path");
     let mut all: HashMap<u64, Vec<Home>> = HashMap::new();
-    for row in db.rows_in(&sql, Keys::Numbers(files), &[])? {
-        let (file, home) = home(row, page)?;
+    for mut row in db.rows_in(&sql, Keys::Numbers(files), &[])? {
+        let (file, home) = home(&mut row, page)?;
         all.entry(file).or_default().push(home);
     }
     Ok(all)
@@ -593,29 +601,59 @@ fn locations(db: &dyn Db, name: &Path, count: bool, page: &mut Page) -> Result<(
 }
 
 fn holdings(db: &dyn Db, location: u64, after: Option<&Name>, page: &mut Page) -> Result<()> {
-    let after = after.map(|name| name.0.as_os_str().as_bytes());
+    // A path may be empty, and a database finds only one bound by its index.
+    let (is_behind, after) = match after {
+        Some(name) => (">", name.0.as_os_str().as_bytes()),
+        None => (">=", &[][..]),
+    };
+    // One walk through the tables, in which a file with several names has several rows.
     let sql = format!(
-        "{HOMES} WHERE h.location = ?1 AND (path > ?2 OR ?2 IS NULL) ORDER BY path LIMIT ?3"
+        "SELECT {HOME}, n.parent, n.name, {VERSION} {HOMES} LEFT JOIN names n ON n.file = h.file
+        LEFT JOIN versions v ON v.file = h.file
+        AND v.number = (SELECT MAX(number) FROM versions w WHERE w.file = h.file)
+        WHERE h.location = ?1 AND path {is_behind} ?2 ORDER BY path, n.parent, n.name LIMIT ?3"
     );
-    let mut found = Vec::new();
-    for row in db.select(&sql, &[&location, &after, &PAGE])? {
-        found.push(home(row, page)?);
-    }
-    let files: Vec<u64> = found.iter().map(|(file, _)| *file).collect();
-    let (names, versions) = (names_of(db, &files)?, versions(db, &files)?);
-    for (file, home) in found {
+    let rows = db.select(&sql, &[&location, &after, &PAGE])?;
+    let is_last = rows.len() < PAGE;
+    let (mut found, mut parents): (Vec<(u64, Entry)>, Vec<u64>) = Default::default();
+    for mut row in rows {
+        let (file, home) = home(&mut row, page)?;
+        if found
+            .last()
+            .is_some_and(|(_, last)| last.homes[0].path == home.path)
+        {
+            continue;
+        }
+        let parent = row.get::<Option<u64>>(12)?;
+        let name = row.get::<Option<Vec<u8>>>(13)?.unwrap_or_default();
         let mut entry = Entry {
-            name: Name(names.get(&file).cloned().unwrap_or_default()),
+            name: Name(path(name)),
             file,
             homes: vec![home],
             ..Entry::default()
         };
-        if let Some(version) = versions.get(&file) {
-            version.describe(&mut entry);
+        if !matches!(row.0[14], Value::Null) {
+            Version::read(&mut row, 14)?.describe(&mut entry);
+        }
+        let parent = parent.unwrap_or(ROOT);
+        if parents.last() != Some(&parent) {
+            parents.push(parent);
+        }
+        found.push((parent, entry));
+    }
+    parents.sort_unstable();
+    parents.dedup();
+    let parents = names_of(db, &parents)?;
+    for (parent, mut entry) in found {
+        if let Some(parent) = parents
+            .get(&parent)
+            .filter(|name| !name.as_os_str().is_empty())
+        {
+            entry.name = Name(parent.join(&entry.name.0));
         }
         page.answers.push(Answer::Entry(Box::new(entry)));
     }
-    if page.room() == 0 {
+    if !is_last {
         page.answers.push(Answer::More);
     }
     Ok(())

@@ -9,7 +9,7 @@ use godwit_catalog::{
 };
 use godwit_core::{HomeState, Url};
 use godwit_store::{
-    Entry, EntryKind, Error, Result, Stat, StoreExt,
+    EntryKind, Error, Result, StoreExt,
     engine::{Event, Options, Place, Rule, Task, copy},
 };
 use godwit_wire::door::call::{Name, Text};
@@ -83,7 +83,7 @@ pub struct Scope {
 }
 
 /// The homes at one location, by their paths there.
-type Homes = HashMap<PathBuf, Named>;
+type Homes = HashMap<PathBuf, Box<Named>>;
 
 /// Compares what the catalog says with what lies at the sites. `each` receives every finding, and the error of a
 /// location that could not be compared. Copies that are wrong are marked, so that no reader uses them.
@@ -156,30 +156,39 @@ struct Auditing<'a> {
 impl Auditing<'_> {
     fn run(&self, copies: &mut u64) -> Result<Vec<Finding>> {
         let place = self.sites.open(&self.location.url)?;
-        let mut homes = self.homes()?;
-        *copies += homes.len() as u64;
-        let (mut wrong, mut dark, mut there) = (Vec::new(), Vec::new(), Vec::new());
         let below = self.scope.name.strip_prefix(&self.location.name.0);
         let below = below.unwrap_or(Path::new("")).to_owned();
-        let walked = place
-            .store
-            .walk(&place.path.join(&below), &mut |entry: Entry| {
-                let path = below.join(&entry.path);
-                match homes.remove(&path) {
-                    Some(home) => there.extend(self.differs(home, &path, &entry.stat, &mut wrong)),
-                    None if entry.stat.kind == EntryKind::Directory => {}
-                    None => dark.push(path),
-                }
+        // The site tells its files while the catalog tells its homes; what came or went between is looked at again.
+        let mut entries = Vec::new();
+        let (homes, walked) = thread::scope(|scope| {
+            let homes = scope.spawn(|| self.homes());
+            let walked = place.store.walk(&place.path.join(&below), &mut |entry| {
+                entries.push((entry.path, entry.stat.kind, entry.stat.known_size()));
                 Ok(())
             });
+            (homes.join().expect("the catalog does not panic"), walked)
+        });
         match walked {
             Ok(()) | Err(Error::Missing { .. } | Error::NotDirectory { .. }) => {}
             Err(error) => return Err(error),
         }
+        let mut homes = homes?;
+        *copies += homes.len() as u64;
+        let (mut wrong, mut dark, mut there) = (Vec::new(), Vec::new(), Vec::new());
+        for (path, kind, size) in entries {
+            let path = below.join(path);
+            match homes.remove(&path) {
+                Some(home) => there.extend(self.differs(home, path, size, &mut wrong)),
+                None if kind == EntryKind::Directory => {}
+                None => dark.push(path),
+            }
+        }
         // A name that was renamed lies elsewhere, and a link is told by its target.
         for (path, home) in homes {
             match place.store.stat(&place.path.join(&path)) {
-                Ok(stat) => there.extend(self.differs(home, &path, &stat, &mut wrong)),
+                Ok(stat) => {
+                    there.extend(self.differs(home, path, stat.known_size(), &mut wrong));
+                }
                 Err(Error::Missing { .. } | Error::NotDirectory { .. }) => {
                     wrong.push(self.finding(home.name.0, path, Wrong::Lost));
                 }
@@ -206,7 +215,7 @@ impl Auditing<'_> {
                         after.clone_from(&path);
                         let is_in = entry.name.0.starts_with(&self.scope.name);
                         if let Some(Name(path)) = path.filter(|_| is_in) {
-                            homes.insert(path, *entry);
+                            homes.insert(path, entry);
                         }
                     }
                     Answer::More => is_last = false,
@@ -222,34 +231,34 @@ impl Auditing<'_> {
         }
     }
 
-    /// Compares the length of one copy; returns the copy if its digest may be compared.
+    /// Compares the length of one copy; returns the copy if its digest is to be compared.
     fn differs(
         &self,
-        entry: Named,
-        path: &Path,
-        there: &Stat,
+        entry: Box<Named>,
+        path: PathBuf,
+        there: Option<u64>,
         wrong: &mut Vec<Finding>,
-    ) -> Option<(Named, PathBuf)> {
+    ) -> Option<(Box<Named>, PathBuf)> {
         let home = entry.homes.first()?;
-        let name = entry.name.0.clone();
         if home.version != entry.version || home.range.is_some() {
             let (first, past) = home.range.unwrap_or_default();
             let end = home.offset + past.saturating_sub(first);
-            if home.version == entry.version && there.known_size().is_some_and(|size| size < end) {
-                wrong.push(self.finding(name, path.into(), Wrong::Size));
+            if home.version == entry.version && there.is_some_and(|size| size < end) {
+                wrong.push(self.finding(entry.name.0, path, Wrong::Size));
             }
             return None;
         }
         match home.state.0 {
-            _ if entry.size.is_some() && there.known_size() != entry.size => {
-                wrong.push(self.finding(name, path.into(), Wrong::Size));
+            _ if entry.size.is_some() && there != entry.size => {
+                wrong.push(self.finding(entry.name.0, path, Wrong::Size));
             }
             HomeState::Damaged if !self.scope.digests => {
-                wrong.push(self.finding(name, path.into(), Wrong::Digest));
+                wrong.push(self.finding(entry.name.0, path, Wrong::Digest));
             }
             // An intent tells of it, or it is compared whatever was asked.
             HomeState::Filling => {}
-            _ => return Some((entry, path.into())),
+            state if self.scope.digests || state == HomeState::Lost => return Some((entry, path)),
+            _ => {}
         }
         None
     }
@@ -258,16 +267,9 @@ impl Auditing<'_> {
     fn digests(
         &self,
         place: &Place,
-        mut there: Vec<(Named, PathBuf)>,
+        there: Vec<(Box<Named>, PathBuf)>,
         wrong: &mut Vec<Finding>,
     ) -> Result<()> {
-        let is_lost = |entry: &Named| {
-            entry
-                .homes
-                .iter()
-                .any(|home| home.state.0 == HomeState::Lost)
-        };
-        there.retain(|(entry, _)| self.scope.digests || is_lost(entry));
         let next = AtomicUsize::new(0);
         let work = || {
             let mut told = Vec::new();
