@@ -7,6 +7,7 @@ use crate::{
 };
 use godwit_catalog::{Answer, Catalog, Change, NewHome, Pages, Question, Refusal};
 use godwit_core::{Algorithm, Digest, Kind};
+use godwit_store::engine::Place;
 use godwit_wire::door::call::{Name, Text};
 use std::{
     ops::Range,
@@ -17,12 +18,18 @@ use std::{
 };
 
 /// Measures the catalog in a collection of its own, which is removed at the end.
-pub(super) fn bench(catalog: &dyn Catalog, files: usize, screen: &Screen) -> Run<Facts> {
+pub(super) fn bench(
+    catalog: &dyn Catalog,
+    peer: Option<Place>,
+    files: usize,
+    screen: &Screen,
+) -> Run<Facts> {
     let wanted = "measure the catalog";
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let stamp = since.map_or(0, |since| since.as_nanos());
     let bench = Bench {
         catalog,
+        peer,
         files: files.max(1),
         root: format!("bench-{}-{stamp:x}", std::process::id()).into(),
     };
@@ -47,6 +54,8 @@ type Figures = Vec<(&'static str, f64)>;
 
 struct Bench<'a> {
     catalog: &'a dyn Catalog,
+    /// The peer that has it.
+    peer: Option<Place>,
     files: usize,
     /// The collection that holds all that is made.
     root: PathBuf,
@@ -118,6 +127,13 @@ impl Bench<'_> {
                 Ok(at_once as u64)
             };
             figures.push((name, self.clients(some)?));
+        }
+        if let Some(place) = &self.peer {
+            let stat = |_, _| match place.store.stat(&place.path) {
+                Ok(_) => Ok(1),
+                Err(error) => Err(Refusal::of_kind(Kind::Io, error.to_string())),
+            };
+            figures.push(("stats_per_second", self.clients(stat)?));
         }
         figures.push(("delete_seconds", self.write(BARE, many.clone(), Make::Not)?));
         figures.push(("unregister_seconds", self.write(FULL, many, Make::Not)?));

@@ -15,7 +15,7 @@ use godwit_core::{Scheme, Url};
 use godwit_farm::Logical;
 use godwit_store::{
     Trust,
-    engine::{NO_CATALOG, Options},
+    engine::{NO_CATALOG, Options, Place, Stores},
 };
 use godwit_wire::door::{call::Name, path::escaped};
 use std::{
@@ -88,7 +88,8 @@ Examples:
   godwit catalog bench --files 100 --catalog sqlite:names.db --json
 
 It makes that many names, lists them, asks where they are, adds one more, and deletes them; then
-eight clients make names and ask for them at once. Each change is durable before the next begins.
+eight clients make names and ask for them at once; of a peer they also ask what its export is, to
+compare. Each change is durable before the next begins.
 
 Exit status: 0; 2 --catalog names none; 7 no space; 13 not allowed.")]
     Bench {
@@ -104,7 +105,7 @@ impl Catalog {
             What::Init => init(screen),
             What::Dump => lines::dump(&*open()?, screen),
             What::Load { file } => lines::load(&*made()?, &file),
-            What::Bench { files } => bench::bench(&*made()?, files, screen),
+            What::Bench { files } => bench::bench(&*made()?, peer()?, files, screen),
         }
     }
 }
@@ -150,19 +151,33 @@ pub(crate) fn open() -> Run<Arc<dyn Tables>> {
     opened(&text, false, "open the catalog")
 }
 
-fn opened(text: &str, create: bool, wanted: &str) -> Run<Arc<dyn Tables>> {
+/// Returns the root of the peer whose catalog is named; `None`: no peer has it.
+fn peer() -> Run<Option<Place>> {
+    let text = names::text().filter(|text| text.starts_with("godwit:"));
+    let Some(text) = text else { return Ok(None) };
+    let url = places::url(OsStr::new(&format!("{text}/")))?;
+    let place = Stores::new(options()?).open(&url);
+    place
+        .map(Some)
+        .map_err(|error| CliError::store("open the peer", error))
+}
+
+fn options() -> Run<Options> {
     let options = Options::new(places::cancel()?);
     let trust = Trust {
         home: record::home(),
         ..options.trust
     };
     let mark = places::mark();
-    let options = Options {
+    Ok(Options {
         trust,
         mark,
         ..options
-    };
-    let opened = godwit_farm::open(text, &options, create);
+    })
+}
+
+fn opened(text: &str, create: bool, wanted: &str) -> Run<Arc<dyn Tables>> {
+    let opened = godwit_farm::open(text, &options()?, create);
     let opened = opened.map_err(|refusal| refused(wanted, &refusal))?;
     Ok(names::obeyed(text, opened))
 }
