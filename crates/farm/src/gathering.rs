@@ -92,6 +92,18 @@ impl Logical {
         }
     }
 
+    /// Finds an entry that is to be read; a file that is only defined is computed now.
+    pub(crate) fn made(&self, path: &Path) -> Result<Named> {
+        if let Some(entry) = self.sites.find(path)? {
+            return Ok(entry);
+        }
+        let is_read = !self.aim.copy && self.aim.site.is_none();
+        if is_read && self.defined(path)?.is_some() {
+            self.make(path)?;
+        }
+        self.sites.locate(path)
+    }
+
     /// Has a file made again that no site can give, if its history tells how, and reads it then.
     fn read_again(
         &self,

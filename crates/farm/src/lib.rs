@@ -5,6 +5,7 @@ mod audit;
 mod checking;
 mod combining;
 mod copying;
+mod defining;
 mod draft;
 mod gathering;
 mod import;

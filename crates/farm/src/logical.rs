@@ -309,7 +309,7 @@ impl Store for Logical {
     }
 
     fn stat(&self, path: &Path) -> Result<Stat> {
-        let entry = self.sites.locate(path)?;
+        let entry = self.made(path)?;
         match self.has(&entry) {
             true => Ok(stat(&entry)),
             false => Err(Error::missing(path)),
@@ -321,7 +321,10 @@ impl Store for Logical {
     }
 
     fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read> {
-        let entry = self.sites.file(path)?;
+        let entry = match self.made(path)? {
+            entry if entry.collection => return Err(Error::directory(path)),
+            entry => entry,
+        };
         self.read_entry((path, &entry), want, streams, into)
     }
 

@@ -1,7 +1,7 @@
 //! Making again: a fragment that no site can give is computed from the history of its file.
 
 use crate::{
-    Draft, Logical, Slot, failed, now,
+    Draft, Event, Job, Logical, Slot, failed, now,
     running::{Outputs, platform},
     sites::{best, url_of},
 };
@@ -13,7 +13,7 @@ use godwit_core::{HomeState, Url};
 use godwit_store::{Error, Result};
 use godwit_wire::door::{
     call::{Name, Text},
-    run::{AskRun, Placed},
+    run::{AskRun, OUT, Placed, Word},
 };
 use parking_lot::{Condvar, Mutex};
 use std::{
@@ -263,8 +263,18 @@ impl Making<'_> {
 
     /// Makes a removed file by its history.
     fn removed(&self, name: &Path, above: &mut Vec<PathBuf>) -> Result<usize> {
-        let made = self.names.history(name)?;
-        let made = made.ok_or_else(|| Error::missing(name))?;
+        let _turn = Turn::take(self.names, name)?;
+        if self.names.sites.find(name)?.is_some() {
+            // Another process was faster.
+            return Ok(0);
+        }
+        let made = match self.names.history(name) {
+            Err(Error::Missing { .. }) => None,
+            made => made?,
+        };
+        let Some(made) = made else {
+            return self.defined(name, above);
+        };
         if above.contains(&name.to_owned()) || above.len() > DEPTH_MAX {
             return Err(cannot(name, "its history leads back to itself, or too far"));
         }
@@ -279,6 +289,55 @@ impl Making<'_> {
         let count = ran.ranks.len();
         Draft::publish(vec![(draft, told)], Some(ran))?;
         Ok(count)
+    }
+
+    /// Makes a file that was defined and never computed.
+    fn defined(&self, name: &Path, above: &mut Vec<PathBuf>) -> Result<usize> {
+        let defined = self.names.defined(name)?;
+        let defined = defined.ok_or_else(|| Error::missing(name))?;
+        if above.contains(&name.to_owned()) || above.len() > DEPTH_MAX {
+            return Err(cannot(
+                name,
+                "its definition leads back to itself, or too far",
+            ));
+        }
+        if self.names.sites.find(&defined.input)?.is_none() {
+            above.push(name.into());
+            let made = self.all(&defined.input, above);
+            above.pop();
+            made?;
+        }
+        let collect = Change::Collect {
+            name: Name(name.parent().unwrap_or(Path::new("")).into()),
+            parents: true,
+        };
+        self.names.sites.change(name, collect)?;
+        let is_written = |word: &Word| word.0.to_string_lossy().contains(OUT);
+        let is_written = defined.program.iter().any(is_written);
+        let job = Job {
+            id: format!("{:x}-defined", now().as_nanos()),
+            name: defined.input,
+            program: defined.program,
+            out: is_written.then(|| name.to_owned()),
+            printed: (!is_written).then(|| name.to_owned()),
+        };
+        let (mut why, mut count) = (None, 0);
+        let failed = self.names.run(&job, &mut |event| {
+            match event {
+                Event::Failed(_, error) => drop(why.get_or_insert(error)),
+                Event::Ended { status, node, .. } if status != 0 => {
+                    let said = format!("its program ended with status {status} at {node}");
+                    why.get_or_insert_with(|| cannot(name, &said));
+                }
+                Event::Ended { .. } => count += 1,
+                _ => {}
+            }
+            Ok(())
+        })?;
+        match failed {
+            0 => Ok(count),
+            _ => Err(why.unwrap_or_else(|| cannot(name, "a program failed"))),
+        }
     }
 
     /// Runs all tasks of a recipe again into a draft of `name`; refused unless all bytes are equal to those before.

@@ -546,3 +546,33 @@ fn tasks_find_another_node() {
     let why = farm.refused("godwit farm run grid:/t -- true", 5);
     assert!(why.contains("fragment 2"), "{why}");
 }
+
+/// A name that never existed is computed at its first read, from an input that is computed too.
+#[test]
+fn defined_names_are_computed_when_read() {
+    let (farm, lines) = Farm::with_lines(2_000);
+    farm.say("godwit mkdir grid:/raw && godwit mv grid:/t grid:/raw/7");
+    farm.say(
+        "godwit farm define 'grid:/sel/{run}/{digit}' --in 'grid:/raw/{run}' -- grep {digit} {in}",
+    );
+    farm.say("godwit farm define 'grid:/sum/{run}/{digit}' --in 'grid:/sel/{run}/{digit}' -- sh -c 'wc -l < {in} > {out}'");
+    let count = lines.lines().filter(|line| line.contains('3')).count();
+    let sums = farm.say("bash -c '. farm/n2/env; godwit cat grid:/sum/7/3'");
+    let sum: usize = sums
+        .lines()
+        .map(|line| line.parse::<usize>().unwrap())
+        .sum();
+    assert_eq!((sums.lines().count(), sum), (4, count));
+    assert!(
+        farm.say("godwit history grid:/sel/7/3")
+            .contains("grep 3 {in}")
+    );
+    assert_eq!(farm.say("godwit ls grid:/sel/7"), "3\n");
+    let why = farm.refused("godwit cat grid:/sel/8/3", 4);
+    assert!(why.contains("raw/8"), "{why}");
+    farm.refused("godwit cat grid:/sel/7/none", 1);
+    farm.refused("godwit stat grid:/sel/7/none/deep", 4);
+    let wrong = "godwit farm define 'grid:/x/{a}' --in 'grid:/raw/{b}' -- true";
+    assert!(farm.refused(wrong, 1).contains("{b}"));
+    farm.refused("godwit farm define grid:/x/y --in grid:/raw/7 -- true", 1);
+}

@@ -107,3 +107,26 @@ pub struct Made {
     /// Whether a second run gave equal outputs.
     pub is_proved: bool,
 }
+
+/// The way in which files whose names fit a pattern are computed.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Definition {
+    /// The pattern of the names: `{word}` stands for a part of one segment.
+    pub pattern: Name,
+    /// The name of the input, with the words of the pattern.
+    pub input: Name,
+    /// The program and its arguments, with the words of the pattern, `{in}` and `{out}`.
+    pub program: Vec<Word>,
+}
+
+impl Definition {
+    /// Returns the text as which a catalog keeps it.
+    pub fn to_text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Reads that text.
+    pub fn read(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+}

@@ -8,7 +8,9 @@ use crate::{
     verbs::{Facts, catalog, facts},
 };
 use clap::Args;
+use godwit_catalog::Definition;
 use godwit_store::Error;
+use godwit_wire::door::run::Word;
 use std::ffi::OsString;
 
 /// Compute again what no site can give of a file
@@ -50,6 +52,51 @@ pub(super) struct Verify {
     name: OsString,
     #[command(flatten)]
     talking: Talking,
+}
+
+/// Define files that are computed when they are first read
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  godwit farm define 'grid:/sel/{word}' --in 'grid:/run7/{word}' -- grep muon {in}
+  godwit farm define 'grid:/cut/{run}/{pt}' --in 'grid:/raw/{run}' -- cut --pt {pt} {in} {out}
+
+{word} stands for a part of the name, at most one between two slashes, and for the same in the input
+and the arguments. The first read of a name that fits runs the program beside each fragment of the
+input (godwit farm run), and keeps the result. What it prints is kept if no argument says {out}.
+Definitions are attributes of the collection: godwit attr grid:/sel shows them, and
+godwit attr grid:/sel 'define:PATTERN=' removes one.
+
+Exit status: 0; 1 a pattern that cannot be.")]
+pub(super) struct Define {
+    /// The names
+    #[arg(value_name = "PATTERN")]
+    pattern: OsString,
+    /// The input of each
+    #[arg(long = "in", value_name = "NAME")]
+    input: OsString,
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required = true, last = true)]
+    program: Vec<OsString>,
+    #[command(flatten)]
+    talking: Talking,
+}
+
+impl Define {
+    pub(super) fn run(self, screen: &Screen) -> Run<Facts> {
+        let options = places::options(&self.talking)?;
+        let pattern = catalog::name(&self.pattern)?;
+        let wanted = format!("define {}", self.pattern.to_string_lossy());
+        let definition = Definition {
+            pattern,
+            input: catalog::name(&self.input)?,
+            program: self.program.into_iter().map(Word).collect(),
+        };
+        let defined = catalog::logical(options)?.define(&definition);
+        defined.map_err(|error| CliError::store(wanted, error))?;
+        screen.note("a name that fits is computed when it is first read");
+        Ok(Facts::new())
+    }
 }
 
 impl Make {
