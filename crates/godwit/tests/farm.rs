@@ -339,6 +339,10 @@ fn outputs_are_published_together() {
             .contains("grid:/t  version 1")
     );
     farm.refused("godwit history grid:/none", 4);
+    // A catalog that is loaded from a dump has the fragments with their homes and digests.
+    farm.say("godwit catalog dump > lines && godwit catalog load --catalog sqlite:copy.db lines && godwit catalog load --catalog sqlite:copy.db lines");
+    farm.say("godwit cat --catalog sqlite:copy.db grid:/o > got && godwit cat grid:/o | cmp - got");
+    farm.say("godwit catalog dump --catalog sqlite:copy.db | cmp - lines");
 }
 
 #[test]

@@ -6,7 +6,8 @@ use crate::{
     trouble::{CliError, Run},
 };
 use godwit_catalog::{
-    Catalog, Change, Entry, Home, Location, Pages, Refusal, Rule, State, find, locations, rules,
+    Catalog, Change, Entry, Fragment, Home, Location, Pages, Refusal, Rule, State, draft_name,
+    find, fragment_name, locations, rules,
 };
 use godwit_core::{Digest, Kind, Scheme, Url};
 use godwit_store::Error;
@@ -54,6 +55,19 @@ struct Line {
     homes: Vec<HomeLine>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     attr: BTreeMap<String, String>,
+    /// Those of a file in fragments, in their order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    fragments: Vec<FragmentLine>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct FragmentLine {
+    size: u64,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    digest: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    homes: Vec<HomeLine>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -128,29 +142,46 @@ pub(super) fn dump(catalog: &dyn Catalog, screen: &Screen) -> Run<Facts> {
 }
 
 fn line_of(entry: Entry) -> Line {
+    let parts = entry.parts().into_iter();
+    let fragments = parts.map(|part| FragmentLine {
+        size: part.size.unwrap_or_default(),
+        digest: digests_of(&part),
+        homes: homes_of(&part),
+    });
+    Line {
+        fragments: fragments.collect(),
+        name: shown(&entry.name.0),
+        collection: entry.collection,
+        size: entry.size,
+        digest: digests_of(&entry),
+        version: Some(entry.version).filter(|version| *version > 0),
+        mtime: entry.mtime,
+        mode: entry.mode,
+        homes: homes_of(&entry),
+        attr: entry.attributes,
+        ..Line::default()
+    }
+}
+
+fn digests_of(entry: &Entry) -> String {
     let digests = entry.digests.iter().map(|digest| digest.0.to_string());
-    let home = |home: Home| HomeLine {
-        url: home.url,
+    digests.collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the homes of a file, without those of its fragments.
+fn homes_of(entry: &Entry) -> Vec<HomeLine> {
+    let own = entry.homes.iter().filter(|home| home.fragment.is_none());
+    let home = |home: &Home| HomeLine {
+        url: home.url.clone(),
         state: home.state,
-        site: Some(home.site),
+        site: Some(home.site.clone()),
         version: Some(home.version).filter(|version| *version != entry.version),
         range: home.range,
         offset: Some(home.offset).filter(|offset| *offset > 0),
         verified_at: home.verified_s,
         ours: home.ours,
     };
-    Line {
-        name: shown(&entry.name.0),
-        collection: entry.collection,
-        size: entry.size,
-        digest: digests.collect::<Vec<_>>().join(" "),
-        version: Some(entry.version).filter(|version| *version > 0),
-        mtime: entry.mtime,
-        mode: entry.mode,
-        homes: entry.homes.into_iter().map(home).collect(),
-        attr: entry.attributes,
-        ..Line::default()
-    }
+    own.map(home).collect()
 }
 
 /// The files and collections that have several names.
@@ -291,6 +322,10 @@ impl Loading<'_> {
             return Ok(());
         }
         self.names += 1;
+        if !line.fragments.is_empty() {
+            self.flush().map_err(|(_, refusal)| refusal)?;
+            return self.fragments(name, line);
+        }
         let change = match &line.link {
             Some(first) => Change::Link {
                 from: read_name(first)?,
@@ -300,6 +335,64 @@ impl Loading<'_> {
         };
         self.page.push((number, change));
         Ok(())
+    }
+
+    /// Loads a file in fragments by a draft. One that is there with equal fragments stays as it is.
+    fn fragments(&mut self, name: Name, mut line: Line) -> Result<(), Refusal> {
+        let digests = |text: &str| {
+            let digests = text.split_whitespace().map(str::parse::<Digest>);
+            let digests: Result<Vec<_>, _> = digests.map(|digest| digest.map(Text)).collect();
+            digests.map_err(|error| invalid(&error))
+        };
+        let fragments = std::mem::take(&mut line.fragments);
+        let known = find(self.catalog, &name.0)?.map(|entry| entry.fragments);
+        if let Some(known) = known.filter(|known| !known.is_empty()) {
+            let mut pairs = known.iter().zip(&fragments);
+            let is_equal = |(known, new): (&Fragment, &FragmentLine)| {
+                known.size == new.size && digests(&new.digest).is_ok_and(|new| new == known.digests)
+            };
+            if known.len() == fragments.len() && pairs.all(is_equal) {
+                return Ok(());
+            }
+        }
+        let collect = Change::Collect {
+            name: Name(name.0.parent().unwrap_or(Path::new("")).into()),
+            parents: true,
+        };
+        let draft = Change::Draft {
+            name: name.clone(),
+            base: 0,
+            holder: "load".into(),
+        };
+        let made = self.catalog.change(&vec![collect, draft].into())?;
+        let intent = made.last().copied().unwrap_or_default();
+        let count = fragments.len() as u64;
+        let mut changes = Vec::new();
+        for (index, fragment) in (0..).zip(fragments) {
+            let part = fragment_name(&draft_name(&name.0, intent), index, count);
+            let line = Line {
+                size: Some(fragment.size),
+                digest: fragment.digest,
+                homes: fragment.homes,
+                ..Line::default()
+            };
+            changes.push(Change::Load(Box::new(self.entry(Name(part), line)?)));
+        }
+        changes.push(Change::Assemble {
+            intent,
+            count,
+            digests: digests(&line.digest)?,
+            mtime: line.mtime,
+            mode: line.mode,
+            made: None,
+        });
+        changes.extend(line.attr.into_iter().map(|(key, value)| Change::Attribute {
+            name: name.clone(),
+            site: None,
+            key,
+            value: Some(value),
+        }));
+        self.catalog.change(&changes.into()).map(drop)
     }
 
     fn entry(&mut self, name: Name, line: Line) -> Result<Entry, Refusal> {
