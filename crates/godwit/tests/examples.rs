@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-const VERBS: [&str; 34] = [
+const VERBS: [&str; 35] = [
     "cp",
     "mv",
     "sync",
@@ -35,6 +35,7 @@ const VERBS: [&str; 34] = [
     "attr",
     "farm",
     "history",
+    "run",
     "sum",
     "mkdir",
     "rm",
@@ -61,13 +62,18 @@ fn every_example_of_the_help_works() {
                 NAMES.iter().for_each(|line| place.run(line));
             }
             let is_of_farm = example.contains("farm verify");
+            let wants_nodes = example.starts_with("godwit run ");
             if is_of_farm {
                 SELECTION.iter().for_each(|line| place.run(line));
-                place.run(&format!("{ENV}{example}"));
-            } else {
-                place.run(example);
             }
-            if is_of_farm || example.contains("farm demo --nodes") {
+            if wants_nodes {
+                place.run("godwit farm demo --nodes 2 --dir farm");
+            }
+            match is_of_farm || wants_nodes {
+                true => place.run(&format!("{ENV}{example}")),
+                false => place.run(example),
+            }
+            if is_of_farm || wants_nodes || example.contains("farm demo --nodes") {
                 place.run("godwit farm demo --stop --dir farm");
             }
         }

@@ -55,8 +55,9 @@ fn cgroup() -> Option<String> {
     (group.len() <= VALUE_BYTES_MAX).then(|| group.to_owned())
 }
 
-/// What batch systems call their jobs.
-const JOB: [&str; 8] = [
+/// What batch systems, and nodes that run programs, call their jobs.
+const JOB: [&str; 9] = [
+    "GODWIT_JOB",
     "SLURM_JOB_ID",
     "SLURM_ARRAY_JOB_ID",
     "SLURM_ARRAY_TASK_ID",

@@ -314,6 +314,11 @@ impl Guarded {
         self.dir.flush(to.parent().unwrap_or(Path::new("")))
     }
 
+    /// Asks whether the client may run a program that is beside no file.
+    pub(crate) fn may_run_here(&self) -> Result<()> {
+        self.asked(Path::new(""), Deed::Run).map(drop)
+    }
+
     /// As [`Export::spool`], for an upload that was begun.
     pub(crate) fn spool(&self, path: &Path) -> Result<fs::File> {
         match self.to_upload(path)? {

@@ -14,6 +14,7 @@ use std::{
 #[derive(Debug)]
 pub(crate) struct Workplace {
     path: PathBuf,
+    export: PathBuf,
     /// Its lock tells that this node has not ended.
     _held: File,
 }
@@ -24,7 +25,7 @@ impl Workplace {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let _ = DirBuilder::new().create(export.join(FARM));
         let _ = DirBuilder::new().mode(0o700).create(export.join(TASKS));
-        let above = all(export)?;
+        let (export, above) = (fs::canonicalize(export)?, all(export)?);
         loop {
             let name = format!("{}-{}", process::id(), COUNT.fetch_add(1, Relaxed));
             let path = above.join(name);
@@ -34,7 +35,11 @@ impl Workplace {
             }
             let held = File::open(&path)?;
             try_lock(&held)?;
-            return Ok(Self { path, _held: held });
+            return Ok(Self {
+                path,
+                export,
+                _held: held,
+            });
         }
     }
 
@@ -45,6 +50,11 @@ impl Workplace {
     /// Returns the path below the export.
     pub(crate) fn below_export(&self) -> PathBuf {
         Path::new(TASKS).join(self.path.file_name().unwrap_or_default())
+    }
+
+    /// Returns the export, without links.
+    pub(crate) fn export(&self) -> &Path {
+        &self.export
     }
 }
 

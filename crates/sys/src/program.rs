@@ -101,7 +101,7 @@ impl Program {
         unsafe {
             command.pre_exec(move || prepare(bounds, parent, cage.as_ref()));
         }
-        let mut child = command.spawn()?;
+        let mut child = spawn(&mut command)?;
         let (out, words) = (child.stdout.take(), child.stderr.take());
         let end = match of(&child).and_then(|id| Ok(pidfd_open(id, PidfdFlags::empty())?)) {
             Ok(end) => end,
@@ -246,6 +246,22 @@ impl Drop for Running {
     }
 }
 
+/// Starts a program. One that this process wrote is busy while another child, which has not become its program yet,
+/// has a copy of the descriptor.
+fn spawn(command: &mut Command) -> io::Result<Child> {
+    let late = Instant::now() + BUSY;
+    loop {
+        match command.spawn() {
+            Err(error)
+                if error.kind() == io::ErrorKind::ExecutableFileBusy && Instant::now() < late =>
+            {
+                std::thread::sleep(BUSY_STEP); // nothing tells it
+            }
+            spawned => return spawned,
+        }
+    }
+}
+
 fn of(child: &Child) -> io::Result<Pid> {
     let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     id.ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -320,6 +336,8 @@ const SYSTEM: [&str; 8] = [
     "/dev/zero",
     "/dev/urandom",
 ];
+const BUSY: Duration = Duration::from_secs(2);
+const BUSY_STEP: Duration = Duration::from_millis(5);
 const CPU_GRACE_SECONDS: u64 = 5;
 const PIPE_BYTES: usize = 1 << 20;
 const SAID_MAX: usize = 8192;

@@ -396,7 +396,8 @@ fn begin(screen: &Screen, socket: Option<&Path>, state: Option<&Path>) -> Result
         idle,
         quota,
         scrub_every: scrub_every()?,
-        is_of_job: !hello().job.is_empty(),
+        // What a node runs for a peer may end; what it started goes on.
+        is_of_job: hello().job.keys().any(|name| name != "GODWIT_JOB"),
         is_installed: unit_file().is_some_and(|unit| unit.exists()),
         routes: routes()?,
         catalog: hello().catalog,

@@ -46,6 +46,7 @@ pub(crate) mod replicate;
 pub(crate) mod retry;
 pub(crate) mod rm;
 pub(crate) mod rule;
+pub(crate) mod run;
 mod serving;
 pub(crate) mod stage;
 pub(crate) mod stat;

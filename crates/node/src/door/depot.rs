@@ -254,7 +254,7 @@ fn kept(row: Row) -> Kept {
 }
 
 /// Returns what a visitor is told of what the node of this machine says.
-fn heard(refusal: &Refusal) -> Refusal {
+pub(super) fn heard(refusal: &Refusal) -> Refusal {
     let why = match refusal.kind {
         Kind::NoProof | Kind::Expired | Kind::Unproven => Kind::Denied,
         Kind::NoTag => Kind::Missing,

@@ -21,6 +21,7 @@ mod relay;
 mod reply;
 mod run;
 mod sources;
+mod staging;
 mod uploads;
 mod via;
 mod visitor;

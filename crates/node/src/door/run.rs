@@ -4,10 +4,11 @@
 //! where the node has slots. A program ends when its client is gone.
 
 use super::{
+    Known,
     calls::Asked,
     outputs::{self, Hashed, PRINTED, WRITTEN, must_be},
     reply::{BEAT, Lines},
-    visitor::Known,
+    staging::Carrier,
 };
 use crate::{Stop, listener::Shared, workplace::Workplace};
 use godwit_core::Kind;
@@ -48,7 +49,7 @@ pub(super) fn run(asked: Asked<'_>) {
     let outcome = (|| {
         let _turn = turn(&shared, &mut lines)?;
         let words: Vec<_> = (ask.program.iter().map(|word| word.0.to_string_lossy())).collect();
-        let done = task(&ask, &file, (&shared, known), &mut lines);
+        let done = task(&ask, file.as_deref(), (&shared, known), &mut lines);
         known
             .dir
             .audited(&format!("run {}", words.join(" ")), &ask.path.0, done)
@@ -56,8 +57,8 @@ pub(super) fn run(asked: Asked<'_>) {
     lines.end(outcome);
 }
 
-/// Returns the path of the file, if the client may have a program run beside it.
-fn beside(asked: &Asked<'_>, ask: &AskRun) -> Result<PathBuf, Refusal> {
+/// Returns the path of the file, if there is one; a client that may not have a program run here is refused.
+fn beside(asked: &Asked<'_>, ask: &AskRun) -> Result<Option<PathBuf>, Refusal> {
     let (known, shared) = (asked.known, &asked.door.shared);
     if ask.program.first().is_none_or(|name| name.0.is_empty()) {
         return Err(Refusal::of_kind(Kind::Protocol, "no program is named"));
@@ -72,10 +73,18 @@ fn beside(asked: &Asked<'_>, ask: &AskRun) -> Result<PathBuf, Refusal> {
         let said = "programs run as the account of this node, and you act as another one";
         return Err(denied(said, "join that account's node: godwit join INVITE"));
     }
+    if ask.path.0.as_os_str().is_empty() {
+        known.dir.may_run_here()?;
+        return Ok(None);
+    }
     let path = known.dir.may_run(&ask.path.0)?;
-    let path = path.strip_prefix("/").unwrap_or(&path);
     let export = std::path::absolute(&shared.config.export).map_err(|cause| other(&cause))?;
-    Ok(export.join(path))
+    Ok(Some(export.join(below_root(&path))))
+}
+
+/// Returns a path of the export without the slash that it may begin with.
+pub(super) fn below_root(path: &Path) -> &Path {
+    path.strip_prefix("/").unwrap_or(path)
 }
 
 /// Waits until a slot is free.
@@ -97,10 +106,10 @@ fn turn(shared: &Shared, lines: &mut Lines) -> Result<Turn, Refusal> {
     }
 }
 
-/// Runs the program in a directory of its own, and tells how it ended.
+/// Runs the program in a directory of its own, with all that comes there and goes from there.
 fn task(
     ask: &AskRun,
-    file: &Path,
+    file: Option<&Path>,
     (shared, known): (&Shared, &Known),
     lines: &mut Lines,
 ) -> Result<(), Refusal> {
@@ -108,13 +117,62 @@ fn task(
         let said = format!("no directory can be made for it: {}", why(&cause));
         Refusal::of_kind(Kind::Other, said)
     })?;
-    let out = place.path().join(WRITTEN);
-    let filled = |word: &Word| match ask.out {
-        Some(_) => filled(&filled(&word.0, IN, file), OUT, &out),
-        None => filled(&word.0, IN, file),
+    let mut carrier = Carrier::new(known, ask, &place);
+    let done = ran((ask, file, &place), &mut carrier, (shared, known), lines);
+    carrier.end();
+    done
+}
+
+/// Runs the program, and tells how it ended.
+fn ran(
+    (ask, file, place): (&AskRun, Option<&Path>, &Workplace),
+    carrier: &mut Carrier<'_>,
+    (shared, known): (&Shared, &Known),
+    lines: &mut Lines,
+) -> Result<(), Refusal> {
+    let reads = carrier.bring(lines)?;
+    let mut program = program(ask, file, place)?;
+    if let Some(path) = carrier.executable(lines)? {
+        program.command[0] = path;
+    }
+    let printed = ask.printed.as_ref();
+    let printed = printed.map(|_| File::create_new(place.path().join(PRINTED)));
+    let printed = printed.transpose().map_err(|cause| other(&cause))?;
+    let input = ask.digest.as_ref().zip(file);
+    let input = input.map(|(expected, file)| (expected, Hashed::begin(file.into())));
+    let mut tell = |line| match carrier.append(line, lines)? {
+        Some(line) => Ok(lines.tell(&line)?),
+        None => Ok(()),
     };
-    let program = Program {
-        command: ask.program.iter().map(filled).collect(),
+    let status = follow(&program, (reads, printed), &shared.stop, &mut tell)?;
+    if let Some((expected, hashed)) = input {
+        must_be(&ask.path, &expected.0, &hashed.end(lines)?.1)?;
+    }
+    let written = [(WRITTEN, &ask.out), (PRINTED, &ask.printed)];
+    for (file, to) in written {
+        if let (0, Some(to)) = (status, to) {
+            let placed = outputs::place(known, (place, file), to, lines)?;
+            lines.tell(&Line::Placed(placed))?;
+        }
+    }
+    carrier.deliver(status, lines)?;
+    Ok(lines.tell(&Line::Ended(status))?)
+}
+
+fn program(ask: &AskRun, file: Option<&Path>, place: &Workplace) -> Result<Program, Refusal> {
+    let out = place.path().join(WRITTEN);
+    let word = |word: &Word| {
+        let paths = [(IN, file), (OUT, ask.out.as_ref().map(|_| &*out))];
+        let mut word = word.0.clone();
+        for (what, path) in paths {
+            if let Some(path) = path {
+                word = filled(&word, what, path);
+            }
+        }
+        word
+    };
+    Ok(Program {
+        command: ask.program.iter().map(word).collect(),
         directory: place.path().into(),
         variables: environment(ask)?,
         bounds: Bounds {
@@ -124,25 +182,7 @@ fn task(
         },
         hears_words: true,
         confined: None,
-    };
-    let nothing = File::open("/dev/null").map_err(|cause| other(&cause))?;
-    let printed = ask.printed.as_ref();
-    let printed = printed.map(|_| File::create_new(place.path().join(PRINTED)));
-    let printed = printed.transpose().map_err(|cause| other(&cause))?;
-    let input = ask.digest.as_ref();
-    let input = input.map(|expected| (expected, Hashed::begin(file.into())));
-    let status = follow(&program, (nothing, printed), &shared.stop, lines)?;
-    if let Some((expected, hashed)) = input {
-        must_be(&ask.path, &expected.0, &hashed.end(lines)?.1)?;
-    }
-    let written = [(WRITTEN, &ask.out), (PRINTED, &ask.printed)];
-    for (file, to) in written {
-        if let (0, Some(to)) = (status, to) {
-            let placed = outputs::place(known, (&place, file), to, lines)?;
-            lines.tell(&Line::Placed(placed))?;
-        }
-    }
-    Ok(lines.tell(&Line::Ended(status))?)
+    })
 }
 
 /// Returns all variables of the program: those that it has of this node, those asked for, and what it works on.
@@ -191,7 +231,7 @@ fn follow(
     program: &Program,
     (input, mut printed): (File, Option<File>),
     stop: &Stop,
-    lines: &mut Lines,
+    tell: &mut dyn FnMut(Line) -> Result<(), Refusal>,
 ) -> Result<i32, Refusal> {
     let mut running = program.start(input).map_err(|cause| {
         let name = program.command[0].to_string_lossy();
@@ -208,21 +248,26 @@ fn follow(
                     let written = printed.write_all(&buffer[..count]);
                     written.map_err(|cause| other(&cause))?;
                 } else if let Some(whole) = out.add(&buffer[..count]) {
-                    lines.tell(&Line::Out(whole))?;
+                    tell(Line::Out(whole))?;
                 }
             }
             Made::Words(said) => {
                 if let Some(whole) = words.add(&said) {
-                    lines.tell(&Line::Words(whole))?;
+                    tell(Line::Words(whole))?;
                 }
             }
             // A beat fails once the client is gone.
-            Made::Late => lines.tell(&Line::Beat(0))?,
+            Made::Late => tell(Line::Beat(0))?,
             Made::Stopped => return Err(stops()),
             Made::Ended(status) => {
                 for (held, line) in [(words, Line::Words as fn(Bytes) -> Line), (out, Line::Out)] {
-                    if !held.0.is_empty() {
-                        lines.tell(&line(Bytes(held.0)))?;
+                    if held.0.is_empty() {
+                        continue;
+                    }
+                    // A client that is gone does not undo how it ended.
+                    match tell(line(Bytes(held.0))) {
+                        Err(refusal) if refusal.kind != Kind::Lost => return Err(refusal),
+                        _ => {}
                     }
                 }
                 return Ok(code(status));
@@ -273,7 +318,7 @@ fn code(status: ExitStatus) -> i32 {
     }
 }
 
-fn other(cause: &std::io::Error) -> Refusal {
+pub(super) fn other(cause: &std::io::Error) -> Refusal {
     Refusal::of_kind(Kind::Other, why(cause))
 }
 

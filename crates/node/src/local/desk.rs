@@ -1346,7 +1346,8 @@ pub(super) const STAGED: &str = "staged";
 /// What a job keeps without having said so.
 const JOB_LASTS: Duration = Duration::from_secs(86_400);
 const KEPT_MAX: usize = 100_000;
-const JOBS: [(&str, &str); 5] = [
+const JOBS: [(&str, &str); 6] = [
+    ("GODWIT_JOB", "godwit"),
     ("SLURM_JOB_ID", "slurm"),
     ("PBS_JOBID", "pbs"),
     ("LSB_JOBID", "lsf"),
@@ -1372,6 +1373,5 @@ const APPENDS_MAX: usize = 256;
 
 /// What is appended at once and not divided: the target is sent no more at a time.
 const RECORD_BYTES_MAX: usize = godwit_depot::RECORD_BYTES_MAX;
-
 /// Whoever closes a stream may have copies of it in children that are about to end.
 const LAST_CLOSE: Duration = Duration::from_secs(10);

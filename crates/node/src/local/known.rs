@@ -58,7 +58,7 @@ impl Guest {
             .is_ok_and(|way| *way != *url);
         let home = self.desk.home.as_ref();
         let is_peer = url.scheme() == Scheme::Godwit
-            && home.is_some_and(|home| !matches!(home.peer(&host), Ok(None)));
+            && home.is_some_and(|home| !matches!(home.peer_or_myself(&host), Ok(None)));
         if is_routed || is_peer {
             return Ok(None);
         }

@@ -10,6 +10,7 @@ use super::{
     call::{self, *},
     catalog::{Answer, AskMake, Change, Changes, Question},
     run::{AskRun, Placed, Word},
+    staging::{Executable, Place, Staged, Staging},
 };
 use godwit_core::{Algorithm, Chain, Digest, Extents, Kind};
 use schema::Schemas;
@@ -341,6 +342,21 @@ fn asks<T: Serialize + DeserializeOwned>(name: &str, sample: &T) {
     assert_eq!(schema["additionalProperties"], json!(false), "{name}");
 }
 
+fn staging() -> Staging {
+    let staged = |place| Staged {
+        name: Name("sorted".into()),
+        place,
+    };
+    Staging {
+        executable: Some(Executable::Kept(Text(Digest::of(Algorithm::Blake3, b"x")))),
+        inputs: vec![staged(Place::Path(Name(".farm/tasks/job-1f/in-0".into())))],
+        outputs: vec![staged(Place::Url("godwit://lab/o".into()))],
+        reads: Some(Place::Url("godwit://lab/i".into())),
+        out: Some("godwit://lab/out".into()),
+        words: Some("godwit://lab/err".into()),
+    }
+}
+
 #[test]
 fn everything_that_is_asked_is_described() {
     let path = Name("a b".into());
@@ -390,8 +406,10 @@ fn everything_that_is_asked_is_described() {
             digest: Some(Text(Digest::of(Algorithm::Adler32, b"x"))),
             out: Some(path.clone()),
             printed: Some(path.clone()),
+            staging: staging(),
         },
     );
+    asks("Staging", &staging());
     asks(
         "AskDepot",
         &AskDepot {

@@ -18,6 +18,7 @@ pub mod range;
 pub(crate) mod refusal;
 pub mod run;
 pub mod speaker;
+pub mod staging;
 
 #[cfg(test)]
 mod described;

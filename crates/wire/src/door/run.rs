@@ -1,6 +1,9 @@
 //! Messages about a program that a node runs beside a file.
 
-use super::call::{Bytes, Name, Text};
+use super::{
+    call::{Bytes, Name, Text},
+    staging::Staging,
+};
 use godwit_core::Digest;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::{ffi::OsString, os::unix::ffi::OsStringExt};
@@ -11,7 +14,7 @@ use std::{ffi::OsString, os::unix::ffi::OsStringExt};
 pub struct AskRun {
     /// The program and its arguments; `{in}` stands for the path of the file.
     pub program: Vec<Word>,
-    /// The file: the fragment that the program works on.
+    /// The file: the fragment that the program works on; empty: none.
     pub path: Name,
     /// The index of the fragment.
     pub fragment: u64,
@@ -31,6 +34,9 @@ pub struct AskRun {
     /// The new file that gets its standard output, of which no lines are told then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub printed: Option<Name>,
+    /// Files that the node brings to it, and takes from it.
+    #[serde(default, skip_serializing_if = "Staging::is_empty")]
+    pub staging: Staging,
 }
 
 /// A file that a program wrote, durable under its name.

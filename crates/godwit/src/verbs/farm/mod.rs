@@ -6,6 +6,8 @@ mod make;
 mod nodes;
 mod run;
 
+pub(crate) use run::Printed;
+
 use super::Facts;
 use crate::{screen::Screen, trouble::Run};
 use clap::{Args, Subcommand};

@@ -18,6 +18,8 @@ use parking_lot::Mutex;
 use serde_json::json;
 use std::{
     ffi::{OsStr, OsString},
+    fs::File,
+    io::Write,
     mem,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::{SystemTime, UNIX_EPOCH},
@@ -69,9 +71,11 @@ pub(super) struct Run {
 }
 
 /// The lines of all tasks.
-struct Printed<'a> {
+pub(crate) struct Printed<'a> {
     screen: &'a Screen,
     is_ordered: bool,
+    /// Where standard output and standard error go instead of the screen.
+    pub(crate) files: (Option<File>, Option<File>),
     /// By task: what is not printed yet, and whether the task has ended.
     held: Mutex<Vec<(Vec<u8>, bool)>>,
     /// The bytes of the fragments whose programs ended, each on a node that has it.
@@ -118,13 +122,7 @@ impl Run {
             out: output(&self.out)?,
             printed: output(&self.stdout)?,
         };
-        let printed = Printed {
-            screen,
-            is_ordered: self.ordered && !screen.json(),
-            held: Mutex::new(vec![Default::default(); tasks.len()]),
-            local_bytes: AtomicU64::default(),
-            moved_bytes: AtomicU64::default(),
-        };
+        let printed = Printed::new(screen, self.ordered, tasks.len());
         let failed = names.run(&job, &mut |event| printed.hear(event, &program));
         let failed = failed.map_err(|error| {
             let is_taken = matches!(error, Error::Exists { .. });
@@ -147,7 +145,18 @@ fn contains(word: &OsStr, what: &str) -> bool {
     all.any(|some| some == what.as_bytes())
 }
 
-impl Printed<'_> {
+impl<'a> Printed<'a> {
+    pub(crate) fn new(screen: &'a Screen, is_ordered: bool, tasks: usize) -> Self {
+        Self {
+            screen,
+            is_ordered: is_ordered && !screen.json(),
+            files: (None, None),
+            held: Mutex::new(vec![Default::default(); tasks]),
+            local_bytes: AtomicU64::default(),
+            moved_bytes: AtomicU64::default(),
+        }
+    }
+
     /// Takes news of a task.
     fn hear(&self, event: Event, program: &str) -> Result<(), Error> {
         match event {
@@ -195,7 +204,7 @@ impl Printed<'_> {
     }
 
     /// Prints lines of a task, or keeps them until its turn.
-    fn take(&self, fragment: u64, line: Line) -> Result<(), Error> {
+    pub(crate) fn take(&self, fragment: u64, line: Line) -> Result<(), Error> {
         let (stream, bytes) = match line {
             Line::Out(bytes) => ("stdout", bytes.0),
             Line::Words(bytes) => ("stderr", bytes.0),
@@ -203,7 +212,14 @@ impl Printed<'_> {
         };
         let at = usize::try_from(fragment).unwrap_or(usize::MAX);
         let mut held = self.held.lock();
-        if self.screen.json() {
+        let file = match stream {
+            "stderr" => &self.files.1,
+            _ => &self.files.0,
+        };
+        if let (Some(file), "stderr") = (file, stream) {
+            return written(file, &bytes);
+        }
+        if file.is_none() && self.screen.json() {
             let text = String::from_utf8_lossy(&bytes);
             return text.lines().try_for_each(|text| {
                 let line =
@@ -225,7 +241,7 @@ impl Printed<'_> {
     }
 
     /// Notes that a task has ended, and prints what waited for that.
-    fn end(&self, fragment: u64) -> Result<(), Error> {
+    pub(crate) fn end(&self, fragment: u64) -> Result<(), Error> {
         let mut held = self.held.lock();
         let at = usize::try_from(fragment).unwrap_or(usize::MAX);
         held[at].1 = true;
@@ -254,9 +270,17 @@ impl Printed<'_> {
         if bytes.last().is_some_and(|&last| last != b'\n') {
             bytes.push(b'\n');
         }
+        if let Some(file) = &self.files.0 {
+            return written(file, &bytes);
+        }
         self.screen.bytes(&bytes)?;
         self.screen.flush()
     }
+}
+
+fn written(mut file: &File, bytes: &[u8]) -> Result<(), Error> {
+    let written = file.write_all(bytes);
+    written.map_err(|cause| Error::io("the file of its lines", cause))
 }
 
 fn plan(screen: &Screen, tasks: &[Task]) -> Result<Facts, Error> {
