@@ -329,7 +329,7 @@ fn entries(
     let fragmented = found
         .iter()
         .filter(|(_, found)| found.fragmented && is_told);
-    let mut fragments = match fragmented.map(|(_, found)| found.file).collect::<Vec<_>>() {
+    let fragments = match fragmented.map(|(_, found)| found.file).collect::<Vec<_>>() {
         files if files.is_empty() => HashMap::new(),
         files => fragments(db, &files, page)?,
     };
@@ -354,7 +354,7 @@ fn entries(
             version.describe(&mut entry);
         }
         if fragmented {
-            put_fragments(&mut entry, fragments.get_mut(&file));
+            put_fragments(&mut entry, fragments.get(&file));
         }
         entry
     };
@@ -365,7 +365,10 @@ fn entries(
 fn fragments(db: &dyn Db, files: &[u64], page: &mut Page) -> Result<HashMap<u64, Vec<Entry>>> {
     let sql = "SELECT parent, name, file FROM names WHERE parent IN (?1)";
     let mut found = Vec::new();
-    for mut row in db.rows_in(sql, Keys::Numbers(files), &[])? {
+    let mut files = files.to_vec();
+    files.sort_unstable();
+    files.dedup();
+    for mut row in db.rows_in(sql, Keys::Numbers(&files), &[])? {
         let (parent, name): (u64, Vec<u8>) = (row.get(0)?, row.get(1)?);
         found.push((parent, index_of(&name), row.get::<u64>(2)?));
     }
@@ -396,29 +399,27 @@ fn index_of(name: &[u8]) -> Option<u64> {
 }
 
 /// Tells the fragments of a file, and their homes among its own.
-fn put_fragments(entry: &mut Entry, parts: Option<&mut Vec<Entry>>) {
+fn put_fragments(entry: &mut Entry, parts: Option<&Vec<Entry>>) {
     let mut start = 0;
     for (index, part) in (0..).zip(parts.into_iter().flatten()) {
         let (size, version) = (part.size.unwrap_or_default(), part.version);
-        let homes = std::mem::take(&mut part.homes)
-            .into_iter()
-            .map(|home| Home {
-                range: Some((start, start + size)),
-                fragment: Some(index),
-                version: if home.version == version {
-                    entry.version
-                } else {
-                    0
-                },
-                ..home
-            });
+        let homes = part.homes.iter().map(|home| Home {
+            range: Some((start, start + size)),
+            fragment: Some(index),
+            version: if home.version == version {
+                entry.version
+            } else {
+                0
+            },
+            ..home.clone()
+        });
         entry.homes.extend(homes);
         entry.fragments.push(Fragment {
             file: part.file,
             version,
             start,
             size,
-            digests: std::mem::take(&mut part.digests),
+            digests: part.digests.clone(),
         });
         start += size;
     }

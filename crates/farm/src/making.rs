@@ -263,6 +263,12 @@ impl Making<'_> {
 
     /// Makes a removed file by its history.
     fn removed(&self, name: &Path, above: &mut Vec<PathBuf>) -> Result<usize> {
+        if above.contains(&name.to_owned()) || above.len() > DEPTH_MAX {
+            return Err(cannot(
+                name,
+                "what it is made of leads back to itself, or too far",
+            ));
+        }
         let _turn = Turn::take(self.names, name)?;
         if self.names.sites.find(name)?.is_some() {
             // Another process was faster.
@@ -295,12 +301,6 @@ impl Making<'_> {
     fn defined(&self, name: &Path, above: &mut Vec<PathBuf>) -> Result<usize> {
         let defined = self.names.defined(name)?;
         let defined = defined.ok_or_else(|| Error::missing(name))?;
-        if above.contains(&name.to_owned()) || above.len() > DEPTH_MAX {
-            return Err(cannot(
-                name,
-                "its definition leads back to itself, or too far",
-            ));
-        }
         if self.names.sites.find(&defined.input)?.is_none() {
             above.push(name.into());
             let made = self.all(&defined.input, above);

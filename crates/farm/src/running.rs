@@ -1,13 +1,13 @@
 //! Programs run where fragments lie; what they write becomes files in fragments, with the history of their making.
 
 use crate::{
-    Draft, Logical, Slot, Told, failed, now,
+    Draft, Logical, Slot, Told, now,
     scheduling::{Board, Task, Turn},
     sites::best,
 };
 use godwit_catalog::{Entry, Home, Input, Ran, Rank, Recipe, is_good};
 use godwit_core::{BadUrl, Fault, Kind, Url};
-use godwit_store::{Error, Result, door::Door, engine::Options};
+use godwit_store::{Error, Result, door::Door, engine::Options, refused};
 use godwit_wire::door::{
     call::{Line, Name, Text},
     run::{AskRun, Placed, Word},
@@ -121,7 +121,12 @@ impl Logical {
     /// Runs a job; returns the count of tasks that failed. Its outputs become visible together, if none did.
     pub fn run(&self, job: &Job, tell: &mut Tell<'_>) -> Result<usize> {
         let entry = self.sites.file(&job.name)?;
-        let tasks = Arc::new(self.tasks(&job.name)?);
+        let mut tasks = self.tasks(&job.name)?;
+        if tasks.iter().any(|task| task.homes.is_empty()) {
+            self.make(&job.name)?;
+            tasks = self.tasks(&job.name)?;
+        }
+        let tasks = Arc::new(tasks);
         let count = tasks.len() as u64;
         let draft = |name: &Option<PathBuf>| {
             let name = name.as_ref();
@@ -336,10 +341,9 @@ impl Running {
                 printed: slot(printed)?,
             }
         };
-        let is_written = outputs.out.is_some() || outputs.printed.is_some();
         let asked = AskRun {
             fragment: task.fragment,
-            digest: task.digest.clone().filter(|_| is_written).map(Text),
+            digest: task.digest.clone().map(Text),
             ..self.asked.clone()
         };
         let options = self.names.sites.stores.options();
@@ -499,7 +503,12 @@ fn run_at(
         }
         line => each(line),
     })?;
-    done.map_err(|refusal| failed(url.as_path(), refusal))?;
+    done.map_err(|mut refusal| {
+        if let Some(next) = refusal.next.take() {
+            refusal.said = format!("{}; {next}", refusal.said);
+        }
+        refused(&url.host_port(), url.as_path(), refusal)
+    })?;
     let said = "it does not tell how the program ended";
     let status = status.ok_or_else(|| Error::misbehaved("a node", said))?;
     Ok((status, placed))

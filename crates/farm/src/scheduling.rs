@@ -92,7 +92,8 @@ impl Board {
 
     /// Notes a node that answered.
     pub(crate) fn add(&self, node: &Node) {
-        if !node.is_up {
+        // A result would stay there, so a node that is drained only gives its fragments.
+        if !node.is_up || node.is_draining && self.may_repeat {
             return;
         }
         let slots = node.slots.unwrap_or_default();
@@ -206,7 +207,7 @@ impl State {
             {
                 return Some(self.begin(*at, site, Turn::Copy));
             }
-            if is_stuck && !self.can_open(*at) {
+            if is_stuck && !(has_copy && self.can_open(*at)) {
                 self.of[*at].is_over = true;
                 let name = &tasks[*at].name;
                 let error = self.of[*at].error.take();

@@ -366,6 +366,13 @@ fn failed_runs_leave_nothing() {
         farm.refused("godwit stat grid:/o", 4);
         farm.keep_only_the_input();
     }
+    let why = farm.refused(&run("cp {in} {out}; echo >> {in}"), 12);
+    assert!(why.contains("changed its input"), "{why}");
+    farm.say("godwit rm grid:/t && godwit farm import --lines --parts 4 text grid:/t");
+    farm.refused(
+        "godwit farm run --out grid:/o --stdout grid:/o grid:/t -- cp {in} {out}",
+        2,
+    );
     let why = farm.refused("godwit farm run --out grid:/o grid:/t -- cat {in}", 2);
     assert!(why.contains("--stdout"), "{why}");
     farm.refused("godwit farm run grid:/t -- cp {in} {out}", 2);
@@ -379,6 +386,9 @@ fn failed_runs_leave_nothing() {
     assert!(why.contains("does not count"), "{why}");
     let states = farm.say("godwit locate grid:/t");
     assert_eq!(states.matches("damaged").count(), 1, "{states}");
+    // The next one is told at once that no node has it.
+    let why = farm.refused("godwit farm run grid:/t -- true", 1);
+    assert!(why.contains("#1/4"), "{why}");
     farm.keep_only_the_input();
 }
 
@@ -509,6 +519,12 @@ fn copies_survive_failures() {
             .iter()
             .all(|(_, _, site)| site != "n4")
     );
+    farm.say("godwit farm run --out grid:/v grid:/u -- cp {in} {out}");
+    assert!(
+        farm.fragments("grid:/v")
+            .iter()
+            .all(|(_, _, site)| site != "n4")
+    );
     farm.say("godwit farm return n4");
     farm.refused("godwit farm drain n9", 4);
     farm.say("godwit cat grid:/t | cmp - text");
@@ -577,6 +593,9 @@ fn defined_names_are_computed_when_read() {
     assert!(why.contains("raw/8"), "{why}");
     farm.refused("godwit cat grid:/sel/7/none", 1);
     farm.refused("godwit stat grid:/sel/7/none/deep", 4);
+    farm.say("godwit farm define 'grid:/d/{w}' --in 'grid:/e/{w}' -- cat {in} && godwit farm define 'grid:/e/{w}' --in 'grid:/d/{w}' -- cat {in}");
+    let why = farm.refused("godwit cat grid:/d/x", 1);
+    assert!(why.contains("leads back"), "{why}");
     let wrong = "godwit farm define 'grid:/x/{a}' --in 'grid:/raw/{b}' -- true";
     assert!(farm.refused(wrong, 1).contains("{b}"));
     farm.refused("godwit farm define grid:/x/y --in grid:/raw/7 -- true", 1);

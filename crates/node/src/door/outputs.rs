@@ -14,7 +14,8 @@ use godwit_wire::door::{
 use std::{
     fs::{self, File},
     io::{self, Read},
-    path::PathBuf,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -25,13 +26,27 @@ use std::{
 
 /// A file that is hashed beside the program that reads it.
 pub(super) struct Hashed {
+    file: PathBuf,
+    /// The file as it was before.
+    before: Option<Seen>,
     digest: Receiver<io::Result<(u64, Digest)>>,
     is_over: Arc<AtomicBool>,
+}
+
+/// Facts of a file that a change of it changes: device, inode, length, and times of its last changes.
+type Seen = (u64, u64, u64, (i64, i64), (i64, i64));
+
+fn seen(file: &Path) -> Option<Seen> {
+    let found = fs::metadata(file).ok()?;
+    let changed = (found.ctime(), found.ctime_nsec());
+    let written = (found.mtime(), found.mtime_nsec());
+    Some((found.dev(), found.ino(), found.len(), written, changed))
 }
 
 impl Hashed {
     /// Begins to hash a file.
     pub(super) fn begin(file: PathBuf) -> Self {
+        let (before, path) = (seen(&file), file.clone());
         let (tell, digest) = channel();
         let is_over = Arc::new(AtomicBool::new(false));
         let over = is_over.clone();
@@ -40,13 +55,22 @@ impl Hashed {
             // This fails once the client is gone.
             let _ = tell.send(hashed);
         });
-        Self { digest, is_over }
+        Self {
+            file: path,
+            before,
+            digest,
+            is_over,
+        }
     }
 
-    /// Waits for the digest; tells the client meanwhile that it goes on.
+    /// Waits for the digest; tells the client meanwhile that it goes on. Refused if the file was changed since the begin.
     pub(super) fn end(self, lines: &mut Lines) -> Result<(u64, Digest), Refusal> {
         loop {
             match self.digest.recv_timeout(BEAT) {
+                Ok(_) if seen(&self.file) != self.before => {
+                    let said = "the program changed its input, or another one did: the result does not count";
+                    return Err(Refusal::of_kind(Kind::Corrupt, said));
+                }
                 Ok(hashed) => return hashed.map_err(|cause| other(&cause)),
                 Err(RecvTimeoutError::Timeout) => lines.tell(&Line::Beat(0))?,
                 Err(RecvTimeoutError::Disconnected) => {
@@ -110,7 +134,7 @@ pub(super) fn place(
             ),
         };
         let next = "have it write to the path that {out} stands for, or use --stdout";
-        return Err(Refusal::of_kind(Kind::Other, said).next(next));
+        return Err(Refusal::of_kind(Kind::Unsupported, said).next(next));
     }
     let (size, digest) = Hashed::begin(written.clone()).end(lines)?;
     let durable = File::open(&written).and_then(|file| file.sync_all());

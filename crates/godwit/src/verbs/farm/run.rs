@@ -110,6 +110,10 @@ impl Run {
             let name = name.as_ref().map(|name| catalog::name(name));
             name.transpose().map(|name| name.map(|name| name.0))
         };
+        if self.out.is_some() && self.out == self.stdout {
+            let fact = "--out and --stdout name the same file";
+            return Err(CliError::found(&*wanted, fact, 2).next("give each a name of its own"));
+        }
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let job = Job {
             id: format!(
@@ -262,12 +266,13 @@ impl<'a> Printed<'a> {
         let end = match bytes.iter().rposition(|&byte| byte == b'\n') {
             _ if *has_ended => bytes.len(),
             Some(at) => at + 1,
+            None if bytes.len() > LINE_BYTES_MAX => bytes.len(),
             None => return Ok(()),
         };
         let rest = bytes.split_off(end);
         let mut bytes = mem::replace(bytes, rest);
         // A last line without an end would run into another one.
-        if bytes.last().is_some_and(|&last| last != b'\n') {
+        if *has_ended && bytes.last().is_some_and(|&last| last != b'\n') {
             bytes.push(b'\n');
         }
         if let Some(file) = &self.files.0 {
@@ -307,3 +312,6 @@ fn plan(screen: &Screen, tasks: &[Task]) -> Result<Facts, Error> {
     }
     Ok(facts([("tasks", tasks.len().into())]))
 }
+
+/// The longest line that is kept whole.
+const LINE_BYTES_MAX: usize = 1 << 20;
