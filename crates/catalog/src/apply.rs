@@ -129,7 +129,12 @@ impl<'a> Applying<'a> {
                 };
                 self.publish(*intent, new, *verified, !adopted)?
             }
-            Change::Draft { name, base, holder } => self.draft(name, *base, holder)?,
+            Change::Draft {
+                name,
+                base,
+                holder,
+                join,
+            } => self.draft(name, *base, (holder, *join))?,
             Change::Assemble {
                 intent,
                 count,

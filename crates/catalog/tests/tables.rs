@@ -133,6 +133,7 @@ impl World {
             name: path.clone(),
             base,
             holder,
+            join: false,
         };
         let intent = self.one(draft).unwrap();
         for (index, content) in (0..).zip(contents) {
@@ -206,6 +207,7 @@ on_both! {
     impossible_names_are_refused,
     fragments_become_visible_together,
     second_draft_is_refused,
+    processes_of_one_job_share_a_draft,
     abandoned_draft_leaves_its_bytes,
     replaced_and_removed_fragments_go,
 }
@@ -793,7 +795,7 @@ fn fragments_become_visible_together(world: &World) {
         after: None,
     });
     assert_eq!(listed, []);
-    assert_eq!(kind(world.assemble(intent, 4)), Kind::Invalid);
+    assert_eq!(kind(world.assemble(intent, 4)), Kind::Missing);
     let ran = Ran {
         run: "job".into(),
         ..Ran::default()
@@ -861,6 +863,7 @@ fn second_draft_is_refused(world: &World) {
             name: name("t"),
             base,
             holder: "other".into(),
+            join: false,
         })
     };
     assert_eq!(kind(draft(0)), Kind::Busy);
@@ -868,6 +871,27 @@ fn second_draft_is_refused(world: &World) {
     assert_eq!(kind(draft(0)), Kind::Changed);
     draft(1).unwrap();
     assert_eq!(kind(world.assemble(first, 1)), Kind::Superseded);
+}
+
+fn processes_of_one_job_share_a_draft(world: &World) {
+    let draft = |holder: &str| {
+        world.one(Change::Draft {
+            name: name("t"),
+            base: 0,
+            holder: holder.into(),
+            join: true,
+        })
+    };
+    let first = draft("job 7").unwrap();
+    assert_eq!(draft("job 7").unwrap(), first);
+    assert_eq!(kind(draft("job 8")), Kind::Busy);
+    world
+        .one(Change::Settle {
+            intent: first,
+            home: None,
+        })
+        .unwrap();
+    assert_ne!(draft("job 8").unwrap(), first);
 }
 
 fn abandoned_draft_leaves_its_bytes(world: &World) {

@@ -8,23 +8,27 @@ use crate::{
     writing::{self, At, Begun},
 };
 use godwit_catalog::{
-    Change, Changes, Entry as Named, Intent, Made, Ran, Refusal, draft_name, fragment_name,
+    Change, Changes, Entry as Named, Home, Intent, Made, Ran, Refusal, draft_name, fragment_name,
 };
 use godwit_core::{Digest, Fault, Kind};
-use godwit_store::{Error, Result};
+use godwit_store::{Error, How, Result, Sink, Store, Write};
 use godwit_wire::door::call::{Name, Text, Time};
 use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
 
-/// A version that is written in fragments. It is forgotten with its bytes unless it is published.
+/// A version that is written in fragments. It is forgotten with its bytes unless it is published; of a job, only if one of
+/// its processes says so, or the leases of all have ended.
 pub struct Draft {
     names: Logical,
     name: PathBuf,
     lease: Lease,
     count: u64,
-    is_published: bool,
+    /// The version that it replaces; 0: none.
+    base: u64,
+    /// True if the draft stays when this is dropped.
+    is_kept: bool,
 }
 
 /// A place at a site where a program writes a fragment.
@@ -48,6 +52,21 @@ pub struct Told {
 impl Logical {
     /// Begins a version in fragments; of a file that exists only if it is `base`, the version that the writer saw.
     pub fn draft(&self, name: &Path, count: u64, base: Option<&Named>) -> Result<Draft> {
+        self.draft_by(name, count, base, None)
+    }
+
+    /// Begins a version that the processes of a job write together, or joins it.
+    pub fn join(&self, name: &Path, count: u64, base: Option<&Named>, job: &str) -> Result<Draft> {
+        self.draft_by(name, count, base, Some(format!("job {job} of {count}")))
+    }
+
+    fn draft_by(
+        &self,
+        name: &Path,
+        count: u64,
+        base: Option<&Named>,
+        job: Option<String>,
+    ) -> Result<Draft> {
         let known = self.sites.find(name)?;
         match (&known, base) {
             (Some(entry), _) if entry.collection => return Err(Error::directory(name)),
@@ -59,7 +78,8 @@ impl Logical {
         let change = Change::Draft {
             name: Name(name.into()),
             base: base.map_or(0, |entry| entry.version),
-            holder: self.sites.leases.holder(),
+            holder: job.clone().unwrap_or_else(|| self.sites.leases.holder()),
+            join: job.is_some(),
         };
         let change = Changes::from(change);
         let made = match self.sites.catalog.change(&change) {
@@ -70,17 +90,33 @@ impl Logical {
             made => made,
         };
         let made = made.map_err(|refusal| failed(name, refusal))?;
-        let lease = self
-            .sites
-            .leases
-            .hold(made.first().copied().unwrap_or_default());
+        let (leases, intent) = (
+            &self.sites.leases,
+            made.first().copied().unwrap_or_default(),
+        );
+        let is_shared = job.is_some();
+        let lease = match job {
+            Some(job) => leases.hold_as(intent, job),
+            None => leases.hold(intent),
+        };
         Ok(Draft {
             names: self.clone(),
             name: name.into(),
             lease,
             count,
-            is_published: false,
+            base: base.map_or(0, |entry| entry.version),
+            is_kept: is_shared,
         })
+    }
+
+    /// Returns what the catalog knows of a file.
+    pub fn entry(&self, name: &Path) -> Result<Named> {
+        self.sites.file(name)
+    }
+
+    /// Notes that the bytes of a home are not those of its version.
+    pub fn mark(&self, name: &Path, home: &Home) {
+        self.sites.mark(name, home);
     }
 
     /// Returns the run that made the current version of a file, or the last version of one that is gone.
@@ -102,6 +138,52 @@ impl Draft {
         Slot::begin(&self.names, &self.fragment(index), site, None)
     }
 
+    /// Begins a fragment that is sent to a site; it is part of the draft once it is finished.
+    pub fn sink(&self, index: u64, site: &str, size: u64) -> Result<Box<dyn Sink>> {
+        let aim = Aim {
+            site: Some(site.into()),
+            ..Aim::default()
+        };
+        let write = Write {
+            how: How::New,
+            ..Write::of_size(size)
+        };
+        self.names.aimed(aim).write(&self.fragment(index), &write)
+    }
+
+    /// Publishes a draft of a job, if all fragments are there; returns false if other processes still write.
+    pub fn publish_if_whole(&self, told: &Told) -> Result<bool> {
+        match self.names.sites.catalog.change(&self.assembly(told).into()) {
+            Ok(_) => Ok(true),
+            Err(refusal) if refusal.kind == Kind::Missing => Ok(false),
+            // Another process published it, or one ended without a word.
+            Err(refusal) if refusal.kind == Kind::Superseded => {
+                let found = self.names.sites.find(&self.name)?;
+                match found.is_some_and(|found| found.version > self.base) {
+                    true => Ok(true),
+                    false => Err(failed(&self.name, refusal)),
+                }
+            }
+            Err(refusal) => Err(failed(&self.name, refusal)),
+        }
+    }
+
+    /// Forgets a draft of a job: one of its processes ended without a word.
+    pub fn forget(mut self) {
+        self.is_kept = false;
+    }
+
+    fn assembly(&self, told: &Told) -> Change {
+        Change::Assemble {
+            intent: self.lease.intent,
+            count: self.count,
+            digests: told.digest.clone().map(Text).into_iter().collect(),
+            mtime: Some(Time(told.mtime.unwrap_or_else(now))),
+            mode: told.mode,
+            made: told.made.clone(),
+        }
+    }
+
     /// Publishes drafts together, after the run that made them, if there is one.
     pub fn publish(mut drafts: Vec<(Self, Told)>, ran: Option<Ran>) -> Result<()> {
         let Some((first, _)) = drafts.first() else {
@@ -112,21 +194,12 @@ impl Draft {
             .map(|ran| Change::Ran(Box::new(ran)))
             .into_iter()
             .collect();
-        for (draft, told) in &drafts {
-            changes.push(Change::Assemble {
-                intent: draft.lease.intent,
-                count: draft.count,
-                digests: told.digest.clone().map(Text).into_iter().collect(),
-                mtime: Some(Time(told.mtime.unwrap_or_else(now))),
-                mode: told.mode,
-                made: told.made.clone(),
-            });
-        }
+        changes.extend(drafts.iter().map(|(draft, told)| draft.assembly(told)));
         let published = sites.catalog.change(&Changes::from(changes));
         let is_lost = matches!(&published, Err(refusal) if refusal.kind.fault() != Fault::Lasting);
         for (draft, _) in &mut drafts {
             // If the answer was lost, the catalog may have published it: its lease decides.
-            draft.is_published = published.is_ok() || is_lost;
+            draft.is_kept = published.is_ok() || is_lost;
         }
         published
             .map(drop)
@@ -136,7 +209,7 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        if !self.is_published {
+        if !self.is_kept {
             let intent = Intent {
                 intent: self.lease.intent,
                 name: Name(self.name.clone()),

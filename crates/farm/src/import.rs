@@ -2,15 +2,10 @@
 //!
 //! The bytes are read once. The fragments become visible together, in one transaction, after all have landed.
 
-use crate::{
-    Draft, Logical, Told,
-    checking::Checking,
-    sites::{Aim, url_of},
-    writing,
-};
+use crate::{Draft, Logical, Told, checking::Checking, sites::url_of, writing};
 use godwit_catalog::FRAGMENTS_MAX;
 use godwit_core::{Algorithm, Block, Extents};
-use godwit_store::{EntryKind, Error, How, Result, Sink, Store, Take, Whole, Write, engine::Place};
+use godwit_store::{EntryKind, Error, Result, Sink, Store, Take, Whole, engine::Place};
 use parking_lot::Mutex;
 use std::{ops::Range, path::Path};
 
@@ -62,13 +57,7 @@ impl Logical {
         let (mut scatter, mut imported) = (Scatter(Vec::new()), Vec::new());
         for (index, range) in ranges.iter().enumerate() {
             let site = &sites[index % sites.len()].site;
-            let sink = self.at(site).write(
-                &draft.fragment(index as u64),
-                &Write {
-                    how: How::New,
-                    ..Write::of_size(range.end - range.start)
-                },
-            )?;
+            let sink = draft.sink(index as u64, site, range.end - range.start)?;
             imported.push(Imported {
                 range: range.clone(),
                 site: site.clone(),
@@ -91,13 +80,6 @@ impl Logical {
         }
         Draft::publish(vec![(draft, told)], None)?;
         Ok(imported)
-    }
-
-    fn at(&self, site: &str) -> Self {
-        self.aimed(Aim {
-            site: Some(site.into()),
-            ..Aim::default()
-        })
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::now;
 use godwit_catalog::{Catalog, Change, Changes, LEASE_S};
 use parking_lot::{Condvar, Mutex};
-use std::{collections::HashSet, sync::Arc, thread, time::Duration};
+use std::{collections::HashMap, sync::Arc, thread, time::Duration};
 
 /// The intents of this process.
 pub(crate) struct Leases {
@@ -21,7 +21,8 @@ struct Shared {
 
 #[derive(Default)]
 struct Set {
-    intents: HashSet<u64>,
+    /// The holder of each intent, and the count of its users.
+    intents: HashMap<u64, (String, usize)>,
     is_renewed: bool,
 }
 
@@ -52,13 +53,18 @@ impl Leases {
         self.holder.clone()
     }
 
-    /// Renews the lease of an intent from now on.
+    /// Renews the lease of an intent of this process from now on.
     pub(crate) fn hold(&self, intent: u64) -> Lease {
+        self.hold_as(intent, self.holder())
+    }
+
+    /// Renews a lease that several processes hold by the same word.
+    pub(crate) fn hold_as(&self, intent: u64, holder: String) -> Lease {
         let mut held = self.shared.held.lock();
-        held.intents.insert(intent);
+        held.intents.entry(intent).or_insert((holder, 0)).1 += 1;
         if !std::mem::replace(&mut held.is_renewed, true) {
-            let (shared, holder) = (self.shared.clone(), self.holder());
-            thread::spawn(move || shared.renew(&holder));
+            let shared = self.shared.clone();
+            thread::spawn(move || shared.renew());
         }
         let shared = self.shared.clone();
         Lease { intent, shared }
@@ -68,7 +74,12 @@ impl Leases {
 impl Drop for Lease {
     fn drop(&mut self) {
         let mut held = self.shared.held.lock();
-        held.intents.remove(&self.intent);
+        if let Some((_, users)) = held.intents.get_mut(&self.intent) {
+            *users -= 1;
+            if *users == 0 {
+                held.intents.remove(&self.intent);
+            }
+        }
         if held.intents.is_empty() {
             self.shared.over.notify_all();
         }
@@ -77,7 +88,7 @@ impl Drop for Lease {
 
 impl Shared {
     /// Renews all leases, until there are none.
-    fn renew(&self, holder: &str) {
+    fn renew(&self) {
         let mut held = self.held.lock();
         loop {
             self.over.wait_for(&mut held, RENEWED_EVERY);
@@ -85,9 +96,9 @@ impl Shared {
                 held.is_renewed = false;
                 return;
             }
-            let of = |intent: &u64| Change::Renew {
+            let of = |(intent, (holder, _)): (&u64, &(String, usize))| Change::Renew {
                 intent: *intent,
-                holder: holder.into(),
+                holder: holder.clone(),
             };
             let changes: Vec<_> = held.intents.iter().map(of).collect();
             drop(held);

@@ -12,9 +12,22 @@ use godwit_wire::door::call::Name;
 use std::{os::unix::ffi::OsStrExt, path::Path};
 
 impl Applying<'_> {
-    /// Begins a draft; its number is also that of the collection of its fragments.
-    pub(super) fn draft(&mut self, name: &Name, base: u64, holder: &str) -> Result<u64> {
+    /// Begins a draft; its number is also that of the collection of its fragments. With `join` the draft of the same
+    /// holder is returned, if there is one.
+    pub(super) fn draft(
+        &mut self,
+        name: &Name,
+        base: u64,
+        (holder, join): (&str, bool),
+    ) -> Result<u64> {
         let found = self.based(&name.0, base)?;
+        if join {
+            let sql = "UPDATE intents SET until = ?3 WHERE location = 0 AND path = ?1 AND holder = ?2 RETURNING intent";
+            let until = now_s() + LEASE_S;
+            if let Some(begun) = self.one(sql, &[&bytes(name), &holder, &until])? {
+                return Ok(begun);
+            }
+        }
         let sql = "SELECT 1 FROM intents WHERE location = 0 AND path = ?1";
         if self.one(sql, &[&bytes(name)])?.is_some() {
             let said = "is being written by another process, or its end is not settled";
@@ -115,7 +128,7 @@ impl Applying<'_> {
                 "lacks of its {count} fragments these: {}",
                 missing.join(", ")
             );
-            return Err(about(Kind::Invalid, name, &said).next("write each of them, then publish"));
+            return Err(about(Kind::Missing, name, &said).next("write each of them, then publish"));
         }
         let all = self.one(
             "SELECT COUNT(*) FROM names WHERE parent = ?1",

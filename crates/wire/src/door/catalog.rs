@@ -586,8 +586,11 @@ pub enum Change {
         name: Name,
         /// The version that the writer saw; 0: none.
         base: u64,
-        /// The process.
+        /// The process, or the job of several.
         holder: String,
+        /// Whether the draft of the same holder, if there is one, is written together with it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        join: bool,
     },
     /// Publishes a draft: its fragments become those of the file, all together.
     Assemble {

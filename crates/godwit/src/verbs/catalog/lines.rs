@@ -363,6 +363,7 @@ impl Loading<'_> {
             name: name.clone(),
             base: 0,
             holder: "load".into(),
+            join: false,
         };
         let made = self.catalog.change(&vec![collect, draft].into())?;
         let intent = made.last().copied().unwrap_or_default();
