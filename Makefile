@@ -20,7 +20,7 @@ install: build library ## The binary, the C library, its header and its godwit.p
 	install -D --mode 644 $(BUILT)/libgodwit.so $(DESTDIR)$(PREFIX)/lib/libgodwit.so.$(VERSION)
 	ln --symbolic --force libgodwit.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libgodwit.so.0
 	ln --symbolic --force libgodwit.so.0 $(DESTDIR)$(PREFIX)/lib/libgodwit.so
-	install -D --mode 644 crates/capi/include/godwit.h $(DESTDIR)$(PREFIX)/include/godwit.h
+	install -D --mode 644 --target-directory $(DESTDIR)$(PREFIX)/include crates/capi/include/*.h
 	install --directory $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' crates/capi/godwit.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/godwit.pc
 

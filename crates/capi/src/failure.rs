@@ -82,6 +82,10 @@ thread_local! {
     static NOTE: RefCell<CString> = RefCell::new(CString::default());
 }
 
+thread_local! {
+    static SENTENCE: RefCell<CString> = RefCell::new(CString::default());
+}
+
 /// Keeps what is to be said of a call that did not fail.
 pub(crate) fn say(words: &[String]) {
     let words = text(words.join("; "));
@@ -124,6 +128,21 @@ pub(crate) fn last(about: About) -> *const libc::c_char {
             About::Next => last.next.as_ptr(),
             About::Name => last.name.as_ptr(),
         }
+    });
+    found.unwrap_or(c"".as_ptr())
+}
+
+/// Returns where all of it stands as one sentence, until the next failure of this thread that is told so.
+pub(crate) fn sentence() -> *const libc::c_char {
+    let said = LAST.try_with(|last| {
+        let last = last.borrow();
+        let texts = [&last.words, &last.next].map(|text| text.to_string_lossy());
+        let texts = texts.into_iter().filter(|text| !text.is_empty());
+        text(texts.collect::<Vec<_>>().join("; "))
+    });
+    let found = SENTENCE.try_with(|kept| {
+        *kept.borrow_mut() = said.unwrap_or_default();
+        kept.borrow().as_ptr()
     });
     found.unwrap_or(c"".as_ptr())
 }

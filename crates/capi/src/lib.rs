@@ -13,9 +13,13 @@ mod catalog;
 mod face;
 mod failure;
 mod files;
+#[allow(unsafe_code)]
+#[allow(missing_docs, unreachable_pub)]
+mod gfarm;
 mod name;
 mod ops;
 mod outputs;
+mod pio;
 #[allow(unsafe_code)]
 mod process;
 mod puts;

@@ -334,7 +334,10 @@ fn only_its_own_names_are_exported_and_all_that_are_declared() {
         .filter_map(|line| line.split(' ').nth(2))
         .collect();
     exported.sort_unstable();
-    let header = fs::read_to_string(sources().join("include/godwit.h")).unwrap();
+    let header = ["godwit.h", "gfarm.h"].map(|name| sources().join("include").join(name));
+    let header = header
+        .map(|path| fs::read_to_string(path).unwrap())
+        .concat();
     let code: String = header
         .lines()
         .filter(|line| !line.starts_with('#'))
@@ -353,7 +356,10 @@ fn only_its_own_names_are_exported_and_all_that_are_declared() {
             let before = &without_comments[..at];
             let from = before.rfind(|c: char| !c.is_alphanumeric() && c != '_')? + 1;
             let name = &before[from..];
-            (name.starts_with("godwit_") || name.starts_with("gass_")).then_some(name)
+            ["godwit_", "gass_", "gfs_", "gfarm_"]
+                .iter()
+                .any(|begin| name.starts_with(begin))
+                .then_some(name)
         })
         .collect();
     declared.sort_unstable();

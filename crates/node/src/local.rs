@@ -10,6 +10,7 @@ mod copying;
 mod desk;
 mod elsewhere;
 mod faults;
+mod fragments;
 mod going;
 mod job;
 mod known;
@@ -110,6 +111,8 @@ pub struct LocalRules {
     pub routes: Routes,
     /// The catalog whose names it takes.
     pub catalog: Option<String>,
+    /// The directory that this machine serves to others.
+    pub export: Option<PathBuf>,
 }
 
 /// Why a local node cannot run.
@@ -159,7 +162,9 @@ pub fn run_local(
 ) -> Result<(), LocalError> {
     let alive = settle(&rules.place)?;
     let names = catalog_of(&rules)?.map(|text| Names::new(&text, home.as_ref()));
+    let myself = home.as_ref().and_then(|home| home.myself().ok().flatten());
     let bounds = desk::Bounds {
+        export: myself.map(|myself| myself.name).zip(rules.export.clone()),
         state: rules.place.state.clone(),
         is_of_job: rules.is_of_job || job::is_within(),
         is_installed: rules.is_installed,

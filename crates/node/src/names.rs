@@ -16,6 +16,7 @@ pub(crate) struct Names {
     pub(crate) text: String,
     home: Option<Home>,
     open: Arc<Mutex<Option<Arc<dyn Catalog>>>>,
+    logical: Arc<Mutex<Option<Logical>>>,
 }
 
 impl fmt::Debug for Names {
@@ -31,6 +32,7 @@ impl Names {
             text: text.into(),
             home: home.cloned(),
             open: Arc::default(),
+            logical: Arc::default(),
         }
     }
 
@@ -59,6 +61,17 @@ impl Names {
             true => Arc::new(Obeyed::new(catalog, asker)),
             false => catalog,
         })
+    }
+
+    /// Returns the store of the names, for programs of this machine; `cancel` ends its conversations.
+    pub(crate) fn logical(&self, cancel: &Cancel) -> Result<Logical, Refusal> {
+        let mut logical = self.logical.lock();
+        if let Some(names) = &*logical {
+            return Ok(names.clone());
+        }
+        let catalog = self.obeyed(Asker::Owner)?;
+        let names = Logical::new(catalog, self.options(cancel.clone()));
+        Ok(logical.insert(names).clone())
     }
 
     /// Returns what keeps the rules of the catalog, until it is canceled.

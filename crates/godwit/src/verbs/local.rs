@@ -401,6 +401,9 @@ fn begin(screen: &Screen, socket: Option<&Path>, state: Option<&Path>) -> Result
         is_installed: unit_file().is_some_and(|unit| unit.exists()),
         routes: routes()?,
         catalog: hello().catalog,
+        export: config::load(&Told::default())
+            .ok()
+            .map(|config| config.export),
     };
     let ready = || {
         let told = match screen.json() {

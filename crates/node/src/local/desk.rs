@@ -4,22 +4,25 @@ use super::{
     Desk, Reply, Visit, Visitor,
     adding::Added,
     appending::Stream,
-    elsewhere, going,
+    elsewhere,
+    fragments::{Filling, Fragment, digest},
+    going,
     refusing::{self, url, url_owed},
     serving::Knocks,
     visiting::Staying,
 };
 use crate::{hop, names::Names, routes::Routes};
 use godwit_core::{
-    Algorithm, Block, Extents, Hashing, Scheme, Url, Version,
+    Algorithm, Extents, Scheme, Url, Version,
     holding::{Base, Ticket},
 };
 use godwit_depot::{
     Appending, Attributes, By, Depot, Edit, Editing, Ended, Error, Fresh, Holds, Lazily, Nth, Owed,
     Put, Reading, Scope, Stage, Tag, Verified, Who, Writing, count_names,
 };
+use godwit_farm::Draft;
 use godwit_local::{Kind, Refusal};
-use godwit_store::{EntryKind, Take, channel::Cancel};
+use godwit_store::{EntryKind, channel::Cancel};
 use godwit_sys::{memory, seal};
 use godwit_trust::Home;
 use godwit_wire::{
@@ -81,6 +84,8 @@ pub(super) struct Bounds {
     pub(super) is_installed: bool,
     /// The names that programs may use.
     pub(super) names: Option<Names>,
+    /// The directory that this machine serves to others, as a node of that name.
+    pub(super) export: Option<(String, PathBuf)>,
 }
 
 impl Keeping {
@@ -139,6 +144,7 @@ impl Keeping {
             open: Mutex::default(),
             hosts: Mutex::default(),
             appends: Mutex::default(),
+            drafts: Mutex::default(),
             knocks: Arc::default(),
             numbers: AtomicU64::new(0),
         }
@@ -187,6 +193,8 @@ pub(super) struct Guest {
     pub(super) hosts: Mutex<HashSet<(Scheme, String)>>,
     /// Whom it appends to.
     appends: Mutex<HashMap<Url, Arc<Appending>>>,
+    /// Drafts of jobs that it has written its part of: their leases last as long as it does.
+    pub(super) drafts: Mutex<Vec<Draft>>,
     /// Whoever waits for its word.
     pub(super) knocks: Arc<Knocks>,
     numbers: AtomicU64,
@@ -203,6 +211,10 @@ pub(super) enum Open {
     Appending(Arc<Stream>),
     /// A name that is locked.
     Adding(Arc<Mutex<Added>>),
+    /// A fragment of a named file that is written.
+    Fragment(Arc<Mutex<Option<Fragment>>>),
+    /// A fragment of a named file that lies here, and is read.
+    Lying,
 }
 
 /// A file that a program writes.
@@ -268,6 +280,9 @@ impl Guest {
             Ask::Release(place) => self.decide("deliver", &place, Depot::release),
             Ask::Redirect(redirect) => self.redirect(&redirect),
             Ask::Catalog => self.catalog(body, reply),
+            Ask::Fragments(place) => self.fragments(&place, reply),
+            Ask::Fragment(asked) => self.fragment(&asked, reply),
+            Ask::Landed(landed) => self.landed(&landed, body),
             Ask::Deed(deed) => self.deed(deed, reply),
             Ask::Drop(place) => self.decide("drop", &place, Depot::discard),
             Ask::Changed { url: text } => {
@@ -328,7 +343,7 @@ impl Guest {
         true
     }
 
-    fn hand_over(&self, reading: Reading, reply: &Reply) {
+    pub(super) fn hand_over(&self, reading: Reading, reply: &Reply) {
         let size = reading.size();
         let reading = Arc::new(reading);
         let handle = self.keep(Open::Reading(Arc::clone(&reading)));
@@ -484,7 +499,13 @@ impl Guest {
         let open = self.open.lock().remove(&close.handle);
         let pen = match open {
             None => return Err(not_open("close it", close.handle)),
-            Some(Open::Reading(_)) => return done(tell::Done::default()),
+            Some(Open::Reading(_) | Open::Lying) => return done(tell::Done::default()),
+            Some(Open::Fragment(fragment)) => {
+                if let Some(fragment) = fragment.lock().take() {
+                    fragment.give_up();
+                }
+                return done(tell::Done::default());
+            }
             Some(Open::Editing(editing)) => return self.edited(close, &editing, reply),
             Some(Open::Appending(stream)) => return self.appended(close, &stream),
             Some(Open::Adding(_)) => return done(tell::Done::default()), // given up
@@ -734,27 +755,28 @@ impl Guest {
         let bad = |error: godwit_store::Error| refusing::store(&wanted, &url, &error);
         let failed = |error: io::Error| refusing::disk(&wanted, &error);
         let from = (self.desk.connect)(&url, &self.who).map_err(bad)?;
-        let into = Into(memory(&place.url).map_err(failed)?);
+        let file = memory(&place.url).map_err(failed)?;
+        let into = Filling(&file, "memory");
         let want = Extents::from(0..u64::MAX);
         let read = from
             .store
             .read(&from.path, &want, STREAMS, &into)
             .map_err(bad)?;
         let size = read.stat.size;
-        into.0.set_len(size).map_err(failed)?;
+        file.set_len(size).map_err(failed)?;
         if let Some(told) = read
             .digest
             .filter(|told| told.algorithm() == Algorithm::Blake3)
         {
-            let found = digest(&into.0, size).map_err(failed)?;
+            let found = digest(&file, size).map_err(failed)?;
             if found != told {
                 let words = format!("the server told {told}, the bytes have {found}");
                 return Err(Refusal::new(Kind::Corrupt, wanted, words).about(&place.url));
             }
         }
-        seal(&into.0).map_err(failed)?;
+        seal(&file).map_err(failed)?;
         let tell = Tell::Bytes { len: size, size };
-        reply.tell_with(tell, b"", &[into.0.as_fd()]);
+        reply.tell_with(tell, b"", &[file.as_fd()]);
         Ok(None)
     }
 
@@ -987,7 +1009,7 @@ impl Guest {
     }
 
     /// A fetch that was begun for a program goes on for whoever comes next, also if that is killed.
-    fn read(&self, url: &Url, fresh: ask::Fresh) -> Result<Reading, Refusal> {
+    pub(super) fn read(&self, url: &Url, fresh: ask::Fresh) -> Result<Reading, Refusal> {
         self.desk
             .depot
             .read(url, &self.who, fresh_of(fresh))
@@ -1079,7 +1101,7 @@ fn tell_part(
 }
 
 /// Says as what a file is open, and how long it is.
-fn opened(handle: Handle, size: u64) -> Tell {
+pub(super) fn opened(handle: Handle, size: u64) -> Tell {
     Tell::Opened(tell::Opened {
         handle,
         size,
@@ -1259,29 +1281,6 @@ pub(super) fn row(owed: Owed) -> tell::Row {
     }
 }
 
-/// Takes bytes into a file in memory, in whatever order they come.
-struct Into(File);
-
-impl Take for Into {
-    fn put(&self, block: Block<'_>) -> godwit_store::Result<()> {
-        let written = self.0.write_all_at(block.bytes, block.offset);
-        written.map_err(|cause| godwit_store::Error::io("memory", cause))
-    }
-}
-
-fn digest(file: &File, size: u64) -> io::Result<godwit_core::Digest> {
-    let mut hashing = Hashing::new(Algorithm::Blake3);
-    let mut buffer = vec![0; PIECE_BYTES];
-    let mut offset = 0;
-    while offset < size {
-        let len = (size - offset).min(PIECE_BYTES as u64) as usize;
-        file.read_exact_at(&mut buffer[..len], offset)?;
-        hashing.update(&buffer[..len]);
-        offset += len as u64;
-    }
-    Ok(hashing.finish())
-}
-
 fn core_version(version: &call::Version) -> Version {
     match version.clone() {
         call::Version::Strong(digest) => Version::Strong(digest.0),
@@ -1355,7 +1354,6 @@ const JOBS: [(&str, &str); 6] = [
     ("JOB_ID", "job"),
 ];
 const STREAMS: usize = 4;
-const PIECE_BYTES: usize = 1 << 20;
 
 fn fresh_of(fresh: ask::Fresh) -> Fresh {
     match fresh {

@@ -42,6 +42,7 @@ impl Operating {
             is_of_job: false,
             is_installed: true,
             names: None,
+            export: None,
         };
         let whose = (home, routes.clone());
         let keeping = Keeping::new(depot, (connect, cancel), whose, bounds);
@@ -56,6 +57,7 @@ impl Operating {
             on_fault,
             routes,
             catalog: None,
+            export: None,
         };
         Ok(Self {
             node: Some(LocalNode::start(

@@ -175,6 +175,7 @@ impl Standing {
             on_fault: super::OnFault::default(),
             routes: crate::Routes::default(),
             catalog: None,
+            export: None,
         };
         let node = LocalNode::start(rules, alive, Arc::clone(&desk)).unwrap();
         Self {

@@ -2,7 +2,7 @@
 
 use super::{Handle, Number};
 use crate::door::call::{Link, Text, Version};
-use godwit_core::Chain;
+use godwit_core::{Chain, Digest};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, num::NonZeroU64};
 
@@ -82,6 +82,12 @@ pub enum Ask {
     },
     /// A question to the catalog, or changes of it, as JSON in the body.
     Catalog,
+    /// The lengths of the fragments of a named file.
+    Fragments(Where),
+    /// A fragment of a named file, as a descriptor.
+    Fragment(Fragment),
+    /// The end of a fragment that was written; the chaining values of its leaves are in the body.
+    Landed(Landed),
     /// How the node is.
     Status,
     /// That it ends.
@@ -535,4 +541,42 @@ pub struct Append {
     /// What is waited for.
     #[serde(default)]
     pub wait: Wait,
+}
+
+/// A fragment of a named file that a program uses.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
+pub struct Fragment {
+    /// The name of the file.
+    pub url: String,
+    /// The index of the fragment.
+    pub index: u64,
+    /// The count of fragments.
+    pub count: u64,
+    /// The version that is read or replaced; 0: the file is new.
+    pub version: u64,
+    /// The job whose processes write the file together; `None`: it is read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
+    /// The node where it is written; `None`: this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub site: Option<String>,
+    /// The permission bits of a new file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<u32>,
+    /// Whether a fragment of another node gets a copy here first.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub replicate: bool,
+    /// Whether the bytes that lie here are wrong: another copy is wanted.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub differs: bool,
+}
+
+/// The end of a fragment that was written.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[allow(missing_docs)]
+pub struct Landed {
+    pub handle: Handle,
+    pub size: u64,
+    pub digest: Text<Digest>,
 }

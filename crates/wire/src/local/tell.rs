@@ -58,6 +58,11 @@ pub enum Tell {
     Status(Status),
     /// Answers of the catalog: lines of JSON in the body; more comes, and then [`Tell::Done`].
     Answers,
+    /// The lengths of fragments: 8 bytes each in the body, the lowest first.
+    Fragments {
+        /// The version of the file; 0: there is none.
+        version: u64,
+    },
     /// In a sentence.
     Words(String),
     /// It is not done.
