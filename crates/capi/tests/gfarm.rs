@@ -424,3 +424,46 @@ fn guide_example_works() {
     let expected: String = lines.into_iter().flatten().collect();
     assert_eq!(farm.verb(1, &["cat", "grid:/events"]), expected);
 }
+
+/// A job of the farm has a process beside each fragment, and each writes a fragment there.
+#[test]
+fn programs_of_the_farm_write_fragments() {
+    let Some(farm) = Farm::new(2) else { return };
+    let text = farm.scratch.path().join("text");
+    fs::write(&text, "one\ntwo\nthree\n").unwrap();
+    farm.verb(
+        1,
+        &[
+            "farm",
+            "import",
+            "--lines",
+            "--parts",
+            "2",
+            text.to_str().unwrap(),
+            "grid:/t",
+        ],
+    );
+    let library = format!("LD_LIBRARY_PATH={}", farm.scratch.path().display());
+    let godwit = format!("GODWIT_BIN={}", farm.godwit.display());
+    let run = |verbs: &str| {
+        let mut words = vec![
+            "farm",
+            "run",
+            "grid:/t",
+            "--",
+            "env",
+            &library,
+            &godwit,
+            farm.program.to_str().unwrap(),
+        ];
+        words.extend(verbs.split(' '));
+        farm.verb(1, &words)
+    };
+    run("create gfarm:/o -w local - write some close");
+    assert_eq!(farm.verb(1, &["cat", "grid:/o"]), "somesome");
+    for node in [1, 2] {
+        assert_eq!(farm.files(node).len(), 2);
+    }
+    let said = run("open gfarm:/o r- local - read 9 close");
+    assert_eq!(said, "4 some\n4 some\n");
+}

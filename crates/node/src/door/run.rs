@@ -330,5 +330,13 @@ const HELD_BYTES: usize = 64 << 10;
 const FREED_WITHIN: Duration = Duration::from_millis(20);
 const OPEN_FILES_MAX: u64 = 1024;
 /// The variables of this node that its programs have too.
-const KEPT: [&str; 6] = ["PATH", "HOME", "USER", "LOGNAME", "TZ", "GODWIT_SOCKET"];
+const KEPT: [&str; 7] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "TZ",
+    "GODWIT_SOCKET",
+    "GODWIT_CATALOG",
+];
 const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
