@@ -264,6 +264,23 @@ impl Slot {
         &self.begun.at.place.url
     }
 
+    /// Fails unless a file of that size lies there now.
+    pub(crate) fn must_have(&self, size: u64) -> Result<()> {
+        let place = &self.begun.at.place;
+        match place.store.stat(&place.path) {
+            Ok(found) if found.size == size => Ok(()),
+            Ok(_) | Err(Error::Missing { .. }) => {
+                let why = "the task was run on another machine than that of the node";
+                let next = "godwit location set SITE NAME host=HOST tells which one it is";
+                Err(Error::beyond(
+                    place.url.to_string(),
+                    format!("{why}; {next}"),
+                ))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Notes the file that lies there now as the fragment.
     pub fn publish(self, size: u64, digest: &Digest) -> Result<()> {
         let begun = &self.begun;

@@ -222,10 +222,8 @@ impl Making<'_> {
                 printed: None,
             },
         };
-        let (status, placed) =
-            slots.run(home, &asked, self.names.sites.stores.options(), &mut |_| {
-                Ok(())
-            })?;
+        let by = (self.names.sites.stores.options(), None);
+        let (status, placed) = slots.run(home, &asked, by, &mut |_| Ok(()))?;
         match placed.into_iter().next() {
             Some(placed) => Ok(placed),
             None => {
@@ -320,6 +318,7 @@ impl Making<'_> {
             program: defined.program,
             out: is_written.then(|| name.to_owned()),
             printed: (!is_written).then(|| name.to_owned()),
+            ..Job::default()
         };
         let (mut why, mut count) = (None, 0);
         let failed = self.names.run(&job, &mut |event| {

@@ -1,7 +1,9 @@
 //! Programs run where fragments lie; what they write becomes files in fragments, with the history of their making.
 
 use crate::{
-    Draft, Logical, Slot, Told, now,
+    Draft, Engine, Logical, Slot, Told,
+    engine::Start,
+    now,
     scheduling::{Board, Task, Turn},
     sites::best,
 };
@@ -9,7 +11,7 @@ use godwit_catalog::{Entry, Home, Input, Ran, Rank, Recipe, is_good};
 use godwit_core::{BadUrl, Fault, Kind, Url};
 use godwit_store::{Error, Result, door::Door, engine::Options, refused};
 use godwit_wire::door::{
-    call::{Line, Name, Text},
+    call::{self, Line, Name, Refusal, Text},
     run::{AskRun, Placed, Word},
 };
 use parking_lot::Mutex;
@@ -37,6 +39,8 @@ pub struct Job {
     pub out: Option<PathBuf>,
     /// The file of which each program prints a fragment.
     pub printed: Option<PathBuf>,
+    /// What starts the programs.
+    pub engine: Engine,
 }
 
 /// News of a job. A task's own end with [`Event::Over`].
@@ -112,6 +116,8 @@ struct Running {
     asked: AskRun,
     tasks: Arc<Vec<Task>>,
     board: Board,
+    /// The hosts of locations, as far as attributes tell them.
+    hosts: HashMap<u64, String>,
     /// The drafts of its outputs: of `{out}`, and of what is printed.
     drafts: Mutex<[Option<Draft>; 2]>,
     ranks: Mutex<Vec<Rank>>,
@@ -132,11 +138,18 @@ impl Logical {
             let name = name.as_ref();
             name.map(|name| self.draft(name, count, None)).transpose()
         };
+        let hosts = match job.engine {
+            Engine::Own => HashMap::new(),
+            _ => self
+                .sites
+                .hosts(job.name.parent().unwrap_or(Path::new("")))?,
+        };
         let drafts = [draft(&job.out)?, draft(&job.printed)?];
         let is_wanted = drafts.iter().any(Option::is_some);
         let running = Arc::new(Running {
             names: self.clone(),
             job: job.clone(),
+            hosts,
             asked: AskRun {
                 fragments: count,
                 job: job.id.clone(),
@@ -346,8 +359,10 @@ impl Running {
             digest: task.digest.clone().map(Text),
             ..self.asked.clone()
         };
+        let host = self.hosts.get(&home.location).unwrap_or(&home.site);
+        let start = self.job.engine.start(host)?;
         let options = self.names.sites.stores.options();
-        outputs.run(home, &asked, options, each)
+        outputs.run(home, &asked, (options, start.as_ref()), each)
     }
 
     /// Publishes all outputs, with the run that made them.
@@ -382,7 +397,7 @@ impl Running {
             },
             who: who(),
             at_s: now().as_secs(),
-            engine: "own".into(),
+            engine: self.job.engine.to_string(),
             ranks,
         };
         let drafts = std::mem::take(&mut *self.drafts.lock());
@@ -408,6 +423,17 @@ fn is_of_program(error: &Error) -> bool {
     error.fault() == Fault::Lasting && !is_of_node
 }
 
+/// How nodes are reached, and what starts a task if its node does not.
+pub(crate) type By<'a> = (&'a Options, Option<&'a Start>);
+
+/// Returns the error that a refusal of a node stands for, with what it says is to be done.
+fn said_by(node: &Url, mut refusal: Refusal) -> Error {
+    if let Some(next) = refusal.next.take() {
+        refusal.said = format!("{}; {next}", refusal.said);
+    }
+    refused(&node.host_port(), node.as_path(), refusal)
+}
+
 /// Places where a program writes, beside the file that it reads.
 #[derive(Default)]
 pub(crate) struct Outputs {
@@ -423,7 +449,7 @@ impl Outputs {
         self,
         home: &Home,
         asked: &AskRun,
-        options: &Options,
+        by: By<'_>,
         each: &mut dyn FnMut(Line) -> Result<()>,
     ) -> Result<(i32, Vec<(Slot, Placed)>)> {
         let path = |slot: &Option<Slot>| {
@@ -435,13 +461,18 @@ impl Outputs {
             printed: path(&self.printed)?,
             ..asked.clone()
         };
-        let (status, placed) = run_at(home, &asked, options, each)?;
+        let (status, placed) = run_at(home, &asked, by, each)?;
         let mut written = Vec::new();
         for (slot, path) in [(self.out, &asked.out), (self.printed, &asked.printed)] {
             let mut all = placed.iter();
             let its = all.find(|one| Some(&one.path) == path.as_ref());
             match (slot, its) {
-                (Some(slot), Some(placed)) => written.push((slot, placed.clone())),
+                (Some(slot), Some(placed)) => {
+                    if by.1.is_some() {
+                        slot.must_have(placed.size)?;
+                    }
+                    written.push((slot, placed.clone()));
+                }
                 (Some(slot), None) => slot.abandon(),
                 (None, _) => {}
             }
@@ -481,7 +512,7 @@ fn who() -> String {
 fn run_at(
     home: &Home,
     asked: &AskRun,
-    options: &Options,
+    (options, start): By<'_>,
     each: &mut dyn FnMut(Line) -> Result<()>,
 ) -> Result<(i32, Vec<Placed>)> {
     let bad = |bad: BadUrl| Error::bad_name(&home.url, bad.to_string());
@@ -490,9 +521,8 @@ fn run_at(
         path: Name(url.as_path().into()),
         ..asked.clone()
     };
-    let door = Door::open(&url, &options.remote())?;
     let (mut status, mut placed) = (None, Vec::new());
-    let done = door.run(&asked, &mut |line| match line {
+    let mut hear = |line| match line {
         Line::Ended(code) => {
             status = Some(code);
             Ok(())
@@ -501,14 +531,16 @@ fn run_at(
             placed.push(one);
             Ok(())
         }
+        Line::Error(refusal) => Err(said_by(&url, refusal)),
         line => each(line),
-    })?;
-    done.map_err(|mut refusal| {
-        if let Some(next) = refusal.next.take() {
-            refusal.said = format!("{}; {next}", refusal.said);
+    };
+    match start {
+        Some(start) => start.run(call::write(&asked), &options.cancel, &mut hear)?,
+        None => {
+            let done = Door::open(&url, &options.remote())?.run(&asked, &mut hear)?;
+            done.map_err(|refusal| said_by(&url, refusal))?;
         }
-        refused(&url.host_port(), url.as_path(), refusal)
-    })?;
+    }
     let said = "it does not tell how the program ended";
     let status = status.ok_or_else(|| Error::misbehaved("a node", said))?;
     Ok((status, placed))

@@ -124,6 +124,13 @@ impl Sites {
         found.map_err(|refusal| failed(collection, refusal))
     }
 
+    /// Returns the hosts of locations that have an attribute `host`.
+    pub(crate) fn hosts(&self, collection: &Path) -> Result<HashMap<u64, String>> {
+        let all = self.all_locations(collection)?.into_iter();
+        let host = |mut at: Location| Some((at.location, at.attributes.remove("host")?));
+        Ok(all.filter_map(host).collect())
+    }
+
     /// Returns the locations of the nearest collection that has any: where files of `collection` are written.
     pub(crate) fn locations(&self, collection: &Path, site: Option<&str>) -> Result<Vec<Location>> {
         self.nearest(collection, &|location| match site {

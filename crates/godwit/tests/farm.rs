@@ -3,56 +3,11 @@
 
 mod common;
 
-use common::{Said, Scratch, as_prepared, godwit, noise};
+use common::{Scratch, farm::Farm, noise};
 use serde_json::Value;
-use std::{
-    fs,
-    process::{Command, Stdio},
-};
-
-/// A farm that ends with the test.
-struct Farm {
-    scratch: Scratch,
-}
+use std::fs;
 
 impl Farm {
-    fn new(nodes: u16) -> Self {
-        let farm = Self {
-            scratch: Scratch::new(),
-        };
-        farm.say(&format!("godwit farm demo --nodes {nodes} --dir farm"));
-        farm
-    }
-
-    /// Runs a line of a shell, as a user of n1 once there is one.
-    fn shell(&self, line: &str) -> Said {
-        let text = format!("set -o pipefail; [ ! -e farm/n1/env ] || . farm/n1/env; {line}");
-        let mut command = as_prepared(Command::new("timeout"), &godwit());
-        command.args(["100", "bash", "-c", &text]);
-        let ours = std::path::Path::new(env!("CARGO_BIN_EXE_godwit"));
-        let path = std::env::var("PATH").unwrap();
-        let above = ours.parent().unwrap().display();
-        command.env("PATH", format!("{above}:{path}"));
-        command
-            .current_dir(self.scratch.path())
-            .stdin(Stdio::null());
-        Said::of(&mut command)
-    }
-
-    #[track_caller]
-    fn say(&self, line: &str) -> String {
-        let said = self.shell(line);
-        assert_eq!(said.status, Some(0), "{line}: {said}");
-        String::from_utf8(said.stdout).unwrap()
-    }
-
-    #[track_caller]
-    fn refused(&self, line: &str, status: i32) -> String {
-        let said = self.shell(line);
-        assert_eq!(said.status, Some(status), "{line}: {said}");
-        said.stderr
-    }
-
     /// Returns start, size and site of each fragment.
     fn fragments(&self, name: &str) -> Vec<(u64, u64, String)> {
         let rows = self.say(&format!("godwit locate --json {name}"));
@@ -80,12 +35,6 @@ impl Farm {
             .collect();
         found.sort();
         found
-    }
-}
-
-impl Drop for Farm {
-    fn drop(&mut self) {
-        self.shell("godwit farm demo --stop --dir farm");
     }
 }
 

@@ -26,6 +26,7 @@ mod site;
 mod stdio;
 mod stop;
 mod stripes;
+mod task;
 mod trust;
 mod workplace;
 
@@ -41,6 +42,7 @@ pub use reload::Reload;
 pub use routes::Routes;
 pub use stdio::attend;
 pub use stop::Stop;
+pub use task::{Tell, run_task};
 
 use accounts::Accounts;
 use godwit_sys::why;

@@ -124,6 +124,7 @@ impl Turn {
                 open_files: OPEN_FILES_MAX,
             },
             hears_words: false,
+            is_tool: false,
             confined: module.confined.then(|| module.reads.clone()),
         };
         let late = Instant::now() + module.time;

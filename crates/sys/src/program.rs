@@ -37,6 +37,9 @@ pub struct Program {
     pub bounds: Bounds,
     /// Whether [`Running::read`] tells what it writes to its standard error.
     pub hears_words: bool,
+    /// Whether it is a tool of the caller: it may gain rights, and TERM, not KILL, ends it with the thread that
+    /// started it.
+    pub is_tool: bool,
     /// `Some`: of files it sees these, those of the system and what the command names, writes
     /// none, and reaches no network by TCP. `None`: it may what its account may.
     pub confined: Option<Vec<PathBuf>>,
@@ -95,11 +98,12 @@ impl Program {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let cage = self.cage()?;
-        let (bounds, parent) = (self.bounds, rustix::process::getpid());
+        let (bounds, is_tool) = (self.bounds, self.is_tool);
+        let parent = rustix::process::getpid();
         // SAFETY: `prepare` makes system calls, and neither allocates nor takes a lock.
         #[allow(unsafe_code)]
         unsafe {
-            command.pre_exec(move || prepare(bounds, parent, cage.as_ref()));
+            command.pre_exec(move || prepare((bounds, is_tool), parent, cage.as_ref()));
         }
         let mut child = spawn(&mut command)?;
         let (out, words) = (child.stdout.take(), child.stderr.take());
@@ -199,6 +203,23 @@ impl Running {
         }
     }
 
+    /// Asks it, and all of its group, to end.
+    pub fn terminate(&self) {
+        if self.status.is_none()
+            && let Ok(group) = of(&self.child)
+        {
+            // That it has ended by itself is as well.
+            let _ = kill_process_group(group, Signal::TERM);
+        }
+    }
+
+    /// Waits until it has ended, for a while.
+    pub fn wait_within(&self, patience: Duration) {
+        if self.status.is_none() {
+            let _ = wait_readable([self.end.as_fd()], patience);
+        }
+    }
+
     /// Returns the last line that it wrote to its standard error, as far as that is text.
     pub fn last_words(&self) -> String {
         let said = String::from_utf8_lossy(&self.said);
@@ -268,8 +289,9 @@ fn of(child: &Child) -> io::Result<Pid> {
 }
 
 /// What the new process does before it becomes the program.
-fn prepare(bounds: Bounds, parent: Pid, cage: Option<&Cage>) -> io::Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL))?;
+fn prepare((bounds, is_tool): (Bounds, bool), parent: Pid, cage: Option<&Cage>) -> io::Result<()> {
+    let signal = if is_tool { Signal::TERM } else { Signal::KILL };
+    set_parent_process_death_signal(Some(signal))?;
     if getppid() != Some(parent) {
         // Whoever started us has ended before that could be known.
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
@@ -279,7 +301,9 @@ fn prepare(bounds: Bounds, parent: Pid, cage: Option<&Cage>) -> io::Result<()> {
     bound(Resource::As, bounds.memory_bytes, 0)?;
     bound(Resource::Core, 0, 0)?;
     bound(Resource::Nofile, bounds.open_files, 0)?;
-    set_no_new_privs(true)?;
+    if !is_tool {
+        set_no_new_privs(true)?;
+    }
     // SAFETY: descriptors are marked to be closed by exec, no more.
     #[allow(unsafe_code)]
     let closing = unsafe {
@@ -360,6 +384,7 @@ mod tests {
                 open_files: 64,
             },
             hears_words: false,
+            is_tool: false,
             confined: Some(Vec::new()),
         }
     }

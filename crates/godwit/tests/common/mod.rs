@@ -9,6 +9,7 @@
 
 pub mod between;
 pub mod chain;
+pub mod farm;
 pub mod joined;
 pub mod keyed;
 pub mod lab;

@@ -13,7 +13,6 @@ mod health;
 mod idle;
 mod noted;
 mod opening;
-mod outputs;
 mod parked;
 mod peers;
 mod reading;

@@ -402,4 +402,4 @@ const PACE_OF_CALL_BYTES: usize = 64 << 10;
 /// How often it is looked whether the visitor is still there.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How often it is said that something goes on.
-pub(super) const BEAT: Duration = Duration::from_secs(5);
+pub(super) const BEAT: Duration = crate::task::BEAT;

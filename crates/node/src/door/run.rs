@@ -6,27 +6,22 @@
 use super::{
     Known,
     calls::Asked,
-    outputs::{self, Hashed, PRINTED, WRITTEN, must_be},
     reply::{BEAT, Lines},
     staging::Carrier,
 };
-use crate::{Stop, listener::Shared, workplace::Workplace};
+use crate::{
+    listener::Shared,
+    task::{self, Around, stops},
+    workplace::Workplace,
+};
 use godwit_core::Kind;
-use godwit_sys::{Bounds, Made, Program, wait_readable, why};
+use godwit_sys::{wait_readable, why};
 use godwit_wire::door::{
-    call::{Bytes, Line, Refusal},
-    run::{AskRun, IN, OUT, Word},
+    call::{Line, Refusal},
+    run::AskRun,
 };
 use std::{
-    ffi::{OsStr, OsString},
-    fs::File,
-    io::Write,
-    os::unix::{
-        ffi::{OsStrExt, OsStringExt},
-        process::ExitStatusExt,
-    },
     path::{Path, PathBuf},
-    process::ExitStatus,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
@@ -131,167 +126,22 @@ fn ran(
     lines: &mut Lines,
 ) -> Result<(), Refusal> {
     let reads = carrier.bring(lines)?;
-    let mut program = program(ask, file, place)?;
+    let mut program = task::program(ask, file, place)?;
     if let Some(path) = carrier.executable(lines)? {
         program.command[0] = path;
     }
-    let printed = ask.printed.as_ref();
-    let printed = printed.map(|_| File::create_new(place.path().join(PRINTED)));
-    let printed = printed.transpose().map_err(|cause| other(&cause))?;
-    let input = ask.digest.as_ref().zip(file);
-    let input = input.map(|(expected, file)| (expected, Hashed::begin(file.into())));
+    let around = Around {
+        workplace: place,
+        place: &|from, to| known.dir.place(from, to),
+        stop: shared.stop.ending(),
+    };
     let mut tell = |line| match carrier.append(line, lines)? {
         Some(line) => Ok(lines.tell(&line)?),
         None => Ok(()),
     };
-    let status = follow(&program, (reads, printed), &shared.stop, &mut tell)?;
-    if let Some((expected, hashed)) = input {
-        must_be(&ask.path, &expected.0, &hashed.end(lines)?.1)?;
-    }
-    let written = [(WRITTEN, &ask.out), (PRINTED, &ask.printed)];
-    for (file, to) in written {
-        if let (0, Some(to)) = (status, to) {
-            let placed = outputs::place(known, (place, file), to, lines)?;
-            lines.tell(&Line::Placed(placed))?;
-        }
-    }
+    let status = task::run((ask, file), (&program, reads), &around, &mut tell)?;
     carrier.deliver(status, lines)?;
     Ok(lines.tell(&Line::Ended(status))?)
-}
-
-fn program(ask: &AskRun, file: Option<&Path>, place: &Workplace) -> Result<Program, Refusal> {
-    let out = place.path().join(WRITTEN);
-    let word = |word: &Word| {
-        let paths = [(IN, file), (OUT, ask.out.as_ref().map(|_| &*out))];
-        let mut word = word.0.clone();
-        for (what, path) in paths {
-            if let Some(path) = path {
-                word = filled(&word, what, path);
-            }
-        }
-        word
-    };
-    Ok(Program {
-        command: ask.program.iter().map(word).collect(),
-        directory: place.path().into(),
-        variables: environment(ask)?,
-        bounds: Bounds {
-            cpu_seconds: u64::MAX,
-            memory_bytes: u64::MAX,
-            open_files: OPEN_FILES_MAX,
-        },
-        hears_words: true,
-        confined: None,
-    })
-}
-
-/// Returns all variables of the program: those that it has of this node, those asked for, and what it works on.
-fn environment(ask: &AskRun) -> Result<Vec<(OsString, OsString)>, Refusal> {
-    let ours = |name: &&str| Some(((*name).into(), std::env::var_os(name)?));
-    let mut variables = vec![("PATH".into(), USUAL_PATH.into())];
-    variables.extend(KEPT.iter().filter_map(ours));
-    for Word(word) in &ask.variables {
-        let bytes = word.as_bytes();
-        let at = bytes.iter().position(|&byte| byte == b'=').unwrap_or(0);
-        if at == 0 {
-            let said = format!("{} is not NAME=VALUE", word.to_string_lossy());
-            return Err(Refusal::of_kind(Kind::Protocol, said));
-        }
-        let (name, value) = (&bytes[..at], &bytes[at + 1..]);
-        variables.push((
-            OsStr::from_bytes(name).into(),
-            OsStr::from_bytes(value).into(),
-        ));
-    }
-    let task = [
-        ("LC_ALL", "C.UTF-8".into()),
-        ("GODWIT_JOB", ask.job.clone()),
-        ("GODWIT_FRAGMENT", ask.fragment.to_string()),
-        ("GODWIT_FRAGMENTS", ask.fragments.to_string()),
-    ];
-    variables.extend(task.map(|(name, value)| (name.into(), value.into())));
-    Ok(variables)
-}
-
-/// Returns an argument with a path wherever `what` stands in it.
-fn filled(word: &OsStr, what: &str, path: &Path) -> OsString {
-    let (mut rest, mut filled) = (word.as_bytes(), Vec::new());
-    let place = what.as_bytes();
-    while let Some(at) = rest.windows(place.len()).position(|some| some == place) {
-        filled.extend_from_slice(&rest[..at]);
-        filled.extend_from_slice(path.as_os_str().as_bytes());
-        rest = &rest[at + place.len()..];
-    }
-    filled.extend_from_slice(rest);
-    OsString::from_vec(filled)
-}
-
-/// Runs it, tells whole lines as they come, and returns its status. Its standard output goes to `printed`, if there is one.
-fn follow(
-    program: &Program,
-    (input, mut printed): (File, Option<File>),
-    stop: &Stop,
-    tell: &mut dyn FnMut(Line) -> Result<(), Refusal>,
-) -> Result<i32, Refusal> {
-    let mut running = program.start(input).map_err(|cause| {
-        let name = program.command[0].to_string_lossy();
-        let said = format!("cannot run {name} here: {}", why(&cause));
-        Refusal::of_kind(Kind::Invalid, said)
-    })?;
-    let (mut out, mut words) = (Held::default(), Held::default());
-    let mut buffer = vec![0; HELD_BYTES];
-    loop {
-        let made = running.read(&mut buffer, stop.ending(), Instant::now() + BEAT);
-        match made.map_err(|cause| other(&cause))? {
-            Made::Bytes(count) => {
-                if let Some(printed) = &mut printed {
-                    let written = printed.write_all(&buffer[..count]);
-                    written.map_err(|cause| other(&cause))?;
-                } else if let Some(whole) = out.add(&buffer[..count]) {
-                    tell(Line::Out(whole))?;
-                }
-            }
-            Made::Words(said) => {
-                if let Some(whole) = words.add(&said) {
-                    tell(Line::Words(whole))?;
-                }
-            }
-            // A beat fails once the client is gone.
-            Made::Late => tell(Line::Beat(0))?,
-            Made::Stopped => return Err(stops()),
-            Made::Ended(status) => {
-                for (held, line) in [(words, Line::Words as fn(Bytes) -> Line), (out, Line::Out)] {
-                    if held.0.is_empty() {
-                        continue;
-                    }
-                    // A client that is gone does not undo how it ended.
-                    match tell(line(Bytes(held.0))) {
-                        Err(refusal) if refusal.kind != Kind::Lost => return Err(refusal),
-                        _ => {}
-                    }
-                }
-                return Ok(code(status));
-            }
-        }
-    }
-}
-
-/// The bytes that a program wrote behind its last whole line.
-#[derive(Default)]
-struct Held(Vec<u8>);
-
-impl Held {
-    /// Returns the lines that are whole now; of a line without end what there is once it is long.
-    fn add(&mut self, bytes: &[u8]) -> Option<Bytes> {
-        self.0.extend_from_slice(bytes);
-        let end = match self.0.iter().rposition(|&byte| byte == b'\n') {
-            Some(at) => at + 1,
-            None if self.0.len() >= HELD_BYTES => self.0.len(),
-            None => return None,
-        };
-        let rest = self.0.split_off(end);
-        Some(Bytes(std::mem::replace(&mut self.0, rest)))
-    }
 }
 
 /// A slot that is taken.
@@ -311,32 +161,8 @@ impl Drop for Turn {
     }
 }
 
-fn code(status: ExitStatus) -> i32 {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => code,
-        (None, signal) => 128 + signal.unwrap_or_default(),
-    }
-}
-
 pub(super) fn other(cause: &std::io::Error) -> Refusal {
     Refusal::of_kind(Kind::Other, why(cause))
 }
 
-fn stops() -> Refusal {
-    Refusal::of_kind(Kind::Busy, "this node stops")
-}
-
-const HELD_BYTES: usize = 64 << 10;
 const FREED_WITHIN: Duration = Duration::from_millis(20);
-const OPEN_FILES_MAX: u64 = 1024;
-/// The variables of this node that its programs have too.
-const KEPT: [&str; 7] = [
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "TZ",
-    "GODWIT_SOCKET",
-    "GODWIT_CATALOG",
-];
-const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";

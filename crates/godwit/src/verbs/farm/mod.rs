@@ -5,6 +5,7 @@ mod import;
 mod make;
 mod nodes;
 mod run;
+mod task;
 
 pub(crate) use run::Printed;
 
@@ -39,6 +40,8 @@ enum What {
     Drain(nodes::Drain),
     Return(nodes::Return),
     Demo(demo::Demo),
+    #[command(hide = true)]
+    Task(task::Task),
 }
 
 impl Farm {
@@ -53,6 +56,7 @@ impl Farm {
             What::Drain(drain) => drain.run(),
             What::Return(back) => back.run(),
             What::Demo(demo) => demo.run(screen),
+            What::Task(task) => task.run(screen),
         }
     }
 }

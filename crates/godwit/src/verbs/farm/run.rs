@@ -4,11 +4,12 @@ use crate::{
     options::Talking,
     places,
     screen::Screen,
+    signals::Stop,
     trouble::{CliError, Run as Ran},
     verbs::{Facts, catalog, facts},
 };
 use clap::Args;
-use godwit_farm::{Event, Job, Task};
+use godwit_farm::{Engine, Event, Job, Task};
 use godwit_store::Error;
 use godwit_wire::door::{
     call::Line,
@@ -45,6 +46,11 @@ where they were written, and are the fragments of a new file. It becomes visible
 have ended with 0; if one fails, nothing is kept and the name stays free. The digest of each input
 is compared meanwhile. godwit history NAME tells how a file was made.
 
+--by slurm has Slurm start each program on its node, within the allocation if there is one. A node
+that is down or drained is passed over. --by 'ssh {host} godwit farm task' starts them by a command.
+{host} is the attribute host of the location (godwit location set n1 grid:/ host=NAME), or else the
+name of the site. See godwit farm task --help.
+
 Exit status: 0 all programs ended with 0; the status of those that did not, or 1 if they differ; 5 a
 node does not answer; 13 a node runs no programs for you.")]
 pub(super) struct Run {
@@ -60,6 +66,9 @@ pub(super) struct Run {
     /// Make a file of what the programs print
     #[arg(long, value_name = "NAME")]
     stdout: Option<OsString>,
+    /// What starts the programs: own, slurm, or a command with {host}
+    #[arg(long, value_name = "ENGINE", default_value = "own")]
+    by: Engine,
     /// Say which node gets which fragment, and run nothing
     #[arg(long, conflicts_with_all = ["out", "stdout"])]
     plan: bool,
@@ -91,6 +100,7 @@ impl Run {
         let program = self.program[0].to_string_lossy();
         let wanted = format!("run {program} on {}", catalog::shown(&name.0));
         let fails = |error| CliError::store(&*wanted, error);
+        let stop = Stop::watch(options.cancel.clone());
         let names = catalog::logical(options)?;
         let tasks = names.tasks(&name.0).map_err(fails)?;
         if self.plan {
@@ -125,6 +135,7 @@ impl Run {
             program: self.program.iter().cloned().map(Word).collect(),
             out: output(&self.out)?,
             printed: output(&self.stdout)?,
+            engine: self.by,
         };
         let printed = Printed::new(screen, self.ordered, tasks.len());
         let failed = names.run(&job, &mut |event| printed.hear(event, &program));
@@ -135,6 +146,9 @@ impl Run {
                 false => fails(error),
             }
         })?;
+        if let Some(code) = stop.exit_code() {
+            return Err(CliError::signal(wanted, code).next("nothing of its outputs is kept"));
+        }
         Ok(facts([
             ("tasks", tasks.len().into()),
             ("failed", failed.into()),

@@ -1,10 +1,6 @@
 //! Files that programs of peers read and write: compared, hashed, and put under their names.
 
-use super::{
-    reply::{BEAT, Lines},
-    visitor::Known,
-};
-use crate::workplace::Workplace;
+use super::{Around, BEAT, Tell};
 use godwit_core::{Algorithm, Digest, Hashing, Kind};
 use godwit_sys::why;
 use godwit_wire::door::{
@@ -64,7 +60,7 @@ impl Hashed {
     }
 
     /// Waits for the digest; tells the client meanwhile that it goes on. Refused if the file was changed since the begin.
-    pub(super) fn end(self, lines: &mut Lines) -> Result<(u64, Digest), Refusal> {
+    pub(super) fn end(self, tell: &mut Tell<'_>) -> Result<(u64, Digest), Refusal> {
         loop {
             match self.digest.recv_timeout(BEAT) {
                 Ok(_) if seen(&self.file) != self.before => {
@@ -72,7 +68,7 @@ impl Hashed {
                     return Err(Refusal::of_kind(Kind::Corrupt, said));
                 }
                 Ok(hashed) => return hashed.map_err(|cause| other(&cause)),
-                Err(RecvTimeoutError::Timeout) => lines.tell(&Line::Beat(0))?,
+                Err(RecvTimeoutError::Timeout) => tell(Line::Beat(0))?,
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(Refusal::of_kind(Kind::Other, "a file could not be hashed"));
                 }
@@ -118,12 +114,12 @@ pub(super) fn must_be(file: &Name, expected: &Digest, found: &Digest) -> Result<
 
 /// Makes a file that a program wrote in its directory durable, and puts it under its name, which must be free.
 pub(super) fn place(
-    known: &Known,
-    (workplace, file): (&Workplace, &str),
+    around: &Around<'_>,
+    file: &str,
     to: &Name,
-    lines: &mut Lines,
+    tell: &mut Tell<'_>,
 ) -> Result<Placed, Refusal> {
-    let written = workplace.path().join(file);
+    let written = around.workplace.path().join(file);
     let is_file = fs::symlink_metadata(&written).map(|found| found.is_file());
     if !matches!(is_file, Ok(true)) {
         let said = match is_file {
@@ -136,14 +132,11 @@ pub(super) fn place(
         let next = "have it write to the path that {out} stands for, or use --stdout";
         return Err(Refusal::of_kind(Kind::Unsupported, said).next(next));
     }
-    let (size, digest) = Hashed::begin(written.clone()).end(lines)?;
+    let (size, digest) = Hashed::begin(written.clone()).end(tell)?;
     let durable = File::open(&written).and_then(|file| file.sync_all());
     durable.map_err(|cause| other(&cause))?;
-    let from = workplace.below_export().join(file);
-    known
-        .dir
-        .place(&from, &to.0)
-        .map_err(|error| Refusal::from(&error))?;
+    let from = around.workplace.below_export().join(file);
+    (around.place)(&from, &to.0).map_err(|error| Refusal::from(&error))?;
     Ok(Placed {
         path: to.clone(),
         size,
