@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What starts a task on a node.
+/// The way in which tasks are started on a node.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum Engine {
     /// The call `run` of the node.

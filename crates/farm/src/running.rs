@@ -39,7 +39,7 @@ pub struct Job {
     pub out: Option<PathBuf>,
     /// The file of which each program prints a fragment.
     pub printed: Option<PathBuf>,
-    /// What starts the programs.
+    /// The way in which the programs are started.
     pub engine: Engine,
 }
 

@@ -30,7 +30,7 @@ use std::{
 /// Receives the lines of a task; an error ends it.
 pub type Tell<'a> = dyn FnMut(Line) -> Result<(), Refusal> + 'a;
 
-/// What a task needs of its node.
+/// The parts of its node that a task needs.
 pub(crate) struct Around<'a> {
     /// The directory of the program.
     pub(crate) workplace: &'a Workplace,

@@ -33,7 +33,7 @@ pub struct Program {
     pub directory: PathBuf,
     /// All of its environment.
     pub variables: Vec<(OsString, OsString)>,
-    /// What it may use.
+    /// The bounds of its use of the machine.
     pub bounds: Bounds,
     /// Whether [`Running::read`] tells what it writes to its standard error.
     pub hears_words: bool,

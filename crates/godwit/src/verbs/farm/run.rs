@@ -66,7 +66,7 @@ pub(super) struct Run {
     /// Make a file of what the programs print
     #[arg(long, value_name = "NAME")]
     stdout: Option<OsString>,
-    /// What starts the programs: own, slurm, or a command with {host}
+    /// Start the programs by: own, slurm, or a command with {host}
     #[arg(long, value_name = "ENGINE", default_value = "own")]
     by: Engine,
     /// Say which node gets which fragment, and run nothing
