@@ -174,12 +174,17 @@ impl Board {
             _ => {}
         }
         drop(state);
-        self.changed.notify_all();
+        self.changed.notify_one();
     }
 }
 
 impl State {
     fn pick(&mut self, tasks: &[Task], may_repeat: bool) -> Option<Turn> {
+        let mut usable = self.nodes.values().filter(|node| !node.is_lost).peekable();
+        if usable.peek().is_some() && usable.all(|node| node.busy >= node.slots) {
+            // Every node has as much to do as it can.
+            return None;
+        }
         let waiting: Vec<usize> = (0..tasks.len())
             .filter(|at| !self.of[*at].is_over && self.of[*at].running.is_empty())
             .collect();

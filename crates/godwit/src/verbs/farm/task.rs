@@ -22,7 +22,7 @@ use std::{
 /// Run one task on this machine, as standard input describes it
 #[derive(Args, Debug)]
 #[command(after_help = r#"Examples:
-  echo '{"program":["wc","-l","{in}"],"path":"notes.txt","fragment":0,"fragments":1,"job":"a"}' | godwit farm task
+  echo '{"program":["wc","{in}"],"path":"a","fragment":0,"fragments":1,"job":""}' | godwit farm task
   godwit farm run --by 'ssh {host} godwit farm task' --plan grid:/run7/a -- wc -l {in}
 
 A line of JSON describes the task, as the call run of a node does (docs/formats/run.md). The program
