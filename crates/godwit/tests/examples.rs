@@ -58,7 +58,14 @@ fn every_example_of_the_help_works() {
     let work = || {
         while let Some(example) = examples.get(next.fetch_add(1, Relaxed)) {
             let place = Place::new(&template);
-            if example.contains(" grid:/") || example.contains("godwit audit") {
+            let of_names = [
+                "grid:/",
+                "godwit audit",
+                "farm drain",
+                "farm return",
+                "farm nodes",
+            ];
+            if of_names.iter().any(|word| example.contains(word)) {
                 NAMES.iter().for_each(|line| place.run(line));
             }
             let is_of_farm = example.contains("farm verify");
@@ -139,7 +146,6 @@ const PREPARED: [&str; 5] = [
     "printf '[[rule]]\nwho = \"anyone\"\nmay = \"read\"\nunder = \"/data\"' > rights.toml",
 ];
 
-/// A catalog whose collection `run7` has files and locations at the node.
 /// Makes the words of a user of a farm count.
 const ENV: &str = ". farm/n1/env; ";
 
@@ -150,6 +156,7 @@ const SELECTION: [&str; 3] = [
     ". farm/n1/env; godwit farm run --stdout grid:/run7/sel grid:/run7/nine -- sort {in}",
 ];
 
+/// A catalog whose collection `run7` has files and locations at the node.
 const NAMES: [&str; 13] = [
     "godwit catalog init",
     "godwit location add lab ftp://fermi.example/lab grid:/run7",
