@@ -41,6 +41,21 @@ struct New<'a> {
     mode: Option<u32>,
 }
 
+impl<'a> New<'a> {
+    fn of(
+        size: Option<u64>,
+        digests: &'a [Text<Digest>],
+        (mtime, mode): (Option<&'a Time>, Option<u32>),
+    ) -> Self {
+        Self {
+            size,
+            digests,
+            mtime,
+            mode,
+        }
+    }
+}
+
 impl<'a> Applying<'a> {
     /// Begins a list.
     pub(crate) fn new(db: &'a dyn Db) -> Self {
@@ -121,12 +136,7 @@ impl<'a> Applying<'a> {
                 verified,
                 adopted,
             } => {
-                let new = New {
-                    size: None,
-                    digests,
-                    mtime: mtime.as_ref(),
-                    mode: *mode,
-                };
+                let new = New::of(None, digests, (mtime.as_ref(), *mode));
                 self.publish(*intent, new, *verified, !adopted)?
             }
             Change::Draft {
@@ -143,12 +153,7 @@ impl<'a> Applying<'a> {
                 mode,
                 made,
             } => {
-                let new = New {
-                    size: None,
-                    digests,
-                    mtime: mtime.as_ref(),
-                    mode: *mode,
-                };
+                let new = New::of(None, digests, (mtime.as_ref(), *mode));
                 self.assemble(*intent, *count, new, made.as_ref())?
             }
             Change::Ran(ran) => history::note(self.db, ran).map(|()| 0)?,

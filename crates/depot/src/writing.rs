@@ -514,9 +514,9 @@ impl Inner {
         self.is_last_of(&mut self.all(), held);
     }
 
-    /// The same for what somebody wrote into; but what is promised after it (and after a place in the order, `since`), and
-    /// does not need it, stays so. All else of it may have been delivered meanwhile, and then it has no place in the order
-    /// any more by which that is seen.
+    /// Puts an edit that was written behind all that are there, as [`Self::is_last`] does, unless an upload that was promised
+    /// after it (and after the place `since`) replaces all of it. An upload that was delivered meanwhile shows no place any
+    /// more, so only the promises tell.
     pub(crate) fn is_last_unless_replaced(&self, held: &Arc<Held>, since: u64) -> Standing {
         let mut all = self.all();
         if all.promises.is_replaced_after(held, since) {

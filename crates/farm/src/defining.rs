@@ -3,7 +3,7 @@
 //! A definition is an attribute of the collection at the begin of its pattern: a client that may change that collection
 //! may define, and the node of the catalog computes.
 
-use crate::{Logical, failed, sites::url_of};
+use crate::{Logical, failed, sites::shown};
 use godwit_catalog::{Change, Definition};
 use godwit_store::{Error, Result};
 use godwit_wire::door::{call::Name, run::Word};
@@ -174,10 +174,6 @@ fn fill(text: &[u8], words: &BTreeMap<String, Vec<u8>>) -> OsString {
     }
     filled.extend_from_slice(rest);
     OsString::from_vec(filled)
-}
-
-fn shown(name: &Path) -> String {
-    url_of(name).map_or_else(|_| name.display().to_string(), |url| url.to_string())
 }
 
 const KEY: &str = "define:";

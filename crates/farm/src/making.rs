@@ -3,13 +3,12 @@
 use crate::{
     Draft, Event, Job, Logical, Slot, failed, now,
     running::{Outputs, platform},
-    sites::{best, url_of},
+    sites::{best, shown},
 };
 use godwit_catalog::{
-    Change, Entry as Named, Home, LEASE_S, Made, NewHome, Ran, State as OfHome, fragment_name,
-    is_fragment, is_good,
+    Change, Entry as Named, Home, LEASE_S, Made, NewHome, Ran, fragment_name, is_fragment, is_good,
 };
-use godwit_core::{HomeState, Url};
+use godwit_core::HomeState;
 use godwit_store::{Error, Result};
 use godwit_wire::door::{
     call::{Name, Text},
@@ -54,10 +53,7 @@ impl Making<'_> {
         if entry.collection {
             return Err(Error::directory(name));
         }
-        let parts = match entry.parts() {
-            parts if parts.is_empty() => vec![entry],
-            parts => parts,
-        };
+        let parts = entry.into_pieces();
         let mut count = 0;
         for part in parts {
             count += usize::from(self.one(&part, above)?);
@@ -72,7 +68,7 @@ impl Making<'_> {
             let why = "its history leads back to itself, or too far";
             return Err(cannot(name, why));
         }
-        let _turn = Turn::take(self.names, name)?;
+        let _turn = Alone::take(self.names, name)?;
         let part = self.names.sites.file(name)?;
         if self.has_good(&part) {
             return Ok(false);
@@ -107,15 +103,7 @@ impl Making<'_> {
                 },
                 None => return place.store.stat(&place.path).is_ok(),
             };
-            let mark = Change::Mark {
-                location: home.location,
-                path: home.path.clone(),
-                state: OfHome(state),
-                verified_s: None,
-            };
-            if let Err(error) = self.names.sites.change(&part.name.0, mark) {
-                tracing::warn!(url = home.url, %error, "a lost copy is not noted");
-            }
+            self.names.sites.mark_as(&part.name.0, home, state);
             false
         })
     }
@@ -157,10 +145,7 @@ impl Making<'_> {
             self.all(&input.name.0, above)?;
         }
         let entry = self.names.sites.file(&input.name.0)?;
-        let parts = match entry.parts() {
-            parts if parts.is_empty() => vec![entry],
-            parts => parts,
-        };
+        let parts = entry.into_pieces();
         let part = parts.get(usize::try_from(index).unwrap_or(usize::MAX));
         let known = input
             .digests
@@ -267,7 +252,7 @@ impl Making<'_> {
                 "what it is made of leads back to itself, or too far",
             ));
         }
-        let _turn = Turn::take(self.names, name)?;
+        let _turn = Alone::take(self.names, name)?;
         if self.names.sites.find(name)?.is_some() {
             // Another process was faster.
             return Ok(0);
@@ -279,9 +264,6 @@ impl Making<'_> {
         let Some(made) = made else {
             return self.defined(name, above);
         };
-        if above.contains(&name.to_owned()) || above.len() > DEPTH_MAX {
-            return Err(cannot(name, "its history leads back to itself, or too far"));
-        }
         above.push(name.into());
         let again = self.again(&made, name, above);
         above.pop();
@@ -421,11 +403,11 @@ impl Slot {
 }
 
 /// The lease under which one process makes something; others wait for it.
-struct Turn {
+struct Alone {
     is_over: Arc<(Mutex<bool>, Condvar)>,
 }
 
-impl Turn {
+impl Alone {
     fn take(names: &Logical, name: &Path) -> Result<Self> {
         let what = format!("make {}", shown(name));
         let holder = format!("{} {:x}", names.sites.leases.holder(), now().as_nanos());
@@ -460,7 +442,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for Alone {
     fn drop(&mut self) {
         *self.is_over.0.lock() = true;
         self.is_over.1.notify_all();
@@ -477,10 +459,6 @@ fn split(name: &Path) -> (PathBuf, u64) {
     let index = index.and_then(|index| index.parse().ok());
     let file = name.parent().unwrap_or(Path::new("")).to_owned();
     (file, index.unwrap_or_default())
-}
-
-fn shown(name: &Path) -> String {
-    url_of(name).map_or_else(|_| name.display().to_string(), |url: Url| url.to_string())
 }
 
 fn cannot(name: &Path, why: &str) -> Error {

@@ -289,10 +289,7 @@ impl Keeper {
                 entry.name = Name(rule.name.0.join(&entry.name.0));
                 entry
             });
-            let each = named.flat_map(|entry| match entry.parts() {
-                parts if parts.is_empty() => vec![entry],
-                parts => parts,
-            });
+            let each = named.flat_map(Named::into_pieces);
             let of_page = each.map(|entry| Todo {
                 entry,
                 ..Todo::default()

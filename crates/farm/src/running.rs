@@ -77,11 +77,7 @@ impl Logical {
     /// so far comes first.
     pub fn tasks(&self, name: &Path) -> Result<Vec<Task>> {
         let entry = self.sites.file(name)?;
-        // A file in one piece is its own only fragment.
-        let parts = match entry.parts() {
-            parts if parts.is_empty() => vec![entry],
-            parts => parts,
-        };
+        let parts = entry.into_pieces();
         let mut counts: HashMap<String, u64> = HashMap::new();
         let mut start = 0;
         let task = |(fragment, part): (u64, Entry)| {
@@ -192,28 +188,19 @@ impl Logical {
             over += u64::from(matches!(event, Event::Over(_)));
             told = told.and_then(|()| tell(event));
             if told.is_err() || is_failure && is_wanted {
-                running.board.cancel();
-                if is_wanted || told.is_err() {
-                    break;
-                }
+                break;
             }
         }
         running.board.cancel();
-        if failed > 0 {
-            // What they have under way is given up with its bytes, unless a node hangs.
-            let until = Instant::now() + GIVEN_UP_WITHIN;
-            let left = || until.saturating_duration_since(Instant::now());
-            while heard.recv_timeout(left()).is_ok() {}
+        if told.is_ok() && failed == 0 {
+            return running.publish(&entry).map(|()| 0);
         }
-        drop(heard);
-        told?;
-        match failed {
-            0 => running.publish(&entry).map(|()| 0),
-            failed => {
-                drop(std::mem::take(&mut *running.drafts.lock()));
-                Ok(failed)
-            }
-        }
+        // What they have under way is given up with its bytes, unless a node hangs.
+        let until = Instant::now() + GIVEN_UP_WITHIN;
+        let left = || until.saturating_duration_since(Instant::now());
+        while heard.recv_timeout(left()).is_ok() {}
+        drop(std::mem::take(&mut *running.drafts.lock()));
+        told.map(|()| failed)
     }
 }
 

@@ -305,14 +305,19 @@ impl Sites {
 
     /// Notes that the bytes of a home are not those of its version. That this cannot be noted stops no reader.
     pub(crate) fn mark(&self, path: &Path, home: &Home) {
+        self.mark_as(path, home, HomeState::Damaged);
+    }
+
+    /// Notes the state of a home. That this cannot be noted stops no reader.
+    pub(crate) fn mark_as(&self, path: &Path, home: &Home, state: HomeState) {
         let change = Change::Mark {
             location: home.location,
             path: home.path.clone(),
-            state: OfHome(HomeState::Damaged),
+            state: OfHome(state),
             verified_s: None,
         };
         if let Err(error) = self.change(path, change) {
-            tracing::warn!(name = %path.display(), url = home.url, %error, "a damaged copy is not noted");
+            tracing::warn!(name = %path.display(), url = home.url, %error, "the state of a copy is not noted");
         }
     }
 
@@ -371,6 +376,11 @@ impl Sites {
             digest: known.cloned().or(read.digest),
         })
     }
+}
+
+/// Returns a name as users write it.
+pub(crate) fn shown(name: &Path) -> String {
+    url_of(name).map_or_else(|_| name.display().to_string(), |url| url.to_string())
 }
 
 /// Tells whether the copies at a location are moved away.

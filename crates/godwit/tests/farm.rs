@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Scratch, farm::Farm, noise};
+use common::{farm::Farm, noise};
 use serde_json::Value;
 use std::fs;
 
@@ -432,10 +432,7 @@ fn histories_are_proved_or_refused() {
 /// Copies of each fragment keep a file whole through a wrong byte, a node that dies and a node that is drained.
 #[test]
 fn copies_survive_failures() {
-    let farm = Farm {
-        scratch: Scratch::new(),
-    };
-    farm.say("godwit farm demo --nodes 4 --dir farm --down-after 12");
+    let farm = Farm::with("", "--nodes 4 --down-after 12");
     fs::write(farm.scratch.join("text"), noise(2_000_000, 9)).unwrap();
     farm.say("godwit farm import --parts 4 text grid:/t && godwit rule add grid:/ copies=2");
     let two = "until godwit find grid:/ -copies 2 | grep -q grid:/t; do :; done";
@@ -483,10 +480,7 @@ fn copies_survive_failures() {
 /// A task goes where the fragment is, or the fragment goes where a task can run; a slow task is run twice.
 #[test]
 fn tasks_find_another_node() {
-    let farm = Farm {
-        scratch: Scratch::new(),
-    };
-    farm.say("GODWIT_FARM_SLOTS=4 godwit farm demo --nodes 3 --dir farm");
+    let farm = Farm::with("", "--nodes 3");
     let lines: String = (0..3_000).map(|at| format!("event {at}\n")).collect();
     fs::write(farm.scratch.join("text"), &lines).unwrap();
     farm.say("godwit farm import --lines --parts 3 text grid:/t");

@@ -3,51 +3,20 @@
 
 mod common;
 
-use common::{Said, Scratch, as_prepared, godwit};
+use common::farm::Farm;
 use std::{
     fs,
     os::unix::fs::{MetadataExt, PermissionsExt},
-    process::{Command, Stdio},
 };
 
-/// Two nodes, n1 and n2, which end with the test.
-struct Farm {
-    scratch: Scratch,
+/// Two nodes, n1 and n2.
+fn farm(before: &str) -> Farm {
+    Farm::with(before, "--nodes 2")
 }
 
 impl Farm {
-    fn new(before: &str) -> Self {
-        let farm = Self {
-            scratch: Scratch::new(),
-        };
-        farm.say(&format!("{before} godwit farm demo --nodes 2 --dir farm"));
-        farm
-    }
-
-    /// Runs a line of a shell, as a user of n1 once there is one.
-    fn shell(&self, line: &str) -> Said {
-        let text = format!("set -o pipefail; [ ! -e farm/n1/env ] || . farm/n1/env; {line}");
-        let mut command = as_prepared(Command::new("timeout"), &godwit());
-        command.args(["100", "bash", "-c", &text]);
-        let ours = std::path::Path::new(env!("CARGO_BIN_EXE_godwit"));
-        let path = std::env::var("PATH").unwrap();
-        let above = ours.parent().unwrap().display();
-        command.env("PATH", format!("{above}:{path}"));
-        command
-            .current_dir(self.scratch.path())
-            .stdin(Stdio::null());
-        Said::of(&mut command)
-    }
-
     #[track_caller]
-    fn say(&self, line: &str) -> String {
-        let said = self.shell(line);
-        assert_eq!(said.status, Some(0), "{line}: {said}");
-        String::from_utf8(said.stdout).unwrap()
-    }
-
-    #[track_caller]
-    fn refused(&self, line: &str, status: i32, words: &[&str]) {
+    fn refused_for(&self, line: &str, status: i32, words: &[&str]) {
         let said = self.shell(line);
         assert_eq!(said.status, Some(status), "{line}: {said}");
         for word in words {
@@ -76,18 +45,9 @@ impl Farm {
     }
 }
 
-impl Drop for Farm {
-    fn drop(&mut self) {
-        for node in ["n1", "n2"] {
-            self.shell(&format!(". farm/{node}/env; godwit node stop"));
-        }
-        self.shell("godwit farm demo --stop --dir farm");
-    }
-}
-
 #[test]
 fn programs_run_with_files_from_anywhere() {
-    let farm = Farm::new("");
+    let farm = farm("");
     let counted = farm.say(
         "godwit run --on n1,n2 -n 3 --ordered -- sh -c 'echo $GODWIT_FRAGMENT/$GODWIT_FRAGMENTS; pwd'",
     );
@@ -154,7 +114,7 @@ fn programs_run_with_files_from_anywhere() {
 
 #[test]
 fn outputs_arrive_though_submitter_is_gone() {
-    let farm = Farm::new("");
+    let farm = farm("");
     farm.say("kill $(cat farm/n1/pid); while kill -0 $(cat farm/n1/pid); do :; done");
     let line =
         ". farm/n2/env; godwit run --on n2 --out o=godwit://n1/late -- sh -c 'echo late > o'";
@@ -166,7 +126,7 @@ fn outputs_arrive_though_submitter_is_gone() {
 
 #[test]
 fn lines_of_many_processes_stay_whole() {
-    let farm = Farm::new("");
+    let farm = farm("");
     let script = "for i in $(seq 100); do echo \"$GODWIT_FRAGMENT $i of the lines\"; done; \
         printf \"%s last\" $GODWIT_FRAGMENT";
     let rows = farm.say(&format!("godwit run --on n1,n2 -n 40 -- sh -c '{script}'"));
@@ -190,7 +150,7 @@ fn lines_of_many_processes_stay_whole() {
 
 #[test]
 fn programs_end_when_nobody_listens() {
-    let farm = Farm::new("GODWIT_LIMITS_STALL_SECONDS=2");
+    let farm = farm("GODWIT_LIMITS_STALL_SECONDS=2");
     let script = "echo $$ > $0/process; exec yes";
     for signal in ["STOP", "KILL"] {
         farm.say(&format!(
@@ -203,7 +163,7 @@ fn programs_end_when_nobody_listens() {
 
 #[test]
 fn wrong_words_name_thing_and_cause() {
-    let farm = Farm::new("");
+    let farm = farm("");
     fs::write(farm.scratch.join("text"), "text\n").unwrap();
     for (line, status, words) in [
         (
@@ -257,11 +217,11 @@ fn wrong_words_name_thing_and_cause() {
             &["n1/, process 2", "status 5"],
         ),
     ] {
-        farm.refused(&format!("godwit run {line}"), status, words);
+        farm.refused_for(&format!("godwit run {line}"), status, words);
     }
     // One that runs nothing for others, and a program that is another one by now.
     farm.say("printf '#!/bin/sh\\ntrue\\n' > tool; chmod +x tool; godwit run --on n2 -- ./tool");
     farm.say("for kept in farm/n2/export/.farm/bin/*; do echo false >> $kept; done");
-    farm.refused("godwit run --on n2 -- ./tool", 12, &["n2", ".farm/bin/"]);
+    farm.refused_for("godwit run --on n2 -- ./tool", 12, &["n2", ".farm/bin/"]);
     assert_eq!(farm.left("n2"), 0);
 }

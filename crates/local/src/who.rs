@@ -55,7 +55,7 @@ fn cgroup() -> Option<String> {
     (group.len() <= VALUE_BYTES_MAX).then(|| group.to_owned())
 }
 
-/// What batch systems, and nodes that run programs, call their jobs.
+/// The variables in which batch systems, and nodes that run programs, name their jobs.
 const JOB: [&str; 9] = [
     "GODWIT_JOB",
     "SLURM_JOB_ID",

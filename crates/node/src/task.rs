@@ -246,7 +246,8 @@ fn code(status: ExitStatus) -> i32 {
     }
 }
 
-fn other(cause: &std::io::Error) -> Refusal {
+/// Tells the cause of a failure that is no fault of the client.
+pub(crate) fn other(cause: &std::io::Error) -> Refusal {
     Refusal::of_kind(Kind::Other, why(cause))
 }
 

@@ -10,10 +10,15 @@ pub struct Farm {
 
 impl Farm {
     pub fn new(nodes: u16) -> Self {
+        Self::with("", &format!("--nodes {nodes}"))
+    }
+
+    /// Starts one with variables before the command and options behind it.
+    pub fn with(before: &str, options: &str) -> Self {
         let farm = Self {
             scratch: Scratch::new(),
         };
-        farm.say(&format!("godwit farm demo --nodes {nodes} --dir farm"));
+        farm.say(&format!("{before} godwit farm demo --dir farm {options}"));
         farm
     }
 

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     listener::Shared,
-    task::{self, Around, stops},
+    task::{self, Around, other, stops},
     workplace::Workplace,
 };
 use godwit_core::Kind;
@@ -159,10 +159,6 @@ impl Drop for Turn {
     fn drop(&mut self) {
         self.0.fetch_sub(1, SeqCst);
     }
-}
-
-pub(super) fn other(cause: &std::io::Error) -> Refusal {
-    Refusal::of_kind(Kind::Other, why(cause))
 }
 
 const FREED_WITHIN: Duration = Duration::from_millis(20);

@@ -7,9 +7,9 @@ use super::{
     Known,
     depot::heard,
     reply::{BEAT, Lines},
-    run::{below_root, other},
+    run::below_root,
 };
-use crate::workplace::Workplace;
+use crate::{task::other, workplace::Workplace};
 use godwit_core::{Algorithm, Kind, Url};
 use godwit_local::{Answer, Here, Place as Local, who};
 use godwit_store::Store as _;

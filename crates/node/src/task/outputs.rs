@@ -1,6 +1,6 @@
 //! Files that programs of peers read and write: compared, hashed, and put under their names.
 
-use super::{Around, BEAT, Tell};
+use super::{Around, BEAT, Tell, other};
 use godwit_core::{Algorithm, Digest, Hashing, Kind};
 use godwit_sys::why;
 use godwit_wire::door::{
@@ -142,10 +142,6 @@ pub(super) fn place(
         size,
         digest: Text(digest),
     })
-}
-
-fn other(cause: &io::Error) -> Refusal {
-    Refusal::of_kind(Kind::Other, why(cause))
 }
 
 /// The file that `{out}` stands for, in the directory of the program.

@@ -223,6 +223,16 @@ impl Entry {
     }
 }
 
+impl Entry {
+    /// Returns the fragments as the files that they are; of a file in one piece the file itself.
+    pub fn into_pieces(self) -> Vec<Self> {
+        match self.parts() {
+            parts if parts.is_empty() => vec![self],
+            parts => parts,
+        }
+    }
+}
+
 /// Returns the name of a fragment: it lies below its file.
 pub fn fragment_name(file: &Path, index: u64, count: u64) -> PathBuf {
     file.join(format!("#{index}.{count}"))
