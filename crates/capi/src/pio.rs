@@ -302,7 +302,11 @@ impl Pio {
         if !bytes.is_empty() {
             leaves.add(Piece::of(Block::at(self.at, bytes)));
         }
+        let before = self.at / SYNC_BYTES;
         self.at += bytes.len() as u64;
+        let after = self.at / SYNC_BYTES;
+        // The disk writes while the program computes, so close waits for less.
+        godwit_sys::begin_to_sync(&fragment.file, before * SYNC_BYTES..after * SYNC_BYTES);
         fragment.size = fragment.size.max(self.at);
         Ok(bytes.len())
     }
@@ -522,7 +526,13 @@ impl Fragment {
     fn take_leaf(&mut self, number: u64) -> io::Result<bool> {
         let start = number * LEAF_BYTES;
         let len = usize::try_from((self.size - start).min(LEAF_BYTES)).unwrap_or_default();
+        let is_next = self.leaf.as_ref().is_none_or(|(have, _)| have + 1 == number);
         let mut bytes = self.leaf.take().map(|(_, bytes)| bytes).unwrap_or_default();
+        if is_next {
+            // The disk reads them while this leaf is hashed and used.
+            let ahead = start + LEAF_BYTES..(start + AHEAD_BYTES).min(self.size);
+            godwit_sys::begin_to_read(&self.file, ahead);
+        }
         bytes.resize(len, 0);
         match self.file.read_exact_at(&mut bytes, start) {
             Ok(()) => {}
@@ -705,6 +715,11 @@ fn disk(what: &str, url: &str, error: &io::Error) -> Failure {
 fn nothing_open(url: &str) -> Failure {
     Failure::invalid(format!("use {url}"), "no fragment of it is open")
 }
+
+/// So many bytes are written before the disk begins with them.
+const SYNC_BYTES: u64 = 8 << 20;
+/// So many bytes are read ahead of a sequential reader.
+const AHEAD_BYTES: u64 = 4 << 20;
 
 /// Variables that tell rank and count of processes; the first pair that is set counts.
 const RANKS: [(&str, &str); 4] = [

@@ -37,7 +37,7 @@ pub use beneath::{Lookup, is_ring};
 pub use buffer::{BUFFER_BYTES, Buffer};
 pub use closes::{Closes, Heard, Watched};
 pub use detached::{end_detached, start_detached};
-pub use early::begin_to_sync;
+pub use early::{begin_to_read, begin_to_sync};
 pub use folder::{Begun, Fresh, Names, Open, Over, Room, Told};
 pub use given::{is_input_closed, is_output_closed};
 pub use kerberos::{Ends, KerberosContext, Refused, Stepped, Unwrapped, Wrapping};
