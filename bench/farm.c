@@ -1,6 +1,7 @@
 /* One rank of Figure 3: SIZE bytes in calls of 64 KiB, from open to close.
  *
  *   farm gfarm|plain write|read NAME BYTES   prints seconds, and seconds of this process on a processor
+ *   farm gfarm many NAME PROCESSES           the same for processes that read 64 KiB each
  */
 #include <fcntl.h>
 #include <gfarm.h>
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -57,6 +59,21 @@ static void plainly(int writes, const char *name, long size) {
     check(close(file) == 0 ? NULL : "it cannot be closed");
 }
 
+/* Processes, 8 at once, of which each opens a file, reads 64 KiB and closes it. */
+static void many(char *name, long count) {
+    long begun, at;
+    int status, bad = 0;
+    for (begun = 0, at = 0; at < count; at++) {
+        for (; begun < count && begun < at + 8; begun++)
+            if (fork() == 0) {
+                by_gfarm(0, name, sizeof bytes);
+                _exit(0);
+            }
+        bad |= wait(&status) < 0 || status != 0;
+    }
+    check(bad ? "a process failed" : NULL);
+}
+
 int main(int argc, char **argv) {
     double begun, used;
     int writes, at;
@@ -66,7 +83,9 @@ int main(int argc, char **argv) {
         bytes[at] = (char)(at * 31 >> 3);
     writes = strcmp(argv[2], "write") == 0;
     begun = now(), used = cpu();
-    if (strcmp(argv[1], "gfarm") == 0)
+    if (strcmp(argv[2], "many") == 0)
+        many(argv[3], atol(argv[4]));
+    else if (strcmp(argv[1], "gfarm") == 0)
         by_gfarm(writes, argv[3], atol(argv[4]));
     else
         plainly(writes, argv[3], atol(argv[4]));

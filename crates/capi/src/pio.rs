@@ -526,7 +526,10 @@ impl Fragment {
     fn take_leaf(&mut self, number: u64) -> io::Result<bool> {
         let start = number * LEAF_BYTES;
         let len = usize::try_from((self.size - start).min(LEAF_BYTES)).unwrap_or_default();
-        let is_next = self.leaf.as_ref().is_none_or(|(have, _)| have + 1 == number);
+        let is_next = self
+            .leaf
+            .as_ref()
+            .is_none_or(|(have, _)| have + 1 == number);
         let mut bytes = self.leaf.take().map(|(_, bytes)| bytes).unwrap_or_default();
         if is_next {
             // The disk reads them while this leaf is hashed and used.

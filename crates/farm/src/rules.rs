@@ -16,6 +16,7 @@ use godwit_wire::door::call::Name;
 use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    hash::{DefaultHasher, Hash, Hasher},
     num::NonZeroU64,
     path::{Path, PathBuf},
     slice,
@@ -500,14 +501,26 @@ fn needs_of(
     let is_offered = |at: &Location| {
         !away.contains(&at.site) && !watch.is_some_and(|watch| watch.is_silent(&at.site))
     };
-    let mut names: Vec<(f64, String)> = known
-        .into_iter()
-        .filter(is_offered)
-        .map(|at| (cost(&at.site), at.site))
-        .collect();
-    names.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-    let names: Vec<_> = names.into_iter().map(|(_, site)| site).collect();
+    let offered = known.into_iter().filter(is_offered).map(|at| at.site);
+    let names = cheapest_first(&entry.name.0, offered, cost);
     Ok(needs(entry, rules, &names, &away))
+}
+
+/// Orders sites by the cost of a copy there. Sites that cost about the same take turns, by the name of the file:
+/// else one of them would get the copies of all files.
+fn cheapest_first(
+    name: &Path,
+    sites: impl Iterator<Item = String>,
+    cost: impl Fn(&str) -> f64,
+) -> Vec<String> {
+    let mut sites: Vec<_> = sites.collect();
+    sites.sort_by_cached_key(|site| {
+        let mut turn = DefaultHasher::new();
+        (name, site).hash(&mut turn);
+        #[allow(clippy::cast_possible_truncation)] // saturates
+        ((cost(site).log2() / 2.0).floor() as i64, turn.finish())
+    });
+    sites
 }
 
 /// Tells whether a rule is about who may do what, not about copies.
@@ -604,6 +617,29 @@ mod tests {
         ] {
             assert!(Wanted::read(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn sites_of_equal_cost_take_turns() {
+        let sites = || {
+            ["one", "two", "three", "dear"]
+                .map(String::from)
+                .into_iter()
+        };
+        let cost = |site: &str| match site {
+            "dear" => 100.0,
+            "two" => 1.2,
+            _ => 1.1,
+        };
+        let mut firsts = BTreeMap::<_, usize>::new();
+        for fragment in 0..300 {
+            let name = PathBuf::from(format!("f#{fragment}"));
+            let order = cheapest_first(&name, sites(), cost);
+            assert_eq!(order[3], "dear");
+            assert_eq!(order, cheapest_first(&name, sites(), cost));
+            *firsts.entry(order[0].clone()).or_default() += 1;
+        }
+        assert!(firsts.values().all(|count| *count > 60), "{firsts:?}");
     }
 
     #[test]
