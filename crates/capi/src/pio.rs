@@ -719,9 +719,9 @@ fn nothing_open(url: &str) -> Failure {
     Failure::invalid(format!("use {url}"), "no fragment of it is open")
 }
 
-/// So many bytes are written before the disk begins with them.
+/// The bytes after which the disk begins to write.
 const SYNC_BYTES: u64 = 8 << 20;
-/// So many bytes are read ahead of a sequential reader.
+/// The bytes that are read ahead of a sequential reader.
 const AHEAD_BYTES: u64 = 4 << 20;
 
 /// Variables that tell rank and count of processes; the first pair that is set counts.
