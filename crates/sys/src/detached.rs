@@ -44,6 +44,14 @@ pub fn end_detached(pid: u32, within: Duration) -> io::Result<()> {
     Ok(())
 }
 
+/// Sends a signal to a process.
+pub fn send_signal(pid: u32, signal: i32) -> io::Result<()> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or(io::ErrorKind::InvalidInput)?;
+    let signal = Signal::from_named_raw(signal).ok_or(io::ErrorKind::InvalidInput)?;
+    Ok(rustix::process::kill_process(pid, signal)?)
+}
+
 /// Leaves the session, and goes on as a child of the one that was forked.
 fn apart() -> io::Result<()> {
     setsid()?;

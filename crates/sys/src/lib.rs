@@ -28,6 +28,7 @@ mod resume;
 mod scratch;
 mod secret;
 mod sockets;
+mod view;
 mod wake;
 mod why;
 mod xattrs;
@@ -36,13 +37,13 @@ pub use account::{Account, Back, Errand, Rules, Steward, User, drop_root, group_
 pub use beneath::{Lookup, is_ring};
 pub use buffer::{BUFFER_BYTES, Buffer};
 pub use closes::{Closes, Heard, Watched};
-pub use detached::{end_detached, start_detached};
+pub use detached::{end_detached, send_signal, start_detached};
 pub use early::{begin_to_read, begin_to_sync};
 pub use folder::{Begun, Fresh, Names, Open, Over, Room, Told};
 pub use given::{is_input_closed, is_output_closed};
 pub use kerberos::{Ends, KerberosContext, Refused, Stepped, Unwrapped, Wrapping};
 pub use lease::{Lease, Leased, Unless, lease};
-pub use limits::{boot_id, raise_open_files, user_id};
+pub use limits::{boot_id, ids, raise_open_files, user_id};
 pub use memory::{is_sealed, memory, seal};
 pub use meta::{
     Attributes, Kind, Meta, birth, locked_by, meta, next_data, punch, reserve_blocks, try_lock,
@@ -59,6 +60,7 @@ pub use sockets::{
     may_write, names_of_this_machine, reset_when_closed, retry_often, send_ahead, send_file,
     size_buffers, source_ip, spare_pacing, traffic,
 };
+pub use view::{View, ViewError, ViewStep, Viewed};
 pub use wake::{Wake, end_waits_on_time, wait_any, wait_gone, wait_readable, wait_ready};
 pub use why::why;
 pub use xattrs::has_no_xattrs;

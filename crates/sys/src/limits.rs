@@ -59,6 +59,11 @@ pub fn user_id() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
+/// Returns the numbers of the user and group that files of this process get.
+pub fn ids() -> (u32, u32) {
+    (user_id(), rustix::process::getegid().as_raw())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
