@@ -5,9 +5,8 @@ use crate::{
     name::Name,
     process::Library,
     system::{self, Inode},
-    talk::{Talk, Ticket},
 };
-use godwit_local::{Answer, Kind, Refusal};
+use godwit_local::{Answer, Kind, Refusal, Talk, Ticket};
 use godwit_wire::local::{
     Ask, Handle, Tell,
     ask::{self, Wait},

@@ -26,4 +26,3 @@ mod puts;
 mod serving;
 #[allow(unsafe_code)]
 mod system;
-mod talk;

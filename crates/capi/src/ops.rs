@@ -8,9 +8,8 @@ use crate::{
     files::{give_up, odd},
     process::Library,
     system::Buffer,
-    talk::{Talk, Ticket},
 };
-use godwit_local::{Answer, Kind, Refusal};
+use godwit_local::{Answer, Kind, Refusal, Talk, Ticket};
 use godwit_wire::local::{
     Ask, Handle, Tell,
     ask::{self, Wait},

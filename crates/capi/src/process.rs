@@ -9,8 +9,8 @@ use crate::{
     files::Files,
     ops::Ops,
     puts::Puts,
-    talk::Talk,
 };
+use godwit_local::{Owner, Talk, program, who};
 use std::{
     ffi::CString,
     io,
@@ -60,7 +60,7 @@ impl Library {
         mind_children();
         let made = Box::into_raw(Box::new(Self {
             process: std::process::id(),
-            talk: Talk::new()?,
+            talk: Talk::new(OWNER).map_err(|error| no_descriptor(&error))?,
             files: Files::default(),
             ops: Ops::default(),
             puts: Puts::default(),
@@ -73,7 +73,8 @@ impl Library {
         };
         if is_theirs && OURS.compare_exchange(before, made, SeqCst, SeqCst).is_ok() {
             let library = Self::at(made).expect("it was made just now");
-            library.talk.remember();
+            remember(Known::News, &library.talk.news);
+            remember(Known::Ready, &library.talk.ready);
             return Ok(library);
         }
         // SAFETY: nobody else has seen `made`; another thread was first.
@@ -103,11 +104,18 @@ pub(crate) fn forget(which: Known) {
     KNOWN[which as usize].store(-1, SeqCst);
 }
 
-/// Returns a descriptor that lives longer than the borrow says.
-pub(crate) fn borrowed<'a>(fd: &impl AsFd) -> BorrowedFd<'a> {
-    // SAFETY: callers keep it open: `Talk` replaces no connection while somebody leads.
-    unsafe { BorrowedFd::borrow_raw(fd.as_fd().as_raw_fd()) }
-}
+/// The process as it talks with the node; a child of it must not go on with that.
+const OWNER: Owner = Owner {
+    hello: |environment| who(&program(), environment),
+    on_socket: |socket| match socket {
+        None => forget(Known::Socket),
+        Some(socket) => {
+            remember(Known::Socket, &socket);
+            watch_socket();
+        }
+    },
+    session: None,
+};
 
 /// Returns what can be waited on for the connection and for what is ready; made by the first call.
 pub(crate) fn watch(ready: BorrowedFd<'_>) -> Result<RawFd> {

@@ -4,9 +4,8 @@ use crate::{
     failure::{Failure, Result},
     files::odd,
     name::Name,
-    talk::{Talk, Ticket, gone},
 };
-use godwit_local::{Kind, Refusal};
+use godwit_local::{Kind, Refusal, Talk, Ticket, gone};
 use godwit_wire::local::{
     Ask, Handle, Tell,
     ask::{self, Wait},

@@ -7,9 +7,8 @@ use crate::{
     files::odd,
     outputs::{Outputs, Print},
     process::Library,
-    talk::Ticket,
 };
-use godwit_local::{Kind, Refusal};
+use godwit_local::{Kind, Refusal, Ticket};
 use godwit_wire::{
     door::call::Link,
     local::{

@@ -20,6 +20,7 @@ use std::{
         fd::{AsFd, OwnedFd},
         unix::net::UnixStream,
     },
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -30,7 +31,7 @@ use std::{
 /// ([`Here::is_ours`]).
 #[derive(Debug)]
 pub struct Here {
-    socket: UnixStream,
+    socket: Arc<UnixStream>,
     node: tell::Hello,
     process: u32,
     decoder: Decoder,
@@ -185,7 +186,7 @@ impl Here {
 
     fn begin(socket: UnixStream) -> Self {
         Self {
-            socket,
+            socket: Arc::new(socket),
             node: tell::Hello::default(),
             process: std::process::id(),
             decoder: Decoder::new(),
@@ -201,7 +202,13 @@ impl Here {
     pub fn give_up(self) -> OwnedFd {
         let is_between = self.inbox.is_empty() && !self.decoder.is_within();
         assert!(is_between, "an answer is under way");
-        self.socket.into()
+        let socket = Arc::into_inner(self.socket).expect("no thread waits on it");
+        socket.into()
+    }
+
+    /// Returns the socket, which is closed when the last owner drops it.
+    pub fn socket(&self) -> Arc<UnixStream> {
+        Arc::clone(&self.socket)
     }
 
     /// Goes on with a conversation that another process began. What the node said of itself was told to that.

@@ -7,13 +7,15 @@
 mod here;
 mod place;
 mod start;
+mod talk;
 mod who;
 
 pub use godwit_wire::local::{Kind, Refusal};
 pub use here::{Answer, Here, odd};
 pub use place::{Environment, Place};
 pub use start::{Lock, lock_within};
-pub use who::who;
+pub use talk::{Owner, Talk, Ticket, gone};
+pub use who::{program, who};
 
 /// The result of what is asked of the node: why not, in words and as a number.
 pub type Result<T, E = Refusal> = std::result::Result<T, E>;

@@ -38,6 +38,12 @@ pub fn who(program: &str, environment: Environment<'_>) -> Hello {
     }
 }
 
+/// Returns what the kernel calls this program.
+pub fn program() -> String {
+    let name = fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    name.trim_end().to_owned()
+}
+
 /// Returns the text of a catalog as it is understood in every directory.
 fn absolute(text: &str) -> String {
     let file = text.strip_prefix("sqlite:").filter(|path| !path.is_empty());

@@ -1,19 +1,16 @@
-//! The one connection of this process, shared by its threads.
+//! One connection to the node, shared by the threads of a process.
 //!
-//! There is no thread that reads. Of those who wait for answers one *leads*: it waits on the socket without the lock,
-//! and whoever looks next takes what came for everybody. Whoever takes something while somebody leads wakes the leader,
-//! since it may have been theirs; whoever stops leading wakes all others, of whom the next one leads.
+//! No thread reads all the time. Of the threads that wait for answers one *leads*: it waits on the socket without the
+//! lock, and the thread that looks next takes what came for all. A thread that takes something while another leads
+//! wakes the leader, since it may have been for that one. A thread that stops leading wakes all others, of which one
+//! leads next.
 
-use crate::{
-    failure::Result,
-    process::{self, Known},
-};
+use crate::{Answer, Here, Kind, Refusal, Result, place::Environment};
 use godwit_core::Fault;
-use godwit_local::{Answer, Here, Kind, Refusal, who};
 use godwit_sys::{Wake, wait_readable};
-use godwit_wire::local::{Ask, Number, Tell};
+use godwit_wire::local::{Ask, Number, Tell, ask::Hello};
 use std::{
-    env, fs,
+    env, io,
     os::fd::{AsFd, BorrowedFd},
     sync::{
         Condvar, Mutex, MutexGuard, PoisonError,
@@ -22,17 +19,29 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The connection.
+/// A conversation of many threads with the node.
 #[derive(Debug)]
-pub(crate) struct Talk {
+pub struct Talk {
     shared: Mutex<Shared>,
     turned: Condvar,
-    /// Something was taken that may be the leader's.
-    news: Wake,
-    /// The same for whoever waits on the descriptor of what is asynchronous.
-    pub(crate) ready: Wake,
-    /// How much is asynchronous.
-    pub(crate) under_way: AtomicUsize,
+    /// Raised when something was taken that may be the leader's.
+    pub news: Wake,
+    /// Raised when something was taken while `under_way` is not 0.
+    pub ready: Wake,
+    /// How many asks a program waits for by `ready`.
+    pub under_way: AtomicUsize,
+    owner: Owner,
+}
+
+/// The program that has a conversation.
+#[derive(Clone, Debug)]
+pub struct Owner {
+    /// Returns what the program says of itself to each new connection.
+    pub hello: fn(Environment<'_>) -> Hello,
+    /// Hears of the socket of each connection, and of `None` before that is closed.
+    pub on_socket: fn(Option<BorrowedFd<'_>>),
+    /// The session of connections, if the environment names none.
+    pub session: Option<String>,
 }
 
 #[derive(Debug)]
@@ -45,17 +54,19 @@ struct Shared {
     turns: u64,
 }
 
-/// What was asked, on which connection.
+/// An ask on one connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ticket {
-    pub(crate) era: u64,
+pub struct Ticket {
+    /// The connection.
+    pub era: u64,
     n: Number,
 }
 
 impl Talk {
-    pub(crate) fn new() -> Result<Self> {
-        let wake = || Wake::new().map_err(|error| process::no_descriptor(&error));
+    /// Returns a conversation that connects when something is asked.
+    pub fn new(owner: Owner) -> io::Result<Self> {
         Ok(Self {
+            owner,
             shared: Mutex::new(Shared {
                 here: None,
                 era: 0,
@@ -63,20 +74,14 @@ impl Talk {
                 turns: 0,
             }),
             turned: Condvar::new(),
-            news: wake()?,
-            ready: wake()?,
+            news: Wake::new()?,
+            ready: Wake::new()?,
             under_way: AtomicUsize::new(0),
         })
     }
 
-    /// Has a child close what is ours.
-    pub(crate) fn remember(&self) {
-        process::remember(Known::News, &self.news);
-        process::remember(Known::Ready, &self.ready);
-    }
-
     /// Asks. With `era` it is only said on that connection.
-    pub(crate) fn send(&self, era: Option<u64>, ask: Ask, body: &[u8]) -> Result<Ticket, Refusal> {
+    pub fn send(&self, era: Option<u64>, ask: Ask, body: &[u8]) -> Result<Ticket> {
         let mut shared = self.connected(era)?;
         let era = shared.era;
         let here = shared.here.as_mut().expect("it is connected");
@@ -85,13 +90,13 @@ impl Talk {
         Ok(Ticket { era, n: sent? })
     }
 
-    /// The same for what is not answered.
-    pub(crate) fn say(&self, era: u64, ask: Ask, body: &[u8]) -> Result<(), Refusal> {
+    /// Says what gets no answer.
+    pub fn say(&self, era: u64, ask: Ask, body: &[u8]) -> Result<()> {
         self.send(Some(era), ask, body).map(drop)
     }
 
-    /// The same, where the answer does not matter: whoever is gone has given it back.
-    pub(crate) fn give_back(&self, era: u64, ask: Ask) {
+    /// Asks, and passes over the answer: a connection that is gone has given all back.
+    pub fn give_back(&self, era: u64, ask: Ask) {
         let Ok(mut shared) = self.connected(Some(era)) else {
             return;
         };
@@ -103,13 +108,13 @@ impl Talk {
     }
 
     /// Asks and waits for the last answer; refusals are errors.
-    pub(crate) fn ask(
+    pub fn ask(
         &self,
         era: Option<u64>,
         ask: Ask,
         deadline: Option<Instant>,
         more: &mut dyn FnMut(Tell),
-    ) -> Result<(u64, Answer), Refusal> {
+    ) -> Result<(u64, Answer)> {
         let ticket = self.send(era, ask, b"")?;
         loop {
             let answer = self.receive(ticket, deadline)?;
@@ -121,8 +126,8 @@ impl Talk {
         }
     }
 
-    /// The same for what may be asked again: if the node ends meanwhile, the next is asked.
-    pub(crate) fn ask_twice(&self, ask: &Ask) -> Result<(u64, Answer), Refusal> {
+    /// Asks what may be asked again: if the node ends meanwhile, the next is asked.
+    pub fn ask_twice(&self, ask: &Ask) -> Result<(u64, Answer)> {
         match self.ask(None, ask.clone(), None, &mut |_| ()) {
             Err(refusal) if refusal.kind == Kind::NodeLost => {
                 self.ask(None, ask.clone(), None, &mut |_| ())
@@ -132,24 +137,30 @@ impl Talk {
     }
 
     /// Waits for the next answer. At the deadline the ask is taken back.
-    pub(crate) fn receive(
+    pub fn receive(&self, ticket: Ticket, deadline: Option<Instant>) -> Result<Answer> {
+        if let Some(answer) = self.await_answer(ticket, deadline)? {
+            return Ok(answer);
+        }
+        self.cancel(ticket);
+        let words = "the node of this machine has not answered in that time";
+        let late = Refusal::new(Kind::Late, "wait for an answer", words);
+        Err(late.waiting(Fault::Passing))
+    }
+
+    /// Waits for the next answer until the deadline; `None`: there is none yet, and the ask goes on.
+    pub fn await_answer(
         &self,
         ticket: Ticket,
         deadline: Option<Instant>,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<Option<Answer>> {
         let mut shared = self.lock();
         let mut came = of_era(&mut shared, ticket.era)?.came(ticket.n);
         loop {
             if let Some(answer) = came? {
-                return Ok(answer);
+                return Ok(Some(answer));
             }
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                if let Ok(here) = of_era(&mut shared, ticket.era) {
-                    here.cancel(ticket.n);
-                }
-                let words = "the node of this machine has not answered in that time";
-                let late = Refusal::new(Kind::Late, "wait for an answer", words);
-                return Err(late.waiting(Fault::Passing));
+                return Ok(None);
             }
             shared = self.rest(shared, None, deadline);
             came = of_era(&mut shared, ticket.era)?.poll(ticket.n);
@@ -158,7 +169,7 @@ impl Talk {
     }
 
     /// Returns the next answer if it is here.
-    pub(crate) fn look(&self, ticket: Ticket) -> Result<Option<Answer>, Refusal> {
+    pub fn look(&self, ticket: Ticket) -> Result<Option<Answer>> {
         let mut shared = self.lock();
         let came = of_era(&mut shared, ticket.era)?.poll(ticket.n);
         shared.turns += 1;
@@ -169,7 +180,7 @@ impl Talk {
     }
 
     /// Tells whether that connection is over.
-    pub(crate) fn is_lost(&self, era: u64) -> bool {
+    pub fn is_lost(&self, era: u64) -> bool {
         let mut shared = self.lock();
         let is_lost = match of_era(&mut shared, era) {
             Ok(here) => here.is_over_by_now(),
@@ -180,7 +191,7 @@ impl Talk {
     }
 
     /// Takes an ask back.
-    pub(crate) fn cancel(&self, ticket: Ticket) {
+    pub fn cancel(&self, ticket: Ticket) {
         let mut shared = self.lock();
         if let Ok(here) = of_era(&mut shared, ticket.era) {
             here.cancel(ticket.n);
@@ -188,8 +199,8 @@ impl Talk {
         }
     }
 
-    /// The same, but what comes of it is still wanted.
-    pub(crate) fn take_back(&self, ticket: Ticket) {
+    /// Takes an ask back; the answer is still wanted.
+    pub fn take_back(&self, ticket: Ticket) {
         let mut shared = self.lock();
         if let Ok(here) = of_era(&mut shared, ticket.era) {
             if let Ok(n) = here.send(Ask::Cancel { of: ticket.n }, b"") {
@@ -200,17 +211,17 @@ impl Talk {
     }
 
     /// Returns what [`Talk::await_turn`] compares with.
-    pub(crate) fn turns(&self) -> u64 {
+    pub fn turns(&self) -> u64 {
         self.lock().turns
     }
 
     /// Waits until something may have come since that was told.
-    pub(crate) fn await_turn(&self, seen: u64, deadline: Option<Instant>) {
+    pub fn await_turn(&self, seen: u64, deadline: Option<Instant>) {
         self.await_turn_or(seen, None, deadline);
     }
 
-    /// The same, or until `also` can be read.
-    pub(crate) fn await_turn_or(
+    /// Waits until something may have come, or `also` can be read.
+    pub fn await_turn_or(
         &self,
         seen: u64,
         also: Option<BorrowedFd<'_>>,
@@ -222,8 +233,8 @@ impl Talk {
         }
     }
 
-    /// Tells whether nothing can come any more: a descriptor that is always readable helps nobody.
-    pub(crate) fn is_over(&self) -> bool {
+    /// Tells whether nothing can come any more.
+    pub fn is_over(&self) -> bool {
         self.lock().here.as_ref().is_some_and(Here::is_over)
     }
 
@@ -240,7 +251,7 @@ impl Talk {
         };
         if shared.has_leader {
             if also.is_some() {
-                left = left.min(MEANWHILE); // whoever leads does not know of it
+                left = left.min(MEANWHILE); // the leader does not know of it
             }
             let rested = self.turned.wait_timeout(shared, left);
             return rested.unwrap_or_else(PoisonError::into_inner).0;
@@ -248,15 +259,15 @@ impl Talk {
         let Some(here) = &shared.here else {
             return shared;
         };
-        let socket = process::borrowed(&here.waits_on());
+        let socket = here.socket();
         shared.has_leader = true;
         drop(shared);
-        // The socket stays open: nobody replaces the connection while somebody leads.
         let news = self.news.as_fd();
-        let heard = wait_readable([socket, news, also.unwrap_or(news)], left);
+        let heard = wait_readable([socket.as_fd(), news, also.unwrap_or(news)], left);
         if heard.map_or(true, |[_, is_news, _]| is_news) {
             self.news.lower();
         }
+        drop(socket); // closed by the connection alone
         let mut shared = self.lock();
         shared.has_leader = false;
         shared.turns += 1;
@@ -265,7 +276,7 @@ impl Talk {
     }
 
     /// Returns the connection, which is made if there is none, or if there was one that is over and no `era` is asked for.
-    fn connected(&self, era: Option<u64>) -> Result<MutexGuard<'_, Shared>, Refusal> {
+    fn connected(&self, era: Option<u64>) -> Result<MutexGuard<'_, Shared>> {
         let mut shared = self.lock();
         if let Some(era) = era {
             of_era(&mut shared, era)?;
@@ -282,14 +293,15 @@ impl Talk {
             let rested = self.turned.wait(shared);
             shared = rested.unwrap_or_else(PoisonError::into_inner);
         }
-        process::forget(Known::Socket);
+        (self.owner.on_socket)(None);
         shared.here = None;
         let environment = |name: &str| env::var_os(name);
-        let here = Here::find(&who(&program(), &environment), &environment)?;
-        process::remember(Known::Socket, &here.waits_on());
+        let mut hello = (self.owner.hello)(&environment);
+        hello.session = hello.session.or_else(|| self.owner.session.clone());
+        let here = Here::find(&hello, &environment)?;
+        (self.owner.on_socket)(Some(here.socket().as_fd()));
         shared.era += 1;
         shared.here = Some(here);
-        process::watch_socket();
         Ok(shared)
     }
 
@@ -309,7 +321,7 @@ impl Talk {
 }
 
 /// Returns the connection if it still is that one.
-fn of_era(shared: &mut Shared, era: u64) -> Result<&mut Here, Refusal> {
+fn of_era(shared: &mut Shared, era: u64) -> Result<&mut Here> {
     match &mut shared.here {
         Some(here) if shared.era == era => Ok(here),
         _ => Err(gone()),
@@ -317,19 +329,13 @@ fn of_era(shared: &mut Shared, era: u64) -> Result<&mut Here, Refusal> {
 }
 
 /// Says that a connection is over.
-pub(crate) fn gone() -> Refusal {
+pub fn gone() -> Refusal {
     let words = "the node of this machine ended meanwhile";
     Refusal::new(Kind::NodeLost, "go on with what was begun", words)
         .waiting(Fault::Passing)
         .next("what was committed is kept; the next call begins anew")
 }
 
-/// Returns what the kernel calls this program.
-fn program() -> String {
-    let name = fs::read_to_string("/proc/self/comm").unwrap_or_default();
-    name.trim_end().to_owned()
-}
-
-/// So often a thread that does not lead looks at what else it waits for.
+/// How often a thread that does not lead looks at what else it waits for.
 const MEANWHILE: Duration = Duration::from_millis(50);
 const FOREVER: Duration = Duration::from_secs(365 * 86_400);
