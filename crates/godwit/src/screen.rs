@@ -181,6 +181,13 @@ impl Screen {
         }
     }
 
+    /// Counts the exit status of a program, which has said itself what went wrong.
+    pub(crate) fn ended_with(&self, code: u8) {
+        if code != 0 {
+            self.tally.lock().add(code);
+        }
+    }
+
     /// Returns the exit status so far.
     pub(crate) fn exit_code(&self) -> u8 {
         match self.tally.lock().exit_code() {

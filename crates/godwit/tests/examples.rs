@@ -69,7 +69,11 @@ fn every_example_of_the_help_works() {
                 NAMES.iter().for_each(|line| place.run(line));
             }
             let is_of_farm = example.contains("farm verify");
-            let wants_nodes = example.starts_with("godwit run ");
+            let wants_nodes = example.starts_with("godwit run --on ");
+            let is_mounted = example.contains(" /godwit/");
+            if is_mounted && !common::can_mount() {
+                continue;
+            }
             if is_of_farm {
                 SELECTION.iter().for_each(|line| place.run(line));
             }
@@ -79,6 +83,9 @@ fn every_example_of_the_help_works() {
             match is_of_farm || wants_nodes {
                 true => place.run(&format!("{ENV}{example}")),
                 false => place.run(example),
+            }
+            if is_mounted {
+                place.run("godwit node stop");
             }
             if is_of_farm || wants_nodes || example.contains("farm demo --nodes") {
                 place.run("godwit farm demo --stop --dir farm");
@@ -221,7 +228,9 @@ impl Place {
     fn run(&self, example: &str) {
         let here = self.scratch.join("here");
         let url = self.node.url("");
+        let path = format!("ftp:127.0.0.1:{}/", self.node.port);
         let text = example.replace("ftp://fermi.example/", &url);
+        let text = text.replace("ftp:fermi.example/", &path);
         if text.starts_with("godwit node --") {
             return self.serve(&text);
         }

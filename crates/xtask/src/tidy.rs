@@ -111,7 +111,7 @@ type Found = Vec<(usize, String)>;
 const TABLES: [&str; 2] = ["REQUIREMENTS.md", "docs/requirements-catalog.md"];
 
 /// Which crates may be imported by which; down only.
-const ARROWS: [(&str, &[&str]); 13] = [
+const ARROWS: [(&str, &[&str]); 14] = [
     ("core", &[]),
     ("wire", &["core"]),
     ("trust", &["core", "sys"]),
@@ -122,6 +122,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
     ("farm", &["core", "wire", "sys", "store", "catalog"]),
     ("local", &["core", "wire", "sys"]),
     ("capi", &["core", "wire", "sys", "local"]),
+    ("mount", &["core", "wire", "sys", "local"]),
     (
         "node",
         &[
@@ -132,6 +133,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
         "godwit",
         &[
             "core", "wire", "trust", "sys", "store", "depot", "local", "catalog", "farm", "node",
+            "mount",
         ],
     ),
     ("xtask", &[]),

@@ -52,7 +52,7 @@ pub(super) fn on(peer: Option<&str>, ask: Ask) -> Ask {
 }
 
 /// Returns who we are.
-fn hello() -> Hello {
+pub(super) fn hello() -> Hello {
     who("godwit", &variable)
 }
 

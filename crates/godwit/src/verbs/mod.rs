@@ -31,6 +31,7 @@ pub(crate) mod location;
 pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod mkdir;
+mod mounted;
 pub(crate) mod mv;
 pub(crate) mod node;
 pub(crate) mod peers;

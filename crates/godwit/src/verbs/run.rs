@@ -1,6 +1,10 @@
-//! `godwit run`: a program runs on other nodes, with files from anywhere.
+//! `godwit run --on`: a program runs on other nodes, with files from anywhere.
 
-use super::{Facts, facts, farm::Printed};
+use super::{
+    Facts, facts,
+    farm::Printed,
+    mounted::{self, Promise, WAIT, parse_wait},
+};
 use crate::{
     options::Talking,
     places,
@@ -30,23 +34,27 @@ use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     thread,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// Run a program on other nodes, with files from anywhere
+/// Run a program with files from anywhere: here, or on other nodes
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
+  godwit run -- cp notes.txt /godwit/ftp:fermi.example/notes.txt
   godwit run --on n1,n2 -- uname -m
   godwit run --on n2 --in notes.txt --out sorted=notes.sorted -- sort -o sorted notes.txt
   godwit run --on n1,n2 -n 4 --out 'o=godwit://n1/o${GODWIT_FRAGMENT}' -- sh -c 'date > o'
 
-Each process starts in an empty directory of its own on its node, which ends with it. --in puts
-files there first: NAME is their name, by default the last part of the URL (a URL with = needs one).
---out delivers what the program wrote there as NAME, once it ended with 0: the node keeps it safe
+Without --on any program of this machine finds files of other machines below /godwit, in a mount of
+its own: /godwit/[SCHEME:]HOST[:PORT]/PATH, /godwit/grid/NAME. What it writes is kept here, and then
+delivered, though the link is down. It needs /dev/fuse, and no privilege.
+
+With --on each process starts in an empty directory of its own on its node, which ends with it. --in
+puts files there first: NAME is their name, by default the last part of the URL (a URL with = needs
+one). --out delivers what the program wrote there as NAME, once it ended with 0: the node keeps it
 and delivers it, also when this command is gone and the server is down. A URL is one that the node
 reaches, and its copy of an input serves all processes. A path is a file of this machine.
-
 A program with a slash in its name is a file of this machine, kept at the node in .farm/bin for the
 next time. A URL is fetched by the node. Any other name the node finds by its PATH. URLs may have
 ${GODWIT_ARCH} and ${GODWIT_OS} (x86_64, linux: of the node), ${GODWIT_JOB}, ${GODWIT_FRAGMENT} (the
@@ -56,35 +64,42 @@ Lines come whole, as they are written; with --stdout or --stderr they are append
 node needs farm.slots = N in its configuration (farm demo sets it), and runs programs as its own
 account, for peers that may write. What this command no longer reads for 60 s is ended there.
 
-Exit status: 0 all processes ended with 0; else that of the worst, which is named: the status of its
-program, 128 and the number of a signal, 5 a node does not answer, 13 it runs none for you.")]
+Exit status: 0 all ended with 0; else that of the program, of several the worst, which is named; 128
+and the number of a signal, 5 a node does not answer, 13 it runs none for you, 75 what was written
+here was not kept, 126 and 127 the program could not be started here.")]
 pub(crate) struct Run {
     /// The nodes, which take turns
-    #[arg(long, value_name = "NODE", required = true, value_delimiter = ',')]
+    #[arg(long, value_name = "NODE", value_delimiter = ',')]
     on: Vec<String>,
+    /// Here: wait at the end for none, commit (safe here) or push (delivered)
+    #[arg(long, value_enum, default_value_t = Promise::Commit, hide_possible_values = true, value_name = "WHAT", conflicts_with = "on")]
+    promise: Promise,
+    /// Here: time to wait for a server to read from (or forever) [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = parse_wait, conflicts_with = "on")]
+    wait: Option<Duration>,
     /// Processes [default: one a node]
-    #[arg(short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(short = 'n', value_name = "N", requires = "on", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     processes: Option<u64>,
     /// A file for each process
-    #[arg(long = "in", value_name = "URL[=NAME]")]
+    #[arg(long = "in", value_name = "URL[=NAME]", requires = "on")]
     inputs: Vec<OsString>,
     /// A file that each process writes
-    #[arg(long = "out", value_name = "NAME=URL")]
+    #[arg(long = "out", value_name = "NAME=URL", requires = "on")]
     outputs: Vec<OsString>,
     /// Standard input of each process [default: nothing]
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", requires = "on")]
     stdin: Option<OsString>,
     /// Append standard output there
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", requires = "on")]
     stdout: Option<OsString>,
     /// Append standard error there
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", requires = "on")]
     stderr: Option<OsString>,
     /// A variable of each process
-    #[arg(long, value_name = "NAME=VALUE")]
+    #[arg(long, value_name = "NAME=VALUE", requires = "on")]
     env: Vec<OsString>,
     /// Print the lines of each process together, in the order of the processes
-    #[arg(long)]
+    #[arg(long, requires = "on")]
     ordered: bool,
     /// The program and its arguments
     #[arg(value_name = "PROGRAM", required = true, last = true)]
@@ -131,7 +146,11 @@ struct Job<'a> {
 }
 
 impl Run {
-    pub(crate) fn run(self, screen: &Screen) -> Ran<Facts> {
+    pub(crate) fn run(self, screen: &'static Screen) -> Ran<Facts> {
+        if self.on.is_empty() {
+            let wait = self.wait.unwrap_or(WAIT);
+            return mounted::run(&self.program, self.promise, wait, screen);
+        }
         let options = places::options(&self.talking)?;
         let job = self.job(screen, &options)?;
         let stores = Stores::new(options.clone());

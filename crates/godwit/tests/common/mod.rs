@@ -277,6 +277,18 @@ pub fn as_nobody(scratch: &Scratch) -> Option<impl Fn() -> Command + use<>> {
     })
 }
 
+/// Tells whether this account can serve a mount; says so where it cannot.
+pub fn can_mount() -> bool {
+    let device = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse");
+    if device.is_err() {
+        skip("this account may not use /dev/fuse");
+    }
+    device.is_ok()
+}
+
 /// Runs `godwit ARGS` for at most a minute.
 pub fn ours<I, S>(args: I) -> Said
 where

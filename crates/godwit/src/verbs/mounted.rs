@@ -1,0 +1,174 @@
+//! `godwit run` without `--on`: a program of this machine, to which files of other machines are below `/godwit`.
+
+use super::{Facts, facts, local};
+use crate::{
+    names,
+    screen::Screen,
+    trouble::{CliError, Run},
+    units,
+};
+use clap::ValueEnum;
+use godwit_local::Refusal;
+use godwit_mount::{Mount, Rules};
+use godwit_store::Error;
+use godwit_sys::{View, ViewError, ViewStep, why};
+use godwit_wire::local::ask::Wait;
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2},
+    iterator::Signals,
+};
+use std::{
+    env,
+    ffi::OsString,
+    io,
+    os::unix::process::ExitStatusExt,
+    process::{Command, ExitStatus},
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// The end that a program's writes reach before `run` ends.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Promise {
+    /// Nothing.
+    None,
+    /// Its writes are safe on this machine.
+    Commit,
+    /// Its writes are delivered.
+    Push,
+}
+
+impl From<Promise> for Wait {
+    fn from(promise: Promise) -> Self {
+        match promise {
+            Promise::None => Self::Nothing,
+            Promise::Commit => Self::Commit,
+            Promise::Push => Self::Push,
+        }
+    }
+}
+
+/// Runs a program with a mount of its own, and waits until nothing uses that.
+pub(super) fn run(
+    words: &[OsString],
+    promise: Promise,
+    wait: Duration,
+    screen: &'static Screen,
+) -> Run<Facts> {
+    let wanted = format!("run {}", words[0].display());
+    let failed = |cause| CliError::store(&*wanted, Error::io(&words[0], cause));
+    let session = session();
+    let mount = Mount::new(rules(wait, session.clone(), screen)).map_err(failed)?;
+    mount.begin()?;
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).env("GODWIT_SESSION", &session);
+    if let Some(catalog) = names::text() {
+        command.env("GODWIT_CATALOG", catalog);
+    }
+    // What comes before the program does must not end this command alone.
+    let signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2]);
+    let signals = signals.map_err(failed)?;
+    let view = View::new("godwit").map_err(failed)?;
+    let server = mount.clone();
+    let viewed = view.start(&mut command, move |device| server.serve(device));
+    let mut viewed = viewed.map_err(|error| refused(&wanted, error))?;
+    let child = viewed.child.id();
+    thread::spawn(move || pass_on(signals, child));
+    let status = viewed.child.wait().map_err(failed)?;
+    if let Ok(Ok(Err(error))) = viewed.served.join() {
+        screen.aside(&format!("the mount of /godwit ended: {}", why(&error)));
+    }
+    let code = code_of(status);
+    screen.ended_with(code);
+    let kept = mount.keep(promise.into())?;
+    kept.notes.iter().for_each(|note| screen.note(note));
+    match mount.lost() {
+        0 => {}
+        lost if code == 0 => {
+            let fact = format!("{lost} files that it wrote were not kept, as was said above");
+            return Err(CliError::found(wanted, fact, LOST));
+        }
+        _ => {}
+    }
+    Ok(facts([
+        ("status", code.into()),
+        ("files", kept.files.into()),
+    ]))
+}
+
+fn rules(wait: Duration, session: String, screen: &'static Screen) -> Rules {
+    Rules {
+        wait,
+        hello: |_| local::hello(),
+        session,
+        report: Box::new(move |refusal: &Refusal| {
+            screen.aside(&CliError::from(refusal.clone()).to_string());
+        }),
+    }
+}
+
+/// Returns the session of this command, or a new one.
+fn session() -> String {
+    let told = env::var("GODWIT_SESSION").ok();
+    told.filter(|told| !told.is_empty()).unwrap_or_else(|| {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let since = since.unwrap_or_default().as_nanos();
+        format!("run-{}-{since:x}", std::process::id())
+    })
+}
+
+/// Passes signals to the program. Those of a terminal it gets itself.
+fn pass_on(mut signals: Signals, child: u32) {
+    for signal in signals.forever() {
+        if !matches!(signal, SIGINT | SIGQUIT) {
+            let _ = godwit_sys::send_signal(child, signal);
+        }
+    }
+}
+
+/// Returns the status of a program as a shell has it.
+fn code_of(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| Some(128 + status.signal()?));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+}
+
+/// Says why a program has no view of its own, and what to do.
+fn refused(wanted: &str, refused: ViewError) -> CliError {
+    let error = &refused.error;
+    let (fact, code, next) = match refused.step {
+        ViewStep::Program => {
+            let code = match error.kind() {
+                io::ErrorKind::NotFound => 127,
+                _ => 126,
+            };
+            (why(error).to_string(), code, NEXT_PROGRAM)
+        }
+        ViewStep::Device => (format!("/dev/fuse: {}", why(error)), 1, NEXT_DEVICE),
+        ViewStep::Namespaces | ViewStep::Root | ViewStep::Mount => {
+            let fact = format!("this system refuses a mount of its own: {}", why(error));
+            (fact, 1, NEXT_NAMESPACES)
+        }
+        ViewStep::Directory => {
+            let fact = format!("the working directory is gone: {}", why(error));
+            (fact, 1, "cd to a directory that is there")
+        }
+    };
+    CliError::found(wanted, fact, code).next(next)
+}
+
+/// Reads how long is waited.
+pub(super) fn parse_wait(text: &str) -> Result<Duration, String> {
+    match text {
+        "forever" => Ok(Duration::MAX),
+        _ => units::parse_duration(text),
+    }
+}
+
+/// How long reading waits by default for a server that is away.
+pub(super) const WAIT: Duration = Duration::from_secs(30);
+/// The status where what a program wrote is not kept.
+const LOST: u8 = 75;
+const NEXT_PROGRAM: &str = "name a program of this machine; --on NODE runs it at a node";
+const NEXT_DEVICE: &str =
+    "modprobe fuse; chmod 666 /dev/fuse; without it, godwit get and godwit put do what cp would";
+const NEXT_NAMESPACES: &str = "allow user namespaces (sysctl user.max_user_namespaces, AppArmor), or use godwit get and godwit put";

@@ -1,0 +1,163 @@
+//! Programs that know nothing of godwit: `godwit run -- PROGRAM` shows them files of other machines.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{
+    Node, Said, Scratch, assert_same, can_mount, lasting_port,
+    programs::{Machine, wait_until},
+    skip,
+};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+
+/// A machine, and a server of FTP.
+struct Site {
+    machine: Machine,
+    export: std::path::PathBuf,
+    node: Node,
+}
+
+impl Site {
+    fn new() -> Self {
+        let machine = Machine::new();
+        let export = machine.scratch.dir("export");
+        let node = Node::on(&export, lasting_port(), &["--anonymous", "write"]);
+        Self {
+            machine,
+            export,
+            node,
+        }
+    }
+
+    fn path(&self, name: &str) -> String {
+        format!("/godwit/ftp:127.0.0.1:{}/{name}", self.node.port)
+    }
+
+    /// Runs a line of a shell in the mount, where `$G` is the directory of the server.
+    fn shell(&self, options: &[&str], line: &str) -> Said {
+        let words = [&["run"], options, &["--", "bash", "-c", line]].concat();
+        let mut command = self.machine.command(&words);
+        command.env("G", self.path("").trim_end_matches('/'));
+        Said::of(&mut command)
+    }
+}
+
+#[test]
+fn programs_copy_from_and_to_servers() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new();
+    let source = site.machine.scratch.file("source", 3_000_000);
+    let (there, here) = (site.path("there"), site.machine.scratch.join("here"));
+    let to = ["run", "--promise", "push", "--", "cp", "source", &there];
+    site.machine.says(&to).ok();
+    assert_same(&source, &site.export.join("there"));
+    let from = ["run", "--", "cp", &there, here.to_str().unwrap()];
+    site.machine.says(&from).ok();
+    assert_same(&source, &here);
+}
+
+#[test]
+fn writes_to_absent_servers_arrive() {
+    if !can_mount() {
+        return;
+    }
+    let mut site = Site::new();
+    let source = site.machine.scratch.file("source", 200_000);
+    site.node.kill();
+    site.machine
+        .says(&["run", "--", "cp", "source", &site.path("there")])
+        .ok();
+    let read = ["run", "--wait", "1s", "--", "cat", &site.path("other")];
+    let away = site.machine.says(&read);
+    assert_eq!(away.status, Some(1), "{away}");
+    assert!(!away.stderr.contains("No such file"), "{away}");
+    site.machine.kill();
+    site.node = Node::on(&site.export, site.node.port, &["--anonymous", "write"]);
+    site.machine.says(&["push", "--timeout", "30"]).ok();
+    assert_same(&source, &site.export.join("there"));
+}
+
+#[test]
+fn run_ends_with_its_program() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new();
+    let here = site.machine.scratch.path().canonicalize().unwrap();
+    let pwd = site.shell(&[], "pwd").ok();
+    assert_eq!(
+        String::from_utf8_lossy(&pwd.stdout).trim(),
+        here.to_str().unwrap()
+    );
+    assert_eq!(site.shell(&[], "exit 7").status, Some(7));
+    assert_eq!(site.shell(&[], "kill -9 $$").status, Some(137));
+    let none = site.machine.says(&["run", "--", "no-such-program"]);
+    assert_eq!(none.status, Some(127), "{none}");
+    let hosts = site.shell(&[], "ls -d /godwit/.git; cat $G/none");
+    assert_eq!(hosts.stderr.matches("No such file").count(), 2, "{hosts}");
+    // A program that goes on in the background is waited for.
+    site.shell(&["--promise", "push"], "(sleep 1; echo late > $G/late) &")
+        .ok();
+    assert_eq!(fs::read(site.export.join("late")).unwrap(), b"late\n");
+}
+
+#[test]
+fn redirections_and_appends_are_written() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new();
+    let line = "set -e; echo one > $G/a; cat < $G/a; echo two >> $G/a; cat $G/a; \
+        dd if=/dev/zero of=$G/a bs=1 count=1 seek=1 conv=notrunc status=none; \
+        python3 -c 'import os; print(os.stat(os.environ[\"G\"] + \"/a\").st_size)'";
+    let said = site.shell(&["--promise", "push"], line).ok();
+    assert_eq!(said.stdout, b"one\none\ntwo\n8\n", "{said}");
+    assert_eq!(fs::read(site.export.join("a")).unwrap(), b"o\0e\ntwo\n");
+}
+
+/// The device is one of the test's own, since machines may close theirs to ordinary users.
+#[test]
+fn ordinary_users_need_no_privilege() {
+    let site = Site::new();
+    let home = site.machine.scratch.dir("home");
+    fs::set_permissions(&home, PermissionsExt::from_mode(0o777)).unwrap();
+    let Some(godwit) = seen_by_all(&site.machine.scratch) else {
+        return;
+    };
+    let script = format!(
+        "mknod -m 666 fuse c 10 229 && mount --bind fuse /dev/fuse && cd home && \
+         export HOME=$PWD GODWIT_SOCKET=$PWD/socket GODWIT_STATE=$PWD/state GODWIT_BIN={godwit} && \
+         as() {{ setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"; }} && \
+         as {godwit} run --promise push -- sh -c 'id -u && grep CapEff /proc/self/status && \
+             echo mine > {there} && cat {there}'; status=$?; as {godwit} node stop; exit $status",
+        there = site.path("there"),
+    );
+    let mut command = common::as_prepared(Command::new("unshare"), &site.machine.command(&[]));
+    command.args(["-m", "timeout", "50", "bash", "-c", &script]);
+    command.current_dir(site.machine.scratch.path());
+    let said = Said::of(&mut command);
+    let words = String::from_utf8_lossy(&said.stdout);
+    let expected = "65534\nCapEff:\t0000000000000000\nmine\n";
+    assert!(words.starts_with(expected), "{said}");
+    assert_eq!(fs::read(site.export.join("there")).unwrap(), b"mine\n");
+}
+
+/// Returns the path of our program where any account may run it; `None`: this account cannot become another.
+fn seen_by_all(scratch: &Scratch) -> Option<String> {
+    let own = Said::of(Command::new("unshare").args(["-m", "true"])).status;
+    if own != Some(0) || !can_mount() {
+        skip("another account and a device of its own need root");
+        return None;
+    }
+    let (ours, seen) = (
+        Path::new(env!("CARGO_BIN_EXE_godwit")),
+        scratch.join(".godwit"),
+    );
+    if fs::hard_link(ours, &seen).is_err() {
+        fs::copy(ours, &seen).unwrap();
+    }
+    wait_until("it is there", || seen.exists());
+    Some(seen.to_str().unwrap().to_owned())
+}

@@ -1,0 +1,177 @@
+//! Asks to the node that a signal to the asking program ends.
+
+use crate::Rules;
+use fuser::Errno;
+use godwit_core::Fault;
+use godwit_local::{Answer, Kind, Owner, Refusal, Talk};
+use godwit_wire::local::Ask;
+use parking_lot::Mutex;
+use std::{
+    collections::HashSet,
+    fs, io, thread,
+    time::{Duration, Instant},
+};
+
+/// The conversation of a mount with its node.
+pub(crate) struct Asking {
+    pub(crate) talk: Talk,
+    pub(crate) rules: Rules,
+    /// The sentences that were reported.
+    said: Mutex<HashSet<String>>,
+}
+
+/// Why something was not done.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    /// A signal came for the program that asked.
+    Interrupted,
+    Refused(Refusal),
+    /// A number that needs no sentence.
+    Plain(i32),
+}
+
+pub(crate) type Done<T> = Result<T, Failed>;
+
+impl From<Refusal> for Failed {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Self {
+        Self::Plain(error.raw_os_error().unwrap_or(libc::EIO))
+    }
+}
+
+impl Failed {
+    /// Tells whether the server, or the node, is away: nothing is known of the name.
+    pub(crate) fn is_away(&self) -> bool {
+        matches!(self, Self::Refused(refusal) if is_passing(refusal))
+    }
+
+    /// Tells whether the name is not there.
+    pub(crate) fn is_missing(&self) -> bool {
+        match self {
+            Self::Refused(refusal) => refusal.kind == Kind::Missing && !is_passing(refusal),
+            Self::Plain(errno) => *errno == libc::ENOENT,
+            Self::Interrupted => false,
+        }
+    }
+}
+
+impl Asking {
+    pub(crate) fn new(owner: Owner, rules: Rules) -> io::Result<Self> {
+        Ok(Self {
+            talk: Talk::new(owner)?,
+            rules,
+            said: Mutex::default(),
+        })
+    }
+
+    /// Asks on behalf of a thread. If the node ends meanwhile, the next one is asked.
+    pub(crate) fn ask(&self, thread: u32, ask: &Ask) -> Done<(u64, Answer)> {
+        match self.ask_on(None, thread, ask) {
+            Err(Failed::Refused(refusal)) if refusal.kind == Kind::NodeLost => {
+                self.ask_on(None, thread, ask)
+            }
+            answer => answer,
+        }
+    }
+
+    /// Asks on one connection, or on any.
+    pub(crate) fn ask_on(&self, era: Option<u64>, thread: u32, ask: &Ask) -> Done<(u64, Answer)> {
+        let ticket = self.talk.send(era, ask.clone(), b"")?;
+        loop {
+            let soon = Instant::now() + LOOK_EVERY;
+            match self.talk.await_answer(ticket, Some(soon))? {
+                Some(answer) => match answer.tell {
+                    godwit_wire::local::Tell::Refused(refusal) => return Err((*refusal).into()),
+                    ref tell if tell.is_last() => return Ok((ticket.era, answer)),
+                    _ => {}
+                },
+                None if is_signalled(thread) => {
+                    self.talk.cancel(ticket);
+                    return Err(Failed::Interrupted);
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Asks, and asks again while the server is away, as long as readers wait.
+    pub(crate) fn ask_patiently(&self, thread: u32, ask: &Ask) -> Done<(u64, Answer)> {
+        let until = Instant::now().checked_add(self.rules.wait);
+        loop {
+            let answer = self.ask(thread, ask);
+            let is_over = until.is_some_and(|until| Instant::now() >= until);
+            match answer {
+                Err(failed) if failed.is_away() && !is_over => {
+                    thread::sleep(LOOK_EVERY); // the server says nothing when it is back
+                    if is_signalled(thread) {
+                        return Err(Failed::Interrupted);
+                    }
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Returns the number for a program, and reports the sentence behind it once.
+    pub(crate) fn errno(&self, failed: &Failed) -> Errno {
+        let refusal = match failed {
+            Failed::Interrupted => return Errno::EINTR,
+            Failed::Plain(errno) => return Errno::from_i32(*errno),
+            Failed::Refused(refusal) => refusal,
+        };
+        let errno = match refusal.kind.errno() {
+            libc::ENOENT if is_passing(refusal) => libc::EHOSTUNREACH,
+            0 => libc::EIO,
+            errno => errno,
+        };
+        if !PLAIN.contains(&errno) {
+            self.report(refusal);
+        }
+        Errno::from_i32(errno)
+    }
+
+    /// Reports a sentence, unless it was.
+    pub(crate) fn report(&self, refusal: &Refusal) {
+        let mut said = self.said.lock();
+        if said.len() < SAID_MAX && said.insert(refusal.to_string()) {
+            drop(said);
+            (self.rules.report)(refusal);
+        }
+    }
+}
+
+fn is_passing(refusal: &Refusal) -> bool {
+    Fault::from(refusal.waiting) != Fault::Lasting
+}
+
+/// Tells whether a signal waits for a thread: FUSE says so with a request that its library does not know.
+pub(crate) fn is_signalled(thread: u32) -> bool {
+    let Ok(status) = fs::read_to_string(format!("/proc/{thread}/status")) else {
+        return false;
+    };
+    let mask = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+            .unwrap_or(0)
+    };
+    let pending = mask("SigPnd:") | mask("ShdPnd:");
+    pending & (!(mask("SigBlk:") | mask("SigIgn:")) | KILL) != 0
+}
+
+/// SIGKILL as a bit of a mask.
+const KILL: u64 = 1 << (libc::SIGKILL - 1);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(200);
+const SAID_MAX: usize = 1000;
+/// Numbers that programs expect, and say in words of their own.
+const PLAIN: [i32; 5] = [
+    libc::ENOENT,
+    libc::EEXIST,
+    libc::ENOTDIR,
+    libc::EISDIR,
+    libc::ENOTEMPTY,
+];

@@ -1,0 +1,86 @@
+//! A file while it is written.
+
+use crate::{
+    asking::{Done, Failed},
+    facts::Facts,
+};
+use godwit_wire::local::{Handle, ask::Deed};
+use parking_lot::{Mutex, RwLock};
+use std::{fs::File, io, sync::Arc, time::UNIX_EPOCH};
+
+/// Whether a file is written.
+#[derive(Default)]
+pub(crate) enum Writes {
+    #[default]
+    None,
+    /// A worker opens it to write, or hands it in.
+    Busy,
+    Open(Arc<Body>),
+}
+
+/// A file while it is written, shared by its writers.
+pub(crate) struct Body {
+    /// `None` once it is handed in.
+    pub(crate) file: RwLock<Option<File>>,
+    pub(crate) era: u64,
+    pub(crate) handle: Handle,
+    /// The name that the node knows it by.
+    pub(crate) url: String,
+    pub(crate) state: Mutex<State>,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) writers: u64,
+    /// Nothing was there before.
+    pub(crate) is_new: bool,
+    pub(crate) is_unlinked: bool,
+    /// Deeds to the name once it is handed in.
+    pub(crate) then: Vec<Deed>,
+    pub(crate) mode: Option<u32>,
+    pub(crate) mtime_ns: Option<u64>,
+}
+
+impl Body {
+    /// Does something with the file, if it is not handed in.
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&File) -> io::Result<T>) -> Done<T> {
+        match &*self.file.read() {
+            Some(file) => Ok(act(file)?),
+            None => Err(Failed::Plain(libc::EBADF)),
+        }
+    }
+
+    /// Returns what the kernel is told of it.
+    pub(crate) fn facts(&self, known: &Facts) -> Facts {
+        let state = self.state.lock();
+        let meta = self.with(File::metadata).ok();
+        let mtime = meta.as_ref().and_then(|meta| meta.modified().ok());
+        let mtime = mtime.and_then(|mtime| mtime.duration_since(UNIX_EPOCH).ok());
+        let mtime = mtime.and_then(|mtime| u64::try_from(mtime.as_nanos()).ok());
+        Facts {
+            is_directory: false,
+            size: meta.map_or(known.size, |meta| meta.len()),
+            mtime_ns: state.mtime_ns.or(mtime).unwrap_or(known.mtime_ns),
+            mode: state.mode.unwrap_or(known.mode),
+        }
+    }
+
+    /// Keeps attributes until it is handed in.
+    pub(crate) fn set(&self, mode: Option<u32>, mtime_ns: Option<u64>) {
+        let mut state = self.state.lock();
+        state.mode = mode.or(state.mode);
+        state.mtime_ns = mtime_ns.or(state.mtime_ns);
+    }
+
+    /// Has it renamed once it is handed in.
+    pub(crate) fn rename(&self, url: String, to: String) {
+        self.state.lock().then.push(Deed::Rename { url, to });
+    }
+
+    /// Has it forgotten at its end. Tells whether a file of that name is at the server.
+    pub(crate) fn unlink(&self) -> bool {
+        let mut state = self.state.lock();
+        state.is_unlinked = true;
+        !state.is_new
+    }
+}

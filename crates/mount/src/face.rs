@@ -1,0 +1,583 @@
+//! Requests of the kernel, and their answers.
+
+use crate::{
+    Shared,
+    asking::{Done, Failed},
+    body::Writes,
+    facts::Facts,
+    nodes::{ROOT, is_server},
+    workers::Workers,
+    written::{Open, Writing},
+};
+use fuser::{
+    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
+    INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request,
+    TimeOrNow, WriteFlags,
+};
+use godwit_local::odd;
+use godwit_wire::local::{
+    Ask, Tell,
+    ask::{Deed, Where},
+};
+use std::{
+    cell::RefCell,
+    ffi::{OsStr, OsString},
+    fs::File,
+    io,
+    os::unix::fs::FileExt,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// The file system: it hands what may wait to workers.
+pub(crate) struct Face {
+    shared: Arc<Shared>,
+    workers: Workers,
+}
+
+impl Face {
+    pub(crate) fn new(shared: Arc<Shared>, workers: Workers) -> Self {
+        Self { shared, workers }
+    }
+
+    fn work(&self, job: impl FnOnce(&Shared) + Send + 'static) {
+        let shared = Arc::clone(&self.shared);
+        self.workers.give(move || job(&shared));
+    }
+}
+
+impl Shared {
+    /// Asks what is known of a name: here where it is written, else of the node.
+    fn look(&self, url: String, known: Option<Facts>, thread: u32) -> Done<(Facts, Duration)> {
+        match self.asking.ask(thread, &Ask::Stat(Where::is(url))) {
+            Ok((_, answer)) => match answer.tell {
+                Tell::Stat(stat) => Ok((Facts::told(&stat, known.as_ref()), LASTS)),
+                other => Err(odd(&other).into()),
+            },
+            Err(failed) if failed.is_away() => Ok((
+                known.unwrap_or_else(Facts::unknown),
+                Duration::ZERO, // asked again at once
+            )),
+            Err(failed) => Err(failed),
+        }
+    }
+
+    fn look_up(&self, parent: u64, name: &OsStr, thread: u32) -> Done<(FileAttr, Duration)> {
+        let mut nodes = self.nodes.lock();
+        if parent == ROOT {
+            if !is_server(name) {
+                return Err(Failed::Plain(libc::ENOENT));
+            }
+            let number = nodes.look_up(parent, name, Some(Facts::directory()));
+            return Ok((nodes.attributes(number, &Facts::directory()), LASTS));
+        }
+        let url = nodes.url_in(parent, name)?;
+        let known = match nodes.find(parent, name) {
+            Some((number, node)) => {
+                if let Some(facts) = node.written() {
+                    nodes.look_up(parent, name, None);
+                    return Ok((nodes.attributes(number, &facts), LASTS));
+                }
+                Some(node.facts)
+            }
+            None => None,
+        };
+        drop(nodes);
+        let (facts, lasts) = self.look(url, known, thread)?;
+        let mut nodes = self.nodes.lock();
+        let number = nodes.look_up(parent, name, Some(facts));
+        Ok((nodes.attributes(number, &facts), lasts))
+    }
+
+    fn attributes(&self, number: u64, thread: u32) -> Done<(FileAttr, Duration)> {
+        let mut nodes = self.nodes.lock();
+        let is_above = nodes.is_above_files(number);
+        let node = nodes.get(number)?;
+        let (written, known) = (node.written(), node.facts);
+        let written = written.or_else(|| is_above.then_some(known));
+        if let Some(facts) = written {
+            return Ok((nodes.attributes(number, &facts), LASTS));
+        }
+        let url = nodes.url(number)?;
+        drop(nodes);
+        let looked = self.look(url, Some(known), thread);
+        let (facts, lasts) = looked.map_err(stale)?;
+        let mut nodes = self.nodes.lock();
+        nodes.get(number)?.facts = facts;
+        Ok((nodes.attributes(number, &facts), lasts))
+    }
+
+    fn set(&self, number: u64, set: Set, thread: u32) -> Done<(FileAttr, Duration)> {
+        let mut nodes = self.settled(number, thread)?;
+        let node = nodes.get(number)?;
+        if let Writes::Open(body) = &node.writes {
+            body.set(set.mode, set.mtime_ns);
+            if let Some(size) = set.size {
+                body.with(|file| file.set_len(size))?;
+            }
+            drop(nodes);
+        } else {
+            let url = nodes.url(number)?;
+            drop(nodes);
+            if let Some(size) = set.size {
+                let url = url.clone();
+                let deed = Ask::Deed(Deed::Truncate { url, size });
+                self.asking.ask(thread, &deed).map_err(stale)?;
+            }
+            if set.mode.is_some() || set.mtime_ns.is_some() {
+                let (mode, mtime_ns) = (set.mode, set.mtime_ns);
+                let deed = Ask::Deed(Deed::Set {
+                    url,
+                    mode,
+                    mtime_ns,
+                });
+                self.asking.ask(thread, &deed).map_err(stale)?;
+            }
+            let mut nodes = self.nodes.lock();
+            let facts = &mut nodes.get(number)?.facts;
+            facts.mode = set.mode.unwrap_or(facts.mode);
+            facts.mtime_ns = set.mtime_ns.unwrap_or(facts.mtime_ns);
+        }
+        self.attributes(number, thread)
+    }
+
+    fn open(&self, number: u64, flags: i32, thread: u32) -> Done<u64> {
+        let opened = match flags & libc::O_ACCMODE {
+            libc::O_RDONLY => self.open_to_read(number, thread),
+            _ => {
+                let how = Writing {
+                    truncate: flags & libc::O_TRUNC != 0,
+                    create: None,
+                    exclusive: false,
+                };
+                self.open_to_write(number, how, thread)
+            }
+        };
+        opened.map_err(stale)
+    }
+
+    fn create(
+        &self,
+        (parent, name): (u64, &OsStr),
+        mode: u32,
+        flags: i32,
+        thread: u32,
+    ) -> Done<(FileAttr, u64)> {
+        let facts = Facts {
+            mode,
+            ..Facts::unknown()
+        };
+        let number = {
+            let mut nodes = self.nodes.lock();
+            nodes.url_in(parent, name)?;
+            if parent == ROOT {
+                return Err(Failed::Plain(libc::EPERM));
+            }
+            nodes.look_up(parent, name, Some(facts))
+        };
+        let how = Writing {
+            truncate: true,
+            create: Some(mode),
+            exclusive: flags & libc::O_EXCL != 0,
+        };
+        let opened = self.open_to_write(number, how, thread);
+        let mut nodes = self.nodes.lock();
+        match opened {
+            Ok(handle) => {
+                let facts = nodes.get(number)?.written().unwrap_or(facts);
+                Ok((nodes.attributes(number, &facts), handle))
+            }
+            Err(failed) => {
+                nodes.forget(number, 1);
+                Err(failed)
+            }
+        }
+    }
+
+    fn make_directory(&self, parent: u64, name: &OsStr, thread: u32) -> Done<(FileAttr, Duration)> {
+        let url = self.nodes.lock().url_in(parent, name)?;
+        self.asking.ask(thread, &Ask::Deed(Deed::Mkdir { url }))?;
+        let mut nodes = self.nodes.lock();
+        let number = nodes.look_up(parent, name, Some(Facts::directory()));
+        Ok((nodes.attributes(number, &Facts::directory()), LASTS))
+    }
+
+    fn unlink(&self, parent: u64, name: &OsStr, thread: u32) -> Done<()> {
+        let (url, is_there) = {
+            let number = self.nodes.lock().find(parent, name).map(|found| found.0);
+            let mut nodes = match number {
+                Some(number) => self.settled(number, thread)?,
+                None => self.nodes.lock(),
+            };
+            let url = nodes.url_in(parent, name)?;
+            let is_there = match nodes.find(parent, name) {
+                Some((_, node)) => match &node.writes {
+                    Writes::Open(body) => body.unlink(),
+                    _ => true,
+                },
+                None => true,
+            };
+            (url, is_there)
+        };
+        if is_there {
+            self.asking.ask(thread, &Ask::Deed(Deed::Unlink { url }))?;
+        }
+        self.nodes.lock().remove(parent, name);
+        Ok(())
+    }
+
+    fn rename(&self, from: (u64, &OsStr), to: (u64, &OsStr), thread: u32) -> Done<()> {
+        let mut nodes = self.nodes.lock();
+        let known = nodes.find(from.0, from.1).map(|found| found.0);
+        let replaced = nodes.find(to.0, to.1).map(|found| found.0);
+        drop(nodes);
+        for number in [known, replaced].into_iter().flatten() {
+            drop(self.settled(number, thread)?);
+        }
+        let mut nodes = self.nodes.lock();
+        let url = nodes.url_in(from.0, from.1)?;
+        let target = nodes.url_in(to.0, to.1)?;
+        if let Some((_, node)) = nodes.find(to.0, to.1)
+            && let Writes::Open(body) = &node.writes
+        {
+            body.unlink();
+        }
+        if let Some((_, node)) = nodes.find(from.0, from.1)
+            && let Writes::Open(body) = &node.writes
+        {
+            body.rename(url, target);
+        } else {
+            drop(nodes);
+            let deed = Ask::Deed(Deed::Rename { url, to: target });
+            self.asking.ask(thread, &deed)?;
+            nodes = self.nodes.lock();
+        }
+        nodes.rename(from, to);
+        Ok(())
+    }
+
+    /// Lists a directory. The root has the servers that were looked at.
+    fn list(&self, number: u64) -> Done<u64> {
+        let mut nodes = self.nodes.lock();
+        nodes.get(number)?;
+        if number != ROOT {
+            return Err(Failed::Plain(libc::EOPNOTSUPP));
+        }
+        let mut list = vec![
+            (number, OsString::from("."), true),
+            (ROOT, OsString::from(".."), true),
+        ];
+        let servers = nodes.servers().into_iter();
+        list.extend(servers.map(|(number, name)| (number, name, true)));
+        drop(nodes);
+        Ok(self.keep(Open::List(Arc::new(list))))
+    }
+}
+
+impl Filesystem for Face {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let _ = config.set_max_write(WRITE_BYTES);
+        let wanted = InitFlags::FUSE_PARALLEL_DIROPS | InitFlags::FUSE_ATOMIC_O_TRUNC;
+        let _ = config.add_capabilities(wanted);
+        Ok(())
+    }
+
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let (thread, name) = (request.pid(), name.to_owned());
+        self.work(
+            move |shared| match shared.look_up(parent.0, &name, thread) {
+                Ok((attr, lasts)) => reply.entry(&lasts, &attr, Generation(0)),
+                Err(failed) => reply.error(shared.asking.errno(&failed)),
+            },
+        );
+    }
+
+    fn forget(&self, _: &Request, number: INodeNo, times: u64) {
+        self.shared.nodes.lock().forget(number.0, times);
+    }
+
+    fn getattr(&self, request: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        let thread = request.pid();
+        self.work(move |shared| match shared.attributes(number.0, thread) {
+            Ok((attr, lasts)) => reply.attr(&lasts, &attr),
+            Err(failed) => reply.error(shared.asking.errno(&failed)),
+        });
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        _: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        _: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let (our_uid, our_gid) = godwit_sys::ids();
+        let is_given = uid.is_some_and(|uid| uid != our_uid);
+        if is_given || gid.is_some_and(|gid| gid != our_gid) {
+            return reply.error(Errno::EPERM);
+        }
+        let set = Set {
+            mode: mode.map(|mode| mode & 0o7777),
+            size,
+            mtime_ns: mtime.map(nanoseconds),
+        };
+        let thread = request.pid();
+        self.work(move |shared| match shared.set(number.0, set, thread) {
+            Ok((attr, lasts)) => reply.attr(&lasts, &attr),
+            Err(failed) => reply.error(shared.asking.errno(&failed)),
+        });
+    }
+
+    fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let thread = request.pid();
+        self.work(move |shared| match shared.open(number.0, flags.0, thread) {
+            Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
+            Err(failed) => reply.error(shared.asking.errno(&failed)),
+        });
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let (thread, name) = (request.pid(), name.to_owned());
+        let mode = mode & !umask & 0o7777;
+        self.work(
+            move |shared| match shared.create((parent.0, &name), mode, flags, thread) {
+                Ok((attr, handle)) => reply.created(
+                    &LASTS,
+                    &attr,
+                    Generation(0),
+                    FileHandle(handle),
+                    FopenFlags::empty(),
+                ),
+                Err(failed) => reply.error(shared.asking.errno(&failed)),
+            },
+        );
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        thread_local!(static BYTES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
+        let Some(open) = self.shared.open.lock().get(&handle.0).cloned() else {
+            return reply.error(Errno::EBADF);
+        };
+        BYTES.with_borrow_mut(|bytes| {
+            bytes.resize(bytes.len().max(size as usize), 0);
+            match open.read(offset, &mut bytes[..size as usize]) {
+                Ok(came) => reply.data(&bytes[..came]),
+                Err(failed) => reply.error(self.shared.asking.errno(&failed)),
+            }
+        });
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let open = self.shared.open.lock().get(&handle.0).cloned();
+        let Some(Open::Write(_, body)) = open else {
+            return reply.error(Errno::EBADF);
+        };
+        match body.with(|file| file.write_all_at(data, offset)) {
+            Ok(()) => reply.written(data.len() as u32),
+            Err(failed) => reply.error(self.shared.asking.errno(&failed)),
+        }
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
+        let open = self.shared.open.lock().get(&handle.0).cloned();
+        self.work(move |shared| {
+            let synced = match open {
+                Some(Open::Write(_, body)) => body.with(File::sync_data),
+                _ => Ok(()),
+            };
+            match synced {
+                Ok(()) => reply.ok(),
+                Err(failed) => reply.error(shared.asking.errno(&failed)),
+            }
+        });
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        if let Some((number, body)) = self.shared.release(handle.0) {
+            self.work(move |shared| shared.end(number, &body));
+        }
+        reply.ok();
+    }
+
+    fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        self.work(move |shared| match shared.list(number.0) {
+            Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
+            Err(failed) => reply.error(shared.asking.errno(&failed)),
+        });
+    }
+
+    fn readdir(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let open = self.shared.open.lock().get(&handle.0).cloned();
+        let Some(Open::List(list)) = open else {
+            return reply.error(Errno::EBADF);
+        };
+        let from = usize::try_from(offset).unwrap_or(usize::MAX);
+        for (at, (number, name, is_directory)) in list.iter().enumerate().skip(from) {
+            let kind = match is_directory {
+                true => FileType::Directory,
+                false => FileType::RegularFile,
+            };
+            if reply.add(INodeNo(*number), at as u64 + 1, kind, name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn releasedir(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.shared.release(handle.0);
+        reply.ok();
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        _: u32,
+        _: u32,
+        reply: ReplyEntry,
+    ) {
+        let (thread, name) = (request.pid(), name.to_owned());
+        self.work(
+            move |shared| match shared.make_directory(parent.0, &name, thread) {
+                Ok((attr, lasts)) => reply.entry(&lasts, &attr, Generation(0)),
+                Err(failed) => reply.error(shared.asking.errno(&failed)),
+            },
+        );
+    }
+
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (thread, name) = (request.pid(), name.to_owned());
+        self.work(move |shared| match shared.unlink(parent.0, &name, thread) {
+            Ok(()) => reply.ok(),
+            Err(failed) => reply.error(shared.asking.errno(&failed)),
+        });
+    }
+
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.unlink(request, parent, name, reply);
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        to: INodeNo,
+        to_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        if flags.contains(RenameFlags::RENAME_EXCHANGE) {
+            return reply.error(Errno::EINVAL);
+        }
+        let (thread, name, to_name) = (request.pid(), name.to_owned(), to_name.to_owned());
+        self.work(
+            move |shared| match shared.rename((parent.0, &name), (to.0, &to_name), thread) {
+                Ok(()) => reply.ok(),
+                Err(failed) => reply.error(shared.asking.errno(&failed)),
+            },
+        );
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        // Programs look whether there is room before they write; what room there is the depot says then.
+        reply.statfs(FREE, FREE, FREE, FREE, FREE, 4096, 255, 4096);
+    }
+}
+
+/// Attributes that a program changes.
+#[derive(Clone, Copy)]
+struct Set {
+    mode: Option<u32>,
+    size: Option<u64>,
+    mtime_ns: Option<u64>,
+}
+
+/// Returns a failure of a number that was looked up before: if its name is gone, the kernel looks again.
+fn stale(failed: Failed) -> Failed {
+    match failed.is_missing() {
+        true => Failed::Plain(libc::ESTALE),
+        false => failed,
+    }
+}
+
+fn nanoseconds(time: TimeOrNow) -> u64 {
+    let time = match time {
+        TimeOrNow::SpecificTime(time) => time,
+        TimeOrNow::Now => SystemTime::now(),
+    };
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// How long the kernel believes what it was told.
+const LASTS: Duration = Duration::from_secs(1);
+const WRITE_BYTES: u32 = 1 << 20;
+const FREE: u64 = 1 << 30;

@@ -1,0 +1,46 @@
+//! Attributes of a file, as far as they are known.
+
+use godwit_wire::local::tell::Stat;
+
+/// Attributes of a file.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Facts {
+    pub(crate) is_directory: bool,
+    pub(crate) size: u64,
+    pub(crate) mtime_ns: u64,
+    pub(crate) mode: u32,
+}
+
+impl Facts {
+    pub(crate) fn directory() -> Self {
+        Self {
+            is_directory: true,
+            mode: 0o755,
+            ..Self::default()
+        }
+    }
+
+    /// Returns a file of which nothing is known, of a server that is away.
+    pub(crate) fn unknown() -> Self {
+        Self {
+            mode: 0o644,
+            ..Self::default()
+        }
+    }
+
+    /// Takes over what was told; what was not told stays as it was known.
+    pub(crate) fn told(stat: &Stat, known: Option<&Self>) -> Self {
+        let usual = match stat.is_directory {
+            true => Self::directory(),
+            false => Self::unknown(),
+        };
+        let known = known.filter(|known| known.is_directory == stat.is_directory);
+        let known = known.unwrap_or(&usual);
+        Self {
+            is_directory: stat.is_directory,
+            size: stat.size,
+            mtime_ns: stat.mtime_ns.unwrap_or(known.mtime_ns),
+            mode: stat.mode.unwrap_or(known.mode),
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Files of other machines as a mounted directory, for programs that know nothing of godwit.
+//!
+//! The kernel asks through FUSE, and the node of this machine does what is asked: this crate translates, and keeps
+//! nothing but names, and the descriptors of open files. It is served outside of the program that uses it.
+
+mod asking;
+mod body;
+mod face;
+mod facts;
+mod nodes;
+mod workers;
+mod written;
+
+use asking::Asking;
+use face::Face;
+use fuser::{Config, Session, SessionACL};
+use godwit_local::{Environment, Owner, Refusal, Result};
+use godwit_wire::local::{
+    Ask, Tell,
+    ask::{Hello, Wait, Whose},
+    tell,
+};
+use nodes::Nodes;
+use parking_lot::{Condvar, Mutex};
+use std::{
+    collections::HashMap,
+    fmt, io,
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use workers::Workers;
+use written::Open;
+
+/// Files of other machines, as the kernel sees them.
+#[derive(Clone)]
+pub struct Mount(Arc<Shared>);
+
+/// How a mount is served.
+pub struct Rules {
+    /// How long a reader waits for a server that is away.
+    pub wait: Duration,
+    /// Returns what the mount says of itself to the node.
+    pub hello: fn(Environment<'_>) -> Hello,
+    /// The session of all writes.
+    pub session: String,
+    /// Hears of what a program sees only as a number of errno(3).
+    pub report: Box<dyn Fn(&Refusal) + Send + Sync>,
+}
+
+/// All that the threads of a mount share.
+pub(crate) struct Shared {
+    asking: Asking,
+    nodes: Mutex<Nodes>,
+    /// Notified when a file ceases to be busy.
+    settled: Condvar,
+    open: Mutex<HashMap<u64, Open>>,
+    last_handle: AtomicU64,
+    /// How many files were not kept.
+    lost: AtomicU64,
+}
+
+impl Mount {
+    /// Returns a mount of which nothing is known yet.
+    pub fn new(rules: Rules) -> io::Result<Self> {
+        let owner = Owner {
+            hello: rules.hello,
+            on_socket: |_| (),
+            session: Some(rules.session.clone()),
+        };
+        Ok(Self(Arc::new(Shared {
+            asking: Asking::new(owner, rules)?,
+            nodes: Mutex::new(Nodes::new()),
+            settled: Condvar::new(),
+            open: Mutex::default(),
+            last_handle: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+        })))
+    }
+
+    /// Finds the node of this machine, and starts one if none listens.
+    pub fn begin(&self) -> Result<()> {
+        self.0.asking.talk.ask_twice(&Ask::Status).map(drop)
+    }
+
+    /// Serves the kernel by a descriptor of `/dev/fuse` until nothing uses the mount, and hands in all that was written.
+    pub fn serve(&self, device: OwnedFd) -> io::Result<()> {
+        let mut config = Config::default();
+        config.n_threads = Some(THREADS);
+        // The kernel lets the owner of the mount in, and no other.
+        let face = Face::new(Arc::clone(&self.0), Workers::default());
+        let session = Session::from_fd(face, device, SessionACL::All, config)?;
+        let served = session.run();
+        self.0.end_all();
+        served
+    }
+
+    /// Waits for what was written, as far as is promised.
+    pub fn keep(&self, promise: Wait) -> Result<tell::Done> {
+        let whose = Whose {
+            session: Some(self.0.asking.rules.session.clone()),
+            ..Whose::default()
+        };
+        let ask = match promise {
+            Wait::Nothing => return Ok(tell::Done::default()),
+            Wait::Commit => Ask::Commit(whose),
+            Wait::Push => Ask::Push(whose),
+        };
+        match self.0.asking.talk.ask_twice(&ask)?.1.tell {
+            Tell::Done(done) => Ok(done),
+            other => Err(godwit_local::odd(&other)),
+        }
+    }
+
+    /// Returns how many files were written and not kept; each was reported.
+    pub fn lost(&self) -> u64 {
+        self.0.lost.load(Relaxed)
+    }
+}
+
+impl fmt::Debug for Mount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Mount").finish_non_exhaustive()
+    }
+}
+
+/// How many threads read what the kernel asks.
+const THREADS: usize = 2;

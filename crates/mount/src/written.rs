@@ -1,0 +1,301 @@
+//! Open files: one generation for all that write a file at once.
+
+use crate::{
+    Shared,
+    asking::{Done, Failed, LOOK_EVERY, is_signalled},
+    body::{Body, State, Writes},
+    nodes::Nodes,
+};
+use godwit_local::{Refusal, odd};
+use godwit_wire::local::{
+    Ask, Handle, Tell,
+    ask::{self, Close, Deed, Wait},
+};
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use std::{
+    fs::File,
+    io,
+    os::{fd::AsRawFd, unix::fs::FileExt},
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+/// A file that a program has open.
+#[derive(Clone)]
+pub(crate) enum Open {
+    /// Only read, from a descriptor of the node's.
+    Read(Arc<Reader>),
+    Write(u64, Arc<Body>),
+    /// A directory, as it was listed.
+    List(Arc<Vec<(u64, std::ffi::OsString, bool)>>),
+}
+
+/// A descriptor that is only read.
+pub(crate) struct Reader {
+    file: File,
+    /// The handle that is given back to the node; `None`: the file is written here.
+    of: Option<(u64, Handle)>,
+}
+
+/// How a file is opened to write.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Writing {
+    pub(crate) truncate: bool,
+    /// Permission bits of a file that is made.
+    pub(crate) create: Option<u32>,
+    pub(crate) exclusive: bool,
+}
+
+impl Open {
+    pub(crate) fn read(&self, at: u64, bytes: &mut [u8]) -> Done<usize> {
+        match self {
+            Self::Read(reader) => Ok(read_all(&reader.file, at, bytes)?),
+            Self::Write(_, body) => body.with(|file| read_all(file, at, bytes)),
+            Self::List(_) => Err(Failed::Plain(libc::EISDIR)),
+        }
+    }
+}
+
+impl Shared {
+    /// Opens a file to read.
+    pub(crate) fn open_to_read(&self, number: u64, thread: u32) -> Done<u64> {
+        let (url, body) = {
+            let mut nodes = self.settled(number, thread)?;
+            let body = match &nodes.get(number)?.writes {
+                Writes::Open(body) => Some(Arc::clone(body)),
+                _ => None,
+            };
+            (nodes.url(number)?, body)
+        };
+        let reader = match body {
+            Some(body) => {
+                let again = |file: &File| File::open(format!("/proc/self/fd/{}", file.as_raw_fd()));
+                Reader {
+                    file: body.with(again)?,
+                    of: None,
+                }
+            }
+            None => {
+                let open = Ask::Open(ask::Open {
+                    url,
+                    read: true,
+                    ..ask::Open::default()
+                });
+                let (era, answer) = self.asking.ask_patiently(thread, &open)?;
+                let (handle, file) = opened(answer)?;
+                Reader {
+                    file,
+                    of: Some((era, handle)),
+                }
+            }
+        };
+        Ok(self.keep(Open::Read(Arc::new(reader))))
+    }
+
+    /// Opens a file to write: with those that write it already, or as a new generation.
+    pub(crate) fn open_to_write(&self, number: u64, how: Writing, thread: u32) -> Done<u64> {
+        let url = {
+            let mut nodes = self.settled(number, thread)?;
+            let url = nodes.url(number)?;
+            let node = nodes.get(number)?;
+            if let Writes::Open(body) = &node.writes {
+                if how.truncate {
+                    body.with(|file| file.set_len(0))?;
+                }
+                body.state.lock().writers += 1;
+                let body = Arc::clone(body);
+                drop(nodes);
+                return Ok(self.keep(Open::Write(number, body)));
+            }
+            node.writes = Writes::Busy;
+            url
+        };
+        let body = self.begin(url, how, thread);
+        let mut nodes = self.nodes.lock();
+        let node = nodes.get(number)?;
+        let kept = match body {
+            Ok(body) => {
+                let body = Arc::new(body);
+                node.writes = Writes::Open(Arc::clone(&body));
+                Ok(self.keep(Open::Write(number, body)))
+            }
+            Err(failed) => {
+                node.writes = Writes::None;
+                Err(failed)
+            }
+        };
+        self.settled.notify_all();
+        kept
+    }
+
+    fn begin(&self, url: String, how: Writing, thread: u32) -> Done<Body> {
+        let is_new = how.create.is_some();
+        let ask = match how.truncate || is_new {
+            true => Ask::Put(ask::Put {
+                url: url.clone(),
+                mode: how.create,
+                new: how.exclusive,
+                ..ask::Put::default()
+            }),
+            false => Ask::Open(ask::Open {
+                url: url.clone(),
+                read: true,
+                write: true,
+                ..ask::Open::default()
+            }),
+        };
+        let (era, answer) = self.asking.ask_patiently(thread, &ask)?;
+        let (handle, file) = opened(answer)?;
+        Ok(Body {
+            file: RwLock::new(Some(file)),
+            era,
+            handle,
+            url,
+            state: Mutex::new(State {
+                writers: 1,
+                is_new,
+                ..State::default()
+            }),
+        })
+    }
+
+    /// Waits until a file is neither being opened to write nor handed in.
+    pub(crate) fn settled(&self, number: u64, thread: u32) -> Done<MutexGuard<'_, Nodes>> {
+        let mut nodes = self.nodes.lock();
+        while matches!(nodes.get(number)?.writes, Writes::Busy) {
+            let waited = self.settled.wait_for(&mut nodes, LOOK_EVERY);
+            if waited.timed_out() && is_signalled(thread) {
+                return Err(Failed::Interrupted);
+            }
+        }
+        Ok(nodes)
+    }
+
+    /// Keeps an open file, and returns its number.
+    pub(crate) fn keep(&self, open: Open) -> u64 {
+        let number = self.last_handle.fetch_add(1, Relaxed) + 1;
+        self.open.lock().insert(number, open);
+        number
+    }
+
+    /// Gives up an open file. Returns one that has no writer any more: it is to be handed in.
+    pub(crate) fn release(&self, handle: u64) -> Option<(u64, Arc<Body>)> {
+        let open = self.open.lock().remove(&handle)?;
+        match open {
+            Open::Read(reader) => {
+                if let Some((era, handle)) = reader.of {
+                    self.asking.talk.give_back(era, Ask::Close(closed(handle)));
+                }
+                None
+            }
+            Open::List(_) => None,
+            Open::Write(number, body) => {
+                let mut nodes = self.nodes.lock();
+                let mut state = body.state.lock();
+                state.writers -= 1;
+                if state.writers > 0 {
+                    return None;
+                }
+                drop(state);
+                if let Ok(node) = nodes.get(number) {
+                    node.facts = body.facts(&node.facts);
+                    node.writes = Writes::Busy;
+                }
+                Some((number, body))
+            }
+        }
+    }
+
+    /// Hands in what was written, and does to its name what was to wait for that.
+    pub(crate) fn end(&self, number: u64, body: &Body) {
+        if let Err(failed) = self.hand_in(body) {
+            self.lost.fetch_add(1, Relaxed);
+            if let Failed::Refused(refusal) = &failed {
+                self.asking.report(refusal);
+            }
+        }
+        let mut nodes = self.nodes.lock();
+        if let Ok(node) = nodes.get(number) {
+            node.writes = Writes::None;
+        }
+        nodes.forget(number, 0);
+        self.settled.notify_all();
+    }
+
+    fn hand_in(&self, body: &Body) -> Done<()> {
+        // The node sees the last writer go.
+        drop(body.file.write().take());
+        let state = std::mem::take(&mut *body.state.lock());
+        let mut close = closed(body.handle);
+        close.give_up = state.is_unlinked;
+        self.asking
+            .ask_on(Some(body.era), NO_THREAD, &Ask::End(close))?;
+        if state.is_unlinked {
+            return Ok(());
+        }
+        let mut url = body.url.clone();
+        for deed in state.then {
+            if let Deed::Rename { to, .. } = &deed {
+                url.clone_from(to);
+            }
+            self.asking.ask(NO_THREAD, &Ask::Deed(deed))?;
+        }
+        let is_set = state.mode.is_some() || state.mtime_ns.is_some();
+        if is_set {
+            let set = Deed::Set {
+                url,
+                mode: state.mode,
+                mtime_ns: state.mtime_ns,
+            };
+            self.asking.ask(NO_THREAD, &Ask::Deed(set))?;
+        }
+        Ok(())
+    }
+
+    /// Hands in all that is still open: nothing can write it any more.
+    pub(crate) fn end_all(&self) {
+        let handles: Vec<u64> = self.open.lock().keys().copied().collect();
+        for handle in handles {
+            if let Some((number, body)) = self.release(handle) {
+                self.end(number, &body);
+            }
+        }
+        let mut nodes = self.nodes.lock();
+        while nodes
+            .all()
+            .any(|(_, node)| matches!(node.writes, Writes::Busy))
+        {
+            self.settled.wait(&mut nodes);
+        }
+    }
+}
+
+/// Returns the file that came with an answer.
+fn opened(mut answer: godwit_local::Answer) -> Result<(Handle, File), Refusal> {
+    match (answer.tell, answer.files.pop()) {
+        (Tell::Opened(opened), Some(file)) => Ok((opened.handle, File::from(file))),
+        (tell, _) => Err(odd(&tell)),
+    }
+}
+
+fn closed(handle: Handle) -> Close {
+    Close {
+        handle,
+        wait: Wait::Nothing,
+        give_up: false,
+        timeout_ms: None,
+    }
+}
+
+fn read_all(file: &File, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
+    let mut came = 0;
+    while came < bytes.len() {
+        match file.read_at(&mut bytes[came..], at + came as u64)? {
+            0 => break,
+            more => came += more,
+        }
+    }
+    Ok(came)
+}
+
+/// No thread of a program waits for it.
+const NO_THREAD: u32 = 0;
