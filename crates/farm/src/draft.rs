@@ -24,7 +24,8 @@ pub struct Draft {
     names: Logical,
     name: PathBuf,
     lease: Lease,
-    count: u64,
+    /// The count of its fragments; 0: it is not known yet.
+    pub(crate) count: u64,
     /// The version that it replaces; 0: none.
     base: u64,
     /// True if the draft stays when this is dropped.
@@ -138,15 +139,16 @@ impl Draft {
         Slot::begin(&self.names, &self.fragment(index), site, None)
     }
 
-    /// Begins a fragment that is sent to a site; it is part of the draft once it is finished.
-    pub fn sink(&self, index: u64, site: &str, size: u64) -> Result<Box<dyn Sink>> {
+    /// Begins a fragment that is sent to a site; it is part of the draft once it is finished. `size`: if it is known.
+    pub fn sink(&self, index: u64, site: &str, size: Option<u64>) -> Result<Box<dyn Sink>> {
         let aim = Aim {
             site: Some(site.into()),
             ..Aim::default()
         };
         let write = Write {
             how: How::New,
-            ..Write::of_size(size)
+            size,
+            ..Write::default()
         };
         self.names.aimed(aim).write(&self.fragment(index), &write)
     }

@@ -1,23 +1,34 @@
-//! Importing: a file is cut into fragments, and each is written to a site of its own.
+//! Importing: a file or a pipe is cut into fragments, and each is written to a site of its own.
 //!
-//! The bytes are read once. The fragments become visible together, in one transaction, after all have landed.
+//! The bytes are read once, in order. The fragments become visible together, in one transaction, after all have landed.
 
-use crate::{Draft, Logical, Told, checking::Checking, sites::url_of, writing};
+use crate::{Aim, Draft, Logical, Told, sites::url_of, writing};
 use godwit_catalog::FRAGMENTS_MAX;
-use godwit_core::{Algorithm, Block, Extents};
-use godwit_store::{EntryKind, Error, Result, Sink, Store, Take, Whole, engine::Place};
+use godwit_core::{Algorithm, Block, Extents, Hashing};
+use godwit_store::{EntryKind, Error, Finished, Result, Sink, Take, Whole, engine::Place};
 use parking_lot::Mutex;
-use std::{ops::Range, path::Path};
+use std::{
+    collections::VecDeque,
+    ops::Range,
+    path::Path,
+    thread::{self, JoinHandle},
+};
 
 /// The way in which a file is cut.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Cut {
-    /// The count of fragments; `None`: as many as there are sites.
+    /// The count of fragments; without all three: as many as there are sites.
     pub parts: Option<u64>,
     /// The bytes of each fragment, instead.
     pub size: Option<u64>,
+    /// The bytes at which the second fragment and those behind it begin, instead.
+    pub at: Option<Vec<u64>>,
     /// Whether each fragment ends with a line.
     pub lines: bool,
+    /// The bytes of a record, if fragments are to end with one.
+    pub record: Option<u64>,
+    /// The sites of the fragments, in turn; of none, all of the collection.
+    pub to: Vec<String>,
 }
 
 /// A fragment that was imported.
@@ -30,168 +41,330 @@ pub struct Imported {
 }
 
 impl Logical {
-    /// Reads a file, and writes a fragment of it to each of the sites of the collection in turn.
-    pub fn import(&self, from: &Place, name: &Path, cut: Cut) -> Result<Vec<Imported>> {
-        let taken = self.sites.find(name)?;
-        if taken.is_some() {
+    /// Reads a file or a pipe, and writes a fragment of it to each of the sites of the collection in turn.
+    pub fn import(&self, from: &Place, name: &Path, cut: &Cut) -> Result<Vec<Imported>> {
+        if self.sites.find(name)?.is_some() {
             return Err(Error::exists(url_of(name)?.to_string()));
         }
+        let above = name.parent().unwrap_or(Path::new(""));
+        if self.sites.find(above)?.is_none() {
+            return Err(Error::missing(url_of(above)?.to_string()));
+        }
         let stat = from.store.stat(&from.path)?;
-        if stat.kind != EntryKind::File {
+        if stat.kind == EntryKind::Directory {
             return Err(Error::directory(&from.path));
         }
-        let size = stat.known_size().ok_or_else(|| {
-            let why = "its length is not known";
-            Error::unsupported(
-                format!("cutting {} into fragments", from.path.display()),
-                why,
-            )
-        })?;
-        let collection = name.parent().unwrap_or(Path::new(""));
-        let sites = self.sites.locations(collection, self.aim.site.as_deref())?;
-        if sites.is_empty() {
-            return Err(writing::no_location(&self.aim, collection));
-        }
-        let ranges = ranges(&*from.store, &from.path, size, cut, sites.len() as u64)?;
-        let draft = self.draft(name, ranges.len() as u64, None)?;
-        let (mut scatter, mut imported) = (Scatter(Vec::new()), Vec::new());
-        for (index, range) in ranges.iter().enumerate() {
-            let site = &sites[index % sites.len()].site;
-            let sink = draft.sink(index as u64, site, range.end - range.start)?;
-            imported.push(Imported {
-                range: range.clone(),
-                site: site.clone(),
-            });
-            let range = range.clone();
-            scatter.0.push(Fragment { range, sink });
-        }
-        let came = Checking::new(&scatter, Some(Algorithm::Blake3));
-        from.store
-            .read(&from.path, &Extents::from(0..size), 1, &came)?;
-        let digest = came.digest(size);
-        let changed = || Error::changed(&from.path, "not all of its bytes came".to_owned());
+        let sites = self.sites_for(name, &cut.to)?;
+        let edges = Edges::of(cut, stat.known_size(), sites.len())?;
+        let mut draft = self.draft(name, edges.count(cut, stat.known_size())?, None)?;
+        let scatter = Scatter {
+            draft: &draft,
+            sites,
+            edges,
+            cut,
+            size: stat.known_size(),
+            state: Mutex::default(),
+        };
+        let all = Extents::from(0..stat.known_size().unwrap_or(u64::MAX));
+        let read = from.store.read(&from.path, &all, 1, &scatter);
+        let (imported, hashing) = scatter.end(read.map(drop))?;
+        draft.count = imported.len() as u64;
         let told = Told {
-            digest: Some(digest.ok_or_else(changed)?),
+            digest: Some(hashing.finish()),
             mtime: stat.mtime,
             ..Told::default()
         };
-        for Fragment { range, sink } in scatter.0 {
-            sink.finish(&Whole::of_size(range.end - range.start))?;
-        }
         Draft::publish(vec![(draft, told)], None)?;
         Ok(imported)
     }
+
+    /// Returns the sites that get fragments of a file.
+    fn sites_for(&self, name: &Path, to: &[String]) -> Result<Vec<String>> {
+        let collection = name.parent().unwrap_or(Path::new(""));
+        let asked = match to {
+            [] => vec![None],
+            to => to.iter().map(|site| Some(site.clone())).collect(),
+        };
+        let mut sites = Vec::new();
+        for site in asked {
+            let found = self.sites.locations(collection, site.as_deref())?;
+            match site {
+                _ if found.is_empty() => {
+                    let aim = Aim {
+                        site,
+                        ..Aim::default()
+                    };
+                    return Err(writing::no_location(&aim, collection));
+                }
+                Some(site) => sites.push(site),
+                None => sites.extend(found.into_iter().map(|location| location.site)),
+            }
+        }
+        Ok(sites)
+    }
 }
 
-/// A fragment that is written to a site.
-struct Fragment {
-    range: Range<u64>,
-    sink: Box<dyn Sink>,
+/// The bytes before which fragments end.
+enum Edges {
+    /// A count of fragments, and the length of the file.
+    Parts(u64, u64),
+    /// The bytes of each fragment.
+    Every(u64),
+    /// Bytes that were told.
+    At(Vec<u64>),
+}
+
+impl Edges {
+    fn of(cut: &Cut, size: Option<u64>, sites: usize) -> Result<Self> {
+        let record = cut.record.unwrap_or(1).max(1);
+        if let Some(rest) = size.map(|size| size % record).filter(|rest| *rest > 0) {
+            return Err(cut_record(record, rest));
+        }
+        if let Some(at) = &cut.at {
+            let size = size.filter(|_| !at.is_empty());
+            let mut before = 0;
+            for edge in at.iter().copied().chain(size) {
+                if edge <= before {
+                    let why = match Some(edge) == size {
+                        true => format!("{before} is not within its {edge} bytes"),
+                        false => format!("{edge} follows {before}, and they must rise"),
+                    };
+                    return Err(Error::unsupported("cutting at these offsets", why));
+                }
+                before = edge;
+            }
+            return Ok(Self::At(at.clone()));
+        }
+        match (cut.size, size) {
+            // A record that is larger than a fragment makes a fragment.
+            (Some(bytes), _) => Ok(Self::Every((bytes / record).max(1).saturating_mul(record))),
+            (None, Some(size)) => Ok(Self::Parts(cut.parts.unwrap_or(sites as u64), size)),
+            (None, None) => {
+                let why = "a pipe does not tell its length; say --size BYTES instead";
+                Err(Error::unsupported("cutting it into so many fragments", why))
+            }
+        }
+    }
+
+    /// Returns the count of fragments; 0: only the bytes tell.
+    fn count(&self, cut: &Cut, size: Option<u64>) -> Result<u64> {
+        let count = match (self, size) {
+            (Self::Parts(count, _), _) => *count,
+            (Self::At(at), _) => at.len() as u64 + 1,
+            (Self::Every(bytes), Some(size)) if !cut.lines => size.div_ceil(*bytes).max(1),
+            _ => 0,
+        };
+        must_fit(count).map(|()| count)
+    }
+
+    /// Returns the byte before which a fragment that begins with `start` ends.
+    fn end(&self, index: u64, start: u64, record: u64) -> u64 {
+        match self {
+            Self::Parts(count, _) if index + 1 >= *count => u64::MAX,
+            Self::Parts(count, size) => {
+                let edge = u128::from(*size) * u128::from(index + 1) / u128::from(*count);
+                u64::try_from(edge).unwrap_or(*size) / record * record
+            }
+            Self::Every(bytes) => start.saturating_add(*bytes),
+            Self::At(at) => {
+                let edge = usize::try_from(index).ok().and_then(|index| at.get(index));
+                edge.copied().unwrap_or(u64::MAX)
+            }
+        }
+    }
+}
+
+fn must_fit(count: u64) -> Result<()> {
+    if count <= FRAGMENTS_MAX {
+        return Ok(());
+    }
+    let why = format!("a file has {FRAGMENTS_MAX} at most; say a larger --size");
+    Err(Error::unsupported(
+        format!("cutting into {count} fragments"),
+        why,
+    ))
+}
+
+fn cut_record(record: u64, rest: u64) -> Error {
+    let why = format!("the last one has only {rest} bytes");
+    Error::unsupported(format!("cutting it into records of {record} bytes"), why)
 }
 
 /// Puts each byte into its fragment.
-struct Scatter(Vec<Fragment>);
+struct Scatter<'a> {
+    draft: &'a Draft,
+    sites: Vec<String>,
+    edges: Edges,
+    cut: &'a Cut,
+    size: Option<u64>,
+    state: Mutex<State>,
+}
 
-impl Take for Scatter {
-    fn put(&self, block: Block<'_>) -> Result<()> {
-        let whole = block.range();
-        let first = self.0.partition_point(|one| one.range.end <= whole.start);
-        for fragment in &self.0[first..] {
-            let (start, end) = (
-                whole.start.max(fragment.range.start),
-                whole.end.min(fragment.range.end),
-            );
-            if fragment.range.start >= whole.end {
-                break;
+struct State {
+    /// The bytes that came.
+    next: u64,
+    hashing: Hashing,
+    open: Option<Open>,
+    finishing: VecDeque<JoinHandle<Result<Finished>>>,
+    imported: Vec<Imported>,
+}
+
+/// A fragment that is written to a site.
+struct Open {
+    start: u64,
+    end: u64,
+    sink: Box<dyn Sink>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            next: 0,
+            hashing: Hashing::new(Algorithm::Blake3),
+            open: None,
+            finishing: VecDeque::new(),
+            imported: Vec::new(),
+        }
+    }
+}
+
+impl Scatter<'_> {
+    fn site(&self, index: usize) -> &str {
+        &self.sites[index % self.sites.len()]
+    }
+
+    /// Returns the fragment of the next byte.
+    fn open<'s>(&self, state: &'s mut State) -> Result<&'s mut Open> {
+        while state.open.is_none() {
+            let (index, start) = (state.imported.len() as u64, state.next);
+            must_fit(index + 1)?;
+            let end = self
+                .edges
+                .end(index, start, self.cut.record.unwrap_or(1).max(1));
+            let known = self.size.filter(|_| !self.cut.lines);
+            let size = known.map(|size| end.min(size).saturating_sub(start));
+            let sink = self
+                .draft
+                .sink(index, self.site(state.imported.len()), size)?;
+            state.open = Some(Open { start, end, sink });
+            if end <= start {
+                self.close(state)?;
             }
-            if start >= end {
-                continue;
+        }
+        Ok(state.open.as_mut().expect("it was opened"))
+    }
+
+    /// Ends the open fragment. Its site makes it durable while the next one is written.
+    fn close(&self, state: &mut State) -> Result<()> {
+        let Some(open) = state.open.take() else {
+            return Ok(());
+        };
+        let (range, site) = (
+            open.start..state.next,
+            self.site(state.imported.len()).into(),
+        );
+        let whole = Whole::of_size(range.end - range.start);
+        state.imported.push(Imported { range, site });
+        let finish = move || open.sink.finish(&whole);
+        state.finishing.push_back(thread::spawn(finish));
+        match state.finishing.len() > self.sites.len() {
+            true => wait(&mut state.finishing),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns how many of the bytes belong to the open fragment, and whether it ends with them.
+    fn part_of(&self, open: &Open, next: u64, bytes: &[u8]) -> (usize, bool) {
+        let room = usize::try_from(open.end.saturating_sub(next)).unwrap_or(usize::MAX);
+        if bytes.len() < room {
+            return (bytes.len(), false);
+        }
+        if !self.cut.lines || open.end == u64::MAX {
+            return (room, true);
+        }
+        let from = room.saturating_sub(1);
+        let newline = bytes[from..].iter().position(|&byte| byte == b'\n');
+        newline.map_or((bytes.len(), false), |at| (from + at + 1, true))
+    }
+
+    /// Ends the last fragment, and waits for all; if the read failed, gives up what is open.
+    fn end(self, read: Result<()>) -> Result<(Vec<Imported>, Hashing)> {
+        let mut state = self.state.into_inner();
+        let this = Self {
+            state: Mutex::default(),
+            ..self
+        };
+        let mut ended = read.and_then(|()| this.last(&mut state));
+        if let (Err(_), Some(open)) = (&ended, state.open.take()) {
+            let _ = open.sink.abandon();
+        }
+        while !state.finishing.is_empty() {
+            let waited = wait(&mut state.finishing);
+            ended = ended.and(waited);
+        }
+        ended.map(|()| (state.imported, state.hashing))
+    }
+
+    /// Ends the last fragment. Those behind it are empty.
+    fn last(&self, state: &mut State) -> Result<()> {
+        let (next, record) = (state.next, self.cut.record.unwrap_or(1).max(1));
+        if self.size.is_some_and(|size| size != next) {
+            return Err(Error::changed(
+                "the source",
+                format!("{next} bytes of it came"),
+            ));
+        }
+        if next % record > 0 {
+            return Err(cut_record(record, next % record));
+        }
+        let least = self.edges.count(self.cut, self.size)?.max(1);
+        self.close(state)?;
+        while (state.imported.len() as u64) < least {
+            if matches!(self.edges, Edges::At(_)) {
+                let why = format!("it has {next} bytes");
+                return Err(Error::unsupported("cutting at these offsets", why));
             }
-            let at = |offset: u64| usize::try_from(offset - whole.start).unwrap_or(usize::MAX);
-            let bytes = &block.bytes[at(start)..at(end)];
-            fragment
-                .sink
-                .put(Block::at(start - fragment.range.start, bytes))?;
+            self.open(state)?;
+            self.close(state)?;
         }
         Ok(())
     }
 }
 
-/// Returns the bytes of each fragment. Where no line ends, they are empty.
-fn ranges(
-    store: &dyn Store,
-    path: &Path,
-    size: u64,
-    cut: Cut,
-    sites: u64,
-) -> Result<Vec<Range<u64>>> {
-    let count = match (cut.size, cut.parts) {
-        (Some(each), _) => size.div_ceil(each.max(1)),
-        (None, parts) => parts.unwrap_or(sites),
+fn wait(finishing: &mut VecDeque<JoinHandle<Result<Finished>>>) -> Result<()> {
+    let Some(first) = finishing.pop_front() else {
+        return Ok(());
     };
-    let (count, each) = (count.max(1), cut.size);
-    if count > FRAGMENTS_MAX {
-        let why = format!("{count} fragments are more than {FRAGMENTS_MAX}");
-        return Err(Error::unsupported(
-            format!("cutting {}", path.display()),
-            why,
-        ));
-    }
-    let (mut ranges, mut start) = (Vec::new(), 0);
-    for index in 1..=count {
-        let edge = match each {
-            Some(each) => (each * index).min(size),
-            None => u64::try_from(u128::from(size) * u128::from(index) / u128::from(count))
-                .unwrap_or(size),
-        };
-        let end = match cut.lines && edge > start && edge < size {
-            true => end_of_line(store, path, edge, size)?,
-            false => edge,
-        };
-        ranges.push(start..end.max(start));
-        start = end.max(start);
-    }
-    Ok(ranges)
+    let done = first.join();
+    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        .map(drop)
 }
 
-/// Returns the end of the line that the byte before `edge` is in.
-fn end_of_line(store: &dyn Store, path: &Path, edge: u64, size: u64) -> Result<u64> {
-    let mut from = edge - 1;
-    while from < size {
-        let range = from..(from + WINDOW_BYTES).min(size);
-        let window = Window(Mutex::default(), from);
-        store.read(path, &Extents::from(range.clone()), 1, &window)?;
-        let bytes = window.0.into_inner();
-        if bytes.is_empty() {
-            return Err(Error::changed(path, "it became shorter".to_owned()));
-        }
-        let newline = bytes.iter().position(|&byte| byte == b'\n');
-        if let Some(at) = newline {
-            return Ok(from + at as u64 + 1);
-        }
-        from = range.end;
-    }
-    Ok(size)
-}
-
-/// A few bytes of a file, and the offset of the first.
-struct Window(Mutex<Vec<u8>>, u64);
-
-impl Take for Window {
+impl Take for Scatter<'_> {
     fn put(&self, block: Block<'_>) -> Result<()> {
-        let at = usize::try_from(block.offset.saturating_sub(self.1)).unwrap_or(usize::MAX);
-        let mut bytes = self.0.lock();
-        let end = at.saturating_add(block.bytes.len());
-        if end > WINDOW_BYTES as usize {
-            let said = "it sent bytes that were not asked for";
-            return Err(Error::misbehaved("the server", said));
+        let state = &mut *self.state.lock();
+        if block.offset != state.next {
+            return Err(Error::misbehaved(
+                "the source",
+                "its bytes came in another order",
+            ));
         }
-        if bytes.len() < end {
-            bytes.resize(end, 0);
+        let mut bytes = block.bytes;
+        state.hashing.update(bytes);
+        while !bytes.is_empty() {
+            let next = state.next;
+            let open = self.open(state)?;
+            let (count, is_end) = self.part_of(open, next, bytes);
+            let (its, others) = bytes.split_at(count);
+            if !its.is_empty() {
+                open.sink.put(Block::at(next - open.start, its))?;
+            }
+            state.next += count as u64;
+            bytes = others;
+            if is_end {
+                self.close(state)?;
+            }
         }
-        bytes[at..end].copy_from_slice(block.bytes);
         Ok(())
     }
 }
-
-const WINDOW_BYTES: u64 = 64 << 10;

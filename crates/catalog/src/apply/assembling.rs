@@ -111,6 +111,7 @@ impl Applying<'_> {
             );
             return Err(about(Kind::Invalid, name, &said));
         }
+        self.name_parts(intent.intent, count)?;
         let names: Vec<_> = (0..count)
             .map(|index| fragment_name(Path::new(""), index, count))
             .collect();
@@ -142,6 +143,20 @@ impl Applying<'_> {
             ));
         }
         Ok(keys.iter().filter_map(|key| found.remove(*key)).collect())
+    }
+
+    /// Names the fragments of a draft whose count was not known when they were written: they say 0.
+    fn name_parts(&self, draft: u64, count: u64) -> Result<()> {
+        let sql = "UPDATE names SET name = ?3 WHERE parent = ?1 AND name = ?2 RETURNING file";
+        for index in 0..count {
+            let [before, now] =
+                [0, count].map(|count| Name(fragment_name(Path::new(""), index, count)));
+            let found = self.one(sql, &[&draft, &bytes(&before), &bytes(&now)])?;
+            if found.is_none() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Forgets a draft with all that was written in it.

@@ -1,6 +1,6 @@
 //! `godwit cp`: copies files and trees from anywhere to anywhere.
 
-mod stdio;
+pub(crate) mod stdio;
 pub(crate) mod through;
 
 use super::Facts;

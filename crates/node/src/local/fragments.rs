@@ -408,7 +408,7 @@ fn new_file(path: &Path) -> io::Result<File> {
 
 /// Sends a fragment to its node.
 fn send(draft: &Draft, fragment: &Fragment, site: &str, size: u64) -> godwit_store::Result<()> {
-    let sink = draft.sink(fragment.index, site, size)?;
+    let sink = draft.sink(fragment.index, site, Some(size))?;
     let (mut buffer, mut at) = (vec![0; LEAF_BYTES as usize], 0);
     while at < size {
         let len = usize::try_from((size - at).min(LEAF_BYTES)).unwrap_or_default();

@@ -24,7 +24,7 @@ use std::{
 };
 
 /// Returns the streams as a place, of which the first byte is at `begins` of the file at the other end.
-pub(super) fn stream(screen: &'static Screen, place: Place, cancel: Cancel, begins: u64) -> Place {
+pub(crate) fn stream(screen: &'static Screen, place: Place, cancel: Cancel, begins: u64) -> Place {
     let stream = Stream {
         screen,
         cancel,
@@ -57,7 +57,7 @@ pub(super) fn only_source(sources: &[OsString]) -> Run<Url> {
 }
 
 /// Refuses what cannot be taken from standard input.
-pub(super) fn check_input(wanted: &str, sources: &[OsString], target: &Url, begins: u64) -> Run {
+pub(crate) fn check_input(wanted: &str, sources: &[OsString], target: &Url, begins: u64) -> Run {
     let (fact, next) = if sources.len() != 1 || target.means_directory() {
         let fact = "standard input is one file and has no name of its own";
         (fact, "say godwit cp - FILE_OR_URL")

@@ -45,7 +45,7 @@ enum What {
 }
 
 impl Farm {
-    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+    pub(crate) fn run(self, screen: &'static Screen) -> Run<Facts> {
         match self.what {
             What::Import(import) => import.run(screen),
             What::Run(run) => run.run(screen),

@@ -1,0 +1,119 @@
+//! Files come into the farm from pipes and other stores, cut as is asked, and go out of it again.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{farm::Farm, noise};
+use std::fs;
+
+impl Farm {
+    /// Returns the sizes of the fragments of a name, by their order.
+    fn sizes(&self, name: &str) -> Vec<usize> {
+        let wanted = "grep '\"fragment\"' | sed 's/.*\"fragment\":\\([0-9]*\\).*\"size\":\\([0-9]*\\).*/\\1 \\2/'";
+        let rows = self.say(&format!("godwit locate --json {name} | {wanted} | sort -n"));
+        let size = |row: &str| row.split_once(' ').unwrap().1.parse().unwrap();
+        rows.lines().map(size).collect()
+    }
+}
+
+#[test]
+fn pipes_and_stores_are_imported() {
+    let farm = Farm::new(3);
+    let lines: String = (0..40_000).map(|at| format!("event {at}\n")).collect();
+    fs::write(farm.scratch.join("text"), &lines).unwrap();
+    farm.say("cat text | godwit farm import --lines --size 64K - grid:/piped");
+    farm.say("godwit cat grid:/piped | cmp - text");
+    let (sizes, mut end) = (farm.sizes("grid:/piped"), 0);
+    assert_eq!(sizes.len(), lines.len().div_ceil((64 << 10) + 6));
+    for size in &sizes[..sizes.len() - 1] {
+        end += size;
+        assert!((64 << 10..(64 << 10) + 13).contains(size), "{size}");
+        assert_eq!(lines.as_bytes()[end - 1], b'\n');
+    }
+    // Its fragments have names that tell their count, and programs run beside them.
+    let last = sizes.len() - 1;
+    let tail = farm.say(&format!("godwit cat 'grid:/piped#{last}/{}'", sizes.len()));
+    assert_eq!(tail, lines[end..]);
+    farm.say("godwit farm run --ordered grid:/piped -- cat {in} | cmp - text");
+    // From the server of a node, and from another file in fragments, to the nodes that are named.
+    farm.say("godwit cp text godwit://n2/text && godwit farm import --to n3,n1 --parts 3 godwit://n2/text grid:/far");
+    farm.say("godwit cat grid:/far | cmp - text");
+    let sites = "godwit locate --json grid:/far | grep -o '\"site\":\"n[0-9]\"' | sort | uniq -c";
+    assert!(
+        farm.say(sites)
+            .contains("1 \"site\":\"n1\"\n      2 \"site\":\"n3\"")
+    );
+    farm.say("godwit farm import --record 1000 --size 3500 grid:/piped grid:/records 2> said || grep -q 'records of 1000 bytes' said");
+    farm.say("head -c 10000 text > even && godwit farm import --record 1000 --size 3500 even grid:/records");
+    assert_eq!(farm.sizes("grid:/records"), [3000, 3000, 3000, 1000]);
+    farm.say("godwit farm import --record 1000 --parts 4 grid:/records grid:/again && godwit cat grid:/again | cmp - even");
+    assert_eq!(farm.sizes("grid:/again"), [2000, 3000, 2000, 3000]);
+    farm.say(r#"godwit farm import --cut "grep -ob 'event 4[0-9]0$' | cut -d: -f1" even grid:/cut && godwit cat grid:/cut | cmp - even"#);
+    assert!(
+        farm.say("godwit cat 'grid:/cut#1/11'")
+            .starts_with("event 400\n")
+    );
+}
+
+#[test]
+fn bad_imports_are_refused_in_words() {
+    let farm = Farm::new(2);
+    fs::write(farm.scratch.join("odd"), noise(2_500, 3)).unwrap();
+    for (line, status, word) in [
+        ("cat odd | godwit farm import - grid:/x", 1, "say --size"),
+        (
+            "cat odd | godwit farm import --record 1000 --size 2000 - grid:/x",
+            1,
+            "only 500 bytes",
+        ),
+        (
+            "cat odd | godwit farm import --cut true - grid:/x",
+            2,
+            "once",
+        ),
+        (
+            "godwit farm import --record 1000 odd grid:/x",
+            1,
+            "only 500 bytes",
+        ),
+        (
+            "godwit farm import --cut 'echo 7; echo 7' odd grid:/x",
+            1,
+            "must rise",
+        ),
+        (
+            "godwit farm import --cut 'echo 2500' odd grid:/x",
+            1,
+            "not within its 2500 bytes",
+        ),
+        (
+            "godwit farm import --cut 'echo one' odd grid:/x",
+            1,
+            "no number",
+        ),
+        (
+            "godwit farm import --cut 'echo 7; exit 3' odd grid:/x",
+            1,
+            "status: 3",
+        ),
+        ("godwit farm import --to n1,n9 odd grid:/x", 4, "n9"),
+        (
+            "godwit farm import odd grid:/no/such/x",
+            4,
+            "godwit mkdir -p grid:/no/such",
+        ),
+    ] {
+        let why = farm.refused(line, status);
+        assert!(why.contains(word), "{line}: {why}");
+        farm.refused("godwit stat grid:/x", 4);
+    }
+    // Nothing of them is left at the nodes.
+    let left = "find farm/*/export/.farm -type f | wc -l";
+    assert_eq!(farm.say(left), "0\n");
+    let said = farm.shell("true | godwit farm import --size 1M - grid:/empty");
+    assert!(
+        said.stderr.contains("1 are empty") && said.status == Some(0),
+        "{said}"
+    );
+    assert_eq!(farm.say("godwit cat grid:/empty"), "");
+}
