@@ -3,7 +3,7 @@
 use crate::{failed, sites::Sites};
 use godwit_catalog::{Change, Deed, Intent, State as OfHome, draft_name, intents, is_in_draft};
 use godwit_core::{Digest, HomeState, Kind};
-use godwit_store::{Error, Result, Stat, StoreExt, What, engine::Place};
+use godwit_store::{Error, How, Result, Sink, Stat, StoreExt, What, Write, engine::Place};
 use godwit_sys::crash;
 use godwit_wire::door::call::{Text, Time};
 use std::path::Path;
@@ -55,6 +55,9 @@ pub(crate) fn one(sites: &Sites, intent: &Intent) -> Result<Settled> {
     match (intent.deed, intent.size) {
         // A program writes there without a word, and each draft has paths of its own.
         (Deed::Write, None) if is_in_draft(&intent.name.0) => {
+            // Its upload may have left a partial file, which nothing will go on with.
+            let upload = place.store.write(&place.path, &Write::with(How::New));
+            let _ = upload.and_then(Sink::abandon);
             discard(sites, intent, &place).map(|()| Settled::Gone)
         }
         (Deed::Delete, _) => discard(sites, intent, &place).map(|()| Settled::Gone),
