@@ -4,12 +4,17 @@ use crate::{
     Logical,
     checking::Buffer,
     combining::{self, Part, has_parts},
-    sites::{Failed, best, is_good, stat},
+    sites::{Failed, best, is_good, stat, url_of},
 };
 use godwit_catalog::{Entry as Named, is_fragment};
 use godwit_core::{Block, Extents};
 use godwit_store::{Error, Read, Result, SMALL_BYTES, Take};
-use std::path::Path;
+use parking_lot::Mutex;
+use std::{
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread::{self, ScopedJoinHandle},
+};
 
 impl Logical {
     /// Reads bytes of a file that was found.
@@ -100,6 +105,10 @@ impl Logical {
         let is_read = !self.aim.copy && self.aim.site.is_none();
         if is_read && self.defined(path)?.is_some() {
             self.make(path)?;
+        } else if is_read && matches!(self.history(path), Ok(Some(_))) {
+            let url = url_of(path)?;
+            let why = format!("{url} (removed; its recipe is kept: godwit farm make {url})");
+            return Err(Error::missing(why));
         }
         self.sites.locate(path)
     }
@@ -135,7 +144,7 @@ impl Logical {
         })
     }
 
-    /// Reads each fragment from a site that has it.
+    /// Reads each fragment from a site that has it; several at once if their order does not count.
     fn read_fragments(
         &self,
         entry: &Named,
@@ -143,26 +152,57 @@ impl Logical {
         streams: usize,
         into: &dyn Take,
     ) -> Result<Read> {
-        for (part, fragment) in entry.parts().iter().zip(&entry.fragments) {
+        let parts = entry.parts();
+        let pieces = parts.iter().zip(&entry.fragments);
+        let pieces = pieces.map(|(part, fragment)| {
             let (first, past) = (fragment.start, fragment.start + fragment.size);
             let its = want.within(first..past);
             let its: Extents = its
                 .map(|range| range.start - first..range.end - first)
                 .collect();
-            if its.is_empty() {
-                continue;
+            (part, first, its)
+        });
+        let pieces = Mutex::new(pieces.filter(|(_, _, its)| !its.is_empty()));
+        let at_once = match streams {
+            0 | 1 => 1,
+            _ => AT_ONCE.min(parts.len()),
+        };
+        let is_over = AtomicBool::new(false);
+        let read = || {
+            while !is_over.load(Relaxed) {
+                let next = pieces.lock().next();
+                let Some((part, first, its)) = next else {
+                    break;
+                };
+                let shifted = Part {
+                    into,
+                    want: &its,
+                    first,
+                    offset: 0,
+                };
+                let of = (&*part.name.0, part);
+                let read = self.read_entry(of, &its, (streams / at_once).max(1), &shifted);
+                read.inspect_err(|_| is_over.store(true, Relaxed))?;
             }
-            let shifted = Part {
-                into,
-                want: &its,
-                first,
-                offset: 0,
+            Ok(())
+        };
+        thread::scope(|scope| {
+            let others: Vec<_> = (1..at_once).map(|_| scope.spawn(read)).collect();
+            let joined = |other: ScopedJoinHandle<'_, Result<()>>| {
+                let other = other.join();
+                other.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
-            self.read_entry((&part.name.0, part), &its, streams, &shifted)?;
-        }
+            let mine = read();
+            others
+                .into_iter()
+                .fold(mine, |all, other| all.and(joined(other)))
+        })?;
         Ok(Read {
             stat: stat(entry),
             digest: best(&entry.digests).cloned(),
         })
     }
 }
+
+/// The most fragments of a file that are read at the same time.
+const AT_ONCE: usize = 8;

@@ -412,7 +412,8 @@ fn histories_are_proved_or_refused() {
     assert!(told.contains("\"is_proved\":true"), "{told}");
     let before = farm.say("godwit sum -a blake3 grid:/a");
     farm.say("godwit rm --keep-recipe grid:/a");
-    farm.refused("godwit stat grid:/a", 4);
+    let why = farm.refused("godwit cat grid:/a", 4);
+    assert!(why.contains("godwit farm make grid:/a"), "{why}");
     farm.say("godwit farm make grid:/a");
     assert_eq!(farm.say("godwit sum -a blake3 grid:/a"), before);
     assert!(farm.say("godwit history grid:/a").contains("sort"));
