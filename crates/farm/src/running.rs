@@ -105,6 +105,20 @@ impl Logical {
     }
 }
 
+impl Logical {
+    /// Returns site and host of the home at which a task of each fragment would run; `None`: no site has it.
+    pub fn hosts(&self, name: &Path) -> Result<Vec<Option<(String, String)>>> {
+        let hosts = self.sites.hosts(name.parent().unwrap_or(Path::new("")))?;
+        let tasks = self.tasks(name)?.into_iter();
+        let host = |task: Task| {
+            let home = task.homes.into_iter().next()?;
+            let host = hosts.get(&home.location).unwrap_or(&home.site).clone();
+            Some((home.site, host))
+        };
+        Ok(tasks.map(host).collect())
+    }
+}
+
 /// A job that is under way.
 struct Running {
     names: Logical,

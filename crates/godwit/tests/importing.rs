@@ -117,3 +117,38 @@ fn bad_imports_are_refused_in_words() {
     );
     assert_eq!(farm.say("godwit cat grid:/empty"), "");
 }
+
+/// While a node hangs, the fragment of another one arrives.
+#[test]
+fn fragments_are_gathered_from_several_homes() {
+    let farm = Farm::new(3);
+    fs::write(farm.scratch.join("big"), noise(24 << 20, 4)).unwrap();
+    farm.say("godwit farm import --to n2,n3 --parts 2 big grid:/big && mkdir to");
+    let arrived = "$(du -sk to | cut -f1) -ge 12000";
+    farm.say(&format!(
+        "kill -STOP $(cat farm/n2/pid); godwit cp grid:/big to/big & until [ {arrived} ]; do :; done; \
+         kill -CONT $(cat farm/n2/pid); wait $! && cmp to/big big"
+    ));
+    farm.say("godwit cat grid:/big | cmp - big");
+    assert_eq!(farm.say("godwit farm hostfile grid:/big"), "n2\nn3\n");
+    farm.say("godwit location set n3 grid:/ host=node3.example");
+    let rows = farm.say("godwit farm hostfile --json grid:/big");
+    assert!(
+        rows.contains(r#"{"event":"host","fragment":1,"host":"node3.example","node":"n3"}"#),
+        "{rows}"
+    );
+    farm.refused("godwit farm hostfile grid:/none", 4);
+}
+
+/// The node that serves the catalog forgets what an importer had begun that was killed.
+#[test]
+fn killed_importer_leaves_no_parts() {
+    let farm = Farm::new(2);
+    let left = "find farm/*/export/.farm -type f";
+    farm.say(&format!(
+        "mkfifo pipe; sleep 1000 > pipe & writer=$!; godwit farm import --size 1500K - grid:/x < pipe & importer=$!; \
+         head -c 3500000 /dev/zero > pipe; until {left} | grep -q '[.]part$'; do :; done; kill -9 $importer $writer; \
+         until [ $({left} | wc -l) = 0 ]; do :; done"
+    ));
+    farm.refused("godwit stat grid:/x", 4);
+}

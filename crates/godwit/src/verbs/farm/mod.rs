@@ -1,6 +1,7 @@
 //! `godwit farm`: files in fragments on many nodes.
 
 mod demo;
+mod hostfile;
 mod import;
 mod make;
 mod nodes;
@@ -33,6 +34,7 @@ pub(crate) struct Farm {
 enum What {
     Import(import::Import),
     Run(run::Run),
+    Hostfile(hostfile::Hostfile),
     Make(make::Make),
     Verify(make::Verify),
     Define(make::Define),
@@ -49,6 +51,7 @@ impl Farm {
         match self.what {
             What::Import(import) => import.run(screen),
             What::Run(run) => run.run(screen),
+            What::Hostfile(hostfile) => hostfile.run(screen),
             What::Make(make) => make.run(screen),
             What::Verify(verify) => verify.run(screen),
             What::Define(define) => define.run(screen),
