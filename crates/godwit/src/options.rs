@@ -114,7 +114,7 @@ verbs! {
         Publish publish, Replicate replicate, Audit audit, Rule rule, Location location, Link link, Attr attr, Farm farm, Run run,
         History history;
     "Cache and deliver": Get get, Put put, Tee tee, Tail tail, Commit commit, Push push, Queue queue, Trace trace,
-        Retry retry, Redirect redirect, Release release, Drop drop, Stage stage, Unstage unstage, Cache cache;
+        Retry retry, Redirect redirect, Release release, Drop drop, Mount mount, Umount umount, Stage stage, Unstage unstage, Cache cache;
     "Serve and connect": Init init, Node node, Join join, Peers peers, Leave leave, Uninit uninit,
         Doctor doctor;
     "Security and system": Ca ca, Proxy proxy, Auth auth, Cluster cluster, Config config, Version version, Help help, Completions completions, Man man;

@@ -80,12 +80,10 @@ fn every_example_of_the_help_works() {
             if wants_nodes {
                 place.run("godwit farm demo --nodes 2 --dir farm");
             }
-            match is_of_farm || wants_nodes {
-                true => place.run(&format!("{ENV}{example}")),
-                false => place.run(example),
-            }
-            if is_mounted {
-                place.run("godwit node stop");
+            match (is_of_farm || wants_nodes, is_mounted) {
+                (true, _) => place.run(&format!("{ENV}{example}")),
+                (_, true) => place.run(&format!("{OWN_NODE}{example}; {END_NODE}")),
+                _ => place.run(example),
             }
             if is_of_farm || wants_nodes || example.contains("farm demo --nodes") {
                 place.run("godwit farm demo --stop --dir farm");
@@ -155,6 +153,10 @@ const PREPARED: [&str; 5] = [
 
 /// Makes the words of a user of a farm count.
 const ENV: &str = ". farm/n1/env; ";
+
+/// Starts a node of the place alone: that of other examples has the names of another catalog.
+const OWN_NODE: &str = "set -e; export GODWIT_SOCKET=$PWD/socket GODWIT_STATE=$PWD/state; ";
+const END_NODE: &str = "godwit push --timeout 30; godwit node stop";
 
 /// A file that a program made on a farm.
 const SELECTION: [&str; 3] = [

@@ -117,6 +117,65 @@ fn redirections_and_appends_are_written() {
     assert_eq!(fs::read(site.export.join("a")).unwrap(), b"o\0e\ntwo\n");
 }
 
+#[test]
+fn directories_are_mounted_and_unmounted() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new();
+    let far = site.machine.scratch.dir("far");
+    let mounted = site.machine.says(&["mount", "far"]);
+    if mounted.status == Some(1) && mounted.stderr.contains("fusermount3") {
+        skip("mounting needs root or fusermount3");
+        return;
+    }
+    mounted.ok();
+    let twice = site.machine.says(&["mount", "far"]);
+    let words = (twice.status, twice.stderr.contains("godwit umount"));
+    assert_eq!(words, (Some(2), true), "{twice}");
+    let there = far.join(format!("ftp:127.0.0.1:{}/there", site.node.port));
+    fs::write(&there, "new").unwrap();
+    assert_eq!(fs::read(&there).unwrap(), b"new");
+    let used = fs::File::open(&there).unwrap();
+    assert_eq!(site.machine.says(&["umount", "far"]).status, Some(1));
+    drop(used);
+    site.machine
+        .says(&["umount", "--push", "--timeout", "30", "far"])
+        .ok();
+    assert_eq!(fs::read(site.export.join("there")).unwrap(), b"new");
+    let none = site.machine.says(&["umount", "far"]);
+    assert_eq!(none.status, Some(2), "{none}");
+}
+
+/// Readers go on with the next node; of a writer the target gets nothing, and no part of a file.
+#[test]
+fn lost_nodes_end_only_writers() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new();
+    fs::write(site.export.join("a"), "old").unwrap();
+    let line = "exec 3< $G/a; kill -9 $(cat node); sleep 0.5; cat <&3; cat $G/a; cat $G/none";
+    let pid = || {
+        let process = site.machine.process().unwrap().to_string();
+        fs::write(site.machine.scratch.join("node"), process).unwrap();
+    };
+    site.shell(&[], "true").ok();
+    pid();
+    let reader = site.shell(&[], line);
+    assert_eq!(reader.stdout, b"oldold", "{reader}");
+    pid();
+    let line = "exec 3> $G/a; echo new >&3; kill -9 $(cat node); (sleep 50; echo late); echo on";
+    let writer = site.shell(&[], line);
+    assert_eq!(writer.status, Some(75), "{writer}");
+    assert!(writer.stdout.is_empty(), "{writer}");
+    assert!(
+        writer.stderr.contains("a file that it wrote was not kept"),
+        "{writer}"
+    );
+    assert_eq!(fs::read(site.export.join("a")).unwrap(), b"old");
+}
+
 /// The device is one of the test's own, since machines may close theirs to ordinary users.
 #[test]
 fn ordinary_users_need_no_privilege() {

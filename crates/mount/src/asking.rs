@@ -2,13 +2,16 @@
 
 use crate::Rules;
 use fuser::Errno;
-use godwit_core::Fault;
+use godwit_core::{Fault, Url};
 use godwit_local::{Answer, Kind, Owner, Refusal, Talk};
-use godwit_wire::local::Ask;
+use godwit_wire::local::{Ask, Tell, ask::Where, tell::Stat};
 use parking_lot::Mutex;
 use std::{
     collections::HashSet,
-    fs, io, thread,
+    ffi::{OsStr, OsString},
+    fs, io,
+    os::unix::ffi::OsStrExt,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -81,14 +84,25 @@ impl Asking {
 
     /// Asks on one connection, or on any.
     pub(crate) fn ask_on(&self, era: Option<u64>, thread: u32, ask: &Ask) -> Done<(u64, Answer)> {
+        self.ask_for_more(era, thread, ask, &mut |_| ())
+    }
+
+    /// Asks, and tells `more` of what comes before the last answer.
+    pub(crate) fn ask_for_more(
+        &self,
+        era: Option<u64>,
+        thread: u32,
+        ask: &Ask,
+        more: &mut dyn FnMut(Answer),
+    ) -> Done<(u64, Answer)> {
         let ticket = self.talk.send(era, ask.clone(), b"")?;
         loop {
             let soon = Instant::now() + LOOK_EVERY;
             match self.talk.await_answer(ticket, Some(soon))? {
                 Some(answer) => match answer.tell {
-                    godwit_wire::local::Tell::Refused(refusal) => return Err((*refusal).into()),
+                    Tell::Refused(refusal) => return Err((*refusal).into()),
                     ref tell if tell.is_last() => return Ok((ticket.era, answer)),
-                    _ => {}
+                    _ => more(answer),
                 },
                 None if is_signalled(thread) => {
                     self.talk.cancel(ticket);
@@ -115,6 +129,26 @@ impl Asking {
                 answer => return answer,
             }
         }
+    }
+
+    /// Lists a directory: the name and attributes of each entry.
+    pub(crate) fn list(&self, thread: u32, url: String) -> Done<Vec<(OsString, Stat)>> {
+        let (ask, mut list) = (Ask::List(Where::is(url)), Vec::new());
+        let mut take = |answer: Answer| {
+            for line in answer.body.split(|byte| *byte == b'\n') {
+                let stat = serde_json::from_slice::<Stat>(line).ok();
+                let url = stat.as_ref().and_then(|stat| stat.url.parse::<Url>().ok());
+                let name = url.as_ref().and_then(Url::file_name);
+                // A name that a directory cannot have is shown to no program.
+                if let (Some(stat), Some(name)) =
+                    (stat, name.filter(|name| name.len() <= NAME_BYTES_MAX))
+                {
+                    list.push((OsStr::from_bytes(name).to_owned(), stat));
+                }
+            }
+        };
+        self.ask_for_more(None, thread, &ask, &mut take)?;
+        Ok(list)
     }
 
     /// Returns the number for a program, and reports the sentence behind it once.
@@ -166,6 +200,8 @@ pub(crate) fn is_signalled(thread: u32) -> bool {
 /// SIGKILL as a bit of a mask.
 const KILL: u64 = 1 << (libc::SIGKILL - 1);
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Longer names the kernel refuses, and the whole list with them.
+const NAME_BYTES_MAX: usize = 255;
 const SAID_MAX: usize = 1000;
 /// Numbers that programs expect, and say in words of their own.
 const PLAIN: [i32; 5] = [

@@ -7,12 +7,12 @@ use crate::{
     facts::Facts,
     nodes::{ROOT, is_server},
     workers::Workers,
-    written::{Open, Writing},
+    written::{Listed, Open, Writing},
 };
 use fuser::{
-    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request,
+    BsdFileFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
+    InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request,
     TimeOrNow, WriteFlags,
 };
 use godwit_local::odd;
@@ -22,6 +22,7 @@ use godwit_wire::local::{
 };
 use std::{
     cell::RefCell,
+    collections::BTreeMap,
     ffi::{OsStr, OsString},
     fs::File,
     io,
@@ -257,28 +258,66 @@ impl Shared {
         Ok(())
     }
 
-    /// Lists a directory. The root has the servers that were looked at.
-    fn list(&self, number: u64) -> Done<u64> {
-        let mut nodes = self.nodes.lock();
-        nodes.get(number)?;
-        if number != ROOT {
-            return Err(Failed::Plain(libc::EOPNOTSUPP));
+    /// Lists a directory: what the node says, and what is written here. The root has the servers that were looked at.
+    fn list(&self, number: u64, thread: u32) -> Done<u64> {
+        let url = match number {
+            ROOT => None,
+            _ => Some(self.nodes.lock().url(number)?),
+        };
+        let listed = match url {
+            None => Vec::new(),
+            Some(url) => self.asking.list(thread, url).map_err(stale)?,
+        };
+        let mut all: BTreeMap<OsString, Facts> = BTreeMap::new();
+        for (name, stat) in listed {
+            all.insert(name, Facts::told(&stat, None));
         }
-        let mut list = vec![
-            (number, OsString::from("."), true),
-            (ROOT, OsString::from(".."), true),
-        ];
-        let servers = nodes.servers().into_iter();
-        list.extend(servers.map(|(number, name)| (number, name, true)));
-        drop(nodes);
-        Ok(self.keep(Open::List(Arc::new(list))))
+        for (name, node) in self.nodes.lock().names_in(number) {
+            let is_server = number == ROOT;
+            if let Some(facts) = node.written().or_else(|| is_server.then_some(node.facts)) {
+                all.insert(name, facts);
+            }
+        }
+        let itself = [".", ".."].map(|name| (OsString::from(name), Facts::directory()));
+        Ok(self.keep(Open::List(Arc::new(Listed {
+            number,
+            entries: itself.into_iter().chain(all).collect(),
+        }))))
+    }
+
+    /// Fills an answer with entries of a list, from one on.
+    fn fill(&self, list: &Listed, from: u64, reply: &mut ReplyDirectoryPlus) {
+        let from = usize::try_from(from).unwrap_or(usize::MAX);
+        let mut nodes = self.nodes.lock();
+        for (at, (name, facts)) in list.entries.iter().enumerate().skip(from) {
+            let (next, generation) = (at as u64 + 1, Generation(0));
+            // The kernel does not look these two up.
+            if at < 2 {
+                let attr = nodes.attributes(list.number, facts);
+                if reply.add(attr.ino, next, name, &LASTS, &attr, generation) {
+                    return;
+                }
+                continue;
+            }
+            let is_written = nodes
+                .find(list.number, name)
+                .is_some_and(|(_, node)| node.written().is_some());
+            let number = nodes.look_up(list.number, name, (!is_written).then_some(*facts));
+            let attr = nodes.attributes(number, facts);
+            if reply.add(attr.ino, next, name, &LASTS, &attr, generation) {
+                nodes.forget(number, 1);
+                return;
+            }
+        }
     }
 }
 
 impl Filesystem for Face {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let _ = config.set_max_write(WRITE_BYTES);
-        let wanted = InitFlags::FUSE_PARALLEL_DIROPS | InitFlags::FUSE_ATOMIC_O_TRUNC;
+        let wanted = InitFlags::FUSE_PARALLEL_DIROPS
+            | InitFlags::FUSE_ATOMIC_O_TRUNC
+            | InitFlags::FUSE_DO_READDIRPLUS;
         let _ = config.add_capabilities(wanted);
         Ok(())
     }
@@ -450,35 +489,27 @@ impl Filesystem for Face {
         reply.ok();
     }
 
-    fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        self.work(move |shared| match shared.list(number.0) {
+    fn opendir(&self, request: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let thread = request.pid();
+        self.work(move |shared| match shared.list(number.0, thread) {
             Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
             Err(failed) => reply.error(shared.asking.errno(&failed)),
         });
     }
 
-    fn readdir(
+    fn readdirplus(
         &self,
         _: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
-        mut reply: ReplyDirectory,
+        mut reply: ReplyDirectoryPlus,
     ) {
         let open = self.shared.open.lock().get(&handle.0).cloned();
         let Some(Open::List(list)) = open else {
             return reply.error(Errno::EBADF);
         };
-        let from = usize::try_from(offset).unwrap_or(usize::MAX);
-        for (at, (number, name, is_directory)) in list.iter().enumerate().skip(from) {
-            let kind = match is_directory {
-                true => FileType::Directory,
-                false => FileType::RegularFile,
-            };
-            if reply.add(INodeNo(*number), at as u64 + 1, kind, name) {
-                break;
-            }
-        }
+        self.shared.fill(&list, offset, &mut reply);
         reply.ok();
     }
 

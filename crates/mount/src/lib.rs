@@ -13,7 +13,7 @@ mod written;
 
 use asking::Asking;
 use face::Face;
-use fuser::{Config, Session, SessionACL};
+use fuser::{Config, MountOption, Session, SessionACL};
 use godwit_local::{Environment, Owner, Refusal, Result};
 use godwit_wire::local::{
     Ask, Tell,
@@ -23,9 +23,10 @@ use godwit_wire::local::{
 use nodes::Nodes;
 use parking_lot::{Condvar, Mutex};
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     fmt, io,
     os::fd::OwnedFd,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -98,6 +99,24 @@ impl Mount {
         served
     }
 
+    /// Mounts on a directory, calls `mounted`, and serves until it is unmounted. `source` is what tables of mounts show.
+    pub fn serve_at(&self, at: &Path, source: &str, mounted: impl FnOnce()) -> io::Result<()> {
+        let mut config = Config::default();
+        config.n_threads = Some(THREADS);
+        config.mount_options = vec![
+            MountOption::FSName(source.to_owned()),
+            MountOption::Subtype("godwit".into()),
+            MountOption::NoDev,
+            MountOption::NoSuid,
+        ];
+        let face = Face::new(Arc::clone(&self.0), Workers::default());
+        let session = Session::new(face, at, &config)?;
+        mounted();
+        let served = session.run();
+        self.0.end_all();
+        served
+    }
+
     /// Waits for what was written, as far as is promised.
     pub fn keep(&self, promise: Wait) -> Result<tell::Done> {
         let whose = Whose {
@@ -113,6 +132,15 @@ impl Mount {
             Tell::Done(done) => Ok(done),
             other => Err(godwit_local::odd(&other)),
         }
+    }
+
+    /// Tells whether the node ended that had a file which is written now: it is lost.
+    pub fn is_broken(&self) -> bool {
+        let eras: BTreeSet<u64> = {
+            let open = self.0.open.lock();
+            open.values().filter_map(Open::era).collect()
+        };
+        eras.into_iter().any(|era| self.0.asking.talk.is_lost(era))
     }
 
     /// Returns how many files were written and not kept; each was reported.

@@ -62,13 +62,12 @@ impl Nodes {
         self.nodes.iter_mut().map(|(number, node)| (*number, node))
     }
 
-    /// Returns the servers that were looked at.
-    pub(crate) fn servers(&self) -> Vec<(u64, OsString)> {
-        let known = self.by_name.iter();
-        let servers = known.filter(|((parent, _), _)| *parent == ROOT);
-        servers
-            .map(|((_, name), number)| (*number, name.clone()))
-            .collect()
+    /// Returns the known names in a directory.
+    pub(crate) fn names_in(&self, parent: u64) -> Vec<(OsString, &Node)> {
+        let known = self.by_name.iter().filter(|((of, _), _)| *of == parent);
+        let named =
+            known.filter_map(|((_, name), number)| Some((name.clone(), self.nodes.get(number)?)));
+        named.collect()
     }
 
     /// Tells whether a number is that of the root, or of a server in it.

@@ -4,6 +4,7 @@ use crate::{
     Shared,
     asking::{Done, Failed, LOOK_EVERY, is_signalled},
     body::{Body, State, Writes},
+    facts::Facts,
     nodes::Nodes,
 };
 use godwit_local::{Refusal, odd};
@@ -13,6 +14,7 @@ use godwit_wire::local::{
 };
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::{
+    ffi::OsString,
     fs::File,
     io,
     os::{fd::AsRawFd, unix::fs::FileExt},
@@ -26,7 +28,13 @@ pub(crate) enum Open {
     Read(Arc<Reader>),
     Write(u64, Arc<Body>),
     /// A directory, as it was listed.
-    List(Arc<Vec<(u64, std::ffi::OsString, bool)>>),
+    List(Arc<Listed>),
+}
+
+/// A directory as it was listed.
+pub(crate) struct Listed {
+    pub(crate) number: u64,
+    pub(crate) entries: Vec<(OsString, Facts)>,
 }
 
 /// A descriptor that is only read.
@@ -46,6 +54,14 @@ pub(crate) struct Writing {
 }
 
 impl Open {
+    /// Returns the connection that a file is written on.
+    pub(crate) fn era(&self) -> Option<u64> {
+        match self {
+            Self::Write(_, body) => Some(body.era),
+            _ => None,
+        }
+    }
+
     pub(crate) fn read(&self, at: u64, bytes: &mut [u8]) -> Done<usize> {
         match self {
             Self::Read(reader) => Ok(read_all(&reader.file, at, bytes)?),

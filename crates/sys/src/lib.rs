@@ -19,6 +19,7 @@ mod lease;
 mod limits;
 mod memory;
 mod meta;
+mod mounts;
 mod names;
 mod network;
 mod passing;
@@ -49,6 +50,7 @@ pub use meta::{
     Attributes, Kind, Meta, birth, locked_by, meta, next_data, punch, reserve_blocks, try_lock,
     unlock,
 };
+pub use mounts::{ended_within, mounted_from, unmount};
 pub use names::{Folder, Root};
 pub use network::{free_bytes, is_network_file_system};
 pub use passing::{PASSED_MAX, Peer, connect_local, peer_of, receive_passing, send_passing};

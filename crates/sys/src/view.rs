@@ -24,7 +24,7 @@ use std::{
             process::CommandExt,
         },
     },
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command},
     thread::{self, JoinHandle},
 };
@@ -63,6 +63,8 @@ enum EntryIs {
 pub struct Viewed<T> {
     /// The program.
     pub child: Child,
+    /// The name of the view, as the kernel has it.
+    space: PathBuf,
     /// The thread that serves FUSE, until nothing has the view any more.
     pub served: JoinHandle<Result<T, ViewStep>>,
 }
@@ -145,7 +147,11 @@ impl View {
         let served = thread::Builder::new().name("fuse".into()).spawn(hear);
         let served = served.map_err(failed)?;
         match command.spawn() {
-            Ok(child) => Ok(Viewed { child, served }),
+            Ok(child) => Ok(Viewed {
+                space: space_of(&child.id().to_string()).unwrap_or_default(),
+                child,
+                served,
+            }),
             Err(error) => {
                 // A child that never began says nothing.
                 let _ = end.shutdown(Shutdown::Both);
@@ -240,6 +246,35 @@ impl View {
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         rustix::mount::mount(c"godwit", &*self.mount, c"fuse.godwit", flags, data)
     }
+}
+
+impl<T> Viewed<T> {
+    /// Returns what ends all programs that have the view.
+    pub fn killer(&self) -> impl FnOnce() + Send + 'static {
+        let space = self.space.clone();
+        move || while kill_in(&space).is_ok_and(|killed| killed > 0) {}
+    }
+}
+
+/// Kills the processes of a namespace of mounts, and returns how many there were.
+fn kill_in(space: &Path) -> io::Result<usize> {
+    let mut killed = 0;
+    for entry in fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let pid = name.to_str().and_then(|name| name.parse::<u32>().ok());
+        let (Some(name), Some(pid)) = (name.to_str(), pid) else {
+            continue;
+        };
+        if space_of(name).is_ok_and(|of| of == space) {
+            crate::send_signal(pid, Signal::KILL.as_raw())?;
+            killed += 1;
+        }
+    }
+    Ok(killed)
+}
+
+fn space_of(process: &str) -> io::Result<PathBuf> {
+    fs::read_link(format!("/proc/{process}/ns/mnt"))
 }
 
 impl Entry {

@@ -558,6 +558,11 @@ fn unit_file() -> Option<PathBuf> {
     Some(config?.join("systemd/user/godwit.service"))
 }
 
+/// Returns the place of the node of this machine.
+pub(super) fn place() -> Result<Place, Refusal> {
+    Place::find(&variable)
+}
+
 /// Returns the node that listens, if one does.
 pub(crate) fn there() -> Run<Option<Here>> {
     let place = Place::find(&variable);

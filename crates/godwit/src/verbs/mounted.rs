@@ -74,29 +74,35 @@ pub(super) fn run(
     let mut viewed = viewed.map_err(|error| refused(&wanted, error))?;
     let child = viewed.child.id();
     thread::spawn(move || pass_on(signals, child));
+    let (watched, kill) = (mount.clone(), viewed.killer());
+    thread::spawn(move || {
+        while !watched.is_broken() {
+            thread::sleep(LOOK_EVERY); // nothing tells it
+        }
+        kill();
+    });
     let status = viewed.child.wait().map_err(failed)?;
     if let Ok(Ok(Err(error))) = viewed.served.join() {
         screen.aside(&format!("the mount of /godwit ended: {}", why(&error)));
     }
     let code = code_of(status);
+    if mount.lost() > 0 {
+        let fact = match mount.lost() {
+            1 => "a file that it wrote was not kept".to_owned(),
+            lost => format!("{lost} files that it wrote were not kept"),
+        };
+        return Err(CliError::found(wanted, fact, LOST).next(NEXT_LOST));
+    }
     screen.ended_with(code);
     let kept = mount.keep(promise.into())?;
     kept.notes.iter().for_each(|note| screen.note(note));
-    match mount.lost() {
-        0 => {}
-        lost if code == 0 => {
-            let fact = format!("{lost} files that it wrote were not kept, as was said above");
-            return Err(CliError::found(wanted, fact, LOST));
-        }
-        _ => {}
-    }
     Ok(facts([
         ("status", code.into()),
         ("files", kept.files.into()),
     ]))
 }
 
-fn rules(wait: Duration, session: String, screen: &'static Screen) -> Rules {
+pub(super) fn rules(wait: Duration, session: String, screen: &'static Screen) -> Rules {
     Rules {
         wait,
         hello: |_| local::hello(),
@@ -168,6 +174,9 @@ pub(super) fn parse_wait(text: &str) -> Result<Duration, String> {
 pub(super) const WAIT: Duration = Duration::from_secs(30);
 /// The status where what a program wrote is not kept.
 const LOST: u8 = 75;
+/// How often the node is looked for while a program writes.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+const NEXT_LOST: &str = "run it again: the targets are as they were";
 const NEXT_PROGRAM: &str = "name a program of this machine; --on NODE runs it at a node";
 const NEXT_DEVICE: &str =
     "modprobe fuse; chmod 666 /dev/fuse; without it, godwit get and godwit put do what cp would";

@@ -40,6 +40,8 @@ pub enum Ask {
     Memory(Where),
     /// What is known of a file.
     Stat(Where),
+    /// The names in a directory: lines of JSON, each a [`Stat`](super::tell::Stat).
+    List(Where),
     /// What is owed, a row each.
     Queue(Whose),
     /// Try now what waits.
