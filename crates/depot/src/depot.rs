@@ -13,6 +13,7 @@ use crate::{
     into::Turns,
     keeping::{self, Chores},
     leftovers::Leftover,
+    looking::Listings,
     moving,
     odd_deeds::OddDeed,
     passed::Passed,
@@ -164,6 +165,8 @@ pub(crate) struct All {
     pub asking: HashMap<Name, Arc<Asking>>,
     /// Servers that could not be reached, and when they are tried again.
     pub away: HashMap<String, moving::Away>,
+    /// Directories as servers listed them last.
+    pub listings: Listings,
     /// What may be delivered next.
     pub picks: Picks,
 }

@@ -211,6 +211,8 @@ impl Inner {
             if !owes_again && held.is_renamed() && !held.lock().is_gone {
                 continue;
             }
+            let size = held.lock().machine.size();
+            all.listings.delivered(&held.url(), size);
             self.over(&mut all, held, true);
             return;
         }

@@ -161,6 +161,7 @@ impl Inner {
             let is_done = deeds.find(asked.number).is_none();
             is_made = is_done && asked.what == What::Mkdir;
             if is_done {
+                all.listings.done(&asked.what, &url, to.as_ref());
                 who.audit(asked.what.as_str(), &url, &session);
             }
         }
@@ -409,5 +410,5 @@ fn set(values: &Values) -> Set {
 /// So long it is waited for that what was done is safe there, before it is looked at anew.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-const MODE: &str = "mode";
-const MTIME: &str = "mtime";
+pub(crate) const MODE: &str = "mode";
+pub(crate) const MTIME: &str = "mtime";

@@ -428,7 +428,7 @@ impl Promises {
         false
     }
 
-    fn facts_backwards(&self, name: &Url) -> Vec<(&Deed, &Fact, &Deeds)> {
+    pub(crate) fn facts_backwards(&self, name: &Url) -> Vec<(&Deed, &Fact, &Deeds)> {
         let server = server_of(name);
         let mut of_server: Vec<_> = self
             .deeds()
@@ -1128,7 +1128,7 @@ impl Promises {
 }
 
 /// Returns what was called so before a deed; `None`: nothing is, from then on.
-fn was_at(at: Url, deed: &Deed, fact: &Fact) -> Option<Url> {
+pub(crate) fn was_at(at: Url, deed: &Deed, fact: &Fact) -> Option<Url> {
     match (&deed.what, &fact.to) {
         (What::Rename { .. }, Some(to)) => match moved(&at, to, &fact.url) {
             Some(before) => Some(before),
@@ -1186,7 +1186,11 @@ pub(crate) fn moved(url: &Url, from: &Url, to: &Url) -> Option<Url> {
         return None;
     }
     let rest = url.path().strip_prefix(from.path())?;
-    let is_it = rest.is_empty() || rest[0] == b'/' || from.path().ends_with(b"/");
+    let is_it = match from.path() {
+        // The directory that a login begins in has relative names.
+        [] => rest.first() != Some(&b'/'),
+        path => rest.is_empty() || rest[0] == b'/' || path.ends_with(b"/"),
+    };
     if !is_it {
         return None;
     }

@@ -15,6 +15,7 @@ mod going;
 mod job;
 mod known;
 mod line;
+mod looking;
 mod naming;
 mod operating;
 mod refusing;

@@ -22,7 +22,7 @@ use godwit_depot::{
 };
 use godwit_farm::Draft;
 use godwit_local::{Kind, Refusal};
-use godwit_store::{EntryKind, channel::Cancel};
+use godwit_store::channel::Cancel;
 use godwit_sys::{memory, seal};
 use godwit_trust::Home;
 use godwit_wire::{
@@ -275,6 +275,7 @@ impl Guest {
             Ask::Stat(place) => self
                 .look(&url(&place.url)?)
                 .map(|stat| Some(Tell::Stat(stat))),
+            Ask::List(place) => self.list(&url(&place.url)?, reply),
             Ask::Queue(whose) => self.queue(&whose, reply),
             Ask::Retry(place) => self.decide("try to deliver", &place, Depot::retry),
             Ask::Release(place) => self.decide("deliver", &place, Depot::release),
@@ -778,33 +779,6 @@ impl Guest {
         let tell = Tell::Bytes { len: size, size };
         reply.tell_with(tell, b"", &[file.as_fd()]);
         Ok(None)
-    }
-
-    /// Returns what there is of a name: what is owed is newer than what its target has.
-    fn look(&self, url: &Url) -> Result<tell::Stat, Refusal> {
-        let shown = url.without_password().to_string();
-        let newest = self.owed_of(&Scope::Url(url.clone()));
-        if let Some(owed) = newest.iter().rev().find(|owed| owed.stage != Stage::Open) {
-            return Ok(tell::Stat {
-                url: shown,
-                size: owed.size,
-                ..tell::Stat::default()
-            });
-        }
-        let wanted = format!("look at {shown}");
-        let found = (self.desk.connect)(url, &self.who)
-            .and_then(|place| place.store.stat(&place.path))
-            .map_err(|error| refusing::store(&wanted, url, &error))?;
-        Ok(tell::Stat {
-            url: shown,
-            size: found.size,
-            is_directory: found.kind == EntryKind::Directory,
-            mtime_ns: found
-                .mtime
-                .and_then(|mtime| u64::try_from(mtime.as_nanos()).ok()),
-            mode: found.mode,
-            ..tell::Stat::default()
-        })
     }
 
     fn queue(&self, whose: &Whose, reply: &Reply) -> Answered {

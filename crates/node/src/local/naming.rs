@@ -101,7 +101,7 @@ fn read<T: DeserializeOwned>(text: &[u8]) -> Result<T, Refusal> {
     })
 }
 
-fn put(lines: &mut Vec<u8>, line: &impl Serialize) {
+pub(super) fn put(lines: &mut Vec<u8>, line: &impl Serialize) {
     serde_json::to_writer(&mut *lines, line).expect("it is written to memory");
     lines.push(b'\n');
 }

@@ -1,0 +1,421 @@
+//! Names as programs of this machine see them: what is promised and held here counts more than what a server says.
+
+#[cfg(test)]
+mod tests;
+
+use crate::{
+    Depot, Error, Result, Who,
+    depot::{All, Inner},
+    error::may_pass,
+    held::Held,
+    names::{MODE, MTIME},
+    promises::{Fact, LENGTH, Promises, moved, server_of, was_at},
+};
+use godwit_core::{
+    Url,
+    deeds::{Deed, Values, What},
+};
+use godwit_store::{Entry, EntryKind, Stat};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    os::unix::ffi::OsStrExt,
+    path::PathBuf,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+/// What this machine knows of a name without its server.
+enum Here {
+    There(Stat),
+    Gone,
+    /// The server has it, if at all, under that name; these attributes are yet to be set.
+    Elsewhere(Url, Values),
+}
+
+impl Depot {
+    /// Looks at a name. Of a server that is away, and of which nothing here tells whether it has that name, the error is
+    /// that it is away.
+    pub fn look(&self, url: &Url, who: &Who) -> Result<Stat> {
+        self.inner.look_at(url, who)
+    }
+
+    /// Lists a directory, in the order of the names.
+    pub fn entries(&self, url: &Url, who: &Who) -> Result<Vec<Entry>> {
+        self.inner.entries_of(url, who)
+    }
+}
+
+impl Inner {
+    fn look_at(&self, url: &Url, who: &Who) -> Result<Stat> {
+        let (at, values, listed) = {
+            let all = self.all();
+            match self.here(&all, url, who, &all.promises.around(url)) {
+                Here::There(stat) => return Ok(stat),
+                Here::Gone => return Err(missing(url)),
+                Here::Elsewhere(at, values) => {
+                    let listed = all.listings.find(&at, who, self.believed(&all, url));
+                    (at, values, listed)
+                }
+            }
+        };
+        let found = match listed {
+            Some(found) => found.ok_or_else(|| missing(url)),
+            None => self.stat_of(url, who).map(|(_, stat)| stat),
+        };
+        let found = match found {
+            Err(error) if error.of_store().is_some_and(may_pass) => {
+                let all = self.all();
+                match all.listings.find(&at, who, Duration::MAX) {
+                    Some(found) => found.ok_or_else(|| missing(url))?,
+                    None => {
+                        let held = all.current_of(url, who);
+                        let stat = held.and_then(|held| self.stat_here(&held, false));
+                        return stat.ok_or(error);
+                    }
+                }
+            }
+            found => found?,
+        };
+        Ok(with(found, &values))
+    }
+
+    fn entries_of(&self, url: &Url, who: &Who) -> Result<Vec<Entry>> {
+        let listed = {
+            let all = self.all();
+            match self.here(&all, url, who, &all.promises.around(url)) {
+                Here::There(stat) if stat.kind == EntryKind::Directory => Some(Listed::new()),
+                Here::There(_) => {
+                    return Err(godwit_store::Error::not_directory(url.as_path()).into());
+                }
+                Here::Gone => return Err(missing(url)),
+                Here::Elsewhere(at, _) => all.listings.get(&at, who, self.believed(&all, url)),
+            }
+        };
+        let listed = match listed.map_or_else(|| self.list_there(url, who), Ok) {
+            Err(error) if error.of_store().is_some_and(may_pass) => {
+                let all = self.all();
+                let at = all.promises.now_at(url);
+                let known = at.and_then(|at| all.listings.get(&at, who, Duration::MAX));
+                known.ok_or(error)?
+            }
+            listed => listed?,
+        };
+        Ok(self.overlaid(url, who, listed))
+    }
+
+    /// Returns how old a list of names may be: of a server that is away, however old.
+    fn believed(&self, all: &All, url: &Url) -> Duration {
+        let away = all.away.get(&url.host_port());
+        match away.is_some_and(|away| away.until > Instant::now()) {
+            true => Duration::MAX,
+            false => self.rules.fresh,
+        }
+    }
+
+    fn list_there(&self, url: &Url, who: &Who) -> Result<Listed> {
+        let begun = Instant::now();
+        let number = self.all().listings.number;
+        let mut at = None;
+        let listed = self.at_place(url, who, |place| {
+            let mut listed = Listed::new();
+            place.store.list(&place.path, &mut |entry| {
+                listed.insert(entry.path.as_os_str().as_bytes().to_vec(), entry.stat);
+                Ok(())
+            })?;
+            at = Some(place.url.clone());
+            Ok(listed)
+        })?;
+        let mut all = self.all();
+        // What was done there meanwhile may be in it or not.
+        if let Some(at) = at
+            && all.listings.number == number
+            && server_of(&at) == server_of(url)
+        {
+            all.listings.put(&at, who, begun, &listed);
+        }
+        Ok(listed)
+    }
+
+    /// Puts what is promised and held here over what a server says of a directory.
+    fn overlaid(&self, url: &Url, who: &Who, mut listed: Listed) -> Vec<Entry> {
+        let mut renamed = Vec::new();
+        let all = self.all();
+        let around = all.promises.around(url);
+        let mut touched: BTreeSet<Vec<u8>> = all.promises.names_in(url).into_iter().collect();
+        let owing = all.owing.values().map(|held| held.name());
+        touched.extend(owing.filter_map(|name| last_in(&name, url)));
+        if !around.is_empty() {
+            touched.extend(listed.keys().cloned());
+        }
+        for name in touched {
+            let Ok(child) = url.join(&name) else {
+                continue;
+            };
+            match self.here(&all, &child, who, &around) {
+                Here::There(stat) => drop(listed.insert(name, stat)),
+                Here::Gone => drop(listed.remove(&name)),
+                Here::Elsewhere(at, values) => match listed.get_mut(&name) {
+                    Some(stat) => *stat = with(stat.clone(), &values),
+                    None if at != child => renamed.push((name, child)),
+                    None => {}
+                },
+            }
+        }
+        drop(all);
+        for (name, child) in renamed {
+            match self.look_at(&child, who) {
+                Ok(stat) => drop(listed.insert(name, stat)),
+                Err(error) if error.of_store().is_some_and(may_pass) => {
+                    listed.insert(name, plain(0));
+                }
+                Err(_) => {}
+            }
+        }
+        let entry = |(name, stat): (Vec<u8>, Stat)| Entry {
+            path: PathBuf::from(std::ffi::OsStr::from_bytes(&name)),
+            stat,
+        };
+        listed.into_iter().map(entry).collect()
+    }
+
+    /// Returns what is known of a name by what is owed and promised; `around`: the promises that have to do with it.
+    fn here(&self, all: &All, name: &Url, who: &Who, around: &[(&Deed, &Fact)]) -> Here {
+        let held = all.current_of(name, who);
+        if let Some(stat) = held.and_then(|held| self.stat_here(&held, true)) {
+            return Here::There(stat);
+        }
+        let (mut at, mut values) = (name.clone(), Values::new());
+        for (deed, fact) in around {
+            let is_it = fact.url == at;
+            match &deed.what {
+                What::Mkdir if is_it => return Here::There(with(directory(), &values)),
+                // What is in a new directory is held here.
+                What::Mkdir if moved(&at, &fact.url, &fact.url).is_some() => return Here::Gone,
+                What::Set(set) if is_it => {
+                    for (key, value) in set {
+                        values.entry(key.clone()).or_insert_with(|| value.clone());
+                    }
+                }
+                _ => {}
+            }
+            match was_at(at, deed, fact) {
+                Some(before) => at = before,
+                None => return Here::Gone,
+            }
+        }
+        Here::Elsewhere(at, values)
+    }
+
+    /// Returns how a file that is held looks; `None`: it is gone, not here as a whole, or, if that is asked for, nothing
+    /// of it is owed.
+    fn stat_here(&self, held: &Held, is_owed: bool) -> Option<Stat> {
+        let state = held.lock();
+        let machine = &state.machine;
+        let counts = if is_owed {
+            machine.owes()
+        } else {
+            machine.is_whole()
+        };
+        if state.is_gone || state.is_unlinked || !counts {
+            return None;
+        }
+        let (size, mode) = (machine.size(), state.bits);
+        drop(state);
+        let changed = self
+            .disk
+            .path(held.id)
+            .metadata()
+            .and_then(|file| file.modified());
+        let since = |time: SystemTime| time.duration_since(UNIX_EPOCH).ok();
+        Some(Stat {
+            mtime: changed.ok().and_then(since),
+            mode,
+            ..plain(size)
+        })
+    }
+}
+
+impl Promises {
+    /// Returns the promises that have to do with a name, something above it or below it, the last one first.
+    fn around(&self, name: &Url) -> Vec<(&Deed, &Fact)> {
+        let mut at = Some(name.clone());
+        let concerns = |(deed, fact): &(&Deed, &Fact)| {
+            let Some(now) = &at else {
+                return false;
+            };
+            let urls = [Some(&fact.url), fact.to.as_ref()].into_iter().flatten();
+            let mut near =
+                urls.filter(|url| moved(now, url, url).is_some() || moved(url, now, now).is_some());
+            let is_near = near.next().is_some();
+            if is_near {
+                at = was_at(now.clone(), deed, fact).or_else(|| at.take());
+            }
+            is_near
+        };
+        let deeds = self.facts_backwards(name).into_iter();
+        deeds
+            .map(|(deed, fact, _)| (deed, fact))
+            .filter(concerns)
+            .collect()
+    }
+
+    /// Returns the names in a directory that something is promised for.
+    fn names_in(&self, directory: &Url) -> Vec<Vec<u8>> {
+        let (mut at, mut names) = (directory.clone(), Vec::new());
+        for (deed, fact) in self.around(directory) {
+            let new = fact.to.as_ref().unwrap_or(&fact.url);
+            names.extend(last_in(new, &at));
+            match was_at(at.clone(), deed, fact) {
+                Some(before) => at = before,
+                None => break,
+            }
+        }
+        names
+    }
+}
+
+/// The entries of a directory, by name.
+type Listed = BTreeMap<Vec<u8>, Stat>;
+
+/// Directories as their servers listed them last.
+#[derive(Default)]
+pub(crate) struct Listings {
+    known: VecDeque<Listing>,
+    entries: usize,
+    /// Counts what was done at servers.
+    number: u64,
+}
+
+struct Listing {
+    url: Url,
+    audience: String,
+    /// `None`: it was changed since.
+    asked: Option<Instant>,
+    listed: Listed,
+}
+
+impl Listings {
+    fn put(&mut self, url: &Url, who: &Who, asked: Instant, listed: &Listed) {
+        self.drop(|one| one.url == *url && one.audience == who.audience);
+        if listed.len() > ENTRIES_MAX {
+            return;
+        }
+        self.entries += listed.len();
+        self.known.push_back(Listing {
+            url: url.clone(),
+            audience: who.audience.clone(),
+            asked: Some(asked),
+            listed: listed.clone(),
+        });
+        while self.entries > ENTRIES_MAX || self.known.len() > LISTINGS_MAX {
+            let Some(oldest) = self.known.pop_front() else {
+                break;
+            };
+            self.entries -= oldest.listed.len();
+        }
+    }
+
+    fn drop(&mut self, is_it: impl Fn(&Listing) -> bool) {
+        self.known.retain(|one| !is_it(one));
+        self.entries = self.known.iter().map(|one| one.listed.len()).sum();
+    }
+
+    fn of(&self, url: &Url, who: &Who, fresh: Duration) -> Option<&Listing> {
+        self.known.iter().find(|one| {
+            let is_fresh = one.asked.is_some_and(|asked| asked.elapsed() < fresh);
+            one.url == *url && one.audience == who.audience && (is_fresh || fresh == Duration::MAX)
+        })
+    }
+
+    fn get(&self, url: &Url, who: &Who, fresh: Duration) -> Option<Listed> {
+        self.of(url, who, fresh).map(|one| one.listed.clone())
+    }
+
+    /// Looks a name up in its directory; `Some(None)`: the directory has no such name.
+    fn find(&self, url: &Url, who: &Who, fresh: Duration) -> Option<Option<Stat>> {
+        let (above, name) = split(url)?;
+        let listing = self.of(&above, who, fresh)?;
+        Some(listing.listed.get(&name).cloned())
+    }
+
+    /// Brings them to what was done at a server. They are good without it from then on, and no more with it.
+    pub(crate) fn done(&mut self, what: &What, url: &Url, to: Option<&Url>) {
+        let was = self.change(url, |listed, name| match what {
+            What::Mkdir => listed.insert(name, directory()),
+            What::Unlink | What::Rename { .. } => listed.remove(&name),
+            _ => None,
+        });
+        if let Some(to) = to {
+            self.change(to, |listed, name| {
+                was.clone().and_then(|was| listed.insert(name, was))
+            });
+        }
+        if matches!(what, What::Unlink | What::Rename { .. }) {
+            let is_below = |one: &Listing, of: &Url| moved(&one.url, of, of).is_some();
+            self.drop(|one| is_below(one, url) || to.is_some_and(|to| is_below(one, to)));
+        }
+    }
+
+    /// The same for a file that was delivered.
+    pub(crate) fn delivered(&mut self, url: &Url, size: u64) {
+        self.change(url, |listed, name| listed.insert(name, plain(size)));
+    }
+
+    fn change(
+        &mut self,
+        url: &Url,
+        change: impl Fn(&mut Listed, Vec<u8>) -> Option<Stat>,
+    ) -> Option<Stat> {
+        self.number += 1;
+        let (above, name) = split(url)?;
+        let mut before = None;
+        for one in self.known.iter_mut().filter(|one| one.url == above) {
+            one.asked = None;
+            before = change(&mut one.listed, name.clone()).or(before);
+        }
+        self.entries = self.known.iter().map(|one| one.listed.len()).sum();
+        before
+    }
+}
+
+/// Returns the directory of a name, and its last part.
+fn split(url: &Url) -> Option<(Url, Vec<u8>)> {
+    Some((url.parent()?, url.file_name()?.to_vec()))
+}
+
+/// Returns the last part of a name that is in a directory.
+fn last_in(name: &Url, directory: &Url) -> Option<Vec<u8>> {
+    let (above, last) = split(name)?;
+    (above == *directory).then_some(last)
+}
+
+/// Returns how it will look once attributes are set.
+fn with(mut stat: Stat, values: &Values) -> Stat {
+    let number = |key: &str| {
+        let value = values.get(key)?;
+        std::str::from_utf8(value).ok()?.parse::<u64>().ok()
+    };
+    if let Some(mode) = number(MODE) {
+        stat.mode = u32::try_from(mode).ok();
+    }
+    if let Some(nanos) = number(MTIME) {
+        stat.mtime = Some(Duration::from_nanos(nanos));
+    }
+    stat.size = number(LENGTH).unwrap_or(stat.size);
+    stat
+}
+
+fn plain(size: u64) -> Stat {
+    Stat::of(EntryKind::File, size)
+}
+
+fn directory() -> Stat {
+    Stat::of(EntryKind::Directory, 0)
+}
+
+fn missing(url: &Url) -> Error {
+    godwit_store::Error::missing(url.as_path()).into()
+}
+
+/// Bounds of what is remembered: names, and directories.
+const ENTRIES_MAX: usize = 200_000;
+const LISTINGS_MAX: usize = 1_000;
