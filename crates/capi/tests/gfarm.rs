@@ -237,8 +237,8 @@ fn ended_process_takes_the_file_along() {
     farm.refused(1, ALONE, "open grid:/o r-", "no such file");
     dies.kill().unwrap();
     dies.wait().unwrap();
-    // The node of that process sees it end.
-    let deadline = Instant::now() + Duration::from_secs(20);
+    // The node of that process sees it end: the lease of the draft would last longer.
+    let deadline = Instant::now() + Duration::from_secs(6);
     loop {
         let done = farm.does(1, ALONE, "create grid:/o -w local - write three close");
         if done.status.success() {

@@ -57,6 +57,7 @@ fn put_parents_makes_directories_though_away() {
         machine.says(&["put", "--parents", "f", &url]).ok();
     };
     put(there[0]);
+    machine.says(&["push", "--timeout", "30"]).ok();
     lab.kill();
     put(there[1]);
     // Another program makes it meanwhile.
