@@ -13,7 +13,7 @@ use crate::{
     into::Turns,
     keeping::{self, Chores},
     leftovers::Leftover,
-    looking::Listings,
+    listings::Listings,
     moving,
     odd_deeds::OddDeed,
     passed::Passed,

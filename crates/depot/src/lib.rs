@@ -23,6 +23,7 @@ mod into;
 mod keeping;
 mod leftovers;
 mod listing;
+mod listings;
 mod looking;
 #[cfg(test)]
 mod meanwhile;

@@ -1,4 +1,4 @@
-//! Names as programs of this machine see them: what is promised and held here counts more than what a server says.
+//! Names as programs of this machine see them: pending changes go before the answers of a server.
 
 #[cfg(test)]
 mod tests;
@@ -8,6 +8,7 @@ use crate::{
     depot::{All, Inner},
     error::may_pass,
     held::Held,
+    listings::{Listed, directory, plain, split},
     names::{MODE, MTIME},
     promises::{Fact, LENGTH, Promises, moved, server_of, was_at},
 };
@@ -17,13 +18,13 @@ use godwit_core::{
 };
 use godwit_store::{Entry, EntryKind, Stat};
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::BTreeSet,
     os::unix::ffi::OsStrExt,
     path::PathBuf,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// What this machine knows of a name without its server.
+/// A name as this machine knows it without its server.
 enum Here {
     There(Stat),
     Gone,
@@ -52,7 +53,9 @@ impl Inner {
                 Here::There(stat) => return Ok(stat),
                 Here::Gone => return Err(missing(url)),
                 Here::Elsewhere(at, values) => {
-                    let listed = all.listings.find(&at, who, self.believed(&all, url));
+                    let listed = all
+                        .listings
+                        .find(&at, &who.audience, self.believed(&all, url));
                     (at, values, listed)
                 }
             }
@@ -64,7 +67,7 @@ impl Inner {
         let found = match found {
             Err(error) if error.of_store().is_some_and(may_pass) => {
                 let all = self.all();
-                match all.listings.find(&at, who, Duration::MAX) {
+                match all.listings.find(&at, &who.audience, Duration::MAX) {
                     Some(found) => found.ok_or_else(|| missing(url))?,
                     None => {
                         let held = all.current_of(url, who);
@@ -87,14 +90,17 @@ impl Inner {
                     return Err(godwit_store::Error::not_directory(url.as_path()).into());
                 }
                 Here::Gone => return Err(missing(url)),
-                Here::Elsewhere(at, _) => all.listings.get(&at, who, self.believed(&all, url)),
+                Here::Elsewhere(at, _) => {
+                    all.listings
+                        .get(&at, &who.audience, self.believed(&all, url))
+                }
             }
         };
         let listed = match listed.map_or_else(|| self.list_there(url, who), Ok) {
             Err(error) if error.of_store().is_some_and(may_pass) => {
                 let all = self.all();
                 let at = all.promises.now_at(url);
-                let known = at.and_then(|at| all.listings.get(&at, who, Duration::MAX));
+                let known = at.and_then(|at| all.listings.get(&at, &who.audience, Duration::MAX));
                 known.ok_or(error)?
             }
             listed => listed?,
@@ -113,7 +119,7 @@ impl Inner {
 
     fn list_there(&self, url: &Url, who: &Who) -> Result<Listed> {
         let begun = Instant::now();
-        let number = self.all().listings.number;
+        let number = self.all().listings.number();
         let mut at = None;
         let listed = self.at_place(url, who, |place| {
             let mut listed = Listed::new();
@@ -127,15 +133,15 @@ impl Inner {
         let mut all = self.all();
         // What was done there meanwhile may be in it or not.
         if let Some(at) = at
-            && all.listings.number == number
+            && all.listings.number() == number
             && server_of(&at) == server_of(url)
         {
-            all.listings.put(&at, who, begun, &listed);
+            all.listings.put(&at, &who.audience, begun, &listed);
         }
         Ok(listed)
     }
 
-    /// Puts what is promised and held here over what a server says of a directory.
+    /// Applies the pending changes to the list of a directory.
     fn overlaid(&self, url: &Url, who: &Who, mut listed: Listed) -> Vec<Entry> {
         let mut renamed = Vec::new();
         let all = self.all();
@@ -177,7 +183,7 @@ impl Inner {
         listed.into_iter().map(entry).collect()
     }
 
-    /// Returns what is known of a name by what is owed and promised; `around`: the promises that have to do with it.
+    /// Looks a name up among the pending changes; `around`: the deeds that concern it.
     fn here(&self, all: &All, name: &Url, who: &Who, around: &[(&Deed, &Fact)]) -> Here {
         let held = all.current_of(name, who);
         if let Some(stat) = held.and_then(|held| self.stat_here(&held, true)) {
@@ -205,8 +211,7 @@ impl Inner {
         Here::Elsewhere(at, values)
     }
 
-    /// Returns how a file that is held looks; `None`: it is gone, not here as a whole, or, if that is asked for, nothing
-    /// of it is owed.
+    /// Returns how a file that is held looks; `None`: it is gone, or not here as a whole, or (if `is_owed`) not pending.
     fn stat_here(&self, held: &Held, is_owed: bool) -> Option<Stat> {
         let state = held.lock();
         let machine = &state.machine;
@@ -273,115 +278,6 @@ impl Promises {
     }
 }
 
-/// The entries of a directory, by name.
-type Listed = BTreeMap<Vec<u8>, Stat>;
-
-/// Directories as their servers listed them last.
-#[derive(Default)]
-pub(crate) struct Listings {
-    known: VecDeque<Listing>,
-    entries: usize,
-    /// Counts what was done at servers.
-    number: u64,
-}
-
-struct Listing {
-    url: Url,
-    audience: String,
-    /// `None`: it was changed since.
-    asked: Option<Instant>,
-    listed: Listed,
-}
-
-impl Listings {
-    fn put(&mut self, url: &Url, who: &Who, asked: Instant, listed: &Listed) {
-        self.drop(|one| one.url == *url && one.audience == who.audience);
-        if listed.len() > ENTRIES_MAX {
-            return;
-        }
-        self.entries += listed.len();
-        self.known.push_back(Listing {
-            url: url.clone(),
-            audience: who.audience.clone(),
-            asked: Some(asked),
-            listed: listed.clone(),
-        });
-        while self.entries > ENTRIES_MAX || self.known.len() > LISTINGS_MAX {
-            let Some(oldest) = self.known.pop_front() else {
-                break;
-            };
-            self.entries -= oldest.listed.len();
-        }
-    }
-
-    fn drop(&mut self, is_it: impl Fn(&Listing) -> bool) {
-        self.known.retain(|one| !is_it(one));
-        self.entries = self.known.iter().map(|one| one.listed.len()).sum();
-    }
-
-    fn of(&self, url: &Url, who: &Who, fresh: Duration) -> Option<&Listing> {
-        self.known.iter().find(|one| {
-            let is_fresh = one.asked.is_some_and(|asked| asked.elapsed() < fresh);
-            one.url == *url && one.audience == who.audience && (is_fresh || fresh == Duration::MAX)
-        })
-    }
-
-    fn get(&self, url: &Url, who: &Who, fresh: Duration) -> Option<Listed> {
-        self.of(url, who, fresh).map(|one| one.listed.clone())
-    }
-
-    /// Looks a name up in its directory; `Some(None)`: the directory has no such name.
-    fn find(&self, url: &Url, who: &Who, fresh: Duration) -> Option<Option<Stat>> {
-        let (above, name) = split(url)?;
-        let listing = self.of(&above, who, fresh)?;
-        Some(listing.listed.get(&name).cloned())
-    }
-
-    /// Brings them to what was done at a server. They are good without it from then on, and no more with it.
-    pub(crate) fn done(&mut self, what: &What, url: &Url, to: Option<&Url>) {
-        let was = self.change(url, |listed, name| match what {
-            What::Mkdir => listed.insert(name, directory()),
-            What::Unlink | What::Rename { .. } => listed.remove(&name),
-            _ => None,
-        });
-        if let Some(to) = to {
-            self.change(to, |listed, name| {
-                was.clone().and_then(|was| listed.insert(name, was))
-            });
-        }
-        if matches!(what, What::Unlink | What::Rename { .. }) {
-            let is_below = |one: &Listing, of: &Url| moved(&one.url, of, of).is_some();
-            self.drop(|one| is_below(one, url) || to.is_some_and(|to| is_below(one, to)));
-        }
-    }
-
-    /// The same for a file that was delivered.
-    pub(crate) fn delivered(&mut self, url: &Url, size: u64) {
-        self.change(url, |listed, name| listed.insert(name, plain(size)));
-    }
-
-    fn change(
-        &mut self,
-        url: &Url,
-        change: impl Fn(&mut Listed, Vec<u8>) -> Option<Stat>,
-    ) -> Option<Stat> {
-        self.number += 1;
-        let (above, name) = split(url)?;
-        let mut before = None;
-        for one in self.known.iter_mut().filter(|one| one.url == above) {
-            one.asked = None;
-            before = change(&mut one.listed, name.clone()).or(before);
-        }
-        self.entries = self.known.iter().map(|one| one.listed.len()).sum();
-        before
-    }
-}
-
-/// Returns the directory of a name, and its last part.
-fn split(url: &Url) -> Option<(Url, Vec<u8>)> {
-    Some((url.parent()?, url.file_name()?.to_vec()))
-}
-
 /// Returns the last part of a name that is in a directory.
 fn last_in(name: &Url, directory: &Url) -> Option<Vec<u8>> {
     let (above, last) = split(name)?;
@@ -404,18 +300,6 @@ fn with(mut stat: Stat, values: &Values) -> Stat {
     stat
 }
 
-fn plain(size: u64) -> Stat {
-    Stat::of(EntryKind::File, size)
-}
-
-fn directory() -> Stat {
-    Stat::of(EntryKind::Directory, 0)
-}
-
 fn missing(url: &Url) -> Error {
     godwit_store::Error::missing(url.as_path()).into()
 }
-
-/// Bounds of what is remembered: names, and directories.
-const ENTRIES_MAX: usize = 200_000;
-const LISTINGS_MAX: usize = 1_000;

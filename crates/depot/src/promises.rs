@@ -1186,18 +1186,13 @@ pub(crate) fn moved(url: &Url, from: &Url, to: &Url) -> Option<Url> {
         return None;
     }
     let rest = url.path().strip_prefix(from.path())?;
-    let is_it = match from.path() {
-        // The directory that a login begins in has relative names.
-        [] => rest.first() != Some(&b'/'),
-        path => rest.is_empty() || rest[0] == b'/' || path.ends_with(b"/"),
-    };
+    let is_relative = from.path().is_empty();
+    let is_it = rest.is_empty() || (rest[0] == b'/') != is_relative || from.path().ends_with(b"/");
     if !is_it {
         return None;
     }
-    match rest {
-        [] => Some(to.clone()),
-        rest => to.with_path(&[to.path(), rest].concat()).ok(),
-    }
+    let name = || to.with_path(&[to.path(), rest].concat()).ok();
+    rest.is_empty().then(|| to.clone()).or_else(name)
 }
 
 fn missing(name: &Url) -> Error {
@@ -1206,7 +1201,7 @@ fn missing(name: &Url) -> Error {
 
 /// So often a read is led on.
 const REFERRALS_MAX: u32 = 4;
-/// So long whoever reads waits for a deed to be answered.
+/// The time that a reader waits for a deed to be answered.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 

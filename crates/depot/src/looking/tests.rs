@@ -130,7 +130,7 @@ fn names_are_known_while_servers_are_away() {
     );
 }
 
-/// What was delivered after a directory was listed is in the list, although the server cannot be asked again.
+/// Deliveries after a directory was listed change the list, although the server cannot be asked again.
 #[test]
 fn delivered_changes_stay_in_lists() {
     let case = Case::new(filled);

@@ -13,7 +13,7 @@ use godwit_wire::local::{Tell, frame::BODY_BYTES_MAX, tell};
 use std::os::unix::ffi::OsStrExt;
 
 impl Guest {
-    /// Returns what there is of a name: what is owed and promised is newer than what its server has.
+    /// Looks at a name, with its pending changes.
     pub(super) fn look(&self, url: &Url) -> Result<tell::Stat, Refusal> {
         let wanted = format!("look at {}", url.without_password());
         let found = self.desk.depot.look(url, &self.who);
