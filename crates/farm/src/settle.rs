@@ -55,19 +55,29 @@ pub(crate) fn one(sites: &Sites, intent: &Intent) -> Result<Settled> {
     match (intent.deed, intent.size) {
         // A program writes there without a word, and each draft has paths of its own.
         (Deed::Write, None) if is_in_draft(&intent.name.0) => {
-            // Its upload may have left a partial file, which nothing will go on with.
-            let upload = place.store.write(&place.path, &Write::with(How::New));
-            let _ = upload.and_then(Sink::abandon);
+            abandon(&place);
             discard(sites, intent, &place).map(|()| Settled::Gone)
         }
         (Deed::Delete, _) => discard(sites, intent, &place).map(|()| Settled::Gone),
         // Without a landing nothing can have changed there.
         (_, None) => end(sites, intent, Some(HomeState::Whole), Settled::Kept),
         (_, Some(size)) => match place.store.stat(&place.path) {
+            Err(Error::Missing { .. }) if is_in_draft(&intent.name.0) => {
+                abandon(&place);
+                discard(sites, intent, &place).map(|()| Settled::Gone)
+            }
             Err(Error::Missing { .. }) => end(sites, intent, None, Settled::Gone),
             Err(error) => Err(error),
             Ok(there) => landed(sites, intent, (&place, &there), size),
         },
+    }
+}
+
+/// Deletes the partial file of an upload with which nothing will go on.
+fn abandon(place: &Place) {
+    let upload = place.store.write(&place.path, &Write::with(How::New));
+    if let Err(error) = upload.and_then(Sink::abandon) {
+        tracing::info!(url = %place.url, %error, "a partial file may be left");
     }
 }
 
