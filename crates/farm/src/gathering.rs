@@ -4,7 +4,7 @@ use crate::{
     Logical,
     checking::Buffer,
     combining::{self, Part, has_parts},
-    sites::{Failed, best, is_good, stat, url_of},
+    sites::{Failed, best, is_good, shown, stat},
 };
 use godwit_catalog::{Entry as Named, is_fragment};
 use godwit_core::{Block, Extents};
@@ -106,7 +106,7 @@ impl Logical {
         if is_read && self.defined(path)?.is_some() {
             self.make(path)?;
         } else if is_read && matches!(self.history(path), Ok(Some(_))) {
-            let url = url_of(path)?;
+            let url = shown(path);
             let why = format!("{url} (removed; its recipe is kept: godwit farm make {url})");
             return Err(Error::missing(why));
         }

@@ -2,7 +2,7 @@
 //!
 //! The bytes are read once, in order. The fragments become visible together, in one transaction, after all have landed.
 
-use crate::{Aim, Draft, Logical, Told, sites::url_of, writing};
+use crate::{Aim, Draft, Logical, Told, sites::shown, writing};
 use godwit_catalog::FRAGMENTS_MAX;
 use godwit_core::{Algorithm, Block, Extents, Hashing};
 use godwit_store::{EntryKind, Error, Finished, Result, Sink, Take, Whole, engine::Place};
@@ -44,11 +44,11 @@ impl Logical {
     /// Reads a file or a pipe, and writes a fragment of it to each of the sites of the collection in turn.
     pub fn import(&self, from: &Place, name: &Path, cut: &Cut) -> Result<Vec<Imported>> {
         if self.sites.find(name)?.is_some() {
-            return Err(Error::exists(url_of(name)?.to_string()));
+            return Err(Error::exists(shown(name)));
         }
         let above = name.parent().unwrap_or(Path::new(""));
         if self.sites.find(above)?.is_none() {
-            return Err(Error::missing(url_of(above)?.to_string()));
+            return Err(Error::missing(shown(above)));
         }
         let stat = from.store.stat(&from.path)?;
         if stat.kind == EntryKind::Directory {

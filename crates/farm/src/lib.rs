@@ -39,7 +39,7 @@ pub use rules::{Keeper, Needs, Wanted, Why, is_of_rights};
 pub use running::{Event, Job, Tell};
 pub use scheduling::Task;
 pub use settle::Settled;
-pub use sites::Aim;
+pub use sites::{Aim, shown};
 pub use weather::Cost;
 
 use godwit_catalog::{Catalog, Refusal};

@@ -4,7 +4,7 @@ use crate::{checking::Checking, failed, leases::Leases, weather::Watching};
 pub(crate) use godwit_catalog::is_good;
 use godwit_catalog::is_part;
 use godwit_catalog::{
-    Catalog, Change, Conditions, Entry as Named, Home, Location, State as OfHome, find,
+    Catalog, Change, Conditions, Entry as Named, Home, Location, State as OfHome, find, is_fragment,
 };
 use godwit_core::{Algorithm, BadUrl, Digest, Extents, Fault, HomeState, Url};
 use godwit_store::{
@@ -379,7 +379,13 @@ impl Sites {
 }
 
 /// Returns a name as users write it.
-pub(crate) fn shown(name: &Path) -> String {
+pub fn shown(name: &Path) -> String {
+    if is_fragment(name)
+        && let (Some(file), Some(last)) = (name.parent(), name.file_name())
+    {
+        let numbers = last.to_string_lossy().replace('.', "/");
+        return shown(file) + &numbers;
+    }
     url_of(name).map_or_else(|_| name.display().to_string(), |url| url.to_string())
 }
 

@@ -337,7 +337,7 @@ fn failed_runs_leave_nothing() {
     assert_eq!(states.matches("damaged").count(), 1, "{states}");
     // The next one is told at once that no node has it.
     let why = farm.refused("godwit farm run grid:/t -- true", 1);
-    assert!(why.contains("#1/4"), "{why}");
+    assert!(why.contains("grid:/t#1/4"), "{why}");
     farm.keep_only_the_input();
 }
 

@@ -10,7 +10,7 @@ use crate::{
     trouble::{CliError, Run},
 };
 use clap::{Args, Subcommand};
-use godwit_catalog::{Catalog as Tables, Changes, Refusal};
+use godwit_catalog::{Catalog as Tables, Changes, Refusal, is_fragment};
 use godwit_core::{Scheme, Url};
 use godwit_farm::Logical;
 use godwit_store::{
@@ -230,7 +230,10 @@ pub(crate) fn must_be_site(wanted: &str, site: Option<&String>) -> Run {
 
 /// Returns a name as it is printed.
 pub(crate) fn shown(name: &Path) -> String {
-    format!("grid:/{}", escaped(name))
+    match is_fragment(name) {
+        true => godwit_farm::shown(name),
+        false => format!("grid:/{}", escaped(name)),
+    }
 }
 
 /// Changes the catalog that is named.
