@@ -259,7 +259,7 @@ impl Shared {
     }
 
     /// Lists a directory: what the node says, and what is written here. The root has the servers that were looked at.
-    fn list(&self, number: u64, thread: u32) -> Done<u64> {
+    fn list(&self, number: u64, thread: u32) -> Done<Listed> {
         let url = match number {
             ROOT => None,
             _ => Some(self.nodes.lock().url(number)?),
@@ -279,30 +279,27 @@ impl Shared {
             }
         }
         let itself = [".", ".."].map(|name| (OsString::from(name), Facts::directory()));
-        Ok(self.keep(Open::List(Arc::new(Listed {
-            number,
-            entries: itself.into_iter().chain(all).collect(),
-        }))))
+        Ok(itself.into_iter().chain(all).collect())
     }
 
     /// Fills an answer with entries of a list, from one on.
-    fn fill(&self, list: &Listed, from: u64, reply: &mut ReplyDirectoryPlus) {
+    fn fill(&self, (parent, list): (u64, &Listed), from: u64, reply: &mut ReplyDirectoryPlus) {
         let from = usize::try_from(from).unwrap_or(usize::MAX);
         let mut nodes = self.nodes.lock();
-        for (at, (name, facts)) in list.entries.iter().enumerate().skip(from) {
+        for (at, (name, facts)) in list.iter().enumerate().skip(from) {
             let (next, generation) = (at as u64 + 1, Generation(0));
             // The kernel does not look these two up.
             if at < 2 {
-                let attr = nodes.attributes(list.number, facts);
+                let attr = nodes.attributes(parent, facts);
                 if reply.add(attr.ino, next, name, &LASTS, &attr, generation) {
                     return;
                 }
                 continue;
             }
             let is_written = nodes
-                .find(list.number, name)
+                .find(parent, name)
                 .is_some_and(|(_, node)| node.written().is_some());
-            let number = nodes.look_up(list.number, name, (!is_written).then_some(*facts));
+            let number = nodes.look_up(parent, name, (!is_written).then_some(*facts));
             let attr = nodes.attributes(number, facts);
             if reply.add(attr.ino, next, name, &LASTS, &attr, generation) {
                 nodes.forget(number, 1);
@@ -489,28 +486,35 @@ impl Filesystem for Face {
         reply.ok();
     }
 
-    fn opendir(&self, request: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let thread = request.pid();
-        self.work(move |shared| match shared.list(number.0, thread) {
-            Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
-            Err(failed) => reply.error(shared.asking.errno(&failed)),
-        });
+    fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let handle = self.shared.keep(Open::List(number.0, Arc::default()));
+        reply.opened(FileHandle(handle), FopenFlags::empty());
     }
 
     fn readdirplus(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
         let open = self.shared.open.lock().get(&handle.0).cloned();
-        let Some(Open::List(list)) = open else {
+        let Some(Open::List(number, kept)) = open else {
             return reply.error(Errno::EBADF);
         };
-        self.shared.fill(&list, offset, &mut reply);
-        reply.ok();
+        let thread = request.pid();
+        self.work(move |shared| {
+            let mut kept = kept.lock();
+            if offset == 0 {
+                match shared.list(number, thread) {
+                    Ok(listed) => *kept = listed,
+                    Err(failed) => return reply.error(shared.asking.errno(&failed)),
+                }
+            }
+            shared.fill((number, &kept), offset, &mut reply);
+            reply.ok();
+        });
     }
 
     fn releasedir(

@@ -27,15 +27,12 @@ pub(crate) enum Open {
     /// Only read, from a descriptor of the node's.
     Read(Arc<Reader>),
     Write(u64, Arc<Body>),
-    /// A directory, as it was listed.
-    List(Arc<Listed>),
+    /// A directory, which is listed once it is read.
+    List(u64, Arc<Mutex<Listed>>),
 }
 
-/// A directory as it was listed.
-pub(crate) struct Listed {
-    pub(crate) number: u64,
-    pub(crate) entries: Vec<(OsString, Facts)>,
-}
+/// The names in a directory.
+pub(crate) type Listed = Vec<(OsString, Facts)>;
 
 /// A descriptor that is only read.
 pub(crate) struct Reader {
@@ -66,7 +63,7 @@ impl Open {
         match self {
             Self::Read(reader) => Ok(read_all(&reader.file, at, bytes)?),
             Self::Write(_, body) => body.with(|file| read_all(file, at, bytes)),
-            Self::List(_) => Err(Failed::Plain(libc::EISDIR)),
+            Self::List(..) => Err(Failed::Plain(libc::EISDIR)),
         }
     }
 }
@@ -203,7 +200,7 @@ impl Shared {
                 }
                 None
             }
-            Open::List(_) => None,
+            Open::List(..) => None,
             Open::Write(number, body) => {
                 let mut nodes = self.nodes.lock();
                 let mut state = body.state.lock();
