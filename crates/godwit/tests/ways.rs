@@ -117,6 +117,59 @@ fn redirections_and_appends_are_written() {
     assert_eq!(fs::read(site.export.join("a")).unwrap(), b"o\0e\ntwo\n");
 }
 
+/// Tools that rename, list, map, append from threads, lock and execute.
+#[test]
+fn ordinary_tools_work_on_servers() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new();
+    let scratch = &site.machine.scratch;
+    fs::write(scratch.join("tool.py"), TOOL).unwrap();
+    let line = "set -e; mkdir -p $G/d/e; cp source $G/d/a; mv $G/d/a $G/d/e/b; cmp source $G/d/e/b; \
+        test ! -e $G/d/a; cd $G/d; ls e; cd e; cp -p b c; stat -c %Y b c | uniq | wc -l; rm b c; ls; \
+        cd ..; rmdir e; test ! -e e; python3 $S/tool.py; \
+        printf '#!/bin/sh\\necho ran $1\\n' > script; chmod +x script; ./script it; \
+        tar cf t.tar -C $S source; tar tf t.tar; env -i cat t.tar | wc -c; truncate -s 5 t.tar; stat -c %s t.tar";
+    scratch.file("source", 100_000);
+    let words = ["run", "--promise", "push", "--", "bash", "-c", line];
+    let mut command = site.machine.command(&words);
+    command.env("G", site.path("").trim_end_matches('/'));
+    command.env("S", scratch.path());
+    let said = Said::of(&mut command).ok();
+    let words = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert_eq!(
+        words, "b\n1\nabc\n400\n20\nran it\nsource\n102400\n5\n",
+        "{said}"
+    );
+    assert_eq!(fs::metadata(site.export.join("d/t.tar")).unwrap().len(), 5);
+    assert!(!site.export.join("d/e").exists());
+}
+
+/// A shared mapping, appends of four threads, and a database with its journal.
+const TOOL: &str = "
+import mmap, os, sqlite3, threading
+with open('map', 'w+b') as f:
+    f.truncate(8192)
+    with mmap.mmap(f.fileno(), 8192) as m:
+        m[0:3] = b'abc'
+print(open('map').read(3))
+def add(i):
+    fd = os.open('log', os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for _ in range(50):
+        os.write(fd, b'%d\\n' % i)
+    os.close(fd)
+threads = [threading.Thread(target=add, args=(i,)) for i in range(4)]
+[t.start() for t in threads]; [t.join() for t in threads]
+print(os.path.getsize('log'))
+db = sqlite3.connect('db')
+db.execute('create table t(x)')
+for i in range(20):
+    with db:
+        db.execute('insert into t values(?)', (i,))
+print(db.execute('select count(*) from t').fetchone()[0])
+";
+
 #[test]
 fn directories_are_mounted_and_unmounted() {
     if !can_mount() {
