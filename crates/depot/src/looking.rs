@@ -187,7 +187,17 @@ impl Inner {
     fn here(&self, all: &All, name: &Url, who: &Who, around: &[(&Deed, &Fact)]) -> Here {
         let held = all.current_of(name, who);
         if let Some(stat) = held.and_then(|held| self.stat_here(&held, true)) {
-            return Here::There(stat);
+            let mut values = Values::new();
+            // The length is that of what is held.
+            for (deed, _) in around.iter().filter(|(_, fact)| fact.url == *name) {
+                if let What::Set(set) = &deed.what {
+                    let set = set.iter().filter(|(key, _)| key.as_str() != LENGTH);
+                    for (key, value) in set {
+                        values.entry(key.clone()).or_insert_with(|| value.clone());
+                    }
+                }
+            }
+            return Here::There(with(stat, &values));
         }
         let (mut at, mut values) = (name.clone(), Values::new());
         for (deed, fact) in around {
