@@ -46,7 +46,7 @@ pub(crate) struct Replicate {
 
 impl Replicate {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let options = moving::options(&self.moving)?;
+        let mut options = moving::options(&self.moving)?;
         catalog::must_be_site("replicate", self.from.as_ref())?;
         let names = catalog::logical(options.clone())?;
         let target = names.aimed(Aim {
@@ -77,6 +77,8 @@ impl Replicate {
                     let fragments = fragments
                         .map_err(|error| CliError::store(format!("replicate {url}"), error))?;
                     let is_one = !tree && !fragments.is_empty();
+                    // Each fragment has a home of its own.
+                    options.holders = options.holders.max(fragments.len().min(HOLDERS_MAX));
                     let whole = (!is_one).then(|| (url.clone(), tree)).into_iter();
                     for (url, tree) in whole.chain(fragments.into_iter().map(|url| (url, false))) {
                         pairs.push(Pair {
@@ -114,3 +116,6 @@ impl Replicate {
         Ok(moving::with_failed(facts, refused))
     }
 }
+
+/// Fragments that are copied at the same time.
+const HOLDERS_MAX: usize = 8;

@@ -50,6 +50,8 @@ pub struct Options {
     pub streams: Option<usize>,
     /// Files in flight; `None`: by the distance to the server.
     pub parallel: Option<usize>,
+    /// Servers that the files come from: by default as many files are in flight.
+    pub holders: usize,
     /// Have all bytes come here, also from server to server.
     pub via_us: bool,
     /// Compare digests.
@@ -93,6 +95,7 @@ impl Options {
         Self {
             streams: None,
             parallel: None,
+            holders: 1,
             via_us: false,
             verify: true,
             resume: true,
@@ -392,11 +395,13 @@ impl Crew {
         let places = tasks.iter().flat_map(|task| [&task.source, &task.target]);
         let ports = places.filter_map(|place| place.store.as_remote().map(Remote::data_ports));
         let ports = ports.min().unwrap_or(usize::MAX);
-        let small = options.parallel.unwrap_or(best).min(ports).max(1);
-        let large = small.min(match far < FAR {
+        let small = options.parallel.unwrap_or(best.max(options.holders));
+        let small = small.min(ports).max(1);
+        let large = match far < FAR {
             true => LARGE_FILES,
             false => LARGE_FILES_FAR,
-        });
+        };
+        let large = small.min(large.max(options.holders));
         // Who asked for so many at once does not get more.
         let is_relieved = far >= FAR && options.parallel.is_none();
         Self {
