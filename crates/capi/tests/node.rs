@@ -319,8 +319,10 @@ fn a_program_serves_a_directory_and_says_who_may_what() {
         all.contains("read /closed/a no\n") && all.ends_with("closed\n"),
         "{all}"
     );
-    let gone = machine.told(&["stat", &at("open/a")]);
+    let gone = machine.told(&["stat", &at("open/b")]);
     assert!(gone.starts_with("ECONNREFUSED 1\n"), "{gone}");
+    // A file that was read is known without its server.
+    assert_eq!(machine.told(&["stat", &at("open/a")]), "ok 4\n");
     // Nobody is asked, and nothing is written.
     let (mut serving, _said, url) = begin(&["all"]);
     assert_eq!(
