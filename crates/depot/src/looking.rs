@@ -4,13 +4,13 @@
 mod tests;
 
 use crate::{
-    Depot, Error, Result, Who,
+    Depot, Result, Who,
     depot::{All, Inner},
     error::may_pass,
     held::Held,
     listings::{Listed, directory, plain, split},
-    names::{MODE, MTIME},
-    promises::{Fact, LENGTH, Promises, moved, server_of, was_at},
+    names::set,
+    promises::{Fact, LENGTH, Promises, missing, moved, server_of, was_at},
 };
 use godwit_core::{
     Url,
@@ -146,7 +146,7 @@ impl Inner {
         let mut renamed = Vec::new();
         let all = self.all();
         let around = all.promises.around(url);
-        let mut touched: BTreeSet<Vec<u8>> = all.promises.names_in(url).into_iter().collect();
+        let mut touched: BTreeSet<Vec<u8>> = names_in(url, &around).into_iter().collect();
         let owing = all.owing.values().map(|held| held.name());
         touched.extend(owing.filter_map(|name| last_in(&name, url)));
         if !around.is_empty() {
@@ -188,15 +188,13 @@ impl Inner {
         let held = all.current_of(name, who);
         if let Some(stat) = held.and_then(|held| self.stat_here(&held, true)) {
             let mut values = Values::new();
-            // The length is that of what is held.
+            // The length is that of the held file.
             for (deed, _) in around.iter().filter(|(_, fact)| fact.url == *name) {
-                if let What::Set(set) = &deed.what {
-                    let set = set.iter().filter(|(key, _)| key.as_str() != LENGTH);
-                    for (key, value) in set {
-                        values.entry(key.clone()).or_insert_with(|| value.clone());
-                    }
+                if let What::Set(earlier) = &deed.what {
+                    add(&mut values, earlier);
                 }
             }
+            values.remove(LENGTH);
             return Here::There(with(stat, &values));
         }
         let (mut at, mut values) = (name.clone(), Values::new());
@@ -206,11 +204,7 @@ impl Inner {
                 What::Mkdir if is_it => return Here::There(with(directory(), &values)),
                 // What is in a new directory is held here.
                 What::Mkdir if moved(&at, &fact.url, &fact.url).is_some() => return Here::Gone,
-                What::Set(set) if is_it => {
-                    for (key, value) in set {
-                        values.entry(key.clone()).or_insert_with(|| value.clone());
-                    }
-                }
+                What::Set(earlier) if is_it => add(&mut values, earlier),
                 _ => {}
             }
             match was_at(at, deed, fact) {
@@ -272,20 +266,20 @@ impl Promises {
             .filter(concerns)
             .collect()
     }
+}
 
-    /// Returns the names in a directory that something is promised for.
-    fn names_in(&self, directory: &Url) -> Vec<Vec<u8>> {
-        let (mut at, mut names) = (directory.clone(), Vec::new());
-        for (deed, fact) in self.around(directory) {
-            let new = fact.to.as_ref().unwrap_or(&fact.url);
-            names.extend(last_in(new, &at));
-            match was_at(at.clone(), deed, fact) {
-                Some(before) => at = before,
-                None => break,
-            }
+/// Returns the names in a directory that something is promised for; `around`: the deeds that concern it.
+fn names_in(directory: &Url, around: &[(&Deed, &Fact)]) -> Vec<Vec<u8>> {
+    let (mut at, mut names) = (directory.clone(), Vec::new());
+    for (deed, fact) in around {
+        let new = fact.to.as_ref().unwrap_or(&fact.url);
+        names.extend(last_in(new, &at));
+        match was_at(at.clone(), deed, fact) {
+            Some(before) => at = before,
+            None => break,
         }
-        names
     }
+    names
 }
 
 /// Returns the last part of a name that is in a directory.
@@ -296,20 +290,16 @@ fn last_in(name: &Url, directory: &Url) -> Option<Vec<u8>> {
 
 /// Returns how it will look once attributes are set.
 fn with(mut stat: Stat, values: &Values) -> Stat {
-    let number = |key: &str| {
-        let value = values.get(key)?;
-        std::str::from_utf8(value).ok()?.parse::<u64>().ok()
-    };
-    if let Some(mode) = number(MODE) {
-        stat.mode = u32::try_from(mode).ok();
-    }
-    if let Some(nanos) = number(MTIME) {
-        stat.mtime = Some(Duration::from_nanos(nanos));
-    }
-    stat.size = number(LENGTH).unwrap_or(stat.size);
+    let set = set(values);
+    stat.mode = set.mode.or(stat.mode);
+    stat.mtime = set.mtime.or(stat.mtime);
+    stat.size = set.length.unwrap_or(stat.size);
     stat
 }
 
-fn missing(url: &Url) -> Error {
-    godwit_store::Error::missing(url.as_path()).into()
+/// Adds attributes of an earlier deed: those of later ones count.
+fn add(values: &mut Values, earlier: &Values) {
+    for (key, value) in earlier {
+        values.entry(key.clone()).or_insert_with(|| value.clone());
+    }
 }

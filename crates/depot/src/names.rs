@@ -394,7 +394,8 @@ fn thing(at: &Place) -> Result<Thing> {
     }
 }
 
-fn set(values: &Values) -> Set {
+/// Returns the attributes as a store sets them.
+pub(crate) fn set(values: &Values) -> Set {
     let number = |key: &str| -> Option<u64> {
         let value = values.get(key)?;
         std::str::from_utf8(value).ok()?.parse().ok()
@@ -410,5 +411,5 @@ fn set(values: &Values) -> Set {
 /// So long it is waited for that what was done is safe there, before it is looked at anew.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-pub(crate) const MODE: &str = "mode";
-pub(crate) const MTIME: &str = "mtime";
+const MODE: &str = "mode";
+const MTIME: &str = "mtime";

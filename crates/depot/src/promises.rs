@@ -1195,7 +1195,7 @@ pub(crate) fn moved(url: &Url, from: &Url, to: &Url) -> Option<Url> {
     rest.is_empty().then(|| to.clone()).or_else(name)
 }
 
-fn missing(name: &Url) -> Error {
+pub(crate) fn missing(name: &Url) -> Error {
     godwit_store::Error::missing(name.as_path()).into()
 }
 

@@ -31,6 +31,12 @@ pub struct Cut {
     pub to: Vec<String>,
 }
 
+impl Cut {
+    fn record_bytes(&self) -> u64 {
+        self.record.unwrap_or(1).max(1)
+    }
+}
+
 /// A fragment that was imported.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Imported {
@@ -116,7 +122,7 @@ enum Edges {
 
 impl Edges {
     fn of(cut: &Cut, size: Option<u64>, sites: usize) -> Result<Self> {
-        let record = cut.record.unwrap_or(1).max(1);
+        let record = cut.record_bytes();
         if let Some(rest) = size.map(|size| size % record).filter(|rest| *rest > 0) {
             return Err(cut_record(record, rest));
         }
@@ -238,9 +244,7 @@ impl Scatter<'_> {
         while state.open.is_none() {
             let (index, start) = (state.imported.len() as u64, state.next);
             must_fit(index + 1)?;
-            let end = self
-                .edges
-                .end(index, start, self.cut.record.unwrap_or(1).max(1));
+            let end = self.edges.end(index, start, self.cut.record_bytes());
             let known = self.size.filter(|_| !self.cut.lines);
             let size = known.map(|size| end.min(size).saturating_sub(start));
             let sink = self
@@ -307,7 +311,7 @@ impl Scatter<'_> {
 
     /// Ends the last fragment. Those behind it are empty.
     fn last(&self, state: &mut State) -> Result<()> {
-        let (next, record) = (state.next, self.cut.record.unwrap_or(1).max(1));
+        let (next, record) = (state.next, self.cut.record_bytes());
         if self.size.is_some_and(|size| size != next) {
             return Err(Error::changed(
                 "the source",

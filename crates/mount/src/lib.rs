@@ -89,29 +89,33 @@ impl Mount {
 
     /// Serves the kernel by a descriptor of `/dev/fuse` until nothing uses the mount, and hands in all that was written.
     pub fn serve(&self, device: OwnedFd) -> io::Result<()> {
-        let mut config = Config::default();
-        config.n_threads = Some(THREADS);
+        let (face, config) = self.face();
         // The kernel lets the owner of the mount in, and no other.
-        let face = Face::new(Arc::clone(&self.0), Workers::default());
-        let session = Session::from_fd(face, device, SessionACL::All, config)?;
-        let served = session.run();
-        self.0.end_all();
-        served
+        self.answer(Session::from_fd(face, device, SessionACL::All, config)?)
     }
 
     /// Mounts on a directory, calls `mounted`, and serves until it is unmounted. `source` is what tables of mounts show.
     pub fn serve_at(&self, at: &Path, source: &str, mounted: impl FnOnce()) -> io::Result<()> {
-        let mut config = Config::default();
-        config.n_threads = Some(THREADS);
+        let (face, mut config) = self.face();
         config.mount_options = vec![
             MountOption::FSName(source.to_owned()),
             MountOption::Subtype("godwit".into()),
             MountOption::NoDev,
             MountOption::NoSuid,
         ];
-        let face = Face::new(Arc::clone(&self.0), Workers::default());
         let session = Session::new(face, at, &config)?;
         mounted();
+        self.answer(session)
+    }
+
+    fn face(&self) -> (Face, Config) {
+        let mut config = Config::default();
+        config.n_threads = Some(THREADS);
+        (Face::new(Arc::clone(&self.0), Workers::default()), config)
+    }
+
+    /// Answers the kernel until nothing uses the mount, and hands in all that was written.
+    fn answer(&self, session: Session<Face>) -> io::Result<()> {
         let served = session.run();
         self.0.end_all();
         served
