@@ -49,7 +49,7 @@ pub type IsThere<'a> = &'a dyn Fn() -> bool;
 #[derive(Debug)]
 pub struct Editing {
     depot: Arc<Inner>,
-    user: User,
+    pub(crate) user: User,
     file: Option<File>,
 }
 
@@ -313,7 +313,8 @@ impl Inner {
         }
         let found = self.hashed(held)?.1;
         let mut state = held.lock();
-        if state.machine.writers().is_none() {
+        // What was written unseen would be taken for what was there before.
+        if !state.machine.is_unseen() {
             state.leaves = found;
         }
         Ok(())

@@ -135,7 +135,14 @@ impl Inner {
         state.is_folding = true;
         state.change();
         drop(state);
-        let poured = prepare(&written).and_then(|()| self.copy(beside, under, &written));
+        let poured = prepare(&written).and_then(|()| {
+            let is_gone = under.lock().is_gone;
+            match is_gone {
+                // Its file may still be on the disk, and would take all of it.
+                true => Err(Error::Unwanted),
+                false => self.copy(beside, under, &written),
+            }
+        });
         let mut state = under.lock();
         state.machine.close(Notices::Each);
         state.is_folding = false;

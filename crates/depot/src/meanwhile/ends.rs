@@ -1,6 +1,6 @@
 //! What happens to a name while somebody is about to be told that what they put there is kept.
 
-use super::{Gate, Shut, World, opened, set_away, shut_away};
+use super::{Gate, Shut, World, gated, opened, set_away, shut_away};
 use crate::{
     Depot, Edit, Ended, Error, Fresh, Writing,
     disk::Id,
@@ -8,9 +8,9 @@ use crate::{
     tested::{by, far, push, put, put_into, putting, until, url},
     writing::Adopted,
 };
-use godwit_core::holding::Base;
+use godwit_core::holding::{Base, Notices};
 use godwit_store::{Defect, Dir, Error as StoreError, Faulty, Opener};
-use std::{fs, io::Read, os::unix::fs::FileExt, sync::Arc, thread};
+use std::{fs, io::Read, os::unix::fs::FileExt, process::Command, sync::Arc, thread};
 
 /// Returns what a reader gets; nothing, where there is none of that name.
 fn read(depot: &Depot, name: &str) -> Option<Vec<u8>> {
@@ -121,6 +121,58 @@ fn what_is_written_into_what_ends_goes_into_that() {
         deliver(&gate, &depot);
         assert_eq!(fs::read(far.path().join("a")).unwrap(), b"second and more");
     }
+}
+
+/// A file that goes has its bytes on the disk for a moment longer: nothing is put into those.
+#[test]
+fn put_into_spares_the_bytes_of_removed() {
+    let (gate, _far, _home, depot) = shut_away();
+    let under = put(&depot, "a", b"what was there");
+    let into = depot.put_into(&url("a"), by().who, "").unwrap();
+    into.write(0, b"INTO").unwrap();
+    let id = into.held.id;
+    gate.change(|state| state.shut = Shut::Only(id));
+    thread::scope(|scope| {
+        let ending = scope.spawn(|| into.end());
+        gate.wait(|state| state.waiting > 0);
+        // Its remover says so first.
+        under.lock().is_gone = true;
+        gate.change(|state| state.shut = Shut::Nobody);
+        ending.join().unwrap().unwrap();
+    });
+    let bytes = fs::read(depot.inner.disk.path(under.id)).unwrap();
+    assert_eq!(bytes, b"what was there");
+}
+
+/// A node that starts looks for what was written meanwhile, and a program that opens the file then stops that: what was
+/// written is found later.
+#[test]
+fn unseen_writes_survive_a_second_open() {
+    let (gate, far, home, depot) = gated();
+    fs::write(far.path().join("a"), b"as it was").unwrap();
+    let editing = depot.edit(&url("a"), by().who, &Edit::default()).unwrap();
+    editing.file().unwrap().write_all_at(b"is", 0).unwrap();
+    // The node dies, and the program has the file open still.
+    let copy = home.path().join("copy");
+    fs::create_dir(&copy).unwrap();
+    let from = home.path().join("depot");
+    let copied = Command::new("cp").arg("-r").args([&from, &copy]).status();
+    assert!(copied.unwrap().success());
+    let path = depot.inner.disk.path(editing.user.held.id);
+    let path = copy
+        .join("depot")
+        .join(path.strip_prefix(depot.inner.disk.root()).unwrap());
+    let theirs = fs::File::options().write(true).open(path).unwrap();
+    let store = Arc::new(Dir::open(far.path(), "tests", Opener::Myself).unwrap());
+    let after = opened(&gate, &copy, far.path(), store);
+    let held = after.inner.all().called(&url("a")).remove(0);
+    // As by a look for what was written that the opening stopped.
+    held.lock().machine.close(Notices::None);
+    let again = after.edit(&url("a"), by().who, &Edit::default()).unwrap();
+    drop(theirs);
+    assert!(matches!(again.end(), Ok(Ended::Last(_))));
+    push(&after);
+    assert_eq!(fs::read(far.path().join("a")).unwrap(), b"is it was");
 }
 
 #[test]
