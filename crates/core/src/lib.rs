@@ -4,6 +4,7 @@
 //! Nothing here opens a file or a socket, starts a thread, reads a clock or
 //! the environment; time and bytes come in as arguments.
 
+mod ahead;
 mod block;
 pub mod deeds;
 mod digest;
@@ -20,6 +21,7 @@ mod striping;
 mod url;
 mod version;
 
+pub use ahead::{Ahead, STEP_BYTES, WINDOW_BYTES_MAX};
 pub use block::Block;
 pub use digest::{AdlerPart, AdlerParts, Algorithm, BadDigest, Digest, Hashing};
 pub use extents::{BadExtents, Extents};

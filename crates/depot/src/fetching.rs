@@ -50,10 +50,11 @@ impl Inner {
     pub(crate) fn ensure_while(
         &self,
         held: &Arc<Held>,
-        range: Range<u64>,
+        ranges: impl Into<Extents>,
         part: Part,
         is_wanted: StillWanted<'_>,
     ) -> Result<()> {
+        let ranges = ranges.into();
         let mut state = held.lock();
         let (failures, tries) = (state.failed.0, state.tries);
         loop {
@@ -64,8 +65,8 @@ impl Inner {
                 state = held.lock();
                 continue;
             }
-            let wanted = range.start..range.end.min(state.machine.size()).max(range.start);
-            if state.machine.present().contains(&wanted) {
+            let wanted = ranges.and(&Extents::from(0..state.machine.size()));
+            if wanted.minus(state.machine.present()).is_empty() {
                 return Ok(());
             }
             if state.is_gone {
@@ -86,7 +87,7 @@ impl Inner {
             }
             // Of parts that came one by one nobody could tell whether they are of one file.
             let asked = match state.machine.base() {
-                Base::Seen(Version::None) => 0..state.machine.size(),
+                Base::Seen(Version::None) => Extents::from(0..state.machine.size()),
                 _ => wanted,
             };
             if let Some(fetch) = state.machine.fetch(asked) {
@@ -204,8 +205,10 @@ impl Inner {
                 drop(state);
                 return self.fetched(held, Some(Error::Unwanted));
             }
-            let range = wanted.iter().next().map_or(0, |r| r.start)..wanted.end().max(1);
-            fetch = state.machine.fetch(range);
+            fetch = match wanted.is_empty() {
+                true => state.machine.fetch(0..1), // only the look is missing
+                false => state.machine.fetch(wanted.clone()),
+            };
         }
         self.fetched(held, None)
     }

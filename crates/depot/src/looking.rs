@@ -11,10 +11,12 @@ use crate::{
     listings::{Listed, directory, plain, split},
     names::set,
     promises::{Fact, LENGTH, Promises, missing, moved, server_of, was_at},
+    reading::since_epoch,
 };
 use godwit_core::{
-    Url,
+    Strength, Url,
     deeds::{Deed, Values, What},
+    holding::Base,
 };
 use godwit_store::{Entry, EntryKind, Stat};
 use std::{
@@ -78,7 +80,24 @@ impl Inner {
             }
             found => found?,
         };
+        self.doubt_another(url, who, &found);
         Ok(with(found, &values))
+    }
+
+    /// Has the next reader ask the server, if that has another file than the one held here.
+    fn doubt_another(&self, url: &Url, who: &Who, found: &Stat) {
+        let Some(held) = self.all().current_of(url, who) else {
+            return;
+        };
+        let mut state = held.lock();
+        let now = found.version(since_epoch());
+        let is_another = match (&state.seen, state.machine.base()) {
+            (Some(then), _) | (None, Base::Seen(then)) => then.compare(&now) == Strength::Differs,
+            _ => false,
+        };
+        if is_another && !state.machine.owes() {
+            state.doubt();
+        }
     }
 
     fn entries_of(&self, url: &Url, who: &Who) -> Result<Vec<Entry>> {

@@ -9,14 +9,13 @@ use crate::{
     names::by_one_that_is_well,
 };
 use godwit_core::{
-    Algorithm, Digest, LEAF_BYTES, Strength, Url, Version,
+    Algorithm, Digest, Strength, Url, Version,
     holding::{Base, Held as Why, Holding, Mode},
 };
 use godwit_store::{EntryKind, Error as StoreError, Stat, engine::Place};
 use parking_lot::{Condvar, Mutex};
 use std::{
     fs::File,
-    os::unix::fs::FileExt,
     path::PathBuf,
     sync::{
         Arc,
@@ -79,35 +78,6 @@ impl Reading {
     /// Returns how often it was fetched since it is held here.
     pub fn transfers(&self) -> u64 {
         self.user.held.lock().transfers
-    }
-}
-
-/// A file of which only what is read comes here.
-#[derive(Debug)]
-pub struct Lazily {
-    depot: Arc<Inner>,
-    file: File,
-    user: User,
-}
-
-impl Lazily {
-    /// Returns its length.
-    pub fn size(&self) -> u64 {
-        self.user.held.lock().machine.size()
-    }
-
-    pub(crate) fn held(&self) -> &Arc<Held> {
-        &self.user.held
-    }
-
-    /// Fills `bytes` from there on; what is missing of it is fetched first, in whole leaves. An error,
-    /// `Busy`, if the origin has another file by now: whoever wants that begins anew.
-    pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        let end = offset + bytes.len() as u64;
-        let leaves = offset - offset % LEAF_BYTES..end.next_multiple_of(LEAF_BYTES);
-        self.depot.ensure(&self.user.held, leaves)?;
-        let read = self.file.read_exact_at(bytes, offset);
-        read.map_err(Error::disk(self.depot.disk.path(self.user.held.id)))
     }
 }
 
@@ -201,17 +171,6 @@ impl Depot {
         self.inner.disk.path(reading.user.held.id)
     }
 
-    /// Opens a file for reading by [`Lazily::read`]: nothing is fetched yet.
-    pub fn lazily(&self, url: &Url, who: &Who, fresh: Fresh) -> Result<Lazily> {
-        let user = self.inner.find(url, who, fresh)?;
-        if user.held.lock().machine.is_blind() {
-            self.inner.ensure(&user.held, 0..0)?;
-        }
-        let file = self.inner.disk.reader(user.held.id)?;
-        let depot = Arc::clone(&self.inner);
-        Ok(Lazily { depot, file, user })
-    }
-
     /// Opens a file for reading, fetching it first if it is not here or not fresh. Whoever wants the
     /// same meanwhile waits for the same transfer.
     pub fn read(&self, url: &Url, who: &Who, fresh: Fresh) -> Result<Reading> {
@@ -291,7 +250,7 @@ impl Inner {
     }
 
     /// The same as long as somebody wants it.
-    fn find_while(
+    pub(crate) fn find_while(
         &self,
         url: &Url,
         who: &Who,

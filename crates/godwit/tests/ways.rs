@@ -229,6 +229,61 @@ fn lost_nodes_end_only_writers() {
     assert_eq!(fs::read(site.export.join("a")).unwrap(), b"old");
 }
 
+/// Of a large file only what is read comes; a second time, nothing does.
+#[test]
+fn slices_of_files_move_only_themselves() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new();
+    let large = site.machine.scratch.file("large", 48 << 20);
+    fs::rename(&large, site.export.join("large")).unwrap();
+    let large = fs::read(site.export.join("large")).unwrap();
+    let line =
+        "for at in 40 3 21 9; do dd if=$G/large bs=128K skip=$((at * 8)) count=1 status=none; done";
+    let mut expected = Vec::new();
+    for at in [40, 3, 21, 9] {
+        expected.extend_from_slice(&large[at << 20..(at << 20) + (128 << 10)]);
+    }
+    let present = || {
+        let listed = site.machine.says(&["cache", "ls", "--json"]).ok();
+        let line = listed.stdout.split(|&byte| byte == b'\n').next().unwrap();
+        let row: serde_json::Value = serde_json::from_slice(line).unwrap();
+        row["present_bytes"].as_u64().unwrap()
+    };
+    for _ in 0..2 {
+        let said = site.shell(&[], line).ok();
+        assert!(said.stdout == expected);
+        assert!(present() <= 2 * expected.len() as u64, "{}", present());
+    }
+}
+
+/// The reader of a part goes on with the next node, and is told of another file.
+#[test]
+fn partial_readers_outlive_their_node() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new();
+    let large = site.machine.scratch.file("large", 24 << 20);
+    fs::rename(&large, site.export.join("large")).unwrap();
+    let large = fs::read(site.export.join("large")).unwrap();
+    let line = "exec 3< $G/large; dd bs=1M count=1 status=none <&3; kill -9 $(cat node); \
+        cat <&3; echo other > $E/large; cat $G/large";
+    site.shell(&[], "true").ok();
+    let process = site.machine.process().unwrap().to_string();
+    fs::write(site.machine.scratch.join("node"), process).unwrap();
+    let line = line.replace("$E", site.export.to_str().unwrap());
+    let said = site.shell(&[], &line).ok();
+    assert!(said.stdout[..24 << 20] == large, "{}", said.stdout.len());
+    let other = "exec 3< $G/two; head -c 1M <&3 >/dev/null; printf x | dd of=$E/two conv=notrunc bs=1 seek=9M \
+        status=none; tail -c 1M <&3";
+    fs::write(site.export.join("two"), &large).unwrap();
+    let said = site.shell(&[], &other.replace("$E", site.export.to_str().unwrap()));
+    assert_eq!(said.status, Some(1), "{said}");
+    assert!(said.stderr.contains("open it again"), "{said}");
+}
+
 /// The device is one of the test's own, since machines may close theirs to ordinary users.
 #[test]
 fn ordinary_users_need_no_privilege() {

@@ -53,6 +53,10 @@ impl Failed {
         matches!(self, Self::Refused(refusal) if is_passing(refusal))
     }
 
+    pub(crate) fn is_node_lost(&self) -> bool {
+        matches!(self, Self::Refused(refusal) if refusal.kind == Kind::NodeLost)
+    }
+
     /// Tells whether the name is not there.
     pub(crate) fn is_missing(&self) -> bool {
         match self {
@@ -75,9 +79,7 @@ impl Asking {
     /// Asks on behalf of a thread. If the node ends meanwhile, the next one is asked.
     pub(crate) fn ask(&self, thread: u32, ask: &Ask) -> Done<(u64, Answer)> {
         match self.ask_on(None, thread, ask) {
-            Err(Failed::Refused(refusal)) if refusal.kind == Kind::NodeLost => {
-                self.ask_on(None, thread, ask)
-            }
+            Err(failed) if failed.is_node_lost() => self.ask_on(None, thread, ask),
             answer => answer,
         }
     }
@@ -115,9 +117,25 @@ impl Asking {
 
     /// Asks, and asks again while the server is away, as long as readers wait.
     pub(crate) fn ask_patiently(&self, thread: u32, ask: &Ask) -> Done<(u64, Answer)> {
+        self.ask_patiently_on(None, thread, ask)
+    }
+
+    /// Asks patiently on one connection, or on any.
+    pub(crate) fn ask_patiently_on(
+        &self,
+        era: Option<u64>,
+        thread: u32,
+        ask: &Ask,
+    ) -> Done<(u64, Answer)> {
         let until = Instant::now().checked_add(self.rules.wait);
         loop {
-            let answer = self.ask(thread, ask);
+            let answer = match era {
+                None => self.ask(thread, ask),
+                Some(_) => self.ask_on(era, thread, ask),
+            };
+            if era.is_some() && matches!(&answer, Err(failed) if failed.is_node_lost()) {
+                return answer; // that connection does not come back
+            }
             let is_over = until.is_some_and(|until| Instant::now() >= until);
             match answer {
                 Err(failed) if failed.is_away() && !is_over => {

@@ -258,6 +258,17 @@ impl Shared {
         Ok(())
     }
 
+    fn read(&self, open: &Open, (offset, size): (u64, u32), reply: ReplyData) {
+        thread_local!(static BYTES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
+        BYTES.with_borrow_mut(|bytes| {
+            bytes.resize(bytes.len().max(size as usize), 0);
+            match open.read(offset, &mut bytes[..size as usize]) {
+                Ok(came) => reply.data(&bytes[..came]),
+                Err(failed) => reply.error(self.asking.errno(&failed)),
+            }
+        });
+    }
+
     /// Lists a directory: what the node says, and what is written here. The root has the servers that were looked at.
     fn list(&self, number: u64, thread: u32) -> Done<Listed> {
         let url = match number {
@@ -412,7 +423,7 @@ impl Filesystem for Face {
 
     fn read(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -421,15 +432,22 @@ impl Filesystem for Face {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        thread_local!(static BYTES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
         let Some(open) = self.shared.open.lock().get(&handle.0).cloned() else {
             return reply.error(Errno::EBADF);
         };
-        BYTES.with_borrow_mut(|bytes| {
-            bytes.resize(bytes.len().max(size as usize), 0);
-            match open.read(offset, &mut bytes[..size as usize]) {
-                Ok(came) => reply.data(&bytes[..came]),
-                Err(failed) => reply.error(self.shared.asking.errno(&failed)),
+        if !open.is_lazy() {
+            return self.shared.read(&open, (offset, size), reply);
+        }
+        let thread = request.pid();
+        self.work(move |shared| {
+            let wanted = offset..offset.saturating_add(size.into());
+            let ensured = match &open {
+                Open::Read(reader) => shared.asking.ensure(reader, wanted, thread),
+                _ => Ok(()),
+            };
+            match ensured {
+                Ok(()) => shared.read(&open, (offset, size), reply),
+                Err(failed) => reply.error(shared.asking.errno(&failed)),
             }
         });
     }

@@ -8,6 +8,7 @@ mod body;
 mod face;
 mod facts;
 mod nodes;
+mod reader;
 mod workers;
 mod written;
 

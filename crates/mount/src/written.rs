@@ -6,18 +6,17 @@ use crate::{
     body::{Body, State, Writes},
     facts::Facts,
     nodes::Nodes,
+    reader::{Reader, closed, opened, read_all},
 };
-use godwit_local::{Refusal, odd};
 use godwit_wire::local::{
-    Ask, Handle, Tell,
-    ask::{self, Close, Deed, Wait},
+    Ask,
+    ask::{self, Deed},
 };
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::{
     ffi::OsString,
     fs::File,
-    io,
-    os::{fd::AsRawFd, unix::fs::FileExt},
+    os::fd::AsRawFd,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
@@ -33,13 +32,6 @@ pub(crate) enum Open {
 
 /// The names in a directory.
 pub(crate) type Listed = Vec<(OsString, Facts)>;
-
-/// A descriptor that is only read.
-pub(crate) struct Reader {
-    file: File,
-    /// The handle that is given back to the node; `None`: the file is written here.
-    of: Option<(u64, Handle)>,
-}
 
 /// How a file is opened to write.
 #[derive(Clone, Copy, Debug)]
@@ -59,9 +51,14 @@ impl Open {
         }
     }
 
+    /// Tells whether parts of a file come only when they are read.
+    pub(crate) fn is_lazy(&self) -> bool {
+        matches!(self, Self::Read(reader) if reader.is_lazy())
+    }
+
     pub(crate) fn read(&self, at: u64, bytes: &mut [u8]) -> Done<usize> {
         match self {
-            Self::Read(reader) => Ok(read_all(&reader.file, at, bytes)?),
+            Self::Read(reader) => reader.read(at, bytes),
             Self::Write(_, body) => body.with(|file| read_all(file, at, bytes)),
             Self::List(..) => Err(Failed::Plain(libc::EISDIR)),
         }
@@ -82,24 +79,9 @@ impl Shared {
         let reader = match body {
             Some(body) => {
                 let again = |file: &File| File::open(format!("/proc/self/fd/{}", file.as_raw_fd()));
-                Reader {
-                    file: body.with(again)?,
-                    of: None,
-                }
+                Reader::of_file(body.with(again)?)
             }
-            None => {
-                let open = Ask::Open(ask::Open {
-                    url,
-                    read: true,
-                    ..ask::Open::default()
-                });
-                let (era, answer) = self.asking.ask_patiently(thread, &open)?;
-                let (handle, file) = opened(answer)?;
-                Reader {
-                    file,
-                    of: Some((era, handle)),
-                }
-            }
+            None => self.asking.open_to_read(url, thread)?,
         };
         Ok(self.keep(Open::Read(Arc::new(reader))))
     }
@@ -157,11 +139,11 @@ impl Shared {
             }),
         };
         let (era, answer) = self.asking.ask_patiently(thread, &ask)?;
-        let (handle, file) = opened(answer)?;
+        let (opened, file) = opened(answer)?;
         Ok(Body {
             file: RwLock::new(Some(file)),
             era,
-            handle,
+            handle: opened.handle,
             url,
             state: Mutex::new(State {
                 writers: 1,
@@ -195,9 +177,7 @@ impl Shared {
         let open = self.open.lock().remove(&handle)?;
         match open {
             Open::Read(reader) => {
-                if let Some((era, handle)) = reader.of {
-                    self.asking.talk.give_back(era, Ask::Close(closed(handle)));
-                }
+                self.asking.give_back(&reader);
                 None
             }
             Open::List(..) => None,
@@ -280,34 +260,6 @@ impl Shared {
             self.settled.wait(&mut nodes);
         }
     }
-}
-
-/// Returns the file that came with an answer.
-fn opened(mut answer: godwit_local::Answer) -> Result<(Handle, File), Refusal> {
-    match (answer.tell, answer.files.pop()) {
-        (Tell::Opened(opened), Some(file)) => Ok((opened.handle, File::from(file))),
-        (tell, _) => Err(odd(&tell)),
-    }
-}
-
-fn closed(handle: Handle) -> Close {
-    Close {
-        handle,
-        wait: Wait::Nothing,
-        give_up: false,
-        timeout_ms: None,
-    }
-}
-
-fn read_all(file: &File, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
-    let mut came = 0;
-    while came < bytes.len() {
-        match file.read_at(&mut bytes[came..], at + came as u64)? {
-            0 => break,
-            more => came += more,
-        }
-    }
-    Ok(came)
 }
 
 /// No thread of a program waits for it.

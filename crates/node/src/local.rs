@@ -18,6 +18,7 @@ mod line;
 mod looking;
 mod naming;
 mod operating;
+mod parts;
 mod refusing;
 mod seat;
 mod serving;

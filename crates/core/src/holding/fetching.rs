@@ -33,27 +33,26 @@ pub(super) struct Asked {
 }
 
 impl Holding {
-    /// Begins to fetch what is missing of `range` and is not on its way already.
+    /// Begins to fetch what is missing of `ranges` and is not on its way already.
     ///
     /// `None`: there is nothing to ask for, or not before the target has what we are changing there
-    /// in place. Whoever needs `range` waits until it is
-    /// [present](Self::present), or until the fetches that are under way ended without it.
-    pub fn fetch(&mut self, range: Range<u64>) -> Option<Fetch> {
+    /// in place. A reader of `ranges` waits until they are
+    /// [present](Self::present), or until the fetches that are under way ended without them.
+    pub fn fetch(&mut self, ranges: impl Into<Extents>) -> Option<Fetch> {
         // What is on disk must be looked at before it changes; of what we are changing in place
         // nobody could say whether it was the base.
         if self.is_doubtful || self.is_inside() {
             return None;
         }
-        let mut wanted = self
-            .present
-            .or(&self.unproved)
-            .missing(range.start..range.end.min(self.drawable).max(range.start));
+        let ranges = ranges.into();
+        let drawable = ranges.and(&Extents::from(0..self.drawable));
+        let mut wanted = drawable.minus(&self.present.or(&self.unproved));
         for other in self.fetches.values() {
             wanted = wanted.minus(&other.awaited).minus(&other.arrived);
         }
         self.grants.values().for_each(|r| wanted.remove(r.clone()));
         // All may have come, in fetches that broke off: then only the look is missing.
-        let unproved = self.unproved.within(range).next().is_some() && self.fetches.is_empty();
+        let unproved = !self.unproved.and(&ranges).is_empty() && self.fetches.is_empty();
         if wanted.is_empty() && !unproved {
             return None;
         }

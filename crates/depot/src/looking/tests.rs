@@ -1,11 +1,12 @@
 //! Names under pending promises, and while a server is away.
 
 use crate::{
-    Attributes, Depot,
+    Attributes, Depot, Fresh,
     tested::{by, far, is_mover, push, put, reaching, url},
 };
 use godwit_store::{Dir, EntryKind};
 use std::{
+    io::Read,
     path::Path,
     sync::{
         Arc,
@@ -144,4 +145,22 @@ fn delivered_changes_stay_in_lists() {
     case.is_away.store(false, SeqCst);
     assert_eq!(case.names(""), CHANGED);
     assert_eq!([case.names("g"), case.names("e")], ["x=1", "f=3"]);
+}
+
+/// A look that sees another file is believed by the next reader.
+#[test]
+fn look_at_another_file_ends_freshness() {
+    let case = Case::new(|there| std::fs::write(there.join("a"), b"one").unwrap());
+    let there = case._dirs.0.path().join("a");
+    let read = || {
+        let mut bytes = Vec::new();
+        let reading = case.depot.read(&url("a"), by().who, Fresh::Usual).unwrap();
+        reading.file().read_to_end(&mut bytes).unwrap();
+        bytes
+    };
+    assert_eq!(read(), b"one");
+    std::fs::write(there, b"other").unwrap();
+    assert_eq!(read(), b"one", "it was asked a moment ago");
+    assert_eq!(case.look("a"), "5");
+    assert_eq!(read(), b"other");
 }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{hop, names::Names, routes::Routes};
 use godwit_core::{
-    Algorithm, Extents, Scheme, Url, Version,
+    Algorithm, Extents, Scheme, Url,
     holding::{Base, Ticket},
 };
 use godwit_depot::{
@@ -25,14 +25,11 @@ use godwit_local::{Kind, Refusal};
 use godwit_store::channel::Cancel;
 use godwit_sys::{memory, seal};
 use godwit_trust::Home;
-use godwit_wire::{
-    door::call,
-    local::{
-        Ask, Handle, Tell,
-        ask::{self, Cache, Close, Wait, Where, Whose},
-        frame::BODY_BYTES_MAX,
-        records, tell,
-    },
+use godwit_wire::local::{
+    Ask, Handle, Tell,
+    ask::{self, Cache, Close, Wait, Where, Whose},
+    frame::BODY_BYTES_MAX,
+    records, tell,
 };
 use parking_lot::Mutex;
 use std::{
@@ -204,6 +201,8 @@ pub(super) struct Guest {
 pub(super) enum Open {
     /// Held so that it is not forgotten while somebody reads it.
     Reading(#[allow(dead_code)] Arc<Reading>),
+    /// Read in parts, which come here when they are asked for.
+    Lazy(Arc<Lazily>),
     Writing(Arc<Pen>),
     /// Written by a descriptor that we see nothing of. Locked while that is on its way.
     Editing(Arc<Mutex<Option<Editing>>>),
@@ -262,7 +261,7 @@ impl Guest {
         }
         match ask {
             Ask::Open(open) => self.open(&open, reply),
-            Ask::Ensure(ensure) => self.ensure(&ensure),
+            Ask::Ensure(ensure) => self.ensure(&ensure, reply),
             Ask::Close(close) | Ask::End(close) => self.close(&close, reply),
             Ask::Put(put) => self.put(&put, reply),
             Ask::Grant(grant) => self.grant(&grant, reply),
@@ -315,6 +314,9 @@ impl Guest {
             return self.edit(&url, open, reply);
         }
         open.tag.as_deref().map(refusing::tag).transpose()?;
+        if open.lazy && open.tag.is_none() {
+            return self.open_lazily(&url, open.fresh, reply);
+        }
         let reading = self.read(&url, open.fresh)?;
         self.keep_for_job(&url);
         if let Some(tag) = &open.tag {
@@ -413,7 +415,7 @@ impl Guest {
         let base = match (&put.base, put.new) {
             (_, true) => Base::Absent,
             (None, false) => Base::Any,
-            (Some(version), false) => Base::Seen(core_version(version)),
+            (Some(version), false) => Base::Seen(version.clone().into()),
         };
         let how = match put.in_place {
             true => How::Into,
@@ -454,14 +456,6 @@ impl Guest {
         Ok(None)
     }
 
-    fn ensure(&self, ensure: &ask::Ensure) -> Answered {
-        // What was opened is here as a whole.
-        match self.open.lock().contains_key(&ensure.handle) {
-            true => done(tell::Done::default()),
-            false => Err(not_open("read it", ensure.handle)),
-        }
-    }
-
     fn grant(&self, grant: &ask::Grant, reply: &Reply) -> Answered {
         let pen = self.pen(grant.handle)?;
         let range = grant.start..grant.end.max(grant.start);
@@ -500,7 +494,9 @@ impl Guest {
         let open = self.open.lock().remove(&close.handle);
         let pen = match open {
             None => return Err(not_open("close it", close.handle)),
-            Some(Open::Reading(_) | Open::Lying) => return done(tell::Done::default()),
+            Some(Open::Reading(_) | Open::Lazy(_) | Open::Lying) => {
+                return done(tell::Done::default());
+            }
             Some(Open::Fragment(fragment)) => {
                 if let Some(fragment) = fragment.lock().take() {
                     fragment.give_up();
@@ -1255,24 +1251,6 @@ pub(super) fn row(owed: Owed) -> tell::Row {
     }
 }
 
-fn core_version(version: &call::Version) -> Version {
-    match version.clone() {
-        call::Version::Strong(digest) => Version::Strong(digest.0),
-        call::Version::Generation { server, name } => Version::Generation { server, name },
-        call::Version::Weak {
-            size,
-            mtime,
-            seen_at,
-        } => Version::Weak {
-            size,
-            mtime: mtime.0,
-            seen_at: seen_at.0,
-            touched: None,
-        },
-        call::Version::None => Version::None,
-    }
-}
-
 /// Tells a program that it waits for room, and for which; until it goes.
 fn waiting(reply: &Reply) -> impl Fn(&Error) -> bool + '_ {
     let told: Mutex<Option<(Instant, String)>> = Mutex::default();
@@ -1329,7 +1307,7 @@ const JOBS: [(&str, &str); 6] = [
 ];
 const STREAMS: usize = 4;
 
-fn fresh_of(fresh: ask::Fresh) -> Fresh {
+pub(super) fn fresh_of(fresh: ask::Fresh) -> Fresh {
     match fresh {
         ask::Fresh::Usual => Fresh::Usual,
         ask::Fresh::Asked => Fresh::Proved,

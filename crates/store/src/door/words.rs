@@ -97,40 +97,11 @@ impl Said for Version {
     type As = call::Version;
 
     fn say(&self) -> call::Version {
-        match self.clone() {
-            Self::Strong(digest) => call::Version::Strong(Text(digest)),
-            Self::Generation { server, name } => call::Version::Generation { server, name },
-            // When it was touched is of no use to whoever writes over it.
-            Self::Weak {
-                size,
-                mtime,
-                seen_at,
-                ..
-            } => call::Version::Weak {
-                size,
-                mtime: Time(mtime),
-                seen_at: Time(seen_at),
-            },
-            Self::None => call::Version::None,
-        }
+        self.clone().into()
     }
 
     fn heard(said: call::Version) -> Self {
-        match said {
-            call::Version::Strong(digest) => Self::Strong(digest.0),
-            call::Version::Generation { server, name } => Self::Generation { server, name },
-            call::Version::Weak {
-                size,
-                mtime,
-                seen_at,
-            } => Self::Weak {
-                size,
-                mtime: mtime.0,
-                seen_at: seen_at.0,
-                touched: None,
-            },
-            call::Version::None => Self::None,
-        }
+        said.into()
     }
 }
 

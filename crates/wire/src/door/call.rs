@@ -282,6 +282,48 @@ pub enum Version {
     None,
 }
 
+impl From<godwit_core::Version> for Version {
+    fn from(version: godwit_core::Version) -> Self {
+        use godwit_core::Version as Known;
+        match version {
+            Known::Strong(digest) => Self::Strong(Text(digest)),
+            Known::Generation { server, name } => Self::Generation { server, name },
+            // When it was touched is of no use to a writer over it.
+            Known::Weak {
+                size,
+                mtime,
+                seen_at,
+                ..
+            } => Self::Weak {
+                size,
+                mtime: Time(mtime),
+                seen_at: Time(seen_at),
+            },
+            Known::None => Self::None,
+        }
+    }
+}
+
+impl From<Version> for godwit_core::Version {
+    fn from(said: Version) -> Self {
+        match said {
+            Version::Strong(digest) => Self::Strong(digest.0),
+            Version::Generation { server, name } => Self::Generation { server, name },
+            Version::Weak {
+                size,
+                mtime,
+                seen_at,
+            } => Self::Weak {
+                size,
+                mtime: mtime.0,
+                seen_at: seen_at.0,
+                touched: None,
+            },
+            Version::None => Self::None,
+        }
+    }
+}
+
 /// Asks what is known of many names.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]

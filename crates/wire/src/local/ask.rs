@@ -170,7 +170,7 @@ pub struct Open {
     /// How old may be what is known of its origin.
     #[serde(skip_serializing_if = "Fresh::is_usual")]
     pub fresh: Fresh,
-    /// Some of its bytes may not be there yet: whoever asks says before each reading what it needs.
+    /// Some of its bytes may not be there yet: the reader [ensures](Ensure) what it is about to read.
     pub lazy: bool,
 }
 
@@ -193,14 +193,17 @@ impl Fresh {
     }
 }
 
-/// Asks that bytes be there.
+/// Asks that bytes be there: it is answered when all of them are.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[allow(missing_docs)]
 pub struct Ensure {
     pub handle: Handle,
-    pub start: u64,
-    pub end: u64,
+    /// The start and the end of each range, [`RANGES_MAX`] at most.
+    pub ranges: Vec<(u64, u64)>,
 }
+
+/// How many ranges one ask may have.
+pub const RANGES_MAX: usize = 4096;
 
 /// Gives a file back.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]

@@ -107,6 +107,9 @@ pub struct Opened {
     pub version: Version,
     /// It was here, and need not be fetched.
     pub was_here: bool,
+    /// Some of its bytes are not here: the reader [ensures](super::ask::Ensure) what it is about to read.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub lazy: bool,
     /// Of [`Cache::Add`](super::ask::Cache::Add): it is there, and nothing is to be filled.
     pub exists: bool,
     /// A time of the user's own.

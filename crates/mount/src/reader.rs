@@ -1,0 +1,187 @@
+//! Files that are only read: whole ones by a descriptor, others part by part.
+
+use crate::asking::{Asking, Done, Failed};
+use godwit_core::Version;
+use godwit_local::{Answer, Kind, Refusal, odd};
+use godwit_wire::local::{
+    Ask, Handle, Tell,
+    ask::{self, Close, Fresh, Wait},
+    tell::Opened,
+};
+use parking_lot::RwLock;
+use std::{
+    fs::File,
+    io,
+    ops::Range,
+    os::unix::fs::{FileExt, MetadataExt},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+/// A descriptor that is only read.
+pub(crate) struct Reader {
+    url: String,
+    /// The program has bytes of it.
+    is_begun: AtomicBool,
+    source: RwLock<Source>,
+}
+
+struct Source {
+    file: File,
+    /// The handle that is given back to the node; `None`: the file is written here.
+    of: Option<(u64, Handle)>,
+    is_lazy: bool,
+    version: Version,
+}
+
+impl Reader {
+    /// Returns a reader of a file that is written here.
+    pub(crate) fn of_file(file: File) -> Self {
+        let source = Source {
+            file,
+            of: None,
+            is_lazy: false,
+            version: Version::None,
+        };
+        Self::new(String::new(), source)
+    }
+
+    fn new(url: String, source: Source) -> Self {
+        Self {
+            url,
+            is_begun: AtomicBool::new(false),
+            source: RwLock::new(source),
+        }
+    }
+
+    pub(crate) fn is_lazy(&self) -> bool {
+        self.source.read().is_lazy
+    }
+
+    pub(crate) fn read(&self, at: u64, bytes: &mut [u8]) -> Done<usize> {
+        let came = read_all(&self.source.read().file, at, bytes)?;
+        self.is_begun.store(true, Relaxed);
+        Ok(came)
+    }
+}
+
+impl Asking {
+    /// Opens a file of which parts may come later.
+    pub(crate) fn open_to_read(&self, url: String, thread: u32) -> Done<Reader> {
+        let source = self.source(&url, Fresh::Usual, thread)?;
+        Ok(Reader::new(url, source))
+    }
+
+    fn source(&self, url: &str, fresh: Fresh, thread: u32) -> Done<Source> {
+        let open = Ask::Open(ask::Open {
+            url: url.to_owned(),
+            read: true,
+            lazy: true,
+            fresh,
+            ..ask::Open::default()
+        });
+        let (era, answer) = self.ask_patiently(thread, &open)?;
+        let (opened, file) = opened(answer)?;
+        Ok(Source {
+            file,
+            of: Some((era, opened.handle)),
+            is_lazy: opened.lazy,
+            version: opened.version.into(),
+        })
+    }
+
+    /// Waits until a range is here.
+    pub(crate) fn ensure(&self, reader: &Reader, range: Range<u64>, thread: u32) -> Done<()> {
+        loop {
+            let of = {
+                let source = reader.source.read();
+                source.of.filter(|_| source.is_lazy)
+            };
+            let Some((era, handle)) = of else {
+                return Ok(());
+            };
+            let ensure = Ask::Ensure(ask::Ensure {
+                handle,
+                ranges: vec![(range.start, range.end)],
+            });
+            match self.ask_patiently_on(Some(era), thread, &ensure) {
+                Err(failed) if failed.is_node_lost() => {
+                    self.open_again(reader, (era, handle), Fresh::Usual, thread)?;
+                }
+                // What was open may be of before: the program has nothing of it.
+                Err(Failed::Refused(refusal))
+                    if refusal.kind == Kind::Changed && !reader.is_begun.load(Relaxed) =>
+                {
+                    self.open_again(reader, (era, handle), Fresh::Asked, thread)?;
+                }
+                ensured => return ensured.map(drop),
+            }
+        }
+    }
+
+    /// Opens a file again: it has the same bytes, or the program hears of it.
+    fn open_again(
+        &self,
+        reader: &Reader,
+        lost: (u64, Handle),
+        fresh: Fresh,
+        thread: u32,
+    ) -> Done<()> {
+        let next = self.source(&reader.url, fresh, thread)?;
+        let mut source = reader.source.write();
+        if source.of != Some(lost) {
+            drop(source);
+            self.give_back_source(&next);
+            return Ok(()); // another thread was first
+        }
+        let file = |source: &Source| source.file.metadata().map(|meta| (meta.dev(), meta.ino()));
+        let is_same =
+            source.version.compare(&next.version).looks_same() || file(&source)? == file(&next)?;
+        if !is_same && reader.is_begun.load(Relaxed) {
+            self.give_back_source(&next);
+            let wanted = format!("read {}", reader.url);
+            let words = "the node of this machine ended, and the file is another by now";
+            let refusal = Refusal::new(Kind::Changed, wanted, words);
+            return Err(refusal.next("open it again").into());
+        }
+        self.give_back_source(&std::mem::replace(&mut *source, next));
+        Ok(())
+    }
+
+    pub(crate) fn give_back(&self, reader: &Reader) {
+        self.give_back_source(&reader.source.read());
+    }
+
+    fn give_back_source(&self, source: &Source) {
+        if let Some((era, handle)) = source.of {
+            self.talk.give_back(era, Ask::Close(closed(handle)));
+        }
+    }
+}
+
+/// Returns what was opened, and the file that came with the answer.
+pub(crate) fn opened(mut answer: Answer) -> Result<(Opened, File), Refusal> {
+    match (answer.tell, answer.files.pop()) {
+        (Tell::Opened(opened), Some(file)) => Ok((opened, File::from(file))),
+        (tell, _) => Err(odd(&tell)),
+    }
+}
+
+pub(crate) fn closed(handle: Handle) -> Close {
+    Close {
+        handle,
+        wait: Wait::Nothing,
+        give_up: false,
+        timeout_ms: None,
+    }
+}
+
+pub(crate) fn read_all(file: &File, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
+    let mut came = 0;
+    while came < bytes.len() {
+        match file.read_at(&mut bytes[came..], at + came as u64)? {
+            0 => break,
+            more => came += more,
+        }
+    }
+    Ok(came)
+}

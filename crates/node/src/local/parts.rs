@@ -1,0 +1,75 @@
+//! Files that programs read in part.
+
+use super::{
+    Reply,
+    desk::{Answered, Guest, Open, done, fresh_of, not_open},
+    refusing,
+};
+use godwit_core::{Extents, STEP_BYTES, Url};
+use godwit_depot::Error;
+use godwit_local::{Kind, Refusal};
+use godwit_wire::local::{Tell, ask, tell};
+use std::{os::fd::AsFd, sync::Arc};
+
+impl Guest {
+    /// Opens a file of which parts come here when they are read; a small one comes at once.
+    pub(super) fn open_lazily(&self, url: &Url, fresh: ask::Fresh, reply: &Reply) -> Answered {
+        let wanted = format!("read {}", url.without_password());
+        let bad = |error: Error| refusing::depot(&wanted, Some(url), &error);
+        let (depot, is_wanted) = (&self.desk.depot, || !reply.is_over());
+        let lazily = depot.lazily_while(url, &self.who, fresh_of(fresh), &is_wanted);
+        let lazily = Arc::new(lazily.map_err(bad)?);
+        let size = lazily.size();
+        if size <= STEP_BYTES {
+            drop(lazily);
+            self.hand_over(self.read(url, fresh)?, reply);
+            return Ok(None);
+        }
+        let handle = self.keep(Open::Lazy(Arc::clone(&lazily)));
+        let told = tell::Opened {
+            handle,
+            size,
+            version: lazily.version().into(),
+            lazy: true,
+            ..tell::Opened::default()
+        };
+        reply.tell_with(Tell::Opened(told), b"", &[lazily.file().as_fd()]);
+        Ok(None)
+    }
+
+    /// Waits until ranges of an open file are here.
+    pub(super) fn ensure(&self, ensure: &ask::Ensure, reply: &Reply) -> Answered {
+        let open = self.open.lock();
+        let lazily = match open.get(&ensure.handle) {
+            Some(Open::Lazy(lazily)) => Arc::clone(lazily),
+            // It is here as a whole.
+            Some(_) => return done(tell::Done::default()),
+            None => return Err(not_open("read it", ensure.handle)),
+        };
+        drop(open);
+        let wanted = format!("read {}", lazily.url().without_password());
+        if ensure.ranges.len() > ask::RANGES_MAX {
+            let words = format!(
+                "{} ranges at once; {} are the most",
+                ensure.ranges.len(),
+                ask::RANGES_MAX
+            );
+            return Err(Refusal::new(Kind::Invalid, wanted, words));
+        }
+        let mut ranges = Extents::new();
+        for (start, end) in &ensure.ranges {
+            ranges.insert(*start..*end);
+        }
+        match lazily.ensure(&ranges, &|| !reply.is_over()) {
+            Ok(()) => done(tell::Done::default()),
+            Err(Error::Busy { .. }) => {
+                let words = "the server has another file of this name by now";
+                let refusal = Refusal::new(Kind::Changed, wanted, words);
+                Err(refusal
+                    .next("open it again")
+                    .about(lazily.url().to_string()))
+            }
+            Err(error) => Err(refusing::depot(&wanted, Some(&lazily.url()), &error)),
+        }
+    }
+}
