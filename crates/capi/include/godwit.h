@@ -51,6 +51,19 @@ const char *godwit_note(void);
 int gass_open(const char *name, int flags, ... /* mode_t mode */);
 FILE *gass_fopen(const char *name, const char *mode);
 
+/* Opens a file to read, and waits for none of its bytes: until godwit_ensure() they read as zeros. */
+int godwit_open_lazy(const char *name);
+
+struct godwit_range {
+    uint64_t start;
+    uint64_t end; /* behind the last byte */
+};
+
+/* Waits until all bytes of these ranges are here: they come as one transfer, in steps of 64 KiB. Where calls follow each
+ * other in sequence or in strides, the next ones come before they are asked for. ESTALE: the server has another file of
+ * that name by now; open it again. Of other descriptors all bytes are here. */
+int godwit_ensure(int fd, const struct godwit_range *ranges, size_t count);
+
 /* As close(2) and fclose(3). Of several who write a file, also of other programs, the last to close it delivers it: the
  * others return at once (godwit_note() says so). The last waits until what was written is at its target (GODWIT_CLOSE=commit: until it
  * survives a crash of this machine; GODWIT_CLOSE_TIMEOUT=SECONDS: no longer). On failure the descriptor is closed all

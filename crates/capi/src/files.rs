@@ -35,6 +35,8 @@ struct Opened {
     inode: Inode,
     /// What it is called, if it is written.
     written: Option<String>,
+    /// The name, if parts of it come when they are asked for.
+    lazy: Option<String>,
 }
 
 /// What whoever closes waits for.
@@ -47,6 +49,11 @@ pub(crate) enum How {
 
 /// Opens as open(2) does.
 pub(crate) fn open(name: &CStr, flags: i32, mode: u32) -> Result<RawFd> {
+    open_as(name, flags, mode, false)
+}
+
+/// Opens a file to read, without its bytes where `is_lazy`.
+pub(crate) fn open_as(name: &CStr, flags: i32, mode: u32, is_lazy: bool) -> Result<RawFd> {
     let url = match Name::of(name)? {
         Name::There(url) => url,
         Name::Here(path) => {
@@ -56,7 +63,10 @@ pub(crate) fn open(name: &CStr, flags: i32, mode: u32) -> Result<RawFd> {
         }
     };
     let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
-    let ask = asked(&url, flags, mode)?;
+    let mut ask = asked(&url, flags, mode)?;
+    if let Ask::Open(open) = &mut ask {
+        open.lazy = is_lazy;
+    }
     if writes {
         usual_close()?; // what it says wrongly is said now, and not when all is written
     }
@@ -66,6 +76,7 @@ pub(crate) fn open(name: &CStr, flags: i32, mode: u32) -> Result<RawFd> {
         0 => ours.talk.ask_twice(&ask)?,
         _ => ours.talk.ask(None, ask, None, &mut |_| ())?,
     };
+    let is_lazy = matches!(&answer.tell, Tell::Opened(opened) if opened.lazy);
     let (handle, file) = passed(&ours.talk, &url, era, answer)?;
     let handed = system::hand_out(file, flags & libc::O_CLOEXEC != 0)
         .and_then(|fd| Ok((fd, system::inode(fd)?)));
@@ -77,6 +88,7 @@ pub(crate) fn open(name: &CStr, flags: i32, mode: u32) -> Result<RawFd> {
         era,
         handle,
         inode,
+        lazy: is_lazy.then(|| url.clone()),
         written: writes.then_some(url),
     };
     // Who had that number before was closed by close(2).
@@ -84,6 +96,44 @@ pub(crate) fn open(name: &CStr, flags: i32, mode: u32) -> Result<RawFd> {
         before.give_back(&ours.talk, false);
     }
     Ok(fd)
+}
+
+/// Waits until ranges of a file are here.
+pub(crate) fn ensure(fd: RawFd, ranges: &[(u64, u64)]) -> Result<()> {
+    let Some(ours) = Library::existing() else {
+        return Ok(());
+    };
+    let opened = ours.files.lock().get(&fd).cloned();
+    let opened = opened.filter(|opened| system::inode(fd).is_ok_and(|inode| inode == opened.inode));
+    let Some(mut opened) = opened else {
+        return Ok(()); // a file of this machine, or none
+    };
+    let Some(url) = opened.lazy.clone() else {
+        return Ok(());
+    };
+    for ranges in ranges.chunks(ask::RANGES_MAX) {
+        loop {
+            let ensure = Ask::Ensure(ask::Ensure {
+                handle: opened.handle,
+                ranges: ranges.to_vec(),
+            });
+            let lost = match ours.talk.ask(Some(opened.era), ensure, None, &mut |_| ()) {
+                Err(lost) if lost.kind == Kind::NodeLost => lost,
+                ensured => {
+                    ensured?;
+                    break;
+                }
+            };
+            let Some((era, handle)) = opened.opened_again(&ours.talk, &url) else {
+                return Err(lost.next("open it again").into());
+            };
+            (opened.era, opened.handle) = (era, handle);
+            if let Some(kept) = ours.files.lock().get_mut(&fd) {
+                (kept.era, kept.handle) = (era, handle);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Returns what was opened, and the file that came with the answer.
@@ -233,7 +283,8 @@ impl Opened {
         let open = Ask::Open(ask::Open {
             url: url.to_owned(),
             read: true,
-            write: true,
+            write: self.written.is_some(),
+            lazy: self.lazy.is_some(),
             ..ask::Open::default()
         });
         let (era, answer) = talk.ask(None, open, None, &mut |_| ()).ok()?;

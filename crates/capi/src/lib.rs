@@ -16,6 +16,9 @@ mod files;
 #[allow(unsafe_code)]
 #[allow(missing_docs, unreachable_pub)]
 mod gfarm;
+#[allow(unsafe_code)]
+#[allow(missing_docs, unreachable_pub)]
+mod lazy;
 mod name;
 mod ops;
 mod outputs;

@@ -64,6 +64,24 @@ fn files_come_and_go() {
 }
 
 #[test]
+fn slices_come_without_the_rest() {
+    let Some(machine) = Machine::new() else {
+        return;
+    };
+    let mut bytes = vec![0; 9 << 20];
+    bytes[1 << 20..][..2].copy_from_slice(b"on");
+    bytes[7 << 20..][..2].copy_from_slice(b"ly");
+    fs::write(machine.export("large"), bytes).unwrap();
+    let mut slices = machine.command(&machine.told);
+    slices.args(["slices", &machine.url("large")]);
+    let said = good(slices.stdin(Stdio::null()));
+    assert_eq!(said, "only\nok 0\n");
+    let mut kept = machine.command(&machine.godwit);
+    let kept = good(kept.args(["--json", "cache", "ls"]));
+    assert!(kept.contains("\"present_bytes\":131072"), "{kept}");
+}
+
+#[test]
 fn parts_are_put_and_files_changed() {
     let Some(machine) = Machine::new() else {
         return;

@@ -135,6 +135,17 @@ int main(int count, char **words)
         return slowly(name, text, words[4], count > 5);
     if (strcmp(act, "reading") == 0)
         return reading(name);
+    if (strcmp(act, "slices") == 0) { /* the first two bytes of two MiB */
+        struct godwit_range ranges[] = {{1 << 20, (1 << 20) + 2}, {7 << 20, (7 << 20) + 2}};
+        int fd = godwit_open_lazy(name);
+        if (fd < 0 || godwit_ensure(fd, ranges, 2) != 0)
+            return says(-1);
+        char bytes[5] = {0};
+        if (pread(fd, bytes, 2, 1 << 20) != 2 || pread(fd, bytes + 2, 2, 7 << 20) != 2)
+            return says(-1);
+        pauses(bytes);
+        return says(godwit_ensure(fd, ranges, 2) == 0 && godwit_ensure(0, ranges, 2) == 0 ? gass_close(fd) : -1);
+    }
     if (strcmp(act, "memory") == 0) {
         struct godwit_memory memory;
         return gass_memory(name, &memory) == 0 ? says((long long)memory.size) : says(-1);
