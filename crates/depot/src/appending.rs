@@ -1071,7 +1071,6 @@ impl Inner {
                 break;
             };
             if batch.bytes.is_empty() {
-                // Marks, or what is passed over, and nothing behind it.
                 log.state.lock().is_there(&batch);
                 log.changed.notify_all();
                 continue;
@@ -1088,6 +1087,7 @@ impl Inner {
                 appended => appended?,
             }
             crash::point("appended");
+            self.all().listings.appended(&log.url);
             let mut state = log.state.lock();
             state.seq = batch.seq + 1;
             state.is_there(&batch);

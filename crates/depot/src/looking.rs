@@ -18,7 +18,7 @@ use godwit_core::{
     deeds::{Deed, Values, What},
     holding::Base,
 };
-use godwit_store::{Entry, EntryKind, Stat};
+use godwit_store::{Entry, EntryKind, Error as StoreError, Stat};
 use std::{
     collections::BTreeSet,
     os::unix::ffi::OsStrExt,
@@ -49,18 +49,41 @@ impl Depot {
 
 impl Inner {
     fn look_at(&self, url: &Url, who: &Who) -> Result<Stat> {
-        let (at, values, listed) = {
-            let all = self.all();
+        let (at, values, listed, above) = {
+            let mut all = self.all();
             match self.here(&all, url, who, &all.promises.around(url)) {
                 Here::There(stat) => return Ok(stat),
                 Here::Gone => return Err(missing(url)),
                 Here::Elsewhere(at, values) => {
-                    let listed = all
-                        .listings
-                        .find(&at, &who.audience, self.believed(&all, url));
-                    (at, values, listed)
+                    let fresh = self.believed(&all, url);
+                    let listed = all.listings.find(&at, &who.audience, fresh);
+                    let above = match listed {
+                        None => all.listings.worth_listing(&at, &who.audience, fresh),
+                        Some(_) => None,
+                    };
+                    (at, values, listed, above)
                 }
             }
+        };
+        let listed = match above {
+            // Where it cannot be listed, the name can be looked at.
+            Some(above) if self.list_there(&above, who, LOOKED_MAX).is_ok() => {
+                let all = self.all();
+                let fresh = self.believed(&all, url);
+                all.listings.find(&at, &who.audience, fresh)
+            }
+            _ => listed,
+        };
+        // A file that was delivered just now may not be in the list yet.
+        let listed = match listed {
+            Some(None)
+                if [url, &at]
+                    .iter()
+                    .any(|name| !self.all().called(name).is_empty()) =>
+            {
+                None
+            }
+            listed => listed,
         };
         let found = match listed {
             Some(found) => found.ok_or_else(|| missing(url)),
@@ -115,7 +138,7 @@ impl Inner {
                 }
             }
         };
-        let listed = match listed.map_or_else(|| self.list_there(url, who), Ok) {
+        let listed = match listed.map_or_else(|| self.list_there(url, who, usize::MAX), Ok) {
             Err(error) if error.of_store().is_some_and(may_pass) => {
                 let all = self.all();
                 let at = all.promises.now_at(url);
@@ -136,7 +159,7 @@ impl Inner {
         }
     }
 
-    fn list_there(&self, url: &Url, who: &Who) -> Result<Listed> {
+    fn list_there(&self, url: &Url, who: &Who, most: usize) -> Result<Listed> {
         let begun = Instant::now();
         let number = self.all().listings.number();
         let mut at = None;
@@ -144,18 +167,20 @@ impl Inner {
             let mut listed = Listed::new();
             place.store.list(&place.path, &mut |entry| {
                 listed.insert(entry.path.as_os_str().as_bytes().to_vec(), entry.stat);
-                Ok(())
+                match listed.len() > most {
+                    true => Err(StoreError::Canceled),
+                    false => Ok(()),
+                }
             })?;
             at = Some(place.url.clone());
             Ok(listed)
         })?;
         let mut all = self.all();
-        // What was done there meanwhile may be in it or not.
+        // Names that were changed there meanwhile may be in it or not.
         if let Some(at) = at
-            && all.listings.number() == number
             && server_of(&at) == server_of(url)
         {
-            all.listings.put(&at, &who.audience, begun, &listed);
+            (all.listings).put((&at, &who.audience), (begun, number), &listed);
         }
         Ok(listed)
     }
@@ -322,3 +347,6 @@ fn add(values: &mut Values, earlier: &Values) {
         values.entry(key.clone()).or_insert_with(|| value.clone());
     }
 }
+
+/// The names of a larger directory are looked at one by one.
+const LOOKED_MAX: usize = 20_000;

@@ -161,7 +161,8 @@ impl Inner {
             let is_done = deeds.find(asked.number).is_none();
             is_made = is_done && asked.what == What::Mkdir;
             if is_done {
-                all.listings.done(&asked.what, &url, to.as_ref());
+                all.listings
+                    .done(&asked.what, &who.audience, &url, to.as_ref());
                 who.audit(asked.what.as_str(), &url, &session);
             }
         }

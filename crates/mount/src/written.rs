@@ -10,7 +10,7 @@ use crate::{
 };
 use godwit_wire::local::{
     Ask,
-    ask::{self, Deed},
+    ask::{self, Deed, Wait},
 };
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::{
@@ -220,6 +220,8 @@ impl Shared {
         let state = std::mem::take(&mut *body.state.lock());
         let mut close = closed(body.handle);
         close.give_up = state.is_unlinked;
+        // One that waits for the disk is answered beside others; what waits for nothing, in its turn.
+        close.wait = Wait::Commit;
         self.asking
             .ask_on(Some(body.era), NO_THREAD, &Ask::End(close))?;
         if state.is_unlinked {

@@ -164,3 +164,26 @@ fn look_at_another_file_ends_freshness() {
     assert_eq!(case.look("a"), "5");
     assert_eq!(read(), b"other");
 }
+
+/// A program that makes many files in a directory looks at each name first: the server is asked about few of them.
+#[test]
+fn absent_names_cost_few_questions() {
+    let case = Case::new(filled);
+    case.delivers.store(true, SeqCst);
+    case.depot.mkdir(&url("new"), by()).unwrap();
+    push(&case.depot);
+    for nth in 0..LOOKS_TO_LIST {
+        assert_eq!(case.look(&format!("d/{nth}")), "-");
+    }
+    // From here on what is said comes from lists.
+    std::fs::write(case._dirs.0.path().join("d/later"), b"x").unwrap();
+    std::fs::write(case._dirs.0.path().join("new/later"), b"x").unwrap();
+    assert_eq!([case.look("d/later"), case.look("new/later")], ["-", "-"]);
+    put(&case.depot, "d/ours", b"four");
+    push(&case.depot);
+    assert_eq!([case.look("d/ours"), case.look("d/later")], ["4", "-"]);
+    // A whole list is asked for: the server chose the attributes of what was delivered.
+    assert_eq!(case.names("d"), "later=1 ours=4 x=1");
+}
+
+const LOOKS_TO_LIST: u32 = 4;
