@@ -229,6 +229,54 @@ fn lost_nodes_end_only_writers() {
     assert_eq!(fs::read(site.export.join("a")).unwrap(), b"old");
 }
 
+/// Arguments that are URLs become paths; those of the web are the program's own.
+#[test]
+fn urls_in_arguments_become_paths() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new();
+    fs::write(site.export.join("a"), "there").unwrap();
+    let url = format!("ftp://127.0.0.1:{}/a", site.node.port);
+    let said = site.machine.says(&["run", "--", "cat", &url]).ok();
+    assert_eq!(said.stdout, b"there");
+    let web = [
+        "run",
+        "--",
+        "echo",
+        "https://example.org/a",
+        "a://b",
+        "file:///a",
+    ];
+    let said = site.machine.says(&web).ok();
+    assert_eq!(said.stdout, b"https://example.org/a a://b file:///a\n");
+}
+
+/// Names of the catalog are files like others, wherever their copies are.
+#[test]
+fn names_of_catalogs_are_files() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new();
+    let catalog = format!("sqlite:{}", site.machine.scratch.join("names.db").display());
+    let said = |words: &[&str]| {
+        let mut command = site.machine.command(words);
+        Said::of(command.env("GODWIT_CATALOG", &catalog)).ok()
+    };
+    said(&["catalog", "init"]);
+    let place = format!("ftp://127.0.0.1:{}/", site.node.port);
+    said(&["location", "add", "here", &place, "grid:/"]);
+    let line = "set -e; cd /godwit/grid; mkdir d; echo one > d/a; cat d/a; echo two >> d/a; mv d/a d/b; \
+        ls d; cat d/b; wc -c < d/b; rm d/b; ls d; echo last > c";
+    let words = said(&["run", "--promise", "push", "--", "bash", "-c", line]);
+    let text = String::from_utf8_lossy(&words.stdout).into_owned();
+    assert_eq!(text, "one\nb\none\ntwo\n8\n", "{words}");
+    assert_eq!(said(&["cat", "grid:/c"]).stdout, b"last\n");
+    let again = said(&["run", "--", "cat", "grid:/c"]);
+    assert_eq!(again.stdout, b"last\n");
+}
+
 /// Of a large file only what is read comes; a second time, nothing does.
 #[test]
 fn slices_of_files_move_only_themselves() {

@@ -8,6 +8,7 @@ use crate::{
     units,
 };
 use clap::ValueEnum;
+use godwit_core::{Scheme, Url};
 use godwit_local::Refusal;
 use godwit_mount::{Mount, Rules};
 use godwit_store::Error;
@@ -21,7 +22,10 @@ use std::{
     env,
     ffi::OsString,
     io,
-    os::unix::process::ExitStatusExt,
+    os::unix::{
+        ffi::{OsStrExt, OsStringExt},
+        process::ExitStatusExt,
+    },
     process::{Command, ExitStatus},
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -61,7 +65,8 @@ pub(super) fn run(
     let mount = Mount::new(rules(wait, session.clone(), screen)).map_err(failed)?;
     mount.begin()?;
     let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).env("GODWIT_SESSION", &session);
+    command.args(words[1..].iter().map(as_path));
+    command.env("GODWIT_SESSION", &session);
     if let Some(catalog) = names::text() {
         command.env("GODWIT_CATALOG", catalog);
     }
@@ -100,6 +105,16 @@ pub(super) fn run(
         ("status", code.into()),
         ("files", kept.files.into()),
     ]))
+}
+
+/// Returns the path below `/godwit` of an argument that is a URL. Programs have URLs of the web of their own.
+fn as_path(word: &OsString) -> OsString {
+    let text = word.as_bytes();
+    let is_url = text.starts_with(b"grid:/") || text.windows(3).any(|part| part == b"://");
+    let url = Url::from_argument(word).ok().filter(|_| is_url);
+    let path = url.filter(|url| !matches!(url.scheme(), Scheme::Https | Scheme::File));
+    let path = path.and_then(|url| url.path_form());
+    path.map_or_else(|| word.clone(), OsString::from_vec)
 }
 
 pub(super) fn rules(wait: Duration, session: String, screen: &'static Screen) -> Rules {

@@ -47,7 +47,8 @@ Examples:
   godwit run --on n1,n2 -n 4 --out 'o=godwit://n1/o${GODWIT_FRAGMENT}' -- sh -c 'date > o'
 
 Without --on any program of this machine finds files of other machines below /godwit, in a mount of
-its own: /godwit/[SCHEME:]HOST[:PORT]/PATH, /godwit/grid/NAME. What it writes is kept here, and then
+its own: /godwit/[SCHEME:]HOST[:PORT]/PATH, /godwit/grid/NAME. An argument that is a URL of ftp,
+gsiftp, godwit or grid becomes such a path. What the program writes is kept here, and then
 delivered, though the link is down. It needs /dev/fuse, and no privilege.
 
 With --on each process starts in an empty directory of its own on its node, which ends with it. --in
