@@ -46,10 +46,9 @@ Examples:
   godwit run --on n2 --in notes.txt --out sorted=notes.sorted -- sort -o sorted notes.txt
   godwit run --on n1,n2 -n 4 --out 'o=godwit://n1/o${GODWIT_FRAGMENT}' -- sh -c 'date > o'
 
-Without --on any program of this machine finds files of other machines below /godwit, in a mount of
-its own: /godwit/[SCHEME:]HOST[:PORT]/PATH, /godwit/grid/NAME. An argument that is a URL of ftp,
-gsiftp, godwit or grid becomes such a path. What the program writes is kept here, and then
-delivered, though the link is down. It needs /dev/fuse, and no privilege.
+Without --on any program finds files of other machines in a mount of its own, which needs /dev/fuse
+and no privilege: /godwit/[SCHEME:]HOST[:PORT]/PATH, /godwit/grid/NAME. Arguments that are URLs of
+ftp, gsiftp, godwit or grid become such paths. Its writes are delivered though the link is down.
 
 With --on each process starts in an empty directory of its own on its node, which ends with it. --in
 puts files there first: NAME is their name, by default the last part of the URL (a URL with = needs
