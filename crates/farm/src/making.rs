@@ -195,6 +195,7 @@ impl Making<'_> {
             fragments: recipe.ranks,
             job: format!("{}-again", made.ran.run),
             digest: self.digest_of_input(made, index),
+            staging: self.names.bring(recipe, home)?,
             ..AskRun::default()
         };
         let slots = match is_printed {
@@ -297,6 +298,7 @@ impl Making<'_> {
         let job = Job {
             id: format!("{:x}-defined", now().as_nanos()),
             name: defined.input,
+            kept: self.names.kept(&defined.program)?,
             program: defined.program,
             out: is_written.then(|| name.to_owned()),
             printed: (!is_written).then(|| name.to_owned()),
@@ -403,12 +405,12 @@ impl Slot {
 }
 
 /// The lease under which one process makes something; others wait for it.
-struct Alone {
+pub(crate) struct Alone {
     is_over: Arc<(Mutex<bool>, Condvar)>,
 }
 
 impl Alone {
-    fn take(names: &Logical, name: &Path) -> Result<Self> {
+    pub(crate) fn take(names: &Logical, name: &Path) -> Result<Self> {
         let what = format!("make {}", shown(name));
         let holder = format!("{} {:x}", names.sites.leases.holder(), now().as_nanos());
         let lease = Change::Lease {

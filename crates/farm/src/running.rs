@@ -8,11 +8,12 @@ use crate::{
     sites::best,
 };
 use godwit_catalog::{Entry, Home, Input, Ran, Rank, Recipe, is_good};
-use godwit_core::{BadUrl, Fault, Kind, Url};
+use godwit_core::{BadUrl, Digest, Fault, Kind, Url};
 use godwit_store::{Error, Result, door::Door, engine::Options, refused};
 use godwit_wire::door::{
     call::{self, Line, Name, Refusal, Text},
     run::{AskRun, Placed, Word},
+    staging::Staging,
 };
 use parking_lot::Mutex;
 use std::{
@@ -35,6 +36,8 @@ pub struct Job {
     pub name: PathBuf,
     /// The program and its arguments.
     pub program: Vec<Word>,
+    /// The digest of the program, if the catalog keeps it ([`Logical::keep`]); `None`: each node finds it by its PATH.
+    pub kept: Option<Digest>,
     /// The file of which each program writes a fragment as `{out}`.
     pub out: Option<PathBuf>,
     /// The file of which each program prints a fragment.
@@ -131,6 +134,40 @@ struct Running {
     /// The drafts of its outputs: of `{out}`, and of what is printed.
     drafts: Mutex<[Option<Draft>; 2]>,
     ranks: Mutex<Vec<Rank>>,
+    recipe: Recipe,
+    /// By site what its node is told of the program, once it has it.
+    ready: Mutex<HashMap<String, Arc<Mutex<Option<Staging>>>>>,
+}
+
+impl Job {
+    /// Returns the words by which its outputs can be computed again.
+    fn recipe(&self, input: &Entry) -> Recipe {
+        let outputs = [&self.out, &self.printed].map(|name| name.clone().map(Name));
+        let digests: Vec<_> = match input.fragments.is_empty() {
+            true => input.digests.clone(),
+            false => input
+                .fragments
+                .iter()
+                .filter_map(|one| one.digests.first().cloned())
+                .collect(),
+        };
+        Recipe {
+            argv: self.program.clone(),
+            program: self.kept.clone().map(Text),
+            platform: platform(),
+            umask: UMASK,
+            ranks: input.parts().len().max(1) as u64,
+            inputs: vec![Input {
+                name: Name(self.name.clone()),
+                version: input.version,
+                whole: false,
+                digests,
+            }],
+            printed: self.out.is_none() && self.printed.is_some(),
+            outputs: outputs.into_iter().flatten().collect(),
+            ..Recipe::default()
+        }
+    }
 }
 
 impl Logical {
@@ -171,6 +208,8 @@ impl Logical {
             tasks,
             drafts: Mutex::new(drafts),
             ranks: Mutex::default(),
+            recipe: job.recipe(&entry),
+            ready: Mutex::default(),
         });
         // A worker at a node that hangs is left behind, so none of them borrows.
         let (news, heard) = sync_channel(NEWS_MAX);
@@ -207,7 +246,7 @@ impl Logical {
         }
         running.board.cancel();
         if told.is_ok() && failed == 0 {
-            return running.publish(&entry).map(|()| 0);
+            return running.publish().map(|()| 0);
         }
         // What they have under way is given up with its bytes, unless a node hangs.
         let until = Instant::now() + GIVEN_UP_WITHIN;
@@ -247,14 +286,16 @@ impl Running {
     ) -> Result<()> {
         let (task, began) = (&self.tasks[at], Instant::now());
         let (mut has_written, mut is_deaf) = (false, false);
-        let home = match self.home(task, site, is_copied) {
-            Ok(home) => home,
+        let home = self.home(task, site, is_copied);
+        let ready = home.and_then(|home| Ok((self.bring(&home)?, home)));
+        let (staging, home) = match ready {
+            Ok(ready) => ready,
             Err(error) => {
                 self.board.ended(at, site, Some(error));
                 return Ok(());
             }
         };
-        let ran = self.run_at(task, &home, &mut |line| {
+        let ran = self.run_at(task, (&home, staging), &mut |line| {
             // The other attempt was faster.
             if self.board.is_over(at) {
                 return Err(Error::Canceled);
@@ -339,7 +380,7 @@ impl Running {
     fn run_at(
         &self,
         task: &Task,
-        home: &Home,
+        (home, staging): (&Home, Staging),
         each: &mut dyn FnMut(Line) -> Result<()>,
     ) -> Result<(i32, Vec<(Slot, Placed)>)> {
         let outputs = {
@@ -358,6 +399,7 @@ impl Running {
         let asked = AskRun {
             fragment: task.fragment,
             digest: task.digest.clone().map(Text),
+            staging,
             ..self.asked.clone()
         };
         let host = self.hosts.get(&home.location).unwrap_or(&home.site);
@@ -366,36 +408,28 @@ impl Running {
         outputs.run(home, &asked, (options, start.as_ref()), each)
     }
 
+    /// Brings the program to the node of a home, once; returns what that node is told of it.
+    fn bring(&self, home: &Home) -> Result<Staging> {
+        let ready = self
+            .ready
+            .lock()
+            .entry(home.site.clone())
+            .or_default()
+            .clone();
+        let mut ready = ready.lock();
+        match &*ready {
+            Some(staging) => Ok(staging.clone()),
+            None => Ok(ready.insert(self.names.bring(&self.recipe, home)?).clone()),
+        }
+    }
+
     /// Publishes all outputs, with the run that made them.
-    fn publish(&self, input: &Entry) -> Result<()> {
-        let outputs = [&self.job.out, &self.job.printed].map(|name| name.clone().map(Name));
+    fn publish(&self) -> Result<()> {
         let mut ranks = std::mem::take(&mut *self.ranks.lock());
         ranks.sort_by_key(|rank| rank.fragment);
-        let digests = match input.fragments.is_empty() {
-            true => input.digests.clone(),
-            false => input
-                .fragments
-                .iter()
-                .filter_map(|one| one.digests.first().cloned())
-                .collect(),
-        };
         let ran = Ran {
             run: self.job.id.clone(),
-            recipe: Recipe {
-                argv: self.job.program.clone(),
-                platform: platform(),
-                umask: UMASK,
-                ranks: ranks.len() as u64,
-                inputs: vec![Input {
-                    name: Name(self.job.name.clone()),
-                    version: input.version,
-                    whole: false,
-                    digests,
-                }],
-                printed: self.job.out.is_none() && self.job.printed.is_some(),
-                outputs: outputs.into_iter().flatten().collect(),
-                ..Recipe::default()
-            },
+            recipe: self.recipe.clone(),
             who: who(),
             at_s: now().as_secs(),
             engine: self.job.engine.to_string(),

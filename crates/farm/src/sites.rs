@@ -475,7 +475,7 @@ pub(crate) fn url_of(name: &Path) -> Result<Url> {
 }
 
 /// Makes a directory and those above it that are missing.
-fn make(store: &dyn Store, path: &Path) -> Result<()> {
+pub(crate) fn make(store: &dyn Store, path: &Path) -> Result<()> {
     let above = path.parent().filter(|above| !above.as_os_str().is_empty());
     let made = match (store.mkdir(path), above) {
         (Err(Error::Missing { .. }), Some(above)) => {

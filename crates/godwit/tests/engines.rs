@@ -36,6 +36,9 @@ fn commands_start_tasks_beside_fragments() {
     farm.say(&run("--out grid:/o grid:/t -- sort -r {in} -o {out}"));
     let sorted = farm.say("godwit cat grid:/o");
     assert_eq!(sorted.len(), lines.len());
+    // A program of this machine lies at the node before.
+    farm.say("printf '#!/bin/sh\\ngrep -c 7 $1\\n' > tool; chmod +x tool");
+    assert_eq!(farm.say(&run("--ordered grid:/t -- ./tool {in}")), own);
     let told = farm.say("godwit history --json grid:/o");
     let told: Value = serde_json::from_str(told.lines().next().unwrap()).unwrap();
     assert!(

@@ -545,3 +545,51 @@ fn defined_names_are_computed_when_read() {
     assert!(farm.refused(wrong, 1).contains("{b}"));
     farm.refused("godwit farm define grid:/x/y --in grid:/raw/7 -- true", 1);
 }
+
+impl Farm {
+    /// Writes a program that copies lines in reverse order.
+    fn with_tool(&self) {
+        let text = "#!/bin/sh\nsort -r \"$1\" > \"$2\"\n";
+        fs::write(self.scratch.join("tool"), text).unwrap();
+        self.say("chmod +x tool");
+    }
+}
+
+/// A program of the submitter serves what is computed after it is gone.
+#[test]
+fn programs_are_kept_in_catalog() {
+    let (farm, _) = Farm::with_lines(2_000);
+    farm.with_tool();
+    let run = |name: &str| {
+        farm.say(&format!(
+            "godwit farm run --out {name} grid:/t -- ./tool {{in}} {{out}}"
+        ));
+        farm.say(&format!("godwit cat {name}"))
+    };
+    let sorted = run("grid:/o");
+    assert_eq!(run("grid:/p"), sorted);
+    let digest = farm.say("godwit sum -a blake3 tool | cut -d' ' -f1");
+    let digest = digest.trim().trim_start_matches("blake3:");
+    assert_eq!(farm.say("godwit ls grid:/.programs"), format!("{digest}\n"));
+    let told = farm.say("godwit history --json grid:/o");
+    assert!(
+        told.contains(&format!("\"program\":\"blake3:{digest}\"")),
+        "{told}"
+    );
+    farm.say("godwit farm define 'grid:/d/{w}' --in 'grid:/{w}' -- ./tool {in} {out} && rm tool");
+    assert_eq!(farm.say("godwit cat grid:/d/t"), sorted);
+    // Nodes without it get it again; other bytes under its name are replaced.
+    farm.say("rm -r farm/n1/export/.farm/bin && echo other > farm/n2/export/.farm/bin/*");
+    for fragment in ["grid:/o#0/4", "grid:/o#1/4"] {
+        farm.lose(fragment);
+    }
+    assert_eq!(farm.say("godwit cat grid:/o"), sorted);
+    farm.say("godwit farm verify grid:/p");
+    farm.say("godwit rm -r grid:/.programs && rm -r farm/n*/export/.farm/bin");
+    farm.lose("grid:/o#0/4");
+    let why = farm.refused("godwit cat grid:/o", 1);
+    assert!(why.contains(&format!("grid:/.programs/{digest}")), "{why}");
+    farm.refused("godwit farm run grid:/t -- ./tool {in}", 4);
+    let why = farm.refused("godwit farm run grid:/t -- ./text {in}", 2);
+    assert!(why.contains("chmod +x"), "{why}");
+}

@@ -3,12 +3,13 @@
 mod outputs;
 
 use crate::workplace::Workplace;
-use godwit_core::Kind;
-use godwit_store::{Dir, Opener, Transit as _};
+use godwit_core::{Algorithm, Kind};
+use godwit_store::{Dir, Opener, Store as _, Transit as _};
 use godwit_sys::{Bounds, Made, Program, why};
 use godwit_wire::door::{
-    call::{Bytes, Line, Refusal},
+    call::{Bytes, Line, Name, Refusal, Text},
     run::{AskRun, IN, OUT, Word},
+    staging::{Executable, kept},
 };
 use outputs::{Hashed, PRINTED, WRITTEN, must_be};
 use std::{
@@ -22,7 +23,7 @@ use std::{
             process::ExitStatusExt,
         },
     },
-    path::Path,
+    path::{Path, PathBuf},
     process::ExitStatus,
     time::{Duration, Instant},
 };
@@ -47,7 +48,9 @@ pub fn run_task(
     stop: BorrowedFd<'_>,
     tell: &mut Tell<'_>,
 ) -> Result<(), Refusal> {
-    if !ask.staging.is_empty() {
+    let mut others = ask.staging.clone();
+    let executable = others.executable.take();
+    if !others.is_empty() || matches!(executable, Some(Executable::Url(_))) {
         let said = "only a node brings files to a program: ask its call run";
         return Err(Refusal::of_kind(Kind::Invalid, said));
     }
@@ -66,7 +69,15 @@ pub fn run_task(
         place: &place,
         stop,
     };
-    let program = program(ask, Some(&file), &workplace)?;
+    let mut program = program(ask, Some(&file), &workplace)?;
+    if let Some(Executable::Kept(Text(digest))) = executable {
+        let path = PathBuf::from(kept(&digest));
+        let found = dir
+            .digest(&path, Algorithm::Blake3, None)
+            .map_err(refused)?;
+        program.command[0] = export.join(&path).into();
+        must_be(&Name(path), &digest, &found)?;
+    }
     let nothing = File::open("/dev/null").map_err(|cause| other(&cause))?;
     let status = run((ask, Some(&file)), (&program, nothing), &around, tell)?;
     tell(Line::Ended(status))

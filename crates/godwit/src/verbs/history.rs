@@ -8,7 +8,9 @@ use crate::{
 };
 use clap::Args;
 use godwit_catalog::{Made, Recipe, history};
+use godwit_farm::kept_as;
 use godwit_store::Error;
+use godwit_wire::door::call::Text;
 use serde_json::json;
 use std::{ffi::OsString, time::Duration};
 
@@ -71,6 +73,10 @@ fn show(screen: &Screen, made: &Made) -> Result<(), Error> {
     let name = catalog::shown(&made.name.0);
     screen.line(format!("{name}  version {}", made.version))?;
     screen.line(format!("program  {}", argv(&ran.recipe).join(" ")))?;
+    if let Some(Text(digest)) = &ran.recipe.program {
+        let kept = catalog::shown(&kept_as(digest));
+        screen.line(format!("kept as  {kept}"))?;
+    }
     for input in &ran.recipe.inputs {
         let name = catalog::shown(&input.name.0);
         let what = if input.whole {

@@ -301,14 +301,7 @@ impl Run {
             End::Here(path) => path,
         };
         let wanted = format!("run {}", word.display());
-        let failed = |cause| CliError::store(&*wanted, Error::io(&path, cause));
-        let meta = fs::metadata(&path).map_err(failed)?;
-        if !meta.is_file() || meta.permissions().mode() & 0o111 == 0 {
-            let next = format!("chmod +x {}", path.display());
-            return Err(CliError::asked(wanted, "it is no file that can be executed").next(next));
-        }
-        let url = Url::file(std::path::absolute(&path).map_err(failed)?);
-        let url = url.map_err(|bad| CliError::bad_url(&word.to_string_lossy(), &bad))?;
+        let url = executable(&path)?;
         let place = places::open(&Stores::new(Options::new(places::cancel()?)), &url)?;
         let digest = place.store.digest(&place.path, Algorithm::Blake3, None);
         let digest = digest.map_err(|error| CliError::store(wanted, error))?;
@@ -548,6 +541,19 @@ impl End {
             }
         }
     }
+}
+
+/// Returns the URL of a program of this machine.
+pub(super) fn executable(path: &Path) -> Ran<Url> {
+    let wanted = format!("run {}", path.display());
+    let failed = |cause| CliError::store(&*wanted, Error::io(path, cause));
+    let meta = fs::metadata(path).map_err(failed)?;
+    if !meta.is_file() || meta.permissions().mode() & 0o111 == 0 {
+        let next = format!("chmod +x {}", path.display());
+        return Err(CliError::asked(wanted, "it is no file that can be executed").next(next));
+    }
+    let url = Url::file(std::path::absolute(path).map_err(failed)?);
+    url.map_err(|bad| CliError::bad_url(&path.to_string_lossy(), &bad))
 }
 
 /// Makes a directory at a node, and those above it.

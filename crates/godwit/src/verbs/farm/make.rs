@@ -5,10 +5,11 @@ use crate::{
     places,
     screen::Screen,
     trouble::{CliError, Run},
-    verbs::{Facts, catalog, facts},
+    verbs::{Facts, catalog, facts, farm::run::kept},
 };
 use clap::Args;
 use godwit_catalog::Definition;
+use godwit_farm::kept_as;
 use godwit_store::Error;
 use godwit_wire::door::run::Word;
 use std::ffi::OsString;
@@ -63,7 +64,8 @@ Examples:
 
 {word} stands for a part of the name, at most one between two slashes, and for the same in the input
 and the arguments. The first read of a name that fits runs the program beside each fragment of the
-input (godwit farm run), and keeps the result. What it prints is kept if no argument says {out}.
+input (godwit farm run), and keeps the result. What it prints is kept if no argument says {out}. A
+program of this machine, with a slash in its name, is kept in grid:/.programs.
 Definitions are attributes of the collection: godwit attr grid:/sel shows them, and
 godwit attr grid:/sel 'define:PATTERN=' removes one.
 
@@ -87,12 +89,17 @@ impl Define {
         let options = places::options(&self.talking)?;
         let pattern = catalog::name(&self.pattern)?;
         let wanted = format!("define {}", self.pattern.to_string_lossy());
+        let names = catalog::logical(options)?;
+        let mut program: Vec<_> = self.program.into_iter().map(Word).collect();
+        if let Some(digest) = kept(&names, &program[0].0)? {
+            program[0] = Word(format!("grid:/{}", kept_as(&digest).display()).into());
+        }
         let definition = Definition {
             pattern,
             input: catalog::name(&self.input)?,
-            program: self.program.into_iter().map(Word).collect(),
+            program,
         };
-        let defined = catalog::logical(options)?.define(&definition);
+        let defined = names.define(&definition);
         defined.map_err(|error| CliError::store(wanted, error))?;
         screen.note("a name that fits is computed when it is first read");
         Ok(Facts::new())

@@ -6,10 +6,11 @@ use crate::{
     screen::Screen,
     signals::Stop,
     trouble::{CliError, Run as Ran},
-    verbs::{Facts, catalog, facts},
+    verbs::{Facts, catalog, facts, run::executable},
 };
 use clap::Args;
-use godwit_farm::{Engine, Event, Job, Task};
+use godwit_core::Digest;
+use godwit_farm::{Engine, Event, Job, Logical, Task};
 use godwit_store::Error;
 use godwit_wire::door::{
     call::Line,
@@ -33,13 +34,15 @@ Examples:
   godwit farm run --plan grid:/run7/a -- wc -l {in}
   godwit farm run --plan grid:/run7/a --json -- grep -c muon {in}
 
-{in} in an argument is the path of the fragment on its node. Nodes find the
-program by their PATH and run it as their own account, only for peers that may write, and only with
-farm.slots = N in their configuration (farm demo sets it). A program sees GODWIT_JOB,
-GODWIT_FRAGMENT and GODWIT_FRAGMENTS. Lines come whole, as they are written. A node runs as many at
-a time as it has slots. If one that has a fragment does not answer, runs no programs or has many
-waiting, another one runs it that has the fragment, or gets a copy. With --out or --stdout a task
-that takes twice as long as most gets a second attempt elsewhere; the first result counts.
+{in} in an argument is the path of the fragment on its node. A program with a slash in its name is a
+file of this machine or a URL: grid:/.programs keeps it by its digest, and each node gets it once.
+Any other name the nodes find by their PATH. They run programs as their own account, only for peers
+that may write, and only with farm.slots = N in their configuration (farm demo sets it). A program
+sees GODWIT_JOB, GODWIT_FRAGMENT and GODWIT_FRAGMENTS. Lines come whole, as they are written. A node
+runs as many at a time as it has slots. If one that has a fragment does not answer, runs no programs
+or has many waiting, another one runs it that has the fragment, or gets a copy. With --out or
+--stdout a task that takes twice as long as most gets a second attempt elsewhere; the first result
+counts.
 
 With --out each program writes the file {out}, with --stdout what it prints is kept. The files stay
 where they were written, and are the fragments of a new file. It becomes visible when all programs
@@ -125,6 +128,7 @@ impl Run {
             return Err(CliError::found(&*wanted, fact, 2).next("give each a name of its own"));
         }
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let kept = kept(&names, &self.program[0])?;
         let job = Job {
             id: format!(
                 "{:x}-{}",
@@ -133,6 +137,7 @@ impl Run {
             ),
             name: name.0,
             program: self.program.iter().cloned().map(Word).collect(),
+            kept,
             out: output(&self.out)?,
             printed: output(&self.stdout)?,
             engine: self.by,
@@ -156,6 +161,19 @@ impl Run {
             ("moved_bytes", printed.moved_bytes.into_inner().into()),
         ]))
     }
+}
+
+/// Has the catalog keep a program that is named by a path or URL; `None`: each node has its own.
+pub(super) fn kept(names: &Logical, word: &OsStr) -> Ran<Option<Digest>> {
+    if !word.as_encoded_bytes().contains(&b'/') {
+        return Ok(None);
+    }
+    let url = match places::url(word)? {
+        url if url.is_local() => executable(url.as_path())?,
+        url => url,
+    };
+    let fails = |error| CliError::store(format!("keep the program {url}"), error);
+    names.keep(&url).map(Some).map_err(fails)
 }
 
 fn contains(word: &OsStr, what: &str) -> bool {
