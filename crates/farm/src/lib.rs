@@ -33,7 +33,7 @@ pub use draft::{Draft, Slot, Told};
 pub use engine::Engine;
 pub use import::{Cut, Imported};
 pub use logical::Logical;
-pub use nodes::{ANSWERS_WITHIN, Node};
+pub use nodes::{ANSWERS_WITHIN, Node, is_of_node};
 pub use parts::NewPart;
 pub use programs::kept_as;
 pub use register::{Counts, register};

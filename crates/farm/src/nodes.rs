@@ -111,6 +111,13 @@ fn ask(sites: &Sites, location: &Location, node: Node) -> Node {
     }
 }
 
+/// Tells whether a location is that of a node of the farm: `.farm` of the node that is called as the site.
+pub fn is_of_node(site: &str, url: &str) -> bool {
+    let host = url.strip_prefix("godwit://");
+    let host = host.and_then(|rest| rest.strip_suffix("/.farm"));
+    host.is_some_and(|host| host.eq_ignore_ascii_case(site))
+}
+
 /// The sites that answer, as the keeper of the rules sees them.
 pub(crate) struct Watch {
     /// When each site was heard last, and whether it is being asked.

@@ -69,7 +69,8 @@ fn every_example_of_the_help_works() {
                 NAMES.iter().for_each(|line| place.run(line));
             }
             let is_of_farm = example.contains("farm verify");
-            let wants_nodes = example.starts_with("godwit run --on ");
+            let wants_nodes = ["godwit run --on ", "godwit farm leave"];
+            let wants_nodes = wants_nodes.iter().any(|word| example.starts_with(word));
             let is_mounted = example.contains(" /godwit/");
             if is_mounted && !common::can_mount() {
                 continue;
@@ -107,8 +108,9 @@ fn examples() -> Vec<String> {
         let (_, below) = help.split_once("\nCommands:\n").unwrap_or_default();
         let below = below.lines().take_while(|line| line.starts_with("  "));
         let below = below.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
-        // Of the node of this machine, as it is, nothing is tried.
-        let below = below.filter(|word| !word.is_empty() && verb[0] != "node");
+        // Of the node of this machine, as it is, nothing is tried, and an invite is good once.
+        let is_tried = |word: &str| verb[0] != "node" && (&*verb[0], word) != ("farm", "join");
+        let below = below.filter(|word| !word.is_empty() && is_tried(word));
         pages.extend(below.map(|word| vec![verb[0].clone(), word.to_owned()]));
         let examples = rest.lines().take_while(|line| line.starts_with("  "));
         let count = all.len();

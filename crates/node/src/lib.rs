@@ -14,6 +14,7 @@ mod hop;
 mod journal;
 mod listener;
 mod local;
+mod members;
 mod metrics;
 mod modules;
 mod names;

@@ -35,6 +35,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicU64, AtomicUsize},
+        mpsc,
     },
     thread::{self, JoinHandle},
     time::Duration,
@@ -284,13 +285,7 @@ fn site_of(config: &Config, names: Option<&Names>, home: Option<&Home>) -> Optio
     let kept = config.state.as_deref().or(home.map(Home::path))?;
     let own = config.rights.clone();
     let own = own.ok_or_else(|| config.anonymous.as_rights());
-    Some(Site::new(
-        name,
-        &config.export,
-        kept,
-        own,
-        keeper.as_deref(),
-    ))
+    Some(Site::new(name, &config.export, kept, own, (home, keeper)))
 }
 
 fn passwords_of(config: &Config, trust: &Trust) -> Result<Option<Passwords>, Error> {
@@ -525,9 +520,14 @@ impl Node {
             return Ok(());
         };
         let begin = move |cancel| names.asked(cancel);
+        let (tell, heard) = mpsc::channel();
         self.repeat("site", SITE_EVERY, begin, move |catalog| {
             site.turn(&**catalog);
-        })
+            let _ = tell.send(());
+        })?;
+        // A client that comes at once finds the rights and nodes of now, if the catalog can be asked.
+        let _ = heard.recv_timeout(FIRST_ANSWER);
+        Ok(())
     }
 
     /// Takes turns on a thread of its own until the node stops.
@@ -725,6 +725,8 @@ const NO_THREAD: &str = "No thread left for another session; try again later.";
 const STACK_BYTES: usize = 256 << 10;
 /// How often files are compared with the rules of the catalog.
 const RULES_EVERY: Duration = Duration::from_secs(1);
+/// The time in which a catalog that is there has answered a site for the first time.
+const FIRST_ANSWER: Duration = Duration::from_secs(2);
 /// How often a site asks for the rights of the catalog.
 const SITE_EVERY: Duration = Duration::from_secs(3);
 const DAY: Duration = Duration::from_secs(86_400);

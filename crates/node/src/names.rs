@@ -1,7 +1,8 @@
 //! The catalog whose names a node takes.
 
+use crate::members::Members;
 use crate::{Asker, Obeyed};
-use godwit_catalog::{Catalog, Refusal};
+use godwit_catalog::{Catalog, Location, Refusal};
 use godwit_core::Kind;
 use godwit_farm::{Keeper, Logical};
 use godwit_store::{Trust, channel::Cancel, engine::Options};
@@ -15,6 +16,7 @@ pub(crate) struct Names {
     /// The text that names the catalog.
     pub(crate) text: String,
     home: Option<Home>,
+    members: Arc<Mutex<Members>>,
     open: Arc<Mutex<Option<Arc<dyn Catalog>>>>,
     logical: Arc<Mutex<Option<Logical>>>,
 }
@@ -31,6 +33,7 @@ impl Names {
         Self {
             text: text.into(),
             home: home.cloned(),
+            members: Arc::default(),
             open: Arc::default(),
             logical: Arc::default(),
         }
@@ -61,6 +64,11 @@ impl Names {
             true => Arc::new(Obeyed::new(catalog, asker)),
             false => catalog,
         })
+    }
+
+    /// Tells the key of the node of a location, if it is a node of the farm that this node knows.
+    pub(crate) fn introduce(&self, location: &mut Location) -> Result<(), Refusal> {
+        self.members.lock().introduce(self.home.as_ref(), location)
     }
 
     /// Returns the store of the names, for programs of this machine; `cancel` ends its conversations.

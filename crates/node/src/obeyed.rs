@@ -8,7 +8,7 @@ use godwit_catalog::{
     Result,
 };
 use godwit_core::{Kind, Url};
-use godwit_farm::is_of_rights;
+use godwit_farm::{is_of_node, is_of_rights};
 use godwit_trust::{DEEDS, Deed, Identity, Rights};
 use godwit_wire::door::{call::Name, path::escaped};
 use std::{
@@ -275,6 +275,17 @@ impl Rules<'_> {
                 "write godwit://NODE/PATH, or say it on that machine with --catalog sqlite:PATH";
             return Err(Refusal::of_kind(Kind::Denied, said).next(next));
         }
+        if let (
+            Change::AddLocation { site, url, .. } | Change::SetLocation { site, url, .. },
+            Asker::Client(who),
+        ) = (change, self.asker)
+            && is_of_node(site, url)
+            && who.as_ref().is_none_or(|who| !is_of_peer(who, site))
+        {
+            let said = format!("a node makes itself one of the farm, and the client is not {site}");
+            let next = format!("say on {site}: godwit farm join INVITE --slots N");
+            return Err(Refusal::of_kind(Kind::Denied, said).next(next));
+        }
         let mut said = self.said.iter();
         let is_of_owner = match change {
             Change::AddRule { text, .. } => is_of_rights(text) || !self.said.is_empty(),
@@ -345,6 +356,12 @@ impl Rules<'_> {
             _ => Ok(()),
         }
     }
+}
+
+/// Tells whether a client is the peer of that name.
+fn is_of_peer(who: &Identity, name: &str) -> bool {
+    let peer = godwit_trust::door::peer(name);
+    who.subject().eq_ignore_ascii_case(peer.subject())
 }
 
 fn is_of_intent(change: &Change) -> bool {

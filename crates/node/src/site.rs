@@ -3,12 +3,15 @@
 //! A node with `catalog.site` writes them, for its own paths, into a file of rights, before the rights that it has itself.
 //! A file keeps the rights of the place where its bytes lie, also after its name was moved elsewhere.
 
-use crate::obeyed::{ALLOW, in_toml, quoted};
+use crate::{
+    members,
+    obeyed::{ALLOW, in_toml, quoted},
+};
 use godwit_catalog::{Catalog, Location, Refusal, Rule, locations, rules};
 use godwit_core::Url;
 use godwit_farm::is_of_rights;
 use godwit_sys::why;
-use godwit_trust::{Identity, Rights, door};
+use godwit_trust::{Home, Identity, Introduced, Rights, door};
 use parking_lot::Mutex;
 use std::{
     fmt::Write,
@@ -24,9 +27,13 @@ pub(crate) struct Site {
     /// The rights that the node has itself: a file, or a text.
     own: Result<PathBuf, String>,
     /// The node that serves the catalog, which obeys the rules before it copies or deletes.
-    keeper: Option<Identity>,
+    keeper: Option<String>,
+    /// The peers of the node.
+    home: Option<Home>,
     /// The last failure that the log was told.
     said: Mutex<Option<String>>,
+    /// The peers that were refused when the log was told last.
+    refused: Mutex<Vec<String>>,
 }
 
 impl Site {
@@ -36,15 +43,17 @@ impl Site {
         export: &Path,
         kept: &Path,
         own: Result<PathBuf, String>,
-        keeper: Option<&str>,
+        (home, keeper): (Option<&Home>, Option<String>),
     ) -> Self {
         Self {
             name: name.into(),
             export: fs::canonicalize(export).unwrap_or_else(|_| export.into()),
             file: kept.join(format!("rights-of-{name}.toml")),
             own,
-            keeper: keeper.map(door::peer),
+            keeper,
+            home: home.cloned(),
             said: Mutex::default(),
+            refused: Mutex::default(),
         }
     }
 
@@ -64,7 +73,7 @@ impl Site {
             && said.as_ref() != Some(why)
         {
             let (site, file) = (&self.name, self.file.display());
-            tracing::warn!(site, why, %file, "the rights of the catalog are as they were");
+            tracing::warn!(site, why, %file, "the rights and nodes of the catalog are as they were");
         }
         *said = done.err();
     }
@@ -73,15 +82,48 @@ impl Site {
         let said = |refusal: Refusal| refusal.said;
         let mut rules = rules(catalog, Path::new("")).map_err(said)?;
         rules.retain(|rule| is_of_rights(&rule.text));
-        let mut here = locations(catalog, Path::new(""), false).map_err(said)?;
-        here.retain(|location| location.site == self.name);
-        let places: Vec<_> = here.iter().filter_map(|one| self.place(one)).collect();
+        let all = locations(catalog, Path::new(""), false).map_err(said)?;
+        self.obey(&rules, &all)?;
+        self.meet(&all)
+    }
+
+    /// Comes to know the other nodes of the farm, and forgets those that left it.
+    fn meet(&self, all: &[Location]) -> Result<(), String> {
+        let (Some(home), Some(keeper)) = (&self.home, &self.keeper) else {
+            return Ok(());
+        };
+        let changes = members::meet(home, (&self.name, keeper), all);
+        let mut refused = Vec::new();
+        for change in changes.map_err(|error| error.to_string())? {
+            match change {
+                Introduced::Added(peer) => {
+                    tracing::info!(name = peer.name, key = %peer.key, by = keeper, "introduced");
+                }
+                Introduced::Removed(peer) => {
+                    tracing::info!(name = peer.name, key = %peer.key, "left the farm");
+                }
+                Introduced::Refused(error) => refused.push(error.to_string()),
+            }
+        }
+        let mut before = self.refused.lock();
+        for why in refused.iter().filter(|why| !before.contains(why)) {
+            tracing::warn!(by = keeper, why, "a node of the farm is not known here");
+        }
+        *before = refused;
+        Ok(())
+    }
+
+    /// Obeys the rules at the locations of this site.
+    fn obey(&self, rules: &[Rule], all: &[Location]) -> Result<(), String> {
+        let here = || all.iter().filter(|location| location.site == self.name);
+        let places: Vec<_> = here().filter_map(|one| self.place(one)).collect();
         let own = match &self.own {
             Ok(file) => fs::read_to_string(file)
                 .map_err(|cause| format!("{}: {}", file.display(), why(&cause)))?,
             Err(text) => text.clone(),
         };
-        let text = translated(&rules, &places, self.keeper.as_ref()) + &own;
+        let keeper = self.keeper.as_deref().map(door::peer);
+        let text = translated(rules, &places, keeper.as_ref()) + &own;
         Rights::parse(&text)?;
         if fs::read_to_string(&self.file).is_ok_and(|before| before == text) {
             return Ok(());
@@ -94,7 +136,7 @@ impl Site {
             rules = rules.len(),
             "obey the rights of the catalog"
         );
-        if here.is_empty() {
+        if here().next().is_none() {
             let next = format!("godwit location add {} URL grid:/COLLECTION", self.name);
             tracing::warn!(
                 site = self.name,

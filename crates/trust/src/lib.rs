@@ -47,7 +47,9 @@ pub use identity::{Identity, is_name};
 pub use kerberos::{Blocks, Blockwise, Kerberos};
 pub use netrc::netrc_login;
 pub use passwords::{Passwords, new_token, password_line, unguessable};
-pub use peers::{AsOf, Home, INVITE_LIFETIME_MAX, Invite, KeysSeen, Peer, PeerSeen, is_same_name};
+pub use peers::{
+    AsOf, Home, INVITE_LIFETIME_MAX, Introduced, Invite, KeysSeen, Peer, PeerSeen, is_same_name,
+};
 pub use proof::{Context, Step};
 pub use refusal::{LOG, hint_of};
 pub use rights::{DEEDS, Decision, Deed, Rights, Rule, not_toml};

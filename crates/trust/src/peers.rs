@@ -8,11 +8,13 @@
 //! writes it anew does both under the home's lock.
 
 mod files;
+mod introduced;
 mod invite;
 mod keys;
 
 use crate::{Error, Result, door::Fingerprint, unguessable};
 use files::{Replace, removed};
+pub use introduced::Introduced;
 pub use invite::Invite;
 use invite::{Waiting, kept_as, no_invite, since_epoch};
 pub use keys::{KeysSeen, PeerSeen};
@@ -55,6 +57,9 @@ pub struct Peer {
     /// Which newer key of ours it has taken note of since.
     #[serde(default, deserialize_with = "maybe_pin")]
     pub told: Option<Fingerprint>,
+    /// The node that named it; `None`: the user added it.
+    #[serde(default)]
+    pub by: Option<String>,
 }
 
 /// What was known of peers at a time, for comparing.
@@ -166,7 +171,7 @@ impl Home {
     pub fn join(&self, secret: &str, peer: &Peer, now: SystemTime) -> Result<()> {
         let _lock = self.lock()?;
         let known = self.peer(&peer.name)?;
-        if known.is_some_and(|known| known.key == peer.key) {
+        if known.is_some_and(|known| known.key == peer.key && known.by.is_none()) {
             return Ok(());
         }
         if !self.invite_file(secret)?.exists() {
@@ -349,6 +354,7 @@ impl Peer {
             read_only: false,
             knows: None,
             told: None,
+            by: None,
         }
     }
 
@@ -380,6 +386,7 @@ impl Peer {
             }
         };
         more("account", self.account.clone());
+        more("by", self.by.clone());
         more("next", self.next.as_ref().map(ToString::to_string));
         more("knows", self.knows.as_ref().map(ToString::to_string));
         more("told", self.told.as_ref().map(ToString::to_string));

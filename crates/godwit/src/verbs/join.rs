@@ -48,6 +48,36 @@ pub(crate) struct Join {
 
 impl Join {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        let (peer, name) = self.connect()?;
+        let said = match screen.json() {
+            true => screen.object(&json!({
+                "event": "joined",
+                "name": peer.name,
+                "as": name,
+                "key": peer.key.to_string(),
+                "addresses": peer.addresses,
+            })),
+            false => screen.line(format!(
+                "joined {} as {name}: godwit ls godwit://{}/",
+                peer.name, peer.name
+            )),
+        };
+        said.map_err(|error| CliError::store("join", error))?;
+        Ok(Facts::new())
+    }
+
+    /// Returns what joins by an invite, under the name that this node has.
+    pub(super) fn by(invite: String, addresses: Vec<String>) -> Self {
+        Self {
+            invite,
+            name: None,
+            call: None,
+            addresses,
+        }
+    }
+
+    /// Returns the node that was joined, and how this machine is called there.
+    pub(super) fn connect(self) -> Run<(Peer, String)> {
         let wanted = "join";
         let word = match &*self.invite {
             "-" => from_stdin(wanted)?,
@@ -110,21 +140,7 @@ impl Join {
                 invite.name
             ))
         })?;
-        let said = match screen.json() {
-            true => screen.object(&json!({
-                "event": "joined",
-                "name": peer.name,
-                "as": name,
-                "key": peer.key.to_string(),
-                "addresses": peer.addresses,
-            })),
-            false => screen.line(format!(
-                "joined {} as {name}: godwit ls godwit://{}/",
-                peer.name, peer.name
-            )),
-        };
-        said.map_err(|error| CliError::store(&wanted, error))?;
-        Ok(Facts::new())
+        Ok((peer, name))
     }
 }
 

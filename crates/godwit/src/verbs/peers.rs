@@ -362,6 +362,7 @@ fn tell(screen: &Screen, peer: &Peer, newest: Fingerprint, why: Option<&str>) ->
             "addresses": peer.addresses,
             "account": peer.account,
             "read_only": peer.read_only,
+            "by": peer.by,
             "knows_our_key": knows,
             "was_told": knows || peer.told == Some(newest),
             "why": why.filter(|_| !knows),
@@ -377,6 +378,9 @@ fn tell(screen: &Screen, peer: &Peer, newest: Fingerprint, why: Option<&str>) ->
     }
     if peer.read_only {
         line += "  may only read";
+    }
+    if let Some(by) = &peer.by {
+        line += &format!("  named by {by}");
     }
     if !knows {
         line += "  does not know our new key yet";

@@ -9,7 +9,7 @@ use super::{
     reply::BEAT,
 };
 use crate::Asker;
-use godwit_catalog::{AskMake, CHANGES_MAX, Catalog, Changes, PAGE, Question};
+use godwit_catalog::{Answer, AskMake, CHANGES_MAX, Catalog, Changes, PAGE, Question};
 use godwit_core::Kind;
 use godwit_trust::Deed;
 use godwit_wire::door::call::{Line, Refusal};
@@ -21,12 +21,15 @@ pub(super) fn ask(asked: Asked<'_>) {
         asked.known.dir.may_at_root(Deed::Read)?;
         served(&asked)
     };
-    let catalog = catalog();
+    let (catalog, names) = (catalog(), asked.door.shared.names.clone());
     asked.say(|_, lines, question: Question| {
         if let Question::Locate { names } = &question {
             must_fit(names.len(), PAGE, "names")?;
         }
-        catalog?.ask(&question, &mut |answer| {
+        catalog?.ask(&question, &mut |mut answer| {
+            if let (Answer::Location(location), Some(names)) = (&mut answer, &names) {
+                names.introduce(location)?;
+            }
             lines.say(&Line::Answer(answer)).map_err(Refusal::from)
         })
     });

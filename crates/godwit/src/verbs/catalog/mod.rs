@@ -176,7 +176,8 @@ fn options() -> Run<Options> {
     })
 }
 
-fn opened(text: &str, create: bool, wanted: &str) -> Run<Arc<dyn Tables>> {
+/// Opens the catalog that a text names.
+pub(crate) fn opened(text: &str, create: bool, wanted: &str) -> Run<Arc<dyn Tables>> {
     let opened = godwit_farm::open(text, &options()?, create);
     let opened = opened.map_err(|refusal| refused(wanted, &refusal))?;
     Ok(names::obeyed(text, opened))

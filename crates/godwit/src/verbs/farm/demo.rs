@@ -68,9 +68,13 @@ impl Demo {
             let next = format!("godwit farm demo --stop --dir {}", self.dir.display());
             return Err(CliError::asked(WANTED, fact).next(next));
         }
-        for (at, node) in nodes.iter().enumerate() {
-            node.begin(&nodes[..at])?;
+        let (first, others) = nodes.split_first().expect("there is one at least");
+        first.begin()?;
+        for node in others {
+            node.join(first)?;
         }
+        // Each asks at its start which nodes there are.
+        others.iter().try_for_each(Node::start)?;
         let dir = self.dir.display();
         screen.note(&format!(
             "{} nodes serve; . {dir}/n1/env makes this shell a user of n1; end them: godwit farm demo --stop --dir {dir}",
@@ -95,30 +99,31 @@ impl Node {
         }
     }
 
-    /// Makes the node if it is new, starts it, and has it join those that were begun before.
-    fn begin(&self, before: &[Node]) -> Run {
+    /// Makes the node with the catalog, if it is new, and starts it.
+    fn begin(&self) -> Run {
         if self.dir.join("env").exists() {
             return self.start();
         }
-        let at = self.make()?;
-        match before.first() {
-            None => self.say(&["-q", "catalog", "init"]).map(drop)?,
-            // A site asks the catalog from its start on.
-            Some(first) => self.join(first, &at)?,
-        }
+        self.make()?;
+        self.say(&["-q", "catalog", "init"])?;
         self.start()?;
-        for other in before.iter().skip(1) {
-            self.join(other, &at)?;
-        }
         let url = format!("godwit://{}/.farm", self.name);
-        let first = before.first().unwrap_or(self);
-        first
-            .say(&["-q", "location", "add", &self.name, &url, "grid:/"])
-            .map(drop)
+        let words = ["-q", "location", "add", &self.name, &url, "grid:/"];
+        self.say(&words).map(drop)
     }
 
-    /// Returns where the node is to be found.
-    fn make(&self) -> Run<String> {
+    /// Makes the node, if it is new, and has it join the farm of the node with the catalog.
+    fn join(&self, first: &Self) -> Run {
+        if self.dir.join("env").exists() {
+            return Ok(());
+        }
+        self.make()?;
+        let invite = first.say(&["-q", "peers", "invite"])?;
+        let words = ["-q", "farm", "join", invite.trim(), "--slots", SLOTS];
+        self.say(&words).map(drop)
+    }
+
+    fn make(&self) -> Run {
         let export = self.dir.join("export");
         fs::create_dir_all(&export).map_err(|cause| cannot(&export, &cause))?;
         let port = free_port().map_err(|cause| cannot(&self.dir, &cause))?;
@@ -133,8 +138,7 @@ impl Node {
         }
         text += "unset XDG_CONFIG_HOME XDG_STATE_HOME XDG_CACHE_HOME\n";
         let env = self.dir.join("env");
-        fs::write(&env, text).map_err(|cause| cannot(&env, &cause))?;
-        Ok(at)
+        fs::write(&env, text).map_err(|cause| cannot(&env, &cause))
     }
 
     fn start(&self) -> Run {
@@ -170,12 +174,6 @@ impl Node {
         };
         let file = self.dir.join("pid");
         fs::write(&file, pid.to_string()).map_err(|cause| cannot(&file, &cause))
-    }
-
-    fn join(&self, other: &Self, at: &str) -> Run {
-        let invite = other.say(&["-q", "peers", "invite"])?;
-        self.say(&["-q", "join", invite.trim(), "--address", at])
-            .map(drop)
     }
 
     fn environment(&self) -> [(&'static str, String); 6] {

@@ -3,6 +3,7 @@
 mod demo;
 mod hostfile;
 mod import;
+mod join;
 mod make;
 mod nodes;
 mod run;
@@ -38,6 +39,8 @@ enum What {
     Make(make::Make),
     Verify(make::Verify),
     Define(make::Define),
+    Join(join::Join),
+    Leave(join::Leave),
     Nodes(nodes::Nodes),
     Drain(nodes::Drain),
     Return(nodes::Return),
@@ -55,6 +58,8 @@ impl Farm {
             What::Make(make) => make.run(screen),
             What::Verify(verify) => verify.run(screen),
             What::Define(define) => define.run(screen),
+            What::Join(join) => join.run(screen),
+            What::Leave(leave) => leave.run(screen),
             What::Nodes(nodes) => nodes.run(screen),
             What::Drain(drain) => drain.run(),
             What::Return(back) => back.run(),
