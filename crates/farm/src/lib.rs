@@ -1,5 +1,6 @@
 //! Named data: the store of names, and the verb that registers what lies somewhere.
 
+mod alone;
 mod at_node;
 mod audit;
 mod checking;
@@ -35,7 +36,7 @@ pub use import::{Cut, Imported};
 pub use logical::Logical;
 pub use nodes::{ANSWERS_WITHIN, Node, is_of_node};
 pub use parts::NewPart;
-pub use programs::kept_as;
+pub use programs::{Kept, kept_as};
 pub use register::{Counts, register};
 pub use rules::{Keeper, Needs, Wanted, Why, is_of_rights};
 pub use running::{Event, Job, Tell};

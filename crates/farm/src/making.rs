@@ -1,26 +1,23 @@
 //! Making again: a fragment that no site can give is computed from the history of its file.
 
 use crate::{
-    Draft, Event, Job, Logical, Slot, failed, now,
-    running::{Outputs, platform},
+    Draft, Event, Job, Logical, Slot,
+    alone::Alone,
+    failed, now,
+    running::Outputs,
     sites::{best, shown},
 };
 use godwit_catalog::{
-    Change, Entry as Named, Home, LEASE_S, Made, NewHome, Ran, fragment_name, is_fragment, is_good,
+    Change, Entry as Named, Home, Made, NewHome, Ran, fragment_name, is_fragment, is_good,
 };
 use godwit_core::HomeState;
 use godwit_store::{Error, Result};
+use godwit_sys::platform;
 use godwit_wire::door::{
     call::{Name, Text},
     run::{AskRun, OUT, Placed, Word},
 };
-use parking_lot::{Condvar, Mutex};
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-    thread,
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
 
 impl Logical {
     /// Computes again what no site can give of a file or fragment; of a removed file that a run made, all of it.
@@ -68,7 +65,7 @@ impl Making<'_> {
             let why = "its history leads back to itself, or too far";
             return Err(cannot(name, why));
         }
-        let _turn = Alone::take(self.names, name)?;
+        let _turn = Alone::take(&self.names.sites, name)?;
         let part = self.names.sites.file(name)?;
         if self.has_good(&part) {
             return Ok(false);
@@ -133,13 +130,16 @@ impl Making<'_> {
         let recipe = &made.ran.recipe;
         let input = recipe.inputs.first();
         let input = input.ok_or_else(|| cannot(&made.name.0, "its history has no input"))?;
-        if recipe.platform != platform() {
+        if recipe.programs.is_empty() && recipe.platform != platform() {
             let why = format!(
                 "it was made on {}, and the nodes here are {}",
                 recipe.platform,
                 platform()
             );
             return Err(cannot(&made.name.0, &why));
+        }
+        for with in recipe.inputs.iter().filter(|input| input.whole) {
+            self.all(&with.name.0, above)?;
         }
         if self.names.sites.find(&input.name.0)?.is_none() {
             self.all(&input.name.0, above)?;
@@ -253,7 +253,7 @@ impl Making<'_> {
                 "what it is made of leads back to itself, or too far",
             ));
         }
-        let _turn = Alone::take(self.names, name)?;
+        let _turn = Alone::take(&self.names.sites, name)?;
         if self.names.sites.find(name)?.is_some() {
             // Another process was faster.
             return Ok(0);
@@ -404,53 +404,6 @@ impl Slot {
     }
 }
 
-/// The lease under which one process makes something; others wait for it.
-pub(crate) struct Alone {
-    is_over: Arc<(Mutex<bool>, Condvar)>,
-}
-
-impl Alone {
-    pub(crate) fn take(names: &Logical, name: &Path) -> Result<Self> {
-        let what = format!("make {}", shown(name));
-        let holder = format!("{} {:x}", names.sites.leases.holder(), now().as_nanos());
-        let lease = Change::Lease {
-            what: what.clone(),
-            holder: holder.clone(),
-            over: false,
-        };
-        while names.sites.change(name, lease.clone())? == 0 {
-            names.sites.stores.options().cancel.check()?;
-            thread::sleep(AGAIN_AFTER);
-        }
-        let is_over = Arc::new((Mutex::new(false), Condvar::new()));
-        let (over, catalog) = (is_over.clone(), names.sites.catalog.clone());
-        thread::spawn(move || {
-            let mut is_over = over.0.lock();
-            while !*is_over {
-                over.1
-                    .wait_for(&mut is_over, Duration::from_secs(LEASE_S / 3));
-                // The last word gives it up.
-                let change = Change::Lease {
-                    what: what.clone(),
-                    holder: holder.clone(),
-                    over: *is_over,
-                };
-                if let Err(refusal) = catalog.change(&change.into()) {
-                    tracing::warn!(why = refusal.said, "a lease was not renewed");
-                }
-            }
-        });
-        Ok(Self { is_over })
-    }
-}
-
-impl Drop for Alone {
-    fn drop(&mut self) {
-        *self.is_over.0.lock() = true;
-        self.is_over.1.notify_all();
-    }
-}
-
 /// Returns the file of a fragment, and its index; of a file in one piece itself and 0.
 fn split(name: &Path) -> (PathBuf, u64) {
     if !is_fragment(name) {
@@ -468,4 +421,3 @@ fn cannot(name: &Path, why: &str) -> Error {
 }
 
 const DEPTH_MAX: usize = 64;
-const AGAIN_AFTER: Duration = Duration::from_millis(50);

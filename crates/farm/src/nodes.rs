@@ -6,6 +6,7 @@ use crate::{
 };
 use godwit_catalog::{Change, Location};
 use godwit_store::{Error, Result, door::Door};
+use godwit_wire::door::call::Hello;
 use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, HashMap},
@@ -30,6 +31,8 @@ pub struct Node {
     pub running: Option<u64>,
     /// The bytes that its disk has left, if it tells.
     pub free_bytes: Option<u64>,
+    /// The platform of its programs, if it tells: x86_64-linux.
+    pub platform: Option<String>,
 }
 
 impl Logical {
@@ -96,17 +99,19 @@ fn ask(sites: &Sites, location: &Location, node: Node) -> Node {
     let Ok(place) = sites.open(&location.url) else {
         return node;
     };
-    let load = Door::open(&place.url, &sites.stores.options().remote());
-    let load = load.and_then(|door| door.load());
-    let is_up = load.is_ok() || place.store.stat(&place.path).is_ok();
-    let (slots, running) = load.ok().flatten().unzip();
+    let hello = Door::open(&place.url, &sites.stores.options().remote());
+    let hello = hello.and_then(|door| door.hello());
+    let is_up = hello.is_ok() || place.store.stat(&place.path).is_ok();
+    let hello = hello.ok();
+    let told = |what: fn(&Hello) -> Option<u64>| hello.as_ref().and_then(what);
     let volume = place.store.facets().volume;
     let space = volume.and_then(|volume| volume.space(Path::new("")).ok());
     Node {
         is_up,
-        slots,
-        running,
+        slots: told(|hello| hello.slots),
+        running: told(|hello| hello.running),
         free_bytes: space.map(|space| space.free_bytes),
+        platform: hello.and_then(|hello| hello.platform),
         ..node
     }
 }

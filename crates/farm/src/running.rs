@@ -1,15 +1,16 @@
 //! Programs run where fragments lie; what they write becomes files in fragments, with the history of their making.
 
 use crate::{
-    Draft, Engine, Logical, Slot, Told,
+    Draft, Engine, Kept, Logical, Slot, Told,
     engine::Start,
     now,
     scheduling::{Board, Task, Turn},
     sites::best,
 };
 use godwit_catalog::{Entry, Home, Input, Ran, Rank, Recipe, is_good};
-use godwit_core::{BadUrl, Digest, Fault, Kind, Url};
+use godwit_core::{BadUrl, Fault, Kind, Url};
 use godwit_store::{Error, Result, door::Door, engine::Options, refused};
+use godwit_sys::platform;
 use godwit_wire::door::{
     call::{self, Line, Name, Refusal, Text},
     run::{AskRun, Placed, Word},
@@ -36,8 +37,10 @@ pub struct Job {
     pub name: PathBuf,
     /// The program and its arguments.
     pub program: Vec<Word>,
-    /// The digest of the program, if the catalog keeps it ([`Logical::keep`]); `None`: each node finds it by its PATH.
-    pub kept: Option<Digest>,
+    /// The program, if the catalog keeps it ([`Logical::keep`]).
+    pub kept: Kept,
+    /// Further files that lie beside each program ([`Logical::with`]).
+    pub with: Vec<Input>,
     /// The file of which each program writes a fragment as `{out}`.
     pub out: Option<PathBuf>,
     /// The file of which each program prints a fragment.
@@ -151,18 +154,21 @@ impl Job {
                 .filter_map(|one| one.digests.first().cloned())
                 .collect(),
         };
+        let mut inputs = vec![Input {
+            name: Name(self.name.clone()),
+            version: input.version,
+            whole: false,
+            digests,
+        }];
+        inputs.extend(self.with.iter().cloned());
         Recipe {
             argv: self.program.clone(),
-            program: self.kept.clone().map(Text),
+            program: self.kept.program.clone(),
+            programs: self.kept.programs.clone(),
             platform: platform(),
             umask: UMASK,
             ranks: input.parts().len().max(1) as u64,
-            inputs: vec![Input {
-                name: Name(self.name.clone()),
-                version: input.version,
-                whole: false,
-                digests,
-            }],
+            inputs,
             printed: self.out.is_none() && self.printed.is_some(),
             outputs: outputs.into_iter().flatten().collect(),
             ..Recipe::default()
@@ -179,6 +185,8 @@ impl Logical {
             self.make(&job.name)?;
             tasks = self.tasks(&job.name)?;
         }
+        let above = job.name.parent().unwrap_or(Path::new(""));
+        self.must_fit(&job.kept, &tasks, above)?;
         let tasks = Arc::new(tasks);
         let count = tasks.len() as u64;
         let draft = |name: &Option<PathBuf>| {
@@ -187,9 +195,7 @@ impl Logical {
         };
         let hosts = match job.engine {
             Engine::Own => HashMap::new(),
-            _ => self
-                .sites
-                .hosts(job.name.parent().unwrap_or(Path::new("")))?,
+            _ => self.sites.hosts(above)?,
         };
         let drafts = [draft(&job.out)?, draft(&job.printed)?];
         let is_wanted = drafts.iter().any(Option::is_some);
@@ -220,7 +226,7 @@ impl Logical {
         }
         drop(news);
         let asking = running.clone();
-        let above = job.name.parent().unwrap_or(Path::new("")).to_owned();
+        let above = above.to_owned();
         thread::spawn(move || {
             let asked = asking
                 .names
@@ -529,11 +535,6 @@ fn path_at(url: &Url, home: &Home) -> Result<Name> {
             Err(Error::unsupported(what, why))
         }
     }
-}
-
-/// Returns the platform of this program, as recipes name it.
-pub(crate) fn platform() -> String {
-    format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS)
 }
 
 fn who() -> String {

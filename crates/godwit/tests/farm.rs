@@ -593,3 +593,73 @@ fn programs_are_kept_in_catalog() {
     let why = farm.refused("godwit farm run grid:/t -- ./text {in}", 2);
     assert!(why.contains("chmod +x"), "{why}");
 }
+
+/// Each node has the program for its platform.
+#[test]
+fn programs_are_chosen_by_platform() {
+    let (farm, _) = Farm::with_lines(2_000);
+    farm.with_tool();
+    let here = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
+    farm.say(&format!(
+        "godwit mkdir -p grid:/sel grid:/none && godwit cp tool grid:/sel/{here} && \
+         godwit cp text grid:/sel/other-linux && godwit cp tool grid:/none/other-linux"
+    ));
+    farm.say("godwit farm run --out grid:/o grid:/t -- grid:/sel {in} {out}");
+    let sorted = farm.say("godwit cat grid:/o");
+    assert!(sorted.starts_with("event 9"), "{sorted}");
+    let told = farm.say("godwit history --json grid:/o");
+    let programs = serde_json::from_str::<Value>(told.lines().next().unwrap()).unwrap();
+    let digest = farm.say("godwit sum -a blake3 tool | cut -d' ' -f1");
+    let known = programs["programs"][&here].as_str().unwrap();
+    assert!(known.ends_with(digest.trim()), "{told}");
+    farm.say("godwit rm -r grid:/sel && rm -r farm/n*/export/.farm/bin");
+    farm.lose("grid:/o#0/4");
+    assert_eq!(farm.say("godwit cat grid:/o"), sorted);
+    let run = "godwit farm run --out grid:/p grid:/t -- grid:/none {in} {out}";
+    let why = farm.refused(run, 1);
+    let is_told = why.contains(&format!("at n1 ({here})")) && why.contains("other-linux only");
+    assert!(is_told, "{why}");
+    farm.say("godwit rm grid:/none/other-linux");
+    assert!(farm.refused(run, 1).contains("no member"));
+    farm.refused("godwit stat grid:/p", 4);
+}
+
+/// Files that lie beside each program are inputs of what it makes.
+#[test]
+fn further_files_lie_beside_programs() {
+    let (farm, _) = Farm::with_lines(2_000);
+    farm.say("echo 77 > more; echo 88 > words; mkdir d; echo 5 > d/more; godwit cp words grid:/w");
+    let run = "godwit farm run --with ./more --with grid:/w";
+    farm.say(&format!(
+        "{run} --stdout grid:/o grid:/t -- grep -f w -f more {{in}} && rm more words"
+    ));
+    let found = farm.say("godwit cat grid:/o");
+    assert_eq!(found, farm.say("grep -e 77 -e 88 text"));
+    let told = farm.say("godwit history grid:/o");
+    assert!(
+        told.contains("grid:/w  version 1, whole") && told.contains("/more  version 1, whole"),
+        "{told}"
+    );
+    farm.lose("grid:/o#1/4");
+    assert_eq!(farm.say("godwit cat grid:/o"), found);
+    farm.say("godwit rm grid:/w && godwit cp d/more grid:/w");
+    farm.lose("grid:/o#1/4");
+    let why = farm.refused("godwit cat grid:/o", 1);
+    assert!(
+        why.contains("it has other bytes than its history names"),
+        "{why}"
+    );
+    farm.refused(&format!("{run} grid:/t -- true"), 4);
+    let why = farm.refused(
+        "godwit farm run --with d/more --with text --with d/more grid:/t -- true",
+        2,
+    );
+    assert!(why.contains("d/more is called as another"), "{why}");
+    let why = farm.refused(
+        "godwit farm run --by 'sh {host}' --with text grid:/t -- true",
+        2,
+    );
+    assert!(why.contains("--by"), "{why}");
+    let why = farm.refused("godwit farm run --with grid:/none grid:/t -- true", 4);
+    assert!(why.contains("grid:/none"), "{why}");
+}

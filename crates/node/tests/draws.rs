@@ -51,6 +51,7 @@ impl Source {
                     key: None,
                     slots: None,
                     running: None,
+                    platform: None,
                 }),
                 "grant" => Line::Grant(Grant { secret: "s".into() }),
                 _ => {

@@ -59,8 +59,8 @@ pub use resume::Agreed;
 pub use secret::{ask_secret, is_typed};
 pub use sockets::{
     Traffic, bound_unsent, buffer_sizes, connect, host_name, keep_urgent_in_line, listen_deep,
-    may_write, names_of_this_machine, reset_when_closed, retry_often, send_ahead, send_file,
-    size_buffers, source_ip, spare_pacing, traffic,
+    may_write, names_of_this_machine, platform, reset_when_closed, retry_often, send_ahead,
+    send_file, size_buffers, source_ip, spare_pacing, traffic,
 };
 pub use view::{View, ViewError, ViewStep, Viewed};
 pub use wake::{Wake, end_waits_on_time, wait_any, wait_gone, wait_readable, wait_ready};

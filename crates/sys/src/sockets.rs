@@ -75,6 +75,11 @@ pub fn host_name() -> Option<String> {
     (!name.is_empty() && name != "(none)").then(|| name.into())
 }
 
+/// Returns the platform for which this program is made, as recipes name it.
+pub fn platform() -> String {
+    format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS)
+}
+
 /// Returns by which names and addresses others may reach this machine, as far as it knows: what
 /// it is called, and from where it speaks to the rest of the world. Nothing is sent for that.
 pub fn names_of_this_machine() -> Vec<String> {

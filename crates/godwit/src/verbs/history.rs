@@ -61,7 +61,7 @@ fn in_json(made: &Made) -> serde_json::Value {
     });
     json!({
         "event": "made", "name": catalog::shown(&made.name.0), "version": made.version,
-        "output": made.output, "argv": argv(&ran.recipe), "program": ran.recipe.program,
+        "output": made.output, "argv": argv(&ran.recipe), "program": ran.recipe.program, "programs": ran.recipe.programs,
         "platform": ran.recipe.platform, "inputs": ran.recipe.inputs, "outputs": ran.recipe.outputs,
         "ranks": ranks.collect::<Vec<_>>(), "job": ran.run, "who": ran.who, "at": ran.at_s,
         "engine": ran.engine, "recipe": ran.recipe.id(), "is_proved": made.is_proved,
@@ -73,7 +73,8 @@ fn show(screen: &Screen, made: &Made) -> Result<(), Error> {
     let name = catalog::shown(&made.name.0);
     screen.line(format!("{name}  version {}", made.version))?;
     screen.line(format!("program  {}", argv(&ran.recipe).join(" ")))?;
-    if let Some(Text(digest)) = &ran.recipe.program {
+    let programs = ran.recipe.programs.values();
+    for Text(digest) in ran.recipe.program.iter().chain(programs) {
         let kept = catalog::shown(&kept_as(digest));
         screen.line(format!("kept as  {kept}"))?;
     }

@@ -401,6 +401,7 @@ impl Job<'_> {
         let staged = |(name, place): (&PathBuf, staging::Place)| Staged {
             name: Name(name.clone()),
             place,
+            digest: None,
         };
         let inputs = self.inputs.iter().enumerate();
         let inputs = inputs

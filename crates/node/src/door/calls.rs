@@ -585,6 +585,7 @@ fn hello(
         key: key.map(|key| key.to_string()),
         slots: Some(slots as u64),
         running: Some(running as u64),
+        platform: Some(godwit_sys::platform()),
     };
     lines.say(&Line::Hello(hello)).map_err(Refusal::from)
 }

@@ -15,7 +15,7 @@ use godwit_local::{Answer, Here, Place as Local, who};
 use godwit_store::Store as _;
 use godwit_wire::{
     door::{
-        call::{Line, Refusal},
+        call::{Line, Refusal, Text},
         run::AskRun,
         staging::{Executable, Place, Staged, VARIABLES, filled, kept},
     },
@@ -69,9 +69,24 @@ impl<'a> Carrier<'a> {
         for Staged { name, .. } in staging.inputs.iter().chain(&staging.outputs) {
             self.path_of(&name.0)?;
         }
-        for Staged { name, place } in &staging.inputs {
+        for Staged {
+            name,
+            place,
+            digest,
+        } in &staging.inputs
+        {
             let file = self.opened(place, lines)?;
             self.copy_here(&file, &self.path_of(&name.0)?, 0o600, lines)?;
+            let here = self.place.below_export().join(&name.0);
+            if let Some(Text(digest)) = digest
+                && *digest != self.known.dir.digest(&here, Algorithm::Blake3, None)?
+            {
+                let said = format!(
+                    "{} has other bytes by now than those that were meant",
+                    name.0.display()
+                );
+                return Err(Refusal::of_kind(Kind::Invalid, said).next("run it again"));
+            }
         }
         match &staging.reads {
             Some(place) => self.opened(place, lines),
@@ -145,7 +160,7 @@ impl<'a> Carrier<'a> {
                 return Err(Refusal::of_kind(Kind::Missing, said).next(next));
             }
         }
-        for Staged { name, place } in &staging.outputs {
+        for Staged { name, place, .. } in &staging.outputs {
             let from = self.path_of(&name.0)?;
             match place {
                 Place::Url(url) => self.put(&from, &self.url(url)?, lines)?,

@@ -1,10 +1,10 @@
 //! Calls whose refusals come back as the node said them: those of the catalog, and of programs.
 
 use super::{Door, cannot_speak, visit::Sent};
-use crate::{Result, refused};
+use crate::{Error, Result, refused};
 use godwit_wire::door::{
     JSON_TYPE, ROOT,
-    call::{self, Line, Refusal},
+    call::{self, Hello, Line, Refusal},
     run::AskRun,
 };
 use hyper::{Method, body::Bytes};
@@ -42,17 +42,19 @@ impl Door {
         Ok(heard.map(drop))
     }
 
-    /// Asks how many programs the node runs at a time, and how many now; `None`: it does not say.
-    pub fn load(&self) -> Result<Option<(u64, u64)>> {
-        let mut load = None;
+    /// Asks what the node is, and how many programs it runs.
+    pub fn hello(&self) -> Result<Hello> {
+        let mut told = None;
         self.call_raw("hello", Method::GET, &(), &mut |line| {
             if let Line::Hello(hello) = line {
-                load = hello.slots.zip(hello.running);
+                told = Some(hello);
             }
             Ok(())
         })?
         .map_err(|refusal| refused(&self.0.limits.at.to_string(), Path::new(""), refusal))?;
-        Ok(load)
+        told.ok_or_else(|| {
+            Error::misbehaved(self.0.limits.at.to_string(), "it does not say what it is")
+        })
     }
 
     fn must_know(&self, revision: u32, lack: &str) -> Result<()> {

@@ -138,6 +138,9 @@ pub struct Hello {
     /// How many it runs now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running: Option<u64>,
+    /// The platform for which these programs are made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub platform: Option<String>,
 }
 
 /// What the store can do.

@@ -83,6 +83,7 @@ fn hello() -> Hello {
         key: Some("0".repeat(64)),
         slots: Some(2),
         running: Some(1),
+        platform: Some("x86_64-linux".into()),
         who: Some("/CN=me".into()),
         account: None,
         can: Can {
@@ -346,6 +347,7 @@ fn staging() -> Staging {
     let staged = |place| Staged {
         name: Name("sorted".into()),
         place,
+        digest: Some(Text(Digest::of(Algorithm::Blake3, b"x"))),
     };
     Staging {
         executable: Some(Executable::Kept(Text(Digest::of(Algorithm::Blake3, b"x")))),
@@ -603,7 +605,7 @@ const CHANGES: &str = r#"[
     {"scanned":{"rule":1,"due_s":2}}, {"did":{"file":1,"seq":2,"said":"s","again_s":3}}, {"lease":{"what":"w","holder":"h","over":true}},
     {"draft":{"name":"a","base":1,"holder":"h"}}, {"proved":{"recipe":"r"}},
     {"assemble":{"intent":1,"count":2,"digests":["adler32:00000001"],"mtime":"1.000000007","mode":420,"made":["job",0]}},
-    {"ran":{"run":"job","recipe":{"argv":["a",{"bytes":"/wo="}],"program":"adler32:00000001","platform":"p","environment":{"k":"v"},
+    {"ran":{"run":"job","recipe":{"argv":["a",{"bytes":"/wo="}],"program":"adler32:00000001","programs":{"p":"adler32:00000001"},"platform":"p","environment":{"k":"v"},
         "umask":18,"ranks":2,"inputs":[{"name":"a","version":1,"whole":true,"digests":["adler32:00000001"]}],"outputs":["b"],
         "printed":true},"who":"w","at_s":1,"engine":"own","ranks":[{"fragment":1,"node":"n","exit_status":0,"took_ms":2,
         "digests":["adler32:00000001"]}]}}

@@ -17,6 +17,9 @@ pub struct Recipe {
     /// The digest of the program, if it is kept; else it is found by PATH.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub program: Option<Text<Digest>>,
+    /// The digests of the programs that are kept, by platform: each node has the one for its own.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub programs: BTreeMap<String, Text<Digest>>,
     /// The platform for which it was made.
     pub platform: String,
     /// The variables that it had.

@@ -46,6 +46,9 @@ pub struct Staged {
     pub name: Name,
     /// The place that it comes from, or goes to.
     pub place: Place,
+    /// The BLAKE3 of a file that comes; `None`: any bytes are right.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<Text<Digest>>,
 }
 
 /// The other end of a file.

@@ -11,7 +11,7 @@ use clap::Args;
 use godwit_catalog::Definition;
 use godwit_farm::kept_as;
 use godwit_store::Error;
-use godwit_wire::door::run::Word;
+use godwit_wire::door::{call::Text, run::Word};
 use std::ffi::OsString;
 
 /// Compute again what no site can give of a file
@@ -91,7 +91,7 @@ impl Define {
         let wanted = format!("define {}", self.pattern.to_string_lossy());
         let names = catalog::logical(options)?;
         let mut program: Vec<_> = self.program.into_iter().map(Word).collect();
-        if let Some(digest) = kept(&names, &program[0].0)? {
+        if let Some(Text(digest)) = kept(&names, &program[0].0)?.program {
             program[0] = Word(format!("grid:/{}", kept_as(&digest).display()).into());
         }
         let definition = Definition {

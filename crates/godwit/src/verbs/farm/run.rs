@@ -9,8 +9,8 @@ use crate::{
     verbs::{Facts, catalog, facts, run::executable},
 };
 use clap::Args;
-use godwit_core::Digest;
-use godwit_farm::{Engine, Event, Job, Logical, Task};
+use godwit_catalog::Input;
+use godwit_farm::{Engine, Event, Job, Kept, Logical, Task};
 use godwit_store::Error;
 use godwit_wire::door::{
     call::Line,
@@ -19,6 +19,7 @@ use godwit_wire::door::{
 use parking_lot::Mutex;
 use serde_json::json;
 use std::{
+    collections::HashSet,
     ffi::{OsStr, OsString},
     fs::File,
     io::Write,
@@ -35,14 +36,15 @@ Examples:
   godwit farm run --plan grid:/run7/a --json -- grep -c muon {in}
 
 {in} in an argument is the path of the fragment on its node. A program with a slash in its name is a
-file of this machine or a URL: grid:/.programs keeps it by its digest, and each node gets it once.
-Any other name the nodes find by their PATH. They run programs as their own account, only for peers
-that may write, and only with farm.slots = N in their configuration (farm demo sets it). A program
-sees GODWIT_JOB, GODWIT_FRAGMENT and GODWIT_FRAGMENTS. Lines come whole, as they are written. A node
-runs as many at a time as it has slots. If one that has a fragment does not answer, runs no programs
-or has many waiting, another one runs it that has the fragment, or gets a copy. With --out or
---stdout a task that takes twice as long as most gets a second attempt elsewhere; the first result
-counts.
+file of this machine or a URL: grid:/.programs keeps it by its digest, and each node gets it once. A
+collection has a member for each platform: x86_64-linux. Any other name the nodes find by their
+PATH. --with puts a file of the catalog, or one that is kept as programs are, where each program
+starts. Nodes run programs as their own account, for peers that may write, with farm.slots = N in
+their configuration (farm demo sets it): so many at a time. A program sees GODWIT_JOB,
+GODWIT_FRAGMENT and GODWIT_FRAGMENTS. Lines come whole, as they are written. If a node that has a
+fragment does not answer, runs no programs or has many waiting, another one runs it that has the
+fragment, or gets a copy. With --out or --stdout a slow task gets a second attempt elsewhere; the
+first result counts.
 
 With --out each program writes the file {out}, with --stdout what it prints is kept. The files stay
 where they were written, and are the fragments of a new file. It becomes visible when all programs
@@ -51,8 +53,8 @@ is compared meanwhile. godwit history NAME tells how a file was made.
 
 --by slurm has Slurm start each program on its node, within the allocation if there is one. A node
 that is down or drained is passed over. --by 'ssh {host} godwit farm task' starts them by a command.
-{host} is the attribute host of the location (godwit location set n1 grid:/ host=NAME), or else the
-name of the site. See godwit farm task --help.
+{host} is the attribute host of the location (godwit location set n1 grid:/ host=NAME), or the name
+of the site.
 
 Exit status: 0 all programs ended with 0; the status of those that did not, or 1 if they differ; 5 a
 node does not answer; 13 a node runs no programs for you.")]
@@ -69,6 +71,9 @@ pub(super) struct Run {
     /// Make a file of what the programs print
     #[arg(long, value_name = "NAME")]
     stdout: Option<OsString>,
+    /// Another file in the directory of each program, under its own name
+    #[arg(long, value_name = "URL|PATH")]
+    with: Vec<OsString>,
     /// Start the programs by: own, slurm, or a command with {host}
     #[arg(long, value_name = "ENGINE", default_value = "own")]
     by: Engine,
@@ -128,6 +133,7 @@ impl Run {
             return Err(CliError::found(&*wanted, fact, 2).next("give each a name of its own"));
         }
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let with = self.with(&names)?;
         let kept = kept(&names, &self.program[0])?;
         let job = Job {
             id: format!(
@@ -138,6 +144,7 @@ impl Run {
             name: name.0,
             program: self.program.iter().cloned().map(Word).collect(),
             kept,
+            with,
             out: output(&self.out)?,
             printed: output(&self.stdout)?,
             engine: self.by,
@@ -163,17 +170,43 @@ impl Run {
     }
 }
 
-/// Has the catalog keep a program that is named by a path or URL; `None`: each node has its own.
-pub(super) fn kept(names: &Logical, word: &OsStr) -> Ran<Option<Digest>> {
+impl Run {
+    /// Has the catalog keep what is to lie beside each program.
+    fn with(&self, names: &Logical) -> Ran<Vec<Input>> {
+        let bad = |fact: String| CliError::asked("run a program with further files", fact);
+        if !self.with.is_empty() && self.by != Engine::Own {
+            let next = "leave out --by, or name the file by a path that all nodes have";
+            return Err(bad(format!("--by {} brings none", self.by)).next(next));
+        }
+        let mut names_of = HashSet::from([b"out".to_vec(), b"stdout".to_vec()]);
+        let mut inputs = Vec::new();
+        for word in &self.with {
+            let url = places::url(word)?;
+            let base = url.file_name().unwrap_or_default().to_owned();
+            if base.is_empty() || !names_of.insert(base) {
+                return Err(bad(format!(
+                    "{} is called as another file there",
+                    word.display()
+                )));
+            }
+            let fails = |error| CliError::store(format!("keep {url}"), error);
+            inputs.push(names.with(&url).map_err(fails)?);
+        }
+        Ok(inputs)
+    }
+}
+
+/// Has the catalog keep a program that is named by a path or URL.
+pub(super) fn kept(names: &Logical, word: &OsStr) -> Ran<Kept> {
     if !word.as_encoded_bytes().contains(&b'/') {
-        return Ok(None);
+        return Ok(Kept::default());
     }
     let url = match places::url(word)? {
         url if url.is_local() => executable(url.as_path())?,
         url => url,
     };
     let fails = |error| CliError::store(format!("keep the program {url}"), error);
-    names.keep(&url).map(Some).map_err(fails)
+    names.keep(&url).map_err(fails)
 }
 
 fn contains(word: &OsStr, what: &str) -> bool {
