@@ -49,16 +49,19 @@ impl Members {
 }
 
 /// Makes the nodes of the farm known to this node, `site`, if it is one of them. `keeper` names the node that serves the
-/// catalog: only one that the user added may introduce others.
+/// catalog: only one that the user added may introduce others. `locations` are those of the catalog; `None`: it is silent.
 pub(crate) fn meet(
     home: &Home,
     (site, keeper): (&str, &str),
-    locations: &[Location],
+    locations: Option<&[Location]>,
 ) -> godwit_trust::Result<Vec<Introduced>> {
     let is_member = |at: &&Location| is_of_node(&at.site, &at.url);
-    let members = || locations.iter().filter(is_member);
+    let members = || locations.into_iter().flatten().filter(is_member);
     let keeper_is_known = home.peer(keeper)?.is_some_and(|peer| peer.by.is_none());
     let mut named = Vec::new();
+    if keeper_is_known && locations.is_none() {
+        return Ok(Vec::new());
+    }
     if keeper_is_known && members().any(|at| at.site == site) {
         let others = members().filter(|at| !is_same_name(&at.site, site));
         named.extend(others.filter_map(read).take(NODES_MAX));

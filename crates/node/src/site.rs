@@ -67,7 +67,9 @@ impl Site {
 
     /// Asks the catalog for its rules, and obeys them from then on. While it cannot be asked, those of before count.
     pub(crate) fn turn(&self, catalog: &dyn Catalog) {
+        // A node of the catalog that the user removed introduces no others, though it cannot be asked.
         let done = self.ask(catalog);
+        let done = done.or_else(|why| self.meet(None).and(Err(why)));
         let mut said = self.said.lock();
         if let Err(why) = &done
             && said.as_ref() != Some(why)
@@ -84,11 +86,11 @@ impl Site {
         rules.retain(|rule| is_of_rights(&rule.text));
         let all = locations(catalog, Path::new(""), false).map_err(said)?;
         self.obey(&rules, &all)?;
-        self.meet(&all)
+        self.meet(Some(&all))
     }
 
     /// Comes to know the other nodes of the farm, and forgets those that left it.
-    fn meet(&self, all: &[Location]) -> Result<(), String> {
+    fn meet(&self, all: Option<&[Location]>) -> Result<(), String> {
         let (Some(home), Some(keeper)) = (&self.home, &self.keeper) else {
             return Ok(());
         };

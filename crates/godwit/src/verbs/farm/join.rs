@@ -123,7 +123,8 @@ impl Leave {
             names::keep(config::load(&Told::default())?.catalog);
         }
         let refused = |refusal| catalog::refused(wanted, &refusal);
-        let mut rows = rows(&*catalog::open()?).map_err(refused)?;
+        let catalog = catalog::open()?;
+        let mut rows = rows(&*catalog).map_err(refused)?;
         rows.retain(|row| is_same_name(&row.site, &node));
         if rows.is_empty() && !is_ours {
             let trouble = CliError::found(wanted, format!("the farm has no node {node}"), 4);
@@ -136,7 +137,7 @@ impl Leave {
         });
         let changes: Vec<_> = changes.collect();
         if !changes.is_empty() {
-            catalog::open()?.change(&changes.into()).map_err(|refusal| {
+            catalog.change(&changes.into()).map_err(|refusal| {
                 let trouble = catalog::refused(wanted, &refusal);
                 match refusal.kind {
                     Kind::NotEmpty => trouble.next(format!(
