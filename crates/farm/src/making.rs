@@ -128,8 +128,6 @@ impl Making<'_> {
     /// Returns the homes of the input of a task, which is made first if no site has it.
     fn input(&self, made: &Made, index: u64, above: &mut Vec<PathBuf>) -> Result<Vec<Home>> {
         let recipe = &made.ran.recipe;
-        let input = recipe.inputs.first();
-        let input = input.ok_or_else(|| cannot(&made.name.0, "its history has no input"))?;
         if recipe.programs.is_empty() && recipe.platform != platform() {
             let why = format!(
                 "it was made on {}, and the nodes here are {}",
@@ -141,6 +139,11 @@ impl Making<'_> {
         for with in recipe.inputs.iter().filter(|input| input.whole) {
             self.all(&with.name.0, above)?;
         }
+        let Some(input) = recipe.inputs.iter().find(|input| !input.whole) else {
+            return self
+                .names
+                .anywhere(made.name.0.parent().unwrap_or(Path::new("")));
+        };
         if self.names.sites.find(&input.name.0)?.is_none() {
             self.all(&input.name.0, above)?;
         }
@@ -220,7 +223,8 @@ impl Making<'_> {
     }
 
     fn digest_of_input(&self, made: &Made, index: u64) -> Option<Text<godwit_core::Digest>> {
-        let input = made.ran.recipe.inputs.first()?;
+        let mut inputs = made.ran.recipe.inputs.iter();
+        let input = inputs.find(|input| !input.whole)?;
         input.digests.get(usize::try_from(index).ok()?).cloned()
     }
 

@@ -5,9 +5,10 @@ use crate::{
     engine::Start,
     now,
     scheduling::{Board, Task, Turn},
-    sites::best,
+    sites::{Aim, best},
+    writing::no_location,
 };
-use godwit_catalog::{Entry, Home, Input, Ran, Rank, Recipe, is_good};
+use godwit_catalog::{Entry, Home, Input, Location, Ran, Rank, Recipe, is_good};
 use godwit_core::{BadUrl, Fault, Kind, Url};
 use godwit_store::{Error, Result, door::Door, engine::Options, refused};
 use godwit_sys::platform;
@@ -28,13 +29,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A program that is to run beside each fragment of a file.
+/// A program that is to run beside each fragment of a file, or so many times.
 #[derive(Clone, Debug, Default)]
 pub struct Job {
     /// The name by which nodes and the history know it.
     pub id: String,
-    /// The file.
+    /// The file; empty: none.
     pub name: PathBuf,
+    /// The count of tasks, if there is no file.
+    pub ranks: u64,
     /// The program and its arguments.
     pub program: Vec<Word>,
     /// The program, if the catalog keeps it ([`Logical::keep`]).
@@ -112,6 +115,34 @@ impl Logical {
 }
 
 impl Logical {
+    /// Returns tasks without a file, each of which any site of a collection may run.
+    fn tasks_anywhere(&self, ranks: u64, collection: &Path) -> Result<Vec<Task>> {
+        let homes = self.anywhere(collection)?;
+        let task = |fragment| Task {
+            fragment,
+            name: PathBuf::new(),
+            range: (0, 0),
+            digest: None,
+            homes: homes.clone(),
+        };
+        Ok((0..ranks).map(task).collect())
+    }
+
+    /// Returns the places of a collection where a task without a file may run; they have no path.
+    pub(crate) fn anywhere(&self, collection: &Path) -> Result<Vec<Home>> {
+        let locations = self.sites.locations(collection, None)?;
+        if locations.is_empty() {
+            return Err(no_location(&Aim::default(), collection));
+        }
+        let home = |location: Location| Home {
+            location: location.location,
+            site: location.site,
+            url: location.url,
+            ..Home::default()
+        };
+        Ok(locations.into_iter().map(home).collect())
+    }
+
     /// Returns site and host of the home at which a task of each fragment would run; `None`: no site has it.
     pub fn hosts(&self, name: &Path) -> Result<Vec<Option<(String, String)>>> {
         let hosts = self.sites.hosts(name.parent().unwrap_or(Path::new("")))?;
@@ -143,32 +174,45 @@ struct Running {
 }
 
 impl Job {
+    fn has_file(&self) -> bool {
+        !self.name.as_os_str().is_empty()
+    }
+
+    /// Returns the collection whose sites run the tasks.
+    fn collection(&self) -> &Path {
+        let name = self.has_file().then_some(&self.name);
+        let mut names = name.into_iter().chain(&self.out).chain(&self.printed);
+        let above = names.next().and_then(|name| name.parent());
+        above.unwrap_or(Path::new(""))
+    }
+
     /// Returns the words by which its outputs can be computed again.
-    fn recipe(&self, input: &Entry) -> Recipe {
+    fn recipe(&self, input: Option<&Entry>) -> Recipe {
         let outputs = [&self.out, &self.printed].map(|name| name.clone().map(Name));
-        let digests: Vec<_> = match input.fragments.is_empty() {
-            true => input.digests.clone(),
-            false => input
-                .fragments
-                .iter()
-                .filter_map(|one| one.digests.first().cloned())
-                .collect(),
-        };
-        let mut inputs = vec![Input {
+        let of_file = input.map(|input| Input {
             name: Name(self.name.clone()),
             version: input.version,
             whole: false,
-            digests,
-        }];
-        inputs.extend(self.with.iter().cloned());
+            digests: match input.fragments.is_empty() {
+                true => input.digests.clone(),
+                false => input
+                    .fragments
+                    .iter()
+                    .filter_map(|one| one.digests.first().cloned())
+                    .collect(),
+            },
+        });
         Recipe {
             argv: self.program.clone(),
             program: self.kept.program.clone(),
             programs: self.kept.programs.clone(),
             platform: platform(),
             umask: UMASK,
-            ranks: input.parts().len().max(1) as u64,
-            inputs,
+            ranks: input.map_or(self.ranks, |input| input.parts().len().max(1) as u64),
+            inputs: of_file
+                .into_iter()
+                .chain(self.with.iter().cloned())
+                .collect(),
             printed: self.out.is_none() && self.printed.is_some(),
             outputs: outputs.into_iter().flatten().collect(),
             ..Recipe::default()
@@ -179,14 +223,20 @@ impl Job {
 impl Logical {
     /// Runs a job; returns the count of tasks that failed. Its outputs become visible together, if none did.
     pub fn run(&self, job: &Job, tell: &mut Tell<'_>) -> Result<usize> {
-        let entry = self.sites.file(&job.name)?;
-        let mut tasks = self.tasks(&job.name)?;
-        if tasks.iter().any(|task| task.homes.is_empty()) {
-            self.make(&job.name)?;
-            tasks = self.tasks(&job.name)?;
-        }
-        let above = job.name.parent().unwrap_or(Path::new(""));
-        self.must_fit(&job.kept, &tasks, above)?;
+        let above = job.collection();
+        let (entry, tasks) = match job.has_file() {
+            false => (None, self.tasks_anywhere(job.ranks, above)?),
+            true => {
+                let entry = self.sites.file(&job.name)?;
+                let mut tasks = self.tasks(&job.name)?;
+                if tasks.iter().any(|task| task.homes.is_empty()) {
+                    self.make(&job.name)?;
+                    tasks = self.tasks(&job.name)?;
+                }
+                self.must_fit(&job.kept, &tasks, above)?;
+                (Some(entry), tasks)
+            }
+        };
         let tasks = Arc::new(tasks);
         let count = tasks.len() as u64;
         let draft = |name: &Option<PathBuf>| {
@@ -214,7 +264,7 @@ impl Logical {
             tasks,
             drafts: Mutex::new(drafts),
             ranks: Mutex::default(),
-            recipe: job.recipe(&entry),
+            recipe: job.recipe(entry.as_ref()),
             ready: Mutex::default(),
         });
         // A worker at a node that hangs is left behind, so none of them borrows.
@@ -553,8 +603,14 @@ fn run_at(
 ) -> Result<(i32, Vec<Placed>)> {
     let bad = |bad: BadUrl| Error::bad_name(&home.url, bad.to_string());
     let url: Url = home.url.parse().map_err(bad)?;
+    let has_file = !home.path.0.as_os_str().is_empty();
+    let path = if has_file {
+        url.as_path()
+    } else {
+        Path::new("")
+    };
     let asked = AskRun {
-        path: Name(url.as_path().into()),
+        path: Name(path.into()),
         ..asked.clone()
     };
     let (mut status, mut placed) = (None, Vec::new());

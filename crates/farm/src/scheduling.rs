@@ -6,6 +6,7 @@ use godwit_core::{Digest, Fault};
 use godwit_store::Error;
 use parking_lot::{Condvar, Mutex};
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::Arc,
@@ -195,7 +196,7 @@ impl State {
             if let Some(site) = sites
                 .iter()
                 .filter(|site| self.is_free(site))
-                .min_by_key(|site| self.nodes[*site].busy)
+                .min_by_key(|site| Reverse(self.nodes[*site].slots - self.nodes[*site].busy))
             {
                 local.push((sites.len(), *at, site.clone()));
             }

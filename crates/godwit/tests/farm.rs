@@ -663,3 +663,51 @@ fn further_files_lie_beside_programs() {
     let why = farm.refused("godwit farm run --with grid:/none grid:/t -- true", 4);
     assert!(why.contains("grid:/none"), "{why}");
 }
+
+/// Programs beside no file make one of as many fragments.
+#[test]
+fn programs_without_file_make_fragments() {
+    let farm = Farm::new(2);
+    let rank = "sh -c 'echo $GODWIT_FRAGMENT/$GODWIT_FRAGMENTS'";
+    let ranks = "0/9\n1/9\n2/9\n3/9\n4/9\n5/9\n6/9\n7/9\n8/9\n";
+    let run = "godwit farm run -n 9 --ordered";
+    assert_eq!(farm.say(&format!("{run} -- {rank}")), ranks);
+    assert_eq!(
+        farm.say(&format!(
+            "{run} --by '. farm/{{host}}/env; godwit farm task' -- {rank}"
+        )),
+        ranks
+    );
+    farm.say(&format!("{run} --stdout grid:/o -- {rank}"));
+    assert_eq!(farm.say("godwit cat grid:/o"), ranks);
+    let sites: Vec<_> = farm
+        .fragments("grid:/o")
+        .into_iter()
+        .map(|(.., site)| site)
+        .collect();
+    assert!(
+        sites.contains(&"n1".into()) && sites.contains(&"n2".into()),
+        "{sites:?}"
+    );
+    farm.lose("grid:/o#3/9");
+    assert_eq!(farm.say("godwit cat grid:/o"), ranks);
+    farm.say("printf '#!/bin/sh\\ncat more > $1; echo $GODWIT_FRAGMENT >> $1\\n' > tool; chmod +x tool; echo x > more");
+    farm.say("godwit farm run -n 2 --with more --out grid:/p -- ./tool {out} && rm more tool");
+    farm.say(
+        "godwit farm verify grid:/p && godwit rm --keep-recipe grid:/p && godwit farm make grid:/p",
+    );
+    assert_eq!(farm.say("godwit cat grid:/p"), "x\n0\nx\n1\n");
+    farm.refused(
+        &format!("{run} --stdout grid:/q -- sh -c '[ $GODWIT_FRAGMENT != 8 ]'"),
+        1,
+    );
+    farm.refused("godwit stat grid:/q", 4);
+    for (words, why) in [
+        ("-n 9 grid:/o -- true", "NAME"),
+        ("-n 9 -- cat {in}", "no file is named"),
+        ("-n 0 -- true", "-n"),
+    ] {
+        let said = farm.refused(&format!("godwit farm run {words}"), 2);
+        assert!(said.contains(why), "{said}");
+    }
+}

@@ -56,9 +56,12 @@ pub fn run_task(
     }
     let refused = |error: godwit_store::Error| Refusal::from(&error);
     let dir = Dir::open(export, "", Opener::Myself).map_err(refused)?;
-    dir.lend(&ask.path.0).map_err(refused)?;
     let export = std::path::absolute(export).map_err(|cause| other(&cause))?;
-    let file = export.join(ask.path.0.strip_prefix("/").unwrap_or(&ask.path.0));
+    let path = Some(&ask.path.0).filter(|path| !path.as_os_str().is_empty());
+    path.map_or(Ok(()), |path| dir.lend(path).map(drop))
+        .map_err(refused)?;
+    let file = path.map(|path| export.join(path.strip_prefix("/").unwrap_or(path)));
+    let file = file.as_deref();
     let place = |from: &Path, to: &Path| {
         dir.rename_new(from, to)?;
         dir.flush(to.parent().unwrap_or(Path::new("")))
@@ -69,7 +72,7 @@ pub fn run_task(
         place: &place,
         stop,
     };
-    let mut program = program(ask, Some(&file), &workplace)?;
+    let mut program = program(ask, file, &workplace)?;
     if let Some(Executable::Kept(Text(digest))) = executable {
         let path = PathBuf::from(kept(&digest));
         let found = dir
@@ -79,7 +82,7 @@ pub fn run_task(
         must_be(&Name(path), &digest, &found)?;
     }
     let nothing = File::open("/dev/null").map_err(|cause| other(&cause))?;
-    let status = run((ask, Some(&file)), (&program, nothing), &around, tell)?;
+    let status = run((ask, file), (&program, nothing), &around, tell)?;
     tell(Line::Ended(status))
 }
 

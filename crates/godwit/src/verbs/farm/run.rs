@@ -14,7 +14,7 @@ use godwit_farm::{Engine, Event, Job, Kept, Logical, Task};
 use godwit_store::Error;
 use godwit_wire::door::{
     call::Line,
-    run::{OUT, Word},
+    run::{IN, OUT, Word},
 };
 use parking_lot::Mutex;
 use serde_json::json;
@@ -49,7 +49,8 @@ first result counts.
 With --out each program writes the file {out}, with --stdout what it prints is kept. The files stay
 where they were written, and are the fragments of a new file. It becomes visible when all programs
 have ended with 0; if one fails, nothing is kept and the name stays free. The digest of each input
-is compared meanwhile. godwit history NAME tells how a file was made.
+is compared meanwhile. godwit history NAME tells how a file was made. -n N runs N programs beside no
+file, of which the outputs are files of N fragments.
 
 --by slurm has Slurm start each program on its node, within the allocation if there is one. A node
 that is down or drained is passed over. --by 'ssh {host} godwit farm task' starts them by a command.
@@ -60,8 +61,15 @@ Exit status: 0 all programs ended with 0; the status of those that did not, or 1
 node does not answer; 13 a node runs no programs for you.")]
 pub(super) struct Run {
     /// The file
-    #[arg(value_name = "NAME")]
-    name: OsString,
+    #[arg(
+        value_name = "NAME",
+        required_unless_present = "tasks",
+        conflicts_with = "tasks"
+    )]
+    name: Option<OsString>,
+    /// Run so many programs, beside no file, on the nodes with the most free slots
+    #[arg(short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    tasks: Option<u64>,
     /// The program and its arguments
     #[arg(value_name = "PROGRAM", required = true, last = true)]
     program: Vec<OsString>,
@@ -78,7 +86,7 @@ pub(super) struct Run {
     #[arg(long, value_name = "ENGINE", default_value = "own")]
     by: Engine,
     /// Say which node gets which fragment, and run nothing
-    #[arg(long, conflicts_with_all = ["out", "stdout"])]
+    #[arg(long, conflicts_with_all = ["out", "stdout", "tasks"])]
     plan: bool,
     /// Print the lines of each fragment together, in the order of the fragments
     #[arg(long)]
@@ -104,15 +112,35 @@ pub(crate) struct Printed<'a> {
 impl Run {
     pub(super) fn run(self, screen: &Screen) -> Ran<Facts> {
         let options = places::options(&self.talking)?;
-        let name = catalog::name(&self.name)?;
+        let name = self
+            .name
+            .as_ref()
+            .map(|name| catalog::name(name))
+            .transpose()?;
         let program = self.program[0].to_string_lossy();
-        let wanted = format!("run {program} on {}", catalog::shown(&name.0));
+        let wanted = match &name {
+            Some(name) => format!("run {program} on {}", catalog::shown(&name.0)),
+            None => format!("run {program}"),
+        };
         let fails = |error| CliError::store(&*wanted, error);
         let stop = Stop::watch(options.cancel.clone());
         let names = catalog::logical(options)?;
-        let tasks = names.tasks(&name.0).map_err(fails)?;
-        if self.plan {
-            return plan(screen, &tasks).map_err(fails);
+        let tasks = match (&name, self.tasks) {
+            (Some(name), _) => {
+                let tasks = names.tasks(&name.0).map_err(fails)?;
+                if self.plan {
+                    return plan(screen, &tasks).map_err(fails);
+                }
+                tasks.len()
+            }
+            (None, count) => usize::try_from(count.unwrap_or(1)).unwrap_or(usize::MAX),
+        };
+        if name.is_none() && self.program.iter().any(|word| contains(word, IN)) {
+            return Err(CliError::found(
+                &*wanted,
+                "an argument has {in}, and no file is named",
+                2,
+            ));
         }
         let is_written = self.program.iter().any(|word| contains(word, OUT));
         if is_written != self.out.is_some() {
@@ -141,7 +169,8 @@ impl Run {
                 since.unwrap_or_default().as_nanos(),
                 std::process::id()
             ),
-            name: name.0,
+            name: name.map(|name| name.0).unwrap_or_default(),
+            ranks: tasks as u64,
             program: self.program.iter().cloned().map(Word).collect(),
             kept,
             with,
@@ -149,7 +178,7 @@ impl Run {
             printed: output(&self.stdout)?,
             engine: self.by,
         };
-        let printed = Printed::new(screen, self.ordered, tasks.len());
+        let printed = Printed::new(screen, self.ordered, tasks);
         let failed = names.run(&job, &mut |event| printed.hear(event, &program));
         let failed = failed.map_err(|error| {
             let is_taken = matches!(error, Error::Exists { .. });
@@ -162,7 +191,7 @@ impl Run {
             return Err(CliError::signal(wanted, code).next("nothing of its outputs is kept"));
         }
         Ok(facts([
-            ("tasks", tasks.len().into()),
+            ("tasks", tasks.into()),
             ("failed", failed.into()),
             ("local_bytes", printed.local_bytes.into_inner().into()),
             ("moved_bytes", printed.moved_bytes.into_inner().into()),
