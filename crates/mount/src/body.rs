@@ -4,9 +4,22 @@ use crate::{
     asking::{Done, Failed},
     facts::Facts,
 };
+use godwit_sys::begin_to_sync;
 use godwit_wire::local::{Handle, ask::Deed};
 use parking_lot::{Mutex, RwLock};
-use std::{fs::File, io, sync::Arc, time::UNIX_EPOCH};
+use std::{
+    fs::File,
+    io,
+    os::unix::fs::FileExt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::UNIX_EPOCH,
+};
+
+/// The disk begins with so many bytes at a time.
+const EARLY_BYTES: u64 = 8 << 20;
 
 /// Whether a file is written.
 #[derive(Default)]
@@ -27,6 +40,8 @@ pub(crate) struct Body {
     /// The name that the node knows it by.
     pub(crate) url: String,
     pub(crate) state: Mutex<State>,
+    /// The end of what the disk was told to begin with.
+    pub(crate) begun: AtomicU64,
 }
 
 #[derive(Default)]
@@ -48,6 +63,21 @@ impl Body {
             Some(file) => Ok(act(file)?),
             None => Err(Failed::Plain(libc::EBADF)),
         }
+    }
+
+    /// Writes, and has the disk begin with what follows each other: a sync at the end waits for less.
+    pub(crate) fn write(&self, data: &[u8], offset: u64) -> Done<()> {
+        self.with(|file| {
+            file.write_all_at(data, offset)?;
+            let (from, end) = (self.begun.load(Relaxed), offset + data.len() as u64);
+            if offset < from || offset - from > EARLY_BYTES {
+                self.begun.store(offset, Relaxed);
+            } else if end - from >= EARLY_BYTES {
+                begin_to_sync(file, from..end);
+                self.begun.store(end, Relaxed);
+            }
+            Ok(())
+        })
     }
 
     /// Returns what the kernel is told of it.

@@ -26,7 +26,6 @@ use std::{
     ffi::{OsStr, OsString},
     fs::File,
     io,
-    os::unix::fs::FileExt,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -468,7 +467,7 @@ impl Filesystem for Face {
         let Some(Open::Write(_, body)) = open else {
             return reply.error(Errno::EBADF);
         };
-        match body.with(|file| file.write_all_at(data, offset)) {
+        match body.write(data, offset) {
             Ok(()) => reply.written(data.len() as u32),
             Err(failed) => reply.error(self.shared.asking.errno(&failed)),
         }

@@ -1,14 +1,15 @@
 //! Files that are only read: whole ones by a descriptor, others part by part.
 
 use crate::asking::{Asking, Done, Failed};
-use godwit_core::Version;
+use godwit_core::{Ahead, Version};
 use godwit_local::{Answer, Kind, Refusal, odd};
+use godwit_sys::begin_to_read;
 use godwit_wire::local::{
     Ask, Handle, Tell,
     ask::{self, Close, Fresh, Wait},
     tell::Opened,
 };
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::{
     fs::File,
     io,
@@ -22,6 +23,7 @@ pub(crate) struct Reader {
     url: String,
     /// The program has bytes of it.
     is_begun: AtomicBool,
+    ahead: Mutex<Ahead>,
     source: RwLock<Source>,
 }
 
@@ -49,6 +51,7 @@ impl Reader {
         Self {
             url,
             is_begun: AtomicBool::new(false),
+            ahead: Mutex::default(),
             source: RwLock::new(source),
         }
     }
@@ -58,7 +61,12 @@ impl Reader {
     }
 
     pub(crate) fn read(&self, at: u64, bytes: &mut [u8]) -> Done<usize> {
-        let came = read_all(&self.source.read().file, at, bytes)?;
+        let source = self.source.read();
+        let next = self.ahead.lock().read(at..at + bytes.len() as u64);
+        for range in next.iter() {
+            begin_to_read(&source.file, range);
+        }
+        let came = read_all(&source.file, at, bytes)?;
         self.is_begun.store(true, Relaxed);
         Ok(came)
     }

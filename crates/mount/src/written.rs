@@ -17,7 +17,10 @@ use std::{
     ffi::OsString,
     fs::File,
     os::fd::AsRawFd,
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 /// A file that a program has open.
@@ -145,6 +148,7 @@ impl Shared {
             era,
             handle: opened.handle,
             url,
+            begun: AtomicU64::new(0),
             state: Mutex::new(State {
                 writers: 1,
                 is_new,
