@@ -9,15 +9,19 @@ CARGO ?= cargo
 build: ## The one binary, target/release/godwit.
 	$(CARGO) build --release --locked --package godwit
 
-library: ## The C library, target/release/libgodwit.so.
+BUILT = $(or $(CARGO_TARGET_DIR),target)/release
+library: ## The C library, target/release/libgodwit.so, and what `godwit run --via preload` has programs load.
 	$(CARGO) build --release --locked --package godwit-capi
+	ln --symbolic --force libgodwit.so $(BUILT)/libgodwit.so.0
+	$(CC) -std=gnu11 -shared -fPIC -O2 -Wall -Wextra -I crates/capi/include -o $(BUILT)/libgodwit_preload.so \
+		crates/capi/preload/preload.c -L $(BUILT) -lgodwit -Wl,-rpath,'$$ORIGIN'
 
 PREFIX ?= /usr/local
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
-BUILT = $(or $(CARGO_TARGET_DIR),target)/release
 install: build library ## The binary, the C library, its header and its godwit.pc below PREFIX (and DESTDIR).
 	install -D --mode 755 $(BUILT)/godwit $(DESTDIR)$(PREFIX)/bin/godwit
 	install -D --mode 644 $(BUILT)/libgodwit.so $(DESTDIR)$(PREFIX)/lib/libgodwit.so.$(VERSION)
+	install -D --mode 644 $(BUILT)/libgodwit_preload.so $(DESTDIR)$(PREFIX)/lib/libgodwit_preload.so
 	ln --symbolic --force libgodwit.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libgodwit.so.0
 	ln --symbolic --force libgodwit.so.0 $(DESTDIR)$(PREFIX)/lib/libgodwit.so
 	install -D --mode 644 --target-directory $(DESTDIR)$(PREFIX)/include crates/capi/include/*.h

@@ -20,7 +20,7 @@
 
 /* Grows when something is added. What a program was compiled with goes on to work while the soname,
  * libgodwit.so.0, is the same. */
-#define GODWIT_API_VERSION 4
+#define GODWIT_API_VERSION 5
 
 #ifdef __cplusplus
 extern "C" {
@@ -28,6 +28,10 @@ extern "C" {
 
 /* Returns GODWIT_API_VERSION of the library that is loaded. */
 int godwit_api_version(void);
+
+/* Finds or starts the node of this machine. The first other call does so, too; the descriptors of the library are those that
+ * are free then. */
+int godwit_begin(void);
 
 /* ---- Why not -------------------------------------------------------------------------------------------- */
 
@@ -76,8 +80,9 @@ int gass_fclose(FILE *stream);
 #define GODWIT_PUSH 3   /* it is at its target */
 #define GODWIT_DISCARD 4 /* it is given up, and not delivered: unless others write the file too, or it had changes before */
 
-/* gass_close() with one of these, whatever the environment says. */
+/* gass_close() and gass_fclose() with one of these, whatever the environment says. */
 int godwit_close(int fd, int how);
+int godwit_fclose(FILE *stream, int how);
 
 struct godwit_stat {
     uint64_t size;
@@ -87,6 +92,14 @@ struct godwit_stat {
 };
 
 int godwit_stat(const char *name, struct godwit_stat *stat);
+
+/* As unlink(2) or rmdir(2), mkdir(2), rename(2), truncate(2), and chmod(2) with utimensat(2): -1 leaves a mode or a time as it
+ * is. Where the server is away they are done when it is there again, in turn with what was written. */
+int godwit_unlink(const char *name);
+int godwit_mkdir(const char *name);
+int godwit_rename(const char *name, const char *to);
+int godwit_truncate(const char *name, uint64_t size);
+int godwit_set(const char *name, int32_t mode, int64_t mtime_ns);
 
 /* Fetches a file, and keeps it under a tag (NULL: none) for expires_s seconds (0: until the tag is taken off). */
 int gass_stage(const char *name, const char *tag, uint64_t expires_s);

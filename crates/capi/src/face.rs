@@ -14,7 +14,7 @@ use crate::{
 };
 use godwit_local::{Kind, Refusal};
 use godwit_wire::local::{
-    Ask, Tell,
+    Ask,
     ask::{self, Wait, Where},
     frame::BODY_BYTES_MAX,
     tell::{Knock, Row},
@@ -73,7 +73,7 @@ fn optional<'a>(name: *const c_char, what: &str) -> Result<Option<&'a str>> {
 }
 
 /// Lends where a result is to be written.
-fn place<'a, T>(at: *mut T) -> Result<&'a mut T> {
+pub(crate) fn place<'a, T>(at: *mut T) -> Result<&'a mut T> {
     // SAFETY: godwit.h asks for a struct of that type, or NULL.
     unsafe { at.as_mut() }
         .ok_or_else(|| Failure::invalid("write a result", "there is no place for it"))
@@ -112,7 +112,7 @@ const DISCARD: c_int = 4;
 /// See godwit.h, as for all that follow.
 #[unsafe(no_mangle)]
 pub extern "C" fn godwit_api_version() -> c_int {
-    4
+    5
 }
 
 #[unsafe(no_mangle)]
@@ -172,6 +172,15 @@ pub extern "C" fn godwit_close(fd: c_int, how: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gass_fclose(stream: Stream) -> c_int {
+    close_stream(stream, || Ok(None))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_fclose(stream: Stream, how: c_int) -> c_int {
+    close_stream(stream, || waits(how).map(Some))
+}
+
+fn close_stream(stream: Stream, how: impl FnOnce() -> Result<Option<How>>) -> c_int {
     told(libc::EOF, || {
         if stream.is_null() {
             return Err(Failure::invalid("close a stream", "it is NULL"));
@@ -183,41 +192,7 @@ pub extern "C" fn gass_fclose(stream: Stream) -> c_int {
             0 => Ok(()),
             _ => Err(std::io::Error::last_os_error()),
         };
-        files::close_with(fd, None, &mut shut).map(|()| 0)
-    })
-}
-
-#[repr(C)]
-#[derive(Debug)]
-pub struct Stat {
-    size: u64,
-    mtime_ns: i64,
-    mode: i32,
-    is_directory: i32,
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn godwit_stat(name: *const c_char, stat: *mut Stat) -> c_int {
-    told(-1, || {
-        let url = Name::there(text(name)?)?;
-        let stat = place(stat)?;
-        let ours = Library::ours()?;
-        let ask = Ask::Stat(Where::is(&*url));
-        let (_, answer) = ours.talk.ask_twice(&ask)?;
-        let Tell::Stat(told) = answer.tell else {
-            return Err(files::odd(&url, &format!("{:?}", answer.tell)).into());
-        };
-        let mtime = told.mtime_ns.and_then(|ns| i64::try_from(ns).ok());
-        *stat = Stat {
-            size: told.size,
-            mtime_ns: mtime.unwrap_or(-1),
-            mode: told
-                .mode
-                .and_then(|mode| i32::try_from(mode).ok())
-                .unwrap_or(-1),
-            is_directory: i32::from(told.is_directory),
-        };
-        Ok(0)
+        files::close_with(fd, how()?, &mut shut).map(|()| 0)
     })
 }
 

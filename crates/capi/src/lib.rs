@@ -10,6 +10,9 @@ mod cache;
 mod catalog;
 #[allow(unsafe_code)]
 #[allow(missing_docs, unreachable_pub)]
+mod deeds;
+#[allow(unsafe_code)]
+#[allow(missing_docs, unreachable_pub)]
 mod face;
 mod failure;
 mod files;

@@ -1,0 +1,100 @@
+//! Names: attributes of a name, deeds on it, and `godwit_begin`.
+
+use crate::{
+    face::{place, text, told},
+    failure::Result,
+    files,
+    name::Name,
+    process::Library,
+};
+use godwit_wire::local::{
+    Ask, Tell,
+    ask::{Deed, Where},
+};
+use libc::{c_char, c_int};
+
+#[repr(C)]
+#[derive(Debug)]
+pub struct Stat {
+    size: u64,
+    mtime_ns: i64,
+    mode: i32,
+    is_directory: i32,
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_stat(name: *const c_char, stat: *mut Stat) -> c_int {
+    told(-1, || {
+        let url = Name::there(text(name)?)?;
+        let stat = place(stat)?;
+        let ours = Library::ours()?;
+        let ask = Ask::Stat(Where::is(&*url));
+        let (_, answer) = ours.talk.ask_twice(&ask)?;
+        let Tell::Stat(told) = answer.tell else {
+            return Err(files::odd(&url, &format!("{:?}", answer.tell)).into());
+        };
+        let mtime = told.mtime_ns.and_then(|ns| i64::try_from(ns).ok());
+        *stat = Stat {
+            size: told.size,
+            mtime_ns: mtime.unwrap_or(-1),
+            mode: told
+                .mode
+                .and_then(|mode| i32::try_from(mode).ok())
+                .unwrap_or(-1),
+            is_directory: i32::from(told.is_directory),
+        };
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_begin() -> c_int {
+    told(-1, || {
+        Library::ours()?.talk.ask_twice(&Ask::Status)?;
+        Ok(0)
+    })
+}
+
+/// Reads a name and has a deed done to it.
+fn done(name: *const c_char, deed: impl FnOnce(String) -> Result<Deed>) -> c_int {
+    told(-1, || {
+        let deed = deed(Name::there(text(name)?)?)?;
+        let ours = Library::ours()?;
+        ours.talk.ask(None, Ask::Deed(deed), None, &mut |_| ())?;
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_unlink(name: *const c_char) -> c_int {
+    done(name, |url| Ok(Deed::Unlink { url }))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_mkdir(name: *const c_char) -> c_int {
+    done(name, |url| Ok(Deed::Mkdir { url }))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_rename(name: *const c_char, to: *const c_char) -> c_int {
+    done(name, |url| {
+        let to = Name::there(text(to)?)?;
+        Ok(Deed::Rename { url, to })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_truncate(name: *const c_char, size: u64) -> c_int {
+    done(name, |url| Ok(Deed::Truncate { url, size }))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_set(name: *const c_char, mode: i32, mtime_ns: i64) -> c_int {
+    done(name, |url| {
+        Ok(Deed::Set {
+            url,
+            mode: u32::try_from(mode).ok(),
+            mtime_ns: u64::try_from(mtime_ns).ok(),
+        })
+    })
+}
