@@ -247,9 +247,8 @@ impl Scatter<'_> {
             let end = self.edges.end(index, start, self.cut.record_bytes());
             let known = self.size.filter(|_| !self.cut.lines);
             let size = known.map(|size| end.min(size).saturating_sub(start));
-            let sink = self
-                .draft
-                .sink(index, self.site(state.imported.len()), size)?;
+            let site = self.site(state.imported.len());
+            let sink = at(site, self.draft.sink(index, site, size))?;
             state.open = Some(Open { start, end, sink });
             if end <= start {
                 self.close(state)?;
@@ -263,13 +262,12 @@ impl Scatter<'_> {
         let Some(open) = state.open.take() else {
             return Ok(());
         };
-        let (range, site) = (
-            open.start..state.next,
-            self.site(state.imported.len()).into(),
-        );
+        let site = self.site(state.imported.len()).to_owned();
+        let range = open.start..state.next;
         let whole = Whole::of_size(range.end - range.start);
+        let of = site.clone();
         state.imported.push(Imported { range, site });
-        let finish = move || open.sink.finish(&whole);
+        let finish = move || at(&of, open.sink.finish(&whole));
         state.finishing.push_back(thread::spawn(finish));
         match state.finishing.len() > self.sites.len() {
             true => wait(&mut state.finishing),
@@ -335,6 +333,17 @@ impl Scatter<'_> {
     }
 }
 
+/// Names the site whose disk is full.
+fn at<T>(site: &str, done: Result<T>) -> Result<T> {
+    done.map_err(|error| match error {
+        Error::NoSpace { path, said } => {
+            let said = said.trim_start_matches("No space left on device");
+            Error::no_space(path, format!("{said} at {site}").trim_start())
+        }
+        error => error,
+    })
+}
+
 fn wait(finishing: &mut VecDeque<JoinHandle<Result<Finished>>>) -> Result<()> {
     let Some(first) = finishing.pop_front() else {
         return Ok(());
@@ -361,7 +370,8 @@ impl Take for Scatter<'_> {
             let (count, is_end) = self.part_of(open, next, bytes);
             let (its, others) = bytes.split_at(count);
             if !its.is_empty() {
-                open.sink.put(Block::at(next - open.start, its))?;
+                let put = open.sink.put(Block::at(next - open.start, its));
+                at(self.site(state.imported.len()), put)?;
             }
             state.next += count as u64;
             bytes = others;

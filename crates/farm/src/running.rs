@@ -510,7 +510,10 @@ impl Running {
 
 /// Tells whether an error is about the program, not about the node or its copy of the fragment.
 fn is_of_program(error: &Error) -> bool {
-    let is_of_node = matches!(error.kind(), Kind::Denied | Kind::Corrupt | Kind::Missing);
+    let is_of_node = matches!(
+        error.kind(),
+        Kind::Denied | Kind::Corrupt | Kind::Missing | Kind::NoSpace
+    );
     error.fault() == Fault::Lasting && !is_of_node
 }
 

@@ -8,6 +8,7 @@ mod common;
 
 use common::{
     Scratch, assert_same,
+    farm::Farm,
     lab::{Lab, url},
     skip,
 };
@@ -41,6 +42,44 @@ fn upload_arrives_once_quota_is_raised() {
         return;
     };
     upload(&lab, &disk, "quota exceeded", || disk.quota.raise());
+}
+
+/// A task goes elsewhere if its node has no room for its lines; an import, and a program that writes itself, fail in words.
+#[test]
+fn full_node_is_named_or_passed_over() {
+    let farm = Farm {
+        scratch: Scratch::new(),
+    };
+    let script = "mkdir -p farm/n2/export && mount -t tmpfs -o size=4m none farm/n2/export || exit 99
+        godwit farm demo --nodes 2 --dir farm && . farm/n1/env || exit
+        seq 1500000 > text && head -n 300000 text > small
+        godwit farm import --lines --parts 2 text grid:/t 2> import && exit 3
+        godwit stat grid:/t && exit 4
+        godwit farm import --lines --parts 2 small grid:/s || exit
+        godwit farm run --out grid:/p grid:/s -- sh -c 'cat {in} {in} {in} {in} {in} > {out}' 2> out && exit 5
+        godwit stat grid:/p && exit 6
+        godwit farm run --json --stdout grid:/o grid:/s -- cat {in} {in} {in} {in} {in} > rows || exit
+        godwit cat grid:/o | wc -c; stat -c %s small; find farm/n2/export/.farm -name '#*' | wc -l";
+    fs::write(farm.scratch.join("script"), script).unwrap();
+    let said = farm.shell("unshare -m bash script");
+    if said.status == Some(99) || farm.shell("unshare -m true").status != Some(0) {
+        return skip("no disk of a test can be mounted");
+    }
+    let text = |file: &str| fs::read_to_string(farm.scratch.join(file)).unwrap();
+    assert_eq!(said.status, Some(0), "{said}");
+    let numbers: Vec<u64> = (String::from_utf8_lossy(&said.stdout).lines())
+        .filter_map(|line| line.parse().ok())
+        .collect();
+    assert_eq!(numbers, [5 * numbers[1], numbers[1], 1], "{said}");
+    let import = text("import");
+    assert!(import.contains("#1.2: no space left: at n2"), "{import}");
+    let out = text("out");
+    assert!(
+        out.contains("No space left") && out.contains("status 1 at n2"),
+        "{out}"
+    );
+    let rows = text("rows");
+    assert_eq!(rows.matches("\"node\":\"n1\"").count(), 2, "{rows}");
 }
 
 fn mounted(disk: Result<Disk, String>) -> Option<Disk> {

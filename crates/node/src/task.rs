@@ -15,7 +15,7 @@ use outputs::{Hashed, PRINTED, WRITTEN, must_be};
 use std::{
     ffi::{OsStr, OsString},
     fs::File,
-    io::Write,
+    io::{ErrorKind, Write},
     os::{
         fd::BorrowedFd,
         unix::{
@@ -262,7 +262,11 @@ fn code(status: ExitStatus) -> i32 {
 
 /// Tells the cause of a failure that is no fault of the client.
 pub(crate) fn other(cause: &std::io::Error) -> Refusal {
-    Refusal::of_kind(Kind::Other, why(cause))
+    let kind = match cause.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Kind::NoSpace,
+        _ => Kind::Other,
+    };
+    Refusal::of_kind(kind, why(cause))
 }
 
 /// Refuses what a node that stops cannot do any more.
