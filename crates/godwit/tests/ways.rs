@@ -8,7 +8,7 @@ use common::{
     programs::{Machine, wait_until},
     skip,
 };
-use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+use std::{fs, io::Write, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 /// A machine, and a server of FTP.
 struct Site {
@@ -275,6 +275,67 @@ fn names_of_catalogs_are_files() {
     assert_eq!(said(&["cat", "grid:/c"]).stdout, b"last\n");
     let again = said(&["run", "--", "cat", "grid:/c"]);
     assert_eq!(again.stdout, b"last\n");
+}
+
+/// A writer of a mounted file whose node ended gets EIO, by write and by sync.
+#[test]
+fn mounted_writers_hear_of_lost_nodes() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new();
+    let far = site.machine.scratch.dir("far");
+    if site.machine.says(&["mount", "far"]).status != Some(0) {
+        skip("mounting needs root or fusermount3");
+        return;
+    }
+    let there = far.join(format!("ftp:127.0.0.1:{}/there", site.node.port));
+    let mut file = fs::File::create(&there).unwrap();
+    file.write_all(b"one").unwrap();
+    site.machine.kill();
+    wait_until("a write fails", || file.write_all(b"two").is_err());
+    let synced = file.sync_all().unwrap_err();
+    assert_eq!(synced.raw_os_error(), Some(5), "{synced}");
+    drop(file);
+    site.machine.says(&["umount", "--timeout", "30", "far"]);
+}
+
+/// Files that were just written keep their directory; so do those that only the server has.
+#[test]
+fn directories_with_files_are_not_removed() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new();
+    fs::create_dir(site.export.join("d")).unwrap();
+    fs::write(site.export.join("d/theirs"), "theirs").unwrap();
+    let line = "cd $G; for n in $(seq 20); do mkdir a$n; echo x > a$n/f; rmdir a$n && echo gone; done; \
+        rmdir d && echo gone; mkdir e; mv -T e d && echo gone; rmdir e && echo empty";
+    let said = site.shell(&["--promise", "push"], line);
+    assert_eq!(String::from_utf8_lossy(&said.stdout), "empty\n", "{said}");
+    assert_eq!(said.stderr.matches("not empty").count(), 22, "{said}");
+    for nth in 1..=20 {
+        let there = fs::read(site.export.join(format!("a{nth}/f")));
+        assert_eq!(there.unwrap(), b"x\n");
+    }
+}
+
+/// Lines are added to a file that others made since its directory was listed.
+#[test]
+fn appends_keep_files_of_others() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new();
+    let line = "ls -l $G; echo theirs > $E/log; echo ours >> $G/log; mkdir $G/d; echo x > $G/d/x; \
+        for n in $(seq 100); do stat $G/d/log >/dev/null 2>&1; done; echo ours >> $G/d/log";
+    let line = line.replace("$E", site.export.to_str().unwrap());
+    site.shell(&["--promise", "push"], &line).ok();
+    assert_eq!(
+        fs::read(site.export.join("log")).unwrap(),
+        b"theirs\nours\n"
+    );
+    assert_eq!(fs::read(site.export.join("d/log")).unwrap(), b"ours\n");
 }
 
 /// Of a large file only what is read comes; a second time, nothing does.

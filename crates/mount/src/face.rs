@@ -176,10 +176,11 @@ impl Shared {
             }
             nodes.look_up(parent, name, Some(facts))
         };
+        let exclusive = flags & libc::O_EXCL != 0;
         let how = Writing {
-            truncate: true,
+            truncate: exclusive || flags & libc::O_TRUNC != 0,
             create: Some(mode),
-            exclusive: flags & libc::O_EXCL != 0,
+            exclusive,
         };
         let opened = self.open_to_write(number, how, thread);
         let mut nodes = self.nodes.lock();
@@ -201,6 +202,26 @@ impl Shared {
         let mut nodes = self.nodes.lock();
         let number = nodes.look_up(parent, name, Some(Facts::directory()));
         Ok((nodes.attributes(number, &Facts::directory()), LASTS))
+    }
+
+    /// Refuses if a directory has entries, here or at its server.
+    fn must_be_empty(&self, parent: u64, name: &OsStr, thread: u32) -> Done<()> {
+        let (url, number) = {
+            let mut nodes = self.nodes.lock();
+            let number = nodes.find(parent, name).map(|found| found.0);
+            (nodes.url_in(parent, name)?, number)
+        };
+        let has_written = || {
+            let nodes = self.nodes.lock();
+            let names = number
+                .map(|number| nodes.names_in(number))
+                .unwrap_or_default();
+            names.iter().any(|(_, node)| node.written().is_some())
+        };
+        if has_written() || !self.asking.list(thread, url)?.is_empty() {
+            return Err(Failed::Plain(libc::ENOTEMPTY));
+        }
+        Ok(())
     }
 
     fn unlink(&self, parent: u64, name: &OsStr, thread: u32) -> Done<()> {
@@ -234,6 +255,10 @@ impl Shared {
         drop(nodes);
         for number in [known, replaced].into_iter().flatten() {
             drop(self.settled(number, thread)?);
+        }
+        let replaced = replaced.and_then(|number| Some(self.nodes.lock().get(number).ok()?.facts));
+        if replaced.is_some_and(|facts| facts.is_directory) {
+            self.must_be_empty(to.0, to.1, thread)?;
         }
         let mut nodes = self.nodes.lock();
         let url = nodes.url_in(from.0, from.1)?;
@@ -467,7 +492,8 @@ impl Filesystem for Face {
         let Some(Open::Write(_, body)) = open else {
             return reply.error(Errno::EBADF);
         };
-        match body.write(data, offset) {
+        let kept = self.shared.must_be_kept(&Open::Write(0, Arc::clone(&body)));
+        match kept.and_then(|()| body.write(data, offset)) {
             Ok(()) => reply.written(data.len() as u32),
             Err(failed) => reply.error(self.shared.asking.errno(&failed)),
         }
@@ -476,9 +502,13 @@ impl Filesystem for Face {
     fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
         let open = self.shared.open.lock().get(&handle.0).cloned();
         self.work(move |shared| {
-            let synced = match open {
+            let synced = match &open {
                 Some(Open::Write(_, body)) => body.with(File::sync_data),
                 _ => Ok(()),
+            };
+            let synced = match &open {
+                Some(open) => synced.and_then(|()| shared.must_be_kept(open)),
+                None => synced,
             };
             match synced {
                 Ok(()) => reply.ok(),
@@ -573,7 +603,23 @@ impl Filesystem for Face {
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.unlink(request, parent, name, reply);
+        let (thread, name) = (request.pid(), name.to_owned());
+        self.work(move |shared| {
+            let emptied = shared.must_be_empty(parent.0, &name, thread);
+            match emptied.and_then(|()| shared.unlink(parent.0, &name, thread)) {
+                Ok(()) => reply.ok(),
+                Err(failed) => reply.error(shared.asking.errno(&failed)),
+            }
+        });
+    }
+
+    /// Tells a program that closes a file whether it is lost already.
+    fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        let open = self.shared.open.lock().get(&handle.0).cloned();
+        match open.map(|open| self.shared.must_be_kept(&open)) {
+            Some(Err(failed)) => reply.error(self.shared.asking.errno(&failed)),
+            _ => reply.ok(),
+        }
     }
 
     fn rename(

@@ -126,22 +126,36 @@ impl Shared {
     }
 
     fn begin(&self, url: String, how: Writing, thread: u32) -> Done<Body> {
-        let is_new = how.create.is_some();
-        let ask = match how.truncate || is_new {
-            true => Ask::Put(ask::Put {
+        let put = |new: bool| {
+            Ask::Put(ask::Put {
                 url: url.clone(),
                 mode: how.create,
-                new: how.exclusive,
+                new,
                 ..ask::Put::default()
-            }),
-            false => Ask::Open(ask::Open {
-                url: url.clone(),
-                read: true,
-                write: true,
-                ..ask::Open::default()
-            }),
+            })
         };
-        let (era, answer) = self.asking.ask_patiently(thread, &ask)?;
+        let open = Ask::Open(ask::Open {
+            url: url.clone(),
+            read: true,
+            write: true,
+            create: how.create.is_some(),
+            mode: how.create,
+            ..ask::Open::default()
+        });
+        let (answered, is_new) = match (how.truncate, how.create) {
+            (true, created) => (
+                self.asking.ask_patiently(thread, &put(how.exclusive)),
+                created.is_some(),
+            ),
+            (false, None) => (self.asking.ask_patiently(thread, &open), false),
+            // The name was absent a moment ago. Its server knows better, and if that is away, it must still be absent
+            // when the file is delivered.
+            (false, Some(_)) => match self.asking.ask(thread, &open) {
+                Err(failed) if failed.is_away() => (self.asking.ask(thread, &put(true)), true),
+                answered => (answered, false),
+            },
+        };
+        let (era, answer) = answered?;
         let (opened, file) = opened(answer)?;
         Ok(Body {
             file: RwLock::new(Some(file)),
@@ -155,6 +169,14 @@ impl Shared {
                 ..State::default()
             }),
         })
+    }
+
+    /// Refuses if the node that had a file which is written ended: it is lost.
+    pub(crate) fn must_be_kept(&self, open: &Open) -> Done<()> {
+        match open.era() {
+            Some(era) if self.asking.talk.is_lost(era) => Err(Failed::Plain(libc::EIO)),
+            _ => Ok(()),
+        }
     }
 
     /// Waits until a file is neither being opened to write nor handed in.
