@@ -10,6 +10,7 @@ use common::{
 use std::{
     collections::BTreeSet,
     fs,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Command, Output},
 };
@@ -174,4 +175,91 @@ fn writes_to_absent_servers_arrive() {
     );
     assert_eq!(fs::read(machine.export("open")).unwrap(), b"first\n");
     assert_eq!(fs::read(machine.export("closed")).unwrap(), b"second\n");
+}
+
+/// Runs `godwit run --via preload`.
+fn run(machine: &Machine, options: &[&str], words: &[&str]) -> Output {
+    let built = build(machine.scratch.path());
+    let mut command = machine.command(&machine.godwit);
+    let server = format!("/godwit/ftp:127.0.0.1:{}", machine.port);
+    command.args(["run", "--via", "preload"]).args(options);
+    command.arg("--").args(words).env("G", server);
+    command.env("GODWIT_PRELOAD", built);
+    command.current_dir(machine.scratch.path());
+    command.output().unwrap()
+}
+
+#[test]
+fn run_delivers_and_has_the_status() {
+    let Some(machine) = Machine::new() else {
+        return;
+    };
+    let line = "echo kept > $G/a; exec 5> $G/b; echo open >&5; sh -c \"cat $G/a\"; exit 7";
+    let said = run(&machine, &["--promise", "push"], &["bash", "-c", line]);
+    assert_eq!(said.status.code(), Some(7), "{}", all(&said));
+    assert_eq!(said.stdout, b"kept\n");
+    assert_eq!(fs::read(machine.export("a")).unwrap(), b"kept\n");
+    assert_eq!(fs::read(machine.export("b")).unwrap(), b"open\n");
+    let none = run(&machine, &[], &["no-such-program"]);
+    assert_eq!(none.status.code(), Some(127), "{}", all(&none));
+}
+
+#[test]
+fn run_refuses_what_loads_no_library() {
+    let Some(machine) = Machine::new() else {
+        return;
+    };
+    let program = machine.scratch.path().join("static");
+    let source = machine.scratch.path().join("static.c");
+    fs::write(&source, "int main(void) { return 0; }").unwrap();
+    good(
+        Command::new("cc")
+            .args(["-static", "-o"])
+            .arg(&program)
+            .arg(&source),
+    );
+    let setuid = machine.scratch.path().join("setuid");
+    fs::copy("/bin/cat", &setuid).unwrap();
+    fs::set_permissions(&setuid, PermissionsExt::from_mode(0o4755)).unwrap();
+    for (program, why) in [(&program, "a static program"), (&setuid, "setuid")] {
+        let program = program.to_str().unwrap();
+        let said = run(&machine, &[], &[program]);
+        let words = String::from_utf8_lossy(&said.stderr).into_owned();
+        assert_eq!(said.status.code(), Some(2), "{words}");
+        for word in [program, why, "--via mount"] {
+            assert!(words.contains(word), "{words}");
+        }
+    }
+}
+
+#[test]
+fn run_waits_for_absent_servers_as_told() {
+    let Some(mut machine) = Machine::new() else {
+        return;
+    };
+    machine.away();
+    let source = machine.scratch.path().join("source");
+    fs::write(&source, "text").unwrap();
+    let port = machine.port;
+    let there = format!("ftp://127.0.0.1:{port}/there");
+    let said = run(&machine, &[], &["cp", source.to_str().unwrap(), &there]);
+    assert!(said.status.success(), "{}", all(&said));
+    let read = run(
+        &machine,
+        &["--wait", "1s"],
+        &["cat", &format!("{there}-other")],
+    );
+    let words = String::from_utf8_lossy(&read.stderr);
+    assert_eq!(read.status.code(), Some(1), "{words}");
+    assert!(
+        !words.contains("No such file") && words.contains("cannot connect"),
+        "{words}"
+    );
+    machine.serve();
+    good(
+        machine
+            .command(&machine.godwit)
+            .args(["push", "--timeout", "60"]),
+    );
+    assert_eq!(fs::read(machine.export("there")).unwrap(), b"text");
 }

@@ -36,6 +36,7 @@ mod mounted;
 pub(crate) mod mv;
 pub(crate) mod node;
 pub(crate) mod peers;
+mod preloaded;
 pub(crate) mod proxy;
 pub(crate) mod publish;
 pub(crate) mod push;

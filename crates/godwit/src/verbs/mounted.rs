@@ -71,8 +71,7 @@ pub(super) fn run(
         command.env("GODWIT_CATALOG", catalog);
     }
     // What comes before the program does must not end this command alone.
-    let signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2]);
-    let signals = signals.map_err(failed)?;
+    let signals = signals().map_err(failed)?;
     let view = View::new("godwit").map_err(failed)?;
     let server = mount.clone();
     let viewed = view.start(&mut command, move |device| server.serve(device));
@@ -98,6 +97,16 @@ pub(super) fn run(
         };
         return Err(CliError::found(wanted, fact, LOST).next(NEXT_LOST));
     }
+    ended(&mount, promise, code, screen)
+}
+
+/// Waits for what a program wrote, as far as is promised, and ends with its status.
+pub(super) fn ended(
+    mount: &Mount,
+    promise: Promise,
+    code: u8,
+    screen: &'static Screen,
+) -> Run<Facts> {
     screen.ended_with(code);
     let kept = mount.keep(promise.into())?;
     kept.notes.iter().for_each(|note| screen.note(note));
@@ -107,8 +116,13 @@ pub(super) fn run(
     ]))
 }
 
+/// Returns the signals that are passed on to the program.
+pub(super) fn signals() -> io::Result<Signals> {
+    Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2])
+}
+
 /// Returns the path below `/godwit` of an argument that is a URL. Programs have URLs of the web of their own.
-fn as_path(word: &OsString) -> OsString {
+pub(super) fn as_path(word: &OsString) -> OsString {
     let text = word.as_bytes();
     let is_url = text.starts_with(b"grid:/") || text.windows(3).any(|part| part == b"://");
     let url = Url::from_argument(word).ok().filter(|_| is_url);
@@ -129,7 +143,7 @@ pub(super) fn rules(wait: Duration, session: String, screen: &'static Screen) ->
 }
 
 /// Returns the session of this command, or a new one.
-fn session() -> String {
+pub(super) fn session() -> String {
     let told = env::var("GODWIT_SESSION").ok();
     told.filter(|told| !told.is_empty()).unwrap_or_else(|| {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -139,7 +153,7 @@ fn session() -> String {
 }
 
 /// Passes signals to the program. Those of a terminal it gets itself.
-fn pass_on(mut signals: Signals, child: u32) {
+pub(super) fn pass_on(mut signals: Signals, child: u32) {
     for signal in signals.forever() {
         if !matches!(signal, SIGINT | SIGQUIT) {
             let _ = godwit_sys::send_signal(child, signal);
@@ -148,7 +162,7 @@ fn pass_on(mut signals: Signals, child: u32) {
 }
 
 /// Returns the status of a program as a shell has it.
-fn code_of(status: ExitStatus) -> u8 {
+pub(super) fn code_of(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| Some(128 + status.signal()?));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }
@@ -157,13 +171,7 @@ fn code_of(status: ExitStatus) -> u8 {
 fn refused(wanted: &str, refused: ViewError) -> CliError {
     let error = &refused.error;
     let (fact, code, next) = match refused.step {
-        ViewStep::Program => {
-            let code = match error.kind() {
-                io::ErrorKind::NotFound => 127,
-                _ => 126,
-            };
-            (why(error).to_string(), code, NEXT_PROGRAM)
-        }
+        ViewStep::Program => return not_started(wanted, error),
         ViewStep::Device => (format!("/dev/fuse: {}", why(error)), 1, NEXT_DEVICE),
         ViewStep::Namespaces | ViewStep::Root | ViewStep::Mount => {
             let fact = format!("this system refuses a mount of its own: {}", why(error));
@@ -175,6 +183,15 @@ fn refused(wanted: &str, refused: ViewError) -> CliError {
         }
     };
     CliError::found(wanted, fact, code).next(next)
+}
+
+/// Says why a program was not started.
+pub(super) fn not_started(wanted: &str, error: &io::Error) -> CliError {
+    let code = match error.kind() {
+        io::ErrorKind::NotFound => 127,
+        _ => 126,
+    };
+    CliError::found(wanted, why(error).to_string(), code).next(NEXT_PROGRAM)
 }
 
 /// Reads how long is waited.
@@ -193,6 +210,5 @@ const LOST: u8 = 75;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 const NEXT_LOST: &str = "run it again: the targets are as they were";
 const NEXT_PROGRAM: &str = "name a program of this machine; --on NODE runs it at a node";
-const NEXT_DEVICE: &str =
-    "modprobe fuse; chmod 666 /dev/fuse; without it, godwit get and godwit put do what cp would";
-const NEXT_NAMESPACES: &str = "allow user namespaces (sysctl user.max_user_namespaces, AppArmor), or use godwit get and godwit put";
+const NEXT_DEVICE: &str = "modprobe fuse; chmod 666 /dev/fuse; or --via preload, which needs neither for dynamic programs";
+const NEXT_NAMESPACES: &str = "allow user namespaces (sysctl user.max_user_namespaces, AppArmor), or --via preload for dynamic programs";

@@ -4,6 +4,7 @@ use super::{
     Facts, facts,
     farm::Printed,
     mounted::{self, Promise, WAIT, parse_wait},
+    preloaded,
 };
 use crate::{
     options::Talking,
@@ -11,7 +12,7 @@ use crate::{
     screen::Screen,
     trouble::{CliError, Run as Ran},
 };
-use clap::Args;
+use clap::{Args, ValueEnum};
 use godwit_core::{Algorithm, Url};
 use godwit_store::{
     Error, What,
@@ -71,12 +72,15 @@ pub(crate) struct Run {
     /// The nodes, which take turns
     #[arg(long, value_name = "NODE", value_delimiter = ',')]
     on: Vec<String>,
-    /// Here: wait at the end for none, commit (safe here) or push (delivered)
+    /// Here: wait for none, commit (safe) or push (delivered)
     #[arg(long, value_enum, default_value_t = Promise::Commit, hide_possible_values = true, value_name = "WHAT", conflicts_with = "on")]
     promise: Promise,
     /// Here: time to wait for a server to read from (or forever) [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = parse_wait, conflicts_with = "on")]
     wait: Option<Duration>,
+    /// Here: mount, or preload (a library; no /dev/fuse)
+    #[arg(long, value_enum, default_value_t = Via::Mount, hide_possible_values = true, value_name = "WAY", conflicts_with = "on")]
+    via: Via,
     /// Processes [default: one a node]
     #[arg(short = 'n', value_name = "N", requires = "on", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     processes: Option<u64>,
@@ -106,6 +110,13 @@ pub(crate) struct Run {
     program: Vec<OsString>,
     #[command(flatten)]
     talking: Talking,
+}
+
+/// The way by which a program of this machine opens files of others.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Via {
+    Mount,
+    Preload,
 }
 
 /// One end of a file, as it was named.
@@ -149,7 +160,11 @@ impl Run {
     pub(crate) fn run(self, screen: &'static Screen) -> Ran<Facts> {
         if self.on.is_empty() {
             let wait = self.wait.unwrap_or(WAIT);
-            return mounted::run(&self.program, self.promise, wait, screen);
+            let run = match self.via {
+                Via::Mount => mounted::run,
+                Via::Preload => preloaded::run,
+            };
+            return run(&self.program, self.promise, wait, screen);
         }
         let options = places::options(&self.talking)?;
         let job = self.job(screen, &options)?;

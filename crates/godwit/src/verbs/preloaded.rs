@@ -1,0 +1,196 @@
+//! `godwit run --via preload`: a dynamic program of this machine, with a library that opens files of other machines.
+
+use super::{
+    Facts,
+    mounted::{self, Promise},
+};
+use crate::{
+    names,
+    screen::Screen,
+    trouble::{CliError, Run},
+};
+use godwit_mount::Mount;
+use godwit_store::Error;
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    fs::{self, File},
+    io::{self, Read},
+    os::unix::{ffi::OsStrExt, fs::PermissionsExt},
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+/// Runs a program that loads the library, and waits for its end.
+pub(super) fn run(
+    words: &[OsString],
+    promise: Promise,
+    wait: Duration,
+    screen: &'static Screen,
+) -> Run<Facts> {
+    let wanted = format!("run {} --via preload", words[0].display());
+    let failed = |cause| CliError::store(&*wanted, Error::io(&words[0], cause));
+    must_load(&wanted, &words[0])?;
+    let binary = env::current_exe().map_err(failed)?;
+    let library = library(&binary).ok_or_else(|| {
+        let fact = format!("{LIBRARY} is neither beside godwit nor in ../lib");
+        CliError::found(&*wanted, fact, 1).next("make install, or GODWIT_PRELOAD=PATH of it")
+    })?;
+    let session = mounted::session();
+    let mount = Mount::new(mounted::rules(wait, session.clone(), screen)).map_err(failed)?;
+    mount.begin()?;
+    let mut all = library.into_os_string();
+    if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        all.push(":");
+        all.push(others);
+    }
+    let mut command = Command::new(&words[0]);
+    command.args(words[1..].iter().map(mounted::as_path));
+    command.env("LD_PRELOAD", all);
+    command.env("GODWIT_SESSION", &session);
+    let wait = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
+    command.env("GODWIT_WAIT_MS", wait.to_string());
+    if env::var_os("GODWIT_BIN").is_none() {
+        command.env("GODWIT_BIN", &binary);
+    }
+    if let Some(catalog) = names::text() {
+        command.env("GODWIT_CATALOG", catalog);
+    }
+    let signals = mounted::signals().map_err(failed)?;
+    let spawned = command.spawn();
+    let mut child = spawned.map_err(|error| mounted::not_started(&wanted, &error))?;
+    let number = child.id();
+    std::thread::spawn(move || mounted::pass_on(signals, number));
+    let code = mounted::code_of(child.wait().map_err(failed)?);
+    mounted::ended(&mount, promise, code, screen)
+}
+
+/// Returns the path of the library.
+fn library(binary: &Path) -> Option<PathBuf> {
+    if let Some(told) = env::var_os("GODWIT_PRELOAD").filter(|told| !told.is_empty()) {
+        return Some(told.into());
+    }
+    let beside = binary.parent()?;
+    let places = [beside.join(LIBRARY), beside.join("../lib").join(LIBRARY)];
+    places.into_iter().find_map(|path| path.canonicalize().ok())
+}
+
+/// Refuses a program that the dynamic linker does not load the library into.
+fn must_load(wanted: &str, program: &OsStr) -> Run {
+    let mut path = found(program);
+    for _ in 0..SCRIPTS_MAX {
+        let Some(file) = &path else {
+            return Ok(()); // its start says why not
+        };
+        let refuse = |fact: &str| {
+            let fact = format!("{} {fact}", file.display());
+            let next = "run it with --via mount, which works for every program";
+            CliError::asked(wanted, fact).next(next)
+        };
+        match kind(file) {
+            Ok(Kind::Privileged) => {
+                return Err(refuse(
+                    "is setuid or setgid, and such programs load no library",
+                ));
+            }
+            Ok(Kind::Static) => {
+                return Err(refuse("is a static program, which loads no library"));
+            }
+            Ok(Kind::Script(interpreter)) => path = Some(interpreter),
+            Ok(Kind::Dynamic) | Err(_) => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+/// Returns the file of a program, as execvp(3) finds it.
+fn found(program: &OsStr) -> Option<PathBuf> {
+    if program.as_bytes().contains(&b'/') {
+        return Some(program.into());
+    }
+    let dirs = env::var_os("PATH")?;
+    let mut paths = env::split_paths(&dirs).map(|dir| dir.join(program));
+    paths.find(|path| {
+        fs::metadata(path)
+            .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    })
+}
+
+/// How a program is loaded.
+#[derive(Debug, Eq, PartialEq)]
+enum Kind {
+    Dynamic,
+    Static,
+    /// Setuid or setgid.
+    Privileged,
+    /// A text for another program.
+    Script(PathBuf),
+}
+
+fn kind(path: &Path) -> io::Result<Kind> {
+    let mut head = Vec::new();
+    if fs::metadata(path)?.permissions().mode() & 0o6000 != 0 {
+        return Ok(Kind::Privileged);
+    }
+    File::open(path)?.take(HEAD_BYTES).read_to_end(&mut head)?;
+    Ok(kind_of(&head))
+}
+
+/// Reads how a program is loaded from its first bytes.
+fn kind_of(head: &[u8]) -> Kind {
+    if let Some(line) = head.strip_prefix(b"#!") {
+        let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default();
+        let word = line.trim_ascii().split(u8::is_ascii_whitespace).next();
+        return Kind::Script(OsStr::from_bytes(word.unwrap_or_default()).into());
+    }
+    // ELF of 64 bits; other programs are the linker's to judge.
+    if !head.starts_with(b"\x7fELF\x02\x01") {
+        return Kind::Dynamic;
+    }
+    let number = |at: usize, len: usize| {
+        let bytes = head.get(at..at.checked_add(len)?)?;
+        let value = bytes
+            .iter()
+            .rev()
+            .fold(0, |value, &byte| value << 8 | u64::from(byte));
+        usize::try_from(value).ok()
+    };
+    let has_interpreter = || {
+        let (at, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
+        let mut kinds = (0..count).map_while(|nth| number(at.checked_add(nth * size)?, 4));
+        Some(kinds.any(|kind| kind == PT_INTERP))
+    };
+    match has_interpreter() {
+        Some(true) => Kind::Dynamic,
+        _ => Kind::Static,
+    }
+}
+
+const LIBRARY: &str = "libgodwit_preload.so";
+const PT_INTERP: usize = 3;
+/// How much of a program is read: more than any linker puts before its program headers.
+const HEAD_BYTES: u64 = 64 * 1024;
+/// How many scripts the kernel follows, at most.
+const SCRIPTS_MAX: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_read_from_heads() {
+        assert_eq!(kind(Path::new("/bin/sh")).unwrap(), Kind::Dynamic);
+        let script = kind_of(b"#! /usr/bin/perl -w\nprint");
+        assert_eq!(script, Kind::Script("/usr/bin/perl".into()));
+        assert_eq!(kind_of(b"\x7fELF\x02\x01"), Kind::Static);
+        assert_eq!(kind_of(b""), Kind::Dynamic);
+        let mut head = fs::read("/bin/sh").unwrap();
+        let (at, count) = (64, usize::from(head[56]));
+        for nth in 0..count {
+            let kind = &mut head[at + nth * 56];
+            *kind = if *kind == 3 { 4 } else { *kind };
+        }
+        assert_eq!(kind_of(&head), Kind::Static);
+    }
+}
