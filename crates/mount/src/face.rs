@@ -492,7 +492,7 @@ impl Filesystem for Face {
         let Some(Open::Write(_, body)) = open else {
             return reply.error(Errno::EBADF);
         };
-        let kept = self.shared.must_be_kept(&Open::Write(0, Arc::clone(&body)));
+        let kept = self.shared.must_be_kept(&body);
         match kept.and_then(|()| body.write(data, offset)) {
             Ok(()) => reply.written(data.len() as u32),
             Err(failed) => reply.error(self.shared.asking.errno(&failed)),
@@ -503,12 +503,10 @@ impl Filesystem for Face {
         let open = self.shared.open.lock().get(&handle.0).cloned();
         self.work(move |shared| {
             let synced = match &open {
-                Some(Open::Write(_, body)) => body.with(File::sync_data),
+                Some(Open::Write(_, body)) => body
+                    .with(File::sync_data)
+                    .and_then(|()| shared.must_be_kept(body)),
                 _ => Ok(()),
-            };
-            let synced = match &open {
-                Some(open) => synced.and_then(|()| shared.must_be_kept(open)),
-                None => synced,
             };
             match synced {
                 Ok(()) => reply.ok(),
@@ -616,9 +614,13 @@ impl Filesystem for Face {
     /// Tells a program that closes a file whether it is lost already.
     fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         let open = self.shared.open.lock().get(&handle.0).cloned();
-        match open.map(|open| self.shared.must_be_kept(&open)) {
-            Some(Err(failed)) => reply.error(self.shared.asking.errno(&failed)),
-            _ => reply.ok(),
+        let kept = match &open {
+            Some(Open::Write(_, body)) => self.shared.must_be_kept(body),
+            _ => Ok(()),
+        };
+        match kept {
+            Ok(()) => reply.ok(),
+            Err(failed) => reply.error(self.shared.asking.errno(&failed)),
         }
     }
 

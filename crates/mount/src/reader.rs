@@ -115,7 +115,7 @@ impl Asking {
                 Err(failed) if failed.is_node_lost() => {
                     self.open_again(reader, (era, handle), Fresh::Usual, thread)?;
                 }
-                // What was open may be of before: the program has nothing of it.
+                // The node had opened an older version, and the program has no byte of that.
                 Err(Failed::Refused(refusal))
                     if refusal.kind == Kind::Changed && !reader.is_begun.load(Relaxed) =>
                 {

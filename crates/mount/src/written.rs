@@ -171,11 +171,11 @@ impl Shared {
         })
     }
 
-    /// Refuses if the node that had a file which is written ended: it is lost.
-    pub(crate) fn must_be_kept(&self, open: &Open) -> Done<()> {
-        match open.era() {
-            Some(era) if self.asking.talk.is_lost(era) => Err(Failed::Plain(libc::EIO)),
-            _ => Ok(()),
+    /// Refuses if the node ended that had a file while it was written: the file is lost.
+    pub(crate) fn must_be_kept(&self, body: &Body) -> Done<()> {
+        match self.asking.talk.is_lost(body.era) {
+            true => Err(Failed::Plain(libc::EIO)),
+            false => Ok(()),
         }
     }
 

@@ -64,12 +64,7 @@ pub(super) fn run(
     let session = session();
     let mount = Mount::new(rules(wait, session.clone(), screen)).map_err(failed)?;
     mount.begin()?;
-    let mut command = Command::new(&words[0]);
-    command.args(words[1..].iter().map(as_path));
-    command.env("GODWIT_SESSION", &session);
-    if let Some(catalog) = names::text() {
-        command.env("GODWIT_CATALOG", catalog);
-    }
+    let mut command = command(words, &session);
     // What comes before the program does must not end this command alone.
     let signals = signals().map_err(failed)?;
     let view = View::new("godwit").map_err(failed)?;
@@ -100,6 +95,17 @@ pub(super) fn run(
     ended(&mount, promise, code, screen)
 }
 
+/// Returns the command of a program that finds files of other machines.
+pub(super) fn command(words: &[OsString], session: &str) -> Command {
+    let mut command = Command::new(&words[0]);
+    command.args(words[1..].iter().map(as_path));
+    command.env("GODWIT_SESSION", session);
+    if let Some(catalog) = names::text() {
+        command.env("GODWIT_CATALOG", catalog);
+    }
+    command
+}
+
 /// Waits for what a program wrote, as far as is promised, and ends with its status.
 pub(super) fn ended(
     mount: &Mount,
@@ -122,7 +128,7 @@ pub(super) fn signals() -> io::Result<Signals> {
 }
 
 /// Returns the path below `/godwit` of an argument that is a URL. Programs have URLs of the web of their own.
-pub(super) fn as_path(word: &OsString) -> OsString {
+fn as_path(word: &OsString) -> OsString {
     let text = word.as_bytes();
     let is_url = text.starts_with(b"grid:/") || text.windows(3).any(|part| part == b"://");
     let url = Url::from_argument(word).ok().filter(|_| is_url);

@@ -5,7 +5,6 @@ use super::{
     mounted::{self, Promise},
 };
 use crate::{
-    names,
     screen::Screen,
     trouble::{CliError, Run},
 };
@@ -18,7 +17,6 @@ use std::{
     io::{self, Read},
     os::unix::{ffi::OsStrExt, fs::PermissionsExt},
     path::{Path, PathBuf},
-    process::Command,
     time::Duration,
 };
 
@@ -45,17 +43,12 @@ pub(super) fn run(
         all.push(":");
         all.push(others);
     }
-    let mut command = Command::new(&words[0]);
-    command.args(words[1..].iter().map(mounted::as_path));
+    let mut command = mounted::command(words, &session);
     command.env("LD_PRELOAD", all);
-    command.env("GODWIT_SESSION", &session);
     let wait = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
     command.env("GODWIT_WAIT_MS", wait.to_string());
     if env::var_os("GODWIT_BIN").is_none() {
         command.env("GODWIT_BIN", &binary);
-    }
-    if let Some(catalog) = names::text() {
-        command.env("GODWIT_CATALOG", catalog);
     }
     let signals = mounted::signals().map_err(failed)?;
     let spawned = command.spawn();
