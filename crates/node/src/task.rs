@@ -2,7 +2,7 @@
 
 mod outputs;
 
-use crate::workplace::Workplace;
+use crate::workplace::{self, Workplace};
 use godwit_core::{Algorithm, Kind};
 use godwit_store::{Dir, Opener, Store as _, Transit as _};
 use godwit_sys::{Bounds, Made, Program, why};
@@ -78,8 +78,10 @@ pub fn run_task(
         let found = dir
             .digest(&path, Algorithm::Blake3, None)
             .map_err(refused)?;
-        program.command[0] = export.join(&path).into();
-        must_be(&Name(path), &digest, &found)?;
+        must_be(&Name(path.clone()), &digest, &found)?;
+        let path = export.join(path);
+        workplace::touch(&path);
+        program.command[0] = path.into();
     }
     let nothing = File::open("/dev/null").map_err(|cause| other(&cause))?;
     let status = run((ask, file), (&program, nothing), &around, tell)?;

@@ -9,7 +9,10 @@ use super::{
     reply::{BEAT, Lines},
     run::below_root,
 };
-use crate::{task::other, workplace::Workplace};
+use crate::{
+    task::other,
+    workplace::{self, Workplace},
+};
 use godwit_core::{Algorithm, Kind, Url};
 use godwit_local::{Answer, Here, Place as Local, who};
 use godwit_store::Store as _;
@@ -110,7 +113,9 @@ impl<'a> Carrier<'a> {
                         format!("godwit rm godwit://NODE/{path}; the next run puts it there");
                     return Err(Refusal::of_kind(Kind::Corrupt, said).next(next));
                 }
-                self.place.export().join(below_root(&dir.may_run(&path)?))
+                let path = self.place.export().join(below_root(&dir.may_run(&path)?));
+                workplace::touch(&path);
+                path
             }
             Some(Executable::Url(url)) => {
                 let url = self.url(url)?;
