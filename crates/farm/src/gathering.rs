@@ -2,17 +2,18 @@
 
 use crate::{
     Logical,
-    checking::Buffer,
+    checking::{Buffer, Checking},
     combining::{self, Part, has_parts},
+    in_turn::{self, Early},
     sites::{Failed, best, is_good, shown, stat},
 };
 use godwit_catalog::{Entry as Named, is_fragment};
-use godwit_core::{Block, Extents};
+use godwit_core::{Block, Digest, Extents};
 use godwit_store::{Error, Read, Result, SMALL_BYTES, Take};
-use parking_lot::Mutex;
 use std::{
+    collections::BTreeSet,
     path::Path,
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     thread::{self, ScopedJoinHandle},
 };
 
@@ -144,7 +145,7 @@ impl Logical {
         })
     }
 
-    /// Reads each fragment from a site that has it; several at once if their order does not count.
+    /// Reads each fragment from a site that has it, several at once.
     fn read_fragments(
         &self,
         entry: &Named,
@@ -157,51 +158,128 @@ impl Logical {
         let pieces = pieces.map(|(part, fragment)| {
             let (first, past) = (fragment.start, fragment.start + fragment.size);
             let its = want.within(first..past);
-            let its: Extents = its
+            let want = its
                 .map(|range| range.start - first..range.end - first)
                 .collect();
-            (part, first, its)
-        });
-        let pieces = Mutex::new(pieces.filter(|(_, _, its)| !its.is_empty()));
-        let at_once = match streams {
-            0 | 1 => 1,
-            _ => AT_ONCE.min(parts.len()),
-        };
-        let is_over = AtomicBool::new(false);
-        let read = || {
-            while !is_over.load(Relaxed) {
-                let next = pieces.lock().next();
-                let Some((part, first, its)) = next else {
-                    break;
-                };
-                let shifted = Part {
-                    into,
-                    want: &its,
-                    first,
-                    offset: 0,
-                };
-                let of = (&*part.name.0, part);
-                let read = self.read_entry(of, &its, (streams / at_once).max(1), &shifted);
-                read.inspect_err(|_| is_over.store(true, Relaxed))?;
+            let names = self;
+            Piece {
+                names,
+                part,
+                first,
+                want,
+                into,
             }
-            Ok(())
-        };
-        thread::scope(|scope| {
-            let others: Vec<_> = (1..at_once).map(|_| scope.spawn(read)).collect();
-            let joined = |other: ScopedJoinHandle<'_, Result<()>>| {
-                let other = other.join();
-                other.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            };
-            let mine = read();
-            others
-                .into_iter()
-                .fold(mine, |all, other| all.and(joined(other)))
-        })?;
+        });
+        let pieces: Vec<_> = pieces.filter(|piece| !piece.want.is_empty()).collect();
+        match streams {
+            0 | 1 => in_turn::read(&pieces, self.count_sites(&pieces))?,
+            _ => read_in_any_order(&pieces, streams)?,
+        }
         Ok(Read {
             stat: stat(entry),
             digest: best(&entry.digests).cloned(),
         })
     }
+
+    /// Returns how many other machines are asked for pieces; 1 if there is none.
+    fn count_sites(&self, pieces: &[Piece<'_>]) -> usize {
+        let from = self.aim.from.as_deref();
+        let homes = pieces
+            .iter()
+            .filter_map(|piece| self.sites.homes(piece.part, from).into_iter().next());
+        let others = homes.filter(|home| !home.url.starts_with("file:"));
+        let others: BTreeSet<&String> = others.map(|home| &home.site).collect();
+        others.len().clamp(1, AT_ONCE)
+    }
+}
+
+/// A fragment of which bytes are wanted.
+struct Piece<'a> {
+    names: &'a Logical,
+    part: &'a Named,
+    /// The offset in the file of its first byte.
+    first: u64,
+    /// The bytes of the fragment.
+    want: Extents,
+    into: &'a dyn Take,
+}
+
+impl Piece<'_> {
+    fn read_by(&self, want: &Extents, streams: usize, into: &dyn Take) -> Result<()> {
+        let of = (&*self.part.name.0, self.part);
+        self.names.read_entry(of, want, streams, into).map(drop)
+    }
+
+    /// Returns a reader of bytes of the fragment, which go to their places in the file.
+    fn shifted(&self) -> Part<'_> {
+        Part {
+            into: self.into,
+            want: &self.want,
+            first: self.first,
+            offset: 0,
+        }
+    }
+}
+
+impl in_turn::Piece for Piece<'_> {
+    fn wanted(&self) -> &Extents {
+        &self.want
+    }
+
+    fn read(&self, want: &Extents, into: &dyn Take) -> Result<()> {
+        self.read_by(want, 1, into)
+    }
+
+    fn pass_on(&self, early: &Early, late: &Extents) -> Result<()> {
+        let shifted = self.shifted();
+        if early.is_empty() || late.is_empty() {
+            early.give(&shifted)?;
+            return match late.is_empty() {
+                true => Ok(()),
+                false => self.read_by(late, 1, &shifted),
+            };
+        }
+        // Neither part of a whole fragment was compared with its digest.
+        let size = self.part.size.unwrap_or_default();
+        let is_whole = self.want.contains(&(0..size));
+        let known = best(&self.part.digests).filter(|_| is_whole);
+        let checking = Checking::new(&shifted, known.map(Digest::algorithm));
+        early.give(&checking)?;
+        self.read_by(late, 1, &checking)?;
+        match (known, checking.digest(size)) {
+            (Some(known), Some(found)) if *known != found => {
+                let name = &self.part.name.0;
+                Err(Error::corrupt(name, known.to_string(), found.to_string()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Reads pieces of a file into a reader that takes bytes in any order.
+fn read_in_any_order(pieces: &[Piece<'_>], streams: usize) -> Result<()> {
+    let at_once = AT_ONCE.min(pieces.len()).max(1);
+    let (next, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let read = || {
+        while !is_over.load(Relaxed)
+            && let Some(piece) = pieces.get(next.fetch_add(1, Relaxed))
+        {
+            let read = piece.read_by(&piece.want, (streams / at_once).max(1), &piece.shifted());
+            read.inspect_err(|_| is_over.store(true, Relaxed))?;
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let others: Vec<_> = (1..at_once).map(|_| scope.spawn(read)).collect();
+        let joined = |other: ScopedJoinHandle<'_, Result<()>>| {
+            let other = other.join();
+            other.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        let mine = read();
+        others
+            .into_iter()
+            .fold(mine, |all, other| all.and(joined(other)))
+    })
 }
 
 /// The most fragments of a file that are read at the same time.

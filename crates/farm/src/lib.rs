@@ -11,6 +11,7 @@ mod draft;
 mod engine;
 mod gathering;
 mod import;
+mod in_turn;
 mod leases;
 mod logical;
 mod making;

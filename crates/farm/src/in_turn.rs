@@ -1,0 +1,265 @@
+//! Fragments of several sites for a reader that takes their bytes in order: while one is passed on, others come.
+//!
+//! Bytes that come before their turn are kept in files without a name, of so many bytes together. No transfer waits for its turn:
+//! of a fragment that is larger than its share the rest is read when its turn has come.
+
+use crate::combining::Part;
+use godwit_core::{Block, Extents};
+use godwit_store::{Error, Result, Take};
+use parking_lot::{Condvar, Mutex};
+use std::{
+    env,
+    fs::{self, File},
+    io,
+    os::unix::fs::{FileExt, OpenOptionsExt},
+    process,
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    thread::{self, ScopedJoinHandle},
+};
+
+/// A piece of what is read, and the way in which its bytes come.
+pub(crate) trait Piece: Sync {
+    /// The bytes of it that are wanted, at their offsets in the piece.
+    fn wanted(&self) -> &Extents;
+
+    /// Reads some of them.
+    fn read(&self, want: &Extents, into: &dyn Take) -> Result<()>;
+
+    /// Passes on all of them in order: those that came before its turn, and the others as they come.
+    fn pass_on(&self, early: &Early, late: &Extents) -> Result<()>;
+}
+
+/// Bytes that came before their turn.
+pub(crate) struct Early {
+    kept: Option<File>,
+    came: Extents,
+}
+
+impl Early {
+    fn none() -> Self {
+        Self {
+            kept: None,
+            came: Extents::new(),
+        }
+    }
+
+    /// Reads bytes of a piece. If that fails, none are kept: they are read when the turn of the piece has come.
+    fn read(piece: &dyn Piece, want: Extents, is_over: &(dyn Fn() -> bool + Sync)) -> Self {
+        let keep = || {
+            let file = unnamed().map_err(|cause| Error::io(KEPT, cause))?;
+            let keeping = Keeping {
+                file: &file,
+                is_over,
+            };
+            let asked = Part {
+                into: &keeping,
+                want: &want,
+                first: 0,
+                offset: 0,
+            };
+            piece.read(&want, &asked)?;
+            Ok::<_, Error>(file)
+        };
+        match keep() {
+            Ok(file) => Self {
+                kept: Some(file),
+                came: want,
+            },
+            Err(error) => {
+                tracing::info!(%error, "bytes could not be read ahead");
+                Self::none()
+            }
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.came.is_empty()
+    }
+
+    /// Passes on all of it.
+    pub(crate) fn give(&self, into: &dyn Take) -> Result<()> {
+        let Some(file) = &self.kept else {
+            return Ok(());
+        };
+        let mut buffer = vec![0; STEP_BYTES];
+        for range in self.came.iter() {
+            let mut at = range.start;
+            while at < range.end {
+                let left = usize::try_from(range.end - at).unwrap_or(STEP_BYTES);
+                let bytes = &mut buffer[..left.min(STEP_BYTES)];
+                let read = file.read_exact_at(bytes, at);
+                read.map_err(|cause| Error::io(KEPT, cause))?;
+                into.put(Block::at(at, bytes))?;
+                at += bytes.len() as u64;
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Keeping<'a> {
+    file: &'a File,
+    is_over: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl Take for Keeping<'_> {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        if (self.is_over)() {
+            return Err(Error::Canceled);
+        }
+        let kept = self.file.write_all_at(block.bytes, block.offset);
+        kept.map_err(|cause| Error::io(KEPT, cause))
+    }
+}
+
+/// Reads pieces, so many at once, and passes them on in order.
+pub(crate) fn read(pieces: &[impl Piece], at_once: usize) -> Result<()> {
+    let (next, turn) = (AtomicUsize::new(0), Mutex::new(Ok(0)));
+    let changed = Condvar::new();
+    let share = WINDOW_BYTES / at_once.max(1) as u64;
+    let is_over = || turn.lock().is_err();
+    let one = |index: usize| {
+        let piece = &pieces[index];
+        let wanted = piece.wanted();
+        let is_early = matches!(*turn.lock(), Ok(now) if now < index);
+        let early = match is_early {
+            true => Early::read(piece, wanted.clone().take(share), &is_over),
+            false => Early::none(),
+        };
+        let mut now = turn.lock();
+        while matches!(*now, Ok(at) if at < index) {
+            changed.wait(&mut now);
+        }
+        if now.is_err() {
+            return false;
+        }
+        drop(now);
+        let passed = piece.pass_on(&early, &wanted.minus(&early.came));
+        let is_passed = passed.is_ok();
+        *turn.lock() = passed.map(|()| index + 1);
+        changed.notify_all();
+        is_passed
+    };
+    let work = || {
+        loop {
+            let index = next.fetch_add(1, Relaxed);
+            if index >= pieces.len() || !one(index) {
+                return;
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let others: Vec<_> = (1..at_once).map(|_| scope.spawn(work)).collect();
+        work();
+        let joined = |other: ScopedJoinHandle<'_, ()>| {
+            let other = other.join();
+            other.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        };
+        others.into_iter().for_each(joined);
+    });
+    turn.into_inner().map(drop)
+}
+
+/// Opens a file without a name, which the system removes when it is closed.
+fn unnamed() -> io::Result<File> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let name = format!("godwit-{}-{}", process::id(), COUNT.fetch_add(1, Relaxed));
+    let path = env::temp_dir().join(name);
+    let mut how = File::options();
+    how.read(true).write(true).create_new(true).mode(0o600);
+    let file = how.open(&path)?;
+    fs::remove_file(&path)?;
+    Ok(file)
+}
+
+const KEPT: &str = "a temporary file";
+/// The most bytes that are kept before their turn.
+const WINDOW_BYTES: u64 = 1 << 30;
+const STEP_BYTES: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// Pieces whose holders answer only when two have been asked, or of which one fails.
+    struct Held<'a> {
+        want: Extents,
+        asked: &'a Condvar,
+        count: &'a Mutex<usize>,
+        out: &'a Mutex<Vec<u8>>,
+        fails: bool,
+    }
+
+    impl Piece for Held<'_> {
+        fn wanted(&self) -> &Extents {
+            &self.want
+        }
+
+        fn read(&self, want: &Extents, into: &dyn Take) -> Result<()> {
+            let mut count = self.count.lock();
+            *count += 1;
+            self.asked.notify_all();
+            while *count < 2 {
+                let waited = self.asked.wait_for(&mut count, Duration::from_secs(20));
+                assert!(!waited.timed_out(), "they were asked one at a time");
+            }
+            drop(count);
+            if self.fails {
+                return Err(Error::missing("a piece"));
+            }
+            for range in want.iter() {
+                let bytes: Vec<u8> = range.clone().map(|at| at as u8).collect();
+                into.put(Block::at(range.start, &bytes))?;
+            }
+            Ok(())
+        }
+
+        fn pass_on(&self, early: &Early, late: &Extents) -> Result<()> {
+            let out = Taking(self.out);
+            early.give(&out)?;
+            match late.is_empty() {
+                true => Ok(()),
+                false => self.read(late, &out),
+            }
+        }
+    }
+
+    struct Taking<'a>(&'a Mutex<Vec<u8>>);
+
+    impl Take for Taking<'_> {
+        fn put(&self, block: Block<'_>) -> Result<()> {
+            self.0.lock().extend(block.bytes);
+            Ok(())
+        }
+    }
+
+    fn gather(fails: Option<u8>) -> (Result<()>, Vec<u8>) {
+        let (count, asked, out) = (Mutex::new(0), Condvar::new(), Mutex::default());
+        let held = |at: u8| Held {
+            want: Extents::from(u64::from(at)..u64::from(at) + 1),
+            asked: &asked,
+            count: &count,
+            out: &out,
+            fails: fails == Some(at),
+        };
+        let pieces: Vec<_> = (0..5).map(held).collect();
+        let done = read(&pieces, 2);
+        drop(pieces);
+        (done, out.into_inner())
+    }
+
+    #[test]
+    fn two_holders_send_at_once() {
+        let (done, out) = gather(None);
+        done.unwrap();
+        assert_eq!(out, [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn failed_piece_ends_the_rest() {
+        let (done, out) = gather(Some(2));
+        assert!(matches!(done, Err(Error::Missing { .. })), "{done:?}");
+        assert_eq!(out, [0, 1]);
+    }
+}
