@@ -2,13 +2,13 @@
 //!
 //! The bytes are read once, in order. The fragments become visible together, in one transaction, after all have landed.
 
-use crate::{Aim, Draft, Logical, Told, sites::shown, writing};
+use crate::{Aim, Draft, Logical, Told, combining::Part, sites::shown, writing};
 use godwit_catalog::FRAGMENTS_MAX;
-use godwit_core::{Algorithm, Block, Extents, Hashing};
-use godwit_store::{EntryKind, Error, Finished, Result, Sink, Take, Whole, engine::Place};
+use godwit_core::{Algorithm, Block, Extents, Hashing, Kind};
+use godwit_store::{EntryKind, Error, Finished, Result, Sink, Stat, Take, Whole, engine::Place};
 use parking_lot::Mutex;
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     ops::Range,
     path::Path,
     thread::{self, JoinHandle},
@@ -65,6 +65,8 @@ impl Logical {
         let mut draft = self.draft(name, edges.count(cut, stat.known_size())?, None)?;
         let scatter = Scatter {
             draft: &draft,
+            from,
+            stat: &stat,
             sites,
             edges,
             cut,
@@ -199,6 +201,8 @@ fn cut_record(record: u64, rest: u64) -> Error {
 /// Puts each byte into its fragment.
 struct Scatter<'a> {
     draft: &'a Draft,
+    from: &'a Place,
+    stat: &'a Stat,
     sites: Vec<String>,
     edges: Edges,
     cut: &'a Cut,
@@ -211,15 +215,21 @@ struct State {
     next: u64,
     hashing: Hashing,
     open: Option<Open>,
-    finishing: VecDeque<JoinHandle<Result<Finished>>>,
+    finishing: VecDeque<(usize, JoinHandle<Result<Finished>>)>,
     imported: Vec<Imported>,
+    /// The sites whose disks are full.
+    full: BTreeSet<String>,
+    /// The indexes of fragments that are written to other sites at the end.
+    moved: Vec<usize>,
 }
 
 /// A fragment that is written to a site.
 struct Open {
     start: u64,
     end: u64,
-    sink: Box<dyn Sink>,
+    site: String,
+    /// The upload; `None`: the site has no room for it.
+    sink: Option<Box<dyn Sink>>,
 }
 
 impl Default for State {
@@ -230,13 +240,92 @@ impl Default for State {
             open: None,
             finishing: VecDeque::new(),
             imported: Vec::new(),
+            full: BTreeSet::new(),
+            moved: Vec::new(),
         }
     }
 }
 
 impl Scatter<'_> {
-    fn site(&self, index: usize) -> &str {
-        &self.sites[index % self.sites.len()]
+    /// Begins a fragment at the site whose turn it is, or at the next one that has room.
+    fn begin(
+        &self,
+        full: &mut BTreeSet<String>,
+        index: usize,
+        size: Option<u64>,
+    ) -> Result<(String, Box<dyn Sink>)> {
+        let turn = index % self.sites.len();
+        let (before, from) = self.sites.split_at(turn);
+        let mut last = None;
+        for site in from.iter().chain(before) {
+            if full.contains(site) {
+                continue;
+            }
+            match at(site, self.draft.sink(index as u64, site, size)) {
+                Err(error) if error.kind() == Kind::NoSpace => {
+                    full.insert(site.clone());
+                    last = Some(error);
+                }
+                begun => return begun.map(|sink| (site.clone(), sink)),
+            }
+        }
+        Err(last.unwrap_or_else(|| {
+            let sites: Vec<_> = full.iter().map(String::as_str).collect();
+            Error::no_space(self.draft.fragment(index as u64), sites.join(", "))
+        }))
+    }
+
+    /// Tells whether a fragment can be written to another site after this error: its bytes can be read again.
+    fn may_move(&self, error: &Error) -> bool {
+        error.kind() == Kind::NoSpace && self.from.passage().is_none()
+    }
+
+    /// Writes a fragment again, to a site that has room.
+    fn move_on(&self, state: &mut State, index: usize) -> Result<()> {
+        let range = state.imported[index].range.clone();
+        let size = range.end - range.start;
+        loop {
+            let (site, sink) = self.begin(&mut state.full, index, Some(size))?;
+            match at(&site, self.send(&range, sink)) {
+                Err(error) if self.may_move(&error) => drop(state.full.insert(site)),
+                sent => {
+                    state.imported[index].site = site;
+                    return sent;
+                }
+            }
+        }
+    }
+
+    fn send(&self, range: &Range<u64>, sink: Box<dyn Sink>) -> Result<()> {
+        let want = Extents::from(range.clone());
+        let shifted = Part {
+            into: &*sink,
+            want: &want,
+            first: 0,
+            offset: range.start,
+        };
+        let read = match range.is_empty() {
+            true => Ok(()),
+            false => {
+                let read = self.from.store.read(&self.from.path, &want, 1, &shifted);
+                read.and_then(|read| {
+                    let seen = |stat: &Stat| (stat.known_size(), stat.mtime);
+                    match seen(&read.stat) == seen(self.stat) {
+                        true => Ok(()),
+                        false => Err(Error::changed(&self.from.path, "while it was read")),
+                    }
+                })
+            }
+        };
+        match read {
+            Ok(()) => sink
+                .finish(&Whole::of_size(range.end - range.start))
+                .map(drop),
+            Err(error) => {
+                let _ = sink.abandon();
+                Err(error)
+            }
+        }
     }
 
     /// Returns the fragment of the next byte.
@@ -247,9 +336,13 @@ impl Scatter<'_> {
             let end = self.edges.end(index, start, self.cut.record_bytes());
             let known = self.size.filter(|_| !self.cut.lines);
             let size = known.map(|size| end.min(size).saturating_sub(start));
-            let site = self.site(state.imported.len());
-            let sink = at(site, self.draft.sink(index, site, size))?;
-            state.open = Some(Open { start, end, sink });
+            let (site, sink) = self.begin(&mut state.full, state.imported.len(), size)?;
+            state.open = Some(Open {
+                start,
+                end,
+                site,
+                sink: Some(sink),
+            });
             if end <= start {
                 self.close(state)?;
             }
@@ -262,16 +355,54 @@ impl Scatter<'_> {
         let Some(open) = state.open.take() else {
             return Ok(());
         };
-        let site = self.site(state.imported.len()).to_owned();
-        let range = open.start..state.next;
+        let (index, range) = (state.imported.len(), open.start..state.next);
         let whole = Whole::of_size(range.end - range.start);
-        let of = site.clone();
+        let site = open.site.clone();
         state.imported.push(Imported { range, site });
-        let finish = move || at(&of, open.sink.finish(&whole));
-        state.finishing.push_back(thread::spawn(finish));
+        let Some(sink) = open.sink else {
+            state.moved.push(index);
+            return Ok(());
+        };
+        let finish = move || at(&open.site, sink.finish(&whole));
+        state.finishing.push_back((index, thread::spawn(finish)));
         match state.finishing.len() > self.sites.len() {
-            true => wait(&mut state.finishing),
+            true => self.wait(state),
             false => Ok(()),
+        }
+    }
+
+    /// Waits until the oldest of the fragments that are being ended is durable.
+    fn wait(&self, state: &mut State) -> Result<()> {
+        let Some((index, first)) = state.finishing.pop_front() else {
+            return Ok(());
+        };
+        let done = first.join();
+        match done.unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
+            Err(error) if self.may_move(&error) => {
+                state.full.insert(state.imported[index].site.clone());
+                state.moved.push(index);
+                Ok(())
+            }
+            done => done.map(drop),
+        }
+    }
+
+    /// Puts bytes into the open fragment, unless its site has no room for them.
+    fn put_into(&self, state: &mut State, bytes: &[u8]) -> Result<()> {
+        let Some(open) = &mut state.open else {
+            return Ok(());
+        };
+        let Some(sink) = &open.sink else {
+            return Ok(());
+        };
+        let put = sink.put(Block::at(state.next - open.start, bytes));
+        match at(&open.site, put) {
+            Err(error) if self.may_move(&error) => {
+                state.full.insert(open.site.clone());
+                let _ = open.sink.take().map(Sink::abandon);
+                Ok(())
+            }
+            put => put,
         }
     }
 
@@ -298,11 +429,16 @@ impl Scatter<'_> {
         };
         let mut ended = read.and_then(|()| this.last(&mut state));
         if let (Err(_), Some(open)) = (&ended, state.open.take()) {
-            let _ = open.sink.abandon();
+            let _ = open.sink.map(Sink::abandon);
         }
         while !state.finishing.is_empty() {
-            let waited = wait(&mut state.finishing);
+            let waited = this.wait(&mut state);
             ended = ended.and(waited);
+        }
+        while ended.is_ok()
+            && let Some(index) = state.moved.pop()
+        {
+            ended = this.move_on(&mut state, index);
         }
         ended.map(|()| (state.imported, state.hashing))
     }
@@ -344,15 +480,6 @@ fn at<T>(site: &str, done: Result<T>) -> Result<T> {
     })
 }
 
-fn wait(finishing: &mut VecDeque<JoinHandle<Result<Finished>>>) -> Result<()> {
-    let Some(first) = finishing.pop_front() else {
-        return Ok(());
-    };
-    let done = first.join();
-    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        .map(drop)
-}
-
 impl Take for Scatter<'_> {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let state = &mut *self.state.lock();
@@ -370,8 +497,7 @@ impl Take for Scatter<'_> {
             let (count, is_end) = self.part_of(open, next, bytes);
             let (its, others) = bytes.split_at(count);
             if !its.is_empty() {
-                let put = open.sink.put(Block::at(next - open.start, its));
-                at(self.site(state.imported.len()), put)?;
+                self.put_into(state, its)?;
             }
             state.next += count as u64;
             bytes = others;

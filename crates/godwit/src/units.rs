@@ -96,6 +96,14 @@ pub(crate) fn parse_offset(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Reads the bytes of a part of a file.
+pub(crate) fn parse_part(text: &str) -> Result<u64, String> {
+    match parse_offset(text)? {
+        0 => Err("a part has 1 byte at least; write it like 4096 or 64M".into()),
+        bytes => Ok(bytes),
+    }
+}
+
 /// Nothing is longer.
 const FILE_MAX: u64 = 1 << 60;
 
@@ -216,6 +224,7 @@ mod tests {
         for text in ["1024P", "9223372036854775800", "18446744073709551615"] {
             assert!(parse_offset(text).is_err(), "{text}");
         }
+        assert!(parse_part("0").is_err_and(|why| why.contains("1 byte")));
     }
 
     #[test]

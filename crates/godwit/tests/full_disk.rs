@@ -44,7 +44,8 @@ fn upload_arrives_once_quota_is_raised() {
     upload(&lab, &disk, "quota exceeded", || disk.quota.raise());
 }
 
-/// A task goes elsewhere if its node has no room for its lines; an import, and a program that writes itself, fail in words.
+/// An import, and a task that prints, go elsewhere if a node has no room. What is read from a pipe, and a program that
+/// writes itself, fail in words.
 #[test]
 fn full_node_is_named_or_passed_over() {
     let farm = Farm {
@@ -53,8 +54,11 @@ fn full_node_is_named_or_passed_over() {
     let script = "mkdir -p farm/n2/export && mount -t tmpfs -o size=4m none farm/n2/export || exit 99
         godwit farm demo --nodes 2 --dir farm && . farm/n1/env || exit
         seq 1500000 > text && head -n 300000 text > small
-        godwit farm import --lines --parts 2 text grid:/t 2> import && exit 3
+        godwit farm import --size 5M - grid:/t < text 2> import && exit 3
         godwit stat grid:/t && exit 4
+        godwit farm import --lines --parts 4 --json text grid:/t > imported || exit
+        godwit cat grid:/t | cmp - text || exit 7
+        find farm/n2/export/.farm -name '#*' > at-n2 && godwit rm grid:/t || exit
         godwit farm import --lines --parts 2 small grid:/s || exit
         godwit farm run --out grid:/p grid:/s -- sh -c 'cat {in} {in} {in} {in} {in} > {out}' 2> out && exit 5
         godwit stat grid:/p && exit 6
@@ -72,7 +76,10 @@ fn full_node_is_named_or_passed_over() {
         .collect();
     assert_eq!(numbers, [5 * numbers[1], numbers[1], 1], "{said}");
     let import = text("import");
-    assert!(import.contains("#1.2: no space left: at n2"), "{import}");
+    assert!(import.contains("#1.0: no space left: at n2"), "{import}");
+    let imported = text("imported");
+    assert_eq!(imported.matches("\"site\":\"n1\"").count(), 3, "{imported}");
+    assert_eq!(text("at-n2").lines().count(), 1);
     let out = text("out");
     assert!(
         out.contains("No space left") && out.contains("status 1 at n2"),

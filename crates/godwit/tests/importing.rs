@@ -62,6 +62,11 @@ fn bad_imports_are_refused_in_words() {
     for (line, status, word) in [
         ("cat odd | godwit farm import - grid:/x", 1, "say --size"),
         (
+            "godwit farm import --size 0 odd grid:/x",
+            2,
+            "1 byte at least",
+        ),
+        (
             "cat odd | godwit farm import --record 1000 --size 2000 - grid:/x",
             1,
             "only 500 bytes",
@@ -107,6 +112,12 @@ fn bad_imports_are_refused_in_words() {
         assert!(why.contains(word), "{line}: {why}");
         farm.refused("godwit stat grid:/x", 4);
     }
+    // Bytes that were damaged: the hint helps.
+    farm.say("godwit cp odd godwit://n2/.farm/damaged && godwit register godwit://n2/.farm/damaged --as grid:/d");
+    farm.say("printf X | dd of=farm/n2/export/.farm/damaged bs=1 conv=notrunc 2> dd");
+    let why = farm.refused("godwit farm import grid:/d grid:/x", 12);
+    assert!(why.contains("godwit cp FILE grid:/d"), "{why}");
+    farm.say("rm farm/n2/export/.farm/damaged");
     // Nothing of them is left at the nodes.
     let left = "find farm/*/export/.farm -type f | wc -l";
     assert_eq!(farm.say(left), "0\n");
@@ -129,7 +140,12 @@ fn fragments_are_gathered_from_several_homes() {
         "kill -STOP $(cat farm/n2/pid); godwit cp grid:/big to/big & until [ {arrived} ]; do :; done; \
          kill -CONT $(cat farm/n2/pid); wait $! && cmp to/big big"
     ));
-    farm.say("godwit cat grid:/big | cmp - big");
+    // A reader in order keeps the second fragment until the first one comes.
+    let kept = "stat -L -c %s /proc/$reader/fd/* 2> /dev/null | grep -qx 12582912";
+    farm.say(&format!(
+        "kill -STOP $(cat farm/n2/pid); godwit cat grid:/big > back & reader=$!; until {kept}; do :; done; \
+         kill -CONT $(cat farm/n2/pid); wait $reader && cmp back big"
+    ));
     assert_eq!(farm.say("godwit farm hostfile grid:/big"), "n2\nn3\n");
     farm.say("godwit location set n3 grid:/ host=node3.example");
     let rows = farm.say("godwit farm hostfile --json grid:/big");

@@ -10,6 +10,7 @@ use crate::{
     verbs::{Facts, catalog, cp::stdio, facts},
 };
 use clap::Args;
+use godwit_core::Scheme;
 use godwit_farm::{Cut, Imported};
 use godwit_store::{Error, engine::Stores};
 use serde_json::json;
@@ -54,13 +55,13 @@ pub(crate) struct Import {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4096))]
     parts: Option<u64>,
     /// Bytes of each fragment, instead (64M)
-    #[arg(long, value_name = "BYTES", value_parser = units::parse_offset, conflicts_with = "parts")]
+    #[arg(long, value_name = "BYTES", value_parser = units::parse_part, conflicts_with = "parts")]
     size: Option<u64>,
     /// End each fragment with a line
     #[arg(long)]
     lines: bool,
     /// Bytes of a record; each fragment ends with one
-    #[arg(long, value_name = "BYTES", value_parser = units::parse_offset, conflicts_with = "lines")]
+    #[arg(long, value_name = "BYTES", value_parser = units::parse_part, conflicts_with = "lines")]
     record: Option<u64>,
     /// A program that prints the bytes at which fragments begin
     #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["parts", "size", "lines", "record"])]
@@ -113,6 +114,19 @@ impl Import {
             Error::Missing { path } if *path == Path::new(&above) => {
                 CliError::store(&*wanted, error).or_next(format!("godwit mkdir -p {above}"))
             }
+            Error::NoSpace { .. } => CliError::store(&*wanted, error)
+                .next("make room there, or name nodes that have it: --to NODE,NODE"),
+            Error::Changed { .. } => CliError::store(&*wanted, error)
+                .or_next(format!("import it when no program writes to {source} any more")),
+            Error::Corrupt { .. } | Error::Io { .. } if source.scheme() == Scheme::Grid => {
+                CliError::store(&*wanted, error).next(format!(
+                    "godwit locate {source} shows its copies: if one is whole, the same command reads that; if none is, \
+                     write it again: godwit cp FILE {source}"
+                ))
+            }
+            Error::Corrupt { .. } => CliError::store(&*wanted, error).next(format!(
+                "its server tells another digest than its bytes have: write it again, godwit cp FILE {source}"
+            )),
             _ => CliError::store(&*wanted, error),
         })?;
         let bytes = imported.last().map_or(0, |last| last.range.end);
