@@ -8,7 +8,7 @@ use crate::{
     process::Library,
 };
 use godwit_core::{Block, Digest, Extents, LEAF_BYTES, Leaves, Piece};
-use godwit_local::{Answer, Kind, Refusal};
+use godwit_local::{Answer, Kind, Refusal, Talk, Ticket};
 use godwit_wire::{
     door::call::{Text, Version},
     local::{
@@ -17,7 +17,7 @@ use godwit_wire::{
         frame::BODY_BYTES_MAX,
     },
 };
-use std::{env, fs, io, os::unix::fs::FileExt};
+use std::{collections::VecDeque, env, fs, io, os::unix::fs::FileExt};
 
 /// An open file.
 #[derive(Debug)]
@@ -33,6 +33,8 @@ pub(crate) struct Pio {
     /// The pointer within the view.
     at: u64,
     fragment: Option<Fragment>,
+    /// The fragments that the node was asked for: the next one, and in the global view those behind it.
+    asked: VecDeque<(u64, Ticket)>,
 }
 
 /// The way in which a file is used.
@@ -143,6 +145,7 @@ impl Pio {
             view: View::Global,
             at: 0,
             fragment: None,
+            asked: VecDeque::new(),
         })
     }
 
@@ -217,6 +220,7 @@ impl Pio {
             ));
         }
         self.leave();
+        self.take_back(None);
         let before = std::mem::replace(&mut self.view, view);
         self.at = 0;
         self.hints.replicate |= hints.replicate;
@@ -264,6 +268,7 @@ impl Pio {
                 // The bytes here are wrong: the node finds others.
                 let index = fragment.index;
                 self.leave();
+                self.take_back(None);
                 self.open_fragment(index, true)?;
                 let fragment = self.fragment.as_mut().ok_or_else(|| nothing_open(&url))?;
                 let read = fragment
@@ -409,6 +414,66 @@ impl Pio {
     }
 
     fn open_fragment(&mut self, index: u64, differs: bool) -> Result<()> {
+        let ours = Library::ours()?;
+        self.take_back(Some(index));
+        let was_asked = !self.asked.is_empty();
+        for next in self.wanted(index) {
+            if self.asked.iter().all(|(asked, _)| *asked != next) {
+                let ask = self.ask(next, differs)?;
+                let ticket = ours.talk.send(None, ask, b"")?;
+                self.asked.push_back((next, ticket));
+            }
+        }
+        let first = self.asked.pop_front();
+        let opened = first.map(|(_, ticket)| (ticket.era, last(&ours.talk, ticket)));
+        let (era, answer) = match opened {
+            Some((era, Ok(answer))) => (era, answer),
+            // It was asked for when it could not be had yet, or the node ended since.
+            _ if was_asked => ours
+                .talk
+                .ask(None, self.ask(index, differs)?, None, &mut |_| ())?,
+            Some((_, Err(refusal))) => return Err(refusal.into()),
+            None => return Err(nothing_open(&self.url)),
+        };
+        self.fragment = Some(Fragment::of(index, (era, answer), &self.url)?);
+        Ok(())
+    }
+
+    /// Returns the fragments that are to come now: this one, and if the whole file is read in order the next ones.
+    fn wanted(&self, index: u64) -> Vec<u64> {
+        let is_in_order = self.view == View::Global && !self.access.write;
+        let is_at_begin = self.find(self.at) == Some((index, 0));
+        let mut bytes = 0;
+        let behind = (index..).zip(self.sizes.iter().skip(usize::try_from(index).unwrap_or(0)));
+        let fits = |(_, size): &(u64, &u64)| {
+            bytes += **size;
+            bytes <= WINDOW_BYTES
+        };
+        let next = behind.skip(1).take_while(fits).take(AT_ONCE - 1);
+        let next = next.filter(|_| is_in_order && is_at_begin);
+        std::iter::once(index)
+            .chain(next.map(|(next, _)| next))
+            .collect()
+    }
+
+    /// Takes back what the node was asked for, up to a fragment; `None`: all of it.
+    fn take_back(&mut self, until: Option<u64>) {
+        while let Some((_, ticket)) = self.asked.pop_front_if(|(asked, _)| until != Some(*asked)) {
+            let Ok(Library { talk, .. }) = Library::ours() else {
+                continue;
+            };
+            match talk.look(ticket) {
+                Ok(Some(Answer {
+                    tell: Tell::Opened(opened),
+                    ..
+                })) => crate::files::give_up(talk, ticket.era, opened.handle),
+                _ => talk.cancel(ticket),
+            }
+        }
+    }
+
+    /// Returns the ask for a fragment.
+    fn ask(&self, index: u64, differs: bool) -> Result<Ask> {
         let (mut count, mut site) = (self.count().max(1), None);
         if let View::Fragment {
             count: of, host, ..
@@ -420,7 +485,7 @@ impl Pio {
             true => Some(self.writing_job(count)?),
             false => None,
         };
-        let asked = Ask::Fragment(ask::Fragment {
+        Ok(Ask::Fragment(ask::Fragment {
             url: self.url.clone(),
             index,
             count,
@@ -430,11 +495,7 @@ impl Pio {
             mode: self.new,
             replicate: self.hints.replicate,
             differs,
-        });
-        let ours = Library::ours()?;
-        let (era, answer) = ours.talk.ask(None, asked, None, &mut |_| ())?;
-        self.fragment = Some(Fragment::of(index, (era, answer), &self.url)?);
-        Ok(())
+        }))
     }
 
     /// Returns the job that a file is written by.
@@ -453,6 +514,7 @@ impl Pio {
 impl Drop for Pio {
     fn drop(&mut self) {
         self.leave();
+        self.take_back(None);
     }
 }
 
@@ -583,13 +645,8 @@ impl Fragment {
         });
         let talk = &Library::ours()?.talk;
         let ticket = talk.send(Some(self.era), ask, &chains)?;
-        loop {
-            match talk.receive(ticket, None)?.tell {
-                Tell::Refused(refusal) => return Err((*refusal).into()),
-                tell if tell.is_last() => return Ok(()),
-                _ => {}
-            }
-        }
+        last(talk, ticket)?;
+        Ok(())
     }
 
     /// Hashes what was not hashed while it was written; `None`: the file changed meanwhile.
@@ -711,6 +768,18 @@ fn named(url: &str) -> Result<String> {
     Ok(format!("grid:/{}", path.trim_start_matches('/')))
 }
 
+/// Waits for the last answer to an ask.
+fn last(talk: &Talk, ticket: Ticket) -> std::result::Result<Answer, Refusal> {
+    loop {
+        let answer = talk.receive(ticket, None)?;
+        match answer.tell {
+            Tell::Refused(refusal) => return Err(*refusal),
+            ref tell if tell.is_last() => return Ok(answer),
+            _ => {}
+        }
+    }
+}
+
 fn disk(what: &str, url: &str, error: &io::Error) -> Failure {
     Failure::system(&format!("{what} {url}"), error)
 }
@@ -721,6 +790,9 @@ fn nothing_open(url: &str) -> Failure {
 
 /// The bytes after which the disk begins to write.
 const SYNC_BYTES: u64 = 8 << 20;
+/// The most fragments of the global view that come at the same time, and the bytes of those behind the first.
+const AT_ONCE: usize = 8;
+const WINDOW_BYTES: u64 = 1 << 30;
 /// The bytes that are read ahead of a sequential reader.
 const AHEAD_BYTES: u64 = 4 << 20;
 

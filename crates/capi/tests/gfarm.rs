@@ -199,6 +199,35 @@ fn ranks_write_and_read_their_fragments() {
     assert!(cat.unwrap().stdout == whole);
 }
 
+/// While a node hangs, the fragment of another one comes.
+#[test]
+fn global_view_asks_several_homes() {
+    let Some(farm) = Farm::new(3) else { return };
+    let bytes = filled(2 * SIZE, 0);
+    fs::write(farm.scratch.path().join("big"), &bytes).unwrap();
+    let line = ["farm", "import", "--to", "n2,n3", "big", "grid:/big"];
+    farm.verb(1, &line);
+    let pid = fs::read_to_string(farm.dir().join("n2/pid")).unwrap();
+    let signal = |name: &str| good(Command::new("kill").args([name, pid.trim()]));
+    signal("-STOP");
+    let mut read = farm.at(1, ALONE, &farm.program);
+    read.args(["open", "grid:/big", "r-", "cat", "close"]);
+    let read = read.stdout(Stdio::piped()).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let has_come = || {
+        let rows = farm.verb(1, &["cache", "ls", "--json"]);
+        let mut second = rows.lines().filter(|row| row.contains("grid:/big#1/2"));
+        second.any(|row| !row.contains("\"present_bytes\":0"))
+    };
+    let mut has_one = has_come();
+    while !has_one && Instant::now() < deadline {
+        has_one = has_come();
+    }
+    signal("-CONT");
+    assert!(has_one, "one home was asked after the other");
+    assert!(read.wait_with_output().unwrap().stdout == bytes);
+}
+
 /// A figure of the paper, compiled as it was printed.
 #[test]
 fn figure_2_runs_as_printed() {

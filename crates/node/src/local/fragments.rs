@@ -5,7 +5,7 @@
 
 use super::{
     Reply,
-    desk::{Answered, Guest, Open, done, not_open, opened},
+    desk::{Answered, Guest, Open, done, fresh_of, not_open, opened},
     refusing::{self, url},
 };
 use godwit_catalog::{Entry, Home, is_good};
@@ -134,16 +134,12 @@ impl Guest {
         }
         let digest = blake3_of(&part);
         let Some(((home, file), digest)) = found.zip(digest) else {
-            let reading = self.read(&its, ask::Fresh::Usual)?;
-            self.hand_over(reading, reply);
-            return Ok(None);
+            return self.fetch(&its, reply);
         };
         let size = part.size.unwrap_or_default();
         let Some(chains) = self.chains(&file, size, &digest) else {
             names.mark(&part.name.0, &home);
-            let reading = self.read(&its, ask::Fresh::Usual)?;
-            self.hand_over(reading, reply);
-            return Ok(None);
+            return self.fetch(&its, reply);
         };
         let told = tell::Opened {
             handle: self.keep(Open::Lying),
@@ -153,6 +149,17 @@ impl Guest {
             ..tell::Opened::default()
         };
         reply.tell_with(Tell::Opened(told), &chains, &[file.as_fd()]);
+        Ok(None)
+    }
+
+    /// Fetches a fragment as a whole, as long as the program waits for it.
+    fn fetch(&self, its: &Url, reply: &Reply) -> Answered {
+        let is_wanted = || !reply.is_over();
+        let (depot, fresh) = (&self.desk.depot, fresh_of(ask::Fresh::Usual));
+        let reading = depot.read_while(its, &self.who, fresh, &is_wanted);
+        let wanted = format!("read {}", its.without_password());
+        let reading = reading.map_err(|error| refusing::depot(&wanted, Some(its), &error))?;
+        self.hand_over(reading, reply);
         Ok(None)
     }
 
