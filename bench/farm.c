@@ -1,6 +1,7 @@
 /* One rank of Figure 3: SIZE bytes in calls of 64 KiB, from open to close.
  *
  *   farm gfarm|plain write|read NAME BYTES   prints seconds, and seconds of this process on a processor
+ *   farm gfarm global NAME BYTES             the same for one that reads the whole file
  *   farm gfarm many NAME PROCESSES           the same for processes that read 64 KiB each
  */
 #include <fcntl.h>
@@ -35,11 +36,11 @@ static double cpu(void) {
         + (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
 }
 
-static void by_gfarm(int writes, char *name, long size) {
+static void by_gfarm(int writes, int global, char *name, long size) {
     GFS_File file;
     int count = 0;
     check(writes ? gfs_pio_create(name, GFARM_FILE_WRONLY, 0644, &file) : gfs_pio_open(name, GFARM_FILE_RDONLY, &file));
-    check(gfs_pio_set_view_local(file, GFARM_FILE_SEQUENTIAL));
+    check(global ? gfs_pio_set_view_global(file, GFARM_FILE_SEQUENTIAL) : gfs_pio_set_view_local(file, GFARM_FILE_SEQUENTIAL));
     for (; size > 0; size -= count) {
         check(writes ? gfs_pio_write(file, bytes, sizeof bytes, &count) : gfs_pio_read(file, bytes, sizeof bytes, &count));
         check(count > 0 ? NULL : "it ends early");
@@ -66,7 +67,7 @@ static void many(char *name, long count) {
     for (begun = 0, at = 0; at < count; at++) {
         for (; begun < count && begun < at + 8; begun++)
             if (fork() == 0) {
-                by_gfarm(0, name, sizeof bytes);
+                by_gfarm(0, 0, name, sizeof bytes);
                 _exit(0);
             }
         bad |= wait(&status) < 0 || status != 0;
@@ -86,7 +87,7 @@ int main(int argc, char **argv) {
     if (strcmp(argv[2], "many") == 0)
         many(argv[3], atol(argv[4]));
     else if (strcmp(argv[1], "gfarm") == 0)
-        by_gfarm(writes, argv[3], atol(argv[4]));
+        by_gfarm(writes, strcmp(argv[2], "global") == 0, argv[3], atol(argv[4]));
     else
         plainly(writes, argv[3], atol(argv[4]));
     printf("%f %f\n", now() - begun, cpu() - used);
