@@ -20,7 +20,7 @@
 
 /* Grows when something is added. What a program was compiled with goes on to work while the soname,
  * libgodwit.so.0, is the same. */
-#define GODWIT_API_VERSION 5
+#define GODWIT_API_VERSION 6
 
 #ifdef __cplusplus
 extern "C" {
@@ -67,6 +67,51 @@ struct godwit_range {
  * other in sequence or in strides, the next ones come before they are asked for. ESTALE: the server has another file of
  * that name by now; open it again. Of other descriptors all bytes are here. */
 int godwit_ensure(int fd, const struct godwit_range *ranges, size_t count);
+
+/* A file that programs of this machine read and write together. The descriptor is good for pread(2), pwrite(2) and fstat(2);
+ * godwit_ensure() comes before a read, godwit_grant() before a write. */
+struct godwit_open_options {
+    size_t size;          /* sizeof(struct godwit_open_options) */
+    const char *session;  /* programs that say one word at one node share one file; NULL: this process alone */
+    uint32_t parallelism; /* the most streams; 0: as many as suit */
+    uint32_t tcp_buffer;  /* bytes; 0: as many as suit */
+    int stream_mode;      /* 1: no extended blocks */
+    int striped;
+};
+
+/* O_RDONLY or O_RDWR, with O_CREAT and O_EXCL: the server has the file, empty, when the call returns. A file that is only
+ * read comes from the cache of this machine. */
+int godwit_open(const char *name, int flags, const struct godwit_open_options *options);
+int godwit_file_fd(int file);
+/* Before pwrite(2): bytes that come from the server later stay off these ranges. */
+int godwit_grant(int file, const struct godwit_range *ranges, size_t count);
+/* After pwrite(2): the next godwit_sync() delivers these ranges. It costs nothing. */
+int godwit_wrote(int file, const struct godwit_range *ranges, size_t count);
+/* Cuts or extends the file for all who share it; the next godwit_sync() does so at the server. */
+int godwit_resize(int file, uint64_t size);
+
+#define GODWIT_SYNC_TELL 1    /* only tell the node what this process wrote: the godwit_sync() of another delivers it */
+#define GODWIT_SYNC_LOOK 2    /* ask the server afterwards: what others changed there is fetched anew when it is read */
+#define GODWIT_SYNC_CHANGED 4 /* the same, when others are known to have changed it */
+
+/* Delivers what all who share the file have told, in one transfer. A file that was written as a whole is replaced in one step.
+ * On failure the next call delivers it. With LOOK or CHANGED no program may write meanwhile. Returns how many bytes went. */
+int64_t godwit_sync(int file, int flags);
+/* What was not synced is given up. */
+int godwit_file_close(int file);
+/* Removes a file at its server, and waits for that. */
+int godwit_remove(const char *name);
+
+struct godwit_file_report {
+    size_t size;        /* sizeof(struct godwit_file_report) */
+    uint64_t fetched;   /* bytes from the server, for all who share the file */
+    uint64_t delivered; /* bytes to the server */
+    uint64_t transfers;
+};
+
+int godwit_file_report(int file, struct godwit_file_report *report);
+/* A word that programs have in common if they talk with one node. Returns its length, and copies it as long as there is room. */
+long godwit_node_name(char *word, size_t size);
 
 /* As close(2) and fclose(3). Of several who write a file, also of other programs, the last to close it delivers it: the
  * others return at once (godwit_note() says so). The last waits until what was written is at its target (GODWIT_CLOSE=commit: until it

@@ -12,6 +12,7 @@ use godwit_wire::local::{
     ask::{Deed, Where},
 };
 use libc::{c_char, c_int};
+use std::time::Duration;
 
 #[repr(C)]
 #[derive(Debug)]
@@ -69,6 +70,21 @@ fn done(name: *const c_char, deed: impl FnOnce(String) -> Result<Deed>) -> c_int
 pub extern "C" fn godwit_unlink(name: *const c_char) -> c_int {
     done(name, |url| Ok(Deed::Unlink { url }))
 }
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_remove(name: *const c_char) -> c_int {
+    told(-1, || {
+        let url = Name::there(text(name)?)?;
+        let ours = Library::ours()?;
+        let deed = Deed::Unlink { url: url.clone() };
+        ours.talk.ask_twice(&Ask::Deed(deed))?;
+        ours.puts.push(&ours.talk, Some(&url), Some(PATIENCE))?;
+        Ok(0)
+    })
+}
+
+/// How long a server may be away before the program is told.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 #[unsafe(no_mangle)]
 pub extern "C" fn godwit_mkdir(name: *const c_char) -> c_int {

@@ -79,7 +79,7 @@ pub(crate) fn place<'a, T>(at: *mut T) -> Result<&'a mut T> {
         .ok_or_else(|| Failure::invalid("write a result", "there is no place for it"))
 }
 
-fn buffer(at: *mut u8, len: size_t) -> Result<Buffer> {
+pub(crate) fn buffer(at: *mut u8, len: size_t) -> Result<Buffer> {
     let lent = Buffer::lent(at, len);
     lent.ok_or_else(|| Failure::invalid("use that buffer", "it is NULL, or longer than memory"))
 }
@@ -112,7 +112,7 @@ const DISCARD: c_int = 4;
 /// See godwit.h, as for all that follow.
 #[unsafe(no_mangle)]
 pub extern "C" fn godwit_api_version() -> c_int {
-    5
+    6
 }
 
 #[unsafe(no_mangle)]

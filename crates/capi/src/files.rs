@@ -137,7 +137,12 @@ pub(crate) fn ensure(fd: RawFd, ranges: &[(u64, u64)]) -> Result<()> {
 }
 
 /// Returns what was opened, and the file that came with the answer.
-fn passed(talk: &Talk, url: &str, era: u64, mut answer: Answer) -> Result<(Handle, File)> {
+pub(crate) fn passed(
+    talk: &Talk,
+    url: &str,
+    era: u64,
+    mut answer: Answer,
+) -> Result<(Handle, File)> {
     match (answer.tell, answer.files.pop()) {
         (Tell::Opened(opened), Some(file)) => Ok((opened.handle, File::from(file))),
         (Tell::Opened(opened), None) => {

@@ -2,19 +2,10 @@
 
 use crate::{
     face::{text, told},
-    failure::Failure,
     files,
+    shared::{self, Range, ranges_of},
 };
 use libc::{c_char, c_int, size_t};
-use std::slice;
-
-/// The bytes from one offset to another.
-#[repr(C)]
-#[derive(Debug)]
-pub struct Range {
-    start: u64,
-    end: u64,
-}
 
 #[unsafe(no_mangle)]
 pub extern "C" fn godwit_open_lazy(name: *const c_char) -> c_int {
@@ -24,21 +15,9 @@ pub extern "C" fn godwit_open_lazy(name: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn godwit_ensure(fd: c_int, ranges: *const Range, count: size_t) -> c_int {
     told(-1, || {
-        if ranges.is_null() && count > 0 {
-            return Err(Failure::invalid(
-                "read a file in part",
-                "the ranges are NULL",
-            ));
-        }
-        let ranges = match count {
-            0 => &[],
-            // SAFETY: godwit.h asks for that many.
-            _ => unsafe { slice::from_raw_parts(ranges, count) },
-        };
-        let ranges: Vec<_> = ranges
-            .iter()
-            .map(|range| (range.start, range.end))
-            .collect();
-        files::ensure(fd, &ranges).map(|()| 0)
+        let ranges = ranges_of(ranges, count)?;
+        let ensured = shared::ensure(fd, &ranges);
+        ensured.unwrap_or_else(|| files::ensure(fd, &ranges))?;
+        Ok(0)
     })
 }

@@ -31,4 +31,8 @@ mod process;
 mod puts;
 mod serving;
 #[allow(unsafe_code)]
+#[allow(missing_docs, unreachable_pub)]
+mod shared;
+mod shares;
+#[allow(unsafe_code)]
 mod system;

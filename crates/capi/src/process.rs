@@ -9,6 +9,7 @@ use crate::{
     files::Files,
     ops::Ops,
     puts::Puts,
+    shares::SharedFiles,
 };
 use godwit_local::{Owner, Talk, program, who};
 use std::{
@@ -36,6 +37,7 @@ pub(crate) struct Library {
     pub(crate) files: Files,
     pub(crate) ops: Ops,
     pub(crate) puts: Puts,
+    pub(crate) shared: SharedFiles,
 }
 
 static OURS: AtomicPtr<Library> = AtomicPtr::new(ptr::null_mut());
@@ -64,6 +66,7 @@ impl Library {
             files: Files::default(),
             ops: Ops::default(),
             puts: Puts::default(),
+            shared: SharedFiles::default(),
         }));
         // What was there is a parent's, whose locks may be held by threads that are not here: it is left alone.
         let before = OURS.load(SeqCst);

@@ -52,6 +52,12 @@ pub(crate) fn hand_out(file: impl Into<OwnedFd>, is_closed_on_exec: bool) -> io:
     Ok(file.into_raw_fd())
 }
 
+/// Makes one descriptor of the program another name of a file.
+pub(crate) fn put_over(file: RawFd, fd: RawFd) -> io::Result<()> {
+    // SAFETY: two numbers.
+    told(unsafe { libc::dup3(file, fd, libc::O_CLOEXEC) }).map(drop)
+}
+
 /// Returns a descriptor of our own for what the program has open under that number.
 pub(crate) fn copy_of(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: a number; what comes back is nobody else's.

@@ -17,6 +17,7 @@ pub mod holding;
 mod kind;
 mod layout;
 mod leaves;
+pub mod sharing;
 mod striping;
 mod url;
 mod version;

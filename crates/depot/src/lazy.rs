@@ -34,6 +34,17 @@ pub struct Lazily {
     soon: Arc<Soon>,
 }
 
+/// How much has crossed the network for a file.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Moved {
+    /// Bytes that were fetched.
+    pub fetched: u64,
+    /// Bytes that were delivered.
+    pub delivered: u64,
+    /// Transfers in both directions.
+    pub transfers: u64,
+}
+
 /// Ranges that are fetched before the reader asks for them.
 #[derive(Debug, Default)]
 struct Soon {
@@ -91,6 +102,16 @@ impl Lazily {
     /// Returns its length.
     pub fn size(&self) -> u64 {
         self.user.held.lock().machine.size()
+    }
+
+    /// Returns how much of it has come over the network, for all its readers.
+    pub fn moved(&self) -> Moved {
+        let state = self.user.held.lock();
+        Moved {
+            fetched: state.machine.come_bytes(),
+            delivered: 0,
+            transfers: state.transfers,
+        }
     }
 
     /// Returns a descriptor. What was not [ensured](Self::ensure) reads as zeros.
@@ -183,7 +204,7 @@ impl Soon {
 }
 
 /// Widens ranges to whole steps.
-fn in_steps(ranges: &Extents) -> Extents {
+pub(crate) fn in_steps(ranges: &Extents) -> Extents {
     let mut steps = Extents::new();
     for range in ranges.iter() {
         let end = range.end.checked_next_multiple_of(STEP_BYTES);

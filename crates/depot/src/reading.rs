@@ -212,10 +212,9 @@ impl Depot {
     }
 }
 
-impl Depot {
-    /// What servers have of a name, or of what is in it, was changed past us: whoever reads it next asks there.
-    pub fn changed(&self, url: &Url) {
-        let mut all = self.inner.all();
+impl Inner {
+    pub(crate) fn changed(&self, url: &Url) {
+        let mut all = self.all();
         all.spoil_below(url);
         all.changed_behind(url);
         for held in all.called_below(url) {
@@ -223,6 +222,13 @@ impl Depot {
             state.doubt();
             state.is_changed_there = true;
         }
+    }
+}
+
+impl Depot {
+    /// What servers have of a name, or of what is in it, was changed past us: whoever reads it next asks there.
+    pub fn changed(&self, url: &Url) {
+        self.inner.changed(url);
     }
 
     /// Opens a file for reading that is here as a whole, and fresh; `None`: it takes longer than that.

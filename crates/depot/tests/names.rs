@@ -366,6 +366,16 @@ fn what_is_stuck_keeps_its_bytes_and_blocks_nobody_else() {
     same(far.get("elsewhere").unwrap(), b"stuck");
 }
 
+/// Does something to a file once no mover tries to send it.
+fn until_idle(mut act: impl FnMut() -> Result<(), Error>) {
+    loop {
+        match act() {
+            Err(Error::Busy { .. }) => std::thread::yield_now(),
+            done => return done.unwrap(),
+        }
+    }
+}
+
 #[test]
 fn redirected_it_goes_there_only_and_leaves_nothing_behind() {
     let (far, dir) = both();
@@ -378,14 +388,8 @@ fn redirected_it_goes_there_only_and_leaves_nothing_behind() {
     put_into(&depot, "part", 5, b"of it");
     let refused = depot.redirect("ftp://far/part", &other).unwrap_err();
     assert_eq!(refused.fault(), Fault::Lasting, "{refused}");
-    depot.discard("ftp://far/part").unwrap();
-    loop {
-        match depot.redirect("ftp://far/a", &url("b")) {
-            Ok(()) => break,
-            Err(Error::Busy { .. }) => std::thread::yield_now(),
-            Err(error) => panic!("{error}"),
-        }
-    }
+    until_idle(|| depot.discard("ftp://far/part"));
+    until_idle(|| depot.redirect("ftp://far/a", &url("b")));
     same(read(&depot, "b").unwrap(), &wanted);
     let copy = killed(depot);
     far.set_away(false);

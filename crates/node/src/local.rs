@@ -22,6 +22,7 @@ mod parts;
 mod refusing;
 mod seat;
 mod serving;
+mod shared;
 mod visit;
 mod visiting;
 

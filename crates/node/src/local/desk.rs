@@ -9,6 +9,7 @@ use super::{
     going,
     refusing::{self, url, url_owed},
     serving::Knocks,
+    shared::{SharedFiles, Sharer},
     visiting::Staying,
 };
 use crate::{hop, names::Names, routes::Routes};
@@ -66,6 +67,8 @@ pub(super) struct Keeping {
     pub(super) direct: godwit_depot::Connect,
     /// How many visitors have something fetched.
     pub(super) fetching: AtomicUsize,
+    /// Files that programs of this machine write together.
+    pub(super) shared: SharedFiles,
     /// Held while it is decided what visitors keep.
     pub(super) visitors: Mutex<()>,
 }
@@ -104,6 +107,7 @@ impl Keeping {
             routes,
             added: Mutex::default(),
             fetching: AtomicUsize::default(),
+            shared: SharedFiles::default(),
             visitors: Mutex::default(),
         })
     }
@@ -203,6 +207,8 @@ pub(super) enum Open {
     Reading(#[allow(dead_code)] Arc<Reading>),
     /// Read in parts, which come here when they are asked for.
     Lazy(Arc<Lazily>),
+    /// Read and written by several programs.
+    Shared(Arc<Sharer>),
     Writing(Arc<Pen>),
     /// Written by a descriptor that we see nothing of. Locked while that is on its way.
     Editing(Arc<Mutex<Option<Editing>>>),
@@ -282,6 +288,8 @@ impl Guest {
             Ask::Catalog => self.catalog(body, reply),
             Ask::Fragments(place) => self.fragments(&place, reply),
             Ask::Fragment(asked) => self.fragment(&asked, reply),
+            Ask::Share(share) => self.share(&share, reply),
+            Ask::Shared(shared) => self.act(&shared, reply),
             Ask::Landed(landed) => self.landed(&landed, body),
             Ask::Deed(deed) => self.deed(deed, reply),
             Ask::Drop(place) => self.decide("drop", &place, Depot::discard),
@@ -494,7 +502,7 @@ impl Guest {
         let open = self.open.lock().remove(&close.handle);
         let pen = match open {
             None => return Err(not_open("close it", close.handle)),
-            Some(Open::Reading(_) | Open::Lazy(_) | Open::Lying) => {
+            Some(Open::Reading(_) | Open::Lazy(_) | Open::Shared(_) | Open::Lying) => {
                 return done(tell::Done::default());
             }
             Some(Open::Fragment(fragment)) => {

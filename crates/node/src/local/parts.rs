@@ -4,8 +4,9 @@ use super::{
     Reply,
     desk::{Answered, Guest, Open, done, fresh_of, not_open},
     refusing,
+    shared::extents,
 };
-use godwit_core::{Extents, STEP_BYTES, Url};
+use godwit_core::{STEP_BYTES, Url};
 use godwit_depot::Error;
 use godwit_local::{Kind, Refusal};
 use godwit_wire::local::{Tell, ask, tell};
@@ -39,27 +40,21 @@ impl Guest {
 
     /// Waits until ranges of an open file are here.
     pub(super) fn ensure(&self, ensure: &ask::Ensure, reply: &Reply) -> Answered {
+        let ranges = extents("read a file in part", &ensure.ranges)?;
         let open = self.open.lock();
         let lazily = match open.get(&ensure.handle) {
             Some(Open::Lazy(lazily)) => Arc::clone(lazily),
+            Some(Open::Shared(sharer)) => {
+                let sharer = Arc::clone(sharer);
+                drop(open);
+                return self.ensure_shared(&sharer, &ranges, reply);
+            }
             // It is here as a whole.
             Some(_) => return done(tell::Done::default()),
             None => return Err(not_open("read it", ensure.handle)),
         };
         drop(open);
         let wanted = format!("read {}", lazily.url().without_password());
-        if ensure.ranges.len() > ask::RANGES_MAX {
-            let words = format!(
-                "{} ranges at once; {} are the most",
-                ensure.ranges.len(),
-                ask::RANGES_MAX
-            );
-            return Err(Refusal::new(Kind::Invalid, wanted, words));
-        }
-        let mut ranges = Extents::new();
-        for (start, end) in &ensure.ranges {
-            ranges.insert(*start..*end);
-        }
         match lazily.ensure(&ranges, &|| !reply.is_over()) {
             Ok(()) => done(tell::Done::default()),
             Err(Error::Busy { .. }) => {

@@ -10,7 +10,11 @@ use super::{
     line::{Input, Line, Over},
 };
 use godwit_local::{Kind, Refusal};
-use godwit_wire::local::{Ask, Asked, Error, Number, Tell, Told, VERSION, ask::Wait, tell};
+use godwit_wire::local::{
+    Ask, Asked, Error, Number, Tell, Told, VERSION,
+    ask::{Act, Wait},
+    tell,
+};
 use parking_lot::Mutex;
 use std::{
     collections::HashMap,
@@ -36,6 +40,7 @@ pub(super) fn is_quick(ask: &Ask) -> bool {
         | Ask::Status
         | Ask::Stop => true,
         Ask::Close(close) | Ask::End(close) => close.wait == Wait::Nothing,
+        Ask::Shared(shared) => !matches!(shared.act, Act::Deliver | Act::Look { .. }),
         _ => false,
     }
 }

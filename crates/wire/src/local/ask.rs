@@ -88,6 +88,10 @@ pub enum Ask {
     Fragments(Where),
     /// A fragment of a named file, as a descriptor.
     Fragment(Fragment),
+    /// A file that programs of this machine read and write together, as a descriptor.
+    Share(Share),
+    /// Something about such a file.
+    Shared(Shared),
     /// The end of a fragment that was written; the chaining values of its leaves are in the body.
     Landed(Landed),
     /// How the node is.
@@ -204,6 +208,54 @@ pub struct Ensure {
 
 /// How many ranges one ask may have.
 pub const RANGES_MAX: usize = 4096;
+
+/// A file that programs of this machine read and write together.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
+pub struct Share {
+    /// The name of the file.
+    pub url: String,
+    /// The word by which others find the file of this machine; `None`: there are no others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// Whether the server gets an empty file if it has none.
+    pub create: bool,
+    /// Whether the server must have none.
+    pub excl: bool,
+    /// The most streams that move its bytes; 0: as many as suit.
+    pub streams: u32,
+}
+
+/// Something about a shared file.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[allow(missing_docs)]
+pub struct Shared {
+    pub handle: Handle,
+    pub act: Act,
+}
+
+/// An act on a shared file. Ranges are [`RANGES_MAX`] at most.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Act {
+    /// Bytes that come from the server stay off these ranges.
+    Grant(Vec<(u64, u64)>),
+    /// These ranges were written, and are to be delivered.
+    Wrote(Vec<(u64, u64)>),
+    /// The file is cut or extended to this length.
+    Resize(u64),
+    /// Bytes that were written go to the server.
+    Deliver,
+    /// The server is asked whether others changed the file.
+    Look {
+        /// The program knows that they did.
+        #[serde(default)]
+        is_changed: bool,
+    },
+    /// How many bytes have crossed the network: three numbers of 8 bytes in the body, fetched, delivered and transfers.
+    Count,
+}
 
 /// Gives a file back.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
