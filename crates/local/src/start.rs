@@ -159,12 +159,25 @@ fn begin_at(
         .stdin(Stdio::null())
         .stdout(saying)
         .stderr(log.try_clone()?);
+    // The node is no rank of the program that starts it, and no program of a preloaded library.
+    for (name, _) in env::vars_os() {
+        let bytes = name.as_encoded_bytes();
+        if FOREIGN
+            .iter()
+            .any(|begin| bytes.starts_with(begin.as_bytes()))
+        {
+            command.env_remove(&name);
+        }
+    }
     if let Some(catalog) = &hello.catalog {
         command.env("GODWIT_CATALOG", catalog);
     }
     start_detached(&mut command)?;
     Ok(said)
 }
+
+/// The beginnings of variables that libraries and launchers of a program set for that program alone.
+const FOREIGN: [&str; 6] = ["LD_PRELOAD", "PMI_", "PMIX_", "OMPI_", "MPI", "HYDRA_"];
 
 /// Returns what is started: `GODWIT_BIN`; else ourselves, if we are it; else what PATH finds.
 fn program() -> OsString {

@@ -1,6 +1,7 @@
 //! Programs that outlive whoever started them.
 
 use crate::wait_readable;
+use libc::{c_int, c_uint};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, setsid};
 use std::{
     io,
@@ -10,7 +11,8 @@ use std::{
 };
 
 /// Starts a program in a session of its own, as nobody's child: it stays when this process and its terminal
-/// go, and leaves no process to wait for. Its standard streams are what the command says.
+/// go, and leaves no process to wait for. Its standard streams are what the command says; it gets no other descriptor of
+/// this process: a pipe whose reader waits for its end would never end.
 pub fn start_detached(command: &mut Command) -> io::Result<()> {
     // SAFETY: between fork and exec there is one thread. The first fork, by the library, has put the locks
     // of its own in order, so a second one does not find them taken; nothing is allocated.
@@ -55,6 +57,12 @@ pub fn send_signal(pid: u32, signal: i32) -> io::Result<()> {
 /// Leaves the session, and goes on as a child of the one that was forked.
 fn apart() -> io::Result<()> {
     setsid()?;
+    // SAFETY: three numbers; the descriptors are closed by the exec that follows.
+    #[allow(unsafe_code)]
+    match unsafe { libc::close_range(3, c_uint::MAX, CLOSE_RANGE_CLOEXEC) } {
+        0 => {}
+        _ => return Err(io::Error::last_os_error()),
+    }
     // SAFETY: as above.
     #[allow(unsafe_code)]
     match unsafe { libc::fork() } {
@@ -64,6 +72,9 @@ fn apart() -> io::Result<()> {
         _ => unsafe { libc::_exit(0) },
     }
 }
+
+/// As linux/close_range.h has it.
+const CLOSE_RANGE_CLOEXEC: c_int = 1 << 2;
 
 #[cfg(test)]
 mod tests {
@@ -90,6 +101,22 @@ mod tests {
         let our_stat = std::fs::read_to_string("/proc/self/stat").unwrap();
         let session = our_stat.rsplit(") ").next().unwrap().split(' ').nth(3);
         assert_ne!(Some(fields[5]), session, "{stat}");
+    }
+
+    #[test]
+    fn a_detached_program_holds_no_pipe() {
+        let (mut read, write) = io::pipe().unwrap();
+        // A program of others may have opened it without O_CLOEXEC.
+        rustix::io::fcntl_setfd(&write, rustix::io::FdFlags::empty()).unwrap();
+        let (mut said, saying) = io::pipe().unwrap();
+        let mut command = Command::new("cat");
+        command.arg("-").stdin(said.try_clone().unwrap());
+        start_detached(&mut command).unwrap();
+        drop((write, command));
+        let mut rest = Vec::new();
+        assert_eq!(read.read_to_end(&mut rest).unwrap(), 0);
+        drop(saying); // the program ends with its input
+        said.read_to_end(&mut rest).unwrap();
     }
 
     #[test]
