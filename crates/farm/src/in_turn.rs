@@ -4,7 +4,7 @@
 //! of a fragment that is larger than its share the rest is read when its turn has come.
 
 use crate::combining::Part;
-use godwit_core::{Block, Extents};
+use godwit_core::{Block, Extents, Fault};
 use godwit_store::{Error, Result, Take};
 use parking_lot::{Condvar, Mutex};
 use std::{
@@ -13,7 +13,7 @@ use std::{
     io,
     os::unix::fs::{FileExt, OpenOptionsExt},
     process,
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     thread::{self, ScopedJoinHandle},
 };
 
@@ -33,6 +33,8 @@ pub(crate) trait Piece: Sync {
 pub(crate) struct Early {
     kept: Option<File>,
     came: Extents,
+    /// The reason why they cannot be read later either.
+    error: Option<Error>,
 }
 
 impl Early {
@@ -40,16 +42,22 @@ impl Early {
         Self {
             kept: None,
             came: Extents::new(),
+            error: None,
         }
     }
 
-    /// Reads bytes of a piece. If that fails, none are kept: they are read when the turn of the piece has come.
+    /// Reads bytes of a piece. If that fails for now, none are kept: they are read when the turn of the piece has come.
     fn read(piece: &dyn Piece, want: Extents, is_over: &(dyn Fn() -> bool + Sync)) -> Self {
+        let has_failed = AtomicBool::new(false);
         let keep = || {
-            let file = unnamed().map_err(|cause| Error::io(KEPT, cause))?;
+            let file = unnamed().map_err(|cause| {
+                has_failed.store(true, Relaxed);
+                Error::io(KEPT, cause)
+            })?;
             let keeping = Keeping {
                 file: &file,
                 is_over,
+                has_failed: &has_failed,
             };
             let asked = Part {
                 into: &keeping,
@@ -64,6 +72,12 @@ impl Early {
             Ok(file) => Self {
                 kept: Some(file),
                 came: want,
+                error: None,
+            },
+            // What a lost fragment is made from is gone: that is not tried a second time.
+            Err(error) if error.fault() == Fault::Lasting && !has_failed.load(Relaxed) => Self {
+                error: Some(error),
+                ..Self::none()
             },
             Err(error) => {
                 tracing::info!(%error, "bytes could not be read ahead");
@@ -100,6 +114,8 @@ impl Early {
 struct Keeping<'a> {
     file: &'a File,
     is_over: &'a (dyn Fn() -> bool + Sync),
+    /// Whether bytes were refused here.
+    has_failed: &'a AtomicBool,
 }
 
 impl Take for Keeping<'_> {
@@ -108,7 +124,10 @@ impl Take for Keeping<'_> {
             return Err(Error::Canceled);
         }
         let kept = self.file.write_all_at(block.bytes, block.offset);
-        kept.map_err(|cause| Error::io(KEPT, cause))
+        kept.map_err(|cause| {
+            self.has_failed.store(true, Relaxed);
+            Error::io(KEPT, cause)
+        })
     }
 }
 
@@ -122,7 +141,7 @@ pub(crate) fn read(pieces: &[impl Piece], at_once: usize) -> Result<()> {
         let piece = &pieces[index];
         let wanted = piece.wanted();
         let is_early = matches!(*turn.lock(), Ok(now) if now < index);
-        let early = match is_early {
+        let mut early = match is_early {
             true => Early::read(piece, wanted.clone().take(share), &is_over),
             false => Early::none(),
         };
@@ -134,7 +153,10 @@ pub(crate) fn read(pieces: &[impl Piece], at_once: usize) -> Result<()> {
             return false;
         }
         drop(now);
-        let passed = piece.pass_on(&early, &wanted.minus(&early.came));
+        let passed = match early.error.take() {
+            Some(error) => Err(error),
+            None => piece.pass_on(&early, &wanted.minus(&early.came)),
+        };
         let is_passed = passed.is_ok();
         *turn.lock() = passed.map(|()| index + 1);
         changed.notify_all();
@@ -261,5 +283,7 @@ mod tests {
         let (done, out) = gather(Some(2));
         assert!(matches!(done, Err(Error::Missing { .. })), "{done:?}");
         assert_eq!(out, [0, 1]);
+        let (done, _) = gather(Some(4));
+        assert!(matches!(done, Err(Error::Missing { .. })), "{done:?}");
     }
 }
