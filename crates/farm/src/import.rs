@@ -3,7 +3,7 @@
 //! The bytes are read once, in order. The fragments become visible together, in one transaction, after all have landed.
 
 use crate::{Aim, Draft, Logical, Told, combining::Part, sites::shown, writing};
-use godwit_catalog::FRAGMENTS_MAX;
+use godwit_catalog::{FRAGMENTS_MAX, is_fragment};
 use godwit_core::{Algorithm, Block, Extents, Hashing, Kind};
 use godwit_store::{EntryKind, Error, Finished, Result, Sink, Stat, Take, Whole, engine::Place};
 use parking_lot::Mutex;
@@ -49,8 +49,14 @@ pub struct Imported {
 impl Logical {
     /// Reads a file or a pipe, and writes a fragment of it to each of the sites of the collection in turn.
     pub fn import(&self, from: &Place, name: &Path, cut: &Cut) -> Result<Vec<Imported>> {
-        if self.sites.find(name)?.is_some() {
-            return Err(Error::exists(shown(name)));
+        match self.sites.find(name)? {
+            _ if is_fragment(name) => {
+                let why = "fragments come with their file: import it under a name without #";
+                return Err(Error::unsupported("importing one fragment", why));
+            }
+            Some(entry) if entry.collection => return Err(Error::directory(shown(name))),
+            Some(_) => return Err(Error::exists(shown(name))),
+            None => {}
         }
         let above = name.parent().unwrap_or(Path::new(""));
         if self.sites.find(above)?.is_none() {

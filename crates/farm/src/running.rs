@@ -525,6 +525,9 @@ fn said_by(node: &Url, mut refusal: Refusal) -> Error {
     if let Some(next) = refusal.next.take() {
         refusal.said = format!("{}; {next}", refusal.said);
     }
+    if refusal.kind == Kind::Invalid {
+        refusal.said = format!("{} says: {}", node.host_port(), refusal.said);
+    }
     refused(&node.host_port(), node.as_path(), refusal)
 }
 

@@ -167,7 +167,7 @@ fn refused_programs_name_node_and_cause() {
     farm.say("godwit farm import --lines --parts 2 text grid:/t");
     let why = farm.refused("godwit farm run grid:/t -- no-such-program {in}", 2);
     assert!(
-        why.contains("no-such-program") && why.contains("fragment 1"),
+        why.contains("n2 says: cannot run no-such-program") && why.contains("./NAME"),
         "{why}"
     );
     let why = farm.refused(

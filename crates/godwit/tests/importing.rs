@@ -102,6 +102,9 @@ fn bad_imports_are_refused_in_words() {
             "status: 3",
         ),
         ("godwit farm import --to n1,n9 odd grid:/x", 4, "n9"),
+        ("godwit farm import odd grid:/", 1, "it is a collection"),
+        ("godwit farm import . grid:/x", 1, "godwit cp -r"),
+        ("godwit farm import odd 'grid:/x#1/2'", 1, "without #"),
         (
             "godwit farm import odd grid:/no/such/x",
             4,

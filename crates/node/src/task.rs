@@ -197,7 +197,13 @@ fn follow(
     let mut running = program.start(input).map_err(|cause| {
         let name = program.command[0].to_string_lossy();
         let said = format!("cannot run {name} here: {}", why(&cause));
-        Refusal::of_kind(Kind::Invalid, said)
+        let refusal = Refusal::of_kind(Kind::Invalid, said);
+        match cause.kind() {
+            ErrorKind::NotFound => {
+                refusal.next("install it there; a program of your own is named by a path: ./NAME")
+            }
+            _ => refusal,
+        }
     })?;
     let (mut out, mut words) = (Held::default(), Held::default());
     let mut buffer = vec![0; HELD_BYTES];

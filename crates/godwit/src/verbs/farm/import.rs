@@ -108,12 +108,21 @@ impl Import {
         };
         let imported = names.import(&from, &name.0, &cut);
         let above = catalog::shown(name.0.parent().unwrap_or(Path::new("")));
+        let shown = catalog::shown(&name.0);
         let imported = imported.map_err(|error| match &error {
             Error::Exists { .. } => CliError::store(&*wanted, error)
                 .or_next("choose another name, or say first: godwit rm NAME"),
             Error::Missing { path } if *path == Path::new(&above) => {
                 CliError::store(&*wanted, error).or_next(format!("godwit mkdir -p {above}"))
             }
+            Error::IsDirectory { path } if *path == Path::new(&shown) => {
+                CliError::store(&*wanted, error)
+                    .next("it is a collection: name the file that is to be in it")
+            }
+            Error::IsDirectory { .. } => CliError::store(&*wanted, error)
+                .next("import its files one by one; godwit cp -r copies a directory"),
+            error if error.is_of_contact() => CliError::store(&*wanted, error)
+                .next("godwit farm nodes tells which node is silent; --to NODE,NODE names others"),
             Error::NoSpace { .. } => CliError::store(&*wanted, error)
                 .next("make room there, or name nodes that have it: --to NODE,NODE"),
             Error::Changed { .. } => CliError::store(&*wanted, error)
@@ -143,7 +152,7 @@ impl Import {
                 .map_err(|error| CliError::store(&*wanted, error))?;
         }
         if !screen.json() {
-            let (count, shown) = (imported.len(), catalog::shown(&name.0));
+            let count = imported.len();
             let empty = imported.iter().filter(|one| one.range.is_empty()).count();
             let empty = match empty {
                 0 => String::new(),

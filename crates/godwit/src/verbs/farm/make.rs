@@ -143,6 +143,9 @@ impl Verify {
 fn because(wanted: &str, error: Error) -> CliError {
     match error {
         Error::Missing { .. } => CliError::found(wanted, "the catalog does not know it", 4),
+        Error::Corrupt { .. } => CliError::store(wanted, error).next(
+            "its program gives other bytes each time: keep copies of the file, for its recipe cannot bring them back",
+        ),
         error => CliError::store(wanted, error),
     }
 }

@@ -181,10 +181,14 @@ impl Run {
         let printed = Printed::new(screen, self.ordered, tasks);
         let failed = names.run(&job, &mut |event| printed.hear(event, &program));
         let failed = failed.map_err(|error| {
-            let is_taken = matches!(error, Error::Exists { .. });
-            match is_taken {
-                true => fails(error).or_next("choose another name, or say first: godwit rm NAME"),
-                false => fails(error),
+            match &error {
+                Error::Exists { .. } => {
+                    fails(error).or_next("choose another name, or say first: godwit rm NAME")
+                }
+                Error::Missing { .. } => fails(error).or_next(
+                    "godwit ls grid:/ shows the names; a collection of its output is made by godwit mkdir -p",
+                ),
+                _ => fails(error),
             }
         })?;
         if let Some(code) = stop.exit_code() {
