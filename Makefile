@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 
 .DEFAULT_GOAL := build
-.PHONY: build library install demo test ready lint fmt tidy unit built peers older bench conformance kill-matrix outages mutants fuzz doc clean
+.PHONY: build library mpi install demo test ready lint fmt tidy unit built peers older bench conformance kill-matrix outages mutants fuzz doc clean
 
 build: ## The one binary, target/release/godwit.
 	$(CARGO) build --release --locked --package godwit
@@ -16,12 +16,20 @@ library: ## The C library, target/release/libgodwit.so, and what `godwit run --v
 	$(CC) -std=gnu11 -shared -fPIC -O2 -Wall -Wextra -I crates/capi/include -o $(BUILT)/libgodwit_preload.so \
 		crates/capi/preload/preload.c -L $(BUILT) -lgodwit -Wl,-rpath,'$$ORIGIN'
 
+# One source, compiled for the ABI of each MPI that is here.
+mpi: library ## What `godwit mpi` has programs load: target/release/libgodwit_mpi_mpich.so and libgodwit_mpi_openmpi.so.
+	@for mpi in mpich openmpi; do \
+		command -v mpicc.$$mpi >/dev/null || { echo "make: no mpicc.$$mpi here (apt-get install lib$$mpi-dev)"; continue; }; \
+		mpicc.$$mpi -std=gnu11 -D_GNU_SOURCE -shared -fPIC -fvisibility=hidden -O2 -Wall -Wextra -I crates/capi/include \
+			-o $(BUILT)/libgodwit_mpi_$$mpi.so mpi/*.c -L $(BUILT) -lgodwit -Wl,-rpath,'$$ORIGIN' || exit; done
+
 PREFIX ?= /usr/local
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
-install: build library ## The binary, the C library, its header and its godwit.pc below PREFIX (and DESTDIR).
+install: build mpi ## The binary, the C library, its header and its godwit.pc below PREFIX (and DESTDIR).
 	install -D --mode 755 $(BUILT)/godwit $(DESTDIR)$(PREFIX)/bin/godwit
 	install -D --mode 644 $(BUILT)/libgodwit.so $(DESTDIR)$(PREFIX)/lib/libgodwit.so.$(VERSION)
 	install -D --mode 644 $(BUILT)/libgodwit_preload.so $(DESTDIR)$(PREFIX)/lib/libgodwit_preload.so
+	for mpi in $(BUILT)/libgodwit_mpi_*.so; do [ ! -e $$mpi ] || install --mode 644 $$mpi $(DESTDIR)$(PREFIX)/lib/; done
 	ln --symbolic --force libgodwit.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libgodwit.so.0
 	ln --symbolic --force libgodwit.so.0 $(DESTDIR)$(PREFIX)/lib/libgodwit.so
 	install -D --mode 644 --target-directory $(DESTDIR)$(PREFIX)/include crates/capi/include/*.h

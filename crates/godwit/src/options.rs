@@ -111,7 +111,7 @@ macro_rules! verbs {
 verbs! {
     "Copy and look": Cp cp, Mv mv, Sync sync, Ls ls, Find find, Du du, Stat stat, Cat cat, Sum sum, Mkdir mkdir, Rm rm;
     "Names and replicas": Catalog catalog, Register register, Unregister unregister, Locate locate,
-        Publish publish, Replicate replicate, Audit audit, Rule rule, Location location, Link link, Attr attr, Farm farm, Run run,
+        Publish publish, Replicate replicate, Audit audit, Rule rule, Location location, Link link, Attr attr, Farm farm, Run run, Mpi mpi,
         History history;
     "Cache and deliver": Get get, Put put, Tee tee, Tail tail, Commit commit, Push push, Queue queue, Trace trace,
         Retry retry, Redirect redirect, Release release, Drop drop, Mount mount, Umount umount, Stage stage, Unstage unstage, Cache cache;

@@ -33,6 +33,7 @@ pub(crate) mod man;
 pub(crate) mod mkdir;
 pub(crate) mod mount;
 mod mounted;
+pub(crate) mod mpi;
 pub(crate) mod mv;
 pub(crate) mod node;
 pub(crate) mod peers;

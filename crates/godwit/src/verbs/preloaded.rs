@@ -29,7 +29,8 @@ pub(super) fn run(
 ) -> Run<Facts> {
     let wanted = format!("run {} --via preload", words[0].display());
     let failed = |cause| CliError::store(&*wanted, Error::io(&words[0], cause));
-    must_load(&wanted, &words[0])?;
+    let mounts = "run it with --via mount, which works for every program";
+    must_load(&wanted, &words[0], mounts)?;
     let binary = env::current_exe().map_err(failed)?;
     let library = library(&binary).ok_or_else(|| {
         let fact = format!("{LIBRARY} is neither beside godwit nor in ../lib");
@@ -64,13 +65,18 @@ fn library(binary: &Path) -> Option<PathBuf> {
     if let Some(told) = env::var_os("GODWIT_PRELOAD").filter(|told| !told.is_empty()) {
         return Some(told.into());
     }
+    beside(binary, LIBRARY)
+}
+
+/// Returns the path of a library that is beside the binary, or in `../lib`.
+pub(super) fn beside(binary: &Path, library: &str) -> Option<PathBuf> {
     let beside = binary.parent()?;
-    let places = [beside.join(LIBRARY), beside.join("../lib").join(LIBRARY)];
+    let places = [beside.join(library), beside.join("../lib").join(library)];
     places.into_iter().find_map(|path| path.canonicalize().ok())
 }
 
-/// Refuses a program that the dynamic linker does not load the library into.
-fn must_load(wanted: &str, program: &OsStr) -> Run {
+/// Refuses a program that the dynamic linker does not load a library into; `next` is the hint.
+pub(super) fn must_load(wanted: &str, program: &OsStr, next: &str) -> Run {
     let mut path = found(program);
     for _ in 0..SCRIPTS_MAX {
         let Some(file) = &path else {
@@ -78,7 +84,6 @@ fn must_load(wanted: &str, program: &OsStr) -> Run {
         };
         let refuse = |fact: &str| {
             let fact = format!("{} {fact}", file.display());
-            let next = "run it with --via mount, which works for every program";
             CliError::asked(wanted, fact).next(next)
         };
         match kind(file) {
@@ -98,7 +103,7 @@ fn must_load(wanted: &str, program: &OsStr) -> Run {
 }
 
 /// Returns the file of a program, as execvp(3) finds it.
-fn found(program: &OsStr) -> Option<PathBuf> {
+pub(super) fn found(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(program.into());
     }

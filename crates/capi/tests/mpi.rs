@@ -1,0 +1,169 @@
+//! The libraries of `godwit mpi`, with each MPI that is here.
+#![allow(clippy::unwrap_used)] // a test may
+
+mod common;
+
+use common::{
+    machine::Machine,
+    programs::{Scratch, all, good, install, sources},
+};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// Returns the MPIs that are here; a missing one is told.
+fn flavours() -> Vec<&'static str> {
+    let is_here = |mpi: &&str| {
+        let compiler = Command::new(format!("mpicc.{mpi}")).arg("-show").output();
+        let launcher = Command::new(format!("mpirun.{mpi}"))
+            .arg("--version")
+            .output();
+        let is_here = compiler.is_ok() && launcher.is_ok();
+        if !is_here {
+            common::skip(&format!("no mpicc.{mpi} and mpirun.{mpi}"));
+        }
+        is_here
+    };
+    ["mpich", "openmpi"].into_iter().filter(is_here).collect()
+}
+
+fn mpi_sources() -> PathBuf {
+    sources().join("../../mpi")
+}
+
+/// Compiles a program of the tests, with parts of the library or without.
+fn compile(scratch: &Scratch, mpi: &str, name: &str, parts: &[&str]) -> PathBuf {
+    let program = scratch.path().join(format!("{name}_{mpi}"));
+    let mut compiler = Command::new(format!("mpicc.{mpi}"));
+    compiler.args([
+        "-std=gnu11",
+        "-D_GNU_SOURCE",
+        "-O1",
+        "-g",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+    ]);
+    compiler.arg("-I").arg(sources().join("include"));
+    compiler.arg("-o").arg(&program);
+    compiler.arg(mpi_sources().join(format!("tests/{name}.c")));
+    compiler.args(parts.iter().map(|part| mpi_sources().join(part)));
+    good(&mut compiler);
+    program
+}
+
+/// Builds the library as `make mpi` does.
+fn build(dir: &Path, mpi: &str) -> PathBuf {
+    install(dir);
+    let built = dir.join(format!("libgodwit_mpi_{mpi}.so"));
+    let mut compiler = Command::new(format!("mpicc.{mpi}"));
+    compiler.args(["-std=gnu11", "-D_GNU_SOURCE", "-shared", "-fPIC"]);
+    compiler.args(["-fvisibility=hidden", "-O2", "-Wall", "-Wextra", "-Werror"]);
+    compiler.arg("-I").arg(sources().join("include"));
+    compiler.arg("-o").arg(&built);
+    for entry in fs::read_dir(mpi_sources()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|end| end == "c") {
+            compiler.arg(path);
+        }
+    }
+    compiler.arg("-L").arg(dir).arg("-lgodwit");
+    good(compiler.arg("-Wl,-rpath,$ORIGIN"));
+    built
+}
+
+/// Has a command begin with the launcher of an MPI.
+fn launch(command: &mut Command, mpi: &str, ranks: usize) {
+    if mpi == "openmpi" {
+        command.arg("--oversubscribe");
+    }
+    command.args(["-n", &ranks.to_string()]);
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1");
+    command.env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+}
+
+/// Prepares to run a program without the library.
+fn stock(mpi: &str, ranks: usize, program: &Path) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["-k", "5", "120", &format!("mpirun.{mpi}")]);
+    launch(&mut command, mpi, ranks);
+    command.arg(program);
+    command
+}
+
+/// Prepares to run a program by `godwit mpi`.
+fn by_url(machine: &Machine, mpi: &str, ranks: usize, program: &Path) -> Command {
+    let library = build(machine.scratch.path(), mpi);
+    let mut command = machine.command(Path::new(&format!("mpirun.{mpi}")));
+    launch(&mut command, mpi, ranks);
+    command
+        .arg(&machine.godwit)
+        .args(["mpi", "--"])
+        .arg(program);
+    command.env("GODWIT_MPI_LIBRARY", library);
+    command
+}
+
+const CASES: [&str; 12] = [
+    "array",
+    "columns",
+    "pointers",
+    "sizes",
+    "modes",
+    "errors",
+    "shared",
+    "atomic",
+    "rounds",
+    "hints",
+    "external",
+    "nonblocking",
+];
+/// The cases whose files a stock MPI writes rightly on a local disk, too.
+const COMPARED: [&str; 3] = ["array", "columns", "rounds"];
+
+/// Runs a case by a URL, and returns what the program said.
+fn case(machine: &Machine, mpi: &str, name: &str, url: &str) -> String {
+    let program = machine.scratch.path().join(format!("cases_{mpi}"));
+    let said = by_url(machine, mpi, 4, &program).args([name, url]).output();
+    let said = said.unwrap();
+    let (text, good) = (all(&said), format!("{name}: 0 checks failed"));
+    assert!(
+        said.status.success() && text.contains(&good),
+        "{mpi} {text}"
+    );
+    text
+}
+
+#[test]
+fn layouts_of_random_types_match_mpi_pack() {
+    let scratch = Scratch::new();
+    for mpi in flavours() {
+        let program = compile(&scratch, mpi, "layout", &["layout.c"]);
+        let told = good(stock(mpi, 1, &program).args(["1", "20000"]));
+        assert_eq!(told, "0 of 20000 types are wrong\n");
+    }
+}
+
+#[test]
+fn cases_pass_by_ftp() {
+    for mpi in flavours() {
+        let Some(machine) = Machine::new() else {
+            return;
+        };
+        let program = compile(&machine.scratch, mpi, "cases", &[]);
+        for name in CASES {
+            case(&machine, mpi, name, &machine.url(name));
+            if COMPARED.contains(&name) {
+                let local = machine.scratch.path().join(name);
+                good(stock(mpi, 4, &program).arg(name).arg(&local));
+                let (there, here) = (machine.export(name), local);
+                assert!(
+                    fs::read(there).unwrap() == fs::read(here).unwrap(),
+                    "{mpi} {name}"
+                );
+            }
+        }
+    }
+}
