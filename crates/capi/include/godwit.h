@@ -90,7 +90,7 @@ int godwit_wrote(int file, const struct godwit_range *ranges, size_t count);
 /* Cuts or extends the file for all who share it; the next godwit_sync() does so at the server. */
 int godwit_resize(int file, uint64_t size);
 
-#define GODWIT_SYNC_TELL 1    /* only tell the node what this process wrote: the godwit_sync() of another delivers it */
+#define GODWIT_SYNC_TELL 1    /* only tell the node what this process wrote: another process delivers it, and looks */
 #define GODWIT_SYNC_LOOK 2    /* ask the server afterwards: what others changed there is fetched anew when it is read */
 #define GODWIT_SYNC_CHANGED 4 /* the same, when others are known to have changed it */
 

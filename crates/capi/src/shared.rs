@@ -207,6 +207,7 @@ pub extern "C" fn godwit_sync(file: c_int, flags: c_int) -> i64 {
         if flags & (SYNC_LOOK | SYNC_CHANGED) != 0 {
             let is_changed = flags & SYNC_CHANGED != 0;
             match shared.is_read_only {
+                _ if flags & SYNC_TELL != 0 => {} // another process looks
                 true => shared.renew(file, ask::Fresh::Asked)?,
                 false => drop(shared.act(Act::Look { is_changed })?),
             }
