@@ -7,6 +7,7 @@
 use crate::{
     Depot, Error, Fresh, Result, Who,
     depot::Inner,
+    error::may_pass,
     held::{Held, State},
     reading::User,
     writing::Standing,
@@ -40,6 +41,8 @@ pub struct Edit {
     pub session: String,
     /// Permission bits, where it is new there.
     pub mode: Option<u32>,
+    /// What is here will do; of a server that is away, a file that nothing here tells of is taken to be absent.
+    pub offline: bool,
 }
 
 /// Tells whether the program is there still for which a file is opened or closed.
@@ -167,10 +170,16 @@ impl Inner {
         self.wait_for_ends(&(url.clone(), who.audience.clone()));
         let user = match self.edited(url, who, edit)? {
             Some(user) => user,
-            None if edit.exclusive || !edit.truncate => {
-                self.new_edited((url, who), edit, Base::Absent, is_there)?
+            None => {
+                let base = match edit.truncate && !edit.exclusive {
+                    true => Base::Any,
+                    false => Base::Absent,
+                };
+                match self.new_edited((url, who), edit, base, is_there)? {
+                    Some(user) => user,
+                    None => return self.edit((url, who), edit, is_there),
+                }
             }
-            None => self.new_edited((url, who), edit, Base::Any, is_there)?,
         };
         let held = Arc::clone(&user.held);
         // Before it counts as open: as long as we have it, nobody takes its writers for gone.
@@ -219,6 +228,7 @@ impl Inner {
         // What a program filled is nothing that its origin ever had.
         let fresh = match edit.exclusive || self.is_filled(url, who) {
             true => Fresh::Now,
+            false if edit.offline => Fresh::Any,
             false => Fresh::Usual,
         };
         let find = || self.find(url, who, fresh);
@@ -237,6 +247,9 @@ impl Inner {
             Err(Error::Store(error))
                 if edit.create && matches!(*error, StoreError::Missing { .. }) =>
             {
+                return Ok(None);
+            }
+            Err(Error::Store(error)) if edit.create && edit.offline && may_pass(&error) => {
                 return Ok(None);
             }
             Err(error) => return Err(error),
@@ -265,20 +278,22 @@ impl Inner {
         self.find(url, who, Fresh::Any)
     }
 
-    /// Begins a new file, which is what its name says from now on here.
+    /// Begins a new file, which is what its name says from now on here. `None`: another writer, who cuts nothing
+    /// either, began one since the origin was asked.
     fn new_edited(
         &self,
         (url, who): (&Url, &Who),
         edit: &Edit,
         base: Base,
         is_there: IsThere<'_>,
-    ) -> Result<User> {
+    ) -> Result<Option<User>> {
         drop((self.connect)(url, who)?);
         let (id, _) = self.disk.create()?;
         if !is_there() {
             self.disk.remove(id)?;
             return Err(Error::Unwanted);
         }
+        let base_is_absent = base == Base::Absent;
         let machine = Holding::born(base, Mode::Replace);
         let number = self.next_number();
         let held = Arc::new(Held::new(id, number, url.clone(), who.clone(), machine));
@@ -288,9 +303,15 @@ impl Inner {
         let user = User::of(&held, &mut state);
         drop(state);
         let mut all = self.all();
+        let current = all.current_of(url, who).filter(|_| base_is_absent);
+        if current.is_some_and(|held| is_pending(&held.lock())) {
+            drop((all, user));
+            self.disk.remove(id)?;
+            return Ok(None);
+        }
         all.insert(&held);
         all.make_newest(&held);
-        Ok(user)
+        Ok(Some(user))
     }
 
     /// Waits until nobody compares the file with what it was: who does holds a lease, and opening it would wait.
@@ -492,6 +513,11 @@ impl Inner {
             }
         }
     }
+}
+
+/// Tells whether a file is here of which its target lacks something.
+fn is_pending(state: &State) -> bool {
+    !state.is_gone && !state.is_unlinked && state.machine.owes()
 }
 
 /// Files of which somebody has a writable descriptor.

@@ -14,7 +14,7 @@ use crate::{
     reading::since_epoch,
 };
 use godwit_core::{
-    Strength, Url,
+    Strength, Url, Version,
     deeds::{Deed, Values, What},
     holding::Base,
 };
@@ -259,19 +259,27 @@ impl Inner {
         Here::Elsewhere(at, values)
     }
 
-    /// Returns how a file that is held looks; `None`: it is gone, or not here as a whole, or (if `is_owed`) not pending.
+    /// Returns how a file that is held looks; `None`: it is gone, or its length is not known, or (if `is_owed`) it is not
+    /// pending.
     fn stat_here(&self, held: &Held, is_owed: bool) -> Option<Stat> {
         let state = held.lock();
         let machine = &state.machine;
         let counts = if is_owed {
             machine.owes()
         } else {
-            machine.is_whole()
+            !machine.is_blind()
         };
         if state.is_gone || state.is_unlinked || !counts {
             return None;
         }
         let (size, mode) = (machine.size(), state.bits);
+        if let (false, Base::Seen(Version::Weak { mtime, .. })) = (machine.owes(), machine.base()) {
+            return Some(Stat {
+                mtime: Some(*mtime),
+                mode,
+                ..plain(size)
+            });
+        }
         drop(state);
         let changed = self
             .disk

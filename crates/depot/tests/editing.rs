@@ -12,6 +12,10 @@ use std::{
     fs::File,
     io::{Seek, SeekFrom, Write},
     os::unix::fs::FileExt,
+    sync::{
+        Barrier,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     thread,
     time::Duration,
 };
@@ -73,6 +77,63 @@ fn a_generation_ends_with_its_last_writer() {
     let until = Some(Duration::from_secs(30));
     depot.push(&Scope::Url(url("a")), until).unwrap();
     same(far.get("a").unwrap(), b"onetwo");
+}
+
+/// Both found the name absent before either made the file.
+#[test]
+fn two_who_make_a_file_share_it() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let both = Barrier::new(2);
+    let open = || {
+        let first = AtomicBool::new(true);
+        let is_there = || {
+            if first.swap(false, Relaxed) {
+                both.wait();
+            }
+            true
+        };
+        depot
+            .edit_while(&url("a"), &who(), &create(), &is_there)
+            .unwrap()
+    };
+    let (one, two) = thread::scope(|scope| {
+        let one = scope.spawn(open);
+        let two = open();
+        (one.join().unwrap(), two)
+    });
+    one.file().unwrap().write_all_at(b"one", 0).unwrap();
+    two.file().unwrap().write_all_at(b"two", 3).unwrap();
+    one.end().unwrap();
+    two.end().unwrap();
+    push(&depot);
+    same(far.get("a").unwrap(), b"onetwo");
+    assert!(!depot.owes());
+}
+
+#[test]
+fn offline_writers_make_one_new_file() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    far.set_away(true);
+    depot.edit(&url("a"), &who(), &create()).unwrap_err();
+    let offline = Edit {
+        offline: true,
+        ..create()
+    };
+    let one = depot.edit(&url("a"), &who(), &offline).unwrap();
+    let two = depot.edit(&url("a"), &who(), &offline).unwrap();
+    one.file().unwrap().write_all_at(b"one", 0).unwrap();
+    two.file().unwrap().write_all_at(b"two", 3).unwrap();
+    one.end().unwrap();
+    two.end().unwrap();
+    // A file that others made there meanwhile is not replaced.
+    far.put("a", b"theirs");
+    far.set_away(false);
+    let limit = Some(Duration::from_secs(30));
+    let error = depot.push(&Scope::All, limit).unwrap_err();
+    assert!(matches!(error, Error::Held { .. }), "{error}");
+    same(far.get("a").unwrap(), b"theirs");
 }
 
 #[test]

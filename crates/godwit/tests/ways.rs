@@ -8,7 +8,13 @@ use common::{
     programs::{Machine, wait_until},
     skip,
 };
-use std::{fs, io::Write, os::unix::fs::PermissionsExt, path::Path, process::Command};
+use std::{
+    fs,
+    io::Write,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Command, Stdio},
+};
 
 /// A machine, and a server of FTP.
 struct Site {
@@ -336,6 +342,86 @@ fn appends_keep_files_of_others() {
         b"theirs\nours\n"
     );
     assert_eq!(fs::read(site.export.join("d/log")).unwrap(), b"ours\n");
+}
+
+/// Each mount believes a length of its own, so appends go to the end that the file has here.
+#[test]
+fn appends_of_two_mounts_keep_all_lines() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new();
+    fs::write(site.export.join("old"), "first\n").unwrap();
+    let line = "set -e; exec 4>>$G/open; for n in $(seq 25); do \
+        echo \"$W $n\" >>$G/new; echo \"$W $n\" >>$G/old; echo \"$W $n\" >&4; done";
+    let begin = |writer: &str| {
+        let mut command = site.machine.command(&["run", "--", "bash", "-c", line]);
+        command.env("G", site.path("").trim_end_matches('/'));
+        command
+            .env("W", writer)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    site.machine.says(&["node", "status"]);
+    let both = [begin("a"), begin("b")];
+    for writer in both {
+        let said = writer.wait_with_output().unwrap();
+        assert!(
+            said.status.success(),
+            "{}",
+            String::from_utf8_lossy(&said.stderr)
+        );
+    }
+    site.machine.says(&["push", "--timeout", "30"]).ok();
+    for (name, before) in [("new", ""), ("old", "first\n"), ("open", "")] {
+        let text = fs::read_to_string(site.export.join(name)).unwrap();
+        let added = text.strip_prefix(before).unwrap();
+        let mut lines: Vec<&str> = added.lines().collect();
+        lines.sort_unstable();
+        lines.dedup();
+        assert_eq!(lines.len(), 50, "{name}: {text}");
+        assert_eq!(added.lines().count(), 50, "{name}: {text}");
+    }
+}
+
+/// What is here of a file opens at once while its server is away, though it was looked at long ago.
+#[test]
+fn files_here_open_without_their_server() {
+    if !can_mount() {
+        return;
+    }
+    let mut site = Site::new();
+    fs::write(site.export.join("small"), "small\n").unwrap();
+    let large = site.machine.scratch.file("large", 24 << 20);
+    fs::rename(&large, site.export.join("large")).unwrap();
+    let line =
+        "cat $G/small; dd if=$G/large bs=1M count=1 status=none | wc -c; stat -c %s $G/large";
+    let expected = b"small\n1048576\n25165824\n";
+    assert_eq!(site.shell(&[], line).ok().stdout, expected);
+    site.node.kill();
+    std::thread::sleep(std::time::Duration::from_secs(6)); // what was looked at is not fresh any more
+    let begun = std::time::Instant::now();
+    let line = format!("{line}; echo more >> $G/small; cat $G/small");
+    let said = site.shell(&["--wait", "20s"], &line).ok();
+    assert_eq!(
+        said.stdout,
+        [&expected[..], b"small\nmore\n"].concat(),
+        "{said}"
+    );
+    assert!(
+        begun.elapsed() < std::time::Duration::from_secs(10),
+        "{:?}",
+        begun.elapsed()
+    );
+    let rest = site.shell(&["--wait", "1s"], "tail -c 1M $G/large");
+    assert_eq!((rest.status, rest.stdout.len()), (Some(1), 0), "{rest}");
+    site.node = Node::on(&site.export, site.node.port, &["--anonymous", "write"]);
+    site.machine.says(&["push", "--timeout", "30"]).ok();
+    assert_eq!(
+        fs::read(site.export.join("small")).unwrap(),
+        b"small\nmore\n"
+    );
 }
 
 /// Of a large file only what is read comes; a second time, nothing does.

@@ -4,7 +4,11 @@ use crate::Rules;
 use fuser::Errno;
 use godwit_core::{Fault, Url};
 use godwit_local::{Answer, Kind, Owner, Refusal, Talk};
-use godwit_wire::local::{Ask, Tell, ask::Where, tell::Stat};
+use godwit_wire::local::{
+    Ask, Tell,
+    ask::{Fresh, Where},
+    tell::Stat,
+};
 use parking_lot::Mutex;
 use std::{
     collections::HashSet,
@@ -51,6 +55,18 @@ impl Failed {
     /// Tells whether the server, or the node, is away: nothing is known of the name.
     pub(crate) fn is_away(&self) -> bool {
         matches!(self, Self::Refused(refusal) if is_passing(refusal))
+    }
+
+    /// Tells whether the server is away, and the node is not.
+    fn is_server_away(&self) -> bool {
+        let Self::Refused(refusal) = self else {
+            return false;
+        };
+        let is_of_node = matches!(
+            refusal.kind,
+            Kind::InUse | Kind::NodeLost | Kind::NoNode | Kind::Ending | Kind::Quota | Kind::Disk
+        );
+        is_passing(refusal) && !is_of_node
     }
 
     pub(crate) fn is_node_lost(&self) -> bool {
@@ -146,6 +162,25 @@ impl Asking {
                 }
                 answer => return answer,
             }
+        }
+    }
+
+    /// Asks for a file: if its server is away, for what is here of it, and if that is nothing, patiently.
+    pub(crate) fn ask_for_file(
+        &self,
+        thread: u32,
+        open: impl Fn(Fresh) -> Ask,
+    ) -> Done<(u64, Answer)> {
+        match self.ask(thread, &open(Fresh::Usual)) {
+            Err(failed) if failed.is_server_away() => {}
+            Err(failed) if failed.is_away() => {
+                return self.ask_patiently(thread, &open(Fresh::Usual));
+            }
+            answer => return answer,
+        }
+        match self.ask(thread, &open(Fresh::Kept)) {
+            Err(failed) if failed.is_away() => self.ask_patiently(thread, &open(Fresh::Usual)),
+            answer => answer,
         }
     }
 

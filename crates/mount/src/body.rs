@@ -4,7 +4,7 @@ use crate::{
     asking::{Done, Failed},
     facts::Facts,
 };
-use godwit_sys::begin_to_sync;
+use godwit_sys::{append_all, begin_to_sync};
 use godwit_wire::local::{Handle, ask::Deed};
 use parking_lot::{Mutex, RwLock};
 use std::{
@@ -78,6 +78,11 @@ impl Body {
             }
             Ok(())
         })
+    }
+
+    /// Writes at the end that the file has by then: other mounts of this machine may write there, too.
+    pub(crate) fn append(&self, data: &[u8]) -> Done<()> {
+        self.with(|file| append_all(file, data))
     }
 
     /// Returns what the kernel is told of it.

@@ -351,6 +351,8 @@ impl Filesystem for Face {
             | InitFlags::FUSE_ATOMIC_O_TRUNC
             | InitFlags::FUSE_DO_READDIRPLUS;
         let _ = config.add_capabilities(wanted);
+        // Older kernels refuse shared mappings of files that are open to append.
+        let _ = config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP);
         Ok(())
     }
 
@@ -414,7 +416,7 @@ impl Filesystem for Face {
     fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let thread = request.pid();
         self.work(move |shared| match shared.open(number.0, flags.0, thread) {
-            Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
+            Ok(handle) => reply.opened(FileHandle(handle), cached(flags.0)),
             Err(failed) => reply.error(shared.asking.errno(&failed)),
         });
     }
@@ -438,7 +440,7 @@ impl Filesystem for Face {
                     &attr,
                     Generation(0),
                     FileHandle(handle),
-                    FopenFlags::empty(),
+                    cached(flags),
                 ),
                 Err(failed) => reply.error(shared.asking.errno(&failed)),
             },
@@ -484,7 +486,7 @@ impl Filesystem for Face {
         offset: u64,
         data: &[u8],
         _: WriteFlags,
-        _: OpenFlags,
+        flags: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
@@ -493,7 +495,12 @@ impl Filesystem for Face {
             return reply.error(Errno::EBADF);
         };
         let kept = self.shared.must_be_kept(&body);
-        match kept.and_then(|()| body.write(data, offset)) {
+        // The kernel counts from the length that it was told last.
+        let write = || match flags.0 & libc::O_APPEND {
+            0 => body.write(data, offset),
+            _ => body.append(data),
+        };
+        match kept.and_then(|()| write()) {
             Ok(()) => reply.written(data.len() as u32),
             Err(failed) => reply.error(self.shared.asking.errno(&failed)),
         }
@@ -658,6 +665,14 @@ struct Set {
     mode: Option<u32>,
     size: Option<u64>,
     mtime_ns: Option<u64>,
+}
+
+/// Tells the kernel whether to keep the pages of an open file. Where it believes an append to land, other bytes may be.
+fn cached(flags: i32) -> FopenFlags {
+    match flags & libc::O_APPEND {
+        0 => FopenFlags::empty(),
+        _ => FopenFlags::FOPEN_DIRECT_IO,
+    }
 }
 
 /// Returns a failure of a number that was looked up before: if its name is gone, the kernel looks again.

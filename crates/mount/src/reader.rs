@@ -80,14 +80,19 @@ impl Asking {
     }
 
     fn source(&self, url: &str, fresh: Fresh, thread: u32) -> Done<Source> {
-        let open = Ask::Open(ask::Open {
-            url: url.to_owned(),
-            read: true,
-            lazy: true,
-            fresh,
-            ..ask::Open::default()
-        });
-        let (era, answer) = self.ask_patiently(thread, &open)?;
+        let open = |fresh: Fresh| {
+            Ask::Open(ask::Open {
+                url: url.to_owned(),
+                read: true,
+                lazy: true,
+                fresh,
+                ..ask::Open::default()
+            })
+        };
+        let (era, answer) = match fresh {
+            Fresh::Usual => self.ask_for_file(thread, open),
+            _ => self.ask_patiently(thread, &open(fresh)),
+        }?;
         let (opened, file) = opened(answer)?;
         Ok(Source {
             file,

@@ -10,7 +10,7 @@ use crate::{
 };
 use godwit_wire::local::{
     Ask,
-    ask::{self, Deed, Wait},
+    ask::{self, Deed, Fresh, Wait},
 };
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::{
@@ -134,26 +134,25 @@ impl Shared {
                 ..ask::Put::default()
             })
         };
-        let open = Ask::Open(ask::Open {
-            url: url.clone(),
-            read: true,
-            write: true,
-            create: how.create.is_some(),
-            mode: how.create,
-            ..ask::Open::default()
-        });
-        let (answered, is_new) = match (how.truncate, how.create) {
-            (true, created) => (
+        let open = |fresh: Fresh| {
+            Ask::Open(ask::Open {
+                url: url.clone(),
+                read: true,
+                write: true,
+                create: how.create.is_some(),
+                mode: how.create,
+                fresh,
+                ..ask::Open::default()
+            })
+        };
+        let (answered, is_new) = match how.truncate {
+            true => (
                 self.asking.ask_patiently(thread, &put(how.exclusive)),
-                created.is_some(),
+                how.create.is_some(),
             ),
-            (false, None) => (self.asking.ask_patiently(thread, &open), false),
-            // The name was absent a moment ago. Its server knows better, and if that is away, it must still be absent
-            // when the file is delivered.
-            (false, Some(_)) => match self.asking.ask(thread, &open) {
-                Err(failed) if failed.is_away() => (self.asking.ask(thread, &put(true)), true),
-                answered => (answered, false),
-            },
+            // A name that is made was absent a moment ago. Its server knows better, and if that is away, it must still be
+            // absent when the file is delivered.
+            false => (self.asking.ask_for_file(thread, open), false),
         };
         let (era, answer) = answered?;
         let (opened, file) = opened(answer)?;

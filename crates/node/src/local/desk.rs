@@ -382,6 +382,7 @@ impl Guest {
             exclusive: open.create && open.excl,
             truncate: open.truncate,
             mode: open.mode,
+            offline: open.fresh == ask::Fresh::Kept,
             session: self.session.clone(),
         };
         let (depot, is_there) = (&self.desk.depot, || !reply.is_gone());

@@ -171,7 +171,8 @@ pub struct Open {
     /// Keeps it under this tag as well, beyond the end of the connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
-    /// How old may be what is known of its origin.
+    /// How old may be what is known of its origin. One that is made, `Kept`, need not be asked for at an origin that is
+    /// away: it must be absent there when the file is delivered.
     #[serde(skip_serializing_if = "Fresh::is_usual")]
     pub fresh: Fresh,
     /// Some of its bytes may not be there yet: the reader [ensures](Ensure) what it is about to read.
