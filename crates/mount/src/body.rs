@@ -39,9 +39,23 @@ pub(crate) struct Body {
     pub(crate) handle: Handle,
     /// The name that the node knows it by.
     pub(crate) url: String,
+    pub(crate) kept: Kept,
+    /// Permission bits of a file that is made.
+    pub(crate) mode: Option<u32>,
+    /// It must not be there yet.
+    pub(crate) is_exclusive: bool,
     pub(crate) state: Mutex<State>,
     /// The end of what the disk was told to begin with.
     pub(crate) begun: AtomicU64,
+}
+
+/// When the node has a file on record that is written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Kept {
+    /// Once it is handed in.
+    AtTheEnd,
+    /// Since it was opened: the next node finds what was written.
+    AsWritten,
 }
 
 #[derive(Default)]
@@ -50,6 +64,8 @@ pub(crate) struct State {
     /// Nothing was there before.
     pub(crate) is_new: bool,
     pub(crate) is_unlinked: bool,
+    /// The node ended while it was written.
+    pub(crate) is_cut_short: bool,
     /// Deeds to the name once it is handed in.
     pub(crate) then: Vec<Deed>,
     pub(crate) mode: Option<u32>,

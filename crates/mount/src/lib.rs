@@ -7,6 +7,7 @@ mod asking;
 mod body;
 mod face;
 mod facts;
+mod handing;
 mod nodes;
 mod reader;
 mod workers;
@@ -28,10 +29,7 @@ use std::{
     fmt, io,
     os::fd::OwnedFd,
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
 use workers::Workers;
@@ -53,6 +51,15 @@ pub struct Rules {
     pub report: Box<dyn Fn(&Refusal) + Send + Sync>,
 }
 
+/// A file that is not kept as it was written.
+#[derive(Clone, Debug)]
+pub struct Lost {
+    /// Its path below `/godwit`.
+    pub url: String,
+    /// It is kept as far as it was written; else nothing of it is.
+    pub is_partial: bool,
+}
+
 /// All that the threads of a mount share.
 pub(crate) struct Shared {
     asking: Asking,
@@ -61,8 +68,7 @@ pub(crate) struct Shared {
     settled: Condvar,
     open: Mutex<HashMap<u64, Open>>,
     last_handle: AtomicU64,
-    /// How many files were not kept.
-    lost: AtomicU64,
+    lost: Mutex<Vec<Lost>>,
 }
 
 impl Mount {
@@ -79,7 +85,7 @@ impl Mount {
             settled: Condvar::new(),
             open: Mutex::default(),
             last_handle: AtomicU64::new(0),
-            lost: AtomicU64::new(0),
+            lost: Mutex::default(),
         })))
     }
 
@@ -148,9 +154,9 @@ impl Mount {
         eras.into_iter().any(|era| self.0.asking.talk.is_lost(era))
     }
 
-    /// Returns how many files were written and not kept; each was reported.
-    pub fn lost(&self) -> u64 {
-        self.0.lost.load(Relaxed)
+    /// Returns the files that are not kept as they were written; each was reported.
+    pub fn lost(&self) -> Vec<Lost> {
+        self.0.lost.lock().clone()
     }
 }
 

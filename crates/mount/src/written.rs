@@ -3,14 +3,14 @@
 use crate::{
     Shared,
     asking::{Done, Failed, LOOK_EVERY, is_signalled},
-    body::{Body, State, Writes},
+    body::{Body, Kept, State, Writes},
     facts::Facts,
     nodes::Nodes,
-    reader::{Reader, closed, opened, read_all},
+    reader::{Reader, opened, read_all},
 };
 use godwit_wire::local::{
     Ask,
-    ask::{self, Deed, Fresh, Wait},
+    ask::{self, Fresh},
 };
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::{
@@ -161,6 +161,12 @@ impl Shared {
             era,
             handle: opened.handle,
             url,
+            kept: match how.truncate {
+                true => Kept::AtTheEnd,
+                false => Kept::AsWritten,
+            },
+            mode: how.create,
+            is_exclusive: how.exclusive,
             begun: AtomicU64::new(0),
             state: Mutex::new(State {
                 writers: 1,
@@ -213,6 +219,7 @@ impl Shared {
                 if state.writers > 0 {
                     return None;
                 }
+                state.is_cut_short = self.asking.talk.is_lost(body.era);
                 drop(state);
                 if let Ok(node) = nodes.get(number) {
                     node.facts = body.facts(&node.facts);
@@ -222,72 +229,4 @@ impl Shared {
             }
         }
     }
-
-    /// Hands in what was written, and does to its name what was to wait for that.
-    pub(crate) fn end(&self, number: u64, body: &Body) {
-        if let Err(failed) = self.hand_in(body) {
-            self.lost.fetch_add(1, Relaxed);
-            if let Failed::Refused(refusal) = &failed {
-                self.asking.report(refusal);
-            }
-        }
-        let mut nodes = self.nodes.lock();
-        if let Ok(node) = nodes.get(number) {
-            node.writes = Writes::None;
-        }
-        nodes.forget(number, 0);
-        self.settled.notify_all();
-    }
-
-    fn hand_in(&self, body: &Body) -> Done<()> {
-        // The node sees the last writer go.
-        drop(body.file.write().take());
-        let state = std::mem::take(&mut *body.state.lock());
-        let mut close = closed(body.handle);
-        close.give_up = state.is_unlinked;
-        // One that waits for the disk is answered beside others; what waits for nothing, in its turn.
-        close.wait = Wait::Commit;
-        self.asking
-            .ask_on(Some(body.era), NO_THREAD, &Ask::End(close))?;
-        if state.is_unlinked {
-            return Ok(());
-        }
-        let mut url = body.url.clone();
-        for deed in state.then {
-            if let Deed::Rename { to, .. } = &deed {
-                url.clone_from(to);
-            }
-            self.asking.ask(NO_THREAD, &Ask::Deed(deed))?;
-        }
-        let is_set = state.mode.is_some() || state.mtime_ns.is_some();
-        if is_set {
-            let set = Deed::Set {
-                url,
-                mode: state.mode,
-                mtime_ns: state.mtime_ns,
-            };
-            self.asking.ask(NO_THREAD, &Ask::Deed(set))?;
-        }
-        Ok(())
-    }
-
-    /// Hands in all that is still open: nothing can write it any more.
-    pub(crate) fn end_all(&self) {
-        let handles: Vec<u64> = self.open.lock().keys().copied().collect();
-        for handle in handles {
-            if let Some((number, body)) = self.release(handle) {
-                self.end(number, &body);
-            }
-        }
-        let mut nodes = self.nodes.lock();
-        while nodes
-            .all()
-            .any(|(_, node)| matches!(node.writes, Writes::Busy))
-        {
-            self.settled.wait(&mut nodes);
-        }
-    }
 }
-
-/// No thread of a program waits for it.
-const NO_THREAD: u32 = 0;

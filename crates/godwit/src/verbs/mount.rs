@@ -12,7 +12,7 @@ use godwit_sys::{start_detached, why};
 use serde_json::{Value, json};
 use std::{
     env,
-    fs::OpenOptions,
+    fs::{self, OpenOptions},
     io::{self, BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -69,6 +69,8 @@ impl Mount {
         let failed = |cause| CliError::store(wanted, Error::io(directory, cause));
         let mount = Served::new(rules).map_err(failed)?;
         mount.begin()?;
+        let lost_list = lost_list(std::process::id())?;
+        let _ = fs::remove_file(&lost_list); // of an earlier process of this number
         let told = || {
             if screen.json() {
                 let _ = screen.object(&json!({"event": "mounted", "pid": std::process::id()}));
@@ -81,8 +83,13 @@ impl Mount {
             let fact = format!("this system refuses it: {}", why(&cause));
             CliError::found(wanted, fact, 1).next(NEXT)
         })?;
+        let lost = mount.lost();
+        if let Some(fact) = mounted::lost_words(&lost) {
+            fs::write(&lost_list, &fact).map_err(failed)?;
+            return Err(CliError::found(wanted, fact, mounted::LOST).next(NEXT_LOST));
+        }
         mount.keep(mounted::Promise::Commit.into())?;
-        Ok(facts([("lost", mount.lost().into())]))
+        Ok(facts([("lost", lost.len().into())]))
     }
 
     /// Starts a process that serves it, and waits until it is mounted.
@@ -117,6 +124,12 @@ impl Mount {
     }
 }
 
+/// Returns where a mount that ended says which files were not kept.
+pub(super) fn lost_list(process: u32) -> Run<PathBuf> {
+    let state = local::place()?.state;
+    Ok(state.join(format!("mount-{process}.lost")))
+}
+
 /// Returns where a process without a terminal says what went wrong.
 fn log() -> Stdio {
     let place = local::place().ok();
@@ -139,5 +152,6 @@ pub(super) fn process_of(source: &str) -> Option<u32> {
 }
 
 const SOURCE: &str = "godwit#";
+pub(super) const NEXT_LOST: &str = "write them again: their targets are as they were";
 const NEXT: &str =
     "see that /dev/fuse is there, and fusermount3; godwit run -- PROGRAM needs no fusermount3";

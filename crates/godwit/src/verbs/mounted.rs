@@ -10,7 +10,7 @@ use crate::{
 use clap::ValueEnum;
 use godwit_core::{Scheme, Url};
 use godwit_local::Refusal;
-use godwit_mount::{Mount, Rules};
+use godwit_mount::{Lost, Mount, Rules};
 use godwit_store::Error;
 use godwit_sys::{View, ViewError, ViewStep, why};
 use godwit_wire::local::ask::Wait;
@@ -85,14 +85,40 @@ pub(super) fn run(
         screen.aside(&format!("the mount of /godwit ended: {}", why(&error)));
     }
     let code = code_of(status);
-    if mount.lost() > 0 {
-        let fact = match mount.lost() {
-            1 => "a file that it wrote was not kept".to_owned(),
-            lost => format!("{lost} files that it wrote were not kept"),
-        };
+    if let Some(fact) = lost_words(&mount.lost()) {
         return Err(CliError::found(wanted, fact, LOST).next(NEXT_LOST));
     }
     ended(&mount, promise, code, screen)
+}
+
+/// Names the files that were not kept as they were written; `None`: all were.
+pub(super) fn lost_words(lost: &[Lost]) -> Option<String> {
+    let words = |is_partial: bool, what: [&str; 2]| {
+        let mut names: Vec<&str> = (lost.iter())
+            .filter(|lost| lost.is_partial == is_partial)
+            .map(|lost| &*lost.url)
+            .collect();
+        let [one, many] = what;
+        let what = if names.len() == 1 { one } else { many };
+        let more = names.len().saturating_sub(NAMED_MAX);
+        names.truncate(NAMED_MAX);
+        let named = names.join(", ");
+        match (names.len(), more) {
+            (0, _) => None,
+            (_, 0) => Some(format!("{named} {what}")),
+            (_, more) => Some(format!("{named} and {more} more {what}")),
+        }
+    };
+    let gone = words(false, ["was not kept", "were not kept"]);
+    let partial = words(
+        true,
+        [
+            "is kept as far as it was written",
+            "are kept as far as they were written",
+        ],
+    );
+    let all: Vec<String> = gone.into_iter().chain(partial).collect();
+    (!all.is_empty()).then(|| all.join("; "))
 }
 
 /// Returns the command of a program that finds files of other machines.
@@ -211,10 +237,12 @@ pub(super) fn parse_wait(text: &str) -> Result<Duration, String> {
 /// How long reading waits by default for a server that is away.
 pub(super) const WAIT: Duration = Duration::from_secs(30);
 /// The status where what a program wrote is not kept.
-const LOST: u8 = 75;
+pub(super) const LOST: u8 = 75;
+/// How many lost files a message names.
+const NAMED_MAX: usize = 20;
 /// How often the node is looked for while a program writes.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-const NEXT_LOST: &str = "run it again: the targets are as they were";
+const NEXT_LOST: &str = "run it again: the targets of files that were not kept are as they were";
 const NEXT_PROGRAM: &str = "name a program of this machine; --on NODE runs it at a node";
 const NEXT_DEVICE: &str = "modprobe fuse; chmod 666 /dev/fuse; or --via preload, which needs neither for dynamic programs";
 const NEXT_NAMESPACES: &str = "allow user namespaces (sysctl user.max_user_namespaces, AppArmor), or --via preload for dynamic programs";

@@ -2,7 +2,8 @@
 
 use super::{
     Facts, facts, local,
-    mount::{process_of, session_of},
+    mount::{NEXT_LOST, lost_list, process_of, session_of},
+    mounted,
 };
 use crate::{
     screen::Screen,
@@ -14,7 +15,7 @@ use godwit_store::Error;
 use godwit_sys::{ended_within, mounted_from, unmount, why};
 use godwit_wire::local::{Ask, ask::Whose};
 use std::{
-    io,
+    fs, io,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::Duration,
@@ -30,7 +31,8 @@ Examples:
 What programs wrote there is safe on this machine when this ends, with --push at its servers.
 fusermount3 -u DIR ends a mount, too, and waits for nothing.
 
-Exit status: 0; 1 a program uses it; 2 it is no mount of godwit; 5 not delivered within the time.")]
+Exit status: 0; 1 a program uses it; 2 it is no mount of godwit; 5 not delivered within the time;
+75 a file is not kept, since the node of this machine ended while it was written.")]
 pub(crate) struct Umount {
     /// Wait until all that was written there is delivered
     #[arg(long)]
@@ -68,11 +70,28 @@ impl Umount {
             let fact = format!("process {process}, which served it, does not end");
             return Err(CliError::found(wanted, fact, 5));
         }
+        let lost_list = lost_list(process)?;
+        let lost = fs::read_to_string(&lost_list).ok();
+        let _ = fs::remove_file(&lost_list);
+        let kept = self.keep(&directory, screen);
+        match lost {
+            None => kept,
+            Some(fact) => {
+                if let Err(trouble) = kept {
+                    screen.trouble(&trouble);
+                }
+                Err(CliError::found(wanted, fact, mounted::LOST).next(NEXT_LOST))
+            }
+        }
+    }
+
+    /// Waits for what was written there and is kept.
+    fn keep(&self, directory: &Path, screen: &Screen) -> Run<Facts> {
         let Some(mut here) = local::there_if_pending()? else {
             return Ok(Facts::new());
         };
         let whose = Whose {
-            session: Some(session_of(&directory)),
+            session: Some(session_of(directory)),
             timeout_ms: local::ms(self.timeout),
             ..Whose::default()
         };

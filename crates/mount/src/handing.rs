@@ -1,0 +1,158 @@
+//! What was written is handed in to the node, once its last writer closed it.
+
+use crate::{
+    Lost, Shared,
+    asking::{Done, Failed},
+    body::{Body, Kept, State, Writes},
+    reader::{closed, opened},
+};
+use godwit_local::{Kind, Refusal};
+use godwit_wire::local::{
+    Ask,
+    ask::{self, Deed, Wait, Whose},
+};
+use std::{fs::File, io, os::fd::AsRawFd};
+
+impl Shared {
+    /// Hands in what was written, and does to its name what was to wait for that.
+    pub(crate) fn end(&self, number: u64, body: &Body) {
+        if let Err(failed) = self.hand_in(body) {
+            self.tell_lost(body, &failed);
+        }
+        let mut nodes = self.nodes.lock();
+        if let Ok(node) = nodes.get(number) {
+            node.writes = Writes::None;
+        }
+        nodes.forget(number, 0);
+        self.settled.notify_all();
+    }
+
+    /// Reports that a file is not kept as it was written, and remembers its name.
+    fn tell_lost(&self, body: &Body, failed: &Failed) {
+        let is_partial = failed.is_node_lost() && body.kept != Kept::AtTheEnd;
+        let wanted = format!("keep {}", body.url);
+        let refusal = match failed {
+            Failed::Refused(refusal) if !failed.is_node_lost() => Refusal {
+                wanted,
+                ..refusal.clone()
+            },
+            _ if is_partial => {
+                let words = "the node of this machine ended while it was written: it is as far as it was written by then";
+                Refusal::new(Kind::NodeLost, wanted, words).next("write it again")
+            }
+            _ => {
+                let words = "the node of this machine ended before it was committed: what was written is lost";
+                Refusal::new(Kind::NodeLost, wanted, words).next("write it again")
+            }
+        };
+        self.asking.report(&refusal);
+        let url = body.url.clone();
+        self.lost.lock().push(Lost { url, is_partial });
+    }
+
+    fn hand_in(&self, body: &Body) -> Done<()> {
+        // Read again if the node ends before it has said that it keeps the file.
+        let again = match body.kept {
+            Kept::AtTheEnd => body.with(open_again).ok(),
+            Kept::AsWritten => None,
+        };
+        // The node sees the last writer go.
+        drop(body.file.write().take());
+        let state = std::mem::take(&mut *body.state.lock());
+        match self.end_at_node(body, &state) {
+            Err(failed) if failed.is_node_lost() && !state.is_cut_short => match again {
+                Some(bytes) => self.save(body, &state, bytes)?,
+                // It is on record, and the next node finds what was written.
+                None => self.commit_again(body)?,
+            },
+            ended => ended?,
+        }
+        if state.is_unlinked {
+            return Ok(());
+        }
+        let mut url = body.url.clone();
+        for deed in state.then {
+            if let Deed::Rename { to, .. } = &deed {
+                url.clone_from(to);
+            }
+            self.asking.ask(NO_THREAD, &Ask::Deed(deed))?;
+        }
+        let is_set = state.mode.is_some() || state.mtime_ns.is_some();
+        if is_set {
+            let set = Deed::Set {
+                url,
+                mode: state.mode,
+                mtime_ns: state.mtime_ns,
+            };
+            self.asking.ask(NO_THREAD, &Ask::Deed(set))?;
+        }
+        Ok(())
+    }
+
+    fn end_at_node(&self, body: &Body, state: &State) -> Done<()> {
+        let mut close = closed(body.handle);
+        close.give_up = state.is_unlinked;
+        // One that waits for the disk is answered beside others; what waits for nothing, in its turn.
+        close.wait = Wait::Commit;
+        let end = Ask::End(close);
+        self.asking
+            .ask_on(Some(body.era), NO_THREAD, &end)
+            .map(drop)
+    }
+
+    fn commit_again(&self, body: &Body) -> Done<()> {
+        let whose = Whose {
+            url: Some(body.url.clone()),
+            ..Whose::default()
+        };
+        self.asking.ask(NO_THREAD, &Ask::Commit(whose)).map(drop)
+    }
+
+    /// Gives the next node a file that was closed, and that the last node did not keep.
+    fn save(&self, body: &Body, state: &State, bytes: File) -> Done<()> {
+        if state.is_unlinked {
+            return Ok(());
+        }
+        let put = Ask::Put(ask::Put {
+            url: body.url.clone(),
+            mode: body.mode,
+            new: body.is_exclusive,
+            ..ask::Put::default()
+        });
+        let (era, answer) = self.asking.ask(NO_THREAD, &put)?;
+        let (opened, mut file) = opened(answer)?;
+        let mut bytes = &bytes;
+        io::copy(&mut bytes, &mut file)?;
+        drop(file);
+        let mut close = closed(opened.handle);
+        close.wait = Wait::Commit;
+        self.asking
+            .ask_on(Some(era), NO_THREAD, &Ask::End(close))
+            .map(drop)
+    }
+
+    /// Hands in all that is still open: nothing can write it any more.
+    pub(crate) fn end_all(&self) {
+        let handles: Vec<u64> = self.open.lock().keys().copied().collect();
+        for handle in handles {
+            if let Some((number, body)) = self.release(handle) {
+                self.end(number, &body);
+            }
+        }
+        let mut nodes = self.nodes.lock();
+        while nodes
+            .all()
+            .any(|(_, node)| matches!(node.writes, Writes::Busy))
+        {
+            self.settled.wait(&mut nodes);
+        }
+    }
+}
+
+/// Opens a file again to read it from its beginning.
+fn open_again(file: &File) -> io::Result<File> {
+    File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+/// No thread of a program waits for it.
+const NO_THREAD: u32 = 0;
