@@ -489,6 +489,7 @@ fn answer(ask: &Ask, granted: bool) -> Answer {
             group_name: None,
             target: None,
             unique: None,
+            touched: None,
         }),
         Ask::Prove { token } => Answer::Token(token.clone()),
         Ask::Size { .. } => Answer::Size(5),

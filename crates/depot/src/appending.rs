@@ -718,14 +718,14 @@ impl Log {
             }
             let url = Box::new(self.url.clone());
             if let Some(why) = state.held.clone() {
-                return Err(Error::held(url, why));
+                return Err(Error::held(url, why, ""));
             }
             if depot.is_ending() {
                 return Err(Error::Ending);
             }
             drop(state);
             if let Some(why) = depot.logs.held_before(self) {
-                return Err(Error::held(url, why));
+                return Err(Error::held(url, why, ""));
             }
             state = self.state.lock();
             if state.is_past(upto) {

@@ -41,7 +41,7 @@ pub struct Edit {
     pub session: String,
     /// Permission bits, where it is new there.
     pub mode: Option<u32>,
-    /// What is here will do; of a server that is away, a file that nothing here tells of is taken to be absent.
+    /// Take the file as this machine has it; of a server that is away, a name that this machine does not know is absent.
     pub offline: bool,
 }
 

@@ -72,8 +72,13 @@ godwit_core::errors! {
             /// What this one does.
             ours: u64
         } => crowded, Quota;
-        #[error("{url}: is not delivered until somebody decides: {why}")]
-        Held { url: Box<Url>, why: String } => held, OnHold;
+        #[error("{url}: {}: {why}", on_hold(.deed))]
+        Held {
+            url: Box<Url>,
+            why: String,
+            /// The change of the name; empty: its file is not delivered.
+            deed: String
+        } => held, OnHold;
         /// What left this machine is held at nodes that it goes by.
         #[error("{first}{}{}", as_well(.others), in_turn(.waiting))]
         HeldBehind {
@@ -114,6 +119,14 @@ godwit_core::errors! {
         Unwanted, Canceled;
         #[error("the node ends")]
         Ending, Ending;
+    }
+}
+
+/// Says what is on hold of a name.
+fn on_hold(deed: &str) -> String {
+    match deed {
+        "" => "is not delivered until somebody decides".into(),
+        deed => format!("its {deed} is on hold"),
     }
 }
 
@@ -206,6 +219,13 @@ impl Error {
             Self::GoneBehind { .. } => "put it again if it is to be there".into(),
             Self::Rotten { .. } => "put it again, or give it up with godwit drop".into(),
             Self::Unsafe { .. } => "make room or mend the disk, then: godwit commit".into(),
+            Self::Held { url, deed, .. } if !deed.is_empty() => {
+                let url = url.without_password().pasted();
+                format!(
+                    "godwit retry {url} tries it again, godwit release {url} does it whatever is there by now, godwit drop \
+                     {url} gives it up"
+                )
+            }
             Self::Held { url, .. } => {
                 let url = url.without_password().pasted();
                 format!(

@@ -74,7 +74,7 @@ impl Inner {
             }
             // Nobody gets the rest of it until somebody decides.
             if let Some(Why::Conflict(_)) = state.machine.held() {
-                return Err(Error::held(held.name(), state.words.clone()));
+                return Err(Error::held(held.name(), state.words.clone(), ""));
             }
             if self.is_ending() {
                 return Err(Error::Ending);
@@ -138,7 +138,7 @@ impl Inner {
         if state.machine.is_blind() {
             // It is being changed there just now: what it is then is told by the end of that.
             if state.machine.held().is_some() {
-                return Err(Error::held(held.url(), state.words.clone()));
+                return Err(Error::held(held.url(), state.words.clone(), ""));
             }
             let before = state.tries;
             held.wait(&mut state, Some(Instant::now() + PAUSE));

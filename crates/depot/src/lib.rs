@@ -15,6 +15,7 @@ mod depot;
 mod disk;
 mod editing;
 mod error;
+mod exclusive;
 mod fetching;
 #[cfg(test)]
 mod full_disk;
@@ -50,6 +51,7 @@ mod superseding;
 mod tags;
 #[cfg(test)]
 mod tested;
+mod words;
 mod writing;
 
 pub use adding::{Add, Adding};

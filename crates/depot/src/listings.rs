@@ -93,6 +93,11 @@ impl Listings {
             .find(|one| one.url == *url && one.audience == audience && one.asked.elapsed() < fresh)
     }
 
+    /// Tells whether a directory of that name, or below it, was listed.
+    pub(crate) fn has_at_or_below(&self, name: &Url) -> bool {
+        self.known.iter().any(|one| is_in(&one.url, name))
+    }
+
     pub(crate) fn get(&self, url: &Url, audience: &str, fresh: Duration) -> Option<Listed> {
         let one = self.of(url, audience, fresh)?;
         let is_exact = one.touched.is_empty() || fresh == Duration::MAX;

@@ -97,7 +97,8 @@ impl Inner {
                     None => {
                         let held = all.current_of(url, who);
                         let stat = held.and_then(|held| self.stat_here(&held, false));
-                        return stat.ok_or(error);
+                        let above = || all.is_above_known(url).then(directory);
+                        return stat.or_else(above).ok_or(error);
                     }
                 }
             }
@@ -292,6 +293,18 @@ impl Inner {
             mode,
             ..plain(size)
         })
+    }
+}
+
+impl All {
+    /// Tells whether something is known below a name, which then is that of a directory.
+    fn is_above_known(&self, name: &Url) -> bool {
+        let is_below = |other: &Url| other != name && moved(other, name, name).is_some();
+        let mut held = self.called_below(name).into_iter();
+        let mut deeds = self.promises.deeds();
+        self.listings.has_at_or_below(name)
+            || held.any(|held| is_below(&held.name()) && !held.lock().is_gone)
+            || deeds.any(|(_, fact, _)| is_below(fact.to.as_ref().unwrap_or(&fact.url)))
     }
 }
 

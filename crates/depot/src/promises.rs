@@ -483,13 +483,12 @@ impl All {
             if state.is_superseded && state.users == 0 {
                 return None;
             }
-            return Some(Error::held(held.url(), state.words.clone()));
+            return Some(Error::held(held.url(), state.words.clone(), ""));
         }
-        let why = crate::queue::words_of(first.held.as_ref()?);
-        Some(Error::held(
-            Box::new(self.promises.facts.get(&first.number)?.url.clone()),
-            why,
-        ))
+        let why = crate::words::words_of(first.held.as_ref()?);
+        let fact = self.promises.facts.get(&first.number)?;
+        let deed = crate::words::deed_words(crate::words::word_of(&first.what), fact.to.as_ref());
+        Some(Error::held(fact.url.clone(), why, deed))
     }
 
     /// Returns what goes before a file, if it waits for something.
@@ -513,7 +512,7 @@ impl All {
                 (crate::queue::deed_id(first.number), fact.url.clone())
             }
         };
-        let what = crate::queue::word_of(&first.what);
+        let what = crate::words::word_of(&first.what);
         Some(Before {
             id,
             what,

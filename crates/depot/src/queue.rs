@@ -10,10 +10,11 @@ use crate::{
     held::{Held, now},
     moving::ABSENT_MAX,
     promises::{Fact, path_of, server_of},
+    words::{deed_words, word_of, words_of},
 };
 use godwit_core::{
     Fault, Url,
-    deeds::{self, Deed, Deeds, Over, What},
+    deeds::{self, Deed, Deeds, Over},
     holding::{Base, Held as Why},
 };
 use godwit_store::{Error as StoreError, StoreExt, TAKEN, channel::Watch};
@@ -140,6 +141,21 @@ impl Owed {
     pub fn is_held(&self) -> bool {
         let last = self.last.as_ref().and_then(Error::of_store);
         self.stage == Stage::Held || last.is_some_and(is_held_behind)
+    }
+
+    /// Returns the error of a caller that waits for it while it is on hold.
+    pub fn on_hold(&self) -> Error {
+        let deed = deed_words(self.what, self.to.as_ref());
+        Error::held(self.url.clone(), self.why.clone(), deed)
+    }
+
+    /// Returns its name in a list: a file has its URL.
+    pub fn named(&self) -> String {
+        let url = self.url.without_password();
+        match self.what {
+            "publish" | "append" => url.to_string(),
+            what => format!("the {what} of {url}"),
+        }
     }
 
     /// Tells whether it goes by itself once the directory where it belongs is there.
@@ -443,7 +459,7 @@ impl Depot {
                 return Ok(());
             }
             if is_held {
-                return Err(Error::held(held.url(), state.words.clone()));
+                return Err(Error::held(held.url(), state.words.clone(), ""));
             }
             if let Some(error) = stuck {
                 return Err(error);
@@ -670,10 +686,10 @@ impl Behind {
 }
 
 /// Returns what somebody is to decide on behind the server of a deed.
-fn held_behind(fact: &Fact) -> Option<Error> {
+fn held_behind(fact: &Fact, deed: String) -> Option<Error> {
     let last = fact.last.as_ref()?;
     let url = Box::new(fact.url.clone());
-    (last.of_store().is_some_and(is_held_behind)).then_some(Error::held(url, last.words()))
+    (last.of_store().is_some_and(is_held_behind)).then_some(Error::held(url, last.words(), deed))
 }
 
 fn busy(url: Option<Url>, what: &str) -> Error {
@@ -842,9 +858,10 @@ impl Inner {
                     continue;
                 }
                 let held = deed.held.as_ref();
-                let held = held.map(|why| Error::held(fact.url.clone(), words_of(why)));
+                let words = || deed_words(word_of(&deed.what), fact.to.as_ref());
+                let held = held.map(|why| Error::held(fact.url.clone(), words_of(why), words()));
                 let stuck = held.or_else(|| all.stuck_deed(deed, fact));
-                match stuck.or_else(|| held_behind(fact)) {
+                match stuck.or_else(|| held_behind(fact, words())) {
                     Some(error) => is_held = is_held.and(Err(error)),
                     None => left = Some(format!("{} of {}", word_of(&deed.what), fact.url)),
                 }
@@ -1130,24 +1147,6 @@ fn was_replaced(held: &Held) -> bool {
 /// Returns by what a deed is named.
 pub(crate) fn deed_id(number: u64) -> String {
     format!("deed-{number:x}")
-}
-
-pub(crate) fn word_of(what: &What) -> &'static str {
-    match what {
-        What::Publish(_) => "publish",
-        What::Rename { .. } => "rename",
-        What::Unlink => "unlink",
-        What::Mkdir => "mkdir",
-        What::Set(_) => "set",
-    }
-}
-
-pub(crate) fn words_of(why: &deeds::Held) -> String {
-    match why {
-        deeds::Held::Conflict => "something else is there by now".into(),
-        deeds::Held::Missing => "it is not there any more".into(),
-        deeds::Held::Refused(words) | deeds::Held::Wanted(words) => words.clone(),
-    }
 }
 
 /// So much is shown of a name that is none.

@@ -255,7 +255,7 @@ impl Spooled {
                 // There will be room again.
                 Error::Full { .. } => busy(format!("the hop before it is full: {error}")),
                 Error::TooLarge { .. } => StoreError::no_space(path, error.to_string()),
-                Error::Held { url, why } => StoreError::Held {
+                Error::Held { url, why, .. } => StoreError::Held {
                     host: String::new(),
                     path: self.path_of(&url),
                     cause: self.depot.why_held(&url),

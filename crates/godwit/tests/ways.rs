@@ -352,6 +352,55 @@ fn directories_with_files_are_not_removed() {
     }
 }
 
+/// A name on hold is told with what was to be done to it, and keeps no other file from its server.
+#[test]
+fn names_on_hold_keep_no_other_file() {
+    if !can_mount() {
+        return;
+    }
+    let mut site = Site::new();
+    fs::create_dir(site.export.join("d")).unwrap();
+    fs::create_dir(site.export.join("e")).unwrap();
+    site.shell(&[], "ls $G $G/d").ok();
+    site.node.kill();
+    site.shell(&[], "rmdir $G/d && mv $G/e $G/e2").ok();
+    fs::write(site.export.join("d/theirs"), "theirs").unwrap();
+    fs::remove_dir(site.export.join("e")).unwrap();
+    site.node = Node::on(&site.export, site.node.port, &["--anonymous", "write"]);
+    let url = |name: &str| format!("ftp://127.0.0.1:{}/{name}", site.node.port);
+    wait_until("both are on hold", || {
+        let (_, rows) = site.machine.json(&["queue"]);
+        rows.iter().filter(|row| row["stage"] == "held").count() == 2
+    });
+    let said = site.machine.says(&["push", "--timeout", "30"]);
+    assert_eq!(said.status, Some(1), "{said}");
+    assert!(!said.stderr.contains("bytes are kept"), "{said}");
+    for words in [
+        format!("{}: its removal is on hold", url("d")),
+        format!("the rename of {}", url("e")),
+        format!("godwit retry {}", url("d")),
+    ] {
+        assert!(said.stderr.contains(&words), "{words}: {said}");
+    }
+    let line = "echo other > $G/other; mkdir $G/f; echo more > $G/f/more";
+    site.shell(&["--promise", "push"], line).ok();
+    assert_eq!(fs::read(site.export.join("f/more")).unwrap(), b"more\n");
+    let put = site.machine.scratch.file("put", 100);
+    site.machine.says(&["put", "put", &url("put")]).ok();
+    let push = ["push", "--timeout", "30", &url("put")];
+    site.machine.says(&push).ok();
+    assert_same(&put, &site.export.join("put"));
+    assert_eq!(
+        site.machine
+            .says(&["push", "--timeout", "30", &url("d")])
+            .status,
+        Some(1)
+    );
+    for name in ["d", "e"] {
+        site.machine.says(&["drop", &url(name)]).ok();
+    }
+}
+
 /// Lines are added to a file that others made since its directory was listed.
 #[test]
 fn appends_keep_files_of_others() {
@@ -411,7 +460,7 @@ fn appends_of_two_mounts_keep_all_lines() {
     }
 }
 
-/// What is here of a file opens at once while its server is away, though it was looked at long ago.
+/// A file that is here opens at once while its server is away, though it was looked at long ago.
 #[test]
 fn files_here_open_without_their_server() {
     if !can_mount() {
@@ -448,6 +497,114 @@ fn files_here_open_without_their_server() {
         fs::read(site.export.join("small")).unwrap(),
         b"small\nmore\n"
     );
+}
+
+/// A name with more of a path behind it is a directory, though nothing is known of it and its server is away.
+#[test]
+fn unknown_directories_take_new_files() {
+    if !can_mount() {
+        return;
+    }
+    let mut site = Site::new();
+    fs::create_dir_all(site.export.join("dir/sub")).unwrap();
+    let source = site.machine.scratch.file("source", 100_000);
+    site.node.kill();
+    let line = "set -e; cp source $G/dir/sub/new; cd $G/dir/sub; cmp new $S/source; mkdir ../made ../made/deep; \
+        echo x > ../made/deep/x; cat ../made/deep/x; mkdir -p $G/p/q; echo y > $G/p/q/y; echo z > $G/z";
+    let line = line.replace("$S", site.machine.scratch.path().to_str().unwrap());
+    let said = site.shell(&["--wait", "1s"], &line).ok();
+    assert_eq!(said.stdout, b"x\n", "{said}");
+    let known =
+        "for d in dir dir/sub dir/made p/q; do test -d $G/$d || echo $d; done; ls $G/dir/made/deep";
+    assert_eq!(site.shell(&["--wait", "1s"], known).ok().stdout, b"x\n");
+    site.node = Node::on(&site.export, site.node.port, &["--anonymous", "write"]);
+    site.machine.says(&["push", "--timeout", "30"]).ok();
+    assert_same(&source, &site.export.join("dir/sub/new"));
+    assert_eq!(
+        fs::read(site.export.join("dir/made/deep/x")).unwrap(),
+        b"x\n"
+    );
+    assert_eq!(fs::read(site.export.join("p/q/y")).unwrap(), b"y\n");
+}
+
+/// Of two machines that make one file for themselves alone, one does.
+#[test]
+fn exclusive_files_have_one_maker() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new();
+    let other = Machine::new();
+    let make = "import os, sys
+for nth in range(20):
+    try:
+        lock = os.open(os.environ['G'] + '/lock%d' % nth, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    except FileExistsError:
+        continue
+    os.write(lock, sys.argv[1].encode())
+    print(nth)
+";
+    let begin = |machine: &Machine, name: &str| {
+        let mut command = machine.command(&[
+            "run",
+            "--promise",
+            "push",
+            "--",
+            "python3",
+            "-c",
+            make,
+            name,
+        ]);
+        command.env("G", site.path("").trim_end_matches('/'));
+        command.stdout(Stdio::piped()).spawn().unwrap()
+    };
+    let both = [begin(&site.machine, "a"), begin(&other, "b")];
+    let mut makers = std::collections::BTreeMap::new();
+    for (nth, maker) in both.into_iter().enumerate() {
+        let said = maker.wait_with_output().unwrap();
+        assert!(said.status.success());
+        for made in String::from_utf8(said.stdout).unwrap().lines() {
+            let before = makers.insert(made.to_owned(), ["a", "b"][nth]);
+            assert_eq!(before, None, "both made {made}");
+        }
+    }
+    assert_eq!(makers.len(), 20);
+    for (nth, maker) in makers {
+        let there = fs::read_to_string(site.export.join(format!("lock{nth}"))).unwrap();
+        assert_eq!(there, maker);
+    }
+    // A lock that is given back can be taken by the other machine, at once.
+    let take = format!(
+        "set -C; > {lock} || exit 3; mv {lock} {lock}.old && > {lock} || exit 4; rm {lock} {lock}.old",
+        lock = site.path("given")
+    );
+    for machine in [&site.machine, &other, &site.machine] {
+        machine
+            .says(&["run", "--promise", "push", "--", "bash", "-c", &take])
+            .ok();
+    }
+    assert!(!site.export.join("given").exists());
+}
+
+/// A part of a file is not read beside one of another, though that has the same length and time.
+#[test]
+fn parts_are_of_one_file() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new();
+    for (name, byte) in [("large", b"a"), ("other", b"b")] {
+        let file = fs::File::create(site.export.join(name)).unwrap();
+        (&file).write_all(&byte.repeat(24 << 20)).unwrap();
+        let time =
+            std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_600_000_000);
+        file.set_modified(time).unwrap();
+    }
+    let line = "exec 3< $G/large; head -c 1M <&3 >/dev/null; mv $E/other $E/large; tail -c 1M <&3";
+    let said = site.shell(&[], &line.replace("$E", site.export.to_str().unwrap()));
+    let told = (said.status, said.stdout.len());
+    assert_eq!(told, (Some(1), 0), "{}", said.stderr);
+    assert!(said.stderr.contains("open it again"), "{}", said.stderr);
 }
 
 /// Of a large file only what is read comes; a second time, nothing does.

@@ -5,7 +5,10 @@ use crate::{
     facts::Facts,
 };
 use godwit_sys::{append_all, begin_to_sync};
-use godwit_wire::local::{Handle, ask::Deed};
+use godwit_wire::{
+    door::call::Version,
+    local::{Handle, ask::Deed},
+};
 use parking_lot::{Mutex, RwLock};
 use std::{
     fs::File,
@@ -42,8 +45,10 @@ pub(crate) struct Body {
     pub(crate) kept: Kept,
     /// Permission bits of a file that is made.
     pub(crate) mode: Option<u32>,
-    /// It must not be there yet.
+    /// Whether the name must be free when the file is delivered.
     pub(crate) is_exclusive: bool,
+    /// The empty file that its server made first.
+    pub(crate) made: Option<Version>,
     pub(crate) state: Mutex<State>,
     /// The end of what the disk was told to begin with.
     pub(crate) begun: AtomicU64,
@@ -113,6 +118,7 @@ impl Body {
             size: meta.map_or(known.size, |meta| meta.len()),
             mtime_ns: state.mtime_ns.or(mtime).unwrap_or(known.mtime_ns),
             mode: state.mode.unwrap_or(known.mode),
+            is_guess: false,
         }
     }
 

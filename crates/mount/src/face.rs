@@ -6,6 +6,7 @@ use crate::{
     body::Writes,
     facts::Facts,
     nodes::{ROOT, is_server},
+    walking::{self, Use},
     workers::Workers,
     written::{Listed, Open, Writing},
 };
@@ -55,11 +56,23 @@ impl Shared {
                 Tell::Stat(stat) => Ok((Facts::told(&stat, known.as_ref()), LASTS)),
                 other => Err(odd(&other).into()),
             },
-            Err(failed) if failed.is_away() => Ok((
-                known.unwrap_or_else(Facts::unknown),
-                Duration::ZERO, // asked again at once
-            )),
-            Err(failed) => Err(failed),
+            Err(failed) => match known.filter(|_| failed.is_away()) {
+                Some(known) => Ok((known, Duration::ZERO)), // asked again at once
+                None => Err(failed),
+            },
+        }
+    }
+
+    /// Returns what a name of a server that is away is taken for: a directory where a program names something in it, and
+    /// else a file, which can be written. A program may make a directory of it.
+    fn guess(&self, place: (u64, &OsStr), known: Option<Facts>, thread: u32) -> Done<Facts> {
+        let parent = self.nodes.lock().path(place.0)?;
+        match walking::use_of(thread, &parent, place.1) {
+            Use::Directory => Ok(Facts::directory().guessed()),
+            Use::Made if known.is_none_or(|known| !known.is_directory) => {
+                Err(Failed::Plain(libc::ENOENT))
+            }
+            _ => Ok(known.unwrap_or_else(|| Facts::unknown().guessed())),
         }
     }
 
@@ -84,8 +97,20 @@ impl Shared {
             None => None,
         };
         drop(nodes);
-        let (facts, lasts) = self.look(url, known, thread)?;
+        let is_told = known.filter(|known| !known.is_guess);
+        let (facts, lasts) = match self.look(url, is_told, thread) {
+            Err(failed) if failed.is_away() => {
+                (self.guess((parent, name), known, thread)?, Duration::ZERO)
+            }
+            looked => looked?,
+        };
         let mut nodes = self.nodes.lock();
+        let kind = nodes
+            .find(parent, name)
+            .map(|found| found.1.facts.is_directory);
+        if kind.is_some_and(|is_directory| is_directory != facts.is_directory) {
+            nodes.remove(parent, name); // the kernel keeps no number of another kind
+        }
         let number = nodes.look_up(parent, name, Some(facts));
         Ok((nodes.attributes(number, &facts), lasts))
     }

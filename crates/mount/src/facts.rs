@@ -9,6 +9,8 @@ pub(crate) struct Facts {
     pub(crate) size: u64,
     pub(crate) mtime_ns: u64,
     pub(crate) mode: u32,
+    /// Nothing tells that it is there: its server is away.
+    pub(crate) is_guess: bool,
 }
 
 impl Facts {
@@ -20,7 +22,15 @@ impl Facts {
         }
     }
 
-    /// Returns a file of which nothing is known, of a server that is away.
+    /// Takes it for a name of a server that is away, of which nothing is known.
+    pub(crate) fn guessed(self) -> Self {
+        Self {
+            is_guess: true,
+            ..self
+        }
+    }
+
+    /// Returns a file of which nothing is known.
     pub(crate) fn unknown() -> Self {
         Self {
             mode: 0o644,
@@ -41,6 +51,7 @@ impl Facts {
             size: stat.size,
             mtime_ns: stat.mtime_ns.unwrap_or(known.mtime_ns),
             mode: stat.mode.unwrap_or(known.mode),
+            is_guess: false,
         }
     }
 }

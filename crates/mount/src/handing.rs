@@ -1,4 +1,4 @@
-//! What was written is handed in to the node, once its last writer closed it.
+//! Files are handed in to the node, once their last writers closed them.
 
 use crate::{
     Lost, Shared,
@@ -46,6 +46,10 @@ impl Shared {
             }
         };
         self.asking.report(&refusal);
+        if body.made.is_some() && !is_partial {
+            let (url, unlink) = (body.url.clone(), |url| Ask::Deed(Deed::Unlink { url }));
+            let _ = self.asking.ask(NO_THREAD, &unlink(url));
+        }
         let url = body.url.clone();
         self.lost.lock().push(Lost { url, is_partial });
     }
@@ -117,6 +121,7 @@ impl Shared {
             url: body.url.clone(),
             mode: body.mode,
             new: body.is_exclusive,
+            base: body.made.clone(),
             ..ask::Put::default()
         });
         let (era, answer) = self.asking.ask(NO_THREAD, &put)?;

@@ -10,6 +10,7 @@ mod facts;
 mod handing;
 mod nodes;
 mod reader;
+mod walking;
 mod workers;
 mod written;
 
@@ -56,7 +57,7 @@ pub struct Rules {
 pub struct Lost {
     /// Its path below `/godwit`.
     pub url: String,
-    /// It is kept as far as it was written; else nothing of it is.
+    /// The bytes that were written by then are kept; else none are.
     pub is_partial: bool,
 }
 

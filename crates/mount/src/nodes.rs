@@ -78,7 +78,7 @@ impl Nodes {
     }
 
     /// Returns the path of a number, as programs name it.
-    fn path(&self, number: u64) -> Done<OsString> {
+    pub(crate) fn path(&self, number: u64) -> Done<OsString> {
         let mut names = Vec::new();
         let mut at = number;
         while at != ROOT {

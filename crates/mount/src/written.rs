@@ -8,9 +8,12 @@ use crate::{
     nodes::Nodes,
     reader::{Reader, opened, read_all},
 };
-use godwit_wire::local::{
-    Ask,
-    ask::{self, Fresh},
+use godwit_wire::{
+    door::call::Version,
+    local::{
+        Ask,
+        ask::{self, Fresh},
+    },
 };
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::{
@@ -131,6 +134,7 @@ impl Shared {
                 url: url.clone(),
                 mode: how.create,
                 new,
+                at_server: new,
                 ..ask::Put::default()
             })
         };
@@ -156,6 +160,7 @@ impl Shared {
         };
         let (era, answer) = answered?;
         let (opened, file) = opened(answer)?;
+        let made = Some(opened.version).filter(|version| *version != Version::None);
         Ok(Body {
             file: RwLock::new(Some(file)),
             era,
@@ -166,11 +171,12 @@ impl Shared {
                 false => Kept::AsWritten,
             },
             mode: how.create,
-            is_exclusive: how.exclusive,
+            is_exclusive: how.exclusive && made.is_none(),
+            made: made.clone().filter(|_| how.exclusive),
             begun: AtomicU64::new(0),
             state: Mutex::new(State {
                 writers: 1,
-                is_new,
+                is_new: is_new && made.is_none(),
                 ..State::default()
             }),
         })

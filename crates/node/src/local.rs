@@ -9,6 +9,7 @@ mod appending;
 mod copying;
 mod desk;
 mod elsewhere;
+mod exclusive;
 mod faults;
 mod fragments;
 mod going;

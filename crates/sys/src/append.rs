@@ -1,11 +1,13 @@
+//! Writes at the end of a file, wherever that is by then.
+
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 use std::{
     fs::File,
     io::{self, IoSlice},
 };
 
-/// Writes at the end that a file has by then, whoever else writes there. What fits into one call of the kernel stays
-/// together.
+/// Writes at the end that a file has by then, though others write there, too. Bytes that fit into one call of the kernel
+/// stay together.
 pub fn append_all(file: &File, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         // The offset says nothing, except that the place of the descriptor stays as it is.

@@ -23,6 +23,8 @@ pub struct Facts {
     pub group: Option<String>,
     /// Equal for two names of one file.
     pub unique: Option<String>,
+    /// When anything of it was last changed, its rights or its name among it.
+    pub touched: Option<Duration>,
     /// Where a link of this name points to; `kind` may be that of what it points to.
     pub link: Option<Vec<u8>>,
 }
@@ -95,6 +97,7 @@ impl Facts {
                 b"type" => facts.take_kind(value),
                 b"size" | b"sizd" => facts.size = Some(number(value)?),
                 b"modify" => facts.modify = time::parse(value),
+                b"unix.ctime" => facts.touched = time::parse(value),
                 b"perm" => facts.perm = text(),
                 b"unix.mode" => facts.mode = Some(octal(value)?),
                 b"unix.ownername" | b"unix.owner" => facts.owner = text(),
@@ -149,6 +152,9 @@ impl Facts {
         if let Some(modify) = self.modify {
             fact("Modify", time::Written(modify).to_string().as_bytes());
         }
+        if let Some(touched) = self.touched {
+            fact("UNIX.ctime", time::Written(touched).to_string().as_bytes());
+        }
         if let Some(size) = self.size {
             fact("Size", size.to_string().as_bytes());
         }
@@ -197,11 +203,11 @@ mod tests {
             Kind::Other,
         ]));
         let text = || prop::option::of("[a-z0-9]{1,9}");
-        let modify = prop::option::of((0..9_999_999_999u64).prop_map(Duration::from_secs));
+        let time = || prop::option::of((0..9_999_999_999u64).prop_map(Duration::from_secs));
         let numbers = (
             kind,
             any::<Option<u64>>(),
-            modify,
+            (time(), time()),
             prop::option::of(0..0o10000u32),
         );
         let texts = (text(), text(), text(), text(), text());
@@ -210,19 +216,22 @@ mod tests {
             1..20,
         );
         (numbers, texts, name).prop_map(
-            |((kind, size, modify, mode), (perm, owner, group, unique, link), name)| Named {
-                facts: Facts {
-                    kind,
-                    size,
-                    modify,
-                    perm,
-                    mode,
-                    owner,
-                    group,
-                    unique,
-                    link: link.map(String::into_bytes),
-                },
-                name,
+            |((kind, size, (modify, touched), mode), (perm, owner, group, unique, link), name)| {
+                Named {
+                    facts: Facts {
+                        kind,
+                        size,
+                        modify,
+                        perm,
+                        mode,
+                        owner,
+                        group,
+                        unique,
+                        touched,
+                        link: link.map(String::into_bytes),
+                    },
+                    name,
+                }
             },
         )
     }

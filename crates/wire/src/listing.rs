@@ -133,6 +133,7 @@ fn raw_name(line: &[u8], is_raw: bool) -> Cow<'_, [u8]> {
 }
 
 /// What a line was.
+#[expect(clippy::large_enum_variant, reason = "one lives until the next line")]
 enum Line {
     Entry(Named),
     Itself,

@@ -26,11 +26,14 @@ use godwit_local::{Kind, Refusal};
 use godwit_store::channel::Cancel;
 use godwit_sys::{memory, seal};
 use godwit_trust::Home;
-use godwit_wire::local::{
-    Ask, Handle, Tell,
-    ask::{self, Cache, Close, Wait, Where, Whose},
-    frame::BODY_BYTES_MAX,
-    records, tell,
+use godwit_wire::{
+    door::call::Version,
+    local::{
+        Ask, Handle, Tell,
+        ask::{self, Cache, Close, Wait, Where, Whose},
+        frame::BODY_BYTES_MAX,
+        records, tell,
+    },
 };
 use parking_lot::Mutex;
 use std::{
@@ -422,6 +425,7 @@ impl Guest {
     fn put(&self, put: &ask::Put, reply: &Reply) -> Answered {
         let url = self.target_found(&put.url, reply)?;
         let base = match (&put.base, put.new) {
+            (_, true) if put.at_server => self.made_at_server(&url, put.mode, reply)?,
             (_, true) => Base::Absent,
             (None, false) => Base::Any,
             (Some(version), false) => Base::Seen(version.clone().into()),
@@ -437,6 +441,10 @@ impl Guest {
         let wanted = format!("write {}", url.without_password());
         let bad = |error: Error| refusing::depot(&wanted, Some(url), &error);
         let (depot, session) = (&self.desk.depot, self.session.clone());
+        let version = match &how {
+            How::Anew(Base::Seen(version)) => version.clone().into(),
+            _ => Version::None,
+        };
         let begun = match how {
             How::Anew(base) => depot.put(url, &self.who, &Put { base, session }),
             How::Into => depot.put_into(url, &self.who, &session),
@@ -461,7 +469,12 @@ impl Guest {
         };
         let handle = self.keep(Open::Writing(Arc::new(pen)));
         let files: Vec<_> = file.iter().map(File::as_fd).collect();
-        reply.tell_with(opened(handle, 0), b"", &files);
+        let told = tell::Opened {
+            handle,
+            version,
+            ..tell::Opened::default()
+        };
+        reply.tell_with(Tell::Opened(told), b"", &files);
         Ok(None)
     }
 

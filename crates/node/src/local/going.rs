@@ -47,15 +47,14 @@ impl Guest {
         if matches!(error, Error::TimedOut { .. }) {
             refusal.next = Some(GOES_ON.into());
         }
-        if let Error::Held { url, why } = error {
+        if let Error::Held { url, why, .. } = error {
             let mut held = self.owed_of(scope);
             let is_pending = |owed: &Owed| matches!(owed.stage, Stage::Waiting { .. });
             let mut of_it = held.iter().filter(|owed| owed.url == **url);
             if of_it.clone().any(is_pending) && !of_it.any(Owed::is_held) {
                 // It goes by itself; what needs a decision is told first.
                 if let Some(other) = held.iter().find(|owed| owed.is_held()) {
-                    let (url, why) = (Box::new(other.url.clone()), other.why.clone());
-                    return self.not_delivered(wanted, scope, &Error::Held { url, why });
+                    return self.not_delivered(wanted, scope, &other.on_hold());
                 }
                 let shown = url.without_password().to_string();
                 let mut because = format!("{shown} waits: {why}");
@@ -159,8 +158,8 @@ fn with_others<'a>(
     owed: impl Iterator<Item = &'a Owed>,
     but: Option<&str>,
 ) {
-    let names = owed.map(|owed| owed.url.without_password().to_string());
-    let mut names: Vec<String> = names.filter(|name| Some(&**name) != but).collect();
+    let others = owed.filter(|owed| Some(&*owed.url.without_password().to_string()) != but);
+    let mut names: Vec<String> = others.map(Owed::named).collect();
     names.dedup();
     let more = names.len().saturating_sub(NAMED_MAX);
     names.truncate(NAMED_MAX);

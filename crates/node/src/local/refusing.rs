@@ -170,7 +170,7 @@ mod tests {
             DepotError::full(1_u64, 1_u64, 1_u64, 0_u64, Vec::new(), 0_usize),
             DepotError::broke_off(url.clone(), 1_u64, 2_u64, unreachable(refused)),
             DepotError::restless(url.clone()),
-            DepotError::held(url.clone(), "no"),
+            DepotError::held(url.clone(), "no", ""),
             DepotError::timed_out(Duration::from_secs(1), "no"),
             DepotError::newer("x", "no", "1"),
             DepotError::taken("x", None),

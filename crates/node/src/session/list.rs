@@ -216,6 +216,7 @@ pub(super) fn told(stat: &Stat, kind: Option<wire::EntryKind>) -> wire::Stat {
         group_name: owners::group(stat.group.as_deref()),
         target: stat.target.clone(),
         unique: stat.unique.clone(),
+        touched: stat.touched,
     }
 }
 

@@ -151,6 +151,7 @@ impl Session {
         let outcome = Outcome {
             size: Some(count),
             modify: stat.mtime,
+            touched: stat.touched,
             blake3,
             ..Outcome::default()
         };
@@ -240,6 +241,7 @@ impl Session {
         let outcome = Outcome {
             size: Some(read.stat.size),
             modify: read.stat.mtime,
+            touched: read.stat.touched,
             blake3: blake3.map(|digest| digest.hex()),
             tuned: width.map(|width| told(&width.now())),
             ..Outcome::default()

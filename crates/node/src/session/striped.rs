@@ -272,6 +272,7 @@ impl Session {
         let outcome = Outcome {
             size: Some(after.size),
             modify: after.mtime,
+            touched: after.touched,
             blake3: root,
             ..Outcome::default()
         };

@@ -64,7 +64,7 @@ pub(super) fn stat_of_facts(facts: &Facts) -> Stat {
         target: facts.link.clone().map(path_of),
         unique: facts.unique.clone(),
         digest: None,
-        touched: None,
+        touched: facts.touched,
     }
 }
 
@@ -72,6 +72,7 @@ pub(super) fn stat_of_facts(facts: &Facts) -> Stat {
 pub(super) fn stat_of_told(told: &Told) -> Option<Stat> {
     Some(Stat {
         mtime: told.modify,
+        touched: told.touched,
         ..Stat::of(EntryKind::File, told.size?)
     })
 }

@@ -12,6 +12,8 @@ pub struct Told {
     pub size: Option<u64>,
     /// Time of its last change.
     pub modify: Option<Duration>,
+    /// When anything of it was last changed, which no user sets.
+    pub touched: Option<Duration>,
     /// What it hashes to, if that was known without reading anything again.
     pub blake3: Option<Digest>,
     /// Length of the file that a module made of an upload.
@@ -48,6 +50,7 @@ impl Told {
             match name {
                 "size" => told.size = Some(value.parse().ok()?),
                 "modify" => told.modify = Some(time::parse(value.as_bytes())?),
+                "touched" => told.touched = Some(time::parse(value.as_bytes())?),
                 "blake3" => told.blake3 = Some(Digest::from_hex(Algorithm::Blake3, value).ok()?),
                 "kept" => told.kept = Some(value.parse().ok()?),
                 "done" if value.is_empty() => told.done = Some(Extents::new()),

@@ -305,6 +305,10 @@ pub struct Put {
     pub base: Option<Version>,
     /// Only if there is nothing.
     pub new: bool,
+    /// With `new`: the server is asked first, and makes the file, still empty, if it can do that for one program only. A
+    /// server that is away is not waited for.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub at_server: bool,
     /// Writes come as [`Ask::Write`]: no descriptor is wanted.
     pub packed: bool,
 }

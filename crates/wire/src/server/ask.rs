@@ -289,6 +289,8 @@ pub struct Outcome {
     pub size: Option<u64>,
     /// Its time of change.
     pub modify: Option<Duration>,
+    /// When anything of a file that was read was last changed.
+    pub touched: Option<Duration>,
     /// 64 hex digits, if known without reading anything again; with a module, of what went
     /// over the data connections.
     pub blake3: Option<String>,

@@ -26,6 +26,8 @@ pub struct Stat {
     pub target: Option<PathBuf>,
     /// Equal for two names of one file.
     pub unique: Option<String>,
+    /// When anything of it was last changed, which no user sets; told to peers that are ours.
+    pub touched: Option<Duration>,
 }
 
 /// What something is.
@@ -192,10 +194,7 @@ fn write_fact(fact: Fact, stat: &Stat, may_write: bool, times: Times, out: &mut 
     };
     let written = match fact {
         Fact::Type => write!(out, "Type={};", type_of(stat.kind)),
-        Fact::Modify => match stat.modify {
-            Some(time) => write!(out, "Modify={};", times.written(time)),
-            None => Ok(()),
-        },
+        Fact::Modify => write_times(stat, times, out),
         Fact::Size => write!(out, "Size={};", stat.size),
         Fact::Perm => write!(out, "Perm={};", permissions(stat, may_write)),
         Fact::Charset => write!(out, "Charset=UTF-8;"),
@@ -224,6 +223,16 @@ fn write_fact(fact: Fact, stat: &Stat, may_write: bool, times: Times, out: &mut 
         }
     };
     written.expect("a vector takes everything");
+}
+
+fn write_times(stat: &Stat, times: Times, out: &mut Vec<u8>) -> std::io::Result<()> {
+    if let Some(time) = stat.modify {
+        write!(out, "Modify={};", times.written(time))?;
+    }
+    match (stat.touched, times) {
+        (Some(time), Times::Nanoseconds) => write!(out, "UNIX.ctime={};", times.written(time)),
+        _ => Ok(()),
+    }
 }
 
 fn write_text(key: &str, value: &Option<String>, out: &mut Vec<u8>) -> std::io::Result<()> {
@@ -337,6 +346,7 @@ mod tests {
             group_name: Some("root".into()),
             target: None,
             unique: Some("fe00-9b210f".into()),
+            touched: Some(Duration::new(1_795_226_437, 7)),
         }
     }
 

@@ -398,6 +398,7 @@ impl Outcome {
         };
         tell("size", self.size.map(|n| n.to_string()));
         tell("modify", self.modify.map(|t| Written(t).to_string()));
+        tell("touched", self.touched.map(|t| Written(t).to_string()));
         tell("blake3", self.blake3.clone());
         tell("kept", self.kept.map(|n| n.to_string()));
         tell("done", self.done.as_ref().map(Extents::to_string));
