@@ -23,7 +23,7 @@ use std::{
     collections::BTreeSet,
     os::unix::ffi::OsStrExt,
     path::PathBuf,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, UNIX_EPOCH},
 };
 
 /// A name as this machine knows it without its server.
@@ -89,7 +89,7 @@ impl Inner {
             Some(found) => found.ok_or_else(|| missing(url)),
             None => self.stat_of(url, who).map(|(_, stat)| stat),
         };
-        let found = match found {
+        let mut found = match found {
             Err(error) if error.of_store().is_some_and(may_pass) => {
                 let all = self.all();
                 match all.listings.find(&at, &who.audience, Duration::MAX) {
@@ -105,7 +105,44 @@ impl Inner {
             found => found?,
         };
         self.doubt_another(url, who, &found);
+        if let Some(held) = self.all().current_of(url, who) {
+            self.keep_time(&held, &mut found);
+        }
         Ok(with(found, &values))
+    }
+
+    /// Leaves a file that was written here the time that it had before its server had it: an editor takes another time for
+    /// the change of another program.
+    fn keep_time(&self, held: &Held, found: &mut Stat) {
+        let state = held.lock();
+        let is_ours = state.transfers == 0 && !state.machine.owes() && !state.is_gone;
+        let is_it = match &state.seen {
+            None => found.size == state.machine.size(),
+            Some(seen) => seen.compare(&found.version(since_epoch())).looks_same(),
+        };
+        drop(state);
+        if is_ours
+            && is_it
+            && let Some(time) = self.written_at(held)
+        {
+            found.mtime = Some(time);
+        }
+    }
+
+    /// Gives a file that was written here another time. One that cannot have it gets it with the answer of its server.
+    pub(crate) fn set_time_here(&self, url: &Url, who: &Who, time: Duration) {
+        let held = self.all().current_of(url, who);
+        let file = held.and_then(|held| self.disk.reader(held.id).ok());
+        let set = file.map(|file| file.set_modified(UNIX_EPOCH + time));
+        if let Some(Err(error)) = set {
+            tracing::debug!(%url, %error, "the time is not set here");
+        }
+    }
+
+    /// Returns when the bytes of a file were written on this disk.
+    fn written_at(&self, held: &Held) -> Option<Duration> {
+        let file = self.disk.path(held.id).metadata().ok()?;
+        file.modified().ok()?.duration_since(UNIX_EPOCH).ok()
     }
 
     /// Has the next reader ask the server, if that has another file than the one held here.
@@ -190,6 +227,12 @@ impl Inner {
     fn overlaid(&self, url: &Url, who: &Who, mut listed: Listed) -> Vec<Entry> {
         let mut renamed = Vec::new();
         let all = self.all();
+        for held in all.called_below(url) {
+            let name = last_in(&held.name(), url);
+            if let Some(stat) = name.and_then(|name| listed.get_mut(&name)) {
+                self.keep_time(&held, stat);
+            }
+        }
         let around = all.promises.around(url);
         let mut touched: BTreeSet<Vec<u8>> = names_in(url, &around).into_iter().collect();
         let owing = all.owing.values().map(|held| held.name());
@@ -282,14 +325,8 @@ impl Inner {
             });
         }
         drop(state);
-        let changed = self
-            .disk
-            .path(held.id)
-            .metadata()
-            .and_then(|file| file.modified());
-        let since = |time: SystemTime| time.duration_since(UNIX_EPOCH).ok();
         Some(Stat {
-            mtime: changed.ok().and_then(since),
+            mtime: self.written_at(held),
             mode,
             ..plain(size)
         })

@@ -82,10 +82,14 @@ impl Depot {
         if let Some(mtime) = attributes.mtime {
             values.insert(MTIME.into(), mtime.as_nanos().to_string().into_bytes());
         }
-        match values.is_empty() {
-            true => Ok(()),
-            false => self.inner.set_values(url, by, values),
+        if values.is_empty() {
+            return Ok(());
         }
+        self.inner.set_values(url, by, values)?;
+        if let Some(mtime) = attributes.mtime {
+            self.inner.set_time_here(url, by.who, mtime);
+        }
+        Ok(())
     }
 
     /// Cuts or extends a file to a length. What is not held here is not fetched for that: who reads it is

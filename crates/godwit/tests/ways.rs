@@ -586,6 +586,23 @@ for nth in range(20):
     assert!(!site.export.join("given").exists());
 }
 
+/// The time of a written file stays when its server has it: editors ask whether another program changed the file.
+#[test]
+fn delivered_files_keep_their_time() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new();
+    let line = "set -e; echo x > $G/a; before=$(stat -c %y $G/a); until test -s $E/a; do sleep 0.05; done; \
+        sleep 1.1; test \"$(stat -c %y $G/a)\" = \"$before\"; ls $G; cat $G/a; test \"$(stat -c %y $G/a)\" = \"$before\"; \
+        touch -d @1600000000 $G/a; until test $(stat -c %Y $E/a) = 1600000000; do sleep 0.05; done; \
+        sleep 1.1; stat -c %Y $G/a";
+    let said = site
+        .shell(&[], &line.replace("$E", site.export.to_str().unwrap()))
+        .ok();
+    assert_eq!(said.stdout, b"a\nx\n1600000000\n", "{said}");
+}
+
 /// A part of a file is not read beside one of another, though that has the same length and time.
 #[test]
 fn parts_are_of_one_file() {

@@ -694,6 +694,7 @@ fn stat(kind: EntryKind, size: usize) -> Stat {
         group_name: None,
         target: None,
         unique: None,
+        touched: None,
     }
 }
 
