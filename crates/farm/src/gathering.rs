@@ -5,7 +5,7 @@ use crate::{
     checking::{Buffer, Checking},
     combining::{self, Part, has_parts},
     in_turn::{self, Early},
-    sites::{Failed, best, is_good, shown, stat},
+    sites::{self, Failed, best, is_good, shown, stat},
 };
 use godwit_catalog::{Entry as Named, is_fragment};
 use godwit_core::{Block, Digest, Extents};
@@ -33,6 +33,8 @@ impl Logical {
             .map(|range| range.end - range.start);
         let asked = asked.sum();
         let (mut differs, mut is_refused) = (None, false);
+        // After a home that died the next one gives the rest.
+        let mut checking = sites::checking(into, entry, want);
         let read = self.sites.at_homes(
             path,
             (entry, self.aim.from.as_deref(), asked),
@@ -52,8 +54,11 @@ impl Logical {
                     }
                     return Ok(read);
                 }
-                let read = self.sites.read_home(of, at, (want, streams), into);
+                let read = self.sites.read_rest(of, at, (want, streams), &checking);
                 is_refused = matches!(read, Err(Failed::Everywhere(_)));
+                if matches!(read, Err(Failed::Here(Error::Corrupt { .. }))) {
+                    checking = sites::checking(into, entry, want);
+                }
                 read.map_err(|failed| match (failed, differs.take()) {
                     // The reader cannot take bytes again, after some that were damaged.
                     (Failed::Everywhere(_), Some(before)) => Failed::Everywhere(before),

@@ -325,15 +325,35 @@ impl Sites {
     pub(crate) fn read_home(
         &self,
         (path, entry): (&Path, &Named),
-        (home, place): (&Home, &Place),
+        at: (&Home, &Place),
         (want, streams): (&Extents, usize),
         into: &dyn Take,
     ) -> Result<Read, Failed> {
-        let is_whole = want.contains(&(0..entry.size.unwrap_or(u64::MAX)));
+        let checking = checking(into, entry, want);
+        self.read_rest((path, entry), at, (want, streams), &checking)
+    }
+
+    /// Reads what has not come yet of the wanted bytes.
+    pub(crate) fn read_rest(
+        &self,
+        (path, entry): (&Path, &Named),
+        (home, place): (&Home, &Place),
+        (want, streams): (&Extents, usize),
+        checking: &Checking<'_>,
+    ) -> Result<Read, Failed> {
+        let is_whole = is_whole(entry, want);
         let known = best(&entry.digests);
-        let by = known.filter(|_| is_whole).map(Digest::algorithm);
-        let checking = Checking::new(into, by);
-        let read = place.store.read(&place.path, want, streams, &checking);
+        let before = checking.came();
+        let left = want.minus(&before);
+        let has_all = |size| !before.is_empty() && left.within(0..size).next().is_none();
+        let read = match entry.size.is_some_and(has_all) {
+            // The home before died when it had sent all.
+            true => Ok(Read {
+                stat: stat(entry),
+                digest: None,
+            }),
+            false => place.store.read(&place.path, &left, streams, checking),
+        };
         let read = read.map_err(|error| match checking.is_refused() {
             true => Failed::Everywhere(error),
             false => Failed::Here(error),
@@ -364,7 +384,10 @@ impl Sites {
             }
         }
         if let Some((expected, found)) = differs {
-            self.mark(path, home);
+            // The wrong bytes may be those of the home before.
+            if before.is_empty() {
+                self.mark(path, home);
+            }
             let found = format!("{found} at {}", home.site);
             return Err(Failed::Here(Error::corrupt(path, expected, found)));
         }
@@ -376,6 +399,17 @@ impl Sites {
             digest: known.cloned().or(read.digest),
         })
     }
+}
+
+/// Begins to count and hash bytes of a file; a digest is wanted if they are all of it.
+pub(crate) fn checking<'a>(into: &'a dyn Take, entry: &Named, want: &Extents) -> Checking<'a> {
+    let known = best(&entry.digests).filter(|_| is_whole(entry, want));
+    Checking::new(into, known.map(Digest::algorithm))
+}
+
+/// Tells whether all bytes of a file are wanted.
+fn is_whole(entry: &Named, want: &Extents) -> bool {
+    want.contains(&(0..entry.size.unwrap_or(u64::MAX)))
 }
 
 /// Returns a name as users write it.

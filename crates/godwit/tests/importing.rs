@@ -150,6 +150,17 @@ fn fragments_are_gathered_from_several_homes() {
          kill -CONT $(cat farm/n2/pid); wait $reader && cmp back big"
     ));
     assert_eq!(farm.say("godwit farm hostfile grid:/big"), "n2\nn3\n");
+    // The holder of a file is killed in the middle: the other one gives a reader in order the rest.
+    farm.say(
+        "godwit farm import --to n2 --parts 1 big grid:/two && godwit replicate grid:/two --to n3 && mkfifo pipe",
+    );
+    for holder in ["n2", "n3"] {
+        farm.say(&format!(
+            "(head -c 100000 > one; kill -9 $(cat farm/{holder}/pid); cat >> one) < pipe & \
+             godwit cat grid:/two > pipe && wait $! && cmp one big; status=$?; \
+             godwit farm demo --stop --dir farm && godwit farm demo --nodes 3 --dir farm && exit $status"
+        ));
+    }
     farm.say("godwit location set n3 grid:/ host=node3.example");
     let rows = farm.say("godwit farm hostfile --json grid:/big");
     assert!(
