@@ -315,9 +315,12 @@ static int deliver(struct file *file, int *is_changed)
 int synchronise(struct file *file)
 {
     int64_t bytes;
-    int is_changed, class = deliver(file, &is_changed);
+    int is_changed, class = deliver(file, &is_changed), flags = is_changed ? GODWIT_SYNC_CHANGED : GODWIT_SYNC_LOOK;
+    /* One rank of a machine asks the server; the others only forget what they know to be here. */
+    if (file->node != file->rank)
+        flags |= GODWIT_SYNC_TELL;
     if (!class)
-        class = agree(file, sync_shared(file, is_changed ? GODWIT_SYNC_CHANGED : GODWIT_SYNC_LOOK, &bytes));
+        class = agree(file, sync_shared(file, flags, &bytes));
     return class;
 }
 

@@ -89,6 +89,10 @@ fn open(share: ask::Share, is_read_only: bool) -> Result<RawFd> {
         false => Ask::Share(share),
     };
     let (era, answer) = ours.talk.ask(None, ask, None, &mut |_| ())?;
+    let free_from = match &answer.tell {
+        Tell::Opened(opened) => opened.free_from.unwrap_or(u64::MAX),
+        _ => u64::MAX,
+    };
     let (handle, file) = passed(&ours.talk, &url, era, answer)?;
     let fd = system::hand_out(file, true).map_err(|error| {
         give_up(&ours.talk, era, handle);
@@ -99,6 +103,7 @@ fn open(share: ask::Share, is_read_only: bool) -> Result<RawFd> {
         era,
         handle,
         is_read_only,
+        free_from,
         here: Extents::new(),
         granted: Extents::new(),
         wrote: Extents::new(),
@@ -145,10 +150,14 @@ pub extern "C" fn godwit_grant(file: c_int, ranges: *const Range, count: size_t)
         let shared = find(file)?;
         let mut shared = lock(&shared);
         let ranges = extents(&ranges_of(ranges, count)?);
-        let ungranted = ranges.minus(&shared.granted);
-        if !ungranted.is_empty() {
-            shared.act_on(&ungranted, Act::Grant)?;
-            shared.granted = shared.granted.or(&ungranted);
+        let below = Extents::from(0..shared.free_from);
+        for part in pairs(&ranges.and(&below).minus(&shared.granted)).chunks(RANGES_MAX) {
+            if let Tell::Done(done) = shared.act(Act::Grant(part.to_vec()))?.tell {
+                shared.free_from = done.bytes;
+            }
+            for (start, end) in part {
+                shared.granted.insert(*start..*end);
+            }
         }
         Ok(0)
     })
@@ -212,6 +221,7 @@ pub extern "C" fn godwit_sync(file: c_int, flags: c_int) -> i64 {
                 false => drop(shared.act(Act::Look { is_changed })?),
             }
             (shared.here, shared.granted) = (Extents::new(), Extents::new());
+            shared.free_from = u64::MAX; // the next grant tells
         }
         Ok(bytes)
     })

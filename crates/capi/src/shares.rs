@@ -22,6 +22,8 @@ pub(crate) struct Shared {
     pub(crate) is_read_only: bool,
     /// Bytes that are here for sure.
     pub(crate) here: Extents,
+    /// Where the bytes begin that are written without a grant.
+    pub(crate) free_from: u64,
     /// Bytes that nothing from the server overwrites.
     pub(crate) granted: Extents,
     /// Bytes that were written and of which the node was not told yet.

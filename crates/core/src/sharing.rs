@@ -14,6 +14,8 @@ pub type Fetching = u64;
 pub struct Sharing {
     /// The length of the server's file, as far as it is still part of this one.
     there: u64,
+    /// Programs write from here on without a word: nothing that comes goes there before the next look.
+    free_from: u64,
     /// Bytes that came from the server and are of one version.
     clean: Extents,
     /// Bytes that a program has written, or may be writing. Nothing that comes goes over them.
@@ -56,13 +58,14 @@ impl Sharing {
     pub fn new(there: u64) -> Self {
         Self {
             there,
+            free_from: there,
             ..Self::default()
         }
     }
 
     /// Returns the bytes that the server has and this machine has not.
     pub fn missing(&self, wanted: &Extents) -> Extents {
-        let there = Extents::from(0..self.there);
+        let there = Extents::from(0..self.there.min(self.free_from));
         wanted.and(&there).minus(&self.clean).minus(&self.granted)
     }
 
@@ -85,7 +88,7 @@ impl Sharing {
         let Some(coming) = self.coming.get(&fetch) else {
             return Extents::new();
         };
-        let there = block.start..block.end.min(self.there);
+        let there = block.start..block.end.min(self.there.min(self.free_from));
         if there.is_empty() {
             return Extents::new();
         }
@@ -100,6 +103,11 @@ impl Sharing {
         if is_good {
             self.clean = self.clean.or(&came.minus(&self.granted));
         }
+    }
+
+    /// Returns where the bytes begin that programs write without a grant, until the next look.
+    pub fn free_from(&self) -> u64 {
+        self.free_from
     }
 
     /// Notes that programs are about to write ranges.
@@ -191,6 +199,7 @@ impl Sharing {
             self.granted = self.owed.clone();
         }
         self.is_stale = false;
+        self.free_from = self.there;
     }
 }
 
@@ -383,7 +392,9 @@ mod tests {
                         let byte = 200 + world.roll(50) as u8;
                         let end = (range.end as usize).max(world.local.len());
                         world.local.resize(end, 0);
-                        world.sharing.grant(&Extents::from(range.clone()));
+                        if range.start < world.sharing.free_from() {
+                            world.sharing.grant(&Extents::from(range.clone()));
+                        }
                         for at in range.clone() {
                             world.local[at as usize] = byte;
                             world.written.insert(at, byte);

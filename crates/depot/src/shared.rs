@@ -220,7 +220,7 @@ impl Shared {
             return Ok(());
         }
         tracing::info!(url = %self.url.without_password(), "changed at its server while it is shared");
-        self.grow(stat.size)?;
+        // The file grows by the next look.
         state.sharing.forget_clean(stat.size);
         state.base = version;
         Ok(())
@@ -281,9 +281,12 @@ impl Shared {
         Ok(None)
     }
 
-    /// Keeps what comes later off ranges that a program is about to write.
-    pub fn grant(&self, ranges: &Extents) {
-        self.state.lock().sharing.grant(ranges);
+    /// Keeps what comes later off ranges that a program is about to write. Returns where the bytes begin that need no grant
+    /// before the next look.
+    pub fn grant(&self, ranges: &Extents) -> u64 {
+        let mut state = self.state.lock();
+        state.sharing.grant(ranges);
+        state.sharing.free_from()
     }
 
     /// Notes that a program has written ranges.

@@ -88,6 +88,7 @@ impl Guest {
         let told = tell::Opened {
             handle: self.keep(Open::Shared(Arc::clone(&sharer))),
             size,
+            free_from: Some(sharer.file.grant(&Extents::new())),
             lazy: true,
             ..tell::Opened::default()
         };
@@ -131,7 +132,7 @@ impl Guest {
         let is_wanted = || !reply.is_over();
         let mut bytes = 0;
         match &shared.act {
-            Act::Grant(ranges) => file.grant(&extents(&wanted, ranges)?),
+            Act::Grant(ranges) => bytes = file.grant(&extents(&wanted, ranges)?),
             Act::Wrote(ranges) => file.wrote(&extents(&wanted, ranges)?),
             Act::Resize(size) => file.resize(*size).map_err(bad)?,
             Act::Deliver => bytes = file.deliver(&is_wanted).map_err(bad)?,

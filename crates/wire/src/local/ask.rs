@@ -240,7 +240,8 @@ pub struct Shared {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Act {
-    /// Bytes that come from the server stay off these ranges.
+    /// Bytes that come from the server stay off these ranges. The answer's `bytes` are where the bytes begin that need no
+    /// grant, until the next look.
     Grant(Vec<(u64, u64)>),
     /// These ranges were written, and are to be delivered.
     Wrote(Vec<(u64, u64)>),

@@ -112,6 +112,9 @@ pub struct Opened {
     pub lazy: bool,
     /// Of [`Cache::Add`](super::ask::Cache::Add): it is there, and nothing is to be filled.
     pub exists: bool,
+    /// Of a [shared file](super::ask::Share): where the bytes begin that are written without a grant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub free_from: Option<u64>,
     /// A time of the user's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<i64>,
