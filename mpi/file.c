@@ -98,6 +98,42 @@ static struct file *file_new(MPI_Comm comm, char *url, int mode, MPI_Info info)
 
 /* ---- Open ------------------------------------------------------------------------------------------------- */
 
+/* All handles of a program's file are one file at a node: what one of them wrote, another may overwrite or read. Without
+ * MPI_Init, as with sessions of MPI-4, each open is for itself. */
+enum { SESSION_BYTES = 33 };
+static char job[SESSION_BYTES];
+
+static int new_session(char *session)
+{
+    uint64_t random[2];
+    if (getrandom(random, sizeof random, 0) != sizeof random)
+        return -1;
+    snprintf(session, SESSION_BYTES, "%016llx%016llx", (unsigned long long)random[0], (unsigned long long)random[1]);
+    return 0;
+}
+
+static int initialised(int code)
+{
+    int rank = 0;
+    if (code)
+        return code;
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (!rank)
+        new_session(job);
+    PMPI_Bcast(job, sizeof job, MPI_CHAR, 0, MPI_COMM_WORLD);
+    return code;
+}
+
+BOTH(Init, (int *count, char ***words))
+{
+    return initialised(NATIVE(PMPI_Init)(count, words));
+}
+
+BOTH(Init_thread, (int *count, char ***words, int wanted, int *given))
+{
+    return initialised(NATIVE(PMPI_Init_thread)(count, words, wanted, given));
+}
+
 static const char *bad_mode(int mode)
 {
     int ways = ((mode & MPI_MODE_RDONLY) != 0) + ((mode & MPI_MODE_WRONLY) != 0) + ((mode & MPI_MODE_RDWR) != 0);
@@ -160,7 +196,7 @@ static int count_nodes(struct file *file)
 /* What rank 0 tells the others. */
 struct invitation {
     int32_t class;
-    char session[33];
+    char session[SESSION_BYTES];
     struct coordinator coordinator;
 };
 
@@ -190,13 +226,11 @@ static int open_together(struct file *file)
     if (class)
         return class;
     if (!file->rank) {
-        uint64_t random[2];
         int extra = (file->mode & MPI_MODE_CREATE ? O_CREAT : 0) | (file->mode & MPI_MODE_EXCL ? O_EXCL : 0);
-        if (getrandom(random, sizeof random, 0) != sizeof random ||
+        strcpy(invitation.session, job);
+        if ((!*job && new_session(invitation.session)) ||
             (file->ranks > 1 && coordinator_begin(&invitation.coordinator, file->nodes == 1)))
             class = report("open", file->url, MPI_ERR_IO, "no thread or port for the ranks to share a pointer");
-        snprintf(invitation.session, sizeof invitation.session, "%016llx%016llx", (unsigned long long)random[0],
-                 (unsigned long long)random[1]);
         if (!class)
             class = open_shared(file, invitation.session, extra);
         invitation.class = class;
@@ -262,6 +296,25 @@ BOTH(File_open, (MPI_Comm comm, const char *name, int mode, MPI_Info info, MPI_F
 
 /* ---- Sync and close --------------------------------------------------------------------------------------- */
 
+static int sync_shared(struct file *file, int flags, int64_t *bytes)
+{
+    *bytes = godwit_sync(file->shared, flags);
+    return *bytes < 0 ? report_grid() : MPI_SUCCESS;
+}
+
+/* Says something about the file for all handles that this process has of it: they are one file at the node. */
+static int sync_handles(struct file *file, int flags)
+{
+    int64_t bytes;
+    int class = MPI_SUCCESS;
+    pthread_mutex_lock(&files_lock);
+    for (struct file *each = files; each && !class; each = each->next)
+        if (!(each->mode & MPI_MODE_RDONLY) && !strcmp(each->url, file->url))
+            class = sync_shared(each, flags, &bytes);
+    pthread_mutex_unlock(&files_lock);
+    return class;
+}
+
 /* Returns in which turn the node of this rank delivers, and sets how many turns there are. A node that wrote all bytes
  * of its local file replaces the server's file: it must come before those that have bytes behind its end. So nodes that
  * wrote the first byte deliver one after another, the shortest file first, and then the others together. */
@@ -287,19 +340,13 @@ static int turn_of(const struct file *file, int *turns)
     return turn;
 }
 
-static int sync_shared(struct file *file, int flags, int64_t *bytes)
-{
-    *bytes = godwit_sync(file->shared, flags);
-    return *bytes < 0 ? report_grid() : MPI_SUCCESS;
-}
-
 /* Delivers what all ranks wrote, once from each node; `is_changed` is set if nodes
  * have changed what others may have read. */
 static int deliver(struct file *file, int *is_changed)
 {
     int turns, turn = turn_of(file, &turns), leads = file->node == file->rank;
-    int64_t bytes, mine = 0, all = 0;
-    int class = agree(file, sync_shared(file, GODWIT_SYNC_TELL, &bytes));
+    int64_t mine = 0, all = 0;
+    int class = agree(file, sync_handles(file, GODWIT_SYNC_TELL));
     for (int i = 0; i < turns && !class; i++) {
         if (i == turn && leads)
             class = sync_shared(file, 0, &mine);
@@ -315,13 +362,12 @@ static int deliver(struct file *file, int *is_changed)
 int synchronise(struct file *file)
 {
     int64_t bytes;
-    int is_changed, class = deliver(file, &is_changed), flags = is_changed ? GODWIT_SYNC_CHANGED : GODWIT_SYNC_LOOK;
-    /* One rank of a machine asks the server; the others only forget what they know to be here. */
-    if (file->node != file->rank)
-        flags |= GODWIT_SYNC_TELL;
-    if (!class)
-        class = agree(file, sync_shared(file, flags, &bytes));
-    return class;
+    int is_changed, class = deliver(file, &is_changed);
+    /* One rank of each machine asks the server; then all forget what they know to be here. */
+    if (!class && file->node == file->rank)
+        class = sync_shared(file, is_changed ? GODWIT_SYNC_CHANGED : GODWIT_SYNC_LOOK, &bytes);
+    class = agree(file, class);
+    return class ? class : sync_handles(file, GODWIT_SYNC_TELL | GODWIT_SYNC_LOOK);
 }
 
 BOTH(File_sync, (MPI_File handle))

@@ -27,18 +27,46 @@ __attribute__((constructor)) static void leave_children_alone(void)
 
 /* ---- PnetCDF ---------------------------------------------------------------------------------------------- */
 
-/* PnetCDF takes the scheme from a name, and asks for the rest by functions of POSIX before it opens the name by MPI. While
- * one of its functions runs, those names are what was meant. */
-static __thread const char *meant;
+/* PnetCDF, and programs that use it, take the scheme from a name, and ask for the rest, //HOST/PATH, by functions of
+ * POSIX. Such a rest of a name that PnetCDF has had is what was meant; a name without a scheme is while PnetCDF runs. */
+static __thread const char *running;
+static struct name {
+    struct name *next;
+    char *text;
+} *_Atomic names;
 enum { MAGIC_BYTES = 4096 }; /* PnetCDF reads the begin of a file, to tell formats from each other */
+
+static int is_rest_of(const char *path, const char *name)
+{
+    const char *rest = strchr(name, ':');
+    return rest && !strcmp(path, rest + 1);
+}
+
+static void remember(const char *path)
+{
+    struct name *name = path && strstr(path, "://") ? malloc(sizeof *name) : NULL;
+    for (struct name *known = names; name && known; known = known->next)
+        if (!strcmp(known->text, path)) {
+            free(name);
+            return;
+        }
+    if (name && (name->text = strdup(path))) {
+        name->next = names;
+        names = name;
+    }
+}
 
 /* Returns the name for libgodwit, to be freed, or NULL: it is no name that was meant. */
 static char *meant_by(const char *path)
 {
-    const char *rest = meant ? strchr(meant, ':') : NULL;
-    if (!meant || !path || (strcmp(path, meant) && (!rest || strcmp(path, rest + 1))))
+    if (!path)
         return NULL;
-    return grid_name(meant);
+    if (running && (!strcmp(path, running) || is_rest_of(path, running)))
+        return grid_name(running);
+    for (struct name *name = strncmp(path, "//", 2) ? NULL : names; name; name = name->next)
+        if (is_rest_of(path, name->text))
+            return grid_name(name->text);
+    return NULL;
 }
 
 /* Frees a name, and returns what a function of POSIX does. */
@@ -50,10 +78,11 @@ static int told(char *url, int failed)
     return failed ? -1 : 0;
 }
 
+/* Asks the server, whatever is known of the name. */
 static int has_file(const char *url)
 {
-    struct godwit_stat stat;
-    return !godwit_stat(url, &stat);
+    int file = godwit_open(url, O_RDWR, NULL);
+    return file >= 0 && !godwit_file_close(file);
 }
 
 /* Returns a file in memory with the begin of the file. */
@@ -74,10 +103,11 @@ static int begin_of(const char *url)
     EXPORTED int name parameters;                                                                                      \
     EXPORTED int name parameters                                                                                       \
     {                                                                                                                  \
-        const char *before = meant;                                                                                    \
-        meant = path;                                                                                                  \
+        const char *before = running;                                                                                  \
+        remember(path);                                                                                                \
+        running = path;                                                                                                \
         int code = NATIVE(name)(__VA_ARGS__);                                                                          \
-        meant = before;                                                                                                \
+        running = before;                                                                                              \
         return code;                                                                                                   \
     }
 FOLLOWED(ncmpi_create, (MPI_Comm comm, const char *path, int mode, MPI_Info info, int *id), comm, path, mode, info, id)
@@ -112,7 +142,7 @@ TRUNCATE(truncate64)
         char *url = (flags & O_ACCMODE) == O_RDONLY ? meant_by(path) : NULL;                                           \
         va_list rest;                                                                                                  \
         va_start(rest, flags);                                                                                         \
-        mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0;                                        \
+        mode_t mode = flags & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY)) ? va_arg(rest, mode_t) : 0;                                        \
         va_end(rest);                                                                                                  \
         if (!url)                                                                                                      \
             return NATIVE(name)(path, flags, mode);                                                                    \

@@ -500,6 +500,27 @@ static void external(void)
     GOOD(MPI_File_close(&handle));
 }
 
+/* Where nothing may be written, all ranks are refused, and what is there is read. */
+static void refused(void)
+{
+    MPI_File handle = MPI_FILE_NULL;
+    MPI_Status status;
+    char bytes[10] = "";
+    FAILS(MPI_File_open(MPI_COMM_WORLD, file, MPI_MODE_CREATE | MPI_MODE_EXCL | MPI_MODE_RDWR, MPI_INFO_NULL, &handle),
+          MPI_ERR_FILE_EXISTS);
+    CHECK(handle == MPI_FILE_NULL);
+    handle = opened(MPI_MODE_RDWR);
+    GOOD(MPI_File_write_at(handle, rank, "x", 1, MPI_CHAR, &status));
+    FAILS(MPI_File_sync(handle), MPI_ERR_ACCESS);
+    FAILS(MPI_File_close(&handle), MPI_ERR_ACCESS);
+    CHECK(handle == MPI_FILE_NULL);
+    handle = opened(MPI_MODE_RDONLY);
+    GOOD(MPI_File_read_all(handle, bytes, 10, MPI_CHAR, &status));
+    CHECK(received(&status, MPI_CHAR) == 4 && !memcmp(bytes, "text", 4));
+    GOOD(MPI_File_close(&handle));
+    CHECK(class_of(MPI_File_delete(file, MPI_INFO_NULL)) != MPI_SUCCESS);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -507,6 +528,7 @@ static const struct {
     {"array", array},   {"columns", columns}, {"pointers", pointers}, {"sizes", sizes},
     {"modes", modes},   {"errors", errors},   {"shared", shared},     {"atomic", atomic},
     {"rounds", rounds}, {"hints", hints},     {"external", external}, {"nonblocking", nonblocking},
+    {"refused", refused},
 };
 
 int main(int count, char **words)

@@ -9,8 +9,9 @@ use common::{
 };
 use std::{
     fs,
+    io::{BufRead, BufReader},
     path::{Path, PathBuf},
-    process::Command,
+    process::{Child, Command, Stdio},
 };
 
 /// Returns the MPIs that are here; a missing one is told.
@@ -54,10 +55,13 @@ fn compile(scratch: &Scratch, mpi: &str, name: &str, parts: &[&str]) -> PathBuf 
     program
 }
 
-/// Builds the library as `make mpi` does.
+/// Builds the library as `make mpi` does, once.
 fn build(dir: &Path, mpi: &str) -> PathBuf {
     install(dir);
     let built = dir.join(format!("libgodwit_mpi_{mpi}.so"));
+    if built.exists() {
+        return built;
+    }
     let mut compiler = Command::new(format!("mpicc.{mpi}"));
     compiler.args(["-std=gnu11", "-D_GNU_SOURCE", "-shared", "-fPIC"]);
     compiler.args(["-fvisibility=hidden", "-O2", "-Wall", "-Wextra", "-Werror"]);
@@ -123,17 +127,20 @@ const CASES: [&str; 12] = [
 /// The cases whose files a stock MPI writes rightly on a local disk, too.
 const COMPARED: [&str; 3] = ["array", "columns", "rounds"];
 
-/// Runs a case by a URL, and returns what the program said.
-fn case(machine: &Machine, mpi: &str, name: &str, url: &str) -> String {
+/// Runs a case by a URL.
+fn case(machine: &Machine, mpi: &str, name: &str, url: &str) {
     let program = machine.scratch.path().join(format!("cases_{mpi}"));
-    let said = by_url(machine, mpi, 4, &program).args([name, url]).output();
-    let said = said.unwrap();
-    let (text, good) = (all(&said), format!("{name}: 0 checks failed"));
+    let mut command = by_url(machine, mpi, 4, &program);
+    must_pass(command.args([name, url]), mpi, name);
+}
+
+fn must_pass(command: &mut Command, mpi: &str, name: &str) {
+    let said = command.output().unwrap();
+    let (text, passed) = (all(&said), format!("{name}: 0 checks failed"));
     assert!(
-        said.status.success() && text.contains(&good),
+        said.status.success() && text.contains(&passed),
         "{mpi} {text}"
     );
-    text
 }
 
 #[test]
@@ -165,5 +172,95 @@ fn cases_pass_by_ftp() {
                 );
             }
         }
+    }
+}
+
+/// Two nodes of one host stand for two machines.
+#[test]
+fn ranks_of_two_nodes_share_files() {
+    for mpi in flavours() {
+        let Some(machine) = Machine::new() else {
+            return;
+        };
+        let program = compile(&machine.scratch, mpi, "cases", &[]);
+        let at = |name: &str| machine.scratch.path().join(name);
+        let socket = format!("GODWIT_SOCKET={}", at("run/second").display());
+        let state = format!("GODWIT_STATE={}", at("second").display());
+        for name in [
+            "rounds",
+            "array",
+            "columns",
+            "sizes",
+            "shared",
+            "nonblocking",
+        ] {
+            let url = machine.url(name);
+            let mut command = by_url(&machine, mpi, 2, &program);
+            command.args([name, &url, ":", "-n", "2", "env", &socket, &state]);
+            command.arg(&machine.godwit).args(["mpi", "--"]);
+            must_pass(command.arg(&program).args([name, &url]), mpi, name);
+        }
+        let mut stop = machine.command(Path::new("env"));
+        stop.args([&socket, &state]).arg(&machine.godwit);
+        good(stop.args(["node", "stop"]));
+    }
+}
+
+#[test]
+fn writes_that_are_refused_fail_everywhere() {
+    for mpi in flavours() {
+        let Some(mut machine) = Machine::new() else {
+            return;
+        };
+        compile(&machine.scratch, mpi, "cases", &[]);
+        machine.away();
+        machine.serve_readonly();
+        fs::write(machine.export("refused"), "text").unwrap();
+        case(&machine, mpi, "refused", &machine.url("refused"));
+        assert_eq!(fs::read(machine.export("refused")).unwrap(), b"text");
+    }
+}
+
+/// Serves the files of a machine by a door at which everybody may write, too.
+fn door(machine: &mut Machine) -> (Child, String) {
+    let lab = machine.scratch.path().join("lab");
+    let at = |name: &str| lab.join(name);
+    let mut authority = machine.command(&machine.godwit);
+    good(authority.args(["ca", "init", "--key", "ec"]).arg(at("ca")));
+    fs::create_dir(at("host")).unwrap();
+    let mut issued = machine.command(&machine.godwit);
+    issued.args(["ca", "issue", "--key", "ec", "--out"]);
+    good(issued.arg(at("host")).arg(at("ca")).arg("--host=127.0.0.1"));
+    machine.environment = vec![("X509_CERT_DIR", at("ca/certificates"))];
+    let mut node = Command::new(&machine.godwit);
+    node.args(["node", "--anonymous", "write", "--json", "--ftp", "none"]);
+    node.args(["--https", "127.0.0.1:0", "--export"]);
+    node.arg(machine.export("")).arg("--state").arg(at("state"));
+    node.arg("--host-cert").arg(at("host/hostcert.pem"));
+    node.arg("--host-key").arg(at("host/hostkey.pem"));
+    node.arg("--ca-dir").arg(at("ca/certificates"));
+    node.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut node = node.stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    let mut said = BufReader::new(node.stdout.take().unwrap());
+    said.read_line(&mut line).unwrap();
+    let port = line.split("127.0.0.1:").nth(1).unwrap();
+    let port: String = port.chars().take_while(char::is_ascii_digit).collect();
+    (node, format!("godwit://127.0.0.1:{port}"))
+}
+
+#[test]
+fn cases_pass_by_door() {
+    for mpi in flavours() {
+        let Some(mut machine) = Machine::new() else {
+            return;
+        };
+        compile(&machine.scratch, mpi, "cases", &[]);
+        let (mut node, url) = door(&mut machine);
+        for name in CASES.iter().filter(|name| **name != "atomic") {
+            case(&machine, mpi, name, &format!("{url}/{name}"));
+        }
+        node.kill().unwrap();
+        node.wait().unwrap();
     }
 }
