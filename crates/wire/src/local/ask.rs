@@ -207,8 +207,8 @@ pub struct Ensure {
     pub ranges: Vec<(u64, u64)>,
 }
 
-/// How many ranges one ask may have.
-pub const RANGES_MAX: usize = 4096;
+/// How many ranges one ask may have: a head has room for them, however long their numbers are.
+pub const RANGES_MAX: usize = 1024;
 
 /// A file that programs of this machine read and write together.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]

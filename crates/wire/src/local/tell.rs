@@ -288,6 +288,19 @@ mod tests {
     use std::time::Duration;
 
     #[test]
+    fn many_ranges_fit_a_head() {
+        let last = u64::MAX - 1;
+        let act = ask::Act::Wrote(vec![(last, last); ask::RANGES_MAX]);
+        let handle = last;
+        let asked = Asked {
+            n: last,
+            fds: 0,
+            ask: Ask::Shared(ask::Shared { handle, act }),
+        };
+        assert!(asked.write(b"").is_ok());
+    }
+
+    #[test]
     fn a_head_is_short_and_says_what_it_is() {
         let open = ask::Open {
             url: "godwit://lab/run7".into(),
