@@ -321,7 +321,7 @@ impl Shared {
                 }
             }
         }
-        self.here = self.here.or(missing);
+        (missing.iter()).for_each(|range| self.here.insert(range));
         Ok(())
     }
 

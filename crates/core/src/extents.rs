@@ -63,7 +63,9 @@ impl Extents {
     /// Returns the offsets in `self` that are not in `other`.
     pub fn minus(&self, other: &Self) -> Self {
         let mut left = self.clone();
-        other.iter().for_each(|r| left.remove(r));
+        for range in self.iter() {
+            other.within(range).for_each(|cut| left.remove(cut));
+        }
         left
     }
 

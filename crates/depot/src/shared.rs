@@ -340,7 +340,7 @@ impl Shared {
 
     /// Sends a delivery; returns the version of the server's file after it, and how many bytes went.
     fn send(&self, delivery: &Delivery, is_wanted: StillWanted<'_>) -> Result<(Version, u64)> {
-        if delivery.is_whole {
+        if delivery.is_whole && !self.others_wrote()? {
             return self.replace(delivery.size);
         }
         let sent = self.depot.at_place(&self.url, &self.who, |place| {
@@ -384,6 +384,13 @@ impl Shared {
             version => version,
         };
         Ok((version, bytes))
+    }
+
+    /// Tells whether the server's file is another than the one that this file was made of.
+    fn others_wrote(&self) -> Result<bool> {
+        let now = self.stat()?;
+        let there = self.state.lock().base.clone();
+        Ok(!is_same(&there, &now.version(since_epoch())))
     }
 
     /// Puts all of the file in the place of the server's, in one step.

@@ -89,6 +89,22 @@ fn a_whole_file_is_replaced_at_once() {
 }
 
 #[test]
+fn bytes_of_others_behind_the_end_stay() {
+    let (far, dir) = both();
+    far.put_as_of_before("a", b"");
+    let depot = depot(&far, &dir);
+    let shared = share(&depot);
+    let mut wanted = bytes(2000, 11);
+    write(&shared, 0, &wanted[..1000]);
+    far.put("a", &wanted);
+    deliver(&shared);
+    same(far.get("a").unwrap(), &wanted);
+    wanted.truncate(1000);
+    shared.look(false).unwrap();
+    same(read(&shared, 0, 1000), &wanted);
+}
+
+#[test]
 fn a_file_is_made_and_grows() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
