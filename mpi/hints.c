@@ -58,10 +58,11 @@ static int is_durable(const char *url)
 void hints_tell(const struct file *file, MPI_Info info)
 {
     const struct hints *hints = &file->hints;
-    PMPI_Info_set(info, "ftp_control_mode", hints->is_stream ? "stream" : "extended");
-    PMPI_Info_set(info, "striped_ftp", hints->is_striped ? "true" : "false");
+    /* What was asked for in these four changes no transfer yet. */
+    PMPI_Info_set(info, "ftp_control_mode", "extended");
+    PMPI_Info_set(info, "striped_ftp", "false");
     PMPI_Info_set(info, "transfer_type", "binary");
+    PMPI_Info_set(info, "tcp_buffer", "tuned");
     tell_number(info, "parallelism", hints->is_stream ? 1 : hints->parallelism);
-    tell_number(info, "tcp_buffer", hints->tcp_buffer);
     PMPI_Info_set(info, "godwit_sync", is_durable(file->url) ? "durable" : "visible");
 }
