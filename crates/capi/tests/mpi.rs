@@ -264,3 +264,27 @@ fn cases_pass_by_door() {
         node.wait().unwrap();
     }
 }
+
+#[test]
+fn programs_without_library_are_refused() {
+    let Some(machine) = Machine::new() else {
+        return;
+    };
+    let refused = |library: &str, program: &str| {
+        let mut command = machine.command(&machine.godwit);
+        command.env("GODWIT_MPI_LIBRARY", library);
+        let said = command.args(["mpi", "--", program]).output().unwrap();
+        (said.status.code(), all(&said))
+    };
+    let (code, text) = refused("", "./no-such-program");
+    assert!(
+        code == Some(127) && text.contains("no such file"),
+        "{code:?} {text}"
+    );
+    // The dynamic linker would start it, and every URL would be a name of this machine.
+    let (code, text) = refused("/no/such/library", "/bin/echo");
+    assert!(
+        code == Some(1) && text.contains("GODWIT_MPI_LIBRARY names /no/such/library"),
+        "{code:?} {text}"
+    );
+}

@@ -100,6 +100,8 @@ impl Mpi {
         let failed = |cause| CliError::store(&*wanted, Error::io(program, cause));
         let next = "link it with -lgodwit_mpi_mpich or -lgodwit_mpi_openmpi before the MPI";
         preloaded::must_load(&wanted, program, next)?;
+        let found = preloaded::found(program).unwrap_or_else(|| program.into());
+        fs::metadata(found).map_err(|cause| super::mounted::not_started(&wanted, &cause))?;
         let binary = env::current_exe().map_err(failed)?;
         let mut all = self.library(&wanted, &binary)?.into_os_string();
         if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
@@ -123,7 +125,7 @@ impl Mpi {
     /// Returns the path of the library for the MPI of the program.
     fn library(&self, wanted: &str, binary: &Path) -> Run<PathBuf> {
         if let Some(told) = env::var_os("GODWIT_MPI_LIBRARY").filter(|told| !told.is_empty()) {
-            return Ok(told.into());
+            return preloaded::told(wanted, "GODWIT_MPI_LIBRARY", told);
         }
         let flavour = self.mpi.or_else(|| Flavour::of_program(&self.program[0]));
         let Some(flavour) = flavour.or_else(Flavour::of_launcher) else {

@@ -32,10 +32,7 @@ pub(super) fn run(
     let mounts = "run it with --via mount, which works for every program";
     must_load(&wanted, &words[0], mounts)?;
     let binary = env::current_exe().map_err(failed)?;
-    let library = library(&binary).ok_or_else(|| {
-        let fact = format!("{LIBRARY} is neither beside godwit nor in ../lib");
-        CliError::found(&*wanted, fact, 1).next("make install, or GODWIT_PRELOAD=PATH of it")
-    })?;
+    let library = library(&wanted, &binary)?;
     let session = mounted::session();
     let mount = Mount::new(mounted::rules(wait, session.clone(), screen)).map_err(failed)?;
     mount.begin()?;
@@ -61,11 +58,28 @@ pub(super) fn run(
 }
 
 /// Returns the path of the library.
-fn library(binary: &Path) -> Option<PathBuf> {
-    if let Some(told) = env::var_os("GODWIT_PRELOAD").filter(|told| !told.is_empty()) {
-        return Some(told.into());
+fn library(wanted: &str, binary: &Path) -> Run<PathBuf> {
+    if let Some(path) = env::var_os("GODWIT_PRELOAD").filter(|path| !path.is_empty()) {
+        return told(wanted, "GODWIT_PRELOAD", path);
     }
-    beside(binary, LIBRARY)
+    beside(binary, LIBRARY).ok_or_else(|| {
+        let fact = format!("{LIBRARY} is neither beside godwit nor in ../lib");
+        CliError::found(wanted, fact, 1).next("make install, or GODWIT_PRELOAD=PATH of it")
+    })
+}
+
+/// Returns the path of a library that a variable names. The dynamic linker starts programs without a library that is not
+/// there.
+pub(super) fn told(wanted: &str, variable: &str, path: OsString) -> Run<PathBuf> {
+    let path = PathBuf::from(path);
+    match path.is_file() {
+        true => Ok(path),
+        false => {
+            let fact = format!("{variable} names {}, which is no file", path.display());
+            let next = format!("set {variable} to the path of the library, or unset it");
+            Err(CliError::found(wanted, fact, 1).next(next))
+        }
+    }
 }
 
 /// Returns the path of a library that is beside the binary, or in `../lib`.
