@@ -390,7 +390,9 @@ mod tests {
     fn times_have_a_fraction_for_ours_only() {
         let modify = |is_ours| line(Form::Facts(Facts::of(&["modify".into()])), is_ours, "x");
         assert_eq!(modify(false), "Modify=20261121020036; x\r\n");
-        assert_eq!(modify(true), "Modify=20261121020036.000000005; x\r\n");
+        // When it was last changed, too, which no user of the server sets.
+        let told = "Modify=20261121020036.000000005;UNIX.ctime=20261121020037.000000007; x\r\n";
+        assert_eq!(modify(true), told);
     }
 
     #[test]
