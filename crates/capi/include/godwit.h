@@ -74,8 +74,8 @@ struct godwit_open_options {
     size_t size;          /* sizeof(struct godwit_open_options) */
     const char *session;  /* programs that say one word at one node share one file; NULL: this process alone */
     uint32_t parallelism; /* the most streams; 0: as many as suit */
-    uint32_t tcp_buffer;  /* bytes; 0: as many as suit */
-    int stream_mode;      /* 1: no extended blocks */
+    uint32_t tcp_buffer;  /* this and the two below change nothing yet */
+    int stream_mode;
     int striped;
 };
 

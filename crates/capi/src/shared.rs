@@ -245,6 +245,10 @@ pub extern "C" fn godwit_file_close(file: c_int) -> c_int {
 pub extern "C" fn godwit_file_report(file: c_int, report: *mut Report) -> c_int {
     told(-1, || {
         let report = place(report)?;
+        if report.size != mem::size_of::<Report>() {
+            let words = "the size in the report is not that of godwit.h";
+            return Err(Failure::invalid("count the bytes of a shared file", words));
+        }
         let shared = find(file)?;
         let answer = lock(&shared).act(Act::Count)?;
         let mut numbers = answer.body.as_chunks::<8>().0.iter();

@@ -12,7 +12,7 @@ use crate::{
     reading::{is_untouched, since_epoch},
 };
 use godwit_core::{
-    Ahead, Block, Chain, Extents, Fault, LEAF_BYTES, Url, Version,
+    Ahead, Block, Extents, Fault, LEAF_BYTES, Url, Version,
     sharing::{Delivery, Fetching, Sharing},
 };
 use godwit_store::{
@@ -414,13 +414,9 @@ impl Shared {
 
     fn put(&self, ranges: &Extents, sink: &dyn Take) -> Result<u64> {
         let path = self.url.as_path();
-        let (lying, mut buffer) = (
-            Lying {
-                path,
-                file: &self.file,
-            },
-            Buffer::take(),
-        );
+        let file = &self.file;
+        let lying = Lying { path, file };
+        let mut buffer = Buffer::take();
         let mut bytes = 0;
         for range in ranges.iter() {
             let mut at = range.start;
@@ -483,10 +479,6 @@ impl Take for Coming<'_> {
             let written = (self.shared.file).write_all_at(&block.bytes[at], range.start);
             written.map_err(|cause| StoreError::io(self.shared.depot.disk.root(), cause))?;
         }
-        Ok(())
-    }
-
-    fn said(&self, _: u64, _: Chain) -> godwit_store::Result<()> {
         Ok(())
     }
 }

@@ -103,21 +103,15 @@ impl Mpi {
         let found = preloaded::found(program).unwrap_or_else(|| program.into());
         fs::metadata(found).map_err(|cause| super::mounted::not_started(&wanted, &cause))?;
         let binary = env::current_exe().map_err(failed)?;
-        let mut all = self.library(&wanted, &binary)?.into_os_string();
-        if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
-            all.push(":");
-            all.push(others);
-        }
+        let library = self.library(&wanted, &binary)?;
         let mut command = Command::new(program);
-        command.args(&self.program[1..]).env("LD_PRELOAD", all);
+        command.args(&self.program[1..]);
+        preloaded::load(&mut command, library, &binary);
         if let Some(catalog) = names::text() {
             command.env("GODWIT_CATALOG", catalog);
         }
         if let Some(report) = &self.report {
             command.env("GODWIT_MPI_REPORT", report);
-        }
-        if env::var_os("GODWIT_BIN").is_none() {
-            command.env("GODWIT_BIN", &binary);
         }
         Err(super::mounted::not_started(&wanted, &command.exec()))
     }

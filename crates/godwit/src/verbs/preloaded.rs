@@ -17,6 +17,7 @@ use std::{
     io::{self, Read},
     os::unix::{ffi::OsStrExt, fs::PermissionsExt},
     path::{Path, PathBuf},
+    process::Command,
     time::Duration,
 };
 
@@ -36,18 +37,10 @@ pub(super) fn run(
     let session = mounted::session();
     let mount = Mount::new(mounted::rules(wait, session.clone(), screen)).map_err(failed)?;
     mount.begin()?;
-    let mut all = library.into_os_string();
-    if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
-        all.push(":");
-        all.push(others);
-    }
     let mut command = mounted::command(words, &session);
-    command.env("LD_PRELOAD", all);
+    load(&mut command, library, &binary);
     let wait = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
     command.env("GODWIT_WAIT_MS", wait.to_string());
-    if env::var_os("GODWIT_BIN").is_none() {
-        command.env("GODWIT_BIN", &binary);
-    }
     let signals = mounted::signals().map_err(failed)?;
     let spawned = command.spawn();
     let mut child = spawned.map_err(|error| mounted::not_started(&wanted, &error))?;
@@ -55,6 +48,19 @@ pub(super) fn run(
     std::thread::spawn(move || mounted::pass_on(signals, number));
     let code = mounted::code_of(child.wait().map_err(failed)?);
     mounted::ended(&mount, promise, code, screen)
+}
+
+/// Has a program load a library, before those that it would load anyway, and find this godwit.
+pub(super) fn load(command: &mut Command, library: PathBuf, binary: &Path) {
+    let mut all = library.into_os_string();
+    if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        all.push(":");
+        all.push(others);
+    }
+    command.env("LD_PRELOAD", all);
+    if env::var_os("GODWIT_BIN").is_none() {
+        command.env("GODWIT_BIN", binary);
+    }
 }
 
 /// Returns the path of the library.
