@@ -28,7 +28,7 @@ pub(crate) struct Id([u8; 12]);
 
 impl Id {
     /// Returns one that nobody has.
-    pub(crate) fn fresh() -> io::Result<Self> {
+    fn fresh() -> io::Result<Self> {
         let mut id = [0; 12];
         File::open("/dev/urandom")?.read_exact(&mut id)?;
         Ok(Self(id))

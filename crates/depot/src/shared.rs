@@ -6,7 +6,6 @@
 use crate::{
     Depot, Error, Result, Scope, StillWanted, Who,
     depot::Inner,
-    disk::Id,
     fetching::{LOOK_EVERY, streams},
     lazy::{Moved, in_steps},
     reading::{is_untouched, since_epoch},
@@ -19,14 +18,13 @@ use godwit_store::{
     Checks, EntryKind, Error as StoreError, How, Lying, Set, Stat, Take, Whole, Write,
     engine::Place,
 };
-use godwit_sys::Buffer;
+use godwit_sys::{Buffer, unnamed};
 use parking_lot::{Condvar, Mutex};
 use std::{
     fmt,
-    fs::{self, File, OpenOptions},
+    fs::File,
     io,
-    os::unix::fs::{FileExt, OpenOptionsExt},
-    path::PathBuf,
+    os::unix::fs::FileExt,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -84,7 +82,7 @@ impl Depot {
         // A program of this machine may have written it a moment ago.
         self.push_while(&Scope::Url(url.clone()), Some(PATIENCE), is_wanted)?;
         let stat = self.inner.look_or_make(url, who, share)?;
-        let file = (self.inner.nameless()).and_then(|file| {
+        let file = unnamed(self.inner.disk.root()).and_then(|file| {
             file.set_len(stat.size)?;
             Ok(file)
         });
@@ -133,16 +131,6 @@ impl Inner {
             }
             Ok(place.store.stat(&place.path)?)
         })
-    }
-
-    /// Returns a file of this disk that has no name.
-    fn nameless(&self) -> io::Result<File> {
-        let name: PathBuf = self.disk.root().join(format!("shared-{}", Id::fresh()?));
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create_new(true).mode(0o600);
-        let file = options.open(&name)?;
-        fs::remove_file(&name)?;
-        Ok(file)
     }
 }
 

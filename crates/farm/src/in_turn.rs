@@ -6,14 +6,13 @@
 use crate::combining::Part;
 use godwit_core::{Block, Extents, Fault};
 use godwit_store::{Error, Result, Take};
+use godwit_sys::unnamed;
 use parking_lot::{Condvar, Mutex};
 use std::{
     env,
-    fs::{self, File},
-    io,
-    os::unix::fs::{FileExt, OpenOptionsExt},
-    process,
-    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    fs::File,
+    os::unix::fs::FileExt,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     thread::{self, ScopedJoinHandle},
 };
 
@@ -50,7 +49,7 @@ impl Early {
     fn read(piece: &dyn Piece, want: Extents, is_over: &(dyn Fn() -> bool + Sync)) -> Self {
         let has_failed = AtomicBool::new(false);
         let keep = || {
-            let file = unnamed().map_err(|cause| {
+            let file = unnamed(&env::temp_dir()).map_err(|cause| {
                 has_failed.store(true, Relaxed);
                 Error::io(KEPT, cause)
             })?;
@@ -180,18 +179,6 @@ pub(crate) fn read(pieces: &[impl Piece], at_once: usize) -> Result<()> {
         others.into_iter().for_each(joined);
     });
     turn.into_inner().map(drop)
-}
-
-/// Opens a file without a name, which the system removes when it is closed.
-fn unnamed() -> io::Result<File> {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let name = format!("godwit-{}-{}", process::id(), COUNT.fetch_add(1, Relaxed));
-    let path = env::temp_dir().join(name);
-    let mut how = File::options();
-    how.read(true).write(true).create_new(true).mode(0o600);
-    let file = how.open(&path)?;
-    fs::remove_file(&path)?;
-    Ok(file)
 }
 
 const KEPT: &str = "a temporary file";

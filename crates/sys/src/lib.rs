@@ -47,7 +47,7 @@ pub use given::{is_input_closed, is_output_closed};
 pub use kerberos::{Ends, KerberosContext, Refused, Stepped, Unwrapped, Wrapping};
 pub use lease::{Lease, Leased, Unless, lease};
 pub use limits::{boot_id, ids, raise_open_files, user_id};
-pub use memory::{is_sealed, memory, seal};
+pub use memory::{is_sealed, memory, seal, unnamed};
 pub use meta::{
     Attributes, Kind, Meta, birth, locked_by, meta, next_data, punch, reserve_blocks, try_lock,
     unlock,

@@ -1,7 +1,14 @@
 //! Files that lie in memory only.
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
-use std::{fs::File, io};
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    process,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 /// Returns an empty file in memory; `name` is what `/proc` calls it. It is gone with its last descriptor.
 pub fn memory(name: &str) -> io::Result<File> {
@@ -12,6 +19,26 @@ pub fn memory(name: &str) -> io::Result<File> {
         .collect();
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     Ok(memfd_create(name, flags)?.into())
+}
+
+/// Returns an empty file of a directory that has no name there. It is gone with its last descriptor.
+pub fn unnamed(dir: &Path) -> io::Result<File> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let mut how = File::options();
+    how.read(true).write(true).create_new(true).mode(0o600);
+    loop {
+        let count = COUNT.fetch_add(1, Relaxed);
+        let path = dir.join(format!("godwit-{}-{count}", process::id()));
+        match how.open(&path) {
+            // A process of this number was killed just here, or another user took the name.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            file => {
+                let file = file?;
+                fs::remove_file(&path)?;
+                return Ok(file);
+            }
+        }
+    }
 }
 
 /// Makes a file in memory final: from then on nobody can change its bytes, its length, or that. It is
@@ -35,6 +62,18 @@ const NAME_BYTES_MAX: usize = 200;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unnamed_files_pass_over_taken_names() {
+        let dir = std::env::temp_dir().join(format!("godwit-sys-unnamed-{}", process::id()));
+        fs::create_dir(&dir).unwrap();
+        for count in 0..4 {
+            fs::write(dir.join(format!("godwit-{}-{count}", process::id())), "").unwrap();
+        }
+        unnamed(&dir).unwrap();
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 4, "only those");
+        fs::remove_dir_all(&dir).unwrap();
+    }
     use std::{io::Write, os::unix::fs::FileExt};
 
     #[test]
