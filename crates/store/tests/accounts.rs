@@ -838,7 +838,7 @@ fn small_files(export: &Path) {
     {
         let ratio = opened.as_secs_f64() / direct.as_secs_f64();
         println!("{verb}: {direct:?} by itself, {opened:?} through an opener: {ratio:.2} times");
-        // How many times depends on who else is at work: the figures are in ARCHITECTURE.md.
+        // How many times depends on who else is at work: the figures are in docs/design/decisions/0018-accounts.md.
         assert!(opened < FAST, "{verb}: {opened:?}");
     }
 }
