@@ -3,7 +3,7 @@
 One writer has a name, so what is done to it has an order. What was answered with success holds; what was not may have happened or not. So a
 name has several contents that are possible (None: it is not there), and every content that it ever had as a whole is known by its digest.
 
-What is put appears at the destination only as a whole. What is written in place (`--offset`) grows there, each byte old or new (FORMATS.md §7); so
+What is put appears at the destination only as a whole. What is written in place (`--offset`) grows there, each byte old or new (docs/formats/holding.md); so
 contents that follow one another by such writes are a chain, and while things happen any mixture of a chain may be seen. At the end none may.
 
 A rename takes what a name may be to another of the same writer. What is appended (`Log`) is a sequence of pieces.

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A program that speaks with the node of its machine by itself (FORMATS.md §8), for what no verb of godwit does. For `depot`.
+"""A program that speaks with the node of its machine by itself (docs/formats/local-socket.md), for what no verb of godwit does. For `depot`.
 
     speaks.py deed rename URL TO | unlink URL | truncate URL BYTES | set URL MODE
     speaks.py edit URL OFFSET FILE      writes the file by a descriptor that the node passed, and waits until that is committed

@@ -121,7 +121,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
 /// Ends what clap says.
 const HELP: &str = "For more information, try '--help'.";
 
-/// What is counted when something is copied (FORMATS.md §3).
+/// What is counted when something is copied (docs/formats/json-lines.md).
 const COUNTS: [&str; 14] = [
     "bytes",
     "files",

@@ -52,7 +52,7 @@ impl Features {
         self.lines.get(word).map(String::as_str)
     }
 
-    /// Tells whether the server speaks the extension of FORMATS.md §1.
+    /// Tells whether the server speaks the extension of docs/formats/ftp-extensions.md.
     pub fn is_godwit(&self) -> bool {
         self.rest("GODWIT") == Some("1")
     }

@@ -39,7 +39,7 @@ impl Lines {
     }
 
     /// From now on a line ends with CR LF only, and LF is a byte like any other:
-    /// so two of ours tell names (FORMATS.md §1).
+    /// so two of ours tell names (docs/formats/ftp-extensions.md).
     pub fn end_with_crlf_only(&mut self) {
         self.only_crlf = true;
     }

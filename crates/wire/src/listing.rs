@@ -66,7 +66,7 @@ impl Listing {
 
     /// Returns a listing of one of ours, of which nothing came yet: lines end with
     /// CR LF only, a lone LF is a part of a name, and so is a CR with a zero byte
-    /// behind it (FORMATS.md §1).
+    /// behind it (docs/formats/ftp-extensions.md).
     pub fn of_ours(form: Form, reach: Reach) -> Self {
         let mut listing = Self::new(form, reach);
         listing.lines.end_with_crlf_only();

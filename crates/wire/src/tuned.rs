@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-/// `tuned=STREAMS,WHY,BYTES_A_SECOND,ROUND_TRIP_US,LOST_PPM` (FORMATS.md §1).
+/// `tuned=STREAMS,WHY,BYTES_A_SECOND,ROUND_TRIP_US,LOST_PPM` (docs/formats/ftp-extensions.md).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Tuned {
     /// Streams in use at the end.

@@ -1,7 +1,7 @@
 //! The record beside a file that is appended to: who has appended how many times, and
 //! what was about to be written when a process died.
 //!
-//! FORMATS.md, "A ledger on disk", has every byte. A header says which file it is of; two cells
+//! docs/formats/append-ledger.md has every byte. A header says which file it is of; two cells
 //! in turn hold what is being appended; then come pages of slots, one slot for each
 //! writer. What a crash tore has a wrong seal, and is as if it had never been written.
 

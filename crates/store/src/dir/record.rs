@@ -1,6 +1,6 @@
 //! The record beside a partial: which bytes landed, and what they hash to.
 //!
-//! FORMATS.md, "A partial on disk", has every byte. A header says what the
+//! docs/formats/partial.md has every byte. A header says what the
 //! partial is of; two cells in turn say which epoch was synced last; then comes
 //! a slot of fixed size for each leaf. Each of them has its own checksum, so
 //! that what a crash tore is as if it had never been written.

@@ -2,7 +2,7 @@
 //!
 //! A note lies in the state directory of the node, else beside the file, one for each who writes there and each path, and speaks of one inode:
 //! that of the partial which is about to get the name. So it is written before the name is given, and is
-//! true once the name has that inode. FORMATS.md, "What was published", has every byte.
+//! true once the name has that inode. docs/formats/published-note.md has every byte.
 
 use super::{
     Inner, now,

@@ -273,7 +273,7 @@ fn home(reply: &Reply) -> Vec<u8> {
     home
 }
 
-/// What stands before the subject for whom a member acts (FORMATS.md §1).
+/// What stands before the subject for whom a member acts (docs/formats/ftp-extensions.md).
 pub const ACTS_FOR: &str = "for=";
 
 /// GCT: the account that the gridmap names first.

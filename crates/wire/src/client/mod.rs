@@ -134,7 +134,7 @@ impl Dialogue {
     }
 
     /// From now on a lone CR or LF is a part of a name, in both directions: the
-    /// other side is one of ours, and said so (FORMATS.md §1).
+    /// other side is one of ours, and said so (docs/formats/ftp-extensions.md).
     pub fn take_names_raw(&mut self) {
         self.has_raw_names = true;
         self.replies.take_names_raw();

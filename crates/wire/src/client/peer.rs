@@ -19,7 +19,7 @@ pub struct Peer {
 /// How servers differ in what we may ask of them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Family {
-    /// Speaks the extension of FORMATS.md §1.
+    /// Speaks the extension of docs/formats/ftp-extensions.md.
     Godwit,
     /// Speaks GFD.20.
     Grid,

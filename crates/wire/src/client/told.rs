@@ -1,4 +1,4 @@
-//! What one of our servers is told of an upload, and what it tells of a file (FORMATS.md §1).
+//! What one of our servers is told of an upload, and what it tells of a file (docs/formats/ftp-extensions.md).
 
 use super::{Line, Unspeakable};
 use crate::{reply::Reply, time, tuned::Tuned};

@@ -48,7 +48,7 @@ pub enum Site {
     Godwit(Godwit),
 }
 
-/// Our own commands, see FORMATS.md §1.
+/// Our own commands, see docs/formats/ftp-extensions.md.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[allow(missing_docs)]
 pub enum Godwit {

@@ -113,7 +113,7 @@ pub enum Ask {
 pub enum Mechanism {
     /// By certificates, as Globus does, or by a ticket (Kerberos).
     Gssapi,
-    /// By the key of a cluster (FORMATS.md §1).
+    /// By the key of a cluster (docs/formats/ftp-extensions.md).
     Godwit,
     /// The server by a certificate, the client by a password afterwards (RFC 4217).
     Tls,

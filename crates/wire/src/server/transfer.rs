@@ -388,7 +388,7 @@ impl Session {
 }
 
 impl Outcome {
-    /// `size=N;modify=T;…`, see FORMATS.md §1.
+    /// `size=N;modify=T;…`, see docs/formats/ftp-extensions.md.
     fn facts(&self) -> String {
         let mut facts = String::new();
         let mut tell = |key: &str, value: Option<String>| {
@@ -432,5 +432,5 @@ fn doing(kind: Kind, direction: Option<Direction>, opened: bool) -> &'static str
 /// What no answer should lead to.
 const INTERNAL: &str =
     "The transfer failed by an error of the server; its log tells more. Try again in a while.";
-/// FORMATS.md §1.
+/// docs/formats/ftp-extensions.md.
 const LEAVES_A_LINE: usize = 64;
