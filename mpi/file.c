@@ -197,6 +197,7 @@ static int count_nodes(struct file *file)
 struct invitation {
     int32_t class;
     char session[SESSION_BYTES];
+    struct hints hints;
     struct coordinator coordinator;
 };
 
@@ -208,7 +209,7 @@ static int open_shared(struct file *file, const char *session, int extra)
         .parallelism = file->hints.parallelism,
         .tcp_buffer = file->hints.tcp_buffer,
         .stream_mode = file->hints.is_stream,
-        .striped = file->hints.is_striped,
+        .one_host = file->hints.is_one_host,
     };
     int flags = (file->mode & MPI_MODE_RDONLY ? O_RDONLY : O_RDWR) | extra;
     file->shared = godwit_open(file->url, flags, &options);
@@ -234,10 +235,12 @@ static int open_together(struct file *file)
         if (!class)
             class = open_shared(file, invitation.session, extra);
         invitation.class = class;
+        invitation.hints = file->hints;
     }
     PMPI_Bcast(&invitation, sizeof invitation, MPI_BYTE, 0, file->comm);
     if (invitation.class)
         return invitation.class;
+    file->hints = invitation.hints;
     file->link = link_new(file->ranks > 1 ? &invitation.coordinator : NULL);
     if (!file->link)
         return report("open", file->url, MPI_ERR_NO_MEM, "no memory");

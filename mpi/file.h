@@ -16,6 +16,11 @@
 
 /* ---- Names of two libraries ------------------------------------------------------------------------------- */
 
+#ifdef GODWIT_MPI_STATIC
+/* Linked into the program before the MPI: MPI_name is defined here, and PMPI_name is the MPI's. */
+#define NATIVE(name) name
+#define BOTH(name, parameters) int MPI_##name parameters
+#else
 /* The function of the MPI, or of a tool that stands before it. */
 #define NATIVE(name)                                                                                                   \
     ({                                                                                                                 \
@@ -30,6 +35,7 @@
     __attribute__((visibility("default"))) int MPI_##name parameters;                                                  \
     __attribute__((visibility("default"), alias("MPI_" #name))) int PMPI_##name parameters;                            \
     int MPI_##name parameters
+#endif
 
 /* ---- Files ------------------------------------------------------------------------------------------------ */
 
@@ -42,10 +48,10 @@ struct view {
     char name[MPI_MAX_DATAREP_STRING]; /* of the representation */
 };
 
-/* The values of the keys of MPI_Info that are in force. */
+/* The keys of MPI_Info, those of rank 0 for all. 0: no hint. */
 struct hints {
     uint32_t parallelism, tcp_buffer;
-    int is_stream, is_striped;
+    int32_t is_stream, is_one_host;
 };
 
 /* A split collective call that has begun. */

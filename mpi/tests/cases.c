@@ -454,11 +454,28 @@ static void told(MPI_File handle, const char *key, const char *expected)
     MPI_Info_free(&info);
 }
 
+enum { HINTED_BYTES = 4 << 20 };
+
+/* Moves bytes enough for several streams. */
+static void move_hinted(MPI_File handle, int is_read)
+{
+    MPI_Offset part = HINTED_BYTES / ranks;
+    char *bytes = calloc(1, part);
+    MPI_Status status;
+    if (is_read)
+        GOOD(MPI_File_read_at_all(handle, rank * part, bytes, (int)part, MPI_CHAR, &status));
+    else
+        GOOD(MPI_File_write_at_all(handle, rank * part, bytes, (int)part, MPI_CHAR, &status));
+    CHECK(received(&status, MPI_CHAR) == part);
+    free(bytes);
+}
+
+/* The test beside this looks how many data connections the server had. */
 static void hints(void)
 {
+    int is_ftp = !strncmp(file, "ftp:", 4);
     MPI_Info info;
     MPI_File handle = MPI_FILE_NULL;
-    MPI_Status status;
     MPI_Info_create(&info);
     MPI_Info_set(info, "ftp_control_mode", "stream");
     MPI_Info_set(info, "parallelism", "4");
@@ -466,18 +483,26 @@ static void hints(void)
     MPI_Info_set(info, "tcp_buffer", "many");
     MPI_Info_set(info, "colour", "blue");
     GOOD(MPI_File_open(MPI_COMM_WORLD, file, MPI_MODE_CREATE | MPI_MODE_RDWR, info, &handle));
-    told(handle, "ftp_control_mode", "extended"); /* it changes no transfer yet */
+    told(handle, "ftp_control_mode", is_ftp ? "stream" : "extended");
     told(handle, "parallelism", "1");
     told(handle, "transfer_type", "binary");
     told(handle, "tcp_buffer", "tuned");
-    told(handle, "striped_ftp", "false");
-    GOOD(MPI_File_write_at(handle, rank, "\n", 1, MPI_CHAR, &status));
+    told(handle, "striped_ftp", is_ftp ? "true" : "false");
+    move_hinted(handle, 0);
     GOOD(MPI_File_close(&handle));
     MPI_Info_set(info, "ftp_control_mode", "extended");
-    MPI_Info_set(info, "striped_ftp", "enable");
+    MPI_Info_set(info, "striped_ftp", "disable");
+    MPI_Info_set(info, "tcp_buffer", "65536");
+    MPI_Info_set(info, "parallelism", rank ? "7" : "4"); /* that of rank 0 counts */
     GOOD(MPI_File_open(MPI_COMM_WORLD, file, MPI_MODE_RDWR, info, &handle));
     told(handle, "parallelism", "4");
     told(handle, "striped_ftp", "false");
+    told(handle, "tcp_buffer", is_ftp ? "65536" : "tuned");
+    move_hinted(handle, 0);
+    GOOD(MPI_File_close(&handle));
+    MPI_Info_set(info, "parallelism", "3");
+    GOOD(MPI_File_open(MPI_COMM_WORLD, file, MPI_MODE_RDONLY, info, &handle));
+    move_hinted(handle, 1);
     GOOD(MPI_File_close(&handle));
     MPI_Info_free(&info);
 }

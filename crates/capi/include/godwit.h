@@ -74,12 +74,13 @@ struct godwit_open_options {
     size_t size;          /* sizeof(struct godwit_open_options) */
     const char *session;  /* programs that say one word at one node share one file; NULL: this process alone */
     uint32_t parallelism; /* the most streams; 0: as many as suit */
-    uint32_t tcp_buffer;  /* this and the two below change nothing yet */
-    int stream_mode;
-    int striped;
+    uint32_t tcp_buffer;  /* bytes that the sockets of data connections of FTP hold, at both ends; 0: the kernels tune them */
+    int stream_mode;      /* 1: one connection a transfer, which this machine makes */
+    int one_host;         /* 1: of a striped server, one host moves all bytes */
 };
 
-/* O_RDONLY or O_RDWR, with O_CREAT and O_EXCL: the server has the file, empty, when the call returns. A file that is only
+/* Of all who share a file, the first says how its bytes travel; of one that is only read, the last.
+ * O_RDONLY or O_RDWR, with O_CREAT and O_EXCL: the server has the file, empty, when the call returns. A file that is only
  * read comes from the cache of this machine. */
 int godwit_open(const char *name, int flags, const struct godwit_open_options *options);
 int godwit_file_fd(int file);

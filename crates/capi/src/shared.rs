@@ -11,9 +11,12 @@ use crate::{
 };
 use godwit_core::{Extents, STEP_BYTES};
 use godwit_local::{Answer, Kind, Refusal};
-use godwit_wire::local::{
-    Ask, Tell,
-    ask::{self, Act, RANGES_MAX},
+use godwit_wire::{
+    client::DataHints,
+    local::{
+        Ask, Tell,
+        ask::{self, Act, RANGES_MAX},
+    },
 };
 use libc::{c_char, c_int, c_long, size_t};
 use std::{
@@ -39,7 +42,7 @@ pub struct Options {
     parallelism: u32,
     tcp_buffer: u32,
     stream_mode: c_int,
-    striped: c_int,
+    one_host: c_int,
 }
 
 #[repr(C)]
@@ -75,17 +78,29 @@ pub extern "C" fn godwit_open(name: *const c_char, flags: c_int, options: *const
             session: session.map(|word| word.to_string_lossy().into_owned()),
             create: flags & libc::O_CREAT != 0,
             excl: flags & libc::O_EXCL != 0,
-            streams: options.map_or(0, |options| options.parallelism),
+            hints: options.map(hints_of).unwrap_or_default(),
         };
         open(share, flags & libc::O_ACCMODE == libc::O_RDONLY)
     })
 }
 
+fn hints_of(options: &Options) -> DataHints {
+    DataHints {
+        streams: match options.stream_mode {
+            0 => options.parallelism,
+            _ => 1, // it has one connection
+        },
+        tcp_buffer: options.tcp_buffer,
+        passive: options.stream_mode != 0,
+        one_host: options.one_host != 0,
+    }
+}
+
 fn open(share: ask::Share, is_read_only: bool) -> Result<RawFd> {
     let ours = Library::ours()?;
-    let url = share.url.clone();
+    let (url, hints) = (share.url.clone(), share.hints);
     let ask = match is_read_only {
-        true => to_read(&url, ask::Fresh::Usual),
+        true => to_read(&url, share.hints, ask::Fresh::Usual),
         false => Ask::Share(share),
     };
     let (era, answer) = ours.talk.ask(None, ask, None, &mut |_| ())?;
@@ -100,6 +115,7 @@ fn open(share: ask::Share, is_read_only: bool) -> Result<RawFd> {
     })?;
     let shared = Shared {
         url,
+        hints,
         era,
         handle,
         is_read_only,
@@ -112,11 +128,12 @@ fn open(share: ask::Share, is_read_only: bool) -> Result<RawFd> {
     Ok(fd)
 }
 
-fn to_read(url: &str, fresh: ask::Fresh) -> Ask {
+fn to_read(url: &str, hints: DataHints, fresh: ask::Fresh) -> Ask {
     Ask::Open(ask::Open {
         url: url.to_owned(),
         read: true,
         lazy: true,
+        hints,
         fresh,
         ..ask::Open::default()
     })
@@ -332,7 +349,12 @@ impl Shared {
     /// Opens a file that is only read once more: its descriptor is of the server's file as it is now.
     fn renew(&mut self, fd: RawFd, fresh: ask::Fresh) -> Result<()> {
         let talk = &Library::ours()?.talk;
-        let (era, answer) = talk.ask(None, to_read(&self.url, fresh), None, &mut |_| ())?;
+        let (era, answer) = talk.ask(
+            None,
+            to_read(&self.url, self.hints, fresh),
+            None,
+            &mut |_| (),
+        )?;
         let (handle, file) = passed(talk, &self.url, era, answer)?;
         let replaced = system::put_over(file.as_raw_fd(), fd);
         replaced.map_err(|error| Failure::system(&format!("open {}", self.url), &error))?;

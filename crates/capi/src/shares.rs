@@ -1,7 +1,7 @@
 //! The shared files that this process has open.
 
 use godwit_core::Extents;
-use godwit_wire::local::Handle;
+use godwit_wire::{client::DataHints, local::Handle};
 use std::{
     collections::HashMap,
     os::fd::RawFd,
@@ -16,6 +16,8 @@ pub(crate) struct SharedFiles(Mutex<HashMap<RawFd, Arc<Mutex<Shared>>>>);
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) url: String,
+    /// How its bytes travel.
+    pub(crate) hints: DataHints,
     pub(crate) era: u64,
     pub(crate) handle: Handle,
     /// The file is only read: its bytes come from the cache of this machine.

@@ -175,6 +175,63 @@ fn cases_pass_by_ftp() {
     }
 }
 
+/// The case writes once with a hint of one connection and once of four, and reads with a hint of three.
+#[test]
+fn hints_change_the_connections_there() {
+    for mpi in flavours() {
+        let Some(machine) = Machine::new() else {
+            return;
+        };
+        compile(&machine.scratch, mpi, "cases", &[]);
+        case(&machine, mpi, "hints", &machine.url("hints"));
+        let transfers = machine.scratch.path().join("served/transfers.jsonl");
+        let transfers = fs::read_to_string(transfers).unwrap();
+        let large = (transfers.lines()).filter(|line| !line.contains("\"bytes\":0,"));
+        let streams: Vec<&str> = large
+            .filter_map(|line| line.split("\"streams\":").nth(1))
+            .map(|rest| rest.trim_end_matches(|end: char| !end.is_ascii_digit()))
+            .map(|rest| rest.split(',').next().unwrap())
+            .collect();
+        assert!(streams.starts_with(&["1", "4", "3"]), "{mpi} {transfers}");
+    }
+}
+
+/// Rank 0 hands out queries, and workers read fragments of a database, as mpiBLAST has them.
+#[test]
+fn workers_search_a_database_by_url() {
+    const BYTES: usize = 3 << 20;
+    for mpi in flavours() {
+        let Some(machine) = Machine::new() else {
+            return;
+        };
+        let program = compile(&machine.scratch, mpi, "blast", &[]);
+        let letter = |at: usize| b"ACGT"[at.wrapping_mul(2_654_435_761) >> 13 & 3];
+        let database: Vec<u8> = (0..BYTES).map(letter).collect();
+        let queries: Vec<u8> = (0..6)
+            .flat_map(|nth| [&database[nth * 500_000..][..12], b"\n"].concat())
+            .collect();
+        fs::write(machine.export("database"), &database).unwrap();
+        fs::write(machine.export("queries"), queries).unwrap();
+        let (local, report) = (machine.scratch.path().join("results"), "mpi.json");
+        let report = machine.scratch.path().join(report);
+        let files = [machine.export("database"), machine.export("queries"), local];
+        good(stock(mpi, 3, &program).args(&files));
+        let mut command = by_url(&machine, mpi, 3, &program);
+        command.args(["database", "queries", "results"].map(|name| machine.url(name)));
+        good(command.env("GODWIT_MPI_REPORT", &report));
+        let found = fs::read(machine.export("results")).unwrap();
+        assert!(
+            found.len() == 48 * 64 && found == fs::read(&files[2]).unwrap(),
+            "{mpi}"
+        );
+        let report = fs::read_to_string(report).unwrap();
+        let line = report.lines().find(|line| line.contains("/database"));
+        let fetched = line.unwrap().split("\"fetched\":").nth(1).unwrap();
+        let fetched: String = fetched.chars().take_while(char::is_ascii_digit).collect();
+        assert_eq!(fetched.parse::<usize>().unwrap(), BYTES, "{report}");
+    }
+}
+
 /// Two nodes of one host stand for two machines.
 #[test]
 fn ranks_of_two_nodes_share_files() {

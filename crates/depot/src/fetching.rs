@@ -275,6 +275,7 @@ impl Inner {
             said: Mutex::default(),
             is_over: Mutex::new(false),
         };
+        let hints = held.lock().hints;
         let (read, is_base, at) = self.at_place(&held.name(), &held.who, |place| {
             if fetch.wanted.is_empty() {
                 // All came before: only a look is missing.
@@ -282,10 +283,13 @@ impl Inner {
                 let is_base = arriving.is_base(place, &stat)?;
                 return Ok((Read { stat, digest: None }, is_base, place.url.clone()));
             }
-            let streams = streams(place);
-            let read = place
-                .store
-                .read(&place.path, &fetch.wanted, streams, &arriving)?;
+            let place = &place.hinted(&hints)?;
+            let read = place.store.read(
+                &place.path,
+                &fetch.wanted,
+                hints.streams_or(streams(place)),
+                &arriving,
+            )?;
             crash::point("fetch-landed");
             let is_base = arriving.is_base(place, &read.stat)?;
             Ok((read, is_base, place.url.clone()))

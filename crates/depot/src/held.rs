@@ -15,7 +15,7 @@ use godwit_core::{
     Chain, Digest, Leaves, Url, Version,
     holding::{Base, Holding, Mode, Ticket},
 };
-use godwit_store::Sink;
+use godwit_store::{DataHints, Sink};
 use godwit_sys::crash;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use std::{
@@ -110,6 +110,8 @@ pub(crate) struct State {
     /// Whoever has it open or waits for it.
     pub users: u32,
     pub transfers: u64,
+    /// How its bytes travel, as the last lazy reader asked.
+    pub hints: DataHints,
     /// The class of prices that fetching it again is of.
     pub price: u32,
     /// What keeps it beyond its users.
@@ -531,6 +533,7 @@ impl State {
             is_current: false,
             users: 0,
             transfers: 0,
+            hints: DataHints::default(),
             price: 0,
             tags: Vec::new(),
             editors: 0,

@@ -11,6 +11,7 @@ use crate::{
     reading::User,
 };
 use godwit_core::{Ahead, Extents, LEAF_BYTES, STEP_BYTES, Url, Version, holding::Base};
+use godwit_store::DataHints;
 use parking_lot::Mutex;
 use std::{
     fs::File,
@@ -97,6 +98,11 @@ impl Lazily {
             Base::Seen(version) => version.clone(),
             _ => Version::None,
         }
+    }
+
+    /// Has bytes travel as hints say from now on, for all its readers.
+    pub fn follow(&self, hints: DataHints) {
+        self.user.held.lock().hints = hints;
     }
 
     /// Returns its length.

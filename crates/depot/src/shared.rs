@@ -15,7 +15,7 @@ use godwit_core::{
     sharing::{Delivery, Fetching, Sharing},
 };
 use godwit_store::{
-    Checks, EntryKind, Error as StoreError, How, Lying, Set, Stat, Take, Whole, Write,
+    Checks, DataHints, EntryKind, Error as StoreError, How, Lying, Set, Stat, Take, Whole, Write,
     engine::Place,
 };
 use godwit_sys::{Buffer, unnamed};
@@ -36,8 +36,8 @@ pub struct Share {
     pub create: bool,
     /// The server must have none.
     pub exclusive: bool,
-    /// The most streams that move its bytes; 0: as many as suit.
-    pub streams: usize,
+    /// How its bytes travel.
+    pub hints: DataHints,
 }
 
 /// A file that programs of this machine read and write together.
@@ -45,7 +45,7 @@ pub struct Shared {
     depot: Arc<Inner>,
     url: Url,
     who: Who,
-    streams: usize,
+    hints: DataHints,
     file: File,
     state: Mutex<State>,
     /// A fetch has ended.
@@ -91,7 +91,7 @@ impl Depot {
             depot: Arc::clone(&self.inner),
             url: url.clone(),
             who: who.clone(),
-            streams: share.streams,
+            hints: share.hints,
             file,
             state: Mutex::new(State {
                 sharing: Sharing::new(stat.size),
@@ -195,7 +195,7 @@ impl Shared {
             fetch,
             is_wanted,
         };
-        let stat = self.depot.at_place(&self.url, &self.who, |place| {
+        let stat = self.at_place(|place| {
             let streams = self.streams_to(place);
             Ok((place.store.read(&place.path, ranges, streams, &coming)?).stat)
         })?;
@@ -214,10 +214,13 @@ impl Shared {
     }
 
     fn streams_to(&self, place: &Place) -> usize {
-        match self.streams {
-            0 => streams(place),
-            most => most,
-        }
+        self.hints.streams_or(streams(place))
+    }
+
+    /// Does something where the file is, over connections that are as the hints say.
+    fn at_place<T>(&self, mut act: impl FnMut(&Place) -> Result<T>) -> Result<T> {
+        let hinted = |place: &Place| act(&place.hinted(&self.hints)?);
+        self.depot.at_place(&self.url, &self.who, hinted)
     }
 
     fn grow(&self, size: u64) -> Result<()> {
@@ -330,7 +333,7 @@ impl Shared {
         if delivery.is_whole && !self.others_wrote()? {
             return self.replace(delivery.size);
         }
-        let sent = self.depot.at_place(&self.url, &self.who, |place| {
+        let sent = self.at_place(|place| {
             if !place.store.can()?.in_place {
                 return Ok(None);
             }
@@ -382,7 +385,7 @@ impl Shared {
 
     /// Puts all of the file in the place of the server's, in one step.
     fn replace(&self, size: u64) -> Result<(Version, u64)> {
-        self.depot.at_place(&self.url, &self.who, |place| {
+        self.at_place(|place| {
             let write = Write {
                 resume: false,
                 size: Some(size),

@@ -326,7 +326,7 @@ impl Guest {
         }
         open.tag.as_deref().map(refusing::tag).transpose()?;
         if open.lazy && open.tag.is_none() {
-            return self.open_lazily(&url, open.fresh, reply);
+            return self.open_lazily(&url, open, reply);
         }
         let reading = self.read(&url, open.fresh)?;
         self.keep_for_job(&url);

@@ -14,16 +14,17 @@ use std::{os::fd::AsFd, sync::Arc};
 
 impl Guest {
     /// Opens a file of which parts come here when they are read; a small one comes at once.
-    pub(super) fn open_lazily(&self, url: &Url, fresh: ask::Fresh, reply: &Reply) -> Answered {
+    pub(super) fn open_lazily(&self, url: &Url, open: &ask::Open, reply: &Reply) -> Answered {
         let wanted = format!("read {}", url.without_password());
         let bad = |error: Error| refusing::depot(&wanted, Some(url), &error);
         let (depot, is_wanted) = (&self.desk.depot, || !reply.is_over());
-        let lazily = depot.lazily_while(url, &self.who, fresh_of(fresh), &is_wanted);
+        let lazily = depot.lazily_while(url, &self.who, fresh_of(open.fresh), &is_wanted);
         let lazily = Arc::new(lazily.map_err(bad)?);
+        lazily.follow(open.hints);
         let size = lazily.size();
         if size <= STEP_BYTES {
             drop(lazily);
-            self.hand_over(self.read(url, fresh)?, reply);
+            self.hand_over(self.read(url, open.fresh)?, reply);
             return Ok(None);
         }
         let handle = self.keep(Open::Lazy(Arc::clone(&lazily)));

@@ -56,7 +56,7 @@ impl Guest {
         let how = Share {
             create: share.create,
             exclusive: share.create && share.excl,
-            streams: share.streams as usize,
+            hints: share.hints,
         };
         let open = || {
             let depot = &self.desk.depot;

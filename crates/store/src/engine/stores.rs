@@ -7,6 +7,7 @@ use crate::{
 };
 use godwit_core::{Scheme, Url};
 use godwit_trust::AsOf;
+use godwit_wire::client::DataHints;
 use parking_lot::Mutex;
 use std::{
     fmt,
@@ -39,6 +40,17 @@ impl Place {
             path: self.path.join(name),
             url,
         })
+    }
+
+    /// Returns the place reached by connections of its own, where hints ask for such and the server is one of FTP.
+    pub fn hinted(&self, hints: &DataHints) -> Result<Self> {
+        let mut place = self.clone();
+        if let Some(remote) = self.store.as_remote()
+            && hints.changes_connections()
+        {
+            place.store = Arc::new(remote.hinted(hints)?);
+        }
+        Ok(place)
     }
 
     /// Tells whether the bytes are on a server that must be asked for them.

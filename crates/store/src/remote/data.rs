@@ -108,6 +108,7 @@ impl Session {
     fn reached(&self, hosts: Hosts) -> Hosts {
         match self.peer.stripes() {
             1 => Hosts::One,
+            _ if self.options.one_host => Hosts::One,
             _ => hosts,
         }
     }

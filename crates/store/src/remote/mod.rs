@@ -38,7 +38,7 @@ use fetch::Fetch;
 use godwit_core::{Algorithm, Block, Digest, Extents, Scheme, Url};
 use godwit_trust::Credential;
 use godwit_wire::{
-    client::{self, Ahead, Credentials, Family, Line, Peer},
+    client::{self, Ahead, Credentials, DataHints, Family, Line, Peer},
     features::Features,
     shield::Level,
 };
@@ -80,6 +80,10 @@ pub struct RemoteOptions {
     pub notes: Option<PathBuf>,
     /// What data connections hold at either end; `None`: as the kernels find best.
     pub tcp_buffer: Option<u32>,
+    /// The client makes all data connections.
+    pub passive: bool,
+    /// One host of a striped server moves all bytes.
+    pub one_host: bool,
     /// For servers of `gsiftp:`, and of `ftp:` that are to be private.
     pub trust: Trust,
     /// By what nodes find in their logs what is asked through their doors.
@@ -107,6 +111,8 @@ impl RemoteOptions {
             digests: true,
             notes: None,
             tcp_buffer: None,
+            passive: false,
+            one_host: false,
             trust: Trust::default(),
             mark: Mark::new(),
         }
@@ -121,6 +127,7 @@ impl RemoteOptions {
 pub struct Remote(Arc<Inner>, Arc<Path>);
 
 struct Inner {
+    url: Url,
     host: String,
     port: Option<u16>,
     login: Login,
@@ -132,6 +139,8 @@ struct Inner {
     has_greeted: AtomicBool,
     /// The server cannot connect to us.
     is_behind_wall: AtomicBool,
+    /// The same server, by connections that are as hints say.
+    hinted: Mutex<Vec<(DataHints, Remote)>>,
     /// Parts on servers of others.
     parts: Parts,
     /// What data connections with other servers show, where no name is known to both.
@@ -229,6 +238,7 @@ impl Remote {
         let port = port.or((login != Login::Shell).then_some(usual));
         let server = format!("{}://{}@{at}", scheme.as_str(), who.user);
         let inner = Inner {
+            url: url.clone(),
             host,
             port,
             login,
@@ -237,12 +247,38 @@ impl Remote {
             idle: Mutex::default(),
             known: Mutex::default(),
             has_greeted: AtomicBool::new(false),
-            is_behind_wall: AtomicBool::new(false),
+            is_behind_wall: AtomicBool::new(options.passive),
+            hinted: Mutex::default(),
             parts: Parts::new(options.notes.clone(), server),
             throw_away: Mutex::default(),
             publishing: Mutex::default(),
         };
         Ok(Self(Arc::new(inner), Path::new("").into()))
+    }
+
+    /// Returns the same server by other connections, which are as hints say.
+    pub(crate) fn hinted(&self, hints: &DataHints) -> Result<Self> {
+        let hints = DataHints {
+            streams: 0,
+            ..*hints
+        };
+        let mut hinted = self.0.hinted.lock();
+        let remote = match hinted.iter().find(|(of, _)| *of == hints) {
+            Some((_, remote)) => remote.clone(),
+            None => {
+                let options = RemoteOptions {
+                    tcp_buffer: (hints.tcp_buffer > 0).then_some(hints.tcp_buffer),
+                    passive: hints.passive,
+                    one_host: hints.one_host,
+                    ..self.0.options.clone()
+                };
+                let remote = Self::open(&self.0.url, &options)?;
+                hinted.truncate(HINTED_MAX - 1);
+                hinted.insert(0, (hints, remote.clone()));
+                remote
+            }
+        };
+        Ok(Self(remote.0, self.1.clone()))
     }
 
     /// Returns the same server seen from one of its directories: paths without a
@@ -794,6 +830,8 @@ fn cannot_connect_back(error: &Error) -> bool {
 
 /// A server with fewer data ports has sessions take turns.
 const NARROW: usize = 32;
+/// How many kinds of connections to a server are kept.
+const HINTED_MAX: usize = 8;
 const THROW_AWAY: Duration = Duration::from_secs(30 * 86_400);
 /// More conversations than this are not kept when nothing is to be said.
 const IDLE_MAX: usize = 16;

@@ -20,7 +20,7 @@ pub use line::{Line, Unspeakable};
 pub use login::{ACTS_FOR, Ahead, Credentials, LoggedIn, enter, greet, log_in};
 pub use peer::{Family, Peer};
 pub use proof::{Pace, Steps, Token, authenticate};
-pub use settings::{Mode, Settings};
+pub use settings::{DataHints, Mode, Settings};
 pub use told::{Told, Upload};
 pub use verbs::{
     Looked, checksum, checksum_of, facts_of, look, rename, set_mode, set_mtime, size_of, symlink,

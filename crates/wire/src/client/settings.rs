@@ -1,6 +1,41 @@
 //! What has been set in a session, so that it is said only when it changes.
 
 use super::Line;
+use serde::{Deserialize, Serialize};
+
+/// How the data connections to a server are to be. Zero and `false` are as always.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
+pub struct DataHints {
+    /// The most streams of a transfer; 0: as many as suit.
+    pub streams: u32,
+    /// Bytes that the sockets at either end hold; 0: as the kernels find best.
+    pub tcp_buffer: u32,
+    /// The client makes all connections, so a GridFTP server of others sends in stream mode.
+    pub passive: bool,
+    /// One host of a striped server moves all bytes.
+    pub one_host: bool,
+}
+
+impl DataHints {
+    /// Tells whether transfers are as always.
+    pub fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Tells whether all connections to the server are other ones.
+    pub fn changes_connections(&self) -> bool {
+        self.tcp_buffer > 0 || self.passive || self.one_host
+    }
+
+    /// Returns the number of streams, which is `usual` without a hint.
+    pub fn streams_or(&self, usual: usize) -> usize {
+        match self.streams {
+            0 => usual,
+            most => most as usize,
+        }
+    }
+}
 
 /// How data goes over data connections.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

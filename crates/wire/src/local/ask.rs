@@ -1,7 +1,10 @@
 //! What is asked of the node of this machine.
 
 use super::{Handle, Number};
-use crate::door::call::{Link, Text, Version};
+use crate::{
+    client::DataHints,
+    door::call::{Link, Text, Version},
+};
 use godwit_core::{Chain, Digest};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, num::NonZeroU64};
@@ -177,6 +180,9 @@ pub struct Open {
     pub fresh: Fresh,
     /// Some of its bytes may not be there yet: the reader [ensures](Ensure) what it is about to read.
     pub lazy: bool,
+    /// How the bytes of a lazy one travel.
+    #[serde(skip_serializing_if = "DataHints::is_usual")]
+    pub hints: DataHints,
 }
 
 /// When the origin is asked whether a file is still as it is here.
@@ -223,8 +229,9 @@ pub struct Share {
     pub create: bool,
     /// Whether the server must have none.
     pub excl: bool,
-    /// The most streams that move its bytes; 0: as many as suit.
-    pub streams: u32,
+    /// How its bytes travel.
+    #[serde(skip_serializing_if = "DataHints::is_usual")]
+    pub hints: DataHints,
 }
 
 /// Something about a shared file.
