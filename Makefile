@@ -17,11 +17,17 @@ library: ## The C library, target/release/libgodwit.so, and what `godwit run --v
 		crates/capi/preload/preload.c -L $(BUILT) -lgodwit -Wl,-rpath,'$$ORIGIN'
 
 # One source, compiled for the ABI of each MPI that is here.
+# The archives are for programs in which the MPI is linked statically.
 mpi: library ## What `godwit mpi` has programs load: target/release/libgodwit_mpi_mpich.so and libgodwit_mpi_openmpi.so.
 	@for mpi in mpich openmpi; do \
 		command -v mpicc.$$mpi >/dev/null || { echo "make: no mpicc.$$mpi here (apt-get install lib$$mpi-dev)"; continue; }; \
 		mpicc.$$mpi -std=gnu11 -D_GNU_SOURCE -shared -fPIC -fvisibility=hidden -O2 -Wall -Wextra -I crates/capi/include \
-			-o $(BUILT)/libgodwit_mpi_$$mpi.so mpi/*.c -L $(BUILT) -lgodwit -Wl,-rpath,'$$ORIGIN' || exit; done
+			-o $(BUILT)/libgodwit_mpi_$$mpi.so mpi/*.c -L $(BUILT) -lgodwit -Wl,-rpath,'$$ORIGIN' || exit; \
+		objects=$(BUILT)/mpi_$$mpi; rm -rf $$objects $(BUILT)/libgodwit_mpi_$$mpi.a; mkdir $$objects; \
+		for part in $(filter-out mpi/posix.c,$(wildcard mpi/*.c)); do \
+			mpicc.$$mpi -std=gnu11 -D_GNU_SOURCE -DGODWIT_MPI_STATIC -O2 -Wall -Wextra -I crates/capi/include \
+				-c -o $$objects/$$(basename $$part .c).o $$part || exit; done; \
+		ar rcs $(BUILT)/libgodwit_mpi_$$mpi.a $$objects/*.o || exit; done
 
 PREFIX ?= /usr/local
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
@@ -29,7 +35,7 @@ install: build mpi ## The binary, the C library, its header and its godwit.pc be
 	install -D --mode 755 $(BUILT)/godwit $(DESTDIR)$(PREFIX)/bin/godwit
 	install -D --mode 644 $(BUILT)/libgodwit.so $(DESTDIR)$(PREFIX)/lib/libgodwit.so.$(VERSION)
 	install -D --mode 644 $(BUILT)/libgodwit_preload.so $(DESTDIR)$(PREFIX)/lib/libgodwit_preload.so
-	for mpi in $(BUILT)/libgodwit_mpi_*.so; do [ ! -e $$mpi ] || install --mode 644 $$mpi $(DESTDIR)$(PREFIX)/lib/; done
+	for mpi in $(BUILT)/libgodwit_mpi_*.so $(BUILT)/libgodwit_mpi_*.a; do [ ! -e $$mpi ] || install --mode 644 $$mpi $(DESTDIR)$(PREFIX)/lib/; done
 	ln --symbolic --force libgodwit.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libgodwit.so.0
 	ln --symbolic --force libgodwit.so.0 $(DESTDIR)$(PREFIX)/lib/libgodwit.so
 	install -D --mode 644 --target-directory $(DESTDIR)$(PREFIX)/include crates/capi/include/*.h

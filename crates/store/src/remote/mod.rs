@@ -139,7 +139,7 @@ struct Inner {
     has_greeted: AtomicBool,
     /// The server cannot connect to us.
     is_behind_wall: AtomicBool,
-    /// The same server, by connections that are as hints say.
+    /// Stores of this server whose connections are as hints say.
     hinted: Mutex<Vec<(DataHints, Remote)>>,
     /// Parts on servers of others.
     parts: Parts,
