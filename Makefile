@@ -90,10 +90,10 @@ older: ## The godwit of an older commit, which that of today must get on with.
 fmt: ## Writes the format.
 	$(CARGO) fmt --all
 
-bench: build ## Answers the questions of BENCHMARKS.md on this machine.
+bench: build ## Answers the questions of docs/evidence/performance.md on this machine.
 	bench/run
 
-conformance: build ## Our node and client against those of others; see CONFORMANCE.md.
+conformance: build ## Our node and client against those of others; see docs/evidence/conformance.md.
 	tests/conformance/run
 
 ONLY ?=
