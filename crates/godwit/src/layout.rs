@@ -1,4 +1,4 @@
-//! Where `cp`, `mv` and `sync` put things: the table of SEMANTICS.md as one function.
+//! Where `cp`, `mv` and `sync` put things: the table of docs/semantics/copy.md as one function.
 //!
 //! Pure: it is told what stands there. `tests/layout.rs` executes every row of
 //! the table with the real program.

@@ -1,4 +1,4 @@
-//! Executes the table "Where cp, mv and sync put things" of SEMANTICS.md, row by row.
+//! Executes the table "Where cp, mv and sync put things" of docs/semantics/copy.md, row by row.
 #![allow(clippy::unwrap_used)] // a test may
 
 mod common;
@@ -131,8 +131,8 @@ impl<'a> Row<'a> {
 
 #[test]
 fn every_row_of_the_table_is_true() {
-    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../SEMANTICS.md"));
-    let text = text.unwrap();
+    let page = "/../../docs/semantics/copy.md";
+    let text = std::fs::read_to_string(format!("{}{page}", env!("CARGO_MANIFEST_DIR"))).unwrap();
     let section = text
         .split("\n## ")
         .find(|s| s.starts_with("Where cp, mv and sync put things"));
