@@ -1,7 +1,7 @@
 /* godwit.h: files of other machines, from C and C++.
  *
  * All of it talks with the node of this machine (`godwit node --local`), which is found, or started, by the first
- * call that needs it; GODWIT_SOCKET names another. What each call promises is in SEMANTICS.md, "The C library".
+ * call that needs it; GODWIT_SOCKET names another. What each call promises is in docs/semantics/c-library.md.
  *
  * Names: `/godwit/HOST/path`, `SCHEME://…` and `grid:/…` are files of other machines; `file://…` and all other names are
  * files of this one, and are passed to open(2).

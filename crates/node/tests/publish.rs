@@ -1,4 +1,4 @@
-//! When an upload becomes a file: one test a cell of the table in SEMANTICS.md.
+//! When an upload becomes a file: one test a cell of the table in docs/semantics/publishing.md.
 #![allow(clippy::unwrap_used)] // it is all test
 
 mod common;

@@ -1,4 +1,4 @@
-//! When an upload becomes a file: the table of SEMANTICS.md, "Publishing uploads".
+//! When an upload becomes a file: the table of docs/semantics/publishing.md.
 //!
 //! Decided before the first byte comes; what happens at the end of data is
 //! decided in [`Plan::at_end`].

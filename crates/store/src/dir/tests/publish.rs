@@ -1,4 +1,4 @@
-//! Publishing uploads: the cells of the table in SEMANTICS.md that a directory decides.
+//! Publishing uploads: the cells of the table in docs/semantics/publishing.md that a directory decides.
 
 use super::*;
 use crate::{
@@ -799,7 +799,7 @@ fn publish_sweeps_what_nobody_goes_on_with() {
     assert_eq!(place.names(), Vec::<String>::new());
 }
 
-/// The tables in SEMANTICS.md name tests that exist, and all of them.
+/// The tables of docs/semantics name tests that exist, and all of them.
 #[test]
 fn every_cell_of_the_tables_has_its_test() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -811,7 +811,7 @@ fn every_cell_of_the_tables_has_its_test() {
     ];
     let has_node = !tests[2].is_empty();
     let tests = tests.concat();
-    let table = read("SEMANTICS.md");
+    let table = read("docs/semantics/publishing.md");
     let names = |text: &str, before: &str, after: char| -> std::collections::BTreeSet<String> {
         let parts = text.split(before).skip(1);
         parts
@@ -820,7 +820,7 @@ fn every_cell_of_the_tables_has_its_test() {
     };
     let appends = read("crates/store/src/dir/tests/appends.rs");
     assert_eq!(
-        names(&table, "`append_", '`'),
+        names(&read("docs/semantics/appending.md"), "`append_", '`'),
         names(&appends, "\nfn append_", '('),
         "of appends"
     );
