@@ -4,6 +4,7 @@
 use crate::{
     circles::Circles,
     code::{only_code, words},
+    links::prose,
 };
 use std::{
     collections::BTreeMap,
@@ -49,6 +50,8 @@ const RULES: [(&str, &str); 8] = [
 ];
 
 const REFUSED: [&str; 5] = ["whoever", "somebody", "nobody", "owed", "owes"];
+/// Folders of pages in which words are refused too.
+const PLAIN: [&str; 2] = ["docs/guide/", "docs/semantics/"];
 const OPENINGS: [&str; 8] = [
     "What ",
     "Who ",
@@ -148,6 +151,13 @@ impl Debts {
                 .filter(|cell| cell.trim().chars().count() > CELL_CHARS_MAX);
             self.add("cells", file, long.count(), || format!("line {number}"));
         }
+        if PLAIN.iter().any(|folder| file.starts_with(folder)) {
+            for (number, line) in prose(text) {
+                let plain = line.split('`').step_by(2).flat_map(words);
+                let refused = plain.filter(|word| REFUSED.contains(&&*word.to_lowercase()));
+                self.add("words", file, refused.count(), || format!("line {number}"));
+            }
+        }
         let kilobytes = text.len().div_ceil(1 << 10);
         let is_long = text.len() > PAGE_BYTES_MAX;
         self.add("pages", file, if is_long { kilobytes } else { 0 }, || {
@@ -219,7 +229,8 @@ fn answers(code: &str) -> usize {
     found
 }
 
-fn documents(folder: &Path, pages: &mut Vec<PathBuf>) -> io::Result<()> {
+/// Adds every document below `folder` to `pages`.
+pub(crate) fn documents(folder: &Path, pages: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -266,6 +277,8 @@ mod tests {
         debts.page("a.md", &format!("| {} | b |\n", "x".repeat(161)));
         debts.page("b.md", &"x".repeat(16 << 10));
         assert_eq!(debts.0.len(), 2);
+        debts.page("docs/guide/c.md", &format!("`{0}`\n{0}\n", REFUSED[0]));
+        assert_eq!(debts.0[&("words", "docs/guide/c.md".into())].0, 1);
     }
 
     #[test]

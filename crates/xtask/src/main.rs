@@ -4,6 +4,7 @@
 mod circles;
 mod code;
 mod debts;
+mod links;
 mod table;
 mod tidy;
 

@@ -3,7 +3,8 @@
 
 use crate::{
     code::{only_code, parts, without_tests, words},
-    debts::{Debts, LIST},
+    debts::{Debts, LIST, documents},
+    links,
     table::Named,
 };
 use std::{
@@ -34,7 +35,7 @@ impl fmt::Display for Complaint {
     }
 }
 
-/// Checks every Rust file and every crate's `Cargo.toml` below `root`, and what the table of requirements names.
+/// Checks every Rust file and every crate's `Cargo.toml` below `root`, what tables name, and where links lead.
 pub(crate) fn check_tree(root: &Path) -> io::Result<Checked> {
     let mut paths = Vec::new();
     for top in ["crates", "fuzz", "tests"] {
@@ -54,10 +55,17 @@ pub(crate) fn check_tree(root: &Path) -> io::Result<Checked> {
     for table in fs::read_dir(root.join("tests/mutants"))? {
         named.read_mutants(&fs::read_to_string(table?.path())?);
     }
-    for path in TABLES {
-        let table = named.check(&fs::read_to_string(root.join(path))?);
-        complaints.extend(table.into_iter().map(|(line, what)| Complaint {
-            path: path.into(),
+    let mut pages = Vec::new();
+    documents(root, &mut pages)?;
+    for page in pages {
+        let text = fs::read_to_string(&page)?;
+        let short = page.strip_prefix(root).unwrap_or(&page);
+        let mut found = links::broken(&page, &text);
+        if TABLES.iter().any(|table| short.starts_with(table)) {
+            found.extend(named.check(&text));
+        }
+        complaints.extend(found.into_iter().map(|(line, what)| Complaint {
+            path: short.to_owned(),
             line,
             what,
         }));
@@ -107,8 +115,10 @@ pub(crate) fn check_file(path: &Path, text: &str) -> Vec<Complaint> {
 
 type Found = Vec<(usize, String)>;
 
-/// The tables that name tests.
-const TABLES: [&str; 7] = [
+/// Pages, and folders of pages, with tables that name tests.
+const TABLES: [&str; 9] = [
+    "docs/semantics",
+    "docs/evidence/promises.md",
     "docs/evidence/fault-injection.md",
     "docs/evidence/requirements-gridftp.md",
     "docs/evidence/requirements-gass.md",
