@@ -161,6 +161,7 @@ fn commands_of_readme_and_guide_work() {
                 place.run(&format!("{OWN_NODE}{command}; {END_NODE}"));
             }
         }
+        place.run(END_USERS);
         assert!(count >= least, "{pages:?}: {count} commands");
     }
 }
@@ -180,6 +181,10 @@ const ENV: &str = ". farm/n1/env; ";
 /// Starts a node of the place alone: that of other examples has the names of another catalog.
 const OWN_NODE: &str = "set -e; export GODWIT_SOCKET=$PWD/socket GODWIT_STATE=$PWD/state; ";
 const END_NODE: &str = "godwit push --timeout 30; godwit node stop";
+
+/// Ends the local nodes of the users of a farm.
+const END_USERS: &str =
+    "for env in farm/*/env; do [ ! -e $env ] || (. $env; godwit node stop || true); done";
 
 /// A file that a program made on a farm.
 const SELECTION: [&str; 3] = [
