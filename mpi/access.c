@@ -311,23 +311,11 @@ static int move_atomic(const struct access *access, int64_t *moved)
     return class ? class : unlocked;
 }
 
-static void count_bytes(const struct access *access, int64_t moved)
-{
-    uint64_t *all = access->direction == READ ? &access->file->bytes_read : &access->file->bytes_written;
-    __atomic_fetch_add(all, moved, __ATOMIC_RELAXED);
-}
-
 int access_move(struct access *access, int64_t *moved)
 {
-    int class = (access->file->is_atomic ? move_atomic : move)(access, moved);
-    count_bytes(access, *moved);
-    return class;
-}
-
-int access_take(struct access *access, const struct ranges *ranges, int64_t *moved)
-{
-    int class = move_ranges(access, ranges, 0, moved);
-    count_bytes(access, *moved);
+    struct file *file = access->file;
+    int class = (file->is_atomic ? move_atomic : move)(access, moved);
+    __atomic_fetch_add(access->direction == READ ? &file->bytes_read : &file->bytes_written, *moved, __ATOMIC_RELAXED);
     return class;
 }
 

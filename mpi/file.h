@@ -80,7 +80,6 @@ struct file {
     int is_atomic;
     struct split split;
     struct link *link; /* to the coordinator */
-    int is_fetching; /* a thread waits for bytes of it */
     int wrote_begin; /* this rank has written the first byte since the last delivery */
     uint64_t bytes_read, bytes_written;
 };
@@ -157,8 +156,6 @@ int access_begin(struct access *, const struct call *, int64_t offset, void *mem
 void access_end(struct access *);
 /* Moves the bytes; `moved` are those of the memory. Returns an error class. */
 int access_move(struct access *, int64_t *moved);
-/* Of a read whose ranges are here. */
-int access_take(struct access *, const struct ranges *, int64_t *moved);
 void set_status(MPI_Status *, int64_t moved);
 
 /* A read that waits for bytes from the server. */

@@ -1,166 +1,58 @@
-/* requests.c: reads that do not block. Threads of the library wait for bytes from the server, and make no MPI call.
- * The program's own call of a Wait or Test function copies them, and completes the request. */
+/* requests.c: reads that do not block. The node fetches the bytes; the program's own call of a Wait or Test function
+ * copies them, and completes the request. */
 #include "file.h"
 
-#include <signal.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#include <unistd.h>
 
-enum { THREADS = 8 };
-static const int64_t nap_ns = 200 * 1000;
+enum { NAP_US = 200 };
 
 struct reading {
-    struct reading *next; /* in the order of the queue */
     struct access access;
-    struct ranges ranges;
-    int is_here;  /* the bytes, or the failure */
-    int is_ended; /* they are in the memory of the program, or will not be */
+    godwit_op op;
+    int is_ended; /* the bytes are in the memory of the program, or will not be */
     int class;
     int64_t moved;
     MPI_Request request;
     struct reading *next_request;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t queued = PTHREAD_COND_INITIALIZER, arrived = PTHREAD_COND_INITIALIZER;
-static struct reading *queue, **queue_end = &queue;
-static int threads, idle;
-
-/* ---- Threads ---------------------------------------------------------------------------------------------- */
-
-/* Takes all reads of one file that no other thread fetches for: they become one transfer. Called with the lock. */
-static struct reading *next_batch(void)
-{
-    struct reading *batch = NULL, **end = &batch, **at = &queue;
-    struct file *file = NULL;
-    while (*at) {
-        struct reading *reading = *at;
-        if (!file && !reading->access.file->is_fetching)
-            file = reading->access.file;
-        if (reading->access.file != file) {
-            at = &reading->next;
-            continue;
-        }
-        *at = reading->next;
-        reading->next = NULL;
-        *end = reading;
-        end = &reading->next;
-    }
-    queue_end = at;
-    if (file)
-        file->is_fetching = 1;
-    return batch;
-}
-
-static int ensure_batch(const struct reading *batch)
-{
-    const struct file *file = batch->access.file;
-    size_t count = 0, at = 0;
-    for (const struct reading *reading = batch; reading; reading = reading->next)
-        count += reading->ranges.count;
-    struct godwit_range *all = malloc(count * sizeof *all);
-    if (!all)
-        return report("read", file->url, MPI_ERR_NO_MEM, "no memory");
-    for (const struct reading *reading = batch; reading; at += reading->ranges.count, reading = reading->next)
-        memcpy(all + at, reading->ranges.each, reading->ranges.count * sizeof *all);
-    int class = godwit_ensure(file->fd, all, count) ? report_grid() : MPI_SUCCESS;
-    free(all);
-    return class;
-}
-
-static void *fetch(void *unused)
-{
-    (void)unused;
-    pthread_mutex_lock(&lock);
-    for (;;) {
-        struct reading *batch;
-        while (!(batch = next_batch())) {
-            idle++;
-            pthread_cond_wait(&queued, &lock);
-            idle--;
-        }
-        pthread_mutex_unlock(&lock);
-        int class = ensure_batch(batch);
-        pthread_mutex_lock(&lock);
-        batch->access.file->is_fetching = 0;
-        for (; batch; batch = batch->next) {
-            batch->class = class;
-            batch->is_here = 1;
-        }
-        pthread_cond_broadcast(&arrived);
-    }
-    return NULL;
-}
-
-/* Called with the lock. No signal is delivered to the thread. */
-static int start_thread(void)
-{
-    sigset_t all, before;
-    pthread_t thread;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&thread, NULL, fetch, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (failed)
-        return -1;
-    pthread_detach(thread);
-    threads++;
-    return 0;
-}
-
 static void reading_free(struct reading *reading)
 {
     access_end(&reading->access);
-    free(reading->ranges.each);
     free(reading);
 }
 
 struct reading *reading_begin(struct access *access)
 {
-    struct reading *reading = calloc(1, sizeof *reading);
-    if (!reading || access->file->view.representation != NATIVE_BYTES)
-        goto at_once;
-    view_ranges(&access->file->view, access->at, access->at + access->bytes, &reading->ranges);
-    if (!reading->ranges.count || reading->ranges.bytes < access->bytes || reading->ranges.is_broken)
-        goto at_once;
-    pthread_mutex_lock(&lock);
-    if (!idle && threads < THREADS && start_thread() && !threads) {
-        pthread_mutex_unlock(&lock);
-        goto at_once;
+    struct file *file = access->file;
+    struct ranges ranges = {0};
+    struct reading *reading = file->view.representation == NATIVE_BYTES ? calloc(1, sizeof *reading) : NULL;
+    if (!reading)
+        return NULL;
+    view_ranges(&file->view, access->at, access->at + access->bytes, &ranges);
+    if (ranges.bytes == access->bytes && !ranges.is_broken)
+        reading->op = godwit_ensure_begin(file->shared, ranges.each, ranges.count);
+    free(ranges.each);
+    if (reading->op > 0) {
+        reading->access = *access;
+        return reading;
     }
-    reading->access = *access;
-    *queue_end = reading;
-    queue_end = &reading->next;
-    pthread_cond_signal(&queued);
-    pthread_mutex_unlock(&lock);
-    return reading;
-at_once:
-    if (reading)
-        free(reading->ranges.each);
     free(reading);
     return NULL;
 }
 
-/* Copies the bytes, when they are here. */
+/* Copies the bytes. If they did not come, this asks again, and tells why. */
 static void take(struct reading *reading)
 {
-    if (!reading->class)
-        reading->class = access_take(&reading->access, &reading->ranges, &reading->moved);
+    godwit_wait(reading->op, -1);
+    godwit_result(reading->op);
+    reading->class = access_move(&reading->access, &reading->moved);
     reading->is_ended = 1;
-}
-
-static void wait_for(struct reading *reading)
-{
-    pthread_mutex_lock(&lock);
-    while (!reading->is_here)
-        pthread_cond_wait(&arrived, &lock);
-    pthread_mutex_unlock(&lock);
 }
 
 int reading_end(struct reading *reading, int64_t *moved)
 {
-    wait_for(reading);
     take(reading);
     int class = reading->class;
     *moved = reading->moved;
@@ -171,6 +63,7 @@ int reading_end(struct reading *reading, int64_t *moved)
 /* ---- Requests --------------------------------------------------------------------------------------------- */
 
 /* Those that the program has, until it waited for them. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct reading *requests;
 static int request_count;
 
@@ -269,13 +162,8 @@ static int settle(struct failures *failures, int nth, MPI_Request request, int w
     struct reading *reading = reading_of(request);
     if (!reading)
         return 0;
-    if (waits)
-        wait_for(reading);
     if (!reading->is_ended) {
-        pthread_mutex_lock(&lock);
-        int is_here = reading->is_here;
-        pthread_mutex_unlock(&lock);
-        if (!is_here)
+        if (!waits && godwit_wait(reading->op, 0))
             return 1;
         take(reading);
         PMPI_Grequest_complete(reading->request);
@@ -330,19 +218,6 @@ static int raise_some(struct failures *failures, int count, const int *places, M
         statuses[i].MPI_ERROR = failed(failures, places ? places[i] : i);
     code = first >= 0 ? MPI_ERR_IN_STATUS : code;
     return raise_one(failures, first, code) ? code : MPI_SUCCESS;
-}
-
-/* Waits a little, or until bytes of some reading arrive. */
-static void nap(void)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += nap_ns;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    pthread_mutex_lock(&lock);
-    pthread_cond_timedwait(&arrived, &lock, &until);
-    pthread_mutex_unlock(&lock);
 }
 
 BOTH(Wait, (MPI_Request *request, MPI_Status *status))
@@ -419,7 +294,7 @@ BOTH(Waitany, (int count, MPI_Request requests_of[], int *nth, MPI_Status *statu
             code = NATIVE(PMPI_Testany)(count, requests_of, nth, &flag, status);
         if (!failures.pending || flag || code)
             return raise_one(&failures, *nth, code);
-        nap();
+        usleep(NAP_US);
     }
 }
 
@@ -437,7 +312,7 @@ BOTH(Waitsome, (int count, MPI_Request requests_of[], int *done, int nth[], MPI_
             code = NATIVE(PMPI_Testsome)(count, requests_of, done, nth, statuses);
         if (!failures.pending || *done || code)
             return raise_some(&failures, *done == MPI_UNDEFINED ? 0 : *done, nth, statuses, code);
-        nap();
+        usleep(NAP_US);
     }
 }
 

@@ -86,6 +86,9 @@ int godwit_open(const char *name, int flags, const struct godwit_open_options *o
 int godwit_file_fd(int file);
 /* Before pwrite(2): bytes that come from the server later stay off these ranges. */
 int godwit_grant(int file, const struct godwit_range *ranges, size_t count);
+/* Begins godwit_ensure(), for a file of godwit_open(). Returns 0 if the bytes are known to be here. It is ended by
+ * godwit_result(); bytes that failed to come can be asked for again. */
+int64_t godwit_ensure_begin(int file, const struct godwit_range *ranges, size_t count);
 /* After pwrite(2): the next godwit_sync() delivers these ranges. It costs nothing. */
 int godwit_wrote(int file, const struct godwit_range *ranges, size_t count);
 /* Cuts or extends the file for all who share it; the next godwit_sync() does so at the server. */

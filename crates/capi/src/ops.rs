@@ -75,6 +75,8 @@ enum Work {
     Get(Ticket, Target),
     /// A file is being opened, to be read or to be written.
     Opening(Ticket, Part),
+    /// Ranges of a shared file are fetched, some at a time.
+    Ensuring(Ticket, Handle, Vec<Vec<(u64, u64)>>),
     /// Bytes are moved from it.
     Reading(Source, Target),
     /// Bytes are moved into it.
@@ -205,6 +207,22 @@ impl Ops {
             op.total = (!body.is_empty()).then_some(body.len() as u64)
         })?;
         Ok(number)
+    }
+
+    /// Begins to fetch ranges of a shared file, the last part first. There is one part at least.
+    pub(crate) fn ensure(
+        &self,
+        talk: &Talk,
+        (era, handle): (u64, Handle),
+        mut parts: Vec<Vec<(u64, u64)>>,
+    ) -> Result<Number> {
+        let ranges = parts.pop().unwrap_or_default();
+        let ticket = talk.send(Some(era), Ask::Ensure(ask::Ensure { handle, ranges }), b"")?;
+        let options = Options {
+            unit_bytes: 0,
+            wait: Wait::default(),
+        };
+        Ok(self.begin(talk, Work::Ensuring(ticket, handle, parts), options))
     }
 
     fn begin(&self, talk: &Talk, work: Work, options: Options) -> Number {
@@ -389,6 +407,7 @@ impl Op {
             | Work::Memory(ticket)
             | Work::Get(ticket, _)
             | Work::Opening(ticket, _)
+            | Work::Ensuring(ticket, ..)
             | Work::Ending(ticket) => *ticket,
             Work::Reading(read, into) => {
                 let moved = read.step(into, self.done, self.unit_bytes)?;
@@ -437,6 +456,14 @@ impl Op {
             (Work::One(_), Tell::Done(done)) => {
                 self.done = self.total.unwrap_or(done.bytes);
                 Ok(Turn::Ended(End::Bytes(self.done)))
+            }
+            (Work::Ensuring(ticket, handle, mut rest), Tell::Done(_)) => {
+                let Some(ranges) = rest.pop() else {
+                    return Ok(Turn::Ended(End::Bytes(0)));
+                };
+                let ask = Ask::Ensure(ask::Ensure { handle, ranges });
+                self.work = Work::Ensuring(talk.send(Some(ticket.era), ask, b"")?, handle, rest);
+                Ok(Turn::Again)
             }
             // Waited for by nobody who would count bytes: how many were written is known.
             (Work::Ending(_), Tell::Done(_)) => Ok(Turn::Ended(End::Bytes(self.done))),
@@ -560,6 +587,7 @@ fn abandon(work: Work, talk: &Talk) {
         | Work::Memory(ticket)
         | Work::Get(ticket, _)
         | Work::Opening(ticket, _)
+        | Work::Ensuring(ticket, ..)
         | Work::Ending(ticket) => talk.cancel(ticket),
         Work::Reading(read, _) => {
             if let Some((era, handle)) = read.open {

@@ -5,6 +5,7 @@ use crate::{
     failure::{Failure, Result},
     files::{give_up, odd, passed},
     name::Name,
+    ops::Number,
     process::Library,
     shares::{Shared, lock},
     system,
@@ -148,16 +149,25 @@ pub extern "C" fn godwit_file_fd(file: c_int) -> c_int {
 pub(crate) fn ensure(fd: RawFd, ranges: &[(u64, u64)]) -> Option<Result<()>> {
     let shared = Library::existing()?.shared.find(fd)?;
     let mut shared = lock(&shared);
-    let mut missing = Extents::new();
-    for (start, end) in ranges {
-        let start = start - start % STEP_BYTES;
-        let end = end.checked_next_multiple_of(STEP_BYTES);
-        missing.insert(start..end.unwrap_or(u64::MAX));
-    }
-    let missing = missing.minus(&shared.here);
+    let missing = shared.missing(ranges);
     Some(match missing.is_empty() {
         true => Ok(()),
         false => shared.ensure(fd, &missing),
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_ensure_begin(file: c_int, ranges: *const Range, count: size_t) -> Number {
+    told(-1, || {
+        let shared = find(file)?;
+        let shared = lock(&shared);
+        let missing = pairs(&shared.missing(&ranges_of(ranges, count)?));
+        if missing.is_empty() {
+            return Ok(0);
+        }
+        let ours = Library::ours()?;
+        let parts = missing.chunks(RANGES_MAX).map(<[_]>::to_vec).collect();
+        (ours.ops).ensure(&ours.talk, (shared.era, shared.handle), parts)
     })
 }
 
@@ -318,6 +328,17 @@ impl Shared {
     fn act_on(&self, ranges: &Extents, act: fn(Vec<(u64, u64)>) -> Act) -> Result<()> {
         let pairs = pairs(ranges);
         (pairs.chunks(RANGES_MAX)).try_for_each(|part| self.act(act(part.to_vec())).map(drop))
+    }
+
+    /// Returns the steps of ranges of which it is not known that they are here.
+    fn missing(&self, ranges: &[(u64, u64)]) -> Extents {
+        let mut missing = Extents::new();
+        for (start, end) in ranges {
+            let start = start - start % STEP_BYTES;
+            let end = end.checked_next_multiple_of(STEP_BYTES);
+            missing.insert(start..end.unwrap_or(u64::MAX));
+        }
+        missing.minus(&self.here)
     }
 
     fn ensure(&mut self, fd: RawFd, missing: &Extents) -> Result<()> {
