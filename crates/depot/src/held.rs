@@ -6,6 +6,7 @@ use crate::{
     depot::Inner,
     disk::Id,
     error::Patience,
+    gathering::Gathering,
     reading::Name,
     records::{Change, Row},
     tags::Tag,
@@ -24,7 +25,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// One file of somebody's, here.
@@ -112,6 +113,9 @@ pub(crate) struct State {
     pub transfers: u64,
     /// How its bytes travel, as the last lazy reader asked.
     pub hints: DataHints,
+    pub gathering: Gathering,
+    /// How long a reader waits for others that read at the same moment.
+    pub pause: Duration,
     /// The class of prices that fetching it again is of.
     pub price: u32,
     /// What keeps it beyond its users.
@@ -534,6 +538,8 @@ impl State {
             users: 0,
             transfers: 0,
             hints: DataHints::default(),
+            gathering: Gathering::default(),
+            pause: Duration::ZERO,
             price: 0,
             tags: Vec::new(),
             editors: 0,

@@ -7,6 +7,7 @@ use crate::{
     Depot, Error, Fresh, Result, Who,
     depot::Inner,
     fetching::{Part, StillWanted},
+    gathering::pause_at,
     held::Held,
     reading::User,
 };
@@ -74,6 +75,9 @@ impl Depot {
             (self.inner).ensure_while(&user.held, 0..0, Part::Alone, is_wanted)?;
         }
         let file = self.inner.disk.reader(user.held.id)?;
+        // A server that cannot be asked now is told when bytes are read.
+        let distance = self.inner.distance(url, who).unwrap_or_default();
+        user.held.lock().pause = pause_at(distance);
         let depot = Arc::clone(&self.inner);
         Ok(Lazily {
             depot,

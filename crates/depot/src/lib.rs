@@ -19,6 +19,7 @@ mod exclusive;
 mod fetching;
 #[cfg(test)]
 mod full_disk;
+mod gathering;
 mod held;
 mod into;
 mod keeping;

@@ -7,6 +7,7 @@ use crate::{
     Depot, Error, Result, Scope, StillWanted, Who,
     depot::Inner,
     fetching::{LOOK_EVERY, streams},
+    gathering::{Gathering, Turn, pause_at},
     lazy::{Moved, in_steps},
     reading::{is_untouched, since_epoch},
 };
@@ -46,6 +47,8 @@ pub struct Shared {
     url: Url,
     who: Who,
     hints: DataHints,
+    /// How long a reader waits for others that read at the same moment.
+    pause: Duration,
     file: File,
     state: Mutex<State>,
     /// A fetch has ended.
@@ -56,6 +59,7 @@ pub struct Shared {
 
 struct State {
     sharing: Sharing,
+    gathering: Gathering,
     /// The version of the server's file that `sharing` is about.
     base: Version,
     /// Bytes that came, and that were delivered.
@@ -92,9 +96,11 @@ impl Depot {
             url: url.clone(),
             who: who.clone(),
             hints: share.hints,
+            pause: pause_at(self.inner.distance(url, who)?),
             file,
             state: Mutex::new(State {
                 sharing: Sharing::new(stat.size),
+                gathering: Gathering::default(),
                 base: stat.version(since_epoch()),
                 moved: Moved::default(),
             }),
@@ -171,7 +177,14 @@ impl Shared {
                 return Ok(());
             }
             self.must_go_on(is_wanted)?;
-            let Some((fetch, ranges)) = state.sharing.fetch(&steps) else {
+            let asked = match state.gathering.join(&steps, self.pause, Instant::now()) {
+                Turn::Fetch(asked) => asked,
+                Turn::Wait(until) => {
+                    self.ended.wait_until(&mut state, until);
+                    continue;
+                }
+            };
+            let Some((fetch, ranges)) = state.sharing.fetch(&asked) else {
                 self.ended.wait_for(&mut state, LOOK_EVERY);
                 continue;
             };
