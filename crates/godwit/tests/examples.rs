@@ -120,32 +120,53 @@ fn examples() -> Vec<String> {
     all
 }
 
+/// Pages whose commands are run, and how many commands there are at least. Pages of one row continue each other.
+const GUIDE: [(&[&str], usize); 8] = [
+    (&["README.md"], 2),
+    (&["docs/guide/getting-started.md"], 6),
+    (&["docs/guide/copying.md"], 12),
+    (&["docs/guide/serving.md"], 3),
+    (&["docs/guide/security.md"], 5),
+    (&["docs/guide/ways-in.md"], 2),
+    (&["docs/guide/running.md"], 5),
+    (
+        &[
+            "docs/guide/names.md",
+            "docs/guide/copies.md",
+            "docs/guide/sharing-names.md",
+            "docs/guide/farm.md",
+        ],
+        39,
+    ),
+];
+
+/// The commands of this page need an MPI; `crates/capi/tests/mpi.rs` runs programs as it does.
+const NEEDS_MPI: &str = "docs/guide/mpi.md";
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// A page whose commands begin with `$ ` is in [`GUIDE`].
+#[test]
+fn every_page_with_commands_is_run() {
+    let pages = std::fs::read_dir(root().join("docs/guide")).unwrap();
+    for page in pages.map(|page| page.unwrap().path()) {
+        let name = page.strip_prefix(root()).unwrap().to_str().unwrap();
+        let text = std::fs::read_to_string(&page).unwrap();
+        let has_commands = text.lines().any(|line| line.starts_with("$ "));
+        let is_run = GUIDE.iter().any(|(pages, _)| pages.contains(&name));
+        assert!(!has_commands || is_run || name == NEEDS_MPI, "{name}");
+    }
+}
+
 #[test]
 fn commands_of_readme_and_guide_work() {
     let template = Template::new();
-    for (pages, least) in [
-        (&["README.md"][..], 2),
-        (&["docs/guide/getting-started.md"], 6),
-        (&["docs/guide/copying.md"], 12),
-        (&["docs/guide/serving.md"], 3),
-        (&["docs/guide/security.md"], 5),
-        (&["docs/guide/ways-in.md"], 2),
-        (&["docs/guide/running.md"], 5),
-        // Each page continues the one before it.
-        (
-            &[
-                "docs/guide/names.md",
-                "docs/guide/copies.md",
-                "docs/guide/sharing-names.md",
-                "docs/guide/farm.md",
-            ],
-            39,
-        ),
-    ] {
-        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    for (pages, least) in GUIDE {
         let texts = pages
             .iter()
-            .map(|page| std::fs::read_to_string(root.join(page)).unwrap());
+            .map(|page| std::fs::read_to_string(root().join(page)).unwrap());
         let text: String = texts.collect();
         let commands = text.lines().filter_map(|line| line.strip_prefix("$ "));
         let place = Place::new(&template);
