@@ -3,7 +3,8 @@
 
     tests/ways/fsx.py FILE MODEL SECONDS [SEED]
 
-MODEL gets the bytes that FILE should have at the end. It ends with 1 at the first difference, which it prints.
+MODEL gets the bytes that FILE should have at the end. If it is there, FILE has its bytes at first, and stays large. It ends
+with 1 at the first difference, which it prints.
 """
 
 import mmap
@@ -16,10 +17,11 @@ SIZE_MAX = 400_000
 
 
 class Tried:
-    def __init__(self, path, seed):
+    def __init__(self, path, seed, model):
         self.path, self.random = path, random.Random(seed)
-        self.model, self.steps = bytearray(), []
-        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+        self.model, self.steps = bytearray(model), []
+        self.least, self.most = len(model) // 2, len(model) + SIZE_MAX
+        self.fd = os.open(path, os.O_RDWR | (0 if model else os.O_CREAT | os.O_TRUNC), 0o644)
 
     def bytes(self, most):
         return self.random.randbytes(self.random.randint(1, most))
@@ -34,13 +36,13 @@ class Tried:
 
     def write(self):
         at, data = self.place() + self.random.choice([0, 0, 0, 5000]), self.bytes(60_000)
-        if at + len(data) <= SIZE_MAX:
+        if at + len(data) <= self.most:
             os.pwrite(self.fd, data, at)
             self.put(at, data)
 
     def append(self):
         data = self.bytes(10_000)
-        if len(self.model) + len(data) <= SIZE_MAX:
+        if len(self.model) + len(data) <= self.most:
             fd = os.open(self.path, os.O_WRONLY | os.O_APPEND)
             os.write(fd, data)
             os.close(fd)
@@ -62,7 +64,7 @@ class Tried:
             sys.exit(1)
 
     def cut(self):
-        size = self.random.randint(0, min(2 * len(self.model) + 1, SIZE_MAX))
+        size = self.random.randint(self.least, min(2 * len(self.model) + 1, self.most))
         os.ftruncate(self.fd, size)
         self.model = self.model[:size] + bytes(max(0, size - len(self.model)))
 
@@ -108,9 +110,11 @@ def main():
     path, model, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
     seed = int(sys.argv[4]) if len(sys.argv) > 4 else random.randrange(1 << 32)
     print(f"seed {seed}", flush=True)
-    tried = Tried(path, seed)
+    start = open(model, "rb").read() if os.path.exists(model) else b""
+    tried = Tried(path, seed, start)
     often = [tried.write] * 6 + [tried.read] * 6 + [tried.append, tried.cut, tried.map_read, tried.map_write, tried.size] * 2
-    rarely = [tried.sync, tried.open_again, tried.read_again, tried.rename, tried.replace]
+    rarely = [tried.sync, tried.open_again, tried.rename]
+    rarely += [] if start else [tried.read_again, tried.replace]
     until, count = time.monotonic() + seconds, 0
     while time.monotonic() < until:
         act = tried.random.choice(often if tried.random.random() < 0.9 else rarely)

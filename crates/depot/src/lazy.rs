@@ -114,6 +114,13 @@ impl Lazily {
         self.user.held.lock().machine.size()
     }
 
+    /// Tells whether all of it is here.
+    pub fn is_whole(&self) -> bool {
+        let state = self.user.held.lock();
+        let size = state.machine.size();
+        state.machine.present().contains(&(0..size))
+    }
+
     /// Returns how much of it has come over the network, for all its readers.
     pub fn moved(&self) -> Moved {
         let state = self.user.held.lock();

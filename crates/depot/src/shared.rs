@@ -37,6 +37,8 @@ pub struct Share {
     pub create: bool,
     /// The server must have none.
     pub exclusive: bool,
+    /// The server must be able to change parts of a file.
+    pub in_place: bool,
     /// How its bytes travel.
     pub hints: DataHints,
 }
@@ -114,6 +116,13 @@ impl Inner {
     /// Returns what the server has of a name, after making an empty file of it where that is asked for.
     fn look_or_make(&self, url: &Url, who: &Who, share: Share) -> Result<Stat> {
         self.at_place(url, who, |place| {
+            if share.in_place && !place.store.can()?.in_place {
+                return Err(StoreError::unsupported(
+                    "to change parts of a file",
+                    "its server replaces files as a whole",
+                )
+                .into());
+            }
             match place.store.stat(&place.path) {
                 Ok(stat) if stat.kind == EntryKind::Directory => {
                     return Err(StoreError::directory(&*place.path).into());
@@ -208,14 +217,18 @@ impl Shared {
             fetch,
             is_wanted,
         };
-        let stat = self.at_place(|place| {
+        let (stat, is_read) = self.at_place(|place| {
             let streams = self.streams_to(place);
-            Ok((place.store.read(&place.path, ranges, streams, &coming)?).stat)
+            match place.store.read(&place.path, ranges, streams, &coming) {
+                // Others, or an earlier delivery of ours, changed the file while it was read.
+                Err(StoreError::Changed { .. }) => Ok((place.store.stat(&place.path)?, false)),
+                read => Ok((read?.stat, true)),
+            }
         })?;
         let version = stat.version(since_epoch());
         let mut state = self.state.lock();
         state.moved.transfers += 1;
-        if is_same(&state.base, &version) {
+        if is_read && is_same(&state.base, &version) {
             state.sharing.fetched(fetch, true);
             return Ok(());
         }

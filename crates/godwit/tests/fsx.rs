@@ -14,6 +14,16 @@ use std::{
 /// `tests/ways/fsx.py` compares after each act; afterwards the server has the same bytes. `GODWIT_FSX_SECONDS`: how long.
 #[test]
 fn random_acts_survive_outages() {
+    try_acts_on(0, "30");
+}
+
+/// Parts of a large file come when they are read, and go when it is closed or synced.
+#[test]
+fn large_files_survive_outages() {
+    try_acts_on(9 << 20, "15");
+}
+
+fn try_acts_on(size: usize, seconds: &str) {
     if !can_mount() {
         return;
     }
@@ -21,7 +31,11 @@ fn random_acts_survive_outages() {
     let export = machine.scratch.dir("export");
     let options = ["--anonymous", "write"];
     let mut node = Node::on(&export, lasting_port(), &options);
-    let seconds = env::var("GODWIT_FSX_SECONDS").unwrap_or("30".into());
+    let seconds = env::var("GODWIT_FSX_SECONDS").unwrap_or(seconds.into());
+    if size > 0 {
+        let model = machine.scratch.file("model", size);
+        std::fs::copy(&model, export.join("file")).unwrap();
+    }
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/ways/fsx.py");
     let file = format!("/godwit/ftp:127.0.0.1:{}/file", node.port);
     let words = ["run", "--", "python3", script, &file, "model", &seconds];

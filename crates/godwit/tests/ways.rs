@@ -11,7 +11,7 @@ use common::{
 use std::{
     fs,
     io::Write,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::Path,
     process::{Command, Stdio},
 };
@@ -427,8 +427,11 @@ fn appends_of_two_mounts_keep_all_lines() {
     }
     let site = Site::new();
     fs::write(site.export.join("old"), "first\n").unwrap();
-    let line = "set -e; exec 4>>$G/open; for n in $(seq 25); do \
-        echo \"$W $n\" >>$G/new; echo \"$W $n\" >>$G/old; echo \"$W $n\" >&4; done";
+    // Of a large one only the end comes here.
+    let large = "x".repeat(5 << 20) + "\n";
+    fs::write(site.export.join("large"), &large).unwrap();
+    let line = "set -e; exec 4>>$G/open 5>>$G/large; for n in $(seq 25); do \
+        echo \"$W $n\" >>$G/new; echo \"$W $n\" >>$G/old; echo \"$W $n\" >&4; echo \"$W $n\" >&5; done";
     let begin = |writer: &str| {
         let mut command = site.machine.command(&["run", "--", "bash", "-c", line]);
         command.env("G", site.path("").trim_end_matches('/'));
@@ -449,7 +452,12 @@ fn appends_of_two_mounts_keep_all_lines() {
         );
     }
     site.machine.says(&["push", "--timeout", "30"]).ok();
-    for (name, before) in [("new", ""), ("old", "first\n"), ("open", "")] {
+    for (name, before) in [
+        ("new", ""),
+        ("old", "first\n"),
+        ("open", ""),
+        ("large", &large),
+    ] {
         let text = fs::read_to_string(site.export.join(name)).unwrap();
         let added = text.strip_prefix(before).unwrap();
         let mut lines: Vec<&str> = added.lines().collect();
@@ -651,6 +659,55 @@ fn slices_of_files_move_only_themselves() {
         assert!(said.stdout == expected);
         assert!(present() <= 2 * expected.len() as u64, "{}", present());
     }
+}
+
+/// A large file is changed at its server where programs wrote, also if their node ends meanwhile.
+#[test]
+fn large_files_change_in_place() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new();
+    let large = site.machine.scratch.file("large", 24 << 20);
+    let there = site.export.join("large");
+    fs::rename(&large, &there).unwrap();
+    let mut expected = fs::read(&there).unwrap();
+    let inode = fs::metadata(&there).unwrap().ino();
+    let program = "import os, signal
+file = open(os.environ['G'] + '/large', 'r+b', buffering=0)
+def put(at, data): assert os.pwrite(file.fileno(), data, at) == len(data)
+put(5 << 20, b'five')
+put((9 << 20) + 7, b'nine' * 50000)
+again = open(file.name, 'rb', buffering=0)
+assert os.pread(again.fileno(), 4, 5 << 20) == b'five'
+assert len(os.pread(again.fileno(), 100, (7 << 20) - 3)) == 100
+file.truncate(20 << 20)
+put(21 << 20, b'end')
+assert os.pread(file.fileno(), 2, (21 << 20) - 2) == bytes(2)
+assert os.stat(file.name).st_size == (21 << 20) + 3
+os.fsync(file.fileno())
+os.kill(int(open(os.environ['N']).read()), signal.SIGKILL)
+put(1, b'after')
+file.close()
+open(file.name, 'ab').write(b'!')
+";
+    expected[5 << 20..(5 << 20) + 4].copy_from_slice(b"five");
+    expected[(9 << 20) + 7..][..200_000].copy_from_slice(&b"nine".repeat(50_000));
+    expected.truncate(20 << 20);
+    expected.resize(21 << 20, 0);
+    expected.extend_from_slice(b"end!");
+    expected[1..6].copy_from_slice(b"after");
+    site.shell(&[], "true").ok();
+    let process = site.machine.process().unwrap().to_string();
+    let node = site.machine.scratch.join("node");
+    fs::write(&node, process).unwrap();
+    let mut command = (site.machine).command(&["run", "--", "python3", "-c", program]);
+    command.env("G", site.path("").trim_end_matches('/'));
+    Said::of(command.env("N", &node)).ok();
+    site.machine.says(&["push", "--timeout", "30"]).ok();
+    assert!(fs::read(&there).unwrap() == expected);
+    let now = fs::metadata(&there).unwrap().ino();
+    assert_eq!(now, inode, "it was replaced as a whole");
 }
 
 /// The reader of a part goes on with the next node, and is told of another file.

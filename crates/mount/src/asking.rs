@@ -250,6 +250,8 @@ pub(crate) fn is_signalled(thread: u32) -> bool {
     pending & (!(mask("SigBlk:") | mask("SigIgn:")) | KILL) != 0
 }
 
+/// Asks that no thread of a program waits for.
+pub(crate) const NO_THREAD: u32 = 0;
 /// SIGKILL as a bit of a mask.
 const KILL: u64 = 1 << (libc::SIGKILL - 1);
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(200);

@@ -2,6 +2,7 @@
 
 use crate::{
     asking::{Done, Failed},
+    changes::Parts,
     facts::Facts,
 };
 use godwit_sys::{append_all, begin_to_sync};
@@ -55,12 +56,13 @@ pub(crate) struct Body {
 }
 
 /// When the node has a file on record that is written.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kept {
     /// Once it is handed in.
     AtTheEnd,
     /// Since it was opened: the next node finds what was written.
     AsWritten,
+    /// Parts of the file are here, and its changes are handed in: by each sync, and at the end.
+    InParts(Parts),
 }
 
 #[derive(Default)]
@@ -78,6 +80,14 @@ pub(crate) struct State {
 }
 
 impl Body {
+    /// Returns the parts of a file that is not here as a whole.
+    pub(crate) fn parts(&self) -> Option<&Parts> {
+        match &self.kept {
+            Kept::InParts(parts) => Some(parts),
+            _ => None,
+        }
+    }
+
     /// Does something with the file, if it is not handed in.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&File) -> io::Result<T>) -> Done<T> {
         match &*self.file.read() {
@@ -113,6 +123,8 @@ impl Body {
         let mtime = meta.as_ref().and_then(|meta| meta.modified().ok());
         let mtime = mtime.and_then(|mtime| mtime.duration_since(UNIX_EPOCH).ok());
         let mtime = mtime.and_then(|mtime| u64::try_from(mtime.as_nanos()).ok());
+        // Bytes that come also change the time of the file.
+        let mtime = (self.parts()).map_or(mtime, Parts::changed_at_ns);
         Facts {
             is_directory: false,
             size: meta.map_or(known.size, |meta| meta.len()),

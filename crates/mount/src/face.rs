@@ -138,10 +138,11 @@ impl Shared {
         let node = nodes.get(number)?;
         if let Writes::Open(body) = &node.writes {
             body.set(set.mode, set.mtime_ns);
-            if let Some(size) = set.size {
-                body.with(|file| file.set_len(size))?;
-            }
+            let body = Arc::clone(body);
             drop(nodes);
+            if let Some(size) = set.size {
+                self.resize(&body, size, thread)?;
+            }
         } else {
             let url = nodes.url(number)?;
             drop(nodes);
@@ -494,7 +495,8 @@ impl Filesystem for Face {
             let wanted = offset..offset.saturating_add(size.into());
             let ensured = match &open {
                 Open::Read(reader) => shared.asking.ensure(reader, wanted, thread),
-                _ => Ok(()),
+                Open::Write(_, body) => shared.ensure_parts(body, wanted, thread),
+                Open::List(..) => Ok(()),
             };
             match ensured {
                 Ok(()) => shared.read(&open, (offset, size), reply),
@@ -505,7 +507,7 @@ impl Filesystem for Face {
 
     fn write(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -519,11 +521,23 @@ impl Filesystem for Face {
         let Some(Open::Write(_, body)) = open else {
             return reply.error(Errno::EBADF);
         };
+        let at = (flags.0 & libc::O_APPEND == 0).then_some(offset);
+        if body.parts().is_some() {
+            let (thread, data) = (request.pid(), data.to_owned());
+            return self.work(move |shared| {
+                let written = (body.parts())
+                    .map(|parts| shared.write_parts((&body, parts), at, &data, thread));
+                match written.unwrap_or(Ok(())) {
+                    Ok(()) => reply.written(data.len() as u32),
+                    Err(failed) => reply.error(shared.asking.errno(&failed)),
+                }
+            });
+        }
         let kept = self.shared.must_be_kept(&body);
         // The kernel counts from the length that it was told last.
-        let write = || match flags.0 & libc::O_APPEND {
-            0 => body.write(data, offset),
-            _ => body.append(data),
+        let write = || match at {
+            Some(offset) => body.write(data, offset),
+            None => body.append(data),
         };
         match kept.and_then(|()| write()) {
             Ok(()) => reply.written(data.len() as u32),
@@ -535,9 +549,12 @@ impl Filesystem for Face {
         let open = self.shared.open.lock().get(&handle.0).cloned();
         self.work(move |shared| {
             let synced = match &open {
-                Some(Open::Write(_, body)) => body
-                    .with(File::sync_data)
-                    .and_then(|()| shared.must_be_kept(body)),
+                Some(Open::Write(_, body)) => match body.parts() {
+                    Some(parts) => shared.keep_parts(body, parts),
+                    None => body
+                        .with(File::sync_data)
+                        .and_then(|()| shared.must_be_kept(body)),
+                },
                 _ => Ok(()),
             };
             match synced {

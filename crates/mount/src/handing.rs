@@ -2,7 +2,7 @@
 
 use crate::{
     Lost, Shared,
-    asking::{Done, Failed},
+    asking::{Done, Failed, NO_THREAD},
     body::{Body, Kept, State, Writes},
     reader::{closed, opened},
 };
@@ -29,7 +29,7 @@ impl Shared {
 
     /// Reports that a file is not kept as it was written, and remembers its name.
     fn tell_lost(&self, body: &Body, failed: &Failed) {
-        let is_partial = failed.is_node_lost() && body.kept != Kept::AtTheEnd;
+        let is_partial = failed.is_node_lost() && matches!(body.kept, Kept::AsWritten);
         let wanted = format!("keep {}", body.url);
         let refusal = match failed {
             Failed::Refused(refusal) if !failed.is_node_lost() => Refusal {
@@ -58,8 +58,17 @@ impl Shared {
         // Read again if the node ends before it has said that it keeps the file.
         let again = match body.kept {
             Kept::AtTheEnd => body.with(open_again).ok(),
-            Kept::AsWritten => None,
+            Kept::AsWritten | Kept::InParts(_) => None,
         };
+        if let Kept::InParts(parts) = &body.kept {
+            let is_unlinked = body.state.lock().is_unlinked;
+            let kept = match is_unlinked {
+                true => Ok(()),
+                false => self.keep_parts(body, parts),
+            };
+            (self.asking.talk).give_back(body.era, Ask::Close(closed(body.handle)));
+            kept?;
+        }
         // The node sees the last writer go.
         drop(body.file.write().take());
         let state = std::mem::take(&mut *body.state.lock());
@@ -94,6 +103,9 @@ impl Shared {
     }
 
     fn end_at_node(&self, body: &Body, state: &State) -> Done<()> {
+        if matches!(body.kept, Kept::InParts(_)) {
+            return Ok(());
+        }
         let mut close = closed(body.handle);
         close.give_up = state.is_unlinked;
         // One that waits for the disk is answered beside others; what waits for nothing, in its turn.
@@ -158,6 +170,3 @@ impl Shared {
 fn open_again(file: &File) -> io::Result<File> {
     File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
-
-/// No thread of a program waits for it.
-const NO_THREAD: u32 = 0;

@@ -5,10 +5,12 @@
 
 mod asking;
 mod body;
+mod changes;
 mod face;
 mod facts;
 mod handing;
 mod nodes;
+mod parts;
 mod reader;
 mod walking;
 mod workers;

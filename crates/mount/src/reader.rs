@@ -79,6 +79,26 @@ impl Asking {
         Ok(Reader::new(url, source))
     }
 
+    /// Opens a file to read that a mount of this machine writes, and of which parts are here.
+    pub(crate) fn open_shared(&self, url: String, thread: u32) -> Done<Reader> {
+        let open = Ask::Open(ask::Open {
+            url: url.clone(),
+            read: true,
+            write: true,
+            lazy: true,
+            ..ask::Open::default()
+        });
+        let (era, answer) = self.ask(thread, &open)?;
+        let (opened, file) = opened(answer)?;
+        let source = Source {
+            file,
+            of: Some((era, opened.handle)),
+            is_lazy: opened.lazy,
+            version: Version::None,
+        };
+        Ok(Reader::new(url, source))
+    }
+
     fn source(&self, url: &str, fresh: Fresh, thread: u32) -> Done<Source> {
         let open = |fresh: Fresh| {
             Ask::Open(ask::Open {

@@ -4,6 +4,7 @@ use crate::{
     Shared,
     asking::{Done, Failed, LOOK_EVERY, is_signalled},
     body::{Body, Kept, State, Writes},
+    changes::Parts,
     facts::Facts,
     nodes::Nodes,
     reader::{Reader, opened, read_all},
@@ -49,17 +50,21 @@ pub(crate) struct Writing {
 }
 
 impl Open {
-    /// Returns the connection that a file is written on.
+    /// Returns the connection that a file is lost with.
     pub(crate) fn era(&self) -> Option<u64> {
         match self {
-            Self::Write(_, body) => Some(body.era),
+            Self::Write(_, body) if body.parts().is_none() => Some(body.era),
             _ => None,
         }
     }
 
     /// Tells whether parts of a file come only when they are read.
     pub(crate) fn is_lazy(&self) -> bool {
-        matches!(self, Self::Read(reader) if reader.is_lazy())
+        match self {
+            Self::Read(reader) => reader.is_lazy(),
+            Self::Write(_, body) => body.parts().is_some(),
+            Self::List(..) => false,
+        }
     }
 
     pub(crate) fn read(&self, at: u64, bytes: &mut [u8]) -> Done<usize> {
@@ -83,6 +88,7 @@ impl Shared {
             (nodes.url(number)?, body)
         };
         let reader = match body {
+            Some(body) if body.parts().is_some() => self.asking.open_shared(url, thread)?,
             Some(body) => {
                 let again = |file: &File| File::open(format!("/proc/self/fd/{}", file.as_raw_fd()));
                 Reader::of_file(body.with(again)?)
@@ -99,12 +105,12 @@ impl Shared {
             let url = nodes.url(number)?;
             let node = nodes.get(number)?;
             if let Writes::Open(body) = &node.writes {
-                if how.truncate {
-                    body.with(|file| file.set_len(0))?;
-                }
                 body.state.lock().writers += 1;
                 let body = Arc::clone(body);
                 drop(nodes);
+                if how.truncate {
+                    self.resize(&body, 0, thread)?;
+                }
                 return Ok(self.keep(Open::Write(number, body)));
             }
             node.writes = Writes::Busy;
@@ -146,6 +152,7 @@ impl Shared {
                 create: how.create.is_some(),
                 mode: how.create,
                 fresh,
+                lazy: true,
                 ..ask::Open::default()
             })
         };
@@ -166,9 +173,10 @@ impl Shared {
             era,
             handle: opened.handle,
             url,
-            kept: match how.truncate {
-                true => Kept::AtTheEnd,
-                false => Kept::AsWritten,
+            kept: match opened.free_from {
+                Some(free_from) => Kept::InParts(Parts::new(opened.size, free_from)),
+                None if how.truncate => Kept::AtTheEnd,
+                None => Kept::AsWritten,
             },
             mode: how.create,
             is_exclusive: how.exclusive && made.is_none(),
@@ -184,7 +192,7 @@ impl Shared {
 
     /// Refuses if the node ended that had a file while it was written: the file is lost.
     pub(crate) fn must_be_kept(&self, body: &Body) -> Done<()> {
-        match self.asking.talk.is_lost(body.era) {
+        match body.parts().is_none() && self.asking.talk.is_lost(body.era) {
             true => Err(Failed::Plain(libc::EIO)),
             false => Ok(()),
         }

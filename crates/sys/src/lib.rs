@@ -36,7 +36,7 @@ mod why;
 mod xattrs;
 
 pub use account::{Account, Back, Errand, Rules, Steward, User, drop_root, group_name, user_name};
-pub use append::append_all;
+pub use append::{append_all, append_told};
 pub use beneath::{Lookup, is_ring};
 pub use buffer::{BUFFER_BYTES, Buffer};
 pub use closes::{Closes, Heard, Watched};

@@ -322,7 +322,10 @@ impl Guest {
         };
         self.unlocked(&url, reply)?;
         if open.write {
-            return self.edit(&url, open, reply);
+            return match open.lazy && self.open_in_parts(&url, open, reply) {
+                true => Ok(None),
+                false => self.edit(&url, open, reply),
+            };
         }
         open.tag.as_deref().map(refusing::tag).transpose()?;
         if open.lazy && open.tag.is_none() {

@@ -2,7 +2,7 @@
 
 use super::{
     Reply,
-    desk::{Answered, Guest, Open, done, not_open},
+    desk::{Answered, Guest, Open, done, fresh_of, not_open},
     refusing,
 };
 use godwit_core::{Ahead, Extents, Url};
@@ -31,10 +31,20 @@ pub(super) struct Sharer {
 pub(super) struct SharedFiles(Mutex<HashMap<Key, Slot>>);
 
 type Key = (String, Url, String);
+/// The session of mounts; no program can say this word.
+const MOUNTS: &str = "\0mounts";
+/// Smaller files come as a whole when they are opened to write.
+const PARTS_MIN: u64 = 4 << 20;
 /// A file whose opening others wait for.
 type Slot = Arc<Mutex<Weak<Shared>>>;
 
 impl SharedFiles {
+    /// Tells whether programs have a file open.
+    fn has(&self, key: &Key) -> bool {
+        let slot = self.0.lock().get(key).map(Arc::clone);
+        slot.is_some_and(|slot| slot.lock().strong_count() > 0)
+    }
+
     /// Returns the place of a file.
     fn slot(&self, key: Key) -> Slot {
         let mut files = self.0.lock();
@@ -51,22 +61,60 @@ impl Guest {
     pub(super) fn share(&self, share: &ask::Share, reply: &Reply) -> Answered {
         let url = self.target(&share.url)?;
         self.unlocked(&url, reply)?;
-        let wanted = format!("open {} to read and write", url.without_password());
-        let bad = |error: Error| refusing::depot(&wanted, Some(&url), &error);
         let how = Share {
             create: share.create,
             exclusive: share.create && share.excl,
+            in_place: false,
             hints: share.hints,
         };
+        self.open_shared((&url, share.session.as_deref()), how, reply)
+    }
+
+    /// Opens a file to write of which parts are missing here. The program hands in what it wrote by
+    /// [`Put::in_place`](ask::Put::in_place). Returns false if the file is to come as a whole.
+    pub(super) fn open_in_parts(&self, url: &Url, open: &ask::Open, reply: &Reply) -> bool {
+        let is_now = open.fresh != ask::Fresh::Kept && !open.truncate && !open.excl;
+        let depot = &self.desk.depot;
+        let key = (MOUNTS.to_owned(), url.clone(), self.who.audience.clone());
+        let is_in_parts = || {
+            let fresh = fresh_of(open.fresh);
+            let found = depot.lazily_while(url, &self.who, fresh, &|| !reply.is_over());
+            found.is_ok_and(|file| file.size() >= PARTS_MIN && !file.is_whole())
+        };
+        if !is_now || !self.desk.shared.has(&key) && !is_in_parts() {
+            return false;
+        }
+        let how = Share {
+            in_place: true,
+            ..Share::default()
+        };
+        match self.open_shared((url, Some(MOUNTS)), how, reply) {
+            Ok(_) => true,
+            // The program hears of it if the file cannot come as a whole either.
+            Err(refusal) => {
+                tracing::debug!(%refusal, "not opened in parts");
+                false
+            }
+        }
+    }
+
+    fn open_shared(
+        &self,
+        (url, session): (&Url, Option<&str>),
+        how: Share,
+        reply: &Reply,
+    ) -> Answered {
+        let wanted = format!("open {} to read and write", url.without_password());
+        let bad = |error: Error| refusing::depot(&wanted, Some(url), &error);
         let open = || {
             let depot = &self.desk.depot;
-            let opened = depot.share((&url, &self.who), how, &|| !reply.is_over());
+            let opened = depot.share((url, &self.who), how, &|| !reply.is_over());
             opened.map(Arc::new).map_err(bad)
         };
-        let file = match &share.session {
+        let file = match session {
             None => open()?,
             Some(session) => {
-                let key = (session.clone(), url.clone(), self.who.audience.clone());
+                let key = (session.to_owned(), url.clone(), self.who.audience.clone());
                 let slot = self.desk.shared.slot(key);
                 let mut kept = slot.lock();
                 match kept.upgrade() {

@@ -178,7 +178,8 @@ pub struct Open {
     /// away: it must be absent there when the file is delivered.
     #[serde(skip_serializing_if = "Fresh::is_usual")]
     pub fresh: Fresh,
-    /// Some of its bytes may not be there yet: the reader [ensures](Ensure) what it is about to read.
+    /// Some of its bytes may not be there yet: the reader [ensures](Ensure) what it is about to read. With `write`, it may be
+    /// a [shared file](Share), of which the program hands in what it wrote by [`Put::in_place`].
     pub lazy: bool,
     /// How the bytes of a lazy one travel.
     #[serde(skip_serializing_if = "DataHints::is_usual")]

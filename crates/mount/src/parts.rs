@@ -1,0 +1,162 @@
+//! Large files of which parts are here while they are written.
+//!
+//! All mounts of the machine share one sparse file of the node. A mount remembers what it wrote, and hands exactly that in:
+//! the node delivers it into the server's file.
+
+use crate::{
+    Shared,
+    asking::{Asking, Done, NO_THREAD},
+    body::Body,
+    changes::Parts,
+    reader::{closed, read_all},
+};
+use godwit_core::{Extents, LEAF_BYTES};
+use godwit_local::odd;
+use godwit_sys::append_told;
+use godwit_wire::local::{
+    Ask, Tell,
+    ask::{self, Act, Deed, Wait},
+    records,
+};
+use std::{fs::File, io, ops::Range};
+
+impl Shared {
+    /// Waits until a range of a file is here, if only parts of it are.
+    pub(crate) fn ensure_parts(&self, body: &Body, range: Range<u64>, thread: u32) -> Done<()> {
+        if body.parts().is_none() {
+            return Ok(());
+        }
+        let ensure = Ask::Ensure(ask::Ensure {
+            handle: body.handle,
+            ranges: vec![(range.start, range.end)],
+        });
+        let asked = (self.asking).ask_patiently_on(Some(body.era), thread, &ensure);
+        asked.map(drop)
+    }
+
+    /// Writes to a file of which parts are here; `at`: its end, if `None`.
+    pub(crate) fn write_parts(
+        &self,
+        (body, parts): (&Body, &Parts),
+        at: Option<u64>,
+        data: &[u8],
+        thread: u32,
+    ) -> Done<()> {
+        let Some(at) = at else {
+            // What is written behind the end needs no grant.
+            let mut ranges = Vec::new();
+            let appended = body.with(|file| append_told(file, data, |range| ranges.push(range)));
+            let mut changes = parts.changes.lock();
+            (ranges.into_iter()).for_each(|range| changes.wrote(range));
+            return appended;
+        };
+        let range = Parts::range(at, data)?;
+        if at < parts.free_from {
+            self.act_on(body, thread, Act::Grant(vec![(range.start, range.end)]))?;
+        }
+        body.write(data, at)?;
+        parts.changes.lock().wrote(range);
+        Ok(())
+    }
+
+    /// Gives a file a length.
+    pub(crate) fn resize(&self, body: &Body, size: u64, thread: u32) -> Done<()> {
+        let Some(parts) = body.parts() else {
+            return body.with(|file| file.set_len(size));
+        };
+        let mut changes = parts.changes.lock();
+        let before = body.with(length)?;
+        self.act_on(body, thread, Act::Resize(size))?;
+        body.with(|file| file.set_len(size))?;
+        changes.resized(before, size);
+        Ok(())
+    }
+
+    /// Tells the node of an act on a file. If the node has ended, nothing comes any more that would be in the way.
+    fn act_on(&self, body: &Body, thread: u32, act: Act) -> Done<()> {
+        let handle = body.handle;
+        let ask = Ask::Shared(ask::Shared { handle, act });
+        match self.asking.ask_on(Some(body.era), thread, &ask) {
+            Err(failed) if failed.is_node_lost() => Ok(()),
+            acted => acted.map(drop),
+        }
+    }
+
+    /// Hands in the changes to a file that were made by now: they survive the end of this machine when this returns.
+    pub(crate) fn keep_parts(&self, body: &Body, parts: &Parts) -> Done<()> {
+        let _turn = parts.turn.lock();
+        let size = body.with(length)?;
+        let mut changes = parts.changes.lock();
+        let there = changes.there;
+        let (cut, ranges) = changes.take(size);
+        drop(changes);
+        if cut.is_none() && ranges.is_empty() {
+            return Ok(());
+        }
+        let put = || {
+            if let Some(cut) = cut {
+                let (url, size) = (body.url.clone(), cut);
+                self.asking
+                    .ask(NO_THREAD, &Ask::Deed(Deed::Truncate { url, size }))?;
+            }
+            body.with(|file| Ok(self.asking.put_parts(&body.url, file, &ranges, size)))?
+        };
+        let kept = match put() {
+            Err(failed) if failed.is_node_lost() => put(), // by the next node
+            kept => kept,
+        };
+        if kept.is_err() {
+            parts.changes.lock().put_back(cut, &ranges, there);
+        }
+        kept
+    }
+}
+
+impl Asking {
+    /// Writes ranges of a file of this machine into the server's file, as one change.
+    fn put_parts(&self, url: &str, file: &File, ranges: &Extents, size: u64) -> Done<()> {
+        if ranges.is_empty() {
+            return Ok(());
+        }
+        let put = Ask::Put(ask::Put {
+            url: url.to_owned(),
+            in_place: !ranges.contains(&(0..size)),
+            size: Some(size),
+            packed: true,
+            ..ask::Put::default()
+        });
+        let (era, answer) = self.ask(NO_THREAD, &put)?;
+        let Tell::Opened(opened) = &answer.tell else {
+            return Err(odd(&answer.tell).into());
+        };
+        let handle = opened.handle;
+        let mut close = closed(handle);
+        close.wait = Wait::Commit;
+        let (mut left, mut bytes) = (ranges.clone(), Vec::new());
+        while let Some(range) = left.take_aligned(LEAF_BYTES) {
+            bytes.resize((range.end - range.start) as usize, 0);
+            if read_all(file, range.start, &mut bytes)? < bytes.len() {
+                close.give_up = true; // it was cut meanwhile
+                break;
+            }
+            let mut body = Vec::with_capacity(bytes.len() + records::BEFORE_BYTES);
+            records::push(&mut body, range.start, &bytes);
+            self.talk
+                .say(era, Ask::Write(ask::Write { handle }), &body)?;
+        }
+        self.ask_on(Some(era), NO_THREAD, &Ask::End(close.clone()))?;
+        match close.give_up {
+            true => self.put_parts(
+                url,
+                file,
+                &ranges.and(&Extents::from(0..length(file)?)),
+                size,
+            ),
+            false => Ok(()),
+        }
+    }
+}
+
+fn length(file: &File) -> io::Result<u64> {
+    file.metadata().map(|meta| meta.len())
+}
