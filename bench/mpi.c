@@ -2,6 +2,7 @@
  *
  *   write NAME BYTES      each rank writes its part; then a sync
  *   read NAME BYTES       each rank reads its part
+ *   perf NAME BYTES       as ROMIO's perf: each rank writes its part and reads it from a new open, without and with sync
  *   cells NAME COUNT      each rank writes COUNT cells of a column that is interleaved with those of others, one by one,
  *                         syncs, and reads them one by one
  *   stride NAME BYTES %   each rank reads pieces of 4 KiB, so many of a hundred, in one call
@@ -90,6 +91,35 @@ static void read_parts(const char *name, int64_t size)
     must(MPI_File_close(&file), "close");
     if (!rank)
         printf("{\"seconds\":%f}\n", took);
+}
+
+/* Tells the seconds of a write, and of a read of what was written by then. */
+static void write_and_read(const char *name, char *bytes, int64_t size, int syncs, double took[2])
+{
+    for (int reads = 0; reads < 2; reads++) {
+        open_as(name, MPI_MODE_CREATE | MPI_MODE_RDWR);
+        must(MPI_File_seek(file, rank * size, MPI_SEEK_SET), "seek");
+        double start = begin();
+        must(reads ? MPI_File_read(file, bytes, size, MPI_BYTE, MPI_STATUS_IGNORE)
+                   : MPI_File_write(file, bytes, size, MPI_BYTE, MPI_STATUS_IGNORE),
+             reads ? "read" : "write");
+        if (syncs && !reads)
+            must(MPI_File_sync(file), "sync");
+        took[reads] = since(start);
+        must(MPI_File_close(&file), "close");
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+}
+
+static void perf(const char *name, int64_t size)
+{
+    double plain[2], synced[2];
+    char *bytes = bytes_of(size, rank);
+    write_and_read(name, bytes, size, 0, plain);
+    write_and_read(name, bytes, size, 1, synced);
+    if (!rank)
+        printf("{\"seconds\":%f,\"write\":%f,\"read\":%f,\"write_synced\":%f,\"read_synced\":%f}\n",
+               plain[0] + plain[1] + synced[0] + synced[1], plain[0], plain[1], synced[0], synced[1]);
 }
 
 static void cells(const char *name, int64_t count)
@@ -211,6 +241,8 @@ int main(int count, char **words)
         write_parts(words[2], number);
     else if (!strcmp(mode, "read"))
         read_parts(words[2], number);
+    else if (!strcmp(mode, "perf"))
+        perf(words[2], number);
     else if (!strcmp(mode, "cells"))
         cells(words[2], number);
     else if (!strcmp(mode, "stride") && count > 4)
