@@ -710,6 +710,83 @@ open(file.name, 'ab').write(b'!')
     assert_eq!(now, inode, "it was replaced as a whole");
 }
 
+/// A file that was synced is kept, whatever its program and its node do next.
+#[test]
+fn synced_files_outlive_their_node() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new();
+    let program = "import os, signal
+G = os.environ['G']
+def new(name, data):
+    file = open(G + name, 'w+b', buffering=0)
+    file.write(data)
+    os.fsync(file.fileno())
+    return file
+changed = new('/changed', b'before')
+changed.write(b' and after')
+os.pwrite(changed.fileno(), b'B', 0)
+assert os.pread(changed.fileno(), 99, 0) == b'Before and after'
+changed.close()
+gone = new('/gone', b'before')
+os.unlink(gone.name)
+gone.write(b' and after')
+os.fsync(gone.fileno())
+assert os.pread(gone.fileno(), 99, 0) == b'before and after'
+gone.close()
+open(G + '/old', 'wb').write(b'old')
+renamed = new('/renaming', b'before')
+os.rename(renamed.name, G + '/old')
+renamed.write(b' and after')
+renamed.close()
+assert sorted(os.listdir(G)) == ['changed', 'old'], os.listdir(G)
+last = new('/last', b'synced')
+os.kill(int(open(os.environ['N']).read()), signal.SIGKILL)
+assert not os.path.exists(G + '/none') # the next node was asked
+last.close()
+";
+    site.shell(&[], "true").ok();
+    let process = site.machine.process().unwrap().to_string();
+    let node = site.machine.scratch.join("node");
+    fs::write(&node, process).unwrap();
+    let mut command = (site.machine).command(&["run", "--", "python3", "-c", program]);
+    command.env("G", site.path("").trim_end_matches('/'));
+    Said::of(command.env("N", &node)).ok();
+    site.machine.says(&["push", "--timeout", "30"]).ok();
+    for (name, text) in [
+        ("changed", "Before and after"),
+        ("old", "before and after"),
+        ("last", "synced"),
+    ] {
+        assert_eq!(fs::read_to_string(site.export.join(name)).unwrap(), text);
+    }
+    assert!(!site.export.join("gone").exists());
+}
+
+/// With `--fsync push` a file is at its server when fsync(2) returns.
+#[test]
+fn pushing_syncs_deliver() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new();
+    fs::write(site.export.join("old"), "old").unwrap();
+    let program = "import os
+for name, mode in (('/new', 'wb'), ('/old', 'r+b')):
+    file = open(os.environ['G'] + name, mode, buffering=0)
+    for data in (b'one', b'two'):
+        file.write(data)
+        os.fsync(file.fileno())
+        there = open(os.environ['E'] + name, 'rb').read()
+        assert there.endswith(data), there
+";
+    let words = ["run", "--fsync", "push", "--", "python3", "-c", program];
+    let mut command = site.machine.command(&words);
+    command.env("G", site.path("").trim_end_matches('/'));
+    Said::of(command.env("E", &site.export)).ok();
+}
+
 /// The reader of a part goes on with the next node, and is told of another file.
 #[test]
 fn partial_readers_outlive_their_node() {

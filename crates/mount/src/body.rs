@@ -37,13 +37,11 @@ pub(crate) enum Writes {
 
 /// A file while it is written, shared by its writers.
 pub(crate) struct Body {
-    /// `None` once it is handed in.
-    pub(crate) file: RwLock<Option<File>>,
-    pub(crate) era: u64,
-    pub(crate) handle: Handle,
+    pub(crate) hold: RwLock<Hold>,
     /// The name that the node knows it by.
-    pub(crate) url: String,
-    pub(crate) kept: Kept,
+    pub(crate) url: Mutex<String>,
+    /// The changes to a file of which parts are here.
+    pub(crate) parts: Option<Parts>,
     /// Permission bits of a file that is made.
     pub(crate) mode: Option<u32>,
     /// Whether the name must be free when the file is delivered.
@@ -51,18 +49,34 @@ pub(crate) struct Body {
     /// The empty file that its server made first.
     pub(crate) made: Option<Version>,
     pub(crate) state: Mutex<State>,
+    /// Held by the one who syncs the file, renames it, or opens it again.
+    pub(crate) turn: Mutex<()>,
     /// The end of what the disk was told to begin with.
     pub(crate) begun: AtomicU64,
 }
 
+/// The descriptor of a file, and the handle that the node knows it by.
+pub(crate) struct Hold {
+    /// `None` once it is handed in.
+    pub(crate) file: Option<File>,
+    pub(crate) era: u64,
+    pub(crate) handle: Handle,
+    pub(crate) kept: Kept,
+}
+
 /// When the node has a file on record that is written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kept {
     /// Once it is handed in.
     AtTheEnd,
     /// Since it was opened: the next node finds what was written.
     AsWritten,
     /// Parts of the file are here, and its changes are handed in: by each sync, and at the end.
-    InParts(Parts),
+    InParts,
+    /// Since it was synced. The descriptor is only read.
+    Synced,
+    /// Never: its name was removed after it was synced.
+    Orphan,
 }
 
 #[derive(Default)]
@@ -80,26 +94,53 @@ pub(crate) struct State {
 }
 
 impl Body {
-    /// Returns the parts of a file that is not here as a whole.
-    pub(crate) fn parts(&self) -> Option<&Parts> {
-        match &self.kept {
-            Kept::InParts(parts) => Some(parts),
-            _ => None,
+    /// Returns the name that the node knows it by.
+    pub(crate) fn url(&self) -> String {
+        self.url.lock().clone()
+    }
+
+    /// Returns the connection and the handle of the file there.
+    pub(crate) fn at_node(&self) -> (u64, Handle) {
+        let hold = self.hold.read();
+        (hold.era, hold.handle)
+    }
+
+    /// Returns the connection that the file is lost with; `None`: it survives that.
+    pub(crate) fn lost_with(&self) -> Option<u64> {
+        let hold = self.hold.read();
+        match hold.kept {
+            Kept::AtTheEnd | Kept::AsWritten => Some(hold.era),
+            Kept::InParts | Kept::Synced | Kept::Orphan => None,
         }
     }
 
     /// Does something with the file, if it is not handed in.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&File) -> io::Result<T>) -> Done<T> {
-        match &*self.file.read() {
+        match &self.hold.read().file {
             Some(file) => Ok(act(file)?),
             None => Err(Failed::Plain(libc::EBADF)),
         }
     }
 
-    /// Writes, and has the disk begin with what follows each other: a sync at the end waits for less.
-    pub(crate) fn write(&self, data: &[u8], offset: u64) -> Done<()> {
-        self.with(|file| {
+    /// Changes the file. Returns `None` if it was synced, and is to be opened again before.
+    pub(crate) fn change<T>(&self, act: impl FnOnce(&File) -> io::Result<T>) -> Done<Option<T>> {
+        let hold = self.hold.read();
+        match (&hold.file, hold.kept) {
+            (_, Kept::Synced) => Ok(None),
+            (Some(file), _) => Ok(Some(act(file)?)),
+            (None, _) => Err(Failed::Plain(libc::EBADF)),
+        }
+    }
+
+    /// Writes at an offset, or at the end that the file has by then: other mounts of this machine may write there, too.
+    /// Returns `None` as [`Self::change`].
+    pub(crate) fn write(&self, data: &[u8], at: Option<u64>) -> Done<Option<()>> {
+        self.change(|file| {
+            let Some(offset) = at else {
+                return append_all(file, data);
+            };
             file.write_all_at(data, offset)?;
+            // The disk begins with what follows each other: a sync at the end waits for less.
             let (from, end) = (self.begun.load(Relaxed), offset + data.len() as u64);
             if offset < from || offset - from > EARLY_BYTES {
                 self.begun.store(offset, Relaxed);
@@ -111,11 +152,6 @@ impl Body {
         })
     }
 
-    /// Writes at the end that the file has by then: other mounts of this machine may write there, too.
-    pub(crate) fn append(&self, data: &[u8]) -> Done<()> {
-        self.with(|file| append_all(file, data))
-    }
-
     /// Returns what the kernel is told of it.
     pub(crate) fn facts(&self, known: &Facts) -> Facts {
         let state = self.state.lock();
@@ -124,7 +160,7 @@ impl Body {
         let mtime = mtime.and_then(|mtime| mtime.duration_since(UNIX_EPOCH).ok());
         let mtime = mtime.and_then(|mtime| u64::try_from(mtime.as_nanos()).ok());
         // Bytes that come also change the time of the file.
-        let mtime = (self.parts()).map_or(mtime, Parts::changed_at_ns);
+        let mtime = (self.parts.as_ref()).map_or(mtime, Parts::changed_at_ns);
         Facts {
             is_directory: false,
             size: meta.map_or(known.size, |meta| meta.len()),

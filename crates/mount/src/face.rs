@@ -25,7 +25,6 @@ use std::{
     cell::RefCell,
     collections::BTreeMap,
     ffi::{OsStr, OsString},
-    fs::File,
     io,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -294,17 +293,23 @@ impl Shared {
         {
             body.unlink();
         }
-        if let Some((_, node)) = nodes.find(from.0, from.1)
-            && let Writes::Open(body) = &node.writes
-        {
-            body.rename(url, target);
-        } else {
-            drop(nodes);
-            let deed = Ask::Deed(Deed::Rename { url, to: target });
-            self.asking.ask(thread, &deed)?;
-            nodes = self.nodes.lock();
+        let body = match nodes.find(from.0, from.1) {
+            Some((_, node)) => match &node.writes {
+                Writes::Open(body) => Some(Arc::clone(body)),
+                _ => None,
+            },
+            None => None,
+        };
+        drop(nodes);
+        let deed = Ask::Deed(Deed::Rename {
+            url: url.clone(),
+            to: target.clone(),
+        });
+        match body {
+            Some(body) => self.rename_written(&body, (url, target), &deed, thread)?,
+            None => drop(self.asking.ask(thread, &deed)?),
         }
-        nodes.rename(from, to);
+        self.nodes.lock().rename(from, to);
         Ok(())
     }
 
@@ -522,39 +527,29 @@ impl Filesystem for Face {
             return reply.error(Errno::EBADF);
         };
         let at = (flags.0 & libc::O_APPEND == 0).then_some(offset);
-        if body.parts().is_some() {
-            let (thread, data) = (request.pid(), data.to_owned());
-            return self.work(move |shared| {
-                let written = (body.parts())
-                    .map(|parts| shared.write_parts((&body, parts), at, &data, thread));
-                match written.unwrap_or(Ok(())) {
-                    Ok(()) => reply.written(data.len() as u32),
-                    Err(failed) => reply.error(shared.asking.errno(&failed)),
-                }
-            });
-        }
-        let kept = self.shared.must_be_kept(&body);
-        // The kernel counts from the length that it was told last.
-        let write = || match at {
-            Some(offset) => body.write(data, offset),
-            None => body.append(data),
+        let written = match &body.parts {
+            Some(_) => Ok(None),
+            None => (self.shared.must_be_kept(&body)).and_then(|()| body.write(data, at)),
         };
-        match kept.and_then(|()| write()) {
-            Ok(()) => reply.written(data.len() as u32),
-            Err(failed) => reply.error(self.shared.asking.errno(&failed)),
+        match written {
+            Ok(Some(())) => return reply.written(data.len() as u32),
+            Ok(None) => {}
+            Err(failed) => return reply.error(self.shared.asking.errno(&failed)),
         }
+        // The node is asked first.
+        let (thread, data) = (request.pid(), data.to_owned());
+        self.work(move |shared| match shared.write(&body, at, &data, thread) {
+            Ok(()) => reply.written(data.len() as u32),
+            Err(failed) => reply.error(shared.asking.errno(&failed)),
+        });
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
+    fn fsync(&self, request: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
         let open = self.shared.open.lock().get(&handle.0).cloned();
+        let thread = request.pid();
         self.work(move |shared| {
             let synced = match &open {
-                Some(Open::Write(_, body)) => match body.parts() {
-                    Some(parts) => shared.keep_parts(body, parts),
-                    None => body
-                        .with(File::sync_data)
-                        .and_then(|()| shared.must_be_kept(body)),
-                },
+                Some(Open::Write(_, body)) => shared.sync(body, thread),
                 _ => Ok(()),
             };
             match synced {

@@ -5,13 +5,14 @@ use crate::{
     asking::{Done, Failed, NO_THREAD},
     body::{Body, Kept, State, Writes},
     reader::{closed, opened},
+    syncing::open_again,
 };
 use godwit_local::{Kind, Refusal};
 use godwit_wire::local::{
     Ask,
     ask::{self, Deed, Wait, Whose},
 };
-use std::{fs::File, io, os::fd::AsRawFd};
+use std::{fs::File, io};
 
 impl Shared {
     /// Hands in what was written, and does to its name what was to wait for that.
@@ -29,8 +30,8 @@ impl Shared {
 
     /// Reports that a file is not kept as it was written, and remembers its name.
     fn tell_lost(&self, body: &Body, failed: &Failed) {
-        let is_partial = failed.is_node_lost() && matches!(body.kept, Kept::AsWritten);
-        let wanted = format!("keep {}", body.url);
+        let is_partial = failed.is_node_lost() && body.hold.read().kept == Kept::AsWritten;
+        let wanted = format!("keep {}", body.url());
         let refusal = match failed {
             Failed::Refused(refusal) if !failed.is_node_lost() => Refusal {
                 wanted,
@@ -47,32 +48,38 @@ impl Shared {
         };
         self.asking.report(&refusal);
         if body.made.is_some() && !is_partial {
-            let (url, unlink) = (body.url.clone(), |url| Ask::Deed(Deed::Unlink { url }));
+            let (url, unlink) = (body.url(), |url| Ask::Deed(Deed::Unlink { url }));
             let _ = self.asking.ask(NO_THREAD, &unlink(url));
         }
-        let url = body.url.clone();
+        let url = body.url();
         self.lost.lock().push(Lost { url, is_partial });
     }
 
     fn hand_in(&self, body: &Body) -> Done<()> {
         // Read again if the node ends before it has said that it keeps the file.
-        let again = match body.kept {
-            Kept::AtTheEnd => body.with(open_again).ok(),
-            Kept::AsWritten | Kept::InParts(_) => None,
+        let kept = body.hold.read().kept;
+        let again = match kept {
+            Kept::AtTheEnd => body.with(|file| open_again(file, false)).ok(),
+            _ => None,
         };
-        if let Kept::InParts(parts) = &body.kept {
+        if let Some(parts) = &body.parts {
             let is_unlinked = body.state.lock().is_unlinked;
-            let kept = match is_unlinked {
+            let handed = match is_unlinked {
                 true => Ok(()),
                 false => self.keep_parts(body, parts),
             };
-            (self.asking.talk).give_back(body.era, Ask::Close(closed(body.handle)));
-            kept?;
+            let (era, handle) = body.at_node();
+            (self.asking.talk).give_back(era, Ask::Close(closed(handle)));
+            handed?;
         }
         // The node sees the last writer go.
-        drop(body.file.write().take());
+        drop(body.hold.write().file.take());
         let state = std::mem::take(&mut *body.state.lock());
-        match self.end_at_node(body, &state) {
+        let ended = match kept {
+            Kept::AtTheEnd | Kept::AsWritten => self.end_at_node(body, &state),
+            Kept::InParts | Kept::Synced | Kept::Orphan => Ok(()),
+        };
+        match ended {
             Err(failed) if failed.is_node_lost() && !state.is_cut_short => match again {
                 Some(bytes) => self.save(body, &state, bytes)?,
                 // It is on record, and the next node finds what was written.
@@ -83,7 +90,7 @@ impl Shared {
         if state.is_unlinked {
             return Ok(());
         }
-        let mut url = body.url.clone();
+        let mut url = body.url();
         for deed in state.then {
             if let Deed::Rename { to, .. } = &deed {
                 url.clone_from(to);
@@ -103,22 +110,18 @@ impl Shared {
     }
 
     fn end_at_node(&self, body: &Body, state: &State) -> Done<()> {
-        if matches!(body.kept, Kept::InParts(_)) {
-            return Ok(());
-        }
-        let mut close = closed(body.handle);
+        let (era, handle) = body.at_node();
+        let mut close = closed(handle);
         close.give_up = state.is_unlinked;
         // One that waits for the disk is answered beside others; what waits for nothing, in its turn.
         close.wait = Wait::Commit;
         let end = Ask::End(close);
-        self.asking
-            .ask_on(Some(body.era), NO_THREAD, &end)
-            .map(drop)
+        self.asking.ask_on(Some(era), NO_THREAD, &end).map(drop)
     }
 
     fn commit_again(&self, body: &Body) -> Done<()> {
         let whose = Whose {
-            url: Some(body.url.clone()),
+            url: Some(body.url()),
             ..Whose::default()
         };
         self.asking.ask(NO_THREAD, &Ask::Commit(whose)).map(drop)
@@ -130,7 +133,7 @@ impl Shared {
             return Ok(());
         }
         let put = Ask::Put(ask::Put {
-            url: body.url.clone(),
+            url: body.url(),
             mode: body.mode,
             new: body.is_exclusive,
             base: body.made.clone(),
@@ -164,9 +167,4 @@ impl Shared {
             self.settled.wait(&mut nodes);
         }
     }
-}
-
-/// Opens a file again to read it from its beginning.
-fn open_again(file: &File) -> io::Result<File> {
-    File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }

@@ -12,6 +12,7 @@ mod handing;
 mod nodes;
 mod parts;
 mod reader;
+mod syncing;
 mod walking;
 mod workers;
 mod written;
@@ -50,6 +51,8 @@ pub struct Rules {
     pub hello: fn(Environment<'_>) -> Hello,
     /// The session of all writes.
     pub session: String,
+    /// Whether an fsync waits for delivery.
+    pub fsync_pushes: bool,
     /// Hears of what a program sees only as a number of errno(3).
     pub report: Box<dyn Fn(&Refusal) + Send + Sync>,
 }

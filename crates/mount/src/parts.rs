@@ -18,19 +18,20 @@ use godwit_wire::local::{
     ask::{self, Act, Deed, Wait},
     records,
 };
-use std::{fs::File, io, ops::Range};
+use std::{fs::File, io, ops::Range, os::unix::fs::FileExt};
 
 impl Shared {
     /// Waits until a range of a file is here, if only parts of it are.
     pub(crate) fn ensure_parts(&self, body: &Body, range: Range<u64>, thread: u32) -> Done<()> {
-        if body.parts().is_none() {
+        if body.parts.is_none() {
             return Ok(());
         }
+        let (era, handle) = body.at_node();
         let ensure = Ask::Ensure(ask::Ensure {
-            handle: body.handle,
+            handle,
             ranges: vec![(range.start, range.end)],
         });
-        let asked = (self.asking).ask_patiently_on(Some(body.era), thread, &ensure);
+        let asked = (self.asking).ask_patiently_on(Some(era), thread, &ensure);
         asked.map(drop)
     }
 
@@ -54,15 +55,15 @@ impl Shared {
         if at < parts.free_from {
             self.act_on(body, thread, Act::Grant(vec![(range.start, range.end)]))?;
         }
-        body.write(data, at)?;
+        body.with(|file| file.write_all_at(data, at))?;
         parts.changes.lock().wrote(range);
         Ok(())
     }
 
     /// Gives a file a length.
     pub(crate) fn resize(&self, body: &Body, size: u64, thread: u32) -> Done<()> {
-        let Some(parts) = body.parts() else {
-            return body.with(|file| file.set_len(size));
+        let Some(parts) = &body.parts else {
+            return self.change(body, thread, |file| file.set_len(size));
         };
         let mut changes = parts.changes.lock();
         let before = body.with(length)?;
@@ -74,9 +75,9 @@ impl Shared {
 
     /// Tells the node of an act on a file. If the node has ended, nothing comes any more that would be in the way.
     fn act_on(&self, body: &Body, thread: u32, act: Act) -> Done<()> {
-        let handle = body.handle;
+        let (era, handle) = body.at_node();
         let ask = Ask::Shared(ask::Shared { handle, act });
-        match self.asking.ask_on(Some(body.era), thread, &ask) {
+        match self.asking.ask_on(Some(era), thread, &ask) {
             Err(failed) if failed.is_node_lost() => Ok(()),
             acted => acted.map(drop),
         }
@@ -95,11 +96,11 @@ impl Shared {
         }
         let put = || {
             if let Some(cut) = cut {
-                let (url, size) = (body.url.clone(), cut);
+                let (url, size) = (body.url(), cut);
                 self.asking
                     .ask(NO_THREAD, &Ask::Deed(Deed::Truncate { url, size }))?;
             }
-            body.with(|file| Ok(self.asking.put_parts(&body.url, file, &ranges, size)))?
+            body.with(|file| Ok(self.asking.put_parts(&body.url(), file, &ranges, size)))?
         };
         let kept = match put() {
             Err(failed) if failed.is_node_lost() => put(), // by the next node

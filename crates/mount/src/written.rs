@@ -3,7 +3,7 @@
 use crate::{
     Shared,
     asking::{Done, Failed, LOOK_EVERY, is_signalled},
-    body::{Body, Kept, State, Writes},
+    body::{Body, Hold, Kept, State, Writes},
     changes::Parts,
     facts::Facts,
     nodes::Nodes,
@@ -53,7 +53,7 @@ impl Open {
     /// Returns the connection that a file is lost with.
     pub(crate) fn era(&self) -> Option<u64> {
         match self {
-            Self::Write(_, body) if body.parts().is_none() => Some(body.era),
+            Self::Write(_, body) => body.lost_with(),
             _ => None,
         }
     }
@@ -62,7 +62,7 @@ impl Open {
     pub(crate) fn is_lazy(&self) -> bool {
         match self {
             Self::Read(reader) => reader.is_lazy(),
-            Self::Write(_, body) => body.parts().is_some(),
+            Self::Write(_, body) => body.parts.is_some(),
             Self::List(..) => false,
         }
     }
@@ -88,7 +88,7 @@ impl Shared {
             (nodes.url(number)?, body)
         };
         let reader = match body {
-            Some(body) if body.parts().is_some() => self.asking.open_shared(url, thread)?,
+            Some(body) if body.parts.is_some() => self.asking.open_shared(url, thread)?,
             Some(body) => {
                 let again = |file: &File| File::open(format!("/proc/self/fd/{}", file.as_raw_fd()));
                 Reader::of_file(body.with(again)?)
@@ -169,15 +169,19 @@ impl Shared {
         let (opened, file) = opened(answer)?;
         let made = Some(opened.version).filter(|version| *version != Version::None);
         Ok(Body {
-            file: RwLock::new(Some(file)),
-            era,
-            handle: opened.handle,
-            url,
-            kept: match opened.free_from {
-                Some(free_from) => Kept::InParts(Parts::new(opened.size, free_from)),
-                None if how.truncate => Kept::AtTheEnd,
-                None => Kept::AsWritten,
-            },
+            hold: RwLock::new(Hold {
+                file: Some(file),
+                era,
+                handle: opened.handle,
+                kept: match opened.free_from {
+                    Some(_) => Kept::InParts,
+                    None if how.truncate => Kept::AtTheEnd,
+                    None => Kept::AsWritten,
+                },
+            }),
+            url: Mutex::new(url),
+            parts: (opened.free_from).map(|free_from| Parts::new(opened.size, free_from)),
+            turn: Mutex::default(),
             mode: how.create,
             is_exclusive: how.exclusive && made.is_none(),
             made: made.clone().filter(|_| how.exclusive),
@@ -192,10 +196,14 @@ impl Shared {
 
     /// Refuses if the node ended that had a file while it was written: the file is lost.
     pub(crate) fn must_be_kept(&self, body: &Body) -> Done<()> {
-        match body.parts().is_none() && self.asking.talk.is_lost(body.era) {
+        match self.is_lost(body) {
             true => Err(Failed::Plain(libc::EIO)),
             false => Ok(()),
         }
+    }
+
+    fn is_lost(&self, body: &Body) -> bool {
+        (body.lost_with()).is_some_and(|era| self.asking.talk.is_lost(era))
     }
 
     /// Waits until a file is neither being opened to write nor handed in.
@@ -233,7 +241,7 @@ impl Shared {
                 if state.writers > 0 {
                     return None;
                 }
-                state.is_cut_short = self.asking.talk.is_lost(body.era);
+                state.is_cut_short = self.is_lost(&body);
                 drop(state);
                 if let Ok(node) = nodes.get(number) {
                     node.facts = body.facts(&node.facts);

@@ -52,17 +52,34 @@ impl From<Promise> for Wait {
     }
 }
 
+/// The end that a program's writes reach before an fsync ends.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Fsync {
+    /// They are safe on this machine.
+    Commit,
+    /// They are delivered.
+    Push,
+}
+
+/// How a program is run with files of other machines.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) promise: Promise,
+    pub(super) fsync: Fsync,
+    /// Time to wait for a server to read from.
+    pub(super) wait: Duration,
+}
+
 /// Runs a program with a mount of its own, and waits until nothing uses that.
-pub(super) fn run(
-    words: &[OsString],
-    promise: Promise,
-    wait: Duration,
-    screen: &'static Screen,
-) -> Run<Facts> {
+pub(super) fn run(words: &[OsString], asked: Asked, screen: &'static Screen) -> Run<Facts> {
     let wanted = format!("run {}", words[0].display());
     let failed = |cause| CliError::store(&*wanted, Error::io(&words[0], cause));
     let session = session();
-    let mount = Mount::new(rules(wait, session.clone(), screen)).map_err(failed)?;
+    let rules = Rules {
+        fsync_pushes: asked.fsync == Fsync::Push,
+        ..rules(asked.wait, session.clone(), screen)
+    };
+    let mount = Mount::new(rules).map_err(failed)?;
     mount.begin()?;
     let mut command = command(words, &session);
     // What comes before the program does must not end this command alone.
@@ -88,7 +105,7 @@ pub(super) fn run(
     if let Some(fact) = lost_words(&mount.lost()) {
         return Err(CliError::found(wanted, fact, LOST).next(NEXT_LOST));
     }
-    ended(&mount, promise, code, screen)
+    ended(&mount, asked.promise, code, screen)
 }
 
 /// Names the files that were not kept as they were written; `None`: all were.
@@ -168,6 +185,7 @@ pub(super) fn rules(wait: Duration, session: String, screen: &'static Screen) ->
         wait,
         hello: |_| local::hello(),
         session,
+        fsync_pushes: false,
         report: Box::new(move |refusal: &Refusal| {
             screen.aside(&CliError::from(refusal.clone()).to_string());
         }),

@@ -2,7 +2,7 @@
 
 use super::{
     Facts,
-    mounted::{self, Promise},
+    mounted::{self, Asked, Fsync},
 };
 use crate::{
     screen::Screen,
@@ -18,23 +18,22 @@ use std::{
     os::unix::{ffi::OsStrExt, fs::PermissionsExt},
     path::{Path, PathBuf},
     process::Command,
-    time::Duration,
 };
 
 /// Runs a program that loads the library, and waits for its end.
-pub(super) fn run(
-    words: &[OsString],
-    promise: Promise,
-    wait: Duration,
-    screen: &'static Screen,
-) -> Run<Facts> {
+pub(super) fn run(words: &[OsString], asked: Asked, screen: &'static Screen) -> Run<Facts> {
     let wanted = format!("run {} --via preload", words[0].display());
     let failed = |cause| CliError::store(&*wanted, Error::io(&words[0], cause));
     let mounts = "run it with --via mount, which works for every program";
+    if asked.fsync == Fsync::Push {
+        let fact = "the library sees no fsync";
+        return Err(CliError::asked(wanted, fact).next("leave out --via preload, or --fsync push"));
+    }
     must_load(&wanted, &words[0], mounts)?;
     let binary = env::current_exe().map_err(failed)?;
     let library = library(&wanted, &binary)?;
     let session = mounted::session();
+    let wait = asked.wait;
     let mount = Mount::new(mounted::rules(wait, session.clone(), screen)).map_err(failed)?;
     mount.begin()?;
     let mut command = mounted::command(words, &session);
@@ -47,7 +46,7 @@ pub(super) fn run(
     let number = child.id();
     std::thread::spawn(move || mounted::pass_on(signals, number));
     let code = mounted::code_of(child.wait().map_err(failed)?);
-    mounted::ended(&mount, promise, code, screen)
+    mounted::ended(&mount, asked.promise, code, screen)
 }
 
 /// Has a program load a library, before those that it would load anyway, and find this godwit.

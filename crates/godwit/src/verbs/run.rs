@@ -3,7 +3,7 @@
 use super::{
     Facts, facts,
     farm::Printed,
-    mounted::{self, Promise, WAIT, parse_wait},
+    mounted::{self, Asked, Fsync, Promise, WAIT, parse_wait},
     preloaded,
 };
 use crate::{
@@ -65,9 +65,8 @@ Lines come whole, as they are written; with --stdout or --stderr they are append
 node needs farm.slots = N in its configuration (farm demo sets it), and runs programs as its own
 account, for peers that may write. What this command no longer reads for 60 s is ended there.
 
-Exit status: 0 all ended with 0; else that of the program, of several the worst, which is named; 128
-and the number of a signal, 5 a node does not answer, 13 it runs none for you, 75 what was written
-here was not kept, 126 and 127 the program could not be started here.")]
+Exit status: that of the program, of several the worst, which is named; 128 and the number of a
+signal; 5 no node answers, 13 it runs none for you, 75 what was written is lost, 126, 127 no start.")]
 pub(crate) struct Run {
     /// The nodes, which take turns
     #[arg(long, value_name = "NODE", value_delimiter = ',')]
@@ -75,6 +74,9 @@ pub(crate) struct Run {
     /// Here: wait for none, commit (safe) or push (delivered)
     #[arg(long, value_enum, default_value_t = Promise::Commit, hide_possible_values = true, value_name = "WHAT", conflicts_with = "on")]
     promise: Promise,
+    /// Here: an fsync waits for commit or push
+    #[arg(long, value_enum, default_value_t = Fsync::Commit, hide_possible_values = true, value_name = "WHAT", conflicts_with = "on")]
+    fsync: Fsync,
     /// Here: time to wait for a server to read from (or forever) [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = parse_wait, conflicts_with = "on")]
     wait: Option<Duration>,
@@ -159,12 +161,16 @@ struct Job<'a> {
 impl Run {
     pub(crate) fn run(self, screen: &'static Screen) -> Ran<Facts> {
         if self.on.is_empty() {
-            let wait = self.wait.unwrap_or(WAIT);
+            let asked = Asked {
+                promise: self.promise,
+                fsync: self.fsync,
+                wait: self.wait.unwrap_or(WAIT),
+            };
             let run = match self.via {
                 Via::Mount => mounted::run,
                 Via::Preload => preloaded::run,
             };
-            return run(&self.program, self.promise, wait, screen);
+            return run(&self.program, asked, screen);
         }
         let options = places::options(&self.talking)?;
         let job = self.job(screen, &options)?;
