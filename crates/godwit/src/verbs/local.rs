@@ -306,17 +306,23 @@ Examples:
   godwit node install
   systemctl --user enable --now godwit
   godwit node install --server --print
+  godwit node install --server --account godwit
 
 Programs start the cache service when they need it. A unit of systemd starts it after the machine
 was restarted, too. With --server the unit is of the server: it serves what the configuration says
 (godwit init). Root's server begins with the machine, that of another account with its first login.
-To have that begin without a login: loginctl enable-linger.
+To have that begin without a login: loginctl enable-linger. With --account the server runs as that
+account from the start, without rights of root, and systemd closes the rest of the machine to it.
 
-Exit status: 0; 1 the unit cannot be written; 2 --server without a configuration.")]
+Exit status: 0; 1 the unit cannot be written; 2 --server without a configuration, or --account
+without root.")]
 pub(crate) struct Install {
     /// A unit for the server, which the configuration describes
     #[arg(long)]
     server: bool,
+    /// The account that the server runs as, with few rights [default: systemd starts it as root, which it gives up]
+    #[arg(long, value_name = "ACCOUNT", requires = "server")]
+    account: Option<String>,
     /// Print the unit, and write nothing
     #[arg(long)]
     print: bool,
@@ -398,7 +404,7 @@ fn begin(screen: &Screen, socket: Option<&Path>, state: Option<&Path>) -> Result
         scrub_every: scrub_every()?,
         // What a node runs for a peer may end; what it started goes on.
         is_of_job: hello().job.keys().any(|name| name != "GODWIT_JOB"),
-        is_installed: unit_file().is_some_and(|unit| unit.exists()),
+        is_installed: unit_file().is_some_and(|unit| unit.exists() || enabled(&unit).exists()),
         routes: routes()?,
         catalog: hello().catalog,
         export: config::load(&Told::default())
@@ -461,7 +467,12 @@ impl Install {
             config => config.map(std::path::absolute).transpose(),
         };
         let config = config.map_err(|cause| CliError::store(WANTED, Error::io(".", cause)))?;
-        let unit = unit(&program, config.as_deref());
+        if self.account.is_some() && !self.print && godwit_sys::user_id() != 0 {
+            let fact = "only root makes units that run as an account";
+            return Err(CliError::asked(WANTED, fact)
+                .next("leave --account out, or say it as root; --print shows the unit"));
+        }
+        let unit = unit(&program, config.as_deref(), self.account.as_deref());
         let told = |said: Result<(), Error>| said.map_err(|error| CliError::store(WANTED, error));
         let mut facts = Facts::new();
         if self.print {
@@ -497,8 +508,9 @@ impl Install {
     }
 }
 
-/// Returns the unit of the server with that configuration, or of the cache service.
-fn unit(program: &Path, config: Option<&Path>) -> String {
+/// Returns the unit of the server with that configuration, or of the cache service. With an account the server begins as
+/// that account, with few rights.
+fn unit(program: &Path, config: Option<&Path>, account: Option<&str>) -> String {
     // systemd reads backslashes, quotes, $ and % in a quoted word (systemd.service(5)).
     let quoted = |path: &Path| {
         let text = path.to_string_lossy().replace('\\', "\\\\");
@@ -519,8 +531,11 @@ fn unit(program: &Path, config: Option<&Path>) -> String {
     };
     let target = match (config, godwit_sys::user_id()) {
         (Some(_), 0) => "multi-user",
+        _ if account.is_some() => "multi-user",
         _ => "default",
     };
+    let rights = account.map(|account| format!("User={account}\n{HARDENED}"));
+    let rights = rights.unwrap_or_default();
     format!(
         "[Unit]\n\
          Description=godwit {what}\n\
@@ -533,12 +548,38 @@ fn unit(program: &Path, config: Option<&Path>) -> String {
          {more}\n\
          Restart=on-failure\n\
          RestartSec=20s\n\
+         {rights}\
          \n\
          [Install]\n\
          WantedBy={target}.target\n",
         quoted(program)
     )
 }
+
+/// How systemd confines a server that needs no rights of root. The directory that it serves can be anywhere, so only
+/// directories of the system are read-only.
+const HARDENED: &str = "\
+StateDirectory=godwit
+StateDirectoryMode=0700
+UMask=0027
+NoNewPrivileges=yes
+CapabilityBoundingSet=
+ProtectSystem=full
+PrivateTmp=yes
+PrivateDevices=yes
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+LockPersonality=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+SystemCallArchitectures=native
+";
 
 /// Returns where the unit of this account's server is, or would be.
 pub(super) fn server_unit() -> Option<PathBuf> {
@@ -556,6 +597,12 @@ fn unit_file() -> Option<PathBuf> {
     let config = absolute("XDG_CONFIG_HOME");
     let config = config.or_else(|| Some(absolute("HOME")?.join(".config")));
     Some(config?.join("systemd/user/godwit.service"))
+}
+
+/// Returns the link that `systemctl --user enable` makes to a unit of a package.
+fn enabled(unit: &Path) -> PathBuf {
+    unit.with_file_name("default.target.wants")
+        .join(unit.file_name().unwrap_or_default())
 }
 
 /// Returns the place of the node of this machine.
@@ -689,14 +736,31 @@ mod tests {
     #[test]
     fn a_unit_names_the_program_whatever_it_is_called() {
         let program = Path::new("/opt/50% \"odd\"/godwit");
-        let server = super::unit(program, Some(Path::new("/etc/$a/c.toml")));
+        let server = super::unit(program, Some(Path::new("/etc/$a/c.toml")), None);
         let words = "/godwit\" node --config \"/etc/$$a/c.toml\"\n";
         assert!(server.contains(words), "{server}");
-        let unit = unit(program, None);
+        let unit = unit(program, None, None);
         assert!(
             unit.contains("ExecStart=\"/opt/50%% \\\"odd\\\"/godwit\" node --local\n"),
             "{unit}"
         );
         assert!(unit.contains("Type=simple") && unit.contains("WantedBy=default.target"));
+    }
+
+    /// The account of the builder does not matter: a package has this unit.
+    #[test]
+    fn server_with_account_begins_without_root() {
+        let config = Some(Path::new("/etc/godwit/server.toml"));
+        let unit = unit(Path::new("/usr/bin/godwit"), config, Some("godwit"));
+        let (_, service) = unit.split_once("[Service]\n").unwrap();
+        let (service, install) = service.split_once("\n\n[Install]\n").unwrap();
+        for line in [
+            "User=godwit",
+            "NoNewPrivileges=yes",
+            "CapabilityBoundingSet=",
+        ] {
+            assert!(service.lines().any(|set| set == line), "{line}: {service}");
+        }
+        assert_eq!(install, "WantedBy=multi-user.target\n");
     }
 }
