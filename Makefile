@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 
 .DEFAULT_GOAL := build
-.PHONY: build library mpi install demo test ready lint fmt tidy unit built peers older bench conformance kill-matrix outages mutants fuzz doc clean
+.PHONY: build library mpi install install-system deb package-test demo test ready lint fmt tidy unit built peers older bench conformance kill-matrix outages mutants fuzz reference doc clean
 
 build: ## The one binary, target/release/godwit.
 	$(CARGO) build --release --locked --package godwit
@@ -29,18 +29,46 @@ mpi: library ## What `godwit mpi` has programs load: target/release/libgodwit_mp
 				-c -o $$objects/$$(basename $$part .c).o $$part || exit; done; \
 		ar rcs $(BUILT)/libgodwit_mpi_$$mpi.a $$objects/*.o || exit; done
 
+# With BUILT=DIR on the command line nothing is built: the files of that directory are installed or packed.
+NEEDED = $(if $(findstring command,$(origin BUILT)),,build mpi)
 PREFIX ?= /usr/local
+BELOW = $(DESTDIR)$(PREFIX)
+# Users of a prefix of their own have their units in share/, where systemd looks for them as well.
+USER_UNITS ?= $(PREFIX)/share/systemd/user
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
-install: build mpi ## The binary, the C library, its header and its godwit.pc below PREFIX (and DESTDIR).
-	install -D --mode 755 $(BUILT)/godwit $(DESTDIR)$(PREFIX)/bin/godwit
-	install -D --mode 644 $(BUILT)/libgodwit.so $(DESTDIR)$(PREFIX)/lib/libgodwit.so.$(VERSION)
-	install -D --mode 644 $(BUILT)/libgodwit_preload.so $(DESTDIR)$(PREFIX)/lib/libgodwit_preload.so
-	for mpi in $(BUILT)/libgodwit_mpi_*.so $(BUILT)/libgodwit_mpi_*.a; do [ ! -e $$mpi ] || install --mode 644 $$mpi $(DESTDIR)$(PREFIX)/lib/; done
-	ln --symbolic --force libgodwit.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libgodwit.so.0
-	ln --symbolic --force libgodwit.so.0 $(DESTDIR)$(PREFIX)/lib/libgodwit.so
-	install -D --mode 644 --target-directory $(DESTDIR)$(PREFIX)/include crates/capi/include/*.h
-	install --directory $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' crates/capi/godwit.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/godwit.pc
+# The binary writes the units; it names itself and the configuration by the paths that it sees here.
+UNIT = $(BUILT)/godwit node install --print
+INSTALLED = sed 's|^ExecStart="[^"]*"|ExecStart="$(PREFIX)/bin/godwit"|; s|--config "[^"]*"|--config "/etc/godwit/server.toml"|'
+install: $(NEEDED) ## The binary, the C library, manual pages, completions and units below PREFIX (and DESTDIR).
+	install -D --mode 755 $(BUILT)/godwit $(BELOW)/bin/godwit
+	install -D --mode 644 $(BUILT)/libgodwit.so $(BELOW)/lib/libgodwit.so.$(VERSION)
+	install -D --mode 644 $(BUILT)/libgodwit_preload.so $(BELOW)/lib/libgodwit_preload.so
+	for mpi in $(BUILT)/libgodwit_mpi_*.so $(BUILT)/libgodwit_mpi_*.a; do [ ! -e $$mpi ] || install --mode 644 $$mpi $(BELOW)/lib/ || exit; done
+	ln --symbolic --force libgodwit.so.$(VERSION) $(BELOW)/lib/libgodwit.so.0
+	ln --symbolic --force libgodwit.so.0 $(BELOW)/lib/libgodwit.so
+	install -D --mode 644 --target-directory $(BELOW)/include crates/capi/include/*.h
+	install --directory $(BELOW)/lib/pkgconfig
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' crates/capi/godwit.pc.in >$(BELOW)/lib/pkgconfig/godwit.pc
+	$(BUILT)/godwit --quiet man $(BELOW)/share/man/man1
+	install --directory $(BELOW)/share/bash-completion/completions $(BELOW)/share/zsh/site-functions $(BELOW)/share/fish/vendor_completions.d
+	$(BUILT)/godwit completions bash >$(BELOW)/share/bash-completion/completions/godwit
+	$(BUILT)/godwit completions zsh >$(BELOW)/share/zsh/site-functions/_godwit
+	$(BUILT)/godwit completions fish >$(BELOW)/share/fish/vendor_completions.d/godwit.fish
+	install --directory $(DESTDIR)$(USER_UNITS)
+	$(UNIT) | $(INSTALLED) >$(DESTDIR)$(USER_UNITS)/godwit.service
+	$(if $(filter /usr /usr/local,$(PREFIX)),$(MAKE) --no-print-directory install-system BUILT=$(BUILT))
+
+# The server of a machine, which only root can have. A configuration that is there stays as it is.
+install-system:
+	install --directory $(BELOW)/lib/systemd/system $(DESTDIR)/etc/godwit
+	GODWIT_CONFIG=packaging/server.toml $(UNIT) --server --account godwit | $(INSTALLED) >$(BELOW)/lib/systemd/system/godwit-server.service
+	[ -e $(DESTDIR)/etc/godwit/server.toml ] || install --mode 644 packaging/server.toml $(DESTDIR)/etc/godwit/server.toml
+
+deb: $(NEEDED) ## A Debian package, target/godwit_VERSION-1_ARCH.deb (BUILT=DIR: of what is built there).
+	packaging/deb $(BUILT)
+
+package-test: deb ## Installs the package in a bare Debian, runs it there and removes it; needs root and debootstrap.
+	tests/package
 
 demo: ## Two nodes, a data set between them, a broken transfer, a corrupted byte, a server that is away, one name at two sites, a farm.
 	demo/run
@@ -116,6 +144,10 @@ mutants: ## Breaks the code on purpose; each breach must turn a test red.
 FUZZ_SECONDS ?= 60
 fuzz: ## Feeds every parser of what peers send, FUZZ_SECONDS each (nightly toolchain, cargo-fuzz).
 	fuzz/run $(FUZZ_SECONDS)
+
+reference: ## Writes the pages of docs/reference from the tables of the program.
+	GODWIT_REFERENCE=write $(CARGO) test --quiet --locked --package godwit --bin godwit reference
+	GODWIT_REFERENCE=write $(CARGO) test --quiet --locked --package godwit-node --lib reference
 
 doc: ## The crates' documentation, with warnings as errors.
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --locked

@@ -121,9 +121,10 @@ fn examples() -> Vec<String> {
 }
 
 /// Pages whose commands are run, and how many commands there are at least. Pages of one row continue each other.
-const GUIDE: [(&[&str], usize); 8] = [
+const GUIDE: [(&[&str], usize); 9] = [
     (&["README.md"], 2),
     (&["docs/guide/getting-started.md"], 6),
+    (&["docs/guide/installing.md"], 4),
     (&["docs/guide/copying.md"], 12),
     (&["docs/guide/serving.md"], 3),
     (&["docs/guide/security.md"], 5),
