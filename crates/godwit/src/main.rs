@@ -17,6 +17,8 @@ mod owed;
 mod places;
 mod progress;
 mod record;
+#[cfg(test)]
+mod reference;
 mod same;
 mod screen;
 mod signals;

@@ -88,7 +88,7 @@ macro_rules! verbs {
         }
 
         /// Verbs by their purpose, in the order of the first page of help.
-        const GROUPS: &[(&str, &[&str])] = &[$(($group, &[$(stringify!($module)),+])),+];
+        pub(crate) const GROUPS: &[(&str, &[&str])] = &[$(($group, &[$(stringify!($module)),+])),+];
 
         impl Verb {
             /// Returns the word as it is typed.

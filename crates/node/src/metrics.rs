@@ -236,4 +236,58 @@ mod tests {
         drop(moving);
         assert!(metrics.to_text().contains("godwit_transfers_active 0"));
     }
+
+    /// `make reference` has this test write the page.
+    #[test]
+    fn reference_page_is_current() {
+        let metrics = Metrics::default();
+        metrics.answered("GET", 200, Duration::ZERO);
+        metrics.moved(Direction::In, Proto::Ftp, 0);
+        metrics.relayed(Direction::In).inc_by(0);
+        metrics.failed("");
+        metrics.denied("");
+        let mut page = String::from(
+            "# Metrics\n\n<!-- make reference writes this page -->\n\nA node tells them at `/metrics` of its door, as OpenMetrics \
+             text. Transfers, callers and files are in the log, not in labels.\n\n| metric | type | labels | counts |\n|---|---|---|---|\n",
+        );
+        let text = metrics.to_text();
+        for line in text.lines().filter_map(|line| line.strip_prefix("# HELP ")) {
+            let (name, help) = line.split_once(' ').unwrap();
+            let begin = format!("# TYPE {name} ");
+            let kind = text
+                .lines()
+                .find_map(|line| line.strip_prefix(&begin))
+                .unwrap();
+            let sample = text.lines().find(|line| line.starts_with(name)).unwrap();
+            let labels = sample
+                .split(['{', ',', '}'])
+                .filter_map(|part| part.split_once("=\""));
+            let labels: Vec<&str> = labels
+                .map(|(label, _)| label)
+                .filter(|label| *label != "le")
+                .collect();
+            let sampled = match kind {
+                "counter" => format!("{name}_total"),
+                "info" => format!("{name}_info"),
+                _ => name.to_owned(),
+            };
+            page += &format!(
+                "| `{sampled}` | {kind} | {} | {} |\n",
+                labels.join(", "),
+                help.trim_end_matches('.')
+            );
+        }
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../docs/reference/metrics.md"
+        );
+        if std::env::var("GODWIT_REFERENCE").is_ok_and(|word| word == "write") {
+            std::fs::write(path, &page).unwrap();
+        }
+        let there = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(
+            there == page,
+            "docs/reference/metrics.md is out of date; run make reference"
+        );
+    }
 }
