@@ -98,7 +98,8 @@ impl Mpi {
         let program = &self.program[0];
         let wanted = format!("run {} with MPI", program.display());
         let failed = |cause| CliError::store(&*wanted, Error::io(program, cause));
-        let next = "link it with -lgodwit_mpi_mpich or -lgodwit_mpi_openmpi before the MPI";
+        let next =
+            "link it with -Wl,-Bstatic -lgodwit_mpi_mpich or -lgodwit_mpi_openmpi before the MPI";
         preloaded::must_load(&wanted, program, next)?;
         let found = preloaded::found(program).unwrap_or_else(|| program.into());
         fs::metadata(found).map_err(|cause| super::mounted::not_started(&wanted, &cause))?;
