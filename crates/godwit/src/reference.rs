@@ -279,8 +279,11 @@ fn library(pages: &mut Pages) {
 fn calls(pages: &mut Pages) {
     let all: Value = serde_json::from_str(godwit_wire::door::OPENAPI).unwrap();
     let mut sections = vec![format!(
-        "\n{} A call is below `/.godwit/v1/`. [Forms](https-forms.md) tells bodies and lines; `?` marks what can be left out.\n",
-        words(&all["info"]["description"])
+        "\n{} A call is below `/.godwit/v1/`. [Forms](https-forms.md) tells bodies and lines; `?` marks what can be left out.\n\n\
+         Callers show a key, or none, unless a call says otherwise. Key: {} Grant: {}\n",
+        words(&all["info"]["description"]),
+        words(&all["components"]["securitySchemes"]["key"]["description"]),
+        words(&all["components"]["securitySchemes"]["grant"]["description"])
     )];
     for (path, methods) in all["paths"].as_object().unwrap() {
         for (method, call) in methods.as_object().unwrap() {
@@ -308,6 +311,14 @@ fn one_call(path: &str, method: &str, call: &Value) -> String {
         method.to_uppercase(),
         words(&call["summary"])
     );
+    if let Some(ways) = call["security"].as_array() {
+        let way = |way: &Value| match way.as_object().unwrap().keys().next() {
+            Some(name) => format!("with a {name}"),
+            None => "without any".to_owned(),
+        };
+        let ways: Vec<String> = ways.iter().map(way).collect();
+        writeln!(text, "- Callers: {}", ways.join(", ")).unwrap();
+    }
     let body = &call["requestBody"];
     for (kind, content) in body["content"].as_object().into_iter().flatten() {
         writeln!(text, "- Body, `{kind}`: `{}`", form(&content["schema"])).unwrap();

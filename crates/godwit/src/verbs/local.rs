@@ -404,7 +404,7 @@ fn begin(screen: &Screen, socket: Option<&Path>, state: Option<&Path>) -> Result
         scrub_every: scrub_every()?,
         // What a node runs for a peer may end; what it started goes on.
         is_of_job: hello().job.keys().any(|name| name != "GODWIT_JOB"),
-        is_installed: unit_file().is_some_and(|unit| unit.exists() || enabled(&unit).exists()),
+        is_installed: unit_file().is_some_and(|unit| is_installed(&unit)),
         routes: routes()?,
         catalog: hello().catalog,
         export: config::load(&Told::default())
@@ -599,10 +599,14 @@ fn unit_file() -> Option<PathBuf> {
     Some(config?.join("systemd/user/godwit.service"))
 }
 
-/// Returns the link that `systemctl --user enable` makes to a unit of a package.
-fn enabled(unit: &Path) -> PathBuf {
-    unit.with_file_name("default.target.wants")
-        .join(unit.file_name().unwrap_or_default())
+/// Tells whether this account has the unit, its own or, by the link that `systemctl --user enable` makes, one of a package.
+fn is_installed(unit: &Path) -> bool {
+    let name = unit.file_name().unwrap_or_default();
+    unit.exists()
+        || unit
+            .with_file_name("default.target.wants")
+            .join(name)
+            .exists()
 }
 
 /// Returns the place of the node of this machine.
@@ -745,6 +749,19 @@ mod tests {
             "{unit}"
         );
         assert!(unit.contains("Type=simple") && unit.contains("WantedBy=default.target"));
+    }
+
+    #[test]
+    fn enabled_unit_of_package_is_installed() {
+        let folder = env::temp_dir().join(format!("godwit-units-{}", std::process::id()));
+        let unit = folder.join("godwit.service");
+        let wants = folder.join("default.target.wants");
+        fs::create_dir_all(&wants).unwrap();
+        let before = is_installed(&unit);
+        std::os::unix::fs::symlink("/dev/null", wants.join("godwit.service")).unwrap();
+        let after = is_installed(&unit);
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!((before, after), (false, true));
     }
 
     /// The account of the builder does not matter: a package has this unit.
