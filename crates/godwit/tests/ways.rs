@@ -787,6 +787,20 @@ for name, mode in (('/new', 'wb'), ('/old', 'r+b')):
     Said::of(command.env("E", &site.export)).ok();
 }
 
+/// A signal ends the wait for a server that is away.
+#[test]
+fn signals_end_waiting_programs() {
+    if !can_mount() {
+        return;
+    }
+    let mut site = Site::new();
+    site.node.kill();
+    let line = "timeout --signal INT 1 cat $G/there; test $? = 124; \
+        timeout --signal INT 1 sh -c 'read x < $0' $G/there; test $? = 124; echo over";
+    let said = site.shell(&["--wait", "forever"], line).ok();
+    assert_eq!(said.stdout, b"over\n", "{said}");
+}
+
 /// The reader of a part goes on with the next node, and is told of another file.
 #[test]
 fn partial_readers_outlive_their_node() {
