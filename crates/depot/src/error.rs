@@ -252,7 +252,7 @@ impl Error {
     /// The same for what has been owed since `born` (seconds since the epoch). A name that leads nowhere may be a
     /// machine that is away, or a name service that has not heard of it yet; of one that does so for long nobody has.
     pub(crate) fn fault_since(&self, born: u64) -> Fault {
-        let is_recent = crate::held::now().saturating_sub(born) < UNKNOWN_MAX.as_secs();
+        let is_recent = crate::clock::now().saturating_sub(born) < UNKNOWN_MAX.as_secs();
         match is_unknown_host(self) && is_recent {
             true => Fault::Passing,
             false => self.fault(),

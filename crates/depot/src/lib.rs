@@ -1,72 +1,51 @@
-//! This machine's disk of other people's files: what may be forgotten, since
-//! its origin has it, and what is owed, since its target has not.
+//! A depot: a directory of this machine with files of other servers. It caches files that their origin has, and keeps
+//! files until their target has them.
 //!
-//! The rules are those of [`godwit_core::holding`]; here are the disk, the
-//! records, the threads that fetch and deliver, and who waits for whom. A depot
-//! does not know who asks by which socket, nor that catalogs exist.
+//! The rules are those of [`godwit_core::holding`]. A depot does not know which socket a caller uses, nor that catalogs
+//! exist.
+//!
+//! Layers, each of which imports only those behind it:
+//! - `store` shows a depot as a store;
+//! - `api` has the calls, one family a file;
+//! - `work` has the threads, and the steps that calls share with them;
+//! - `inner` is the state that all threads share;
+//! - `plan` has the entries, their names and order, and picks the next delivery;
+//! - `disk` has the bytes and the records;
+//! - `terms`, `config`, `error`, `paths`, `clock` and `words` are shared by all.
 
-mod adding;
-mod appending;
-mod ballast;
-mod called;
-mod coming;
-mod crowd;
-mod depot;
+mod api;
+mod clock;
+mod config;
 mod disk;
-mod editing;
 mod error;
-mod exclusive;
-mod fetching;
+mod inner;
+mod paths;
+mod plan;
+mod store;
+mod terms;
 #[cfg(test)]
-mod full_disk;
-mod gathering;
-mod held;
-mod into;
-mod keeping;
-mod lazy;
-mod leftovers;
-mod listing;
-mod listings;
-mod looking;
-#[cfg(test)]
-mod meanwhile;
-mod moving;
-mod names;
-mod odd_deeds;
-mod passed;
-mod picking;
-mod prefetching;
-mod promises;
-mod queue;
-mod reading;
-mod records;
-mod room;
-mod rot;
-mod said;
-mod scrubbing;
-mod shared;
-#[cfg(test)]
-mod simulated;
-mod spooled;
-mod superseding;
-mod tags;
-#[cfg(test)]
-mod tested;
+mod tests;
 mod words;
-mod writing;
+mod work;
 
-pub use adding::{Add, Adding};
-pub use appending::{Appending, Nth, PIECE_MAX as RECORD_BYTES_MAX};
-pub use depot::{Connect, Depot, Rules, Who};
-pub use editing::{Edit, Editing, Ended, IsThere};
+pub use api::{
+    append::Appending,
+    cache::{Holds, Usage, count_names},
+    depot::Depot,
+    edit::{Edit, Editing, IsThere},
+    fill::{Add, Adding},
+    lazy::{Lazily, Moved},
+    names::Attributes,
+    queue::{Owed, Stage},
+    read::Reading,
+    share::{Share, Shared},
+    write::{Put, Writing},
+};
+pub use config::{Connect, Rules, Who};
+pub use disk::{
+    frames::{Nth, PIECE_MAX as RECORD_BYTES_MAX},
+    rows::Tag,
+};
 pub use error::{Error, Result};
-pub use fetching::StillWanted;
-pub use lazy::{Lazily, Moved};
-pub use listing::{Holds, Usage, Verified, count_names};
-pub use names::{Attributes, By};
-pub use queue::{Before, Owed, Scope, Stage};
-pub use reading::{Fresh, Reading};
-pub use shared::{Share, Shared};
-pub use spooled::Spooled;
-pub use tags::Tag;
-pub use writing::{IsWanted, Put, Writing};
+pub use store::Spooled;
+pub use terms::{Before, By, Ended, Fresh, IsWanted, Scope, StillWanted, Verified};

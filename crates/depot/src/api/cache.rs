@@ -1,0 +1,205 @@
+//! What is held, and why: for people who look at it.
+
+use crate::{
+    Depot, Error, Result, Tag, Verified,
+    clock::now,
+    plan::entry::{Held, State},
+};
+use godwit_core::{Url, holding::Base};
+use std::{
+    collections::HashSet,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+/// Something that is held.
+#[derive(Clone, Debug)]
+pub struct Holds {
+    /// Its number.
+    pub id: String,
+    /// Its name.
+    pub url: Url,
+    /// Who may hit it.
+    pub audience: String,
+    /// Its length.
+    pub size: u64,
+    /// How many bytes of it are here.
+    pub present: u64,
+    /// How many its target lacks.
+    pub owed: u64,
+    /// How often it was fetched.
+    pub transfers: u64,
+    /// Programs that have it open.
+    pub users: u32,
+    /// What keeps it.
+    pub tags: Vec<Tag>,
+    /// A time of its users.
+    pub stamp: Option<i64>,
+    /// Seconds since the epoch.
+    pub used: u64,
+    /// It is what readers of its name get.
+    pub is_current: bool,
+    /// What the origin had, in words.
+    pub base: String,
+}
+
+/// How full a depot is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Usage {
+    /// What it may hold.
+    pub quota: Option<u64>,
+    /// What it holds.
+    pub taken: u64,
+    /// Of that, what is owed and cannot be forgotten.
+    pub owed: u64,
+    /// Of that, what somebody uses or has tagged.
+    pub kept: u64,
+    /// How many files there are; several versions of one name are one file.
+    pub files: u64,
+}
+
+/// Counts files; several versions of one name are one file, and stand together.
+pub fn count_names(holds: &[Holds]) -> u64 {
+    holds.chunk_by(|a, b| a.url == b.url).count() as u64
+}
+
+impl Depot {
+    /// Returns what is held whose name begins so, by name.
+    pub fn list(&self, prefix: &str) -> Vec<Holds> {
+        let all = self.inner.every();
+        let named = |held: &Arc<Held>| held.name().to_string().starts_with(prefix);
+        let mut holds: Vec<_> = all.iter().filter(|held| named(held)).map(holds).collect();
+        holds.sort_by(|a, b| (&a.url, a.is_current).cmp(&(&b.url, b.is_current)));
+        holds
+    }
+
+    /// Returns what is held of a name, for whomever.
+    pub fn holds(&self, url: &Url) -> Vec<Holds> {
+        let all = self.inner.all().called(url);
+        let same = all.iter().filter(|held| held.name() == *url);
+        same.map(holds).collect()
+    }
+
+    /// Tells how full it is.
+    pub fn usage(&self) -> Usage {
+        let mut usage = Usage {
+            quota: self.inner.room.quota(),
+            taken: self.inner.room.taken(),
+            owed: 0,
+            kept: self.inner.room.open(),
+            files: 0,
+        };
+        let every = self.inner.every();
+        let names: HashSet<Url> = every.iter().map(|held| held.name()).collect();
+        usage.files = names.len() as u64;
+        for held in every {
+            let state = held.lock();
+            if state.machine.owes() {
+                usage.owed += state.reserved;
+            } else if state.users > 0 || !state.tags.is_empty() {
+                usage.kept += state.reserved;
+            }
+        }
+        let logs = self.inner.logs.reserved();
+        usage.owed += logs.iter().map(|(_, reserved)| reserved).sum::<u64>();
+        usage
+    }
+
+    /// Forgets what is held of a name, unless it is owed, and returns how many files that were. Who has
+    /// it open keeps it.
+    pub fn forget(&self, url: &Url) -> Result<u64> {
+        self.forget_where(url, |_, _| true)
+    }
+
+    /// The same of what came for one audience, and has no tag.
+    pub fn forget_of(&self, url: &Url, audience: &str) -> Result<u64> {
+        self.forget_where(url, |held, state| {
+            held.who.audience == audience && state.tags.is_empty()
+        })
+    }
+
+    fn forget_where(&self, url: &Url, is_meant: impl Fn(&Held, &State) -> bool) -> Result<u64> {
+        let mut forgotten = 0;
+        let called = self.inner.all().called(url);
+        for held in called {
+            if held.name() != *url {
+                continue;
+            }
+            let mut state = held.lock();
+            if state.is_gone || !is_meant(&held, &state) {
+                continue;
+            }
+            if !state.machine.may_be_forgotten() || state.is_moving {
+                return Err(Error::in_use(
+                    url.clone(),
+                    "owed to its target, or written or fetched at the moment",
+                ));
+            }
+            let tags = std::mem::take(&mut state.tags);
+            self.inner.unlink(&held, state)?;
+            self.inner.untagged(held.id, &tags);
+            forgotten += 1;
+        }
+        match forgotten {
+            0 => Err(Error::Unknown(url.to_string())),
+            _ => Ok(forgotten),
+        }
+    }
+
+    /// Reads what is held, of one name or of all, and compares it with what it hashed to when it came.
+    /// What differs and is not owed is fetched again by whoever reads it next.
+    pub fn verify(&self, url: Option<&Url>, each: impl FnMut(Verified)) -> Result<()> {
+        self.verify_where(|held| url.is_none_or(|url| held.name() == *url), each)
+    }
+
+    /// The same of what came for one audience.
+    pub fn verify_of(
+        &self,
+        url: Option<&Url>,
+        audience: &str,
+        each: impl FnMut(Verified),
+    ) -> Result<()> {
+        let is_meant = |held: &Held| {
+            held.who.audience == audience && url.is_none_or(|url| held.name() == *url)
+        };
+        self.verify_where(is_meant, each)
+    }
+
+    fn verify_where(
+        &self,
+        is_meant: impl Fn(&Held) -> bool,
+        mut each: impl FnMut(Verified),
+    ) -> Result<()> {
+        for held in self.inner.every() {
+            if !is_meant(&held) {
+                continue;
+            }
+            if let Some(verified) = self.inner.verify(&held, now())? {
+                each(verified);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn holds(held: &Arc<Held>) -> Holds {
+    let state = held.lock();
+    Holds {
+        id: held.id.to_string(),
+        url: held.name(),
+        audience: held.who.audience.clone(),
+        size: state.machine.size(),
+        present: state.machine.arrived_bytes(),
+        owed: state.machine.owed_bytes(),
+        transfers: state.transfers,
+        users: state.users,
+        tags: state.tags.clone(),
+        stamp: state.stamp,
+        used: held.used.load(Relaxed),
+        is_current: state.is_current,
+        base: match state.machine.base() {
+            Base::Absent => "nothing".into(),
+            Base::Any => "not asked".into(),
+            Base::Seen(version) => crate::disk::columns::shown(version),
+        },
+    }
+}

@@ -1,0 +1,152 @@
+//! The depot as a whole: what is held, by name and by number.
+
+use crate::{
+    Connect, Result, Rules, clock,
+    disk::{
+        files::{Disk, Watcher},
+        records::{Begun, Records},
+        reserve::Ballast,
+        rows::Passed,
+    },
+    inner::Inner,
+    plan::{chores::Chores, locks::Locks, logs::Logs, quota::Room, turns::Turns, watches::Watches},
+    work::{deliver, drain, edits, housekeep, scrub},
+};
+use parking_lot::{Condvar, Mutex};
+use std::{
+    fmt,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    thread::JoinHandle,
+};
+
+/// A directory of this machine with files of others, and the threads that fetch and deliver them.
+pub struct Depot {
+    pub(crate) inner: Arc<Inner>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl fmt::Debug for Depot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let root = self.inner.disk.root();
+        f.debug_struct("Depot")
+            .field("root", &root)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Depot {
+    /// Opens the depot in a directory, making it if there is none, and goes on with what it owes.
+    pub fn open(root: &Path, rules: Rules, connect: Connect) -> Result<Self> {
+        Self::open_watched(root, rules, connect, (clock::boot(), None))
+    }
+
+    pub(crate) fn open_watched(
+        root: &Path,
+        rules: Rules,
+        connect: Connect,
+        (boot, watcher): (String, Option<Arc<dyn Watcher>>),
+    ) -> Result<Self> {
+        let disk = Disk::open(root, watcher.clone())?;
+        let ballast = Arc::new(Ballast::of(root, rules.quota));
+        let open = || Records::open(&disk.records(), &boot, watcher.clone(), &ballast);
+        let begun = ballast.with(open)?;
+        let Begun {
+            records,
+            start,
+            rows,
+            tags,
+            logs,
+            deeds,
+            odd_deeds,
+            passed,
+        } = begun;
+        let room = Room::new(rules.quota);
+        let logs = Logs::open(root, logs, &room)?;
+        let inner = Arc::new(Inner {
+            records,
+            disk,
+            connect,
+            room,
+            ballast,
+            all: Mutex::default(),
+            due: Condvar::new(),
+            is_ending: AtomicBool::new(false),
+            numbers: AtomicU64::new(start << 32),
+            watches: Watches::new(),
+            logs,
+            chores: Chores::default(),
+            locks: Locks::default(),
+            turns: Turns::default(),
+            boot: boot.clone(),
+            rules,
+        });
+        inner.recover(rows, deeds, start)?;
+        inner.all().odd_deeds = odd_deeds;
+        let key = |passed: Passed| ((passed.url.clone(), passed.who.audience.clone()), passed);
+        inner.all().passed = passed.into_iter().map(key).collect();
+        inner.retag(tags);
+        inner.ballast.take();
+        let mut threads = Vec::new();
+        for number in 0..inner.rules.movers {
+            threads.push(deliver::start(&inner, number)?);
+        }
+        for number in 0..APPENDERS {
+            threads.push(drain::start(&inner, number)?);
+        }
+        threads.push(housekeep::start(&inner)?);
+        threads.push(edits::start(&inner)?);
+        if let Some(every) = inner.rules.scrub_every {
+            threads.push(scrub::start(&inner, every)?);
+        }
+        Ok(Self { inner, threads })
+    }
+
+    /// Tells whether any target lacks something that is here.
+    pub fn owes(&self) -> bool {
+        let all = self.inner.all();
+        let owes = all.by_id.values().any(|held| held.lock().machine.owes())
+            || all.promises.deeds().next().is_some();
+        drop(all);
+        owes || !self.inner.logs.owing().is_empty()
+    }
+
+    /// Tells whether somebody fills a file.
+    pub fn is_locked(&self) -> bool {
+        self.inner.locks.are_any()
+    }
+
+    /// Takes nothing more, and tells whoever waits that it ends. What is owed stays owed.
+    pub fn end(&self) {
+        self.inner.is_ending.store(true, SeqCst);
+        self.inner.nudge();
+        self.inner.watches.end();
+        self.inner.logs.nudge();
+        self.inner.locks.nudge();
+        for held in self.inner.every() {
+            // Under its lock, or a waiter could miss it.
+            drop(held.lock());
+            held.tell();
+        }
+    }
+
+    /// Returns where it is.
+    pub fn root(&self) -> &Path {
+        self.inner.disk.root()
+    }
+}
+
+impl Drop for Depot {
+    fn drop(&mut self) {
+        self.end();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// So many files are appended to at once.
+const APPENDERS: usize = 4;

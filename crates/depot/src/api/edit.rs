@@ -1,0 +1,312 @@
+//! Files that programs write by a descriptor of their own.
+//!
+//! What they do is not seen; that nobody can do more is known of the kernel, by a
+//! lease, and then the file is compared with what it was. Its end of writing is
+//! heard by a watch of the file, which is only a hint to ask for the lease.
+
+use crate::{
+    Depot, Ended, Error, Fresh, Result, Who,
+    error::may_pass,
+    inner::Inner,
+    plan::{
+        entry::{Held, State},
+        user::User,
+    },
+};
+use godwit_core::{
+    Url,
+    holding::{Base, Holding, Mode, Notices},
+};
+use godwit_store::Error as StoreError;
+use godwit_sys::crash;
+use std::{
+    fs::File,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// How a file is opened for writing, as by open(2).
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Edit {
+    /// Make it if it is not there.
+    pub create: bool,
+    /// And only then.
+    pub exclusive: bool,
+    /// Throw away what is in it.
+    pub truncate: bool,
+    /// By what the writer finds it again.
+    pub session: String,
+    /// Permission bits, where it is new there.
+    pub mode: Option<u32>,
+    /// Take the file as this machine has it; of a server that is away, a name that this machine does not know is absent.
+    pub offline: bool,
+}
+
+/// Tells whether the program is there still for which a file is opened or closed.
+pub type IsThere<'a> = &'a dyn Fn() -> bool;
+
+/// A file that somebody may change by a descriptor.
+#[derive(Debug)]
+pub struct Editing {
+    depot: Arc<Inner>,
+    pub(crate) user: User,
+    file: Option<File>,
+}
+
+impl Depot {
+    /// Opens a file for writing by descriptor. Without [`Edit::truncate`] it is fetched first.
+    pub fn edit(&self, url: &Url, who: &Who, edit: &Edit) -> Result<Editing> {
+        self.edit_while(url, who, edit, &|| true)
+    }
+
+    /// Opens a file for a program that may be gone: that one begins nothing over what was put since.
+    pub fn edit_while(
+        &self,
+        url: &Url,
+        who: &Who,
+        edit: &Edit,
+        is_there: IsThere<'_>,
+    ) -> Result<Editing> {
+        self.inner.edit((url, who), edit, is_there)
+    }
+}
+
+impl Editing {
+    /// Returns the descriptor. Whoever gets a copy must close it before the [end](Self::end).
+    pub fn file(&self) -> Result<&File> {
+        self.file.as_ref().ok_or(Error::Ending)
+    }
+
+    /// Returns what it is called.
+    pub fn url(&self) -> Url {
+        self.user.held.name()
+    }
+
+    /// Returns the length of the file as it was opened.
+    pub fn size(&self) -> u64 {
+        self.user.held.lock().machine.size()
+    }
+
+    /// Says that this one writes no more, and finds out what came of it.
+    pub fn end(self) -> Result<Ended> {
+        self.end_while(&|| true)
+    }
+
+    /// Ends for a program that may be gone: then what was put since the opening comes after what was written.
+    pub fn end_while(mut self, is_there: IsThere<'_>) -> Result<Ended> {
+        let held = &self.user.held;
+        // A program that is there now is told of its end after all that has a place before this.
+        let place = self.depot.next_number();
+        if is_there() {
+            held.lock().closed_at = place;
+        }
+        self.file = None;
+        let is_alone = held.lock().editors == 1;
+        let until = Instant::now() + FORKED;
+        loop {
+            let ended = self.depot.is_edited(held)?;
+            // A copy that a child is about to close is no other writer yet.
+            if ended != Ended::Open || !is_alone || Instant::now() >= until {
+                return Ok(ended);
+            }
+            let mut state = held.lock();
+            if state.machine.is_unseen() {
+                held.wait(&mut state, Some(Instant::now() + FORKED / 10));
+            }
+        }
+    }
+}
+
+impl Editing {
+    /// Gives up what was written, as far as that can be: where others write the file too, or it had changes
+    /// before that are not delivered, it ends as by [`Editing::end`].
+    pub fn discard(self) -> Result<()> {
+        // As long as ours is open nobody takes its writers for gone.
+        let held = Arc::clone(&self.user.held);
+        let state = self.depot.still(&held);
+        let was_there = matches!(state.machine.base(), Base::Seen(_));
+        let was_clean = match was_there {
+            true => state.machine.owed_bytes() == 0,
+            false => state.committed == 0,
+        };
+        if state.is_gone || state.editors > 1 || !was_clean {
+            drop(state);
+            return self.end_while(&|| false).map(drop);
+        }
+        self.depot.unwatch(&held);
+        self.depot.unlink(&held, state)
+    }
+}
+
+impl Drop for Editing {
+    fn drop(&mut self) {
+        self.user.held.lock().editors -= 1;
+        if self.file.take().is_some() {
+            // Others may still have it open; the watch tells when they are gone.
+            let _ = self.depot.is_edited(&self.user.held);
+        }
+    }
+}
+
+impl Inner {
+    fn edit(
+        self: &Arc<Self>,
+        (url, who): (&Url, &Who),
+        edit: &Edit,
+        is_there: IsThere<'_>,
+    ) -> Result<Editing> {
+        self.wait_for_ends(&(url.clone(), who.audience.clone()));
+        let user = match self.edited(url, who, edit)? {
+            Some(user) => user,
+            None => {
+                let base = match edit.truncate && !edit.exclusive {
+                    true => Base::Any,
+                    false => Base::Absent,
+                };
+                match self.new_edited((url, who), edit, base, is_there)? {
+                    Some(user) => user,
+                    None => return self.edit((url, who), edit, is_there),
+                }
+            }
+        };
+        let held = Arc::clone(&user.held);
+        // Before it counts as open: as long as we have it, nobody takes its writers for gone.
+        let file = self.disk.writer(held.id)?;
+        let mut state = loop {
+            drop(self.still(&held));
+            let all = self.all();
+            let state = held.lock();
+            if state.is_gone {
+                return Err(Error::busy(url, &"gone meanwhile; try again"));
+            }
+            if !edit.truncate && !state.is_current {
+                drop((state, all));
+                return self.edit((url, who), edit, is_there); // What its name says is something else by now.
+            }
+            if !state.is_scanning {
+                break state;
+            }
+        };
+        let opened = state.machine.open(Notices::None);
+        opened.map_err(|refused| Error::busy(url, &refused))?;
+        state.session.clone_from(&edit.session);
+        state.editors += 1;
+        state.pen = None;
+        state.change();
+        drop(state);
+        // From here on whatever goes wrong takes it back.
+        let editing = Editing {
+            depot: Arc::clone(self),
+            user,
+            file: Some(file),
+        };
+        self.all().owe(&held, || self.next_number());
+        // It must be on record before anybody can write what nobody sees.
+        held.commit(self)?;
+        crash::point("open-recorded");
+        self.watch(&held);
+        Ok(editing)
+    }
+
+    /// Returns the file as it is now, whole; `None`: a new one is to be made.
+    fn edited(&self, url: &Url, who: &Who, edit: &Edit) -> Result<Option<User>> {
+        if edit.truncate && !edit.exclusive {
+            return Ok(None);
+        }
+        // What a program filled is nothing that its origin ever had.
+        let fresh = match edit.exclusive || self.is_filled(url, who) {
+            true => Fresh::Now,
+            false if edit.offline => Fresh::Any,
+            false => Fresh::Usual,
+        };
+        let find = || self.find(url, who, fresh);
+        // What is missing is made, and that would not be what is there.
+        let found = match edit.create {
+            true => self.surely((url, who), find),
+            false => find(),
+        };
+        let user = match found {
+            Ok(_) if edit.exclusive => {
+                return Err(StoreError::exists(url.as_path()).into());
+            }
+            // What came for others is not changed for them.
+            Ok(user) if user.held.who.audience != who.audience => self.own(url, who, &user)?,
+            Ok(user) => user,
+            Err(Error::Store(error))
+                if edit.create && matches!(*error, StoreError::Missing { .. }) =>
+            {
+                return Ok(None);
+            }
+            Err(Error::Store(error)) if edit.create && edit.offline && may_pass(&error) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        self.ensure(&user.held, 0..u64::MAX)?;
+        self.know_leaves(&user.held)?;
+        Ok(Some(user))
+    }
+
+    /// Holds a file that is shared once more, for whoever is about to change it.
+    fn own(&self, url: &Url, who: &Who, shared: &User) -> Result<User> {
+        let state = shared.held.lock();
+        let size = state.machine.size();
+        let seen = match (&state.seen, state.machine.base()) {
+            (Some(seen), _) => (seen.clone(), state.seen_at.clone()),
+            (None, Base::Seen(version)) => (version.clone(), None),
+            _ => {
+                return Err(Error::busy(
+                    url,
+                    &"somebody else's at the moment; try again",
+                ));
+            }
+        };
+        drop(state);
+        self.admit(url, who, seen, size, || false)?;
+        self.find(url, who, Fresh::Any)
+    }
+
+    /// Begins a new file, which is what its name says from now on here. `None`: another writer, who cuts nothing
+    /// either, began one since the origin was asked.
+    fn new_edited(
+        &self,
+        (url, who): (&Url, &Who),
+        edit: &Edit,
+        base: Base,
+        is_there: IsThere<'_>,
+    ) -> Result<Option<User>> {
+        drop((self.connect)(url, who)?);
+        let (id, _) = self.disk.create()?;
+        if !is_there() {
+            self.disk.remove(id)?;
+            return Err(Error::Unwanted);
+        }
+        let base_is_absent = base == Base::Absent;
+        let machine = Holding::born(base, Mode::Replace);
+        let number = self.next_number();
+        let held = Arc::new(Held::new(id, number, url.clone(), who.clone(), machine));
+        let mut state = held.lock();
+        state.session.clone_from(&edit.session);
+        state.bits = edit.mode;
+        let user = User::of(&held, &mut state);
+        drop(state);
+        let mut all = self.all();
+        let current = all.current_of(url, who).filter(|_| base_is_absent);
+        if current.is_some_and(|held| is_pending(&held.lock())) {
+            drop((all, user));
+            self.disk.remove(id)?;
+            return Ok(None);
+        }
+        all.insert(&held);
+        all.make_newest(&held);
+        Ok(Some(user))
+    }
+}
+
+/// Tells whether a file is here of which its target lacks something.
+fn is_pending(state: &State) -> bool {
+    !state.is_gone && !state.is_unlinked && state.machine.owes()
+}
+
+/// So long a child may take between its beginning and its program.
+const FORKED: Duration = Duration::from_millis(200);

@@ -1,0 +1,366 @@
+//! Files that programs fill themselves, and names that are locked meanwhile.
+//!
+//! Whoever adds a name has it locked until they are done: others who add it, and whoever [waits](Depot::unlocked) for
+//! it, are woken by that. If the one who fills it goes away, the next who waits fills it. What was filled is what its
+//! name says as long as a tag is on it: its origin is not asked, since whoever filled it answers for it. It is known to
+//! nobody before it is done, and of one that is not done a new start finds nothing.
+
+use crate::{
+    Depot, Error, Reading, Result, Who,
+    disk::{files::Id, rows::Change},
+    inner::Inner,
+    plan::{
+        entry::Held,
+        locks::{Locked, Name},
+        user::User,
+    },
+};
+use godwit_core::{
+    Url, Version,
+    holding::{Holding, Mode, Origin},
+};
+use godwit_sys::{Leased, Unless, crash, lease};
+use parking_lot::MutexGuard;
+use std::{
+    collections::HashMap,
+    fs::{self, File},
+    path::PathBuf,
+    sync::{Arc, atomic::Ordering::SeqCst},
+    time::{Duration, Instant},
+};
+
+/// What is to be added.
+#[derive(Clone, Debug, Default)]
+pub struct Add {
+    /// Who does it: they do not wait for themselves.
+    pub by: String,
+    /// It must be there, whole: nothing is filled.
+    pub is_there: bool,
+    /// How long the lock lasts at most; `None`: until this is dropped.
+    pub lasts: Option<Duration>,
+}
+
+/// A name that is locked, until this is dropped.
+#[derive(Debug)]
+pub struct Adding {
+    depot: Arc<Inner>,
+    name: Name,
+    who: Who,
+    number: u64,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    /// It is here.
+    There(Reading),
+    /// Somebody fills it. Nothing is known of it, nor on record.
+    New(Id),
+    /// It was filled.
+    Done,
+}
+
+impl Depot {
+    /// Locks a name, waiting while others have it locked. It is there as a whole, or to be filled; whoever fetches it
+    /// at the moment is waited for.
+    pub fn add(
+        &self,
+        url: &Url,
+        who: &Who,
+        add: &Add,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<Adding> {
+        let depot = &self.inner;
+        let name = (url.clone(), who.audience.clone());
+        let number = depot.lock(&name, add, is_wanted)?;
+        let mut adding = Adding {
+            depot: Arc::clone(depot),
+            name,
+            who: who.clone(),
+            number,
+            what: What::Done,
+        };
+        adding.what = match depot.there(&adding.name, is_wanted)? {
+            Some(reading) => What::There(reading),
+            None if add.is_there => return Err(Error::Unknown(url.to_string())),
+            None => What::New(depot.disk.create()?.0),
+        };
+        Ok(adding)
+    }
+
+    /// Returns when nobody but those of `us` has a name locked.
+    pub fn unlocked(
+        &self,
+        url: &Url,
+        who: &Who,
+        us: &[&str],
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        if self.inner.locks.count.load(SeqCst) == 0 {
+            return Ok(());
+        }
+        let name = (url.clone(), who.audience.clone());
+        let is_ours = |locked: &Locked| us.contains(&&*locked.by);
+        self.inner.free_of(&name, is_ours, is_wanted).map(drop)
+    }
+}
+
+impl Adding {
+    /// Tells whether it is to be filled.
+    pub fn is_new(&self) -> bool {
+        matches!(self.what, What::New(_))
+    }
+
+    /// Returns a descriptor: to fill it, or to read what is there.
+    pub fn file(&self) -> Result<File> {
+        match &self.what {
+            What::New(id) => self.depot.disk.writer(*id),
+            What::There(reading) => self.depot.disk.reader(reading.held().id),
+            What::Done => Err(Error::Ending),
+        }
+    }
+
+    /// Returns where the file is.
+    pub fn path(&self) -> Option<PathBuf> {
+        match &self.what {
+            What::New(id) => Some(self.depot.disk.path(*id)),
+            What::There(reading) => Some(self.depot.disk.path(reading.held().id)),
+            What::Done => None,
+        }
+    }
+
+    /// Returns how long it is, of what is there.
+    pub fn size(&self) -> u64 {
+        match &self.what {
+            What::There(reading) => reading.size(),
+            _ => 0,
+        }
+    }
+
+    /// Returns the time that its users gave it.
+    pub fn timestamp(&self) -> Option<i64> {
+        match &self.what {
+            What::There(reading) => reading.held().lock().stamp,
+            _ => None,
+        }
+    }
+
+    /// Takes what was filled for what the name says, and puts a tag on it, which is safe when this returns. If it
+    /// fails the name stays locked.
+    pub fn done(&mut self, tag: Option<(&str, Option<u64>)>, timestamp: Option<i64>) -> Result<()> {
+        if !self.depot.locks.is_ours(&self.name, self.number) {
+            return Err(self.busy("being added by somebody else by now"));
+        }
+        let user = match &self.what {
+            What::Done => return Err(Error::Ending),
+            What::New(id) => self.filled(*id)?,
+            What::There(reading) => User::of(reading.held(), &mut reading.held().lock()),
+        };
+        let kept = self.tell(&user.held, tag, timestamp);
+        if kept.is_err() && self.is_new() {
+            // The file stays, so that it can be tried again.
+            self.depot.withdraw(&user.held);
+            return kept;
+        }
+        kept?;
+        let held = Arc::clone(&user.held);
+        self.what = What::Done;
+        drop(user);
+        self.depot.locks.free(&self.name, self.number);
+        // Its last tag may have been taken off under the lock.
+        self.depot.let_lapse(&held)
+    }
+
+    fn tell(
+        &self,
+        held: &Arc<Held>,
+        tag: Option<(&str, Option<u64>)>,
+        timestamp: Option<i64>,
+    ) -> Result<()> {
+        if timestamp.is_some() {
+            let mut state = held.lock();
+            state.stamp = timestamp;
+            state.change();
+        }
+        match tag {
+            Some((tag, expires)) => self.depot.tag(held, tag, None, expires),
+            None => held.commit(&self.depot),
+        }
+    }
+
+    /// Holds what was filled; nobody can write it any more.
+    fn filled(&self, id: Id) -> Result<User> {
+        let (depot, (url, _)) = (&self.depot, &self.name);
+        let path = depot.disk.path(id);
+        let found = fs::symlink_metadata(&path).map_err(Error::disk(&path))?;
+        if !found.is_file() {
+            return Err(self.busy("no file any more where it was to be filled"));
+        }
+        let file = depot.disk.reader(id)?;
+        let _lease = match lease(&file, Unless::Written).map_err(Error::disk(&path))? {
+            Leased::Granted(lease) => Some(lease),
+            Leased::Refused => {
+                return Err(self.busy("still open to be written: it is closed first"));
+            }
+            // Whoever says that it is done is believed.
+            Leased::Unsupported => None,
+        };
+        let size = found.len();
+        let mut machine = Holding::of(Version::None, size, Mode::Replace);
+        if let Some(fetch) = machine.fetch(0..size) {
+            machine.arrived(fetch.ticket, 0..size);
+            machine.fetched(fetch.ticket, Origin::Same);
+        }
+        let number = depot.next_number();
+        let held = Held::new(id, number, url.clone(), self.who.clone(), machine);
+        let held = Arc::new(held);
+        let leaves = depot.hashed(&held)?.1;
+        depot.reserve(url, size)?;
+        crash::point("filled");
+        let mut state = held.lock();
+        let user = User::of(&held, &mut state);
+        (state.leaves, state.reserved) = (leaves, size);
+        state.is_filled = true;
+        state.change();
+        drop(state);
+        let mut all = depot.all();
+        let old = all.current.get(&self.name).cloned();
+        if old.as_ref().is_some_and(|old| old.lock().machine.owes()) {
+            drop(all);
+            depot.room.release(size);
+            return Err(self.busy("put meanwhile, and that counts"));
+        }
+        all.insert(&held);
+        all.make_current(&held);
+        drop(all);
+        if let Some(old) = old {
+            depot.let_go(&old)?;
+        }
+        Ok(user)
+    }
+
+    fn busy(&self, what: &str) -> Error {
+        Error::in_use(self.name.0.clone(), what)
+    }
+}
+
+impl Drop for Adding {
+    fn drop(&mut self) {
+        if let What::New(id) = self.what
+            && let Err(error) = self.depot.disk.remove(id)
+        {
+            tracing::warn!(%error, url = %self.name.0, "what was not filled cannot be removed");
+        }
+        self.what = What::Done;
+        self.depot.locks.free(&self.name, self.number);
+    }
+}
+
+impl Inner {
+    /// Locks a name; returns by which number.
+    fn lock(&self, name: &Name, add: &Add, is_wanted: &dyn Fn() -> bool) -> Result<u64> {
+        let mut names = self.free_of(name, |_| false, is_wanted)?;
+        let number = self.next_number();
+        let locked = Locked {
+            number,
+            by: add.by.clone(),
+            until: add.lasts.map(|lasts| Instant::now() + lasts),
+        };
+        names.insert(name.clone(), locked);
+        self.locks.count.store(names.len(), SeqCst);
+        Ok(number)
+    }
+
+    /// Waits until nobody has a name locked but `is_ours`. It is woken; now and then it is looked whether anybody
+    /// still waits for it.
+    fn free_of(
+        &self,
+        name: &Name,
+        is_ours: impl Fn(&Locked) -> bool,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<MutexGuard<'_, HashMap<Name, Locked>>> {
+        let mut names = self.locks.names.lock();
+        loop {
+            let now = Instant::now();
+            let left = match names.get(name).filter(|locked| !is_ours(locked)) {
+                None => return Ok(names),
+                Some(Locked { until: None, .. }) => LOOK,
+                Some(Locked {
+                    until: Some(until), ..
+                }) => until.saturating_duration_since(now),
+            };
+            if left.is_zero() {
+                return Ok(names);
+            }
+            if self.is_ending() {
+                return Err(Error::Ending);
+            }
+            if !is_wanted() {
+                return Err(Error::Unwanted);
+            }
+            self.locks.freed.wait_for(&mut names, left.min(LOOK));
+        }
+    }
+
+    /// Returns what is here of a name as a whole. Whoever is fetching it is waited for.
+    fn there(&self, name: &Name, is_wanted: &dyn Fn() -> bool) -> Result<Option<Reading>> {
+        loop {
+            if !is_wanted() {
+                return Err(Error::Unwanted);
+            }
+            let all = self.all();
+            if let Some(asking) = all.asking.get(name).cloned() {
+                drop(all);
+                // What they hear is theirs; here it is looked what came of it.
+                let _ = asking.wait(is_wanted)?;
+                continue;
+            }
+            let Some(held) = all.current.get(name).cloned() else {
+                return Ok(None);
+            };
+            drop(all);
+            let mut state = held.lock();
+            let is_own = held.who.audience == name.1;
+            if state.is_gone || !is_own || state.machine.is_blind() {
+                return Ok(None);
+            }
+            if state.machine.is_whole() && !state.is_lapsed() {
+                let file = self.disk.reader(held.id)?;
+                let (size, user) = (state.machine.size(), User::of(&held, &mut state));
+                return Ok(Some(Reading::of(file, size, user)));
+            }
+            // Nobody writes it, and it may not be forgotten: it is being fetched.
+            let is_coming = !state.machine.owes() && !state.machine.may_be_forgotten();
+            if !is_coming {
+                return Ok(None);
+            }
+            held.wait(&mut state, Some(Instant::now() + LOOK));
+        }
+    }
+
+    /// Tells whether a program filled what is here of a name.
+    pub(crate) fn is_filled(&self, url: &Url, who: &Who) -> bool {
+        let name = (url.clone(), who.audience.clone());
+        let current = self.all().current.get(&name).cloned();
+        current.is_some_and(|held| {
+            let state = held.lock();
+            state.is_filled && !state.machine.owes()
+        })
+    }
+
+    /// What could not be kept is as if it had not been filled; its file stays for whoever filled it.
+    fn withdraw(&self, held: &Arc<Held>) {
+        let mut state = held.lock();
+        state.is_gone = true;
+        let reserved = std::mem::take(&mut state.reserved);
+        if state.is_recorded {
+            self.records.write_behind(Change::Forget(held.id));
+        }
+        drop(state);
+        self.room.release(reserved);
+        self.all().remove(held);
+    }
+}
+
+/// So often it is looked whether somebody still waits. Whoever is waited for wakes them.
+const LOOK: Duration = Duration::from_secs(1);

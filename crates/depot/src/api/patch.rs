@@ -1,0 +1,50 @@
+//! Writing into the file of a name, as it is at its target.
+//!
+//! What is written lies in a file of its own until its writer ends: then all of
+//! it counts, or nothing. Where something of that name is owed already, it goes
+//! into that, so that whoever reads it here sees both; else it is owed itself.
+//! Before it goes there it is on record, and into what: if we end meanwhile, the
+//! next start puts all of it there. If that goes meanwhile, it goes into what
+//! there is by then.
+
+use crate::{Depot, Error, IsWanted, Result, Who, Writing};
+use godwit_core::{Url, holding::Holding};
+use std::sync::Arc;
+
+impl Depot {
+    /// Begins to write into the file of a name, as it is at its target: what is not written stays, and
+    /// nobody is asked for anything. Nobody sees any of it before its [end](Writing::end).
+    pub fn put_into(&self, url: &Url, who: &Who, session: &str) -> Result<Writing> {
+        drop((self.inner.connect)(url, who)?);
+        self.begin((url, who), session, Holding::blind(), true)
+    }
+}
+
+impl Writing {
+    /// Ends what was written into a file: it survives a power cut here when this returns, and all of it counts.
+    pub(crate) fn end_into(
+        self,
+        is_wanted: IsWanted<'_>,
+        is_there: &dyn Fn() -> bool,
+    ) -> Result<u64> {
+        let depot = Arc::clone(&self.depot);
+        let key = (self.held.name(), self.held.who.audience.clone());
+        let _turn = depot.turns.take(key.clone());
+        if !self.settle().machine.owes() {
+            return Ok(0); // Nothing was written, and so nothing changes.
+        }
+        depot.wait_for_ends(&key);
+        loop {
+            if !is_there() {
+                return Err(Error::Unwanted);
+            }
+            let Some(under) = depot.owed_of(&key) else {
+                return self.end_anew(is_there);
+            };
+            if let Some(generation) = depot.fold(&self.asks(), &under, is_wanted)? {
+                return Ok(generation);
+            }
+            self.held.lock().folds_into = None; // That is gone, and so would this be after an end.
+        }
+    }
+}

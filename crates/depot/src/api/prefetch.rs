@@ -1,0 +1,100 @@
+//! What somebody will want comes before that, no faster than they allow.
+//!
+//! It is fetched in slices, each as fast as it comes, with rests between. Whoever wants to read the
+//! file waits for a slice at most, and has the rest at once: the bound is that of those who cannot
+//! know yet whether they need it, never of those who do.
+
+use crate::{
+    Depot, Error, Fresh, Lazily, Result, StillWanted, Who, inner::Inner, plan::entry::Held,
+    work::fetch::Part,
+};
+use godwit_core::{LEAF_BYTES, Url};
+use std::{
+    num::NonZeroU64,
+    ops::Range,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+impl Depot {
+    /// Fetches what is missing of a file, so many bytes a second. It is here as a whole, and is kept as
+    /// long as what is returned. `is_wanted` is asked now and then.
+    pub fn prefetch(
+        &self,
+        url: &Url,
+        who: &Who,
+        rate: NonZeroU64,
+        is_wanted: StillWanted<'_>,
+    ) -> Result<Lazily> {
+        let mut fresh = Fresh::Usual;
+        loop {
+            let lazily = self.lazily(url, who, fresh)?;
+            match self.inner.come(lazily.held(), rate, is_wanted) {
+                Ok(()) => return Ok(lazily),
+                // It changed while it came: once more, with what there is now, and no faster.
+                Err(Error::Busy { .. }) => fresh = Fresh::Now,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn come(&self, held: &Arc<Held>, rate: NonZeroU64, is_wanted: StillWanted<'_>) -> Result<()> {
+        let slice = (rate.get() / SLICES_A_SECOND).next_multiple_of(LEAF_BYTES);
+        let slice = slice.clamp(LEAF_BYTES, SLICE_MAX);
+        let (mut next, mut part) = (0, Part::Alone);
+        while let Some(range) = missing(held, next, slice) {
+            next = range.end;
+            let (began, bytes) = (Instant::now(), range.end - range.start);
+            self.ensure_while(held, range, part, is_wanted)?;
+            part = Part::More;
+            let took = Duration::from_secs_f64(bytes as f64 / rate.get() as f64);
+            // Centuries are as good as for ever.
+            let due = began.checked_add(took.min(FOR_EVER)).unwrap_or(began);
+            self.rest(held, due, is_wanted)?;
+        }
+        Ok(())
+    }
+
+    /// Returns when it is time to go on, or when nothing is missing any more.
+    fn rest(&self, held: &Arc<Held>, due: Instant, is_wanted: StillWanted<'_>) -> Result<()> {
+        loop {
+            if self.is_ending() {
+                return Err(Error::Ending);
+            }
+            if !is_wanted() {
+                return Err(Error::Unwanted);
+            }
+            let mut state = held.lock();
+            let whole = 0..state.machine.size();
+            let now = Instant::now();
+            if now >= due || state.is_gone || state.machine.present().contains(&whole) {
+                return Ok(());
+            }
+            held.wait(&mut state, Some(due.min(now + LOOK_EVERY)));
+        }
+    }
+}
+
+/// Returns the next slice of which something is missing.
+fn missing(held: &Arc<Held>, from: u64, slice: u64) -> Option<Range<u64>> {
+    let state = held.lock();
+    let size = state.machine.size();
+    let mut start = from;
+    while start < size {
+        let range = start..size.min(start + slice);
+        if !state.machine.present().contains(&range) {
+            return Some(range);
+        }
+        start = range.end;
+    }
+    None
+}
+
+/// Whoever wants to read waits no longer than for one of these.
+const SLICES_A_SECOND: u64 = 4;
+const SLICE_MAX: u64 = 64 << 20;
+/// Who is gone, or a node that ends, is noticed so soon.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const FOR_EVER: Duration = Duration::from_secs(3600 * 24 * 365);

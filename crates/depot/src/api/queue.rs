@@ -1,0 +1,540 @@
+//! What is owed, and who waits for it.
+
+use crate::{
+    Before, Depot, Error, Result, Scope,
+    clock::now,
+    disk::{files::Id, rows::Fact},
+    error::{Patience, is_for_directory, is_held_behind},
+    inner::Inner,
+    paths::{is_at_or_below, path_of, server_of},
+    plan::{
+        entry::Held,
+        logs::{Log, Upto},
+        order::deed_id,
+    },
+    words::{deed_words, word_of, words_of},
+};
+use godwit_core::{
+    Url,
+    deeds::{self, Deed, Over},
+    holding::{Base, Held as Why},
+};
+use godwit_store::Error as StoreError;
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// Where something is on its way.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Stage {
+    /// Somebody writes it.
+    Open,
+    /// It waits for its turn.
+    Queued,
+    /// It is being sent.
+    Sending,
+    /// The target cannot be reached at the moment; it is tried again.
+    Waiting {
+        /// When.
+        again_in: Duration,
+    },
+    /// Nothing happens until somebody decides.
+    Held,
+}
+
+/// Something that a target lacks.
+#[derive(Clone, Debug)]
+pub struct Owed {
+    /// Its number, for [`Depot::retry`] and the others.
+    pub id: String,
+    /// What is to be done at the target: `publish`, `rename`, `unlink`, `mkdir`, `set`, `append`.
+    pub what: &'static str,
+    /// The new name of a rename.
+    pub to: Option<Url>,
+    /// Where it belongs.
+    pub url: Url,
+    /// Where it is on its way.
+    pub stage: Stage,
+    /// What goes first, if it waits for something.
+    pub waits_for: Option<Before>,
+    /// Its length.
+    pub size: u64,
+    /// Bytes that the target lacks.
+    pub owed: u64,
+    /// How long it has been on its way.
+    pub age: Duration,
+    /// How often it was tried in vain since something moved.
+    pub tries: u32,
+    /// Why it is not there yet.
+    pub why: String,
+    /// It is a conflict: the target has something else by now.
+    pub is_conflict: bool,
+    /// How it ended the last time that it was tried.
+    pub last: Option<Error>,
+    /// It survives the end of this machine's power.
+    pub is_committed: bool,
+    /// Who wrote it.
+    pub session: String,
+}
+
+impl Owed {
+    /// Tells whether nothing happens until somebody decides, here or at a node that it goes by.
+    pub fn is_held(&self) -> bool {
+        let last = self.last.as_ref().and_then(Error::of_store);
+        self.stage == Stage::Held || last.is_some_and(is_held_behind)
+    }
+
+    /// Returns the error of a caller that waits for it while it is on hold.
+    pub fn on_hold(&self) -> Error {
+        let deed = deed_words(self.what, self.to.as_ref());
+        Error::held(self.url.clone(), self.why.clone(), deed)
+    }
+
+    /// Returns its name in a list: a file has its URL.
+    pub fn named(&self) -> String {
+        let url = self.url.without_password();
+        match self.what {
+            "publish" | "append" => url.to_string(),
+            what => format!("the {what} of {url}"),
+        }
+    }
+
+    /// Tells whether it goes by itself once the directory where it belongs is there.
+    pub(crate) fn waits_for_directory(&self) -> bool {
+        let above = self.to.as_ref().unwrap_or(&self.url).parent();
+        self.stage == Stage::Held && above.is_some_and(|above| is_for_directory(&self.why, &above))
+    }
+}
+
+impl Depot {
+    /// Returns what is owed, the oldest first.
+    pub fn queue(&self) -> Vec<Owed> {
+        self.queue_of(&Scope::All)
+    }
+
+    /// Returns what is owed of a scope, the oldest first; of a name what is owed there.
+    pub fn queue_of(&self, scope: &Scope) -> Vec<Owed> {
+        let owing: Vec<_> = match scope {
+            Scope::Url(url) => self.inner.all().owing_called(url),
+            Scope::Below(url) => self.inner.all().owing_below(url),
+            _ => self.inner.all().owing.values().cloned().collect(),
+        };
+        let mut all: Vec<Owed> = owing.iter().filter_map(|held| self.owed(held)).collect();
+        all.extend(self.inner.deeds_owed());
+        all.retain(|owed| match scope {
+            Scope::All => true,
+            Scope::Url(url) => owed.url == *url,
+            Scope::Below(url) => {
+                let mut names = [Some(&owed.url), owed.to.as_ref()].into_iter().flatten();
+                names.any(|name| is_at_or_below(name, url))
+            }
+            Scope::Session(session) => owed.session == *session,
+        });
+        let logs = self.inner.logs_of(scope);
+        all.extend(logs.iter().map(|(log, _)| owed_lines(log)));
+        if *scope == Scope::All {
+            all.extend(self.inner.unreadable());
+        }
+        all
+    }
+
+    /// Returns the queue of a scope as users see it: what waits for a directory is pending, not on hold.
+    pub fn pending_of(&self, scope: &Scope) -> Vec<Owed> {
+        let mut all = self.queue_of(scope);
+        for owed in all.iter_mut().filter(|owed| owed.waits_for_directory()) {
+            let again = self.inner.all().absent.map(|(at, _)| at - Instant::now());
+            let again_in = again.unwrap_or_default();
+            owed.stage = Stage::Waiting { again_in };
+        }
+        all
+    }
+
+    /// Returns what a target answered, so that something of a name is held; nothing, if that is a conflict, or nobody
+    /// knows.
+    pub(crate) fn why_held(&self, url: &Url) -> Option<Arc<StoreError>> {
+        let owed = self.queue_of(&Scope::Url(url.clone()));
+        let held = || owed.iter().filter(|owed| owed.stage == Stage::Held);
+        if held().any(|owed| owed.is_conflict) {
+            return None;
+        }
+        let error = held().find_map(|owed| match &owed.last {
+            Some(Error::Store(error)) => Some(error),
+            _ => None,
+        });
+        if let (None, Some(owed)) = (error, held().find(|owed| owed.waits_for_directory())) {
+            return Some(Arc::new(StoreError::missing(owed.url.as_path())));
+        }
+        match error.map(|error| &**error) {
+            // It is held further on.
+            Some(StoreError::Held { cause, .. }) => cause.clone(),
+            _ => error.cloned(),
+        }
+    }
+
+    fn owed(&self, held: &Held) -> Option<Owed> {
+        let server = held.url().host_port();
+        let (away, before) = {
+            let all = self.inner.all();
+            let away = all.away.get(&server);
+            let away = away.map(|away| (away.until, away.why.clone()));
+            (away, all.before_file(held))
+        };
+        let state = held.lock();
+        if !state.machine.owes() || state.is_gone {
+            return None;
+        }
+        let left = away
+            .as_ref()
+            .map(|(until, _)| until.saturating_duration_since(Instant::now()));
+        let stage = match (state.machine.held(), left) {
+            (Some(_), _) => Stage::Held,
+            _ if state.is_moving => Stage::Sending,
+            _ if before.as_ref().is_some_and(|before| before.is_held) => Stage::Queued,
+            (None, Some(again_in)) if state.wants => Stage::Waiting { again_in },
+            _ if state.machine.writers().is_some() => Stage::Open,
+            _ => Stage::Queued,
+        };
+        let goes_first = before.as_ref().filter(|_| stage == Stage::Queued);
+        let why = match (goes_first, &state.last, &away) {
+            _ if state.machine.held().is_some() => state.words.clone(),
+            _ if state.waits && state.machine.writers().is_some() => WHOLE_ONLY.into(),
+            (Some(before), ..) => before.words(),
+            (None, Some(error), _) => error.words(),
+            (None, None, Some((_, error))) if stage != Stage::Sending => error.words(),
+            _ => String::new(),
+        };
+        Some(Owed {
+            id: held.id.to_string(),
+            what: "publish",
+            to: None,
+            url: held.url(),
+            stage,
+            waits_for: before,
+            size: state.machine.size(),
+            owed: state.unsent_bytes(),
+            age: Duration::from_secs(now().saturating_sub(held.born)),
+            tries: state.tries,
+            why,
+            is_conflict: matches!(state.machine.held(), Some(Why::Conflict(_))),
+            last: state.last.clone(),
+            is_committed: !state.is_ahead() || state.committed > 0,
+            session: state.session.clone(),
+        })
+    }
+
+    /// Tries again now what was not delivered; what is held as well, as it is.
+    pub fn retry(&self, id: &str) -> Result<()> {
+        self.inner.retry(id)
+    }
+
+    /// Delivers what is held, in place of whatever is there now.
+    pub fn release(&self, id: &str) -> Result<()> {
+        if self.inner.logs.release(id) {
+            tracing::info!(
+                id,
+                "what is to be appended goes on, past what cannot be read"
+            );
+            self.inner.retry_servers();
+            return Ok(());
+        }
+        if self.inner.decide_deed(id, |deeds, number| {
+            deeds.release(number, Over::Anything);
+            Ok(())
+        })? {
+            self.inner.retry_servers();
+            return Ok(());
+        }
+        self.inner.decide(id, |held| {
+            let mut state = held.lock();
+            state.machine.release(Some(Base::Any));
+            state.words.clear();
+            state.wants = true;
+            state.change();
+            Ok(())
+        })?;
+        self.inner.retry_servers();
+        Ok(())
+    }
+
+    /// Gives up what is owed: its bytes are lost, unless its target has them.
+    pub fn discard(&self, id: &str) -> Result<()> {
+        if self.inner.logs.discard(id) {
+            tracing::info!(id, "what was to be appended is dropped");
+            return Ok(());
+        }
+        if self.inner.forget_unreadable(id)? || self.inner.forget_odd_deed(id)? {
+            tracing::info!(id, "what has a name that cannot be read is dropped");
+            return Ok(());
+        }
+        let names = self.inner.all().promises.names_of(id);
+        let dropped = self.inner.decide_deed(id, |deeds, number| {
+            let url = Url::from_argument(id).ok();
+            match deeds.drop(number) {
+                Some(_) => Ok(()),
+                None => Err(busy(url, "being done at the moment")),
+            }
+        })?;
+        if dropped {
+            self.inner.all().names_again();
+            names.iter().for_each(|name| self.changed(name));
+            self.inner.nudge();
+            return Ok(());
+        }
+        let held = self.inner.by_name(id)?;
+        let state = held.lock();
+        if state.is_moving || state.machine.writers().is_some() {
+            return Err(Error::in_use(
+                held.url(),
+                "being sent or written at the moment; try again when it waits or its writer has ended",
+            ));
+        }
+        tracing::info!(id, url = %held.url(), "dropped");
+        self.inner.unlink(&held, state)?;
+        // Some of it may be there already.
+        self.changed(&held.url());
+        Ok(())
+    }
+
+    /// Delivers what is owed to somewhere else, also on another server, in place of whatever is there. What
+    /// its old target has of the upload is given up.
+    pub fn redirect(&self, id: &str, to: &Url) -> Result<()> {
+        let held = self.inner.by_name(id)?;
+        drop((self.inner.connect)(to, &held.who)?);
+        let mut all = self.inner.all();
+        let mut state = held.lock();
+        let what = match () {
+            () if state.is_moving => {
+                Some("being sent; once it is held or waits it can go elsewhere")
+            }
+            () if state.machine.is_asked() => {
+                Some("perhaps there already; that is found out first")
+            }
+            () if !state.machine.is_whole() || state.machine.is_blind() => {
+                let what = format!("delivering {} elsewhere", held.url().without_password());
+                let why = "only parts of it are here, which belong into the file there";
+                return Err(StoreError::unsupported(what, why).into());
+            }
+            () if held.is_renamed() && !all.promises.is_passed(&held) => None,
+            () if held.is_renamed() => {
+                Some("renamed, which is on its way; redirect that, or drop it")
+            }
+            () => None,
+        };
+        if let Some(what) = what {
+            return Err(busy(Some(held.url()), what));
+        }
+        let leftover = state.take_leftover(&held.url(), &held.who);
+        state.machine.release(Some(Base::Any));
+        state.before = None;
+        state.words.clear();
+        state.wants = true;
+        (state.tries, state.patience) = (0, Patience::default());
+        state.last = None;
+        state.change();
+        let was_current = state.is_current;
+        drop(state);
+        tracing::info!(id, from = %held.url().without_password(), to = %to.without_password(), "redirected");
+        all.leftovers.extend(leftover);
+        all.remove_current(&held);
+        let is_promised = all.promises.has(&held);
+        all.settle(&held);
+        held.redirect(to.clone());
+        match is_promised {
+            true => all.owe(&held, || self.inner.next_number()),
+            false => drop(all.owing.insert(held.number(), Arc::clone(&held))),
+        }
+        if was_current {
+            all.make_newest(&held);
+        }
+        drop(all);
+        held.tell();
+        held.commit(&self.inner)?;
+        self.inner.retry_servers();
+        Ok(())
+    }
+}
+
+fn busy(url: Option<Url>, what: &str) -> Error {
+    match url {
+        Some(url) => Error::in_use(url, what),
+        None => Error::Unknown(what.into()),
+    }
+}
+
+/// What is on record under a name that nobody can read.
+fn unreadable(id: Id, what: &'static str, url: &str, path: &Path, why: &str) -> Option<Owed> {
+    let escaped = escaped(url);
+    let path = std::path::absolute(path).ok()?;
+    Some(Owed {
+        id: id.to_string(),
+        what,
+        to: None,
+        url: Url::file(&path).ok()?,
+        stage: Stage::Held,
+        waits_for: None,
+        size: 0,
+        owed: 0,
+        age: Duration::ZERO,
+        tries: 0,
+        why: format!(
+            "its name on record, \"{escaped}\", {why}; its bytes lie in {}: copy them from there, then drop it",
+            path.display()
+        ),
+        is_conflict: false,
+        last: None,
+        is_committed: true,
+        session: String::new(),
+    })
+}
+
+/// Returns of a name that is none what may be shown.
+pub(crate) fn escaped(name: &str) -> String {
+    let shown = name.chars().take(URL_SHOWN);
+    shown.flat_map(char::escape_default).collect()
+}
+
+/// What is to be appended.
+fn owed_lines(log: &Log) -> Owed {
+    let (why, tries, is_held, last) = log.trouble();
+    let stage = match (is_held, tries) {
+        (true, _) => Stage::Held,
+        (false, 0) => Stage::Sending,
+        _ => Stage::Waiting {
+            again_in: Duration::ZERO,
+        },
+    };
+    Owed {
+        id: log.id().to_string(),
+        what: "append",
+        to: None,
+        url: log.url().clone(),
+        stage,
+        waits_for: None,
+        size: log.owed(),
+        owed: log.owed(),
+        age: Duration::ZERO,
+        tries,
+        why,
+        is_conflict: false,
+        last,
+        is_committed: true,
+        session: log.session(),
+    }
+}
+
+impl Inner {
+    /// Returns what has a name that cannot be read. It is told where its bytes lie, and what its name says.
+    fn unreadable(&self) -> Vec<Owed> {
+        let all = self.all();
+        let files = all.unreadable.iter().filter_map(|(id, it)| {
+            let path = self.disk.path(*id);
+            let mut owed = unreadable(*id, "publish", &it.url, &path, "is no URL")?;
+            owed.owed = it.owed;
+            owed.size = it.size;
+            owed.age = Duration::from_secs(now().saturating_sub(it.born));
+            owed.session.clone_from(&it.session);
+            Some(owed)
+        });
+        let mut found: Vec<_> = files.collect();
+        drop(all);
+        for (id, url, error, path) in self.logs.unreadable() {
+            let why = format!("cannot be gone on with ({error})");
+            let Some(mut owed) = unreadable(id, "append", &url, &path, &why) else {
+                continue;
+            };
+            owed.size = std::fs::metadata(&path).map_or(0, |meta| meta.len());
+            owed.owed = owed.size;
+            found.push(owed);
+        }
+        found.extend(self.odd_deeds());
+        found
+    }
+
+    /// Returns the deeds that are no publications.
+    fn deeds_owed(&self) -> Vec<Owed> {
+        let all = self.all();
+        let owed = all.promises.deeds().map(|(deed, fact, deeds)| {
+            let away = all.away.get(&fact.url.host_port());
+            let again = away.map(|away| away.until).or(fact.later);
+            let again_in = again.map(|at| at.saturating_duration_since(Instant::now()));
+            let before = all.before_deed(deed, fact);
+            let stage = match (&deed.held, again_in) {
+                (Some(_), _) => Stage::Held,
+                _ if deeds.is_under_way(deed.number) => Stage::Sending,
+                (None, Some(again_in)) if before.is_none() => Stage::Waiting { again_in },
+                _ => Stage::Queued,
+            };
+            let why = match (&deed.held, &before, &fact.last) {
+                (Some(why), ..) => words_of(why),
+                (None, Some(before), _) => before.words(),
+                (None, None, Some(error)) => error.words(),
+                (None, None, None) => away.map_or_else(String::new, |away| away.why.words()),
+            };
+            Owed {
+                id: deed_id(deed.number),
+                what: word_of(&deed.what),
+                to: fact.to.clone(),
+                url: fact.url.clone(),
+                stage,
+                waits_for: before,
+                size: 0,
+                owed: 0,
+                age: Duration::from_secs(now().saturating_sub(fact.born)),
+                tries: fact.tries,
+                why,
+                is_conflict: deed.held == Some(deeds::Held::Conflict),
+                last: fact.last.clone(),
+                is_committed: true,
+                session: fact.session.clone(),
+            }
+        });
+        owed.collect()
+    }
+
+    /// Returns the numbers of the deeds of a scope.
+    pub(crate) fn deeds_of(&self, scope: &Scope) -> Vec<u64> {
+        let all = self.all();
+        let is_meant = |deed: &Deed, fact: &Fact| match scope {
+            Scope::All => true,
+            Scope::Session(session) => fact.session == *session,
+            Scope::Url(url) | Scope::Below(url) => {
+                server_of(url) == server_of(&fact.url) && deed.concerns(&path_of(url))
+            }
+        };
+        let meant = all.promises.deeds().filter(|(d, f, _)| is_meant(d, f));
+        meant.map(|(deed, ..)| deed.number).collect()
+    }
+
+    /// Returns what is to be appended of a scope, and up to where it is meant.
+    pub(crate) fn logs_of(&self, scope: &Scope) -> Vec<(Arc<Log>, Upto)> {
+        let upto = |log: &Log| match scope {
+            Scope::Url(url) if log.url() != url => None,
+            Scope::Below(url) if !is_at_or_below(log.url(), url) => None,
+            Scope::Session(session) => log.upto_of(session),
+            _ => Some(log.upto()),
+        };
+        let owing = self.logs.owing().into_iter();
+        owing
+            .filter_map(|log| upto(&log).map(|upto| (log, upto)))
+            .collect()
+    }
+}
+
+pub(crate) fn is_meant(scope: &Scope, held: &Held) -> bool {
+    match scope {
+        Scope::All => true,
+        Scope::Url(url) => held.name() == *url || held.url() == *url,
+        Scope::Below(url) => [held.name(), held.url()]
+            .iter()
+            .any(|name| is_at_or_below(name, url)),
+        Scope::Session(session) => held.lock().session == *session,
+    }
+}
+
+/// So much is shown of a name that is none.
+const URL_SHOWN: usize = 200;
+
+const WHOLE_ONLY: &str =
+    "its server takes whole files only: it is sent when whoever writes it has ended";

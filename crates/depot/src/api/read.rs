@@ -1,0 +1,116 @@
+//! From a name to a file that has every byte of it.
+
+use crate::{
+    Depot, Error, Fresh, Result, StillWanted, Who,
+    plan::{entry::Held, user::User},
+    work::fetch::Part,
+};
+use godwit_core::Url;
+use std::{fs::File, path::PathBuf, sync::Arc};
+
+/// A file that is here, whole, and open.
+#[derive(Debug)]
+pub struct Reading {
+    file: File,
+    size: u64,
+    user: User,
+}
+
+impl Reading {
+    /// Returns a descriptor of it, with a place of its own in the file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Returns its length.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub(crate) fn of(file: File, size: u64, user: User) -> Self {
+        Self { file, size, user }
+    }
+
+    pub(crate) fn held(&self) -> &Arc<Held> {
+        &self.user.held
+    }
+
+    /// Returns how often it was fetched since it is held here.
+    pub fn transfers(&self) -> u64 {
+        self.user.held.lock().transfers
+    }
+}
+
+impl Depot {
+    /// Returns where a file lies that is open: there as long as it is kept.
+    pub fn lies_at(&self, reading: &Reading) -> PathBuf {
+        self.inner.disk.path(reading.user.held.id)
+    }
+
+    /// Opens a file for reading, fetching it first if it is not here or not fresh. Whoever wants the
+    /// same meanwhile waits for the same transfer.
+    pub fn read(&self, url: &Url, who: &Who, fresh: Fresh) -> Result<Reading> {
+        self.read_while(url, who, fresh, &|| true)
+    }
+
+    /// The same for somebody who may go: a fetch that nobody waits for any more ends, and what came of it is where the
+    /// next one goes on.
+    pub fn read_while(
+        &self,
+        url: &Url,
+        who: &Who,
+        fresh: Fresh,
+        is_wanted: StillWanted<'_>,
+    ) -> Result<Reading> {
+        let mut fresh = fresh;
+        for _ in 0..RESTARTS_MAX {
+            let user = self.inner.find_while(url, who, fresh, is_wanted)?;
+            let all = 0..u64::MAX;
+            match (self.inner).ensure_while(&user.held, all, Part::Alone, is_wanted) {
+                Ok(()) => {}
+                Err(Error::Busy { .. }) => {
+                    // It changed while it came: once more, with what there is now.
+                    fresh = fresh.asked();
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            // Of what is put into it just now, a reader sees all or nothing.
+            let state = user.held.folded();
+            if state.is_gone {
+                continue;
+            }
+            let (size, file) = (state.machine.size(), self.inner.disk.reader(user.held.id)?);
+            drop(state);
+            return Ok(Reading { file, size, user });
+        }
+        Err(Error::restless(Box::new(url.clone())))
+    }
+}
+
+impl Depot {
+    /// What servers have of a name, or of what is in it, was changed past us: whoever reads it next asks there.
+    pub fn changed(&self, url: &Url) {
+        self.inner.changed(url);
+    }
+
+    /// Opens a file for reading that is here as a whole, and fresh; `None`: it takes longer than that.
+    pub fn read_here(&self, url: &Url, who: &Who, fresh: Fresh) -> Option<Reading> {
+        let held = self.inner.all().current_of(url, who)?;
+        let mut state = held.lock();
+        let is_own = held.who.audience == who.audience;
+        let is_here = state.machine.is_whole() && !state.machine.is_blind() && !state.is_folding;
+        let is_fresh = self.inner.is_fresh(&state, fresh) && !self.inner.is_ending();
+        if !is_own || !is_here || state.is_gone || !is_fresh {
+            return None;
+        }
+        let size = state.machine.size();
+        let file = self.inner.disk.reader(held.id).ok()?;
+        let user = User::of(&held, &mut state);
+        drop(state);
+        Some(Reading { file, size, user })
+    }
+}
+
+/// So often may a file change while it is fetched.
+const RESTARTS_MAX: usize = 5;

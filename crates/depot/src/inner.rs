@@ -1,0 +1,84 @@
+//! State that the threads of a depot share, without any policy.
+
+use crate::{
+    Connect, Rules,
+    disk::{files::Disk, records::Records, reserve::Ballast},
+    plan::{
+        all::All, chores::Chores, entry::Held, locks::Locks, logs::Logs, quota::Room, turns::Turns,
+        watches::Watches,
+    },
+};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+pub(crate) struct Inner {
+    // Before the disk, whose lock must be held as long as anything is written.
+    pub records: Records,
+    pub disk: Disk,
+    pub rules: Rules,
+    pub connect: Connect,
+    pub room: Room,
+    pub ballast: Arc<Ballast>,
+    pub all: Mutex<All>,
+    /// Something is owed, or may be tried again.
+    pub due: Condvar,
+    pub is_ending: AtomicBool,
+    /// The number of the last one that began.
+    pub numbers: AtomicU64,
+    pub watches: Watches,
+    pub logs: Logs,
+    pub chores: Chores,
+    pub locks: Locks,
+    /// Who ends what was written into a file, one at a time for each.
+    pub turns: Turns,
+    /// What tells this boot of the machine from others.
+    pub boot: String,
+}
+
+impl Inner {
+    pub(crate) fn all(&self) -> MutexGuard<'_, All> {
+        self.all.lock()
+    }
+
+    /// Returns everything that is held, for a look at each without this lock.
+    pub(crate) fn every(&self) -> Vec<Arc<Held>> {
+        self.all().by_id.values().cloned().collect()
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_ending.load(SeqCst)
+    }
+
+    /// Has whoever delivers look again what there is to do.
+    pub(crate) fn nudge(&self) {
+        // Under the lock, or somebody who has just found nothing would miss it.
+        drop(self.all());
+        self.due.notify_all();
+    }
+
+    /// Returns the number of one that begins now.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, SeqCst) + 1
+    }
+}
+
+impl Inner {
+    /// Waits so long, whatever happens meanwhile, unless the depot ends.
+    pub(crate) fn sleep(&self, pause: Duration) {
+        let until = Instant::now() + pause;
+        let mut all = self.all();
+        while !self.is_ending() && !self.due.wait_until(&mut all, until).timed_out() {}
+    }
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the depot in {}", self.disk.root().display())
+    }
+}

@@ -1,0 +1,149 @@
+//! All entries of a depot and all that is pending, behind one lock.
+
+use crate::{
+    Who,
+    disk::{
+        files::Id,
+        rows::{OddDeed, Passed, Row},
+    },
+    plan::{
+        asking::{Asking, Name},
+        backoff,
+        coming::{Coming, Ends},
+        entry::Held,
+        leftovers::Leftover,
+        listings::Listings,
+        names::Called,
+        order::Promises,
+        schedule::Picks,
+    },
+};
+use godwit_core::{Url, holding::Mode};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// What is held.
+#[derive(Default)]
+pub(crate) struct All {
+    pub by_id: BTreeMap<Id, Arc<Held>>,
+    /// Those of which a target lacks something, by their numbers.
+    pub owing: BTreeMap<u64, Arc<Held>>,
+    /// Of these, those that only their writers know.
+    pub private: BTreeMap<Id, Arc<Held>>,
+    /// Those that have a place in the order, and of which readers do not know yet.
+    pub coming: BTreeMap<Id, Coming>,
+    /// Those that somebody ends just now.
+    pub ends: Ends,
+    /// In which order.
+    pub promises: Promises,
+    /// What hops took of which nothing is here any more.
+    pub passed: BTreeMap<(Url, String), Passed>,
+    /// What targets have of uploads that nobody will finish.
+    pub leftovers: Vec<Leftover>,
+    /// What is gone, and could not be taken off the record yet.
+    pub unforgotten: Vec<Gone>,
+    /// When missing directories are looked for again, and the pause after that.
+    pub absent: Option<(Instant, Duration)>,
+    /// What has a name on record that cannot be read.
+    pub unreadable: BTreeMap<Id, Unreadable>,
+    /// Promises likewise.
+    pub odd_deeds: Vec<OddDeed>,
+    /// What readers of a name get.
+    pub current: BTreeMap<Name, Arc<Held>>,
+    /// What is held, by name.
+    pub called: Arc<Called>,
+    /// Whoever is asking the origin what there is of a name.
+    pub asking: HashMap<Name, Arc<Asking>>,
+    /// Servers that could not be reached, and when they are tried again.
+    pub away: HashMap<String, backoff::Away>,
+    /// Directories as servers listed them last.
+    pub listings: Listings,
+    /// What may be delivered next.
+    pub picks: Picks,
+}
+
+/// What has a name on record that cannot be read: it is shown, and left alone until somebody gives it up.
+pub(crate) struct Unreadable {
+    /// As it stands there.
+    pub url: String,
+    pub size: u64,
+    pub owed: u64,
+    pub born: u64,
+    pub session: String,
+    pub reserved: u64,
+}
+
+impl Unreadable {
+    pub(crate) fn of(row: &Row, reserved: u64) -> Self {
+        Self {
+            url: row.url.clone(),
+            size: row.record.size,
+            owed: row.record.owed.len_bytes(),
+            born: row.born,
+            session: row.session.clone(),
+            reserved,
+        }
+    }
+}
+
+/// What nobody gets any more, and whose file lies there since its record does.
+pub(crate) struct Gone {
+    pub id: Id,
+    pub reserved: u64,
+    /// Not before then is it tried again.
+    pub at: Instant,
+}
+
+impl All {
+    pub(crate) fn keep(&mut self, held: &Arc<Held>) {
+        self.by_id.insert(held.id, Arc::clone(held));
+        held.call(&self.called);
+    }
+
+    pub(crate) fn insert(&mut self, held: &Arc<Held>) {
+        self.keep(held);
+        let state = held.lock();
+        let (is_private, owes) = (state.is_private, state.machine.owes());
+        let goes_ahead = state.machine.mode() == Mode::Replace;
+        drop(state);
+        match (is_private, owes) {
+            // What is not ended is nothing yet, and has no place in the order.
+            (true, _) => {
+                if goes_ahead {
+                    self.private.insert(held.id, Arc::clone(held));
+                }
+                self.owing.insert(held.number(), Arc::clone(held));
+            }
+            (false, true) => self.owe(held, || held.number()),
+            (false, false) => {}
+        }
+    }
+
+    /// Returns what somebody who reads a name gets of what is here.
+    pub(crate) fn current_of(&self, url: &Url, who: &Who) -> Option<Arc<Held>> {
+        let key = (url.clone(), who.audience.clone());
+        self.current.get(&key).cloned()
+    }
+
+    /// Has readers of its name get this one.
+    pub(crate) fn make_current(&mut self, held: &Arc<Held>) {
+        if let Some(old) = self.current.insert(held.key(), Arc::clone(held))
+            && old.id != held.id
+        {
+            old.lock().is_current = false;
+        }
+        held.lock().is_current = true;
+    }
+
+    pub(crate) fn remove(&mut self, held: &Held) {
+        self.by_id.remove(&held.id);
+        held.uncall();
+        self.private.remove(&held.id);
+        self.coming.remove(&held.id);
+        self.owing.remove(&held.number());
+        self.remove_current(held);
+    }
+}

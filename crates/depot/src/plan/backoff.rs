@@ -1,0 +1,52 @@
+//! The one table of servers that are away, and the pauses until they are tried again.
+
+use crate::{Error, Rules, error::is_unknown_host, plan::all::All};
+use godwit_core::Fault;
+use std::time::{Duration, Instant};
+
+/// A server that could not be reached.
+pub(crate) struct Away {
+    pub until: Instant,
+    pause: Duration,
+    pub why: Error,
+}
+
+impl All {
+    /// Something is held, perhaps since a directory is not there yet.
+    pub(crate) fn look_for_directories_soon(&mut self) {
+        self.absent = Some((Instant::now() + ABSENT_MIN, ABSENT_MIN));
+    }
+}
+
+/// Notes that a server cannot be reached, or does not want anything at the moment.
+pub(crate) fn server_away(all: &mut All, server: &str, error: Error, rules: &Rules) {
+    let longest = rules.pause_max;
+    let before = all.away.get(server).map(|away| away.pause * 2);
+    let pause = match error.fault() {
+        Fault::NotYet(wait) => wait.min(longest * 16),
+        // The next answer is the same, most likely.
+        _ if is_unknown_host(&error) => before.unwrap_or(PAUSE).min(longest * 16),
+        _ => before.unwrap_or(PAUSE).min(longest),
+    };
+    let away = Away {
+        until: Instant::now() + pause,
+        pause,
+        why: error,
+    };
+    all.away.insert(server.into(), away);
+}
+
+/// Returns how long one thing waits that was tried so often in vain.
+pub(crate) fn pause_after(tries: u32) -> Duration {
+    (PAUSE * 2u32.pow(tries.min(8))).min(FULL_MAX)
+}
+
+/// The first pause before a server is tried again.
+pub(crate) const PAUSE: Duration = Duration::from_millis(250);
+
+/// So soon it is looked whether a missing directory is there by now, and then more and more rarely.
+const ABSENT_MIN: Duration = Duration::from_secs(1);
+pub(crate) const ABSENT_MAX: Duration = Duration::from_secs(30);
+
+/// Nobody looks more rarely whether a full disk has room again.
+const FULL_MAX: Duration = Duration::from_secs(30);

@@ -1,0 +1,108 @@
+//! What has its place in the order of its name, and is not yet what that name says
+//! here: its bytes are on their way to the disk, and its writer is told after that.
+//!
+//! What is done to the name meanwhile comes after it, and is done to it. What the
+//! target had before, and is read or delivered meanwhile, is older, whatever its number.
+//! Whoever writes into the name waits for that: its writer may be gone by then, who was
+//! told nothing, and what is written after they went must not be under what they wrote.
+
+use crate::{
+    disk::files::Id,
+    paths::moved,
+    plan::{
+        all::All,
+        asking::{Asking, Name},
+        entry::Held,
+    },
+};
+use godwit_core::Url;
+use std::{collections::BTreeMap, sync::Arc};
+
+/// One of them.
+pub(crate) struct Coming {
+    held: Arc<Held>,
+    /// Something that was ended after it has its name.
+    is_overtaken: bool,
+}
+
+/// Those of which somebody ends just now what they wrote.
+#[derive(Default)]
+pub(crate) struct Ends {
+    pub of: BTreeMap<Id, Arc<Held>>,
+    pub(crate) waiting: usize,
+}
+
+impl All {
+    /// From now on what is done to its name is done to it.
+    pub(crate) fn comes(&mut self, held: &Arc<Held>) {
+        let held = Arc::clone(held);
+        if !held.lock().is_current {
+            let is_overtaken = false;
+            self.coming.insert(held.id, Coming { held, is_overtaken });
+        }
+    }
+
+    /// Its bytes are safe: has it be what its name says, and returns whether it is. Nobody undoes by that what ended
+    /// after it.
+    pub(crate) fn has_come(&mut self, held: &Arc<Held>) -> bool {
+        let is_newest = match self.coming.remove(&held.id) {
+            Some(coming) => !coming.is_overtaken,
+            None => held.lock().is_current,
+        };
+        if is_newest {
+            self.make_newest(held);
+        }
+        is_newest
+    }
+
+    /// Has readers of its name get this one, which somebody wrote: what they hear of the target is older.
+    pub(crate) fn make_newest(&mut self, held: &Arc<Held>) {
+        self.make_current(held);
+        let key = held.key();
+        for coming in self.coming.values_mut() {
+            coming.is_overtaken |= coming.held.key() == key && coming.held.number() < held.number();
+        }
+        if let Some(asking) = self.asking.get(&key) {
+            asking.spoil();
+        }
+    }
+
+    /// What comes is called otherwise, and what comes under the new name goes.
+    pub(crate) fn rename_coming(&self, from: &Url, to: &Url) {
+        for held in self.coming_below(to) {
+            held.lock().is_unlinked = true;
+        }
+        for held in self.coming_below(from) {
+            if let Some(name) = moved(&held.name(), from, to) {
+                held.rename(name);
+            }
+        }
+        self.spoil_below(from);
+        self.spoil_below(to);
+    }
+
+    /// What comes has no name any more.
+    pub(crate) fn unlink_coming(&self, at: &Url) {
+        for held in self.coming_below(at) {
+            held.lock().is_unlinked = true;
+        }
+        self.spoil_below(at);
+    }
+
+    /// Whoever asks the target for such names just now hears what was.
+    pub(crate) fn spoil_below(&self, at: &Url) {
+        let is_below = |((name, _), _): &(&Name, &Arc<Asking>)| moved(name, at, at).is_some();
+        let below = self.asking.iter().filter(is_below);
+        below.for_each(|(_, asking)| asking.spoil());
+    }
+
+    pub(crate) fn all_coming(&self) -> impl Iterator<Item = &Arc<Held>> {
+        self.coming.values().map(|coming| &coming.held)
+    }
+
+    fn coming_below(&self, at: &Url) -> Vec<&Arc<Held>> {
+        self.all_coming()
+            .filter(|held| moved(&held.name(), at, at).is_some() && !held.lock().is_unlinked)
+            .collect()
+    }
+}

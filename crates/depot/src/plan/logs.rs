@@ -1,0 +1,725 @@
+//! Logs of pieces that wait for their target: what is in them, what was sent, and what is on record.
+
+use crate::{
+    Error, Nth, Result, Who,
+    disk::{
+        files::Id,
+        frames::{
+            Framed, HEAD_BYTES, MARK_BYTES, PIECE_MAX, Whole, frame, mark, marks_before,
+            next_whole, read_frame, whole_end,
+        },
+        rows::LogRow,
+    },
+    error::Patience,
+    plan::quota::Room,
+};
+use godwit_core::Url;
+use godwit_sys::crash;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    fs::{self, DirBuilder, File, OpenOptions},
+    io,
+    os::unix::fs::{DirBuilderExt, FileExt},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+/// Pieces that wait for their target, on disk and, the last of them, in memory.
+pub(crate) struct Log {
+    pub id: Id,
+    pub number: u64,
+    pub url: Url,
+    pub who: Who,
+    /// Who appends, at the target; another once the file there is a new one.
+    pub writer: AtomicU64,
+    pub path: PathBuf,
+    pub state: Mutex<State>,
+    pub changed: Condvar,
+}
+
+pub(crate) struct State {
+    pub file: File,
+    /// The end of what is whole in the file.
+    pub end: u64,
+    /// Pieces that are in the file, and small enough in sum to be kept at hand.
+    pub ahead: VecDeque<Framed>,
+    ahead_bytes: usize,
+    /// With their frames.
+    ahead_len: u64,
+    /// `ahead` has all from here on.
+    ahead_from: u64,
+    /// The next piece that the target has not said to have.
+    pub seq: u64,
+    pub offset: u64,
+    /// So much of what is behind `offset` are frames and marks, and no line.
+    framing: u64,
+    /// What goes, or went, under `seq` ends here, if that is behind `offset`.
+    pub upto: u64,
+    /// The same, as it is on record.
+    pub fixed: u64,
+    /// What cannot be read is passed over.
+    passes_over: bool,
+    /// Bytes of the quota that are its own, and those of them that somebody is about to write.
+    pub reserved: u64,
+    pub promised: u64,
+    /// Of whoever counts their pieces, the last one.
+    pub said: BTreeMap<u64, u64>,
+    /// Of each session that waits for its target, where the last piece ends.
+    sessions: BTreeMap<String, u64>,
+    /// Somebody waits for room that only its end, or its emptying, may give.
+    pub is_short: bool,
+    pub synced: u64,
+    /// How often all of it was taken out, as its target had it.
+    pub emptied: u64,
+    /// Whoever appends.
+    pub users: u32,
+    /// When a piece came the last time that may be said again.
+    pub asked: Option<Instant>,
+    /// It takes nothing more: numbers may have been lost.
+    pub is_closed: bool,
+    pub is_moving: bool,
+    pub is_gone: bool,
+    /// The target will not have it.
+    pub held: Option<String>,
+    pub last: Option<Error>,
+    pub patience: Patience,
+    pub tries: u32,
+    /// Since when, in seconds since the epoch.
+    pub since: Option<u64>,
+    pub until: Option<Instant>,
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {}", self.id, self.url)
+    }
+}
+
+/// All logs of a depot, and who waits for something to send.
+pub(crate) struct Logs {
+    pub folder: PathBuf,
+    all: Mutex<BTreeMap<u64, Arc<Log>>>,
+    /// What is on record and cannot be read, as it stands there, and why.
+    unreadable: Mutex<Vec<(Id, String, Error)>>,
+    /// The last piece that was taken of each who counts them.
+    pub taken: Mutex<HashMap<u64, u64>>,
+    pub due: Condvar,
+}
+
+/// Removes files that no record speaks of: whoever forgot it was killed before its file was gone, or began one and had
+/// told nobody.
+fn remove_forgotten(folder: &Path, rows: &[LogRow]) -> Result<()> {
+    let on_record: HashSet<Id> = rows.iter().map(|row| row.id).collect();
+    for name in fs::read_dir(folder).map_err(Error::disk(folder))? {
+        let name = name.map_err(Error::disk(folder))?.file_name();
+        let id = name.to_str().and_then(|name| name.parse::<Id>().ok());
+        if id.is_some_and(|id| !on_record.contains(&id)) {
+            let path = folder.join(name);
+            fs::remove_file(&path).map_err(Error::disk(path))?;
+        }
+    }
+    Ok(())
+}
+
+impl Logs {
+    /// Opens those that are on record; nothing more goes into them.
+    pub(crate) fn open(root: &Path, (rows, cut): (Vec<LogRow>, u64), room: &Room) -> Result<Self> {
+        let folder = root.join("appends");
+        if !folder.is_dir() {
+            let made = DirBuilder::new().mode(0o700).create(&folder);
+            made.map_err(Error::disk(&folder))?;
+        }
+        let (mut all, mut taken) = (BTreeMap::new(), HashMap::new());
+        let mut unreadable = Vec::new();
+        remove_forgotten(&folder, &rows)?;
+        for row in rows {
+            let path = folder.join(row.id.to_string());
+            match Log::again(&row, &path, row.number >> 32 > cut, &mut taken) {
+                Ok(log) => {
+                    room.count(log.state.lock().reserved);
+                    all.insert(row.number, Arc::new(log));
+                }
+                Err(error) => {
+                    tracing::error!(%error, url = row.url, "what was to be appended cannot be read");
+                    unreadable.push((row.id, row.url, error));
+                }
+            }
+        }
+        Ok(Self {
+            folder,
+            unreadable: Mutex::new(unreadable),
+            all: Mutex::new(all),
+            taken: Mutex::new(taken),
+            due: Condvar::new(),
+        })
+    }
+
+    pub(crate) fn all(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Log>>> {
+        self.all.lock()
+    }
+
+    /// Returns all logs of which something is not at its target.
+    pub(crate) fn owing(&self) -> Vec<Arc<Log>> {
+        let all: Vec<_> = self.all().values().cloned().collect();
+        all.into_iter()
+            .filter(|log| log.state.lock().owes())
+            .collect()
+    }
+
+    /// Returns what is on record and cannot be read, as it stands there, why, and where its bytes lie.
+    pub(crate) fn unreadable(&self) -> Vec<(Id, String, Error, PathBuf)> {
+        let all = self.unreadable.lock();
+        let with_path = all.iter().map(|(id, url, error)| {
+            let path = self.folder.join(id.to_string());
+            (*id, url.clone(), error.clone(), path)
+        });
+        with_path.collect()
+    }
+
+    /// Takes one of them, for it to be forgotten, and returns where its bytes lie.
+    pub(crate) fn take_unreadable(&self, name: &str) -> Option<(Id, PathBuf)> {
+        let mut all = self.unreadable.lock();
+        let at = all.iter().position(|(id, ..)| id.to_string() == name)?;
+        let (id, ..) = all.swap_remove(at);
+        Some((id, self.folder.join(id.to_string())))
+    }
+
+    /// Somebody waits for room: whatever is at its target as a whole is emptied.
+    pub(crate) fn are_short(&self) {
+        for log in self.all().values() {
+            log.state.lock().is_short = true;
+        }
+        self.nudge();
+    }
+
+    /// Returns how much of the quota they take, and for which servers.
+    pub(crate) fn reserved(&self) -> Vec<(String, u64)> {
+        let all: Vec<_> = self.all().values().cloned().collect();
+        let of = |log: &Arc<Log>| (log.url.host_port(), log.state.lock().reserved);
+        all.iter().map(of).collect()
+    }
+
+    /// Sends what is held of a number or a name past what cannot be read of it; false: there is nothing.
+    pub(crate) fn release(&self, name: &str) -> bool {
+        for log in self.named(name) {
+            log.state.lock().passes_over = true;
+        }
+        self.retry(name)
+    }
+
+    /// Tries again what is held of a number or a name; false: there is nothing.
+    pub(crate) fn retry(&self, name: &str) -> bool {
+        let logs = self.named(name);
+        for log in &logs {
+            let mut state = log.state.lock();
+            state.held = None;
+            state.patience = Patience::default();
+            state.until = None;
+            state.tries = 0;
+        }
+        self.nudge();
+        !logs.is_empty()
+    }
+
+    /// Gives up what is held of a number or a name; false: there is nothing.
+    pub(crate) fn discard(&self, name: &str) -> bool {
+        let held = self.named(name).into_iter();
+        let logs: Vec<_> = held.filter(|log| log.state.lock().held.is_some()).collect();
+        for log in &logs {
+            let mut state = log.state.lock();
+            (state.offset, state.framing) = (state.end, 0);
+            state.held = None;
+            state.is_closed = true;
+            drop(state);
+            log.changed.notify_all();
+        }
+        self.nudge();
+        !logs.is_empty()
+    }
+
+    fn named(&self, name: &str) -> Vec<Arc<Log>> {
+        let id = name.parse().ok();
+        let url = Url::from_argument(name).ok();
+        let is_named = |log: &Arc<Log>| Some(log.id) == id || Some(&log.url) == url.as_ref();
+        self.owing().into_iter().filter(is_named).collect()
+    }
+
+    /// Returns why nothing is appended to a file of which this log waits for another.
+    pub(crate) fn held_before(&self, log: &Log) -> Option<String> {
+        let all = self.all();
+        let mut older = all.range(..log.number).map(|(_, older)| older);
+        older.find_map(|older| match older.url == log.url {
+            true => older.state.lock().held.clone(),
+            false => None,
+        })
+    }
+
+    pub(crate) fn nudge(&self) {
+        let _all = self.all();
+        self.due.notify_all();
+    }
+}
+
+impl Log {
+    /// `is_of_this_boot`: the machine has had power since it was begun.
+    fn again(
+        row: &LogRow,
+        path: &Path,
+        is_of_this_boot: bool,
+        taken: &mut HashMap<u64, u64>,
+    ) -> Result<Self> {
+        let unread = |what: &str| Error::Records {
+            path: path.into(),
+            what: what.into(),
+        };
+        let url = Url::from_argument(&row.url).map_err(|bad| unread(&bad.to_string()))?;
+        let file = OpenOptions::new().read(true).write(true).open(path);
+        let file = file.map_err(Error::disk(path))?;
+        let mut whole = Whole {
+            marks: marks_before(&file, row.offset).map_err(Error::disk(path))?,
+            framing: 0,
+        };
+        let mut end = whole_end(&file, row.offset, &mut whole).map_err(Error::disk(path))?;
+        let size = file.metadata().map_err(Error::disk(path))?.len();
+        // What was synced is whole on any disk that keeps what it has; else at most the last piece is torn, unless the
+        // power went.
+        let rest = next_whole(&file, end, size).map_err(Error::disk(path))?;
+        let was_safe = row.upto.min(size) > end;
+        let is_rotten = was_safe || (is_of_this_boot && rest.is_some());
+        if is_rotten {
+            tracing::error!(%url, at = end, bytes = size - end, "what was to be appended was damaged by this machine's disk, and is held from there on");
+            let mut next = rest;
+            while let Some(at) = next {
+                let upto = whole_end(&file, at, &mut whole).map_err(Error::disk(path))?;
+                next = next_whole(&file, upto, size).map_err(Error::disk(path))?;
+            }
+            end = size;
+        }
+        if size > end {
+            let lost = size - end;
+            tracing::warn!(%url, lost, "the last of what was to be appended was not whole and is cut off");
+        }
+        file.set_len(end).map_err(Error::disk(path))?;
+        let mut state = State::of(file, end, row.seq, row.offset.min(end));
+        state.reserved = end;
+        state.framing = whole.framing;
+        if !whole.marks.is_empty() {
+            state.asked = Some(Instant::now());
+        }
+        for Nth { by, seq } in whole.marks {
+            let last = taken.entry(by).or_default();
+            *last = seq.max(*last);
+            state.said.insert(by, *last);
+        }
+        state.sessions.insert(String::new(), end);
+        state.is_closed = true;
+        state.users = 0;
+        state.upto = row.upto.min(end);
+        state.fixed = state.upto;
+        Ok(Self {
+            id: row.id,
+            number: row.number,
+            url,
+            who: Who {
+                audience: row.audience.clone(),
+                credential: (!row.credential.is_empty()).then(|| row.credential.clone().into()),
+            },
+            writer: AtomicU64::new(row.writer),
+            path: path.into(),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// Counts one more who appends, if it takes anything.
+    pub(crate) fn joins(&self) -> bool {
+        let mut state = self.state.lock();
+        let may = !state.is_closed && !state.is_gone;
+        if may {
+            state.users += 1;
+        }
+        may
+    }
+
+    pub(crate) fn row(&self) -> LogRow {
+        self.row_of(&self.state.lock())
+    }
+
+    pub(crate) fn row_of(&self, state: &State) -> LogRow {
+        let credential = self.who.credential.as_deref();
+        LogRow {
+            id: self.id,
+            number: self.number,
+            url: self.url.to_string(),
+            audience: self.who.audience.clone(),
+            credential: credential.map_or_else(String::new, |path| path.display().to_string()),
+            writer: self.writer.load(Relaxed),
+            seq: state.seq,
+            offset: state.offset,
+            upto: state.upto,
+        }
+    }
+
+    pub(crate) fn url(&self) -> &Url {
+        &self.url
+    }
+
+    pub(crate) fn id(&self) -> Id {
+        self.id
+    }
+
+    /// Returns up to where somebody who waits for a session waits, if that has something to wait for.
+    pub(crate) fn upto_of(&self, session: &str) -> Option<Upto> {
+        let state = self.state.lock();
+        let end = *state.sessions.get(session)?;
+        let emptied = state.emptied;
+        (end > state.offset).then_some(Upto { emptied, end })
+    }
+
+    /// Returns where it ends now.
+    pub(crate) fn upto(&self) -> Upto {
+        self.state.lock().upto()
+    }
+
+    /// Returns of which session all is that waits; none: it is of several.
+    pub(crate) fn session(&self) -> String {
+        let state = self.state.lock();
+        let mut waiting = state
+            .sessions
+            .iter()
+            .filter(|(_, end)| **end > state.offset);
+        match (waiting.next(), waiting.next()) {
+            (Some((session, _)), None) => session.clone(),
+            _ => String::new(),
+        }
+    }
+
+    /// Returns how many bytes of lines wait.
+    pub(crate) fn owed(&self) -> u64 {
+        let state = self.state.lock();
+        (state.end - state.offset).saturating_sub(state.framing)
+    }
+
+    /// Returns why nothing moves, and how often it was tried; whether somebody must decide, and of what.
+    pub(crate) fn trouble(&self) -> (String, u32, bool, Option<Error>) {
+        let state = self.state.lock();
+        let why = match (&state.held, &state.last) {
+            (Some(words), _) => words.clone(),
+            (None, Some(error)) => error.words(),
+            (None, None) => String::new(),
+        };
+        let is_held = state.held.is_some();
+        (why, state.tries, is_held, state.last.clone())
+    }
+
+    pub(crate) fn add(&self, piece: &[u8], session: &str) -> Result<()> {
+        let mut parts = piece.chunks(PIECE_MAX);
+        parts.try_for_each(|part| self.add_one(part, None, session))
+    }
+
+    pub(crate) fn add_one(&self, part: &[u8], nth: Option<Nth>, session: &str) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.is_closed || state.is_gone {
+            return Err(Error::Ending);
+        }
+        let mut bytes = nth.map(mark).unwrap_or_default();
+        bytes.extend(frame(part));
+        let at = state.end;
+        let written = state.file.write_all_at(&bytes, at);
+        written.map_err(Error::disk(&self.path))?;
+        state.end += bytes.len() as u64;
+        state.framing += (bytes.len() - part.len()) as u64;
+        let end = state.end;
+        match state.sessions.get_mut(session) {
+            Some(last) => *last = end,
+            None => drop(state.sessions.insert(session.into(), end)),
+        }
+        if let Some(Nth { by, seq }) = nth {
+            state.asked = Some(Instant::now());
+            state.said.insert(by, seq);
+        }
+        if state.ahead_bytes + part.len() <= AHEAD_MAX && state.ahead_reaches(at) {
+            state.ahead_bytes += part.len();
+            let (piece, len) = (part.to_vec(), bytes.len() as u64);
+            state.ahead_len += len;
+            state.ahead.push_back(Framed { piece, len });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn commit(&self) -> Result<()> {
+        let state = self.state.lock();
+        let (upto, is_safe) = (state.upto(), state.synced >= state.end);
+        let file = state.file.try_clone().map_err(Error::disk(&self.path))?;
+        drop(state);
+        if is_safe {
+            return Ok(());
+        }
+        file.sync_data().map_err(Error::disk(&self.path))?;
+        if let Some(folder) = self.path.parent() {
+            let synced = File::open(folder).and_then(|folder| folder.sync_all());
+            synced.map_err(Error::disk(folder))?;
+        }
+        self.state.lock().is_safe(upto);
+        Ok(())
+    }
+
+    /// Goes on as somebody whom the target has not heard of.
+    pub(crate) fn begin_anew(&self) {
+        let mut state = self.state.lock();
+        let next = self
+            .writer
+            .load(Relaxed)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            | 1;
+        self.writer.store(next, Relaxed);
+        state.seq = 1;
+        state.fixed = 0;
+        // What was taken and not sent is read again.
+        state.ahead.clear();
+    }
+
+    /// Takes what may be sent next: many small pieces in one, which is cut nowhere either.
+    pub(crate) fn next(&self) -> Result<Option<Batch>> {
+        let bad = |cause| Error::disk(&self.path)(cause);
+        let mut state = self.state.lock();
+        if !state.owes() {
+            return Ok(None);
+        }
+        let mut batch = Batch {
+            seq: state.seq,
+            bytes: Vec::new(),
+            end: state.offset,
+            framing: 0,
+        };
+        if state.ahead_from != state.offset {
+            state.ahead.clear(); // they are of another place
+            (state.ahead_bytes, state.ahead_len) = (0, 0);
+        }
+        let upto = match state.upto > state.offset {
+            true => state.upto,
+            false => state.end,
+        };
+        while batch.end < upto {
+            let framed = match state.ahead_at(batch.end) {
+                Some(framed) => framed,
+                None => match read_frame(&state.file, batch.end, state.end) {
+                    Ok(frame) => frame.framed(),
+                    Err(error) if error.kind() != io::ErrorKind::InvalidData => {
+                        return Err(bad(error));
+                    }
+                    Err(_) if state.passes_over => {
+                        let next = next_whole(&state.file, batch.end, state.end).map_err(bad)?;
+                        batch.end = next.unwrap_or(state.end);
+                        continue;
+                    }
+                    // What is before it goes.
+                    Err(_) if !batch.bytes.is_empty() => break,
+                    Err(_) => {
+                        return Err(Error::rotten(self.url.clone(), batch.end));
+                    }
+                },
+            };
+            if !batch.bytes.is_empty() && batch.bytes.len() + framed.piece.len() > PIECE_MAX {
+                break;
+            }
+            batch.end += framed.len;
+            batch.framing += framed.len - framed.piece.len() as u64;
+            batch.bytes.extend(framed.piece);
+        }
+        Ok(Some(batch))
+    }
+
+    /// Writes what goes under which number, before it goes.
+    pub(crate) fn fix(
+        &self,
+        batch: &Batch,
+        record: impl FnOnce(LogRow) -> Result<()>,
+    ) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.fixed == batch.end {
+            return Ok(()); // It went before.
+        }
+        state.upto = batch.end;
+        drop(state);
+        self.commit()?;
+        record(self.row())?;
+        self.state.lock().fixed = batch.end;
+        crash::point("append-fixed");
+        Ok(())
+    }
+}
+
+/// Pieces under one number of the target.
+pub(crate) struct Batch {
+    pub seq: u64,
+    pub bytes: Vec<u8>,
+    end: u64,
+    framing: u64,
+}
+
+/// How far a log reached at some moment.
+#[derive(Clone, Copy)]
+pub(crate) struct Upto {
+    emptied: u64,
+    end: u64,
+}
+
+impl State {
+    pub(crate) fn of(file: File, end: u64, seq: u64, offset: u64) -> Self {
+        Self {
+            file,
+            end,
+            ahead: VecDeque::new(),
+            ahead_bytes: 0,
+            ahead_len: 0,
+            ahead_from: end,
+            seq,
+            offset,
+            framing: 0,
+            upto: 0,
+            fixed: 0,
+            passes_over: false,
+            reserved: 0,
+            promised: 0,
+            said: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            is_short: false,
+            synced: 0,
+            emptied: 0,
+            users: 1,
+            asked: None,
+            is_closed: false,
+            is_moving: false,
+            is_gone: false,
+            held: None,
+            last: None,
+            patience: Patience::default(),
+            tries: 0,
+            since: None,
+            until: None,
+        }
+    }
+
+    /// Tells whether something waits.
+    pub(crate) fn owes(&self) -> bool {
+        self.end > self.offset
+    }
+
+    /// Returns where it ends now.
+    pub(crate) fn upto(&self) -> Upto {
+        let (emptied, end) = (self.emptied, self.end);
+        Upto { emptied, end }
+    }
+
+    /// Tells whether the target has all that was before that. It is emptied only when all was there.
+    pub(crate) fn is_past(&self, upto: Upto) -> bool {
+        self.emptied > upto.emptied || self.offset >= upto.end
+    }
+
+    /// Notes that all before that is on disk. What came after it was emptied is in other places.
+    fn is_safe(&mut self, upto: Upto) {
+        if self.emptied == upto.emptied {
+            self.synced = self.synced.max(upto.end);
+        }
+    }
+
+    /// The target has it, or it is no line.
+    pub(crate) fn is_there(&mut self, batch: &Batch) {
+        self.offset = batch.end;
+        self.sessions.retain(|_, end| *end > batch.end);
+        self.framing = self.framing.saturating_sub(batch.framing);
+    }
+
+    /// Returns how long a log is that says only which pieces were taken.
+    pub(crate) fn marks(&self) -> u64 {
+        (self.said.len() * (HEAD_BYTES + MARK_BYTES)) as u64
+    }
+
+    /// Tells whether what is at hand reaches to this place of the log.
+    fn ahead_reaches(&mut self, at: u64) -> bool {
+        if self.ahead.is_empty() {
+            self.ahead_from = at;
+            self.ahead_bytes = 0;
+            self.ahead_len = 0;
+        }
+        self.ahead_from + self.ahead_len == at
+    }
+
+    /// Takes the piece at this place, if it is at hand.
+    fn ahead_at(&mut self, at: u64) -> Option<Framed> {
+        if self.ahead_from != at {
+            return None;
+        }
+        let framed = self.ahead.pop_front()?;
+        self.ahead_bytes -= framed.piece.len();
+        self.ahead_len -= framed.len;
+        self.ahead_from += framed.len;
+        Some(framed)
+    }
+}
+
+/// So long after the last piece somebody may still not know whether it was taken.
+pub(crate) const MAY_ASK: Duration = Duration::from_secs(600);
+
+/// So many bytes are sent from memory; more are read again.
+const AHEAD_MAX: usize = 8 << 20;
+
+pub(crate) const LOOK_UP: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_not_be_recorded_does_not_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let mut how = OpenOptions::new();
+        let file = how.read(true).write(true).create_new(true).open(&path);
+        let log = Log {
+            id: Id::of([0; 12]),
+            number: 1,
+            url: "ftp://there/log".parse().unwrap(),
+            who: Who::default(),
+            writer: AtomicU64::new(7),
+            path,
+            state: Mutex::new(State::of(file.unwrap(), 0, 1, 0)),
+            changed: Condvar::new(),
+        };
+        log.add(b"line", "").unwrap();
+        let batch = log.next().unwrap().unwrap();
+        assert!(log.fix(&batch, |_| Err(Error::Ending)).is_err());
+        let mut upto = 0;
+        let recorded = |row: LogRow| {
+            upto = row.upto;
+            Ok(())
+        };
+        log.fix(&batch, recorded).unwrap();
+        assert_eq!(upto, batch.end, "it is on record before it goes");
+        log.fix(&batch, |_| unreachable!("it is on record"))
+            .unwrap();
+    }
+
+    #[test]
+    fn who_waits_for_a_place_in_a_log_that_is_emptied_is_past_it() {
+        let mut state = State::of(tempfile::tempfile().unwrap(), 100, 1, 0);
+        let upto = state.upto();
+        assert!(!state.is_past(upto));
+        state.offset = 100;
+        assert!(state.is_past(upto));
+        // Somebody was slow to look, and others went on appending.
+        (state.end, state.offset, state.synced, state.emptied) = (50, 20, 0, 1);
+        assert!(state.is_past(upto));
+        assert!(!state.is_past(state.upto()));
+        state.is_safe(upto);
+        assert_eq!(state.synced, 0, "nothing of what is in it now was synced");
+        state.is_safe(state.upto());
+        assert_eq!(state.synced, 50);
+    }
+}

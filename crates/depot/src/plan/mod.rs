@@ -1,0 +1,23 @@
+//! The state of a depot: entries, their names and order, and what is to be done next.
+
+pub(crate) mod all;
+pub(crate) mod asking;
+pub(crate) mod backoff;
+pub(crate) mod chores;
+pub(crate) mod coming;
+pub(crate) mod entry;
+pub(crate) mod fairness;
+pub(crate) mod forwarded;
+pub(crate) mod gathering;
+pub(crate) mod leftovers;
+pub(crate) mod listings;
+pub(crate) mod locks;
+pub(crate) mod logs;
+pub(crate) mod names;
+pub(crate) mod order;
+pub(crate) mod quota;
+pub(crate) mod schedule;
+pub(crate) mod supersede;
+pub(crate) mod turns;
+pub(crate) mod user;
+pub(crate) mod watches;

@@ -1,0 +1,184 @@
+//! Which files are called how: so that nobody looks through all that is held for one name.
+
+use crate::{
+    disk::files::Id,
+    paths::is_at_or_below,
+    plan::{all::All, entry::Held},
+};
+use godwit_core::Url;
+use parking_lot::Mutex;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+/// What is held, by what it is called here and by where it is delivered. It follows when that changes.
+#[derive(Default)]
+pub(crate) struct Called(Mutex<BTreeMap<Url, BTreeSet<Id>>>);
+
+impl Called {
+    pub(crate) fn add(&self, names: [&Url; 2], id: Id) {
+        let mut called = self.0.lock();
+        for name in names {
+            match called.get_mut(name) {
+                Some(ids) => drop(ids.insert(id)),
+                None => drop(called.insert(name.clone(), BTreeSet::from([id]))),
+            }
+        }
+    }
+
+    pub(crate) fn remove(&self, names: [&Url; 2], id: Id) {
+        let mut called = self.0.lock();
+        for name in names {
+            if let Some(ids) = called.get_mut(name) {
+                ids.remove(&id);
+                if ids.is_empty() {
+                    called.remove(name);
+                }
+            }
+        }
+    }
+
+    fn ids(&self, name: &Url) -> Vec<Id> {
+        let called = self.0.lock();
+        let ids = called.get(name).into_iter().flatten();
+        ids.copied().collect()
+    }
+
+    fn ids_below(&self, top: &Url) -> BTreeSet<Id> {
+        let called = self.0.lock();
+        let near = called
+            .range(top..)
+            .take_while(|(name, _)| name.same_server(top) && name.path().starts_with(top.path()));
+        let below = near.filter(|(name, _)| is_at_or_below(name, top));
+        below.flat_map(|(_, ids)| ids).copied().collect()
+    }
+}
+
+impl All {
+    /// Returns whatever is called so here, or is delivered there, the oldest first.
+    pub(crate) fn called(&self, name: &Url) -> Vec<Arc<Held>> {
+        self.of_ids(self.called.ids(name))
+    }
+
+    /// The same of a name and all below it.
+    pub(crate) fn called_below(&self, top: &Url) -> Vec<Arc<Held>> {
+        self.of_ids(self.called.ids_below(top))
+    }
+
+    fn of_ids(&self, ids: impl IntoIterator<Item = Id>) -> Vec<Arc<Held>> {
+        let ids = ids.into_iter();
+        let mut called: Vec<_> = ids.filter_map(|id| self.by_id.get(&id).cloned()).collect();
+        called.sort_by_key(|held| held.number());
+        called
+    }
+
+    /// The same of that of which a target lacks something.
+    pub(crate) fn owing_called(&self, name: &Url) -> Vec<Arc<Held>> {
+        let mut called = self.called(name);
+        called.retain(|held| self.is_owing(held));
+        called
+    }
+
+    /// The same of a name and all below it.
+    pub(crate) fn owing_below(&self, top: &Url) -> Vec<Arc<Held>> {
+        let mut called = self.called_below(top);
+        called.retain(|held| self.is_owing(held));
+        called
+    }
+
+    fn is_owing(&self, held: &Held) -> bool {
+        let owing = self.owing.get(&held.number());
+        owing.is_some_and(|owing| owing.id == held.id)
+    }
+
+    /// Readers of its name get it no more: under its own audience, and those it is shared with.
+    pub(crate) fn remove_current(&mut self, held: &Held) {
+        let name = held.name();
+        let of_name = self.current.range((name.clone(), String::new())..);
+        let of_name = of_name.take_while(|((now, _), _)| *now == name);
+        let keys: Vec<_> = of_name
+            .filter(|(_, now)| now.id == held.id)
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in keys {
+            self.current.remove(&key);
+        }
+        debug_assert!(
+            self.current.values().all(|now| now.id != held.id),
+            "{held:?} is what another name says"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Who;
+    use godwit_core::holding::{Base, Holding, Mode};
+
+    fn url(path: &str) -> Url {
+        format!("ftp://there/{path}").parse().unwrap()
+    }
+
+    fn held(all: &mut All, number: u64, path: &str) -> Arc<Held> {
+        let mut id = [0; 12];
+        id[4..].copy_from_slice(&number.to_be_bytes());
+        let machine = Holding::born(Base::Any, Mode::Replace);
+        let who = Who::default();
+        let held = Arc::new(Held::new(Id::of(id), number, url(path), who, machine));
+        all.insert(&held);
+        held
+    }
+
+    fn numbers(held: &[Arc<Held>]) -> Vec<u64> {
+        held.iter().map(|held| held.number()).collect()
+    }
+
+    #[test]
+    fn it_is_found_by_what_it_is_called_and_by_where_it_goes() {
+        let mut all = All::default();
+        let (first, second) = (held(&mut all, 2, "a"), held(&mut all, 1, "a"));
+        held(&mut all, 3, "ab");
+        assert_eq!(numbers(&all.called(&url("a"))), [1, 2]);
+        first.rename(url("b"));
+        assert_eq!(numbers(&all.called(&url("a"))), [1, 2]);
+        assert_eq!(numbers(&all.called(&url("b"))), [2]);
+        first.redirect(url("b"));
+        assert_eq!(numbers(&all.called(&url("a"))), [1]);
+        assert_eq!(numbers(&all.owing_called(&url("b"))), [2]);
+        all.remove(&first);
+        all.remove(&second);
+        assert!(all.called(&url("a")).is_empty() && all.called(&url("b")).is_empty());
+        first.rename(url("c"));
+        assert!(all.called(&url("c")).is_empty());
+    }
+
+    #[test]
+    fn what_is_in_a_directory_is_found_and_not_what_only_begins_like_it() {
+        let mut all = All::default();
+        for (number, path) in [(1, "d"), (2, "d-e"), (3, "d/a"), (4, "d/b/c"), (5, "e")] {
+            held(&mut all, number, path);
+        }
+        assert_eq!(numbers(&all.called_below(&url("d"))), [1, 3, 4]);
+        assert_eq!(numbers(&all.owing_below(&url("d/b"))), [4]);
+        let root: Url = "ftp://there".parse().unwrap();
+        assert_eq!(numbers(&all.called_below(&root)), [1, 2, 3, 4, 5]);
+        let other: Url = "ftp://other".parse().unwrap();
+        assert!(all.called_below(&other).is_empty());
+    }
+
+    #[test]
+    fn it_is_what_its_name_says_for_nobody_any_more() {
+        let mut all = All::default();
+        let (one, other) = (held(&mut all, 1, "a"), held(&mut all, 2, "b"));
+        all.make_current(&one);
+        all.make_current(&other);
+        let somebody = |path: &str| (url(path), "somebody".to_owned());
+        all.current.insert(somebody("a"), Arc::clone(&one));
+        all.current.insert(somebody("b"), Arc::clone(&other));
+        all.remove_current(&one);
+        let left: Vec<_> = all.current.keys().map(|(url, _)| url.clone()).collect();
+        assert_eq!(left, [url("b"), url("b")]);
+    }
+}

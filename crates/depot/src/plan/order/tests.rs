@@ -1,0 +1,66 @@
+//! What is told to the records of an order.
+
+use super::*;
+use crate::{Who, clock::now, error::Patience};
+use godwit_core::holding::{Holding, Mode};
+
+fn url(name: &str) -> Url {
+    Url::from_argument(format!("ftp://far/{name}")).unwrap()
+}
+
+/// A file that is promised, and the promise to rename another, in one order.
+fn both() -> (Promises, Arc<Held>) {
+    let mut promises = Promises::default();
+    let machine = Holding::born(Base::Any, Mode::Replace);
+    let id = Id::of([1; 12]);
+    let held = Arc::new(Held::new(id, 1, url("file"), Who::default(), machine));
+    promises.publish(&held, Base::Any);
+    let fact = Fact {
+        url: url("from"),
+        to: Some(url("to")),
+        who: Who::default(),
+        session: String::new(),
+        born: now(),
+        tries: 0,
+        last: None,
+        later: None,
+        patience: Patience::default(),
+    };
+    promises.facts.insert(2, fact);
+    let what = rename_to(&url("to"), Base::Any);
+    let deeds = promises.of(&url("from"));
+    deeds.promise(2, path_of(&url("from")), what, Base::Any);
+    (promises, held)
+}
+
+/// Whoever was given it to do has it recorded a moment later, and what becomes of a file meanwhile is no matter of theirs.
+#[test]
+fn what_is_asked_is_on_record_though_a_file_is_over_meanwhile() {
+    for is_over in [false, true] {
+        let (mut promises, held) = both();
+        let told = promises.changes(&url("from"));
+        assert_eq!(told.len(), 1, "the file has a record of its own");
+        promises.take_file(&held).unwrap();
+        let asked = promises.take(2).unwrap();
+        match is_over {
+            true => promises.forget(held.id),
+            false => promises.visited(&held, false),
+        }
+        let told = promises.changes(&url("from"));
+        let attempts: Vec<_> = told
+            .iter()
+            .map(|(number, row)| (*number, row.as_ref().and_then(|row| row.deed.attempt)))
+            .collect();
+        assert_eq!(attempts, [(2, Some(asked.attempt))]);
+    }
+}
+
+/// An order of which nothing else is ever recorded does not remember each file that it had.
+#[test]
+fn what_is_over_is_not_kept_to_be_told() {
+    let (mut promises, held) = both();
+    promises.changes(&url("from"));
+    promises.take_file(&held).unwrap();
+    promises.forget(held.id);
+    assert!(promises.of(&url("file")).changes().is_empty());
+}

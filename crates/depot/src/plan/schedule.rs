@@ -1,0 +1,337 @@
+//! What is to be delivered next.
+//!
+//! To find the smallest of all that is owed each time would look at everything for
+//! everything. So who looks notes a share of what they found, and the next ones take
+//! from that; and where much is owed and nothing can be delivered, nobody looks again
+//! at once.
+
+use crate::{
+    clock::now,
+    disk::files::Id,
+    plan::{all::All, backoff::Away, entry::Held},
+};
+use godwit_core::deeds::Do;
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// What somebody who delivers does next.
+pub(crate) enum Due {
+    File(Arc<Held>),
+    Deed(Do),
+}
+
+/// The smaller goes first, and before all others what has waited for long.
+type Rank = (bool, u64);
+
+/// What may be done, as of the last look.
+#[derive(Default)]
+pub(crate) struct Picks {
+    /// The best is the last.
+    found: Vec<Candidate>,
+    /// Nobody looks again before.
+    rest: Option<Instant>,
+    /// What was looked at, since ever.
+    #[cfg(test)]
+    pub steps: u64,
+}
+
+struct Candidate {
+    rank: Rank,
+    number: u64,
+    /// A file; else something else.
+    id: Option<Id>,
+}
+
+/// How it looks now.
+struct Look {
+    now: Instant,
+    /// The same in seconds since the epoch.
+    time: u64,
+    /// When to look again at what is not to be done yet.
+    again: Option<Instant>,
+    steps: u64,
+}
+
+impl Look {
+    fn is_away(&mut self, away: &HashMap<String, Away>, server: &str) -> bool {
+        match away.get(server) {
+            Some(away) if away.until > self.now => {
+                self.later(away.until);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn later(&mut self, at: Instant) {
+        self.again = Some(self.again.map_or(at, |other| other.min(at)));
+    }
+
+    /// Returns how a file ranks among those that are to be delivered now, if it is.
+    fn rank(&mut self, held: &Held) -> Option<Rank> {
+        self.steps += 1;
+        let state = held.lock();
+        if let Some(at) = state.later.filter(|at| *at > self.now && state.wants) {
+            self.later(at);
+            return None;
+        }
+        let is_held = state.machine.held().is_some();
+        if is_held && state.is_superseded && state.wants && state.users > 0 {
+            self.later(self.now + LOOK_AGAIN);
+        }
+        let gives_way = state.is_superseded && state.users == 0;
+        let is_due = state.wants && (!is_held || gives_way);
+        if !is_due || state.is_gone || state.is_moving {
+            return None;
+        }
+        let owed = state.machine.owed_bytes();
+        drop(state);
+        let is_old = self.time.saturating_sub(held.born) > AGE_BOUND.as_secs();
+        Some(match is_old {
+            true => (false, held.number()),
+            false => (true, owed),
+        })
+    }
+}
+
+impl All {
+    /// Takes what is to be done next, or returns when to look again.
+    pub(crate) fn pick(&mut self) -> (Option<Due>, Option<Instant>) {
+        self.pick_at(now())
+    }
+
+    /// The same at a time, in seconds since the epoch.
+    fn pick_at(&mut self, time: u64) -> (Option<Due>, Option<Instant>) {
+        let mut look = Look {
+            now: Instant::now(),
+            time,
+            again: None,
+            steps: 0,
+        };
+        let mut due = self.pick_found(&mut look);
+        if let Some(rest) = self.picks.rest.filter(|rest| *rest > look.now) {
+            look.later(rest);
+        } else if due.is_none() {
+            self.find(&mut look);
+            due = self.pick_found(&mut look);
+            let rest = REST.saturating_mul(u32::try_from(look.steps).unwrap_or(u32::MAX));
+            let is_long = due.is_none() && look.steps > FEW;
+            self.picks.rest = is_long.then(|| Instant::now() + rest.min(REST_MAX));
+        }
+        #[cfg(test)]
+        {
+            self.picks.steps += look.steps;
+        }
+        (due, look.again)
+    }
+
+    /// Takes the best of what was found that may still be done.
+    fn pick_found(&mut self, look: &mut Look) -> Option<Due> {
+        while let Some(Candidate { id, number, .. }) = self.picks.found.pop() {
+            let Some(id) = id else {
+                if let Some(server) = self.promises.server(number)
+                    && !look.is_away(&self.away, &server)
+                    && let Some(deed) = self.promises.take(number)
+                {
+                    return Some(Due::Deed(deed));
+                }
+                continue;
+            };
+            let Some(held) = self.by_id.get(&id) else {
+                continue;
+            };
+            let url = held.url();
+            if look.rank(held).is_none() || look.is_away(&self.away, &url.host_port()) {
+                continue;
+            }
+            let may = match self.private.contains_key(&id) {
+                true => self.promises.is_free(&url),
+                false => self.promises.take_file(held).is_some(),
+            };
+            if may {
+                held.lock().is_moving = true;
+                return Some(Due::File(Arc::clone(held)));
+            }
+            tracing::debug!(%url, number = held.number(), "not its turn");
+        }
+        None
+    }
+
+    /// Looks at all that is owed, and notes the best of what may be done.
+    fn find(&mut self, look: &mut Look) {
+        let mut found = Vec::new();
+        let mut add = |rank, number, id| found.push(Candidate { rank, number, id });
+        for (server, ready) in self.promises.ready_by_server() {
+            if look.is_away(&self.away, server) {
+                continue;
+            }
+            for ready in ready {
+                match ready.id.map(|id| self.by_id.get(&id)) {
+                    // A name costs nothing, and others may wait for it.
+                    None => match self.promises.later(ready.number) {
+                        Some(at) if at > look.now => look.later(at),
+                        _ => add((false, ready.number), ready.number, None),
+                    },
+                    Some(None) => {}
+                    Some(Some(held)) => {
+                        if let Some(rank) = look.rank(held) {
+                            add(rank, ready.number, Some(held.id));
+                        }
+                    }
+                }
+            }
+        }
+        // What somebody writes may go ahead, where nothing else is to be done at its name.
+        for held in self.private.values() {
+            if let Some(rank) = look.rank(held)
+                && !look.is_away(&self.away, &held.url().host_port())
+                && self.promises.is_free(&held.url())
+            {
+                add(rank, held.number(), Some(held.id));
+            }
+        }
+        let best = |a: &Candidate, b: &Candidate| (b.rank, b.number).cmp(&(a.rank, a.number));
+        found.sort_unstable_by(best);
+        // What comes meanwhile, and is smaller, is found by the next look.
+        let share = (look.steps / SHARE).max(1) as usize;
+        self.picks.found = found.split_off(found.len().saturating_sub(share));
+    }
+}
+
+/// One of so many of those that were looked at is noted.
+const SHARE: u64 = 64;
+
+/// So few are looked at again whenever anything happens.
+const FEW: u64 = 1000;
+
+/// For each that was looked at in vain, so long nobody looks again.
+const REST: Duration = Duration::from_micros(5);
+const REST_MAX: Duration = Duration::from_millis(500);
+
+/// Whether somebody still uses what is to give way is looked at so often.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
+/// Whatever has waited longer goes before what is smaller.
+const AGE_BOUND: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Who;
+    use godwit_core::{
+        Url,
+        holding::{Base, Holding, Mode},
+    };
+
+    /// So many files, each longer than the one before it.
+    fn owing(count: u64) -> All {
+        let mut all = All::default();
+        for number in 1..=count {
+            let mut machine = Holding::born(Base::Any, Mode::Replace);
+            let ticket = machine.grant(0..number);
+            machine.written(ticket, number);
+            let mut id = [0; 12];
+            id[4..].copy_from_slice(&number.to_be_bytes());
+            let url: Url = format!("ftp://there/in/{number}").parse().unwrap();
+            let held = Held::new(Id::of(id), number, url, Who::default(), machine);
+            held.lock().wants = true;
+            all.insert(&Arc::new(held));
+        }
+        all
+    }
+
+    fn picked(all: &mut All) -> Option<u64> {
+        picked_at(all, now())
+    }
+
+    fn picked_at(all: &mut All, time: u64) -> Option<u64> {
+        match all.pick_at(time).0 {
+            Some(Due::File(held)) => Some(held.number()),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn many_are_delivered_the_smallest_first_without_looking_at_all_each_time() {
+        const COUNT: u64 = 4000;
+        let mut all = owing(COUNT);
+        let order: Vec<_> = std::iter::from_fn(|| picked(&mut all)).collect();
+        assert_eq!(order, (1..=COUNT).collect::<Vec<_>>());
+        let steps = all.picks.steps;
+        assert!(steps < 2 * SHARE * COUNT, "{steps} for {COUNT}");
+    }
+
+    #[test]
+    fn what_comes_and_is_smaller_goes_first_where_few_wait() {
+        let mut all = owing(10);
+        assert_eq!(picked(&mut all), Some(1));
+        let late = Arc::clone(all.by_id.values().next_back().unwrap());
+        late.lock().machine = {
+            let mut machine = Holding::born(Base::Any, Mode::Replace);
+            let ticket = machine.grant(0..1);
+            machine.written(ticket, 1);
+            machine
+        };
+        assert_eq!(picked(&mut all), Some(10));
+        assert_eq!(picked(&mut all), Some(2));
+    }
+
+    #[test]
+    fn what_is_large_goes_first_once_it_has_waited_for_long() {
+        // The last is the largest, and came an hour before the others.
+        let late = || {
+            let mut all = owing(9);
+            let mut machine = Holding::born(Base::Any, Mode::Replace);
+            let ticket = machine.grant(0..1 << 30);
+            machine.written(ticket, 1 << 30);
+            let url: Url = "ftp://there/in/old".parse().unwrap();
+            let mut old = Held::new(Id::of([9; 12]), 10, url, Who::default(), machine);
+            old.born -= 3600;
+            old.lock().wants = true;
+            let came = old.born;
+            all.insert(&Arc::new(old));
+            (all, came)
+        };
+        let (mut all, came) = late();
+        let order: Vec<_> =
+            std::iter::from_fn(|| picked_at(&mut all, came + AGE_BOUND.as_secs())).collect();
+        assert_eq!(order, (1..=10).collect::<Vec<_>>());
+        let (mut all, came) = late();
+        let after = came + AGE_BOUND.as_secs() + 1;
+        let order: Vec<_> = std::iter::from_fn(|| picked_at(&mut all, after)).collect();
+        assert_eq!(order, [10, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    }
+
+    #[test]
+    fn of_a_server_that_is_away_nothing_is_looked_at() {
+        let mut all = owing(4000);
+        let error = crate::Error::Ending;
+        crate::plan::backoff::server_away(&mut all, "there", error, &crate::Rules::default());
+        let (due, again) = all.pick();
+        assert!(due.is_none() && again.is_some());
+        assert_eq!(all.picks.steps, 0);
+        all.away.clear();
+        assert_eq!(picked(&mut all), Some(1));
+    }
+
+    #[test]
+    fn what_cannot_be_delivered_is_not_looked_at_whenever_anything_happens() {
+        let mut all = owing(4000);
+        for held in all.by_id.values() {
+            held.lock().wants = false;
+        }
+        assert!(all.pick().0.is_none());
+        assert!(all.picks.rest.is_some());
+        let (steps, later) = (all.picks.steps, Instant::now() + AGE_BOUND);
+        all.picks.rest = Some(later);
+        let (due, again) = all.pick();
+        assert!(due.is_none());
+        assert_eq!((again, all.picks.steps), (Some(later), steps));
+        all.picks.rest = Some(Instant::now());
+        all.by_id.values().for_each(|held| held.lock().wants = true);
+        assert_eq!(picked(&mut all), Some(1));
+    }
+}

@@ -1,0 +1,728 @@
+//! What happens while something else is half done: where a test has to stop one of
+//! them in its middle, on the disk or at the target.
+
+use crate::{
+    Depot, Edit, Editing, Ended, Fresh, Scope, Stage, Who, Writing,
+    disk::files::{Id, Watcher},
+    plan::entry::Held,
+    tests::tested::{
+        self, LIMIT, by, far, is_mover, push, put, put_into, putting, reaching, read, until, url,
+        watched,
+    },
+};
+use godwit_core::{
+    Extents, LEAF_BYTES, Leaves, Version,
+    holding::{Answer, Notices, Origin},
+};
+use godwit_store::{Defect, Dir, Faulty, Opener, Store};
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+
+mod ends;
+
+/// What a test waits for, and what waits for it.
+type Gate = tested::Gate<State>;
+
+#[derive(Default)]
+struct State {
+    /// No delivery reaches the target once it has a file of this name.
+    away_with: Option<String>,
+    refused: u32,
+    /// A thread named `reader` waits before it reaches the target.
+    is_shut_out: bool,
+    shut: Shut,
+    /// A file that comes whole is not taken in.
+    is_shut_in: bool,
+    /// The disk fails each sync.
+    is_broken: bool,
+    /// No sync finds room; so often none did.
+    is_full: bool,
+    fulls: u32,
+    /// Whoever wants blocks waits.
+    no_blocks: bool,
+    /// After so many pieces whoever writes waits.
+    pieces: Option<u32>,
+    synced: u32,
+    recorded: u32,
+    /// The depot is copied to there, as it is before the next write.
+    copies: Option<(PathBuf, PathBuf)>,
+    /// The same before each time that the records are written, and after it.
+    follows: Option<(PathBuf, PathBuf)>,
+}
+
+/// Which files are not synced until nobody is shut out.
+#[derive(Default)]
+enum Shut {
+    #[default]
+    Nobody,
+    /// All but this one.
+    But(Id),
+    /// This one, and no other.
+    Only(Id),
+    /// All, once this is there.
+    Since(PathBuf),
+    /// The next one, and only that time.
+    Next,
+    /// That one is waiting.
+    One,
+}
+
+impl Shut {
+    fn is_shut(&self, name: &str) -> bool {
+        match self {
+            Self::Nobody | Self::One => false,
+            Self::But(id) => !name.starts_with(&id.to_string()),
+            Self::Only(id) => name.starts_with(&id.to_string()),
+            Self::Since(path) => path.exists(),
+            Self::Next => true,
+        }
+    }
+}
+
+impl Watcher for Gate {
+    fn takes_in(&self) -> io::Result<()> {
+        self.pass(|state| state.is_shut_in);
+        Ok(())
+    }
+
+    fn writes(&self, _: &Path, _: &File, _: u64, _: u64) -> io::Result<()> {
+        let copies = self.state().copies.take();
+        if let Some((from, to)) = copies {
+            let copied = Command::new("cp").arg("-r").arg(from).arg(to).status()?;
+            assert!(copied.success());
+        }
+        let mut state = self.state();
+        let is_over = state.pieces == Some(0);
+        state.pieces = state.pieces.map(|left| left.saturating_sub(1));
+        drop(state);
+        if is_over {
+            self.pass(|state| state.pieces.is_some());
+        }
+        Ok(())
+    }
+
+    fn reserves(&self) -> io::Result<()> {
+        self.pass(|state| state.no_blocks);
+        Ok(())
+    }
+
+    fn synced(&self, path: &Path) -> io::Result<()> {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let mut state = self.state();
+        if state.is_broken {
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        let waits = state.shut.is_shut(name);
+        if waits && matches!(state.shut, Shut::Next) {
+            state.shut = Shut::One;
+        }
+        drop(state);
+        match waits {
+            true => {
+                self.change(|state| state.waiting += 1);
+                self.wait(|state| matches!(state.shut, Shut::Nobody));
+            }
+            false => self.change(|state| state.synced += 1),
+        }
+        let is_full = self.state().is_full;
+        self.change(|state| state.fulls += u32::from(is_full));
+        match is_full {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => Ok(()),
+        }
+    }
+
+    fn records(&self, write: &mut dyn FnMut()) {
+        self.change(|state| state.recorded += 1);
+        let state = self.state();
+        let (nth, follows) = (state.recorded, state.follows.clone());
+        drop(state);
+        let copied = |when: &str| {
+            if let Some((from, into)) = &follows {
+                let to = into.join(format!("{nth} {when}"));
+                fs::create_dir(&to).unwrap();
+                let copied = Command::new("cp").arg("-r").arg(from).arg(to).status();
+                assert!(copied.unwrap().success());
+            }
+        };
+        copied("before");
+        write();
+        copied("written");
+    }
+}
+
+fn opened(gate: &Arc<Gate>, home: &Path, far: &Path, store: Arc<dyn Store>) -> Depot {
+    let (at, far) = (Arc::clone(gate), far.to_owned());
+    let connect = reaching(store, move || {
+        if thread::current().name() == Some("reader") {
+            at.pass(|state| state.is_shut_out);
+        }
+        let away_with = at.state().away_with.clone().filter(|_| is_mover());
+        let is_away = away_with.is_some_and(|name| far.join(name).exists());
+        if is_away {
+            at.change(|state| state.refused += 1);
+        }
+        is_away
+    });
+    let boot = ("boot".into(), Arc::clone(gate) as Arc<dyn Watcher>);
+    watched(&home.join("depot"), connect, Duration::from_millis(5), boot).unwrap()
+}
+
+/// No delivery reaches the target.
+fn set_away(gate: &Gate, is_away: bool) {
+    gate.change(|state| state.away_with = is_away.then(|| ".".into()));
+}
+
+/// A depot, its target, and what is said of both.
+type World = (Arc<Gate>, tempfile::TempDir, tempfile::TempDir, Depot);
+
+/// One that nothing happens to yet.
+fn gated() -> World {
+    let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
+    let gate = Arc::new(Gate::default());
+    let depot = opened(&gate, home.path(), far.path(), Arc::new(dir));
+    (gate, far, home, depot)
+}
+
+/// The same, and its target is away.
+fn shut_away() -> World {
+    let (gate, far, home, depot) = gated();
+    set_away(&gate, true);
+    (gate, far, home, depot)
+}
+
+/// A file that is about to be asked for, and what is put into it: whoever ends that waits for a block.
+fn put_into_what_is_asked_for(gate: &Gate, depot: &Depot) -> (Arc<Held>, Writing) {
+    let held = put(depot, "a", b"first");
+    gate.change(|state| state.shut = Shut::Next);
+    set_away(gate, false);
+    gate.wait(|state| state.waiting == 1);
+    let into = depot.put_into(&url("a"), by().who, "").unwrap();
+    into.write(5, b" and more").unwrap();
+    gate.change(|state| state.no_blocks = true);
+    (held, into)
+}
+
+/// There are blocks again, and the depot is copied before the next write.
+fn go_on_and_copy(gate: &Gate, home: &Path, copy: &Path) {
+    fs::create_dir(copy).unwrap();
+    let copies = Some((home.join("depot"), copy.into()));
+    gate.change(|state| (state.copies, state.no_blocks) = (copies, false));
+}
+
+/// Waits until all of it is at its target, and whoever delivered it goes on.
+fn until_there(held: &Held) {
+    until("it is delivered", || {
+        let state = held.lock();
+        !state.machine.owes() && !state.is_moving
+    });
+}
+
+/// A file that a program has written by a descriptor, and has open still.
+fn edited(depot: &Depot) -> (Arc<Held>, Editing) {
+    let who = Who::default();
+    let edit = Edit {
+        create: true,
+        ..Edit::default()
+    };
+    let editing = depot.edit(&url("a"), &who, &edit).unwrap();
+    let held = depot.inner.all().current[&(url("a"), who.audience)].clone();
+    editing.file().unwrap().write_all_at(b"edited", 0).unwrap();
+    (held, editing)
+}
+
+/// That nobody writes a file any more may be found out by another than who ended last, who is told no earlier.
+#[test]
+fn what_was_edited_is_on_record_before_anybody_is_told_so() {
+    let (gate, _far, _home, depot) = gated();
+    let (held, editing) = edited(&depot);
+    let nothing = Id::of([0; 12]);
+    gate.change(|state| state.shut = Shut::But(nothing));
+    thread::scope(|scope| {
+        let ending = scope.spawn(|| editing.end().unwrap());
+        gate.wait(|state| state.waiting > 0);
+        scope.spawn(|| {
+            thread::sleep(LONG_ENOUGH_TO_BE_TOO_EARLY);
+            gate.change(|state| state.shut = Shut::Nobody);
+        });
+        let ended = depot.inner.is_edited(&held).unwrap();
+        let is_ahead = held.lock().is_ahead();
+        assert!(matches!(ended, Ended::Last(_)) && !is_ahead, "{ended:?}");
+        ending.join().unwrap();
+    });
+}
+
+/// Whoever found it out may have failed to put it on record: who asks again does, or fails as well.
+#[test]
+fn an_end_that_could_not_be_put_on_record_is_when_somebody_asks_again() {
+    let (gate, _far, _home, depot) = gated();
+    let (held, editing) = edited(&depot);
+    gate.change(|state| state.is_broken = true);
+    let failed = editing.end();
+    assert!(failed.is_err() && held.lock().is_ahead(), "{failed:?}");
+    let again = depot.inner.is_edited(&held);
+    assert!(again.is_err() && held.lock().is_ahead(), "{again:?}");
+    gate.change(|state| state.is_broken = false);
+    let ended = depot.inner.is_edited(&held).unwrap();
+    let is_ahead = held.lock().is_ahead();
+    assert!(matches!(ended, Ended::Last(_)) && !is_ahead, "{ended:?}");
+}
+
+/// Of what is kept nothing is on record twice: that somebody reads it is remembered, and told at the end.
+#[test]
+fn who_opens_what_is_here_has_nothing_written_for_them() {
+    let (gate, far, _home, depot) = gated();
+    fs::write(far.path().join("a"), b"theirs").unwrap();
+    let who = Who::default();
+    depot.stage(&url("a"), &who, "mine", None).unwrap();
+    // It is on record that it is here; so is that before this.
+    gate.wait(|state| state.recorded > 0);
+    depot.commit(&Scope::All).unwrap();
+    let before = gate.state().recorded;
+    for _ in 0..1000 {
+        let reading = depot.read(&url("a"), &who, Fresh::Any).unwrap();
+        assert_eq!(reading.size(), 6);
+        drop(reading);
+        assert!(depot.read_here(&url("a"), &who, Fresh::Any).is_some());
+    }
+    assert_eq!(gate.state().recorded, before);
+    // Nor is that it was: it is, when the depot ends.
+    drop(depot);
+    assert!(gate.state().recorded > before);
+}
+
+/// Of what somebody puts into a file a reader gets all or nothing, though it goes there piece by piece.
+#[test]
+fn who_reads_while_something_is_put_into_a_file_waits_for_all_of_it() {
+    let (gate, _far, _home, depot) = shut_away();
+    put(&depot, "a", &[1; 2 << 20]);
+    let into = depot.put_into(&url("a"), by().who, "").unwrap();
+    into.write(0, &[2; 2 << 20]).unwrap();
+    gate.change(|state| state.pieces = Some(1));
+    let (told, heard) = mpsc::channel();
+    thread::scope(|scope| {
+        let ending = scope.spawn(|| into.end().unwrap());
+        gate.wait(|state| state.waiting > 0);
+        assert!(depot.read_here(&url("a"), by().who, Fresh::Any).is_none());
+        scope.spawn(|| told.send(read(&depot, "a")).unwrap());
+        let early = heard.recv_timeout(LONG_ENOUGH_TO_BE_TOO_EARLY);
+        gate.change(|state| state.pieces = None);
+        ending.join().unwrap();
+        assert!(early.is_err(), "it was read half");
+        assert!(heard.recv().unwrap() == [2; 2 << 20]);
+    });
+}
+
+/// What is put while something is put into what stood there before goes over that, whichever ends first.
+#[test]
+fn what_is_put_while_something_is_put_into_what_was_there_stays() {
+    let (gate, far, _home, depot) = shut_away();
+    put(&depot, "a", b"what was there");
+    let into = depot.put_into(&url("a"), by().who, "").unwrap();
+    into.write(0, b"into it").unwrap();
+    let newest = putting(&depot, "a", b"newest");
+    gate.change(|state| state.pieces = Some(0));
+    thread::scope(|scope| {
+        let ending = scope.spawn(|| into.end());
+        gate.wait(|state| state.waiting > 0);
+        newest.end().unwrap();
+        gate.change(|state| state.pieces = None);
+        ending.join().unwrap().unwrap();
+    });
+    assert_eq!(read(&depot, "a"), b"newest");
+    set_away(&gate, false);
+    push(&depot);
+    assert_eq!(fs::read(far.path().join("a")).unwrap(), b"newest");
+}
+
+/// What was written into a file that nobody looked at is forgotten once it is at its target; but it is what its name says
+/// for as long as more is put into it.
+#[test]
+fn what_is_put_into_what_was_just_delivered_is_read_here() {
+    let (_gate, _far, _home, depot) = shut_away();
+    put_into(&depot, "a", 0, b"first");
+    let held = depot.inner.all().current[&(url("a"), String::new())].clone();
+    // Delivered, as by whoever does it, who has not yet come to note so.
+    let mut state = held.lock();
+    state.machine.resumed(&Extents::new());
+    let generation = state.machine.seal().unwrap();
+    state.machine.looked(Origin::Same);
+    state.machine.enter(generation);
+    let sent = state.machine.push(LEAF_BYTES).unwrap();
+    state.machine.landed(sent.ticket);
+    let asked = state.machine.publish().unwrap();
+    let there = Answer::Published(Version::None);
+    state.machine.answered(asked.attempt, there);
+    assert!(!state.machine.owes());
+    // Somebody else has begun.
+    state.machine.open(Notices::Each).unwrap();
+    drop(state);
+    depot.inner.delivered(&held).unwrap();
+    assert!(held.lock().is_current, "readers of its name are sent away");
+    held.lock().machine.close(Notices::Each);
+    depot.inner.delivered(&held).unwrap();
+    assert!(depot.inner.all().current.is_empty());
+}
+
+/// What somebody puts into a file whose name is removed meanwhile goes into what there is by then, if anything, as long
+/// as not all of it was there: from then on it is part of what was removed.
+#[test]
+fn what_is_put_into_what_goes_meanwhile_goes_into_what_is_there_by_then() {
+    let stops: [fn(&mut State, Id); 3] = [
+        |state, _| state.no_blocks = true,
+        |state, into| state.shut = Shut::Only(into),
+        |state, _| state.pieces = Some(0),
+    ];
+    let (early, late) = ([Some("INTO it"), Some("INTO")], [Some("into it"), None]);
+    for (nth, (stop, after)) in stops.into_iter().zip([early, early, late]).enumerate() {
+        for (is_put, after) in [true, false].into_iter().zip(after) {
+            let (gate, far, home, depot) = shut_away();
+            let under = put(&depot, "a", b"what was there");
+            let into = depot.put_into(&url("a"), by().who, "").unwrap();
+            into.write(0, b"INTO").unwrap();
+            let (id, newest) = (into.held.id, putting(&depot, "a", b"into it"));
+            gate.change(|state| stop(state, id));
+            thread::scope(|scope| {
+                let ending = scope.spawn(|| into.end());
+                gate.wait(|state| state.waiting > 0);
+                depot.unlink(&url("a"), by()).unwrap();
+                if is_put {
+                    newest.end().unwrap();
+                }
+                until("it went", || under.lock().is_gone);
+                gate.change(|state| {
+                    (state.no_blocks, state.pieces, state.shut) = (false, None, Shut::Nobody);
+                });
+                let ended = ending.join().unwrap();
+                assert!(ended.is_ok(), "{nth}: {ended:?}");
+            });
+            drop((under, depot));
+            // And it is so after an end.
+            let store = Arc::new(Dir::open(far.path(), "tests", Opener::Myself).unwrap());
+            let depot = opened(&gate, home.path(), far.path(), store);
+            set_away(&gate, false);
+            push(&depot);
+            let there = fs::read_to_string(far.path().join("a")).ok();
+            assert_eq!(there.as_deref(), after, "{nth}");
+        }
+    }
+}
+
+/// All else of a file is delivered while somebody puts more into it, and so is what was put over it: what was put into it
+/// goes with it, and is no change of somebody else's.
+#[test]
+fn what_was_put_into_a_file_that_is_there_does_not_come_over_what_replaced_it() {
+    let (gate, far, home, depot) = shut_away();
+    let (held, into) = put_into_what_is_asked_for(&gate, &depot);
+    let copy = home.path().join("copy");
+    thread::scope(|scope| {
+        let ending = scope.spawn(|| into.end());
+        gate.wait(|state| state.waiting == 2);
+        gate.change(|state| state.shut = Shut::Nobody);
+        until_there(&held);
+        let newest = put(&depot, "a", b"newest");
+        until_there(&newest);
+        go_on_and_copy(&gate, home.path(), &copy);
+        ending.join().unwrap().unwrap();
+    });
+    let is_so = |depot: &Depot| {
+        push(depot);
+        assert_eq!(read(depot, "a"), b"newest");
+        assert_eq!(fs::read(far.path().join("a")).unwrap(), b"newest");
+        assert!(depot.queue().is_empty(), "{:?}", depot.queue());
+    };
+    is_so(&depot);
+    drop((held, depot));
+    // Nor after an end in the middle of that.
+    let store = Arc::new(Dir::open(far.path(), "tests", Opener::Myself).unwrap());
+    is_so(&opened(&gate, &copy, far.path(), store));
+}
+
+/// Lines have arrived, and are forgotten: whenever the node dies, none of them is held by the next, and nothing of them
+/// stays on its disk.
+#[test]
+fn lines_that_have_arrived_are_forgotten_whenever_the_node_dies() {
+    let (gate, far, home, depot) = gated();
+    let (from, copies) = (home.path().join("depot"), home.path().join("copies"));
+    fs::create_dir(&copies).unwrap();
+    let lines = |depot: &Path| fs::read_dir(depot.join("appends")).unwrap().count();
+    let appending = depot.append(&url("log"), by().who).unwrap();
+    appending.add(b"line\n").unwrap();
+    gate.change(|state| state.follows = Some((from.clone(), copies.clone())));
+    appending.push(Some(LIMIT)).unwrap();
+    drop(appending);
+    until("it is forgotten", || lines(&from) == 0);
+    drop(depot);
+    gate.change(|state| state.follows = None);
+    let died: Vec<_> = fs::read_dir(&copies).unwrap().collect();
+    assert!(died.len() > 1);
+    for at in died {
+        let at = at.unwrap().path();
+        let dir = Dir::open(far.path(), "tests", Opener::Myself).unwrap();
+        let depot = opened(&gate, &at, far.path(), Arc::new(dir));
+        assert!(
+            depot.queue().iter().all(|owed| owed.stage != Stage::Held),
+            "{at:?}: {:?}",
+            depot.queue()
+        );
+        push(&depot);
+        assert_eq!(
+            fs::read(far.path().join("log")).unwrap(),
+            b"line\n",
+            "{at:?}"
+        );
+        until("nothing of it is left", || lines(&at.join("depot")) == 0);
+    }
+}
+
+/// Whoever does not wait for what is held up is seen not to.
+const LONG_ENOUGH_TO_BE_TOO_EARLY: Duration = Duration::from_millis(300);
+
+/// Somebody wrote more into a file on its way, and it arrived without that while somebody else put another in its
+/// place, and had not been told yet that this is kept.
+#[test]
+fn what_is_put_goes_over_what_was_written_before_it() {
+    let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
+    let store = Arc::new(Faulty::new(dir, [Defect::LosesFinish]));
+    let gate = Arc::new(Gate::default());
+    gate.change(|state| state.away_with = Some("a".into()));
+    let depot = opened(&gate, home.path(), far.path(), store);
+    let first = put(&depot, "a", b"first");
+    gate.wait(|state| state.refused > 0);
+    put_into(&depot, "a", 5, b" and more");
+    let second = putting(&depot, "a", b"second");
+    gate.change(|state| state.shut = Shut::But(first.id));
+    thread::scope(|scope| {
+        let ending = scope.spawn(|| second.end().unwrap());
+        gate.wait(|state| state.waiting > 0);
+        // The first is found to be there, and what was written into it is on its way.
+        gate.change(|state| (state.away_with, state.synced) = (None, 0));
+        gate.wait(|state| state.synced > 0);
+        gate.change(|state| state.shut = Shut::Nobody);
+        ending.join().unwrap();
+    });
+    push(&depot);
+    assert_eq!(fs::read(far.path().join("a")).unwrap(), b"second");
+}
+
+/// As soon as what was put is promised it may be delivered: before whoever ends it has it on record, and before it is
+/// what its name says.
+#[test]
+fn what_is_delivered_before_its_end_is_over_is_not_gone() {
+    let (gate, far, _home, depot) = shut_away();
+    // So much is worth to be sent ahead, so that somebody tries to.
+    let bytes = vec![7; 2 << 20];
+    let writing = putting(&depot, "a", &bytes);
+    let held = Arc::clone(&writing.held);
+    gate.change(|state| state.shut = Shut::Next);
+    thread::scope(|scope| {
+        let ending = scope.spawn(|| writing.end());
+        gate.wait(|state| state.waiting > 0);
+        set_away(&gate, false);
+        until_there(&held);
+        gate.change(|state| state.shut = Shut::Nobody);
+        ending.join().unwrap().unwrap();
+    });
+    assert!(fs::read(far.path().join("a")).unwrap() == bytes);
+    // What is done to its name finds it as our own.
+    assert!(read(&depot, "a") == bytes);
+    depot.rename(&url("a"), &url("b"), by()).unwrap();
+    push(&depot);
+    assert!(fs::read(far.path().join("b")).unwrap() == bytes);
+    assert!(depot.queue().is_empty(), "{:?}", depot.queue());
+}
+
+/// All else of a file is delivered while somebody puts more into it, and then the node dies: what was on its way into
+/// it is owed, and goes before what is promised later.
+#[test]
+fn what_was_put_into_a_file_that_is_there_is_owed_after_an_end() {
+    let (gate, far, home, depot) = shut_away();
+    let store: Arc<dyn Store> = Arc::new(Dir::open(far.path(), "tests", Opener::Myself).unwrap());
+    let (held, into) = put_into_what_is_asked_for(&gate, &depot);
+    let copy = home.path().join("copy");
+    thread::scope(|scope| {
+        let ending = scope.spawn(|| into.end().unwrap());
+        gate.wait(|state| state.waiting == 2);
+        gate.change(|state| state.shut = Shut::Nobody);
+        until_there(&held);
+        set_away(&gate, true);
+        go_on_and_copy(&gate, home.path(), &copy);
+        ending.join().unwrap();
+    });
+    drop((held, depot));
+    let depot = opened(&gate, &copy, far.path(), store.clone());
+    assert_eq!(read(&depot, "a"), b"first and more");
+    depot.rename(&url("a"), &url("b"), by()).unwrap();
+    set_away(&gate, false);
+    push(&depot);
+    assert_eq!(fs::read(far.path().join("b")).unwrap(), b"first and more");
+    assert!(!far.path().join("a").exists());
+    drop(depot);
+    let again = opened(&gate, &copy, far.path(), store);
+    push(&again);
+    assert!(again.queue().is_empty(), "{:?}", again.queue());
+}
+
+/// Somebody begins to write by a descriptor while the records learn that the file was delivered, before the rename
+/// that was promised: what they write comes after that, under the new name.
+#[test]
+fn what_is_written_while_a_delivery_is_recorded_comes_after_the_rename() {
+    let (gate, far, _home, depot) = shut_away();
+    let held = put(&depot, "a", b"first");
+    depot.rename(&url("a"), &url("b"), by()).unwrap();
+    let there = far.path().join("a");
+    gate.change(|state| (state.shut, state.waiting) = (Shut::Since(there), 0));
+    set_away(&gate, false);
+    gate.wait(|state| state.waiting > 0);
+    let editing = thread::scope(|scope| {
+        let opening = scope.spawn(|| depot.edit(&url("b"), by().who, &Edit::default()));
+        until("it is open", || held.lock().machine.is_unseen());
+        gate.change(|state| state.shut = Shut::Nobody);
+        opening.join().unwrap().unwrap()
+    });
+    editing.file().unwrap().write_all_at(b"later", 0).unwrap();
+    editing.end().unwrap();
+    push(&depot);
+    assert_eq!(fs::read(far.path().join("b")).unwrap(), b"later");
+    assert!(!far.path().join("a").exists());
+    assert!(depot.queue().is_empty(), "{:?}", depot.queue());
+}
+
+/// Two promises in one place of the order would be one.
+#[test]
+fn what_is_renamed_before_it_is_known_has_a_place_that_nobody_else_gets() {
+    let (_gate, _far, _home, depot) = shut_away();
+    let anew = Edit {
+        create: true,
+        exclusive: true,
+        ..Edit::default()
+    };
+    for nth in 0..20 {
+        let (from, to) = (url(&nth.to_string()), url(&format!("{nth}.new")));
+        depot.edit(&from, by().who, &anew).unwrap().end().unwrap();
+        let held = depot.inner.all().current[&(from.clone(), String::new())].clone();
+        until("nobody is at it", || !held.lock().is_moving);
+        let is_over = AtomicBool::new(false);
+        let given = thread::scope(|scope| {
+            let others = scope.spawn(|| {
+                let next = || (!is_over.load(SeqCst)).then(|| depot.inner.next_number());
+                std::iter::from_fn(next).take(1 << 20).collect::<Vec<_>>()
+            });
+            depot.rename(&from, &to, by()).unwrap();
+            is_over.store(true, SeqCst);
+            others.join().unwrap()
+        });
+        assert!(!given.contains(&held.number()), "{nth}: {}", held.number());
+    }
+    // Of those that nobody tried to deliver in the same moment.
+    let queue = depot.queue();
+    assert!(queue.len() < 40 && !queue.is_empty(), "{queue:?}");
+}
+
+/// Somebody renames a file that has just come to its target, before the records know that it did; what they write into
+/// it then goes under the new name.
+#[test]
+fn what_is_renamed_while_the_records_learn_that_it_is_there_goes_under_its_new_name() {
+    let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
+    let gate = Arc::new(Gate::default());
+    let there = far.path().join("a");
+    gate.change(|state| state.shut = Shut::Since(there));
+    let depot = opened(&gate, home.path(), far.path(), Arc::new(dir));
+    put(&depot, "a", b"all of it");
+    gate.wait(|state| state.waiting > 0);
+    thread::scope(|scope| {
+        let renaming = scope.spawn(|| depot.rename(&url("a"), &url("b"), by()).unwrap());
+        let is_promised = || depot.queue().iter().any(|owed| owed.what == "rename");
+        until("the rename is promised", is_promised);
+        gate.change(|state| state.shut = Shut::Nobody);
+        renaming.join().unwrap();
+    });
+    push(&depot);
+    depot.truncate(&url("b"), 3, by()).unwrap();
+    push(&depot);
+    assert_eq!(fs::read(far.path().join("b")).unwrap(), b"all");
+    assert!(!far.path().join("a").exists());
+}
+
+/// What is noted of a file while it is read, to know what it hashes to, is none of its bytes.
+#[test]
+fn what_a_file_hashes_to_is_known_though_something_of_it_is_noted_meanwhile() {
+    let (_gate, _far, _home, depot) = shut_away();
+    let held = put(&depot, "a", &[7; 300_000]);
+    let (noted, to_note) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let file = &held;
+        scope.spawn(move || to_note.iter().for_each(|()| file.lock().change()));
+        for nth in 0..200 {
+            held.lock().leaves = Leaves::new();
+            noted.send(()).unwrap();
+            let (size, digest) = depot.inner.known_as(&held);
+            assert!(size == 300_000 && digest.is_some(), "{nth}");
+        }
+        drop(noted);
+    });
+}
+
+/// What is written to the front of a file that is not here is short, until the rest is fetched around it. Whenever the node
+/// dies meanwhile, none of it counts as damaged, though what is kept of its leaves is not of the record's length.
+#[test]
+fn what_was_written_is_not_damaged_by_what_is_fetched_around_it_whenever_the_node_dies() {
+    let (gate, far, home, depot) = shut_away();
+    let bytes = vec![7; 300_000];
+    let whole = [b"patch", &bytes[5..]].concat();
+    fs::write(far.path().join("a"), &bytes).unwrap();
+    let held = put_into_and_know(&depot, "a", b"patch");
+    let (from, copies) = (home.path().join("depot"), home.path().join("copies"));
+    fs::create_dir(&copies).unwrap();
+    gate.change(|state| state.follows = Some((from, copies.clone())));
+    assert!(read(&depot, "a") == whole);
+    let (size, digest) = depot.inner.known_as(&held);
+    assert!(size == 300_000 && digest.is_some());
+    held.commit(&depot.inner).unwrap();
+    gate.change(|state| state.follows = None);
+    drop((held, depot));
+    let mut arrived = 0;
+    for at in fs::read_dir(&copies).unwrap() {
+        let (at, gate) = (at.unwrap().path(), Arc::new(Gate::default()));
+        let (far, dir) = self::far();
+        fs::write(far.path().join("a"), &bytes).unwrap();
+        let depot = opened(&gate, &at, far.path(), Arc::new(dir));
+        // Once the file was seen, another one of its name is somebody else's.
+        match depot.push(&Scope::All, Some(LIMIT)) {
+            Ok(()) => {
+                assert!(fs::read(far.path().join("a")).unwrap() == whole, "{at:?}");
+                arrived += 1;
+            }
+            Err(error) => {
+                let queue = depot.queue();
+                assert!(
+                    queue.iter().all(|owed| owed.is_conflict),
+                    "{at:?}: {error}; {queue:?}"
+                );
+            }
+        }
+    }
+    assert!(arrived > 0);
+}
+
+/// Puts something to the front of a file that is not here, and what its leaves hash to is known and kept.
+fn put_into_and_know(depot: &Depot, name: &str, bytes: &[u8]) -> Arc<Held> {
+    put_into(depot, name, 0, bytes);
+    let held = depot.inner.all().current[&(url(name), String::new())].clone();
+    depot.inner.know(&held).unwrap();
+    held.lock().change();
+    held.commit(&depot.inner).unwrap();
+    held
+}

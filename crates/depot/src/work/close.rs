@@ -1,0 +1,150 @@
+//! Makes a finished file the current version of its name.
+
+use crate::{
+    Result,
+    inner::Inner,
+    plan::{all::All, entry::Held, supersede::goes_over},
+};
+use godwit_core::holding::Mode;
+use std::sync::Arc;
+
+/// Where something is in the order of its name that somebody wrote into.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Standing {
+    /// Behind all that are there.
+    Last,
+    /// Something newer goes over it.
+    Before,
+    /// Something newer went over it.
+    Over,
+}
+
+impl Inner {
+    /// Of one name, what ended last counts: it takes its place behind all that are there.
+    pub(crate) fn is_last(&self, held: &Arc<Held>) {
+        self.is_last_of(&mut self.all(), held);
+    }
+
+    /// Puts an edit that was written behind all that are there, as [`Self::is_last`] does, unless an upload that was promised
+    /// after it (and after the place `since`) replaces all of it. An upload that was delivered meanwhile shows no place any
+    /// more, so only the promises tell.
+    pub(crate) fn is_last_unless_replaced(&self, held: &Arc<Held>, since: u64) -> Standing {
+        let mut all = self.all();
+        if all.promises.is_replaced_after(held, since) {
+            return Standing::Before;
+        }
+        let state = held.lock();
+        let is_one = !all.promises.has(held) && !state.is_gone && !state.is_unlinked;
+        let (is_one, is_superseded) = (is_one && !state.machine.is_blind(), state.is_superseded);
+        drop(state);
+        let is_newer = |other: &Arc<Held>| is_one && goes_over(other, held);
+        if is_one && is_superseded || all.current.get(&held.key()).is_some_and(is_newer) {
+            return Standing::Over;
+        }
+        if all.all_coming().any(is_newer) {
+            all.owe(held, || held.number());
+            return Standing::Before;
+        }
+        self.is_last_of(&mut all, held);
+        Standing::Last
+    }
+
+    pub(crate) fn is_last_of(&self, all: &mut All, held: &Arc<Held>) {
+        all.private.remove(&held.id);
+        let state = held.lock();
+        let owes = state.machine.owes();
+        // What goes into what is there goes there in its turn, before it is published.
+        let is_entered = state.is_moving && state.machine.mode() == Mode::InPlace;
+        let is_under_way = state.is_moving && !all.promises.is_passed(held);
+        let is_fixed = is_entered || is_under_way || state.machine.is_asked() || !owes;
+        let is_gone = state.is_gone || state.is_unlinked;
+        drop(state);
+        if is_gone || (all.promises.has(held) && is_fixed) {
+            if !is_gone && owes && all.promises.is_passed(held) {
+                // Its place is that of what is under way, and it gets another after that.
+                let mut state = held.lock();
+                state.ended_at = Some(self.next_number());
+                state.is_superseded = false; // What had its name meanwhile is older now.
+                drop(state);
+                all.comes(held);
+            }
+            return;
+        }
+        held.lock().ended_at = None;
+        if all.promises.is_passed(held) {
+            // What was renamed there and back is not renamed, and is wanted where it is.
+            if held.is_renamed() || all.promises.is_needed(held) {
+                return;
+            }
+            all.promises.forget(held.id);
+            all.owe(held, || self.next_number());
+            let mut state = held.lock();
+            state.is_superseded = false; // as above
+            if state.is_recorded {
+                state.change(); // Who records it just now may have taken the place that it had.
+            }
+        }
+        let before = all.before(held);
+        held.lock().before = before;
+        all.comes(held);
+    }
+
+    /// Has a file that was written to its end be what its name says.
+    pub(crate) fn is_current_now(&self, held: &Arc<Held>) -> Result<()> {
+        let mut all = self.all();
+        if held.lock().is_unlinked {
+            // It has no name here any more. What waits for it at its target is not made to fail.
+            let is_needed =
+                held.is_renamed() || !self.is_unconditional(held) || all.promises.is_needed(held);
+            let is_awaited = is_needed && all.promises.has(held);
+            if is_awaited {
+                all.owe(held, || self.next_number());
+                held.lock().wants = true;
+            }
+            all.coming.remove(&held.id);
+            drop(all);
+            if !is_awaited {
+                self.supersede(held)?;
+            }
+            self.nudge();
+            return Ok(());
+        }
+        let old = all.current.get(&held.key()).cloned();
+        let is_newest = all.has_come(held);
+        held.lock().wants = true;
+        all.owe(held, || self.next_number());
+        let mut older = all.owing_called(&held.name());
+        older.retain(|other| other.number() < held.number());
+        older.extend(old.filter(|old| is_newest && old.id != held.id));
+        drop(all);
+        self.supersede_all(older.clone(), held)?;
+        if self.all().inherit(held, &older) {
+            held.commit(self)?;
+        }
+        self.nudge();
+        Ok(())
+    }
+
+    /// Forgets what stood under a name before, and need not be delivered any more, unless it is on its
+    /// way or somebody has it open.
+    pub(crate) fn supersede(&self, old: &Arc<Held>) -> Result<()> {
+        let mut state = old.lock();
+        state.is_superseded |= !state.is_private;
+        drop(state);
+        self.unlink_superseded(old)
+    }
+
+    /// The same of what was told to give way.
+    pub(crate) fn unlink_superseded(&self, old: &Arc<Held>) -> Result<()> {
+        let mut state = old.lock();
+        if state.is_private || !state.is_superseded {
+            return Ok(()); // It is not ended yet, or was ended anew, and comes after.
+        }
+        if state.is_gone || !state.may_be_superseded() {
+            // Whoever has it at the moment may have looked before this was said.
+            state.wants = true;
+            return Ok(());
+        }
+        self.unlink(old, state)
+    }
+}

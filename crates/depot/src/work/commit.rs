@@ -1,0 +1,91 @@
+//! Makes an entry durable: its bytes first, then its record.
+
+use crate::{
+    Error, Result,
+    disk::{files::Id, rows::Change},
+    inner::Inner,
+    plan::entry::Held,
+};
+use godwit_core::Chain;
+use godwit_sys::crash;
+
+impl Held {
+    /// Has all that ended until now survive a power cut, and returns then. One record at a time: an
+    /// older one is never written over a newer.
+    pub(crate) fn commit(&self, depot: &Inner) -> Result<()> {
+        self.record(depot, None)
+    }
+
+    /// The same, and in one go the record of what was put into it is gone.
+    pub(crate) fn commit_with(&self, depot: &Inner, folded: Id) -> Result<()> {
+        self.record(depot, Some(folded))
+    }
+
+    fn record(&self, depot: &Inner, folded: Option<Id>) -> Result<()> {
+        let mut state = self.lock();
+        let wanted = state.changes;
+        loop {
+            if state.is_gone {
+                return Err(Error::Unknown(self.url().to_string()));
+            }
+            if state.recorded >= wanted && state.is_recorded && folded.is_none() {
+                return Ok(());
+            }
+            if !state.is_recording {
+                break;
+            }
+            self.wait(&mut state, None);
+        }
+        state.is_recording = true;
+        let taken = state.changes;
+        let is_new = !state.is_recorded;
+        let is_synced = state.synced.take() == Some(taken);
+        let row = self.row(&state, &depot.boot);
+        let size = row.record.size;
+        let chains: Vec<_> = state.leaves.known(size).collect();
+        let makes_room = state.is_moving;
+        drop(state);
+        crash::point("commit-taken");
+        let change = match folded {
+            None => Change::Put(Box::new(row)),
+            Some(folded) => Change::Fold(Box::new(row), folded),
+        };
+        let kept = match is_synced {
+            true => Ok(()),
+            false => depot.disk.sync(self.id, is_new),
+        };
+        let has_leaves = is_synced && is_new;
+        let leaves = (!has_leaves).then_some((size, &chains[..]));
+        let kept = kept.and_then(|()| self.keep(depot, leaves, (change, makes_room)));
+        let mut state = self.lock();
+        state.is_recording = false;
+        if kept.is_ok() {
+            state.recorded = taken;
+            state.is_recorded = true;
+        }
+        drop(state);
+        self.tell();
+        kept
+    }
+
+    fn keep(
+        &self,
+        depot: &Inner,
+        leaves: Option<(u64, &[(u64, Chain)])>,
+        (change, makes_room): (Change, bool),
+    ) -> Result<()> {
+        crash::point("commit-synced");
+        if let Some((size, chains)) = leaves {
+            let keep = || depot.disk.keep_leaves(self.id, size, chains);
+            match makes_room {
+                // What is delivered may be forgotten, and that is what room is made by.
+                true => depot.ballast.with(keep)?,
+                false => keep()?,
+            }
+        }
+        crash::point("leaves-kept");
+        depot.records.write(change)?;
+        crash::point("commit-recorded");
+        Ok(())
+    }
+}

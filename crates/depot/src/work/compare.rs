@@ -1,0 +1,99 @@
+//! Compares the bytes of an entry with what they were.
+
+use crate::{
+    Error, Result,
+    inner::Inner,
+    plan::entry::{Held, State},
+};
+use godwit_core::{Block, Extents, LEAF_BYTES, Leaves, Piece, holding::Scan};
+use godwit_sys::{Buffer, crash};
+use parking_lot::MutexGuard;
+use std::os::unix::fs::FileExt;
+
+impl Inner {
+    /// Looks for what writers did whom we did not see. Returns false while one of them may still write, or
+    /// if `is_still` says that somebody could in the meantime.
+    pub(crate) fn rescan(&self, held: &Held, is_still: impl Fn() -> bool) -> Result<bool> {
+        let mut state = held.lock();
+        let Some(ticket) = state.machine.scan() else {
+            return Ok(!state.machine.is_unseen());
+        };
+        let was_doubtful = state.machine.is_doubtful();
+        drop(state);
+        crash::point("scan-begun");
+        let (mut state, found, leaves) = self.compare_now(held)?;
+        if !is_still() {
+            return Ok(false);
+        }
+        state.machine.scanned(ticket, &found);
+        state.leaves = leaves;
+        state.change();
+        if was_doubtful {
+            let size = state.machine.size();
+            let pen = self.disk.writer(held.id)?;
+            self.disk.resize(held.id, &pen, size)?;
+        }
+        Ok(true)
+    }
+
+    /// Compares the file with what is known of it by the time that all of it was looked at.
+    pub(crate) fn compare_now<'a>(
+        &self,
+        held: &'a Held,
+    ) -> Result<(MutexGuard<'a, State>, Scan, Leaves)> {
+        let state = held.lock();
+        let (recorded, present) = (state.machine.size(), state.machine.present().clone());
+        drop(state);
+        let (size, leaves) = self.hashed(held)?;
+        // Whoever sent some of it meanwhile may have sent what it is no more.
+        let mut state = held.lock();
+        let known = &state.leaves;
+        let mut changed = Extents::new();
+        for leaf in 0..size.div_ceil(LEAF_BYTES) {
+            let range = leaf * LEAF_BYTES..((leaf + 1) * LEAF_BYTES).min(size);
+            let is_present = present.contains(&(range.start..range.end.min(recorded)));
+            let then = known.chain(leaf, recorded).filter(|_| is_present);
+            if then.is_none() || then != leaves.chain(leaf, size) || range.end > recorded {
+                changed.insert(range);
+            }
+        }
+        state.is_edited |= !changed.is_empty() || size != recorded;
+        let stale = changed.clone();
+        let found = Scan {
+            size,
+            changed,
+            stale,
+        };
+        Ok((state, found, leaves))
+    }
+
+    /// Returns how long the file is, and what its leaves hash to.
+    pub(crate) fn hashed(&self, held: &Held) -> Result<(u64, Leaves)> {
+        self.hashed_while(held, &|| true)
+    }
+
+    /// The same as long as somebody wants it.
+    pub(crate) fn hashed_while(
+        &self,
+        held: &Held,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<(u64, Leaves)> {
+        let path = self.disk.path(held.id);
+        let file = self.disk.reader(held.id)?;
+        let size = file.metadata().map_err(Error::disk(&path))?.len();
+        let mut leaves = Leaves::new();
+        let mut buffer = Buffer::take();
+        let mut left = Extents::from(0..size);
+        while let Some(range) = left.take_aligned(LEAF_BYTES) {
+            if !is_wanted() {
+                return Err(Error::Ending);
+            }
+            let bytes = &mut buffer[..(range.end - range.start) as usize];
+            let read = file.read_exact_at(bytes, range.start);
+            read.map_err(Error::disk(&path))?;
+            let offset = range.start;
+            leaves.add(Piece::of(Block { offset, bytes }));
+        }
+        Ok((size, leaves))
+    }
+}

@@ -1,0 +1,157 @@
+//! Decisions on what is on hold: retry, release, drop. A directory that is there by now decides, too.
+
+use crate::{
+    Error, Result, Who,
+    error::{Patience, is_for_directory},
+    inner::Inner,
+    paths::{path_of, server_of},
+    plan::{backoff::ABSENT_MAX, entry::Held, order::deed_id},
+    words::words_of,
+};
+use godwit_core::{
+    Url,
+    deeds::{Deeds, Over},
+};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+impl Inner {
+    /// Tries all servers again now.
+    pub(crate) fn retry_servers(&self) {
+        self.all().away.clear();
+        self.nudge();
+    }
+
+    pub(crate) fn retry(&self, id: &str) -> Result<()> {
+        if self.logs.retry(id) {
+            self.retry_servers();
+            return Ok(());
+        }
+        if self.decide_deed(id, |deeds, number| {
+            deeds.release(number, Over::Nothing);
+            Ok(())
+        })? {
+            self.retry_servers();
+            return Ok(());
+        }
+        self.decide(id, |held| {
+            let mut state = held.lock();
+            if state.machine.held().is_some() {
+                state.machine.release(None);
+                state.words.clear();
+            }
+            state.wants = true;
+            state.later = None;
+            (state.tries, state.patience) = (0, Patience::default());
+            state.change();
+            Ok(())
+        })?;
+        self.retry_servers();
+        Ok(())
+    }
+
+    pub(crate) fn decide(&self, id: &str, decide: impl FnOnce(&Held) -> Result<()>) -> Result<()> {
+        let held = self.by_name(id)?;
+        decide(&held)?;
+        tracing::info!(id, url = %held.url(), "decided");
+        held.tell();
+        held.commit(self)
+    }
+
+    /// A directory was made: what is held since it was not there is tried again.
+    pub(crate) fn made(&self, directory: &Url) {
+        let at = |url: &Url| (server_of(url), path_of(url));
+        for (above, _, id) in self.without_directory() {
+            if at(&above) == at(directory)
+                && let Err(error) = self.retry(&id)
+            {
+                tracing::warn!(%error, id, "what waited for a directory is not tried again");
+            }
+        }
+    }
+
+    /// Looks at directories that were missing: what waits for one that is there by now is tried again.
+    pub(crate) fn look_for_directories(&self, pause: Duration) {
+        let waiting = self.without_directory().into_iter();
+        let mut absent: HashMap<_, _> = waiting.map(|(above, who, _)| (above, who)).collect();
+        absent.retain(|directory, who| {
+            let place = (self.connect)(directory, who);
+            let is_there = place.is_ok_and(|place| place.store.stat(&place.path).is_ok());
+            if is_there {
+                self.made(directory);
+            }
+            !is_there
+        });
+        if !absent.is_empty() {
+            let pause = (pause * 2).min(ABSENT_MAX);
+            (self.all().absent).get_or_insert((Instant::now() + pause, pause));
+        }
+    }
+
+    /// Returns what is held since a directory is not there: that directory, for whom, and its id.
+    fn without_directory(&self) -> Vec<(Url, Who, String)> {
+        let above = |url: &Url, words: &str| {
+            let above = url.parent();
+            above.filter(|above| is_for_directory(words, above))
+        };
+        let all = self.all();
+        let files = all.owing.values().filter_map(|held| {
+            let state = held.lock();
+            state.machine.held()?;
+            let above = above(&held.url(), &state.words)?;
+            Some((above, held.who.clone(), held.id.to_string()))
+        });
+        let deeds = all.promises.deeds().filter_map(|(deed, fact, _)| {
+            let new = fact.to.as_ref().unwrap_or(&fact.url);
+            let above = above(new, &words_of(deed.held.as_ref()?))?;
+            Some((above, fact.who.clone(), deed_id(deed.number)))
+        });
+        files.chain(deeds).collect()
+    }
+
+    /// Does with a deed that is no publication what somebody decided; `false`: none is called so.
+    pub(crate) fn decide_deed(
+        &self,
+        id: &str,
+        decide: impl FnOnce(&mut Deeds, u64) -> Result<()>,
+    ) -> Result<bool> {
+        let mut all = self.all();
+        let Some((number, url)) = all.promises.named(id) else {
+            return Ok(false);
+        };
+        if let Some((deeds, fact)) = all.promises.deed(number) {
+            fact.tries = 0;
+            fact.later = None;
+            fact.last = None;
+            decide(deeds, number)?;
+        }
+        tracing::info!(id, %url, "decided");
+        let written = self.note(&mut all, &url);
+        drop(all);
+        written.wait()?;
+        Ok(true)
+    }
+
+    /// Returns what is meant by a number, or by a URL of which one thing is held.
+    pub(crate) fn by_name(&self, name: &str) -> Result<Arc<Held>> {
+        let all = self.all();
+        let by_id = name.parse().ok().and_then(|id| all.by_id.get(&id).cloned());
+        let found = by_id.or_else(|| {
+            let url = Url::from_argument(name).ok()?;
+            all.owing_called(&url).into_iter().next()
+        });
+        let is_unreadable = name
+            .parse()
+            .is_ok_and(|id| all.unreadable.contains_key(&id));
+        let is_odd = all.odd_deeds.iter().any(|odd| deed_id(odd.number) == name);
+        found.ok_or_else(|| match is_unreadable || is_odd {
+            true => Error::Unknown(format!(
+                "{name}: it has a name that cannot be read; drop it"
+            )),
+            false => Error::Unknown(name.into()),
+        })
+    }
+}

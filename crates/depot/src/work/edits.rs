@@ -1,0 +1,256 @@
+//! Finds the ends of programs that write by a descriptor of their own.
+
+use crate::{
+    Ended, Error, Result,
+    inner::Inner,
+    plan::entry::{Held, State},
+    work::close::Standing,
+};
+use godwit_core::holding::Notices;
+use godwit_sys::{Leased, Unless, lease};
+use parking_lot::MutexGuard;
+use std::{
+    os::fd::AsFd,
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+impl Inner {
+    /// Waits until nobody compares the file with what it was: who does holds a lease, and opening it would wait.
+    pub(crate) fn still<'a>(&self, held: &'a Held) -> MutexGuard<'a, State> {
+        let mut state = held.lock();
+        while state.is_scanning {
+            held.wait(&mut state, None);
+        }
+        state
+    }
+
+    /// Hashes those leaves of which nobody knows what they hash to: by them what changes is found.
+    pub(crate) fn know_leaves(&self, held: &Held) -> Result<()> {
+        let state = held.lock();
+        let size = state.machine.size();
+        let unknown = state.leaves.unknown(size);
+        drop(state);
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let found = self.hashed(held)?.1;
+        let mut state = held.lock();
+        // What was written unseen would be taken for what was there before.
+        if !state.machine.is_unseen() {
+            state.leaves = found;
+        }
+        Ok(())
+    }
+
+    /// Finds out whether all who could write a file unseen are gone, and what they did.
+    pub(crate) fn is_edited(&self, held: &Arc<Held>) -> Result<Ended> {
+        let mut state = self.still(held);
+        let generation = state.committed;
+        if state.is_gone {
+            return Ok(Ended::Last(generation));
+        }
+        if !state.machine.is_unseen() {
+            drop(state);
+            // Whoever found it out may not have it on record yet.
+            return match held.commit(self) {
+                Ok(()) | Err(Error::Unknown(_)) => Ok(Ended::Last(generation)),
+                Err(error) => Err(error),
+            };
+        }
+        let file = self.disk.reader(held.id)?;
+        let leased = lease(&file, Unless::Written).map_err(Error::disk(self.disk.path(held.id)))?;
+        let lease = match leased {
+            Leased::Granted(lease) => lease,
+            Leased::Refused => return Ok(Ended::Open),
+            Leased::Unsupported => {
+                return Err(Error::busy(
+                    &held.url(),
+                    &"on a disk without leases: nobody can tell when its writers are gone",
+                ));
+            }
+        };
+        while state.machine.writers() == Some(Notices::None) {
+            state.machine.close(Notices::None);
+        }
+        state.is_scanning = true;
+        drop(state);
+        let scanned = self.rescan(held, || !lease.is_broken());
+        drop(lease);
+        let mut state = held.lock();
+        let is_over = matches!(scanned, Ok(true)) && !state.machine.is_unseen();
+        if is_over {
+            // What was written by descriptors is a generation now.
+            state.committed = state.machine.generation();
+            state.change();
+        }
+        drop(state);
+        let ended = match scanned {
+            Ok(_) if is_over => self.ended_by_all(held),
+            Ok(_) => Ok(Ended::Open),
+            Err(error) => Err(error),
+        };
+        // Whoever else asks hears of an end when it has its place: what they do then comes after it.
+        held.lock().is_scanning = false;
+        held.tell();
+        ended
+    }
+
+    /// Whoever wrote under its name by a descriptor, and is gone, ended before what ends now, though nobody may have
+    /// noticed that yet.
+    pub(crate) fn notice_ends(&self, held: &Held) {
+        let mut called = self.all().called(&held.name());
+        called.retain(|other| other.id != held.id);
+        self.look_for_ends_of(&called, |state| {
+            state.machine.is_unseen() || state.is_scanning
+        });
+    }
+
+    /// Finds out what writers by descriptor did until now, while they may go on.
+    pub(crate) fn glimpse(&self, held: &Held) -> Result<()> {
+        let state = self.still(held);
+        if state.machine.writers() != Some(Notices::None) || state.is_gone {
+            return Ok(());
+        }
+        drop(state);
+        let (mut state, found, leaves) = self.compare_now(held)?;
+        if state.machine.writers() == Some(Notices::None) {
+            state.machine.glimpsed(&found);
+            state.leaves = leaves;
+            state.change();
+            return Ok(());
+        }
+        // Whoever scans it meanwhile knows better.
+        drop(state);
+        drop(self.still(held));
+        Ok(())
+    }
+
+    /// Nobody writes it any more.
+    fn ended_by_all(&self, held: &Arc<Held>) -> Result<Ended> {
+        let state = held.lock();
+        let (generation, owes) = (state.committed, state.machine.owes());
+        drop(state);
+        self.unwatch(held);
+        self.fit(held);
+        let standing = owes.then(|| self.standing_of_edits(held));
+        if owes {
+            held.lock().wants = true;
+        }
+        held.commit(self)?;
+        match standing {
+            Some(Standing::Last) => self.is_current_now(held)?,
+            Some(Standing::Before) => self.nudge(),
+            Some(Standing::Over) => self.supersede(held)?,
+            None => self.nothing_written(held),
+        }
+        Ok(Ended::Last(generation))
+    }
+
+    /// Gives what was written by descriptors its place: where the last writer closed it who was told so, or else where it
+    /// was opened. A writer who died, or wrote nothing, takes the place of nothing that was put meanwhile.
+    fn standing_of_edits(&self, held: &Arc<Held>) -> Standing {
+        let mut state = held.lock();
+        let is_edited = std::mem::take(&mut state.is_edited);
+        let (place, is_unlinked) = (state.closed_at, state.is_unlinked);
+        drop(state);
+        if is_unlinked {
+            self.is_last(held);
+            return Standing::Last;
+        }
+        self.is_last_unless_replaced(held, if is_edited { place } else { 0 })
+    }
+
+    /// It was open for writing, and is as it was. What was renamed meanwhile is where it is called from now on: what is
+    /// written next comes after the rename.
+    fn nothing_written(&self, held: &Held) {
+        let mut all = self.all();
+        all.settle(held);
+        let was_renamed = held.is_renamed();
+        if was_renamed {
+            held.redirect(held.name());
+            held.renumber(self.next_number());
+            held.lock().change();
+        }
+        drop(all);
+        if was_renamed {
+            self.committed_behind(held);
+        }
+    }
+
+    /// Counts against the quota what a file has become.
+    pub(crate) fn fit(&self, held: &Held) {
+        let mut state = held.lock();
+        let (size, reserved) = (state.machine.size(), state.reserved);
+        state.reserved = size;
+        drop(state);
+        match size.checked_sub(reserved) {
+            Some(more) => self.room.count(more),
+            None => self.room.release(reserved - size),
+        }
+    }
+
+    pub(crate) fn watch(&self, held: &Arc<Held>) {
+        self.watches.add(self.disk.path(held.id), held);
+    }
+
+    pub(crate) fn unwatch(&self, held: &Held) {
+        self.watches.remove(held);
+    }
+
+    /// Looks at every file that may have been written by somebody who is gone.
+    pub(crate) fn look_for_ends(&self) {
+        self.look_for_ends_of(&self.every(), |state| {
+            state.machine.is_unseen() && !state.is_scanning
+        });
+    }
+
+    fn look_for_ends_of(&self, all: &[Arc<Held>], may_have_ended: impl Fn(&State) -> bool) {
+        for held in all {
+            let state = held.lock();
+            let may = may_have_ended(&state) && !state.is_gone;
+            drop(state);
+            if may && let Err(error) = self.is_edited(held) {
+                tracing::warn!(%error, url = %held.url(), "what was written cannot be looked at");
+            }
+        }
+    }
+}
+
+/// Starts the thread that hears of ends.
+pub(crate) fn start(depot: &Arc<Inner>) -> Result<JoinHandle<()>> {
+    let depot = Arc::clone(depot);
+    let root = depot.disk.root().to_owned();
+    let started = thread::Builder::new()
+        .name("watcher".into())
+        .spawn(move || watch_all(&depot));
+    started.map_err(Error::disk(root))
+}
+
+fn watch_all(depot: &Inner) {
+    depot.look_for_ends();
+    let (Some(closes), Some(wake)) = (&depot.watches.closes, &depot.watches.wake) else {
+        return;
+    };
+    while !depot.is_ending() {
+        let heard = closes.wait(wake.as_fd(), LOOK_EVERY).unwrap_or_default();
+        if heard.is_woken {
+            return;
+        }
+        if heard.closed.is_empty() {
+            depot.look_for_ends();
+        }
+        for watched in heard.closed {
+            let held = depot.watches.files.lock().get(&watched).cloned();
+            if let Some(held) = held
+                && let Err(error) = depot.is_edited(&held)
+            {
+                tracing::warn!(%error, url = %held.url(), "what was written cannot be looked at");
+            }
+        }
+    }
+}
+
+/// A watch is only a hint; leases are asked for this often without one.
+const LOOK_EVERY: Duration = Duration::from_secs(10);

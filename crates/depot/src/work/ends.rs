@@ -1,0 +1,48 @@
+//! Writers that end just now what they wrote, and waiting for them.
+
+use crate::{
+    disk::files::Id,
+    inner::Inner,
+    plan::{asking::Name, entry::Held},
+};
+use std::sync::Arc;
+
+/// Says that an end is over, well or not.
+pub(crate) struct Ending {
+    depot: Arc<Inner>,
+    id: Id,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let mut all = self.depot.all();
+        all.ends.of.remove(&self.id);
+        if all.ends.waiting > 0 {
+            self.depot.due.notify_all();
+        }
+    }
+}
+
+impl Inner {
+    /// Somebody is there who ends what they wrote.
+    pub(crate) fn ends(self: &Arc<Self>, held: &Arc<Held>) -> Ending {
+        let held = Arc::clone(held);
+        let (depot, id) = (Arc::clone(self), held.id);
+        depot.all().ends.of.insert(id, held);
+        Ending { depot, id }
+    }
+
+    /// Waits for the ends that have begun under a name: what is written into that from now on comes after them.
+    pub(crate) fn wait_for_ends(&self, key: &Name) {
+        let mut all = self.all();
+        let begun: Vec<Id> = (all.ends.of.values())
+            .filter(|held| held.key() == *key)
+            .map(|held| held.id)
+            .collect();
+        all.ends.waiting += 1;
+        while begun.iter().any(|id| all.ends.of.contains_key(id)) {
+            self.due.wait(&mut all);
+        }
+        all.ends.waiting -= 1;
+    }
+}

@@ -1,0 +1,523 @@
+//! From the origin to our disk.
+
+use crate::{
+    Error, Result, StillWanted, Who,
+    clock::since_epoch,
+    inner::Inner,
+    plan::{asking::LOOK_EVERY, entry::Held, gathering::Turn},
+    work::{
+        housekeep::price,
+        probe::{OURS, base_of, is_of_digest, is_untouched},
+    },
+};
+use godwit_core::{
+    Block, Chain, Extents, Fault, Piece, Url, Version,
+    holding::{Base, Fetch, Held as Why, Origin, Ticket},
+};
+use godwit_store::{Error as StoreError, Read, Stat, Take, engine::Place};
+use godwit_sys::crash;
+use parking_lot::Mutex;
+use std::{
+    collections::BTreeMap,
+    ops::Range,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// What is fetched, of all that is wanted of a file.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Part {
+    /// All of it, or the first.
+    Alone,
+    /// More of what was begun.
+    More,
+}
+
+impl Inner {
+    /// Returns when a range is here; what is missing is fetched by whoever comes first. `Busy`: the
+    /// origin has another file by now.
+    pub(crate) fn ensure(&self, held: &Arc<Held>, range: Range<u64>) -> Result<()> {
+        self.ensure_as(held, range, Part::Alone)
+    }
+
+    /// The same of what is one of several parts, perhaps, of which only the first counts as a transfer.
+    pub(crate) fn ensure_as(&self, held: &Arc<Held>, range: Range<u64>, part: Part) -> Result<()> {
+        self.ensure_while(held, range, part, &|| true)
+    }
+
+    /// The same for somebody who may go. They are users of it; a fetch that the last of them leaves ends, and what came
+    /// stays.
+    pub(crate) fn ensure_while(
+        &self,
+        held: &Arc<Held>,
+        ranges: impl Into<Extents>,
+        part: Part,
+        is_wanted: StillWanted<'_>,
+    ) -> Result<()> {
+        let ranges = ranges.into();
+        let mut state = held.lock();
+        let (failures, tries) = (state.failed.0, state.tries);
+        loop {
+            if state.machine.is_blind() {
+                drop(state);
+                self.must_not_be_cut(&held.name())?;
+                self.look_below(held)?;
+                state = held.lock();
+                continue;
+            }
+            let wanted = ranges.and(&Extents::from(0..state.machine.size()));
+            if wanted.minus(state.machine.present()).is_empty() {
+                return Ok(());
+            }
+            if state.is_gone {
+                return Err(changed(held));
+            }
+            // Nobody gets the rest of it until somebody decides.
+            if let Some(Why::Conflict(_)) = state.machine.held() {
+                return Err(Error::held(held.name(), state.words.clone(), ""));
+            }
+            if self.is_ending() {
+                return Err(Error::Ending);
+            }
+            if !is_wanted() {
+                return Err(Error::Unwanted);
+            }
+            if let (true, Some(error)) = (state.failed.0 != failures, &state.failed.1) {
+                return Err(error.clone());
+            }
+            // Of parts that came one by one nobody could tell whether they are of one file.
+            let asked = match state.machine.base() {
+                Base::Seen(Version::None) => Extents::from(0..state.machine.size()),
+                _ => wanted,
+            };
+            let pause = state.pause;
+            let asked = match state.gathering.join(&asked, pause, Instant::now()) {
+                Turn::Fetch(asked) => asked.and(&Extents::from(0..state.machine.size())),
+                Turn::Wait(until) => {
+                    held.wait(&mut state, Some(until));
+                    continue;
+                }
+            };
+            if let Some(fetch) = state.machine.fetch(asked) {
+                state.transfers += u64::from(part == Part::Alone);
+                if state.pen.is_none() {
+                    state.pen = Some(Arc::new(self.disk.writer(held.id)?));
+                }
+                drop(state);
+                crash::point("fetch-asked");
+                self.fetch(held, fetch, is_wanted)?;
+                state = held.lock();
+                continue;
+            }
+            if let (true, Some(error)) = (state.tries > tries, &state.last)
+                && state.machine.is_inside()
+            {
+                return Err(error.clone()); // It is being changed there, and nobody gets there.
+            }
+            held.wait(&mut state, Some(Instant::now() + LOOK_EVERY));
+        }
+    }
+
+    /// Finds out what there is at the target of which only some ranges are written here.
+    fn look_below(&self, held: &Held) -> Result<()> {
+        let name = held.name();
+        // What is said to be missing is read as zeros.
+        let looked = self.surely((&name, &held.who), || self.stat_of(&name, &held.who));
+        let (at, there) = match looked {
+            Ok((place, stat)) => (Some(place.url), Some(stat)),
+            Err(error) if matches!(error.of_store(), Some(StoreError::Missing { .. })) => {
+                (None, None)
+            }
+            Err(error) => return Err(error),
+        };
+        let base = base_of(there.as_ref());
+        let size = there.map_or(0, |stat| stat.size);
+        let mut state = held.lock();
+        if let Base::Seen(version) = &base {
+            (state.seen, state.seen_at) = (Some(version.clone()), at);
+        }
+        let pen = self.disk.writer(held.id)?;
+        self.disk
+            .resize(held.id, &pen, size.max(state.machine.size()))?;
+        let before = state.machine.size();
+        state.machine.seen(base, size);
+        state.may_have_grown(before);
+        state.change();
+        if state.machine.is_blind() {
+            // It is being changed there just now: what it is then is told by the end of that.
+            if state.machine.held().is_some() {
+                return Err(Error::held(held.url(), state.words.clone(), ""));
+            }
+            let before = state.tries;
+            held.wait(&mut state, Some(Instant::now() + PAUSE));
+            if let (true, Some(error)) = (state.tries > before, &state.last) {
+                return Err(error.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Fetches, trying again after passing faults.
+    fn fetch(&self, held: &Arc<Held>, first: Fetch, is_wanted: StillWanted<'_>) -> Result<()> {
+        let wanted = first.wanted.clone();
+        let mut fetch = Some(first);
+        let (mut pause, mut tries) = (PAUSE, TRIES);
+        let mut has_begun = false;
+        while let Some(asked) = fetch.take() {
+            let before = held.lock().machine.come_bytes();
+            let began = Instant::now();
+            let outcome = self.fetch_once(held, &asked, is_wanted);
+            let error = match outcome {
+                Ok(()) => {
+                    held.lock().price = price(asked.wanted.len_bytes(), began.elapsed());
+                    return self.fetched(held, None);
+                }
+                Err(error) => error,
+            };
+            let error = self.of_another(held, error)?;
+            if is_left(held.lock().users, is_wanted) {
+                return self.fetched(held, Some(Error::Unwanted));
+            }
+            let moved = held.lock().machine.come_bytes() > before;
+            if moved {
+                (tries, pause) = (TRIES, PAUSE);
+            }
+            has_begun |= moved
+                || matches!(
+                    error.of_store(),
+                    Some(StoreError::Lost { .. } | StoreError::Beyond { .. })
+                );
+            let is_room =
+                matches!(&error, Error::Store(e) if matches!(**e, StoreError::NoSpace { .. }));
+            // Others filled the disk: what may be forgotten makes room.
+            let again = match is_room {
+                true => self.evict(wanted.len_bytes())?,
+                false => error.fault() != Fault::Lasting,
+            };
+            tries -= 1;
+            if !again || tries == 0 || self.is_ending() {
+                let error = match has_begun {
+                    true => broken_off(held, error),
+                    false => error,
+                };
+                return self.fetched(held, Some(error));
+            }
+            tracing::info!(url = %held.url(), %error, "a fetch broke off and is tried again");
+            let until = Instant::now() + pause;
+            pause *= 2;
+            let mut state = held.lock();
+            while Instant::now() < until && !self.is_ending() {
+                held.wait(&mut state, Some(until));
+            }
+            if is_left(state.users, is_wanted) {
+                drop(state);
+                return self.fetched(held, Some(Error::Unwanted));
+            }
+            fetch = match wanted.is_empty() {
+                true => state.machine.fetch(0..1), // only the look is missing
+                false => state.machine.fetch(wanted.clone()),
+            };
+        }
+        self.fetched(held, None)
+    }
+
+    /// Ends it if the origin has another file by now: whoever wants that begins anew.
+    fn of_another(&self, held: &Arc<Held>, error: Error) -> Result<Error> {
+        // The server itself may have noticed.
+        let is_changed =
+            matches!(&error, Error::Store(e) if matches!(**e, StoreError::Changed { .. }));
+        let state = held.lock();
+        let is_void = is_changed && !state.machine.owes() && !state.is_gone;
+        let is_over = state.is_gone || is_void;
+        match is_void {
+            true => self.unlink(held, state)?,
+            false => drop(state),
+        }
+        match is_over {
+            true => self.fetched(held, Some(changed(held))).map(|()| error),
+            false => Ok(error),
+        }
+    }
+
+    /// Tells whoever waits how it ended.
+    fn fetched(&self, held: &Arc<Held>, error: Option<Error>) -> Result<()> {
+        let mut state = held.lock();
+        if state.machine.present().contains(&(0..state.machine.size())) {
+            state.pen = None;
+        }
+        state.change();
+        match &error {
+            None => {}
+            // Whoever came since goes on with it, perhaps already.
+            Some(Error::Unwanted) if !state.machine.may_be_forgotten() => {}
+            Some(Error::Unwanted) => state.pen = None,
+            Some(error) => {
+                state.failed = (state.failed.0 + 1, Some(error.clone()));
+                state.pen = None;
+            }
+        }
+        // What is owed may have waited for the end of this.
+        let owes = state.machine.owes();
+        state.wants |= owes;
+        drop(state);
+        self.chores.record(held.id);
+        held.tell();
+        if owes {
+            self.nudge();
+        }
+        error.map_or(Ok(()), Err)
+    }
+
+    fn fetch_once(
+        &self,
+        held: &Arc<Held>,
+        fetch: &Fetch,
+        is_wanted: StillWanted<'_>,
+    ) -> Result<()> {
+        let arriving = Arriving {
+            depot: self,
+            held,
+            is_wanted,
+            ticket: fetch.ticket,
+            wanted: fetch.wanted.len_bytes(),
+            said: Mutex::default(),
+            is_over: Mutex::new(false),
+        };
+        let hints = held.lock().hints;
+        let (read, is_base, at) = self.at_place(&held.name(), &held.who, |place| {
+            if fetch.wanted.is_empty() {
+                // All came before: only a look is missing.
+                let stat = place.store.stat(&place.path)?;
+                let is_base = arriving.is_base(place, &stat)?;
+                return Ok((Read { stat, digest: None }, is_base, place.url.clone()));
+            }
+            let place = &place.hinted(&hints)?;
+            let read = place.store.read(
+                &place.path,
+                &fetch.wanted,
+                hints.streams_or(streams(place)),
+                &arriving,
+            )?;
+            crash::point("fetch-landed");
+            let is_base = arriving.is_base(place, &read.stat)?;
+            Ok((read, is_base, place.url.clone()))
+        })?;
+        arriving.end(&read, is_base, at)
+    }
+}
+
+impl Inner {
+    /// Returns how long a question to the server of a file takes, as far as is known.
+    pub(crate) fn distance(&self, url: &Url, who: &Who) -> Result<Duration> {
+        self.at_place(url, who, |place| Ok(place.distance()))
+    }
+}
+
+pub(crate) fn streams(place: &Place) -> usize {
+    match place.distance() > Duration::from_millis(5) {
+        true => 8,
+        false => 2,
+    }
+}
+
+/// Says what is the matter with a server that was there when the fetch began.
+fn broken_off(held: &Held, error: Error) -> Error {
+    use StoreError as E;
+    match error {
+        Error::Store(cause)
+            if matches!(
+                *cause,
+                E::Lost { .. }
+                    | E::Beyond { .. }
+                    | E::Unreachable { .. }
+                    | E::Away { .. }
+                    | E::Stalled { .. }
+            ) =>
+        {
+            let machine = &held.lock().machine;
+            Error::broke_off(held.name(), machine.come_bytes(), machine.size(), cause)
+        }
+        other => other,
+    }
+}
+
+/// Tells whether whoever fetches a file has gone, and nobody else uses it.
+fn is_left(users: u32, is_wanted: StillWanted<'_>) -> bool {
+    users <= 1 && !is_wanted()
+}
+
+fn changed(held: &Held) -> Error {
+    Error::in_use(held.name(), "another file by now")
+}
+
+/// Puts on disk what comes. If nobody says how it ended, it broke off.
+struct Arriving<'a> {
+    depot: &'a Inner,
+    held: &'a Held,
+    /// Tells whether whoever began it still waits for it.
+    is_wanted: StillWanted<'a>,
+    ticket: Ticket,
+    /// How many bytes were asked for.
+    wanted: u64,
+    /// What the source says that its leaves hash to.
+    said: Mutex<BTreeMap<u64, Chain>>,
+    is_over: Mutex<bool>,
+}
+
+impl Arriving<'_> {
+    /// Tells whether the origin, as it was after all came, still has what was to come.
+    fn is_base(&self, place: &Place, now: &Stat) -> godwit_store::Result<bool> {
+        let state = self.held.lock();
+        let then = match (&state.seen, state.machine.base()) {
+            (Some(seen), _) => seen.clone(),
+            (None, Base::Seen(version)) => version.clone(),
+            _ => return Ok(false),
+        };
+        let size = state.machine.size();
+        drop(state);
+        Ok(match (&then, now.version(since_epoch())) {
+            // Whoever told its digest has passed it on since, and where it is now only its time is told.
+            (Version::Strong(digest), Version::Weak { .. } | Version::None) => {
+                is_of_digest(place, digest)?
+            }
+            // Nothing vouches for it but that all of it came at once, as long as it is.
+            (Version::None, _) => self.wanted == size && now.size == size,
+            (then, told) if self.was_renamed() => then.compare(&told).looks_same(),
+            (then, told) => is_untouched(then, &told),
+        })
+    }
+
+    /// Tells whether we renamed it at its origin since it was seen, or may have just now: that touches it.
+    fn was_renamed(&self) -> bool {
+        let Some(then) = self.held.lock().seen_at.clone() else {
+            return false;
+        };
+        let promises = &self.depot.all().promises;
+        let now = promises.now_at(&self.held.name());
+        now.is_none_or(|now| now != then || promises.is_unsettled(&now))
+    }
+
+    /// The origin was looked at after all came.
+    fn end(&self, read: &Read, is_base: bool, at: Url) -> Result<()> {
+        let now = read.stat.version(since_epoch());
+        let mut state = self.held.lock();
+        let size = state.machine.size();
+        // What was written here over it is not what the source says.
+        let corrupt = match is_base && !state.machine.owes() {
+            true => self.differs(&state.leaves, size, read),
+            false => None,
+        };
+        let is_same = is_base && corrupt.is_none();
+        let origin = match is_same {
+            true => Origin::Same,
+            false => Origin::Other(Base::Seen(now.clone())),
+        };
+        *self.is_over.lock() = true;
+        state.machine.fetched(self.ticket, origin);
+        if state.machine.held().is_some() && state.words.is_empty() {
+            state.words = "it changed there while it was fetched to be changed here".into();
+        }
+        state.saw();
+        if is_same {
+            (state.seen, state.seen_at) = (Some(now), Some(at));
+        }
+        state.change();
+        // What cannot be had as a whole any more is not what its name says.
+        let is_void = !is_base && !state.machine.owes();
+        if is_void {
+            state.is_gone = true;
+        }
+        drop(state);
+        self.held.tell();
+        match corrupt {
+            Some(error) => Err(error.into()),
+            None if is_void => {
+                self.depot.unlink(self.held, self.held.lock())?;
+                Err(changed(self.held))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Compares what came with what the source says of it.
+    fn differs(&self, leaves: &godwit_core::Leaves, size: u64, read: &Read) -> Option<StoreError> {
+        let corrupt = |expected: String, found: String| {
+            StoreError::corrupt(self.held.url().as_path(), expected, found)
+        };
+        for (leaf, said) in self.said.lock().iter() {
+            if let Some(ours) = leaves.chain(*leaf, size).filter(|ours| ours != said) {
+                return Some(corrupt(said.to_string(), ours.to_string()));
+            }
+        }
+        let said = read.digest.as_ref().filter(|d| d.algorithm() == OURS)?;
+        let ours = leaves.root(size)?;
+        (ours != *said).then(|| corrupt(said.to_string(), ours.to_string()))
+    }
+}
+
+impl Take for Arriving<'_> {
+    fn put(&self, block: Block<'_>) -> godwit_store::Result<()> {
+        let piece = Piece::of(block);
+        let mut state = self.held.lock();
+        if is_left(state.users, self.is_wanted) {
+            return Err(StoreError::Canceled);
+        }
+        let part = state.machine.arrived(self.ticket, block.range());
+        let Some(pen) = state.pen.clone() else {
+            return Err(StoreError::Canceled);
+        };
+        let is_all = part == Extents::from(block.range());
+        for range in part.iter() {
+            let at = (range.start - block.offset) as usize..(range.end - block.offset) as usize;
+            let bytes = &block.bytes[at];
+            let written = self
+                .depot
+                .disk
+                .write(self.held.id, &pen, range.start, bytes);
+            if let Err(error) = written {
+                let unwritten = range.start..block.range().end;
+                state.machine.missed(self.ticket, unwritten);
+                return Err(of_store(error));
+            }
+            if !is_all {
+                let offset = range.start;
+                state.leaves.add(Piece::of(Block { offset, bytes }));
+            }
+        }
+        if is_all {
+            state.leaves.add(piece);
+        }
+        Ok(())
+    }
+
+    fn said(&self, leaf: u64, chain: Chain) -> godwit_store::Result<()> {
+        self.said.lock().insert(leaf, chain);
+        Ok(())
+    }
+}
+
+impl Drop for Arriving<'_> {
+    fn drop(&mut self) {
+        if !*self.is_over.lock() {
+            self.held.lock().machine.broke_off(self.ticket);
+            self.held.tell();
+        }
+    }
+}
+
+/// What our disk said, as a reader of the origin is told it.
+fn of_store(error: Error) -> StoreError {
+    match error {
+        Error::Disk { path, cause } => {
+            let kind = cause.kind();
+            match cause.raw_os_error() {
+                Some(code) => StoreError::io(path, std::io::Error::from_raw_os_error(code)),
+                None => StoreError::io(path, kind.into()),
+            }
+        }
+        other => StoreError::system("the depot", std::io::Error::other(other.to_string())),
+    }
+}
+
+const TRIES: u32 = 6;
+const PAUSE: Duration = Duration::from_millis(200);

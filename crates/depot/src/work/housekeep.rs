@@ -1,0 +1,121 @@
+//! What is done now and then: records of what was fetched, and room.
+
+use crate::{Error, Result, disk::rows::Change, inner::Inner, plan::entry::Held};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+impl Inner {
+    /// What a program filled goes with its last tag and its last reader.
+    pub(crate) fn let_lapse(&self, held: &Held) -> Result<()> {
+        let state = held.lock();
+        match state.is_lapsed() && !state.is_gone && state.may_go() {
+            true => self.unlink(held, state),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Starts the thread that keeps house.
+pub(crate) fn start(depot: &Arc<Inner>) -> Result<JoinHandle<()>> {
+    let depot = Arc::clone(depot);
+    let root = depot.disk.root().to_owned();
+    let started = thread::Builder::new().name("keeper".into()).spawn(move || {
+        let mut all_kept = Instant::now();
+        while !depot.is_ending() {
+            depot.sleep(EVERY);
+            depot.keep_house();
+            if all_kept.elapsed() > ALL_EVERY {
+                depot.keep_all();
+                all_kept = Instant::now();
+            }
+        }
+        depot.keep_all();
+    });
+    started.map_err(Error::disk(root))
+}
+
+impl Inner {
+    /// Writes what was put off.
+    fn keep_house(&self) {
+        self.ballast.take();
+        if let Err(error) = self.expire() {
+            tracing::warn!(%error, "tags whose time is over cannot be taken off");
+        }
+        if self.room.look_again() {
+            self.due.notify_all();
+        }
+        let noted = std::mem::take(&mut *self.chores.unrecorded.lock());
+        let mut unrecorded: Vec<_> = {
+            let all = self.all();
+            let held = noted.iter().filter_map(|id| all.by_id.get(id));
+            held.cloned().collect()
+        };
+        unrecorded.retain(|held| !self.is_kept(held));
+        (self.chores.unrecorded.lock()).extend(unrecorded.iter().map(|held| held.id));
+    }
+
+    /// The same for all that is held, and for when it was used.
+    fn keep_all(&self) {
+        let every = self.every();
+        for held in &every {
+            if let Err(error) = self.let_lapse(held) {
+                tracing::warn!(%error, url = %held.url(), "what a program filled cannot be forgotten");
+            }
+        }
+        let used = every.iter().filter(|held| self.is_kept(held));
+        let used: Vec<_> = used
+            .map(|held| (held.id, held.used.load(Relaxed)))
+            .collect();
+        if self.is_ending() {
+            self.records.write_behind(Change::Used(used));
+        }
+    }
+
+    /// Records what was fetched, once nobody uses it. Returns whether nothing is to be recorded of it.
+    fn is_kept(&self, held: &Held) -> bool {
+        let state = held.lock();
+        if !state.is_ahead() || state.is_gone {
+            return true;
+        }
+        let is_fetched = !state.machine.owes() && state.machine.is_whole();
+        let is_idle = state.machine.writers().is_none() && state.users == 0;
+        drop(state);
+        if is_fetched
+            && is_idle
+            && let Err(error) = held.commit(self)
+        {
+            tracing::warn!(%error, url = %held.url(), "what was fetched cannot be recorded");
+        }
+        false
+    }
+}
+
+/// Returns in which class of prices bytes are that came in so long a time: 0 for all that come at
+/// 10 MB/s or faster, and one more for each time ten that they came slower.
+pub(crate) fn price(bytes: u64, took: Duration) -> u32 {
+    const CHEAP: u128 = 95; // nanoseconds a byte
+    let each = took.as_nanos() / u128::from(bytes.max(1));
+    (each / CHEAP).checked_ilog10().unwrap_or(0)
+}
+
+pub(crate) const EVERY: Duration = Duration::from_secs(1);
+
+/// All that is held is looked at so rarely.
+const ALL_EVERY: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_slowly_is_dearer() {
+        let mib = 1 << 20;
+        assert_eq!(price(mib, Duration::from_millis(90)), 0);
+        assert_eq!(price(mib, Duration::from_secs(2)), 1);
+        assert_eq!(price(1000, Duration::from_millis(30)), 2);
+        assert_eq!(price(0, Duration::ZERO), 0);
+    }
+}

@@ -1,0 +1,309 @@
+//! Promises renames, removals, directories and attributes, in order.
+
+use crate::{
+    By, Error, Result, Who,
+    clock::now,
+    disk::{
+        records::Written,
+        rows::{Change, Fact},
+    },
+    error::{Patience, is_missing, may_pass},
+    inner::Inner,
+    paths::{bad_name, moved, path_of, server_of},
+    plan::{
+        all::All,
+        entry::Held,
+        order::{LENGTH, rename_to},
+    },
+};
+use godwit_core::{
+    Url,
+    deeds::{Added, Values, What},
+    holding::Base,
+};
+use parking_lot::MutexGuard;
+use std::sync::Arc;
+
+impl Inner {
+    /// Brings the records to what was promised at a server; it is safe when what this returns was waited for.
+    pub(crate) fn note(&self, all: &mut All, url: &Url) -> Written {
+        let rows = all.promises.changes(url);
+        self.records.begin(Change::Deeds(rows))
+    }
+
+    fn fact(&self, url: &Url, to: Option<&Url>, who: &Who, session: &str) -> Fact {
+        Fact {
+            url: url.clone(),
+            to: to.cloned(),
+            who: who.clone(),
+            session: session.into(),
+            born: now(),
+            tries: 0,
+            last: None,
+            later: None,
+            patience: Patience::default(),
+        }
+    }
+
+    /// Promises a rename, done here at once.
+    pub(crate) fn rename(&self, url: &Url, to: &Url, by: By<'_>) -> Result<()> {
+        let By { who, session, .. } = by;
+        if server_of(url) != server_of(to) {
+            return Err(Error::other_server(url.clone(), to.clone()));
+        }
+        if moved(to, url, url).is_some() && to != url {
+            return Err(bad_name(to, "it is below what is to be renamed"));
+        }
+        let is_known = self.must_be_there(url, who)?;
+        by.must_want()?;
+        if url == to {
+            return Ok(());
+        }
+        let mut all = self.all();
+        let condition = self.seen_here(&all, url, who).filter(|_| is_known);
+        // That what somebody still writes has lost its name is on record by the deed only.
+        let may_fold = !all.is_written_unseen(to);
+        if may_fold && let Some(held) = self.foldable(&all, url, who) {
+            let over = Base::Any;
+            let what = rename_to(to, over);
+            let deeds = all.promises.of(url);
+            // What is added takes a number that was given to nobody else, here too.
+            deeds.after(self.next_number() - 1);
+            match deeds.add(path_of(url), what, Base::Any) {
+                Added::Folded(number) => {
+                    deeds.noted(number);
+                    let position = deeds.find(number).map_or(number, |deed| deed.position);
+                    return self.renamed_before_it_was_known(all, &held, (url, to), position);
+                }
+                // It goes over whatever there is: it is renamed in its turn.
+                Added::Deed(number) => {
+                    let fact = self.fact(url, Some(to), who, session);
+                    all.promises.facts.insert(number, fact);
+                    return self.renamed_in_turn(all, url, to);
+                }
+                Added::Undone(_) => {}
+            }
+        }
+        let number = self.next_number();
+        let fact = self.fact(url, Some(to), who, session);
+        all.promises.facts.insert(number, fact);
+        let condition = condition.unwrap_or(Base::Any);
+        let what = rename_to(to, Base::Any);
+        all.promises
+            .of(url)
+            .promise(number, path_of(url), what, condition);
+        self.renamed_in_turn(all, url, to)
+    }
+
+    /// What is called so here is called otherwise at once, and at the target after what was promised before.
+    fn renamed_in_turn(&self, mut all: MutexGuard<'_, All>, url: &Url, to: &Url) -> Result<()> {
+        let renamed = all.rename(url, to, || self.next_number());
+        self.promised(all, url)?;
+        for held in renamed {
+            self.committed_behind(&held);
+        }
+        Ok(())
+    }
+
+    /// A file of which its target has never heard has another name from the beginning.
+    fn renamed_before_it_was_known(
+        &self,
+        mut all: MutexGuard<'_, All>,
+        held: &Arc<Held>,
+        (url, to): (&Url, &Url),
+        position: u64,
+    ) -> Result<()> {
+        all.rename(url, to, || self.next_number());
+        all.owing.remove(&held.number());
+        held.redirect(to.clone());
+        held.renumber(position);
+        all.owing.insert(position, Arc::clone(held));
+        let mut state = held.lock();
+        let leftover = state.take_leftover(url, &held.who);
+        state.machine.release(Some(Base::Any));
+        state.before = None;
+        state.wants = true;
+        state.change();
+        drop(state);
+        all.leftovers.extend(leftover);
+        drop(all);
+        held.commit(self)?;
+        self.nudge();
+        Ok(())
+    }
+
+    /// Promises a removal, done here at once.
+    pub(crate) fn unlink_name(&self, url: &Url, by: By<'_>) -> Result<()> {
+        let By { who, session, .. } = by;
+        let is_known = self.must_be_there(url, who)?;
+        by.must_want()?;
+        let mut all = self.all();
+        if all.is_full(url) {
+            return Err(godwit_store::Error::not_empty(url.as_path()).into());
+        }
+        let condition = self.seen_here(&all, url, who).filter(|_| is_known);
+        if let Some(held) = self.foldable(&all, url, who) {
+            all.unlink(url);
+            drop(all);
+            let state = held.lock();
+            return self.unlink(&held, state);
+        }
+        let condition = condition.or_else(|| all.before_unsent(&*all.current_of(url, who)?));
+        let number = self.next_number();
+        let fact = self.fact(url, None, who, session);
+        all.promises.facts.insert(number, fact);
+        let condition = condition.unwrap_or(Base::Any);
+        all.promises
+            .of(url)
+            .promise(number, path_of(url), What::Unlink, condition);
+        let gone = all.unlink(url);
+        self.promised(all, url)?;
+        for held in gone {
+            // Nobody needs to see at the target what is removed there next.
+            if !held.is_renamed() && self.is_unconditional(&held) && !self.is_needed(&held) {
+                self.supersede(&held)?;
+            }
+        }
+        self.nudge();
+        Ok(())
+    }
+
+    /// Promises a directory.
+    pub(crate) fn make_directory(&self, url: &Url, by: By<'_>) -> Result<()> {
+        let By { who, session, .. } = by;
+        let can_be_made = |said: &godwit_store::Error| is_missing(said) || may_pass(said);
+        match self.stat_of(url, who) {
+            Ok(_) => {
+                return Err(godwit_store::Error::exists(url.as_path()).into());
+            }
+            Err(error) if error.of_store().is_some_and(can_be_made) => {}
+            Err(error) => return Err(error),
+        }
+        by.must_want()?;
+        let fact = self.fact(url, None, who, session);
+        self.promise_plain(fact, What::Mkdir)
+    }
+
+    /// Promises attributes.
+    pub(crate) fn set_values(&self, url: &Url, by: By<'_>, values: Values) -> Result<()> {
+        let who = by.who;
+        self.must_be_there(url, who)?;
+        by.must_want()?;
+        let fact = self.fact(url, None, who, "");
+        let is_cut = values.contains_key(LENGTH);
+        self.promise_plain(fact, What::Set(values))?;
+        if is_cut {
+            self.all().spoil_below(url);
+        }
+        if is_cut && let Some(held) = self.all().current_of(url, who) {
+            held.lock().doubt();
+        }
+        Ok(())
+    }
+
+    fn promise_plain(&self, fact: Fact, what: What) -> Result<()> {
+        let url = fact.url.clone();
+        let mut all = self.all();
+        let number = self.next_number();
+        all.promises.facts.insert(number, fact);
+        let deeds = all.promises.of(&url);
+        deeds.promise(number, path_of(&url), what, Base::Any);
+        self.promised(all, &url)?;
+        self.nudge();
+        Ok(())
+    }
+
+    /// Has what was promised survive a power cut, and has it done.
+    fn promised(&self, mut all: MutexGuard<'_, All>, url: &Url) -> Result<()> {
+        godwit_sys::crash::point("deed-added");
+        let written = self.note(&mut all, url);
+        drop(all);
+        written.wait()?;
+        godwit_sys::crash::point("deed-recorded");
+        self.nudge();
+        Ok(())
+    }
+
+    pub(crate) fn committed_behind(&self, held: &Held) {
+        let is_recorded = held.lock().is_recorded;
+        if is_recorded && let Err(error) = held.commit(self) {
+            tracing::warn!(%error, url = %held.name(), "that it was renamed cannot be recorded");
+        }
+    }
+
+    /// Tells whether it is known here that there is something; an error, if there is nothing. If nobody can
+    /// be asked, there may be.
+    fn must_be_there(&self, url: &Url, who: &Who) -> Result<bool> {
+        let current = self.all().current_of(url, who);
+        let current = current.filter(|held| !held.lock().is_gone);
+        if current.as_ref().is_some_and(|held| held.lock().is_sure()) {
+            return Ok(true);
+        }
+        let doubts = current.as_ref().map_or(0, |held| held.lock().doubts);
+        let looked = self.surely((url, who), || self.stat_of(url, who));
+        let can_wait = |error: &Error| error.of_store().is_some_and(may_pass);
+        match (looked, current) {
+            (Ok((place, stat)), Some(held)) => {
+                let is_still = self.is_still_base(&held, &place, &stat, crate::Fresh::Now);
+                if is_still {
+                    held.lock().saw_after(doubts);
+                }
+                Ok(is_still)
+            }
+            (Ok(_), None) => Ok(false),
+            (Err(error), _) if !can_wait(&error) && !self.is_made(url) => Err(error),
+            (Err(_), _) => Ok(false),
+        }
+    }
+
+    /// Tells whether something at or below a name is on its way.
+    fn is_made(&self, url: &Url) -> bool {
+        let all = self.all();
+        let is_mkdir = all
+            .promises
+            .deeds()
+            .any(|(deed, fact, _)| matches!(deed.what, What::Mkdir) && fact.url == *url);
+        is_mkdir
+            || all
+                .current
+                .keys()
+                .any(|key| moved(&key.0, url, url).is_some())
+    }
+
+    /// Returns what the target has under a name, as far as we know it and nothing is on its way there.
+    fn seen_here(&self, all: &All, url: &Url, who: &Who) -> Option<Base> {
+        let held = all.current_of(url, who)?;
+        let state = held.lock();
+        let base = state.machine.base().clone();
+        let is_clean = !state.machine.owes() && !state.is_gone && state.is_sure();
+        let seen = state.seen.clone().map(Base::Seen);
+        drop(state);
+        let is_it = is_clean && matches!(base, Base::Seen(_)) && all.promises.is_free(url);
+        is_it.then(|| seen.unwrap_or(base))
+    }
+
+    /// Returns the file of a name that its target has never heard of, where nothing was.
+    fn foldable(&self, all: &All, url: &Url, who: &Who) -> Option<Arc<Held>> {
+        let held = all.current_of(url, who)?;
+        let state = held.lock();
+        let is_new = *state.machine.base() == Base::Absent && state.machine.owes();
+        // In place some of it may be there long before anything is asked for.
+        let is_unheard = !state.machine.is_asked() && !state.machine.is_inside();
+        let is_still = !state.is_moving && is_unheard && !state.is_scanning;
+        let is_ours = !state.is_gone && !state.is_private && state.machine.is_whole();
+        let is_it = is_new && is_still && is_ours && state.machine.held().is_none();
+        drop(state);
+        // Something else may be promised at its name, which goes first or after.
+        let is_alone = all.promises.has(&held) && all.promises.is_alone(&held);
+        (is_it && is_alone && !held.is_renamed()).then_some(held)
+    }
+
+    /// Tells whether it has to be at its target for what was promised after it.
+    pub(crate) fn is_needed(&self, held: &Held) -> bool {
+        self.all().promises.is_needed(held)
+    }
+
+    pub(crate) fn is_unconditional(&self, held: &Held) -> bool {
+        matches!(held.lock().machine.base(), Base::Any | Base::Absent)
+    }
+}

@@ -1,0 +1,157 @@
+//! Goes on with what is on record.
+
+use crate::{
+    Error, Result, Tag,
+    disk::{
+        files::Id,
+        rows::{DeedRow, Row},
+    },
+    inner::Inner,
+    plan::{all::Unreadable, entry::Held, order::Promises},
+    work::checksums::leaf_of,
+};
+use godwit_core::{
+    Url,
+    holding::{After, Held as Why, Holding},
+};
+use std::{io, sync::Arc};
+
+impl Inner {
+    /// Goes on with what is on record, and removes what is not.
+    pub(crate) fn recover(&self, rows: Vec<Row>, deeds: Vec<DeedRow>, start: u64) -> Result<()> {
+        let attempts = start << 32;
+        // Also what cannot be read today: its bytes are nobody's to remove.
+        let mut known: Vec<Id> = rows.iter().map(|row| row.id).collect();
+        known.sort_unstable();
+        let (mut lost, mut folding) = (Vec::new(), Vec::new());
+        let mut all = self.all();
+        for row in rows {
+            let Ok(url) = Url::from_argument(&row.url) else {
+                tracing::error!(id = %row.id, url = row.url, "a holding has a name that cannot be read; it is left alone");
+                let reserved = self.disk.taken(row.id);
+                self.room.count(reserved);
+                all.unreadable
+                    .insert(row.id, Unreadable::of(&row, reserved));
+                continue;
+            };
+            let after = match row.boot == self.boot {
+                true => After::Kill,
+                false => After::PowerCut,
+            };
+            let machine = Holding::recover(row.record.clone(), after, attempts);
+            let (size, mut chains) = self.disk.kept_leaves(row.id);
+            chains.retain(|(leaf, _)| {
+                let range = leaf_of(*leaf, row.record.size);
+                // They are kept before the record is: a last one may be of another length.
+                range == leaf_of(*leaf, size) && row.record.present.contains(&range)
+            });
+            let held = Arc::new(Held::again(&row, url, machine, &chains));
+            if let Err(error) = self.settle(&held, &row) {
+                // Nothing of one file keeps the others from being delivered.
+                tracing::error!(url = %held.url(), id = %row.id, %error, "what was kept of it cannot be read");
+                let mut state = held.lock();
+                match state.machine.owes() {
+                    true => {
+                        state.machine.hold(Why::Refused);
+                        state.words = error.to_string();
+                    }
+                    false => lost.push(Arc::clone(&held)),
+                }
+            }
+            if held.lock().machine.is_blind() && !held.lock().machine.owes() {
+                lost.push(Arc::clone(&held)); // Nobody knows what others made of it since.
+            }
+            let mut state = held.lock();
+            if state.machine.held() == Some(&Why::Unfinished) && state.words.is_empty() {
+                state.words = UNFINISHED.into();
+            }
+            drop(state);
+            if let Some(under) = row.folds_into {
+                folding.push((held, under));
+                continue;
+            }
+            all.keep(&held);
+            if held.lock().machine.owes() {
+                all.owing.insert(held.number(), Arc::clone(&held));
+            }
+        }
+        let owing: Vec<_> = all.owing.values().cloned().collect();
+        all.promises = Promises::recover(deeds, &owing, start);
+        all.replay(|| self.next_number());
+        all.supersede_again();
+        all.look_for_directories_soon();
+        drop(all);
+        for (beside, under) in folding {
+            let under = self.all().by_id.get(&under).cloned();
+            if let Err(error) = self.fold_again(&beside, under) {
+                tracing::error!(url = %beside.url(), %error, "what was on its way into a file cannot be put there");
+            }
+        }
+        // Nothing that others do not have.
+        for held in lost {
+            if let Err(error) = self.unlink(&held, held.lock()) {
+                tracing::warn!(url = %held.url(), %error, "what was fetched and cannot be read stays on the disk");
+            }
+        }
+        let mut strangers = Vec::new();
+        self.disk.each(|id| {
+            if known.binary_search(&id).is_err() {
+                strangers.push(id);
+            }
+        })?;
+        strangers
+            .into_iter()
+            .try_for_each(|id| self.disk.remove(id))
+    }
+
+    /// Gives files the tags that are on record.
+    pub(crate) fn retag(&self, tags: Vec<(Id, Tag)>) {
+        let all = self.all();
+        for (id, tag) in tags {
+            if let Some(held) = all.by_id.get(&id) {
+                if let Some(expires) = tag.expires {
+                    self.chores.falls(expires, id);
+                }
+                held.lock().tags.push(tag);
+            }
+        }
+    }
+
+    /// Brings the file to what its record says.
+    fn settle(&self, held: &Arc<Held>, row: &Row) -> Result<()> {
+        let taken = self.disk.taken(held.id);
+        self.room.count(taken);
+        let mut state = held.lock();
+        state.reserved = taken;
+        if row.record.open.is_none() {
+            let file = self.disk.writer(held.id)?;
+            let size = file
+                .metadata()
+                .map_err(Error::disk(self.disk.path(held.id)))?;
+            if size.len() < row.record.size {
+                let cause = io::Error::new(io::ErrorKind::UnexpectedEof, CUT_SHORT);
+                return Err(Error::disk(self.disk.path(held.id))(cause));
+            }
+            if size.len() > row.record.size {
+                self.disk.resize(held.id, &file, row.record.size)?;
+            }
+            return Ok(());
+        }
+        let is_doubtful = state.machine.is_doubtful();
+        drop(state);
+        match is_doubtful {
+            true => self.rescan(held, || true).map(drop),
+            // Its writers may be there still; they are looked for.
+            false => {
+                self.watch(held);
+                Ok(())
+            }
+        }
+    }
+}
+
+const CUT_SHORT: &str = "shorter than when it was last kept; the disk lost bytes of it";
+
+/// Why a file is held whose writer had a descriptor when the power went.
+pub(crate) const UNFINISHED: &str =
+    "whoever wrote it was cut off with the power of this machine: it may be half of a file";

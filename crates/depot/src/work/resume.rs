@@ -1,0 +1,281 @@
+//! Begins a delivery, or takes it up where it was: what the target has of it already.
+
+use crate::{
+    Error, Result,
+    inner::Inner,
+    plan::{
+        entry::{Asked, Held, Parked, upload_of},
+        leftovers::Leftover,
+    },
+    work::{
+        deliver::Begun,
+        fetch::streams,
+        probe::{base_of, is_of_digest, look},
+    },
+};
+use godwit_core::{
+    Extents, LEAF_BYTES, Version,
+    holding::{Base, Found, Mode, Origin},
+};
+use godwit_store::{
+    Error as StoreError, How, Lying, Sink, SinkExt, StoreExt, Write, engine::Place,
+};
+use godwit_sys::Buffer;
+use parking_lot::Mutex;
+
+impl Inner {
+    /// In place nothing is changed before the target was looked at, and that is on record.
+    pub(crate) fn enter(&self, held: &Held, place: &Place) -> Result<()> {
+        let mut state = held.folded();
+        if state.machine.mode() != Mode::InPlace {
+            return Ok(());
+        }
+        loop {
+            let base = state.machine.base().clone();
+            drop(state);
+            // Before it is sealed: while it is, nobody can be shown it over what is there.
+            let origin = self.looked_in_place(place, &base)?;
+            state = held.folded();
+            // Nobody can tell whose bytes are there after a break; ours again do no harm.
+            state.machine.resumed(&Extents::new());
+            state.machine.found(Found::Base);
+            state.machine.seal();
+            state.change();
+            if *state.machine.base() != base {
+                continue; // Somebody looked meanwhile, to read it.
+            }
+            if state.machine.is_entering() {
+                if let Origin::Other(_) = origin {
+                    state.words = CHANGED.into();
+                }
+                state.machine.looked(origin);
+                state.change();
+            }
+            break;
+        }
+        drop(state);
+        let entering = held.lock().machine.entering();
+        if let Some(generation) = entering {
+            held.commit(self)?;
+            held.lock().machine.enter(generation);
+        }
+        Ok(())
+    }
+
+    fn looked_in_place(&self, place: &Place, base: &Base) -> Result<Origin> {
+        let now = base_of(look(place)?.as_ref());
+        Ok(match is_base(place, base, &now)? {
+            true => Origin::Same,
+            false => Origin::Other(now),
+        })
+    }
+
+    /// Returns the conversation about the generation that is under way, taking over what an earlier one left.
+    pub(crate) fn begun(&self, held: &Held, place: &Place) -> Result<Begun> {
+        let at = held.url();
+        let mut state = held.lock();
+        let parked = state.sink.take();
+        if let Some(parked) = parked.filter(|parked| parked.is_of(held, &state.machine)) {
+            return Ok(Begun::Sink(parked));
+        }
+        let (attempt, generation) = (state.machine.attempt(), state.machine.sending());
+        let how = match state.machine.mode() {
+            Mode::InPlace => How::InPlace,
+            Mode::Replace => how(state.machine.base()),
+        };
+        let (passed, bits) = (state.passed.clone(), state.bits);
+        let is_absent = *state.machine.base() == Base::Absent;
+        drop(state);
+        // What is replaced keeps its own, also at servers that would change them.
+        let is_new = || {
+            let there = place.store.stat(&place.path);
+            is_absent || matches!(there, Err(StoreError::Missing { .. }))
+        };
+        let mode = bits.filter(|_| is_new());
+        let id = upload_of(held.id, generation);
+        let mut state = held.lock();
+        state.reached = Some(id.clone());
+        let is_spoilt = std::mem::take(&mut state.is_spoilt);
+        drop(state);
+        // Where attempts are not counted, the old conversation is over: it was ours, and is closed.
+        let can = place.store.can()?;
+        let write = Write {
+            how,
+            id: Some(&id),
+            attempt: if can.attempts { attempt } else { 0 },
+            // Whoever cannot say what differs of what landed may have something older there.
+            resume: can.resume && can.again && !is_spoilt,
+            streams: streams(place),
+            passed: &passed,
+            mode,
+            ..Write::default()
+        };
+        let sink = match place.store.write(&place.path, &write) {
+            // It may be ours: what is there was asked of the publication whose answer was lost. Nothing of ours can come
+            // over it any more.
+            Err(StoreError::Exists { .. } | StoreError::Changed { .. })
+                if held.lock().machine.is_asked() =>
+            {
+                held.lock().machine.resumed(&Extents::new());
+                let is_there = self.search(held, place)?;
+                return Ok(self.after_search(held, is_there));
+            }
+            sink => sink?,
+        };
+        let is_resuming = held.lock().machine.is_resuming();
+        if is_resuming && !write.resume {
+            held.lock().machine.resumed(&Extents::new());
+        } else if is_resuming {
+            self.resume(held, &*sink)?;
+        }
+        let parked = Parked {
+            sink,
+            at,
+            attempt,
+            generation,
+            once: (!can.again).then(Mutex::default),
+            compares: can.leaves && !matches!(write.how, How::InPlace),
+        };
+        let is_unsure = held.lock().machine.is_unsure();
+        let is_there = is_unsure && self.search(held, place)?;
+        if parked.is_of(held, &held.lock().machine) {
+            return Ok(Begun::Sink(parked));
+        }
+        // What is written next is another upload, on another condition.
+        self.all().leftovers.push(Leftover::Open(parked.sink));
+        Ok(self.after_search(held, is_there))
+    }
+
+    /// The target was looked at, or is to be, and the conversation is over.
+    fn after_search(&self, held: &Held, is_there: bool) -> Begun {
+        if is_there {
+            return Begun::There;
+        }
+        // What was sealed is part of what comes after it, or somebody is to decide, or did so meanwhile.
+        let mut state = held.lock();
+        state.machine.lost();
+        state.wants = true;
+        Begun::Anew
+    }
+
+    /// Ends a conversation about a generation that became part of another: that is another upload.
+    pub(crate) fn leave_others(&self, held: &Held) {
+        let mut state = held.lock();
+        let attempt = state.machine.attempt();
+        let Some(parked) = state.sink.take() else {
+            return;
+        };
+        if parked.is_of(held, &state.machine) {
+            state.sink = Some(parked);
+            return;
+        }
+        let is_left = parked.attempt == attempt;
+        if is_left {
+            state.machine.lost();
+        }
+        drop(state);
+        if is_left {
+            self.all().leftovers.push(Leftover::Open(parked.sink));
+        }
+    }
+
+    /// Tells what the target has of what is on our disk: it is shown what landed there, and says what differs.
+    fn resume(&self, held: &Held, sink: &dyn Sink) -> Result<()> {
+        let url = held.url();
+        let path = url.as_path();
+        let file = self.disk.reader(held.id)?;
+        let size = file.metadata().map_err(Error::disk(path))?.len();
+        let lying = Lying { path, file: &file };
+        let mut buffer = Buffer::take();
+        let mut unseen: Extents = sink.unseen().within(0..size).collect();
+        while let Some(range) = unseen.take_aligned(LEAF_BYTES) {
+            sink.show(lying.block(range, &mut buffer)?)?;
+        }
+        let same: Extents = sink.done().within(0..size).collect();
+        held.lock().machine.resumed(&same);
+        Ok(())
+    }
+
+    /// Looks for what became of a publication whose answer was lost. Returns whether it is there.
+    fn search(&self, held: &Held, place: &Place) -> Result<bool> {
+        let state = held.lock();
+        let (base, sending) = (state.machine.base().clone(), state.machine.sending());
+        let asked = state.asked.clone();
+        let asked = asked.filter(|asked| asked.generation == sending);
+        // After an end of ours what is here may be more than was asked for.
+        let asked = asked.unwrap_or_else(|| Asked {
+            generation: sending,
+            size: state.machine.size(),
+            digest: state.leaves.root(state.machine.size()),
+        });
+        drop(state);
+        let upload = upload_of(held.id, sending);
+        let found = match place.store.published_as(&place.path, &upload)? {
+            Some(version) => Found::Ours(version),
+            None => self.found(place, &base, &asked)?,
+        };
+        let passes_on = place.store.can()?.passes_on;
+        if let Found::Ours(_) = found {
+            // Whoever was asked may not have come as far.
+            place.store.flush(&place.path)?;
+        }
+        let mut state = held.lock();
+        // If somebody decided on it meanwhile, it is asked for again.
+        let is_there = state.machine.is_unsure() && matches!(found, Found::Ours(_));
+        match found {
+            Found::Ours(_) => {
+                (state.delivered, state.is_passed_on) = (sending, passes_on);
+                state.is_changed_there = held.is_renamed();
+                (state.seen, state.seen_at, state.reached) = (None, None, None); // as it was before
+                state.saw();
+            }
+            Found::Base => {}
+            Found::Other(_) => {
+                state.words = CHANGED.into();
+                // It gives way, where it is held and something newer has its name.
+                state.wants |= state.is_superseded;
+            }
+        }
+        state.machine.found(found);
+        state.change();
+        Ok(is_there)
+    }
+
+    fn found(&self, place: &Place, base: &Base, asked: &Asked) -> Result<Found> {
+        let there = look(place)?;
+        let is_as_long = there.as_ref().is_some_and(|stat| stat.size == asked.size);
+        if let Some(ours) = asked.digest.as_ref().filter(|_| is_as_long)
+            && is_of_digest(place, ours)?
+        {
+            return Ok(Found::Ours(Version::Strong(ours.clone())));
+        }
+        let now = base_of(there.as_ref());
+        Ok(match is_base(place, base, &now)? {
+            true => Found::Base,
+            false => Found::Other(now),
+        })
+    }
+}
+
+fn how(base: &Base) -> How {
+    match base {
+        Base::Absent => How::New,
+        Base::Any => How::Replace(None),
+        Base::Seen(version) => How::Replace(Some(version.clone())),
+    }
+}
+
+/// Tells whether what a target has now is what ours is based on.
+fn is_base(place: &Place, base: &Base, now: &Base) -> Result<bool> {
+    Ok(match (base, now) {
+        // Whatever there is: ours goes over it.
+        (Base::Any, _) | (Base::Absent, Base::Absent) => true,
+        (Base::Seen(Version::Strong(was)), Base::Seen(_)) => {
+            place.store.digest(&place.path, was.algorithm(), None)? == *was
+        }
+        (Base::Seen(was), Base::Seen(now)) => was.compare(now).looks_same(),
+        _ => false,
+    })
+}
+
+const CHANGED: &str = "somebody else changed the file there";

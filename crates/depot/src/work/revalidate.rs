@@ -1,0 +1,369 @@
+//! Asks the origin of a name whether the file here is still current.
+
+use crate::{
+    Error, Fresh, Result, StillWanted, Who,
+    clock::since_epoch,
+    inner::Inner,
+    plan::{
+        asking::Asking,
+        entry::{Held, State},
+        user::User,
+    },
+    work::probe::{base_of, look},
+};
+use godwit_core::{
+    Digest, Strength, Url, Version,
+    holding::{Base, Held as Why, Holding, Mode},
+};
+use godwit_store::{EntryKind, Error as StoreError, Stat, engine::Place};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+impl Inner {
+    pub(crate) fn changed(&self, url: &Url) {
+        let mut all = self.all();
+        all.spoil_below(url);
+        all.changed_behind(url);
+        for held in all.called_below(url) {
+            let mut state = held.lock();
+            state.doubt();
+            state.is_changed_there = true;
+        }
+    }
+}
+
+impl Inner {
+    /// Returns the holding of a name, which need not be here yet.
+    pub(crate) fn find(&self, url: &Url, who: &Who, fresh: Fresh) -> Result<User> {
+        self.find_while(url, who, fresh, &|| true)
+    }
+
+    /// The same as long as somebody wants it.
+    pub(crate) fn find_while(
+        &self,
+        url: &Url,
+        who: &Who,
+        fresh: Fresh,
+        is_wanted: StillWanted<'_>,
+    ) -> Result<User> {
+        let found = self.find_seen(url, who, fresh, is_wanted)?;
+        Ok(found.0)
+    }
+
+    /// The same, with what its origin was seen to have, if it was asked for that.
+    pub(crate) fn find_seen(
+        &self,
+        url: &Url,
+        who: &Who,
+        mut fresh: Fresh,
+        is_wanted: StillWanted<'_>,
+    ) -> Result<(User, Option<Stat>)> {
+        let key = (url.clone(), who.audience.clone());
+        let (mut was_asked, mut seen) = (false, None);
+        loop {
+            if self.is_ending() {
+                return Err(Error::Ending);
+            }
+            let mut all = self.all();
+            let current = all.current.get(&key).cloned();
+            if let Some(held) = &current {
+                let mut state = held.lock();
+                // What came for somebody else is theirs until its origin says otherwise, each time.
+                let is_own = held.who.audience == who.audience || was_asked;
+                if is_own && !state.is_gone && self.is_fresh(&state, fresh) {
+                    return Ok((User::of(held, &mut state), seen));
+                }
+            }
+            // Whoever was asked while we waited is fresh enough for everybody who waited for no more.
+            if let Some(asking) = all.asking.get(&key).cloned() {
+                drop(all);
+                let heard = asking.wait(is_wanted)?;
+                if !asking.is_spoilt() && (fresh != Fresh::Proved || asking.fresh == fresh) {
+                    seen = heard?;
+                    (fresh, was_asked) = (Fresh::Any, true);
+                }
+                continue;
+            }
+            let asking = Arc::new(Asking {
+                fresh,
+                ..Asking::default()
+            });
+            all.asking.insert(key.clone(), Arc::clone(&asking));
+            drop(all);
+            let asked = Asker {
+                depot: self,
+                key: &key,
+                asking: &asking,
+            };
+            let outcome = self.look(url, who, current, &asking);
+            let is_spoilt = asking.is_spoilt();
+            asked.end(outcome.clone());
+            if !is_spoilt {
+                seen = outcome?;
+                (fresh, was_asked) = (Fresh::Any, true);
+            }
+        }
+    }
+
+    pub(crate) fn is_fresh(&self, state: &State, fresh: Fresh) -> bool {
+        if state.machine.owes() {
+            return true; // Ours is newer than whatever there is.
+        }
+        if state.is_filled && fresh == Fresh::Usual {
+            return !state.is_lapsed(); // Whoever filled it answers for it.
+        }
+        let within = match (fresh, state.machine.base()) {
+            (Fresh::Any, _) => return true,
+            (Fresh::Now | Fresh::Proved, _) | (_, Base::Seen(Version::None)) => Duration::ZERO,
+            (Fresh::Usual, _) => self.rules.fresh,
+        };
+        state.looked.is_some_and(|at| at.elapsed() < within)
+    }
+
+    /// Asks the origin, and has what it has be the current holding of its name. Returns what it has, where it says.
+    fn look(
+        &self,
+        url: &Url,
+        who: &Who,
+        current: Option<Arc<Held>>,
+        asking: &Asking,
+    ) -> Result<Option<Stat>> {
+        self.must_not_be_cut(url)?;
+        let (place, stat) = match self.stat_of(url, who) {
+            Ok(found) => found,
+            Err(Error::Store(error)) => {
+                let own = current.filter(|held| held.who.audience == who.audience);
+                return self.not_told(own, error, asking.fresh).map(|()| None);
+            }
+            Err(error) => return Err(error),
+        };
+        if stat.kind == EntryKind::Directory {
+            return Err(StoreError::directory(place.path).into());
+        }
+        let version = stat.version(since_epoch());
+        if let Some(held) = &current
+            && self.is_still_base(held, &place, &stat, asking.fresh)
+        {
+            let mut state = held.lock();
+            // No length was on its way there when it was asked.
+            state.is_doubted = asking.is_spoilt();
+            state.saw();
+            return Ok(Some(stat));
+        }
+        if !self.share((url, who), &place, &stat, asking) {
+            let seen = (version, Some(place.url));
+            self.admit(url, who, seen, stat.size, || asking.is_spoilt())?;
+        }
+        if let Some(old) = current {
+            self.let_go(&old)?;
+        }
+        Ok(Some(stat))
+    }
+
+    /// What is at the target is not what the name says, until its length was changed there.
+    pub(crate) fn must_not_be_cut(&self, url: &Url) -> Result<()> {
+        match self.all().promises.is_resized(url) {
+            true => Err(Error::in_use(
+                url.clone(),
+                "about to be cut at its target; try again",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Has somebody whom the origin has just let see a file get what is held of it for others. What others
+    /// wrote and is not at its target is theirs.
+    fn share(&self, (url, who): (&Url, &Who), place: &Place, stat: &Stat, asking: &Asking) -> bool {
+        let is_clean = |state: &State| {
+            let is_whole = !state.machine.owes() && state.machine.is_whole();
+            is_whole && state.is_current && !state.is_gone
+        };
+        let all = self.all();
+        let called = all.called(url);
+        let others = called.into_iter().find(|held| {
+            let is_theirs = held.name() == *url && held.who.audience != who.audience;
+            is_theirs && is_clean(&held.lock())
+        });
+        let Some(held) = others else {
+            return false;
+        };
+        drop(all);
+        let is_it = self.is_base(&held, place, stat, asking.fresh);
+        let mut all = self.all();
+        let is_it = is_it && held.name() == *url && is_clean(&held.lock()) && !asking.is_spoilt();
+        if is_it {
+            let key = (url.clone(), who.audience.clone());
+            all.current.insert(key, held);
+        }
+        is_it
+    }
+
+    /// The origin does not tell. A strong version is believed for a while, but by whoever wants it proved.
+    fn not_told(
+        &self,
+        current: Option<Arc<Held>>,
+        error: Arc<StoreError>,
+        fresh: Fresh,
+    ) -> Result<()> {
+        let Some(held) = current else {
+            return Err(Error::Store(error));
+        };
+        if error.fault() == godwit_core::Fault::Lasting {
+            if matches!(*error, StoreError::Missing { .. }) {
+                self.let_go(&held)?;
+            }
+            return Err(Error::Store(error));
+        }
+        let is_believed = fresh != Fresh::Proved && self.is_believed(&held.lock());
+        match is_believed {
+            true => Ok(()),
+            false => Err(Error::Store(error)),
+        }
+    }
+
+    /// Tells whether it is what its origin has as far as anybody knows who cannot ask.
+    pub(crate) fn is_believed(&self, state: &State) -> bool {
+        let is_strong = matches!(state.machine.base(), Base::Seen(version) if version.is_strong());
+        let is_recent = (state.looked).is_some_and(|at| at.elapsed() < self.rules.grace);
+        is_strong && is_recent && state.machine.is_whole()
+    }
+
+    /// Tells whether the origin still has what ours was taken from.
+    fn is_base(&self, held: &Held, place: &Place, stat: &Stat, fresh: Fresh) -> bool {
+        let now = stat.version(since_epoch());
+        let state = held.lock();
+        let (seen, base) = (state.seen.clone(), state.machine.base().clone());
+        let size = state.machine.size();
+        let ours = match state.machine.owes() {
+            true => None,
+            false => state.leaves.root(size),
+        };
+        drop(state);
+        let has = |digest: &Digest| {
+            let found = place.store.digest(&place.path, digest.algorithm(), None);
+            size == stat.size && found.is_ok_and(|found| found == *digest)
+        };
+        match seen.map_or(base, Base::Seen) {
+            // What we delivered ourselves: its digest tells, asked once.
+            Base::Seen(Version::Strong(digest)) => has(&digest),
+            Base::Seen(then) => match then.compare(&now) {
+                Strength::Same => true,
+                Strength::Likely if fresh != Fresh::Proved || then.tells_touches(&now) => true,
+                // It may be another that looks the same: a second change within a tick, or its time was set back.
+                Strength::Likely | Strength::Touched | Strength::AskAgain => {
+                    ours.is_some_and(|ours| has(&ours))
+                }
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
+    /// Tells whether the origin, just looked at, still has what ours was taken from; if so, that is known from now on.
+    pub(crate) fn is_still_base(
+        &self,
+        held: &Held,
+        place: &godwit_store::engine::Place,
+        stat: &Stat,
+        fresh: Fresh,
+    ) -> bool {
+        let version = stat.version(since_epoch());
+        let is_same = self.is_base(held, place, stat, fresh);
+        let mut state = held.lock();
+        if state.is_gone || !is_same {
+            return false;
+        }
+        state.saw();
+        (state.seen, state.seen_at) = (Some(version), Some(place.url.clone()));
+        true
+    }
+
+    /// Holds a file of the origin of which nothing is here yet, unless that is known to be older by now than what the
+    /// name says here. It was seen as that version, and where, if anybody knows.
+    pub(crate) fn admit(
+        &self,
+        url: &Url,
+        who: &Who,
+        (version, seen_at): (Version, Option<Url>),
+        size: u64,
+        is_older: impl Fn() -> bool,
+    ) -> Result<()> {
+        self.reserve(url, size)?;
+        let made = self.disk.create().and_then(|(id, file)| {
+            self.disk.resize(id, &file, size)?;
+            Ok(id)
+        });
+        let id = made.inspect_err(|_| self.room.release(size))?;
+        let machine = Holding::of(version.clone(), size, Mode::Replace);
+        let held = Arc::new(Held::new(
+            id,
+            self.next_number(),
+            url.clone(),
+            who.clone(),
+            machine,
+        ));
+        let mut state = held.lock();
+        state.reserved = size;
+        state.looked = Some(Instant::now());
+        (state.seen, state.seen_at) = (Some(version), seen_at);
+        drop(state);
+        let mut all = self.all();
+        if is_older() {
+            drop(all);
+            self.room.release(size);
+            return self.disk.remove(id);
+        }
+        all.insert(&held);
+        all.make_current(&held);
+        Ok(())
+    }
+
+    /// Forgets what is no longer of use, unless something hangs on it.
+    pub(crate) fn let_go(&self, held: &Arc<Held>) -> Result<()> {
+        let state = held.lock();
+        match !state.is_gone && state.may_go() {
+            true => self.unlink(held, state),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Ends the asking, also if whoever asks panics.
+struct Asker<'a> {
+    depot: &'a Inner,
+    key: &'a (Url, String),
+    asking: &'a Asking,
+}
+
+impl Asker<'_> {
+    fn end(self, outcome: Result<Option<Stat>>) {
+        self.depot.all().asking.remove(self.key);
+        self.asking.end(outcome);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Asker<'_> {
+    fn drop(&mut self) {
+        self.depot.all().asking.remove(self.key);
+        self.asking.end(Err(Error::Ending));
+    }
+}
+
+impl Inner {
+    /// Returns why a delivery that failed is held. A change by others is no fault of the way to the target.
+    pub(crate) fn why_held(&self, held: &Held, error: &Error) -> Why {
+        let said = error.of_store();
+        if !matches!(
+            said,
+            Some(StoreError::Changed { .. } | StoreError::Exists { .. })
+        ) {
+            return Why::Refused;
+        }
+        let place = (self.connect)(&held.url(), &held.who);
+        let there = place.and_then(|place| look(&place));
+        Why::Conflict(there.map_or(Base::Any, |there| base_of(there.as_ref())))
+    }
+}

@@ -1,0 +1,207 @@
+//! Finds room in the quota and on the disk.
+
+use crate::{
+    Error, IsWanted, Result,
+    inner::Inner,
+    plan::{
+        entry::Held,
+        fairness::{Number, Turn, Wish},
+    },
+    work::housekeep::EVERY,
+};
+use godwit_core::Url;
+use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed};
+
+impl Inner {
+    /// Returns a number of bytes of the quota; forgets for it what may be forgotten.
+    pub(crate) fn reserve(&self, url: &Url, bytes: u64) -> Result<()> {
+        self.room.could_hold(url, bytes)?;
+        loop {
+            let Err(lacking) = self.room.reserve(bytes) else {
+                return self.free(bytes);
+            };
+            if !self.evict(lacking)? {
+                return Err(self.full(bytes, 0));
+            }
+        }
+    }
+
+    /// Makes room on a disk that others fill. Whether there is enough is told by the writing.
+    fn free(&self, bytes: u64) -> Result<()> {
+        let free = godwit_sys::free_bytes(self.disk.root()).unwrap_or(u64::MAX);
+        match bytes.checked_sub(free) {
+            Some(lacking) if lacking > 0 => self.evict(lacking).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn full(&self, wanted: u64, before: usize) -> Error {
+        let mut used = self.room.open();
+        let mut servers: BTreeMap<String, u64> = BTreeMap::new();
+        for held in self.every() {
+            let state = held.lock();
+            match state.machine.owes() && !state.is_private {
+                true => *servers.entry(held.url().host_port()).or_default() += state.reserved,
+                false => used += state.reserved,
+            }
+        }
+        for (server, reserved) in self.logs.reserved() {
+            *servers.entry(server).or_default() += reserved;
+        }
+        let owed = servers.values().sum();
+        let mut to: Vec<_> = servers.into_iter().collect();
+        to.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        Error::Full {
+            wanted,
+            quota: self.room.quota().unwrap_or(0),
+            owed,
+            used,
+            to: to.into_iter().map(|(server, _)| server).collect(),
+            before,
+        }
+    }
+}
+
+impl Inner {
+    /// Forgets what was not used for longest, until at least `wanted` bytes are free; what comes slowly
+    /// counts as used later. Returns false if nothing could be.
+    pub(crate) fn evict(&self, wanted: u64) -> Result<bool> {
+        let mut freed = 0;
+        let mut all = self.every();
+        all.sort_by_cached_key(|held| {
+            let stays = u64::from(held.lock().price) * STAYS;
+            (held.used.load(Relaxed) + stays, held.number())
+        });
+        for held in all {
+            if freed >= wanted {
+                break;
+            }
+            freed += self.evict_one(&held)?;
+        }
+        Ok(freed > 0)
+    }
+
+    fn evict_one(&self, held: &Held) -> Result<u64> {
+        let state = held.lock();
+        if state.is_gone || !state.may_go() {
+            return Ok(0);
+        }
+        let bytes = state.reserved;
+        tracing::debug!(url = %held.url(), bytes, "forgotten, to make room");
+        self.unlink(held, state)?;
+        Ok(bytes)
+    }
+
+    /// Waits until something may have been freed.
+    pub(crate) fn wait_for_room(&self) -> Result<()> {
+        self.logs.are_short();
+        let mut all = self.all();
+        if self.is_ending() {
+            return Err(Error::Ending);
+        }
+        self.due.wait_for(&mut all, EVERY);
+        Ok(())
+    }
+}
+
+/// Each class of prices keeps a file for so many seconds more.
+const STAYS: u64 = 600;
+
+/// Who asks for room.
+pub(crate) struct Asks<'a> {
+    pub by: Number,
+    /// What is theirs, and stays so while they wait.
+    pub own: &'a Held,
+    /// More may be wanted after it.
+    pub is_growing: bool,
+}
+
+/// Somebody who asks for room, until they have it or do not want it.
+struct Asking<'a>(&'a Inner, Number);
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        if self.0.room.goes(self.1) {
+            self.0.due.notify_all();
+        }
+    }
+}
+
+impl Inner {
+    /// Takes room for a file up to `end`. Waits for it, if there is none at the moment.
+    pub(crate) fn make_room(
+        &self,
+        held: &Held,
+        end: u64,
+        asks: &Asks<'_>,
+        is_wanted: IsWanted<'_>,
+    ) -> Result<()> {
+        let url = held.url();
+        self.room.could_hold(&url, end)?;
+        let _asking = Asking(self, asks.by);
+        loop {
+            let reserved = held.lock().reserved;
+            let Some(least) = end.checked_sub(reserved).filter(|more| *more > 0) else {
+                return Ok(());
+            };
+            let wish = Wish {
+                by: asks.by,
+                holds: asks.own.lock().reserved,
+                bytes: least,
+                is_growing: asks.is_growing,
+            };
+            let full = match self.room_now(&url, wish, reserved) {
+                Ok(more) => {
+                    let mut state = held.lock();
+                    match state.is_gone {
+                        true => self.room.release(more),
+                        false => state.reserved += more,
+                    }
+                    return Ok(());
+                }
+                Err(full @ Error::Full { .. }) => full,
+                Err(error) => return Err(error),
+            };
+            if !is_wanted(&full) {
+                return Err(full);
+            }
+            self.wait_for_room()?;
+        }
+    }
+
+    /// Takes room, if it is the turn of whoever asks and there is any. Returns how much.
+    fn room_now(&self, url: &Url, wish: Wish, reserved: u64) -> Result<u64> {
+        match self.room.turn(wish) {
+            Turn::Now => {}
+            Turn::Later { before } => return Err(self.full(wish.bytes, before)),
+            Turn::Never { held } => {
+                return Err(Error::Crowded {
+                    url: Box::new(url.clone()),
+                    wanted: wish.bytes,
+                    quota: self.room.quota().unwrap_or(0),
+                    held,
+                    ours: wish.holds,
+                });
+            }
+        }
+        // In large pieces, for few questions; but never more than there could be.
+        let least = wish.bytes;
+        let could = self.room.quota().unwrap_or(u64::MAX);
+        let step = match wish.is_growing {
+            true => self.room.step(wish.by, RESERVE_STEP),
+            false => least,
+        };
+        let more = least.max(step);
+        let more = more.min(could.saturating_sub(reserved)).max(least);
+        let got = match self.reserve(url, more) {
+            Err(Error::Full { .. }) if more > least => self.reserve(url, least).map(|()| least),
+            reserved => reserved.map(|()| more),
+        };
+        let got = got?;
+        self.room.got(wish.by, got);
+        Ok(got)
+    }
+}
+
+/// So many bytes are reserved at once for a file that grows.
+const RESERVE_STEP: u64 = 16 << 20;

@@ -1,0 +1,104 @@
+//! Tags on entries: set, taken off, expired.
+
+use crate::{
+    Error, Result, Tag,
+    clock::now,
+    disk::{files::Id, rows::Change},
+    inner::Inner,
+    plan::entry::Held,
+};
+use godwit_core::Url;
+use std::sync::Arc;
+
+impl Inner {
+    pub(crate) fn of_name(&self, url: &Url) -> Result<Arc<Held>> {
+        let all = self.all();
+        let mut named = all.called(url).into_iter();
+        let held = named.find(|held| held.name() == *url && held.lock().is_current);
+        held.ok_or_else(|| Error::Unknown(url.to_string()))
+    }
+
+    pub(crate) fn tag(
+        &self,
+        held: &Held,
+        name: &str,
+        timestamp: Option<i64>,
+        expires: Option<u64>,
+    ) -> Result<()> {
+        // A tag stands beside a row.
+        held.commit(self)?;
+        let mut state = held.lock();
+        if state.is_gone {
+            return Err(Error::Unknown(held.name().to_string()));
+        }
+        let at = state.tags.iter().position(|tag| tag.name == name);
+        let at = at.unwrap_or_else(|| {
+            state.tags.push(Tag {
+                name: name.into(),
+                count: 0,
+                timestamp: None,
+                expires: None,
+            });
+            state.tags.len() - 1
+        });
+        let tag = &mut state.tags[at];
+        tag.count += 1;
+        tag.timestamp = timestamp.or(tag.timestamp);
+        tag.expires = expires.or(tag.expires);
+        if let Some(expires) = expires {
+            self.chores.falls(expires, held.id);
+        }
+        let tag = tag.clone();
+        drop(state);
+        self.records.write(Change::Tag(held.id, tag))
+    }
+
+    pub(crate) fn untag(
+        &self,
+        held: &Held,
+        is_meant: impl Fn(&Tag) -> bool,
+        all: bool,
+    ) -> Result<bool> {
+        let mut state = held.lock();
+        let Some(at) = state.tags.iter().position(is_meant) else {
+            return Ok(false);
+        };
+        let mut tag = state.tags[at].clone();
+        tag.count = match all {
+            true => 0,
+            false => tag.count - 1,
+        };
+        match tag.count {
+            0 => drop(state.tags.remove(at)),
+            _ => state.tags[at] = tag.clone(),
+        }
+        drop(state);
+        self.records.write(Change::Tag(held.id, tag))?;
+        self.let_lapse(held)?;
+        Ok(true)
+    }
+
+    /// The tags of a file that is gone.
+    pub(crate) fn untagged(&self, id: Id, tags: &[Tag]) {
+        for tag in tags {
+            let tag = Tag {
+                count: 0,
+                ..tag.clone()
+            };
+            self.records.write_behind(Change::Tag(id, tag));
+        }
+    }
+
+    /// Takes off tags whose time is over.
+    pub(crate) fn expire(&self) -> Result<()> {
+        let now = now();
+        for id in self.chores.fallen(now) {
+            let Some(held) = self.all().by_id.get(&id).cloned() else {
+                continue;
+            };
+            let is_over = |tag: &Tag| tag.expires.is_some_and(|expires| expires <= now);
+            while self.untag(&held, is_over, true)? {}
+        }
+        Ok(())
+    }
+}
