@@ -17,7 +17,7 @@ pub struct Ahead {
     /// From the start of one read to the start of the next; 0: in sequence.
     stride: Option<u64>,
     window: u64,
-    /// Where what was asked for ahead ends.
+    /// End of the ranges requested ahead.
     until: u64,
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 /// Some bytes of a file and their offset in it. Blocks may come in any order.
 #[derive(Clone, Copy, Debug)]
 pub struct Block<'a> {
-    /// Where the first byte belongs.
+    /// Offset of the first byte in the file.
     pub offset: u64,
     /// The bytes themselves.
     pub bytes: &'a [u8],
@@ -19,7 +19,7 @@ impl<'a> Block<'a> {
 
     /// Returns the range of the file that the block covers.
     ///
-    /// Whoever makes a block has checked that its end can be named.
+    /// The maker of a block has checked that its end does not overflow.
     pub fn range(&self) -> Range<u64> {
         self.offset..self.offset + self.bytes.len() as u64
     }

@@ -1,11 +1,12 @@
-//! What we promised a target, in order: publish this file, rename, remove, make a directory, set.
+//! Deeds: operations promised to a target, in order. A deed publishes a file, renames, removes,
+//! makes a directory or sets attributes.
 //!
-//! Deeds whose names overlap are done in the order in which they were promised; others do not wait
-//! for each other, so that what is stuck stops nobody else. What was never sent is folded: a new file
-//! that is renamed is published under its last name only.
+//! Deeds whose names overlap are done in the order of their promises. Other deeds do not wait for
+//! each other, so a stuck deed blocks only its own names. Deeds that were never sent are merged: a
+//! new file that is renamed is published under its last name only.
 //!
-//! This machine decides what may be asked of the target next and what an answer means. It knows no
-//! connection and no clock. To publish is a deed like the others; doing it is the holding's affair.
+//! This machine decides which deed may be sent next, and what an answer means. It has no connection
+//! and no clock. The bytes of a publication are the affair of its holding.
 
 mod folding;
 mod judging;
@@ -18,31 +19,31 @@ pub use path::Path;
 use crate::holding::Base;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which holding: the name of its file on our disk.
+/// Identifies a holding: the name of its file on the local disk.
 pub type Id = [u8; 12];
 
-/// What is to be done at a name.
+/// Operation that a deed does at its name.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum What {
-    /// Show a holding.
+    /// Publish the bytes of a holding.
     Publish(Publication),
-    /// Rename, in place of what is there.
+    /// Rename, and replace the entry at the new name.
     Rename {
         /// The new name.
         to: Path,
-        /// What the new name must have.
+        /// Condition on the entry at the new name.
         over: Base,
     },
     /// Remove a file, or an empty directory.
     Unlink,
     /// Make a directory.
     Mkdir,
-    /// Set attributes. To cut a file that is not held is to set its length.
+    /// Set attributes. To truncate a file that has no holding is to set its length.
     Set(Values),
 }
 
 impl What {
-    /// Returns what the log calls it.
+    /// Returns the word for this operation in the log.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Publish(_) => "deliver",
@@ -54,79 +55,80 @@ impl What {
     }
 }
 
-/// Attributes by key: length, mode, times. What a value means is not our affair; of two for one key
-/// the later counts.
+/// Attributes by key: length, mode, times. This machine does not interpret the values. Of two
+/// values for one key, the later counts.
 pub type Values = BTreeMap<String, Vec<u8>>;
 
-/// What is to be shown of a holding.
+/// Generation of a holding to publish, with the attributes that it gets.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Publication {
-    /// Whose.
+    /// Holding that is published.
     pub id: Id,
-    /// This generation, or a later one: what is written once it was renamed is in the same file.
+    /// Lowest generation that will do: bytes written after a rename belong to the same file.
     pub generation: u64,
-    /// To be set before anybody sees it. What is not is as of any new file there.
+    /// Attributes to set before a reader can see the file. Others are as of any new file at the
+    /// target.
     pub set: Values,
 }
 
-/// Why nothing is done until somebody decides.
+/// Reason why a deed is on hold until a decision is made.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Held {
-    /// Something else is there.
+    /// Another entry is at the name.
     Conflict,
-    /// It is not there any more.
+    /// No entry is at the name any more.
     Missing,
-    /// The target will not; its words.
+    /// The target refused; its message.
     Refused(String),
-    /// Somebody wanted it held; their words.
+    /// A user put the deed on hold; the user's message.
     Wanted(String),
 }
 
-/// What became of what was asked.
+/// Outcome of a deed that was sent.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Outcome {
-    /// It is done, and would survive a crash there.
+    /// The deed is done and durable at the target.
     Done,
-    /// It is not, and will not be before somebody decides.
+    /// The deed is not done, and is on hold until a decision is made.
     Refused(Held),
-    /// Nobody knows, or the target has heard of a later attempt.
+    /// The outcome is unknown, or the target has seen a later attempt.
     Lost,
 }
 
 /// A promise that is not kept yet.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Deed {
-    /// Names it. Greater than any that was given before.
+    /// Identifies the deed. Greater than any number before.
     pub number: u64,
-    /// Its place in the order. A deed that was folded moves.
+    /// Place in the order. A deed that was merged moves.
     pub position: u64,
-    /// Where.
+    /// Name at which the deed is done.
     pub at: Path,
-    /// What.
+    /// Operation to do.
     pub what: What,
-    /// What must be there.
+    /// Condition on the entry at that name.
     pub condition: Base,
-    /// By which attempt it was asked last, if ever.
+    /// Attempt that last sent the deed. `None`: it was never sent.
     pub attempt: Option<u64>,
-    /// Why it is not done.
+    /// Reason why the deed is on hold, if it is.
     pub held: Option<Held>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum State {
-    /// It was asked, and no answer came: it may be done.
+    /// The deed was sent and no answer arrived: it may be done.
     Unsure,
     Trying,
     Looking,
 }
 
 impl Deed {
-    /// The target never heard of it.
+    /// Tells whether the deed was never sent and is not on hold.
     fn is_fresh(&self) -> bool {
         self.attempt.is_none() && self.held.is_none()
     }
 
-    /// Tells whether it has to do with a name.
+    /// Tells whether a name of the deed overlaps `name`.
     pub fn concerns(&self, name: &Path) -> bool {
         self.names().any(|own| own.overlaps(name))
     }
@@ -140,70 +142,71 @@ impl Deed {
     }
 }
 
-/// What became of a promise that was to be added.
+/// Effect of a promise that was added.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Added {
-    /// It is a deed of this number.
+    /// The promise is a deed of this number.
     Deed(u64),
-    /// It became part of that one.
+    /// The promise was merged into the deed of this number.
     Folded(u64),
-    /// It took back what the target never heard of: that is no deed any more, nor is this.
+    /// The promise cancelled the deed of this number, which was never sent. Neither is pending.
     Undone(u64),
 }
 
-/// What to do at the target next. Not before a record says that it was asked.
+/// Request to send to the target next, once a record says that it is sent.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Do {
-    /// Which deed.
+    /// Number of the deed.
     pub number: u64,
-    /// To be said with it. A target that has heard of one refuses all older ones:
-    /// they are [lost](Outcome::Lost). Of a publication it tells only us one try from the next: a holding has its own.
+    /// Sent with the request. A target that has seen an attempt refuses all older ones: they are
+    /// [lost](Outcome::Lost). A publication uses it only to tell tries apart, since a holding has
+    /// attempts of its own.
     pub attempt: u64,
-    /// Whether to do it or to look.
+    /// Whether to do the deed or to check the target.
     pub step: Step,
-    /// Where.
+    /// Name at which the deed is done.
     pub at: Path,
-    /// What.
+    /// Operation to do.
     pub what: What,
-    /// Only if this is there.
+    /// Condition on the entry at that name.
     pub condition: Base,
 }
 
-/// How to go on with a deed.
+/// Next step of a deed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Step {
-    /// Do it, and say [`ended`](Deeds::ended).
+    /// Do the deed, then call [`ended`](Deeds::ended).
     Try,
-    /// It may have been done: look at its names, and say [`saw`](Deeds::saw).
+    /// The deed may be done: check its names, then call [`saw`](Deeds::saw).
     Look,
 }
 
 /// The promises to one target.
 #[derive(Clone, Debug)]
 pub struct Deeds {
-    /// By position.
+    /// Deeds by position.
     deeds: BTreeMap<u64, Deed>,
     positions: BTreeMap<u64, u64>,
-    /// Of those that do not just wait, by position.
+    /// Deeds that are in flight or whose outcome is unknown, by position.
     states: BTreeMap<u64, State>,
-    /// Of those that are tried again, which may have been done meanwhile.
+    /// Deeds that are retried although an earlier try may have been done, by position.
     doubted: BTreeSet<u64>,
-    /// The positions of whatever has to do with a name.
+    /// Positions of the deeds at each name.
     names: BTreeMap<Path, BTreeSet<u64>>,
-    /// The positions of those that wait for no other.
+    /// Positions of the deeds that wait for no other.
     ready: BTreeSet<u64>,
     attempt: u64,
-    /// Tells tries to publish apart.
+    /// Last number given to a try of a publication.
     tries: u64,
     last: u64,
     changed: BTreeSet<u64>,
 }
 
 impl Deeds {
-    /// Goes on from what was on record, or begins. `starts` is the number of the start of the node, times
-    /// 2^32: numbers and attempts are greater than all before.
+    /// Continues from the persisted deeds, or begins. `starts` is the count of node starts times
+    /// 2^32, so that all new numbers and attempts are greater than earlier ones.
     ///
-    /// What was asked and not answered must be [looked at](Step::Look).
+    /// Deeds that were sent and not answered must be [checked](Step::Look).
     pub fn recover(record: impl IntoIterator<Item = Deed>, starts: u64) -> Self {
         let mut deeds = Self {
             deeds: BTreeMap::new(),
@@ -228,20 +231,20 @@ impl Deeds {
         deeds
     }
 
-    /// Returns what has changed since it was asked last, by number: to be written in one transaction,
-    /// before anybody learns of it. Nothing: it is over.
+    /// Returns the deeds changed since the last call, by number. The caller persists them in one
+    /// transaction before it tells a client. `None`: the deed is over.
     pub fn changes(&mut self) -> Vec<(u64, Option<Deed>)> {
         let numbers = std::mem::take(&mut self.changed);
         let row = |number| (number, self.find(number).cloned());
         numbers.into_iter().map(row).collect()
     }
 
-    /// What has changed of that one is on record elsewhere: it is none of the [changes](Self::changes).
+    /// Drops one deed from the [changes](Self::changes), since the caller persisted it elsewhere.
     pub fn noted(&mut self, number: u64) {
         self.changed.remove(&number);
     }
 
-    /// Adds a promise, or folds it into what the target has not heard of yet.
+    /// Adds a promise, or merges it into deeds that were never sent.
     pub fn add(&mut self, at: Path, what: What, condition: Base) -> Added {
         if let Some(folded) = self.fold(&at, &what) {
             return folded;
@@ -252,7 +255,7 @@ impl Deeds {
         Added::Deed(number)
     }
 
-    /// Adds a promise under a number of its own, and folds it into nothing.
+    /// Adds a promise under the number that the caller chose. The promise is not merged.
     pub fn promise(&mut self, number: u64, at: Path, what: What, condition: Base) {
         self.insert(Deed {
             number,
@@ -265,28 +268,29 @@ impl Deeds {
         });
     }
 
-    /// Has all numbers that are given from now on be greater than this.
+    /// Makes all later numbers greater than `number`.
     pub fn after(&mut self, number: u64) {
         self.last = self.last.max(number);
     }
 
-    /// Returns those that wait for no other, are not held and not under way, in order.
+    /// Returns the deeds that wait for no other, are not on hold and not in flight, in order.
     pub fn ready(&self) -> impl Iterator<Item = &Deed> {
         let ready = self.ready.iter().map(|position| &self.deeds[position]);
         ready.filter(|deed| deed.held.is_none() && !self.is_under_way(deed.number))
     }
 
-    /// Tells whether anything is promised that has to do with a name.
+    /// Tells whether a deed is pending at a name that overlaps `name`.
     pub fn concern(&self, name: &Path) -> bool {
         self.around(name).next().is_some()
     }
 
-    /// Tells whether nothing after it has to do with its names.
+    /// Tells whether no later deed overlaps the names of this deed.
     pub fn is_last(&self, number: u64) -> bool {
         self.is_last_of_those_after(number, 0)
     }
 
-    /// Tells the same of those only that were promised after that place in the order.
+    /// Tells whether no deed overlaps the names of this deed that is both later and after `place`
+    /// in the order.
     pub fn is_last_of_those_after(&self, number: u64, place: u64) -> bool {
         let Some(deed) = self.find(number) else {
             return true;
@@ -295,14 +299,15 @@ impl Deeds {
         around.all(|position| position <= deed.position.max(place))
     }
 
-    /// A holding says that nothing of it is to be published any more, as far as it was promised by this.
+    /// Removes the publication of this number: its holding has nothing more to publish for it.
     pub fn over(&mut self, number: u64) {
         if let Some(position) = self.position(number) {
             self.remove(position);
         }
     }
 
-    /// A holding says that the target was not asked to publish it: it may be folded again.
+    /// Clears the attempt of a deed that its holding did not send: promises may be merged into it
+    /// again.
     pub fn unasked(&mut self, number: u64) {
         let is_idle = !self.is_under_way(number);
         if let Some(deed) = self.position(number).and_then(|p| self.change(p))
@@ -312,14 +317,14 @@ impl Deeds {
         }
     }
 
-    /// Takes the first that waits for no other, is not held and `is_free` (its time has come, there is
-    /// room for it).
+    /// Takes the first [ready](Self::ready) deed for which `is_free` returns true. The caller
+    /// checks there that the deed is due and that there is room for it.
     pub fn next(&mut self, is_free: impl Fn(&Deed) -> bool) -> Option<Do> {
         let number = self.ready().find(|deed| is_free(deed))?.number;
         self.take(number)
     }
 
-    /// Takes that one, if it is [ready](Self::ready).
+    /// Takes the deed of this number, if it is [ready](Self::ready).
     pub fn take(&mut self, number: u64) -> Option<Do> {
         let position = self.position(number)?;
         let deed = &self.deeds[&position];
@@ -351,7 +356,8 @@ impl Deeds {
         })
     }
 
-    /// What became of a try, or that a look was lost. Of one that is over it counts for nothing.
+    /// Receives the outcome of a try, or that a check was lost. An outcome of an attempt that is
+    /// over is ignored.
     pub fn ended(&mut self, number: u64, attempt: u64, outcome: Outcome) {
         let looked = self.of(number, attempt, State::Looking);
         if outcome == Outcome::Lost && looked.is_some() {
@@ -368,15 +374,15 @@ impl Deeds {
             }
             Outcome::Refused(why) => self.keep(position, why),
             Outcome::Lost if self.is_publication(position) => {
-                // The holding has its own conversation, and the others go on.
+                // The holding asks the target itself; other deeds continue.
                 self.doubt(position);
             }
             Outcome::Lost => self.lost(),
         }
     }
 
-    /// The conversation broke in which nothing else was asked than this: that may be done or not. The others
-    /// go on, and what they are answered counts.
+    /// The connection that carried only this deed broke: the outcome of the deed is unknown. Other
+    /// deeds continue, and their answers count.
     pub fn broke(&mut self, number: u64, attempt: u64) {
         let of = |state| self.of(number, attempt, state);
         if let Some(position) = of(State::Trying).or_else(|| of(State::Looking)) {
@@ -385,7 +391,7 @@ impl Deeds {
         }
     }
 
-    /// The conversation with the target broke: what was asked in it may be done or not.
+    /// The connection to the target broke: the outcome of each deed in flight is unknown.
     pub fn lost(&mut self) {
         self.attempt += 1;
         for position in self.states.keys().copied().collect::<Vec<_>>() {
@@ -395,14 +401,14 @@ impl Deeds {
         }
     }
 
-    /// Holds a deed until somebody decides. What comes after it at its names waits.
+    /// Puts a deed on hold until a decision is made. Later deeds at its names wait.
     pub fn hold(&mut self, number: u64, words: String) {
         if let Some(deed) = self.position(number).and_then(|p| self.change(p)) {
             deed.held.get_or_insert(Held::Wanted(words));
         }
     }
 
-    /// Somebody decided: it is tried again, and if they say so whatever is there.
+    /// Releases a deed from hold, to be retried. With `Over::Anything` its conditions are dropped.
     pub fn release(&mut self, number: u64, over: Over) {
         let Some(deed) = self.position(number).and_then(|p| self.change(p)) else {
             return;
@@ -415,11 +421,12 @@ impl Deeds {
                 *over = Base::Any;
             }
         }
-        // So that an answer that comes twice does not answer what is asked now.
+        // A new attempt, so that a duplicate of an old answer does not answer the retry.
         self.attempt += u64::from(was_asked);
     }
 
-    /// Gives a deed up, and returns it; not while it is under way. If it is unsure, it may be done.
+    /// Removes a deed, and returns it; `None` while the deed is in flight. A deed of unknown
+    /// outcome may be done.
     pub fn drop(&mut self, number: u64) -> Option<Deed> {
         let position = self.position(number)?;
         if self.is_under_way(number) {
@@ -428,7 +435,7 @@ impl Deeds {
         self.remove(position)
     }
 
-    /// Returns all that is not done, in order.
+    /// Returns all pending deeds, in order.
     pub fn pending(&self) -> impl Iterator<Item = &Deed> {
         self.deeds.values()
     }
@@ -444,10 +451,10 @@ impl Deeds {
         matches!(state, Some(State::Trying | State::Looking))
     }
 
-    /// After a try of which nobody knows what became of it.
+    /// Marks a deed whose outcome is unknown.
     fn doubt(&mut self, position: u64) {
         match self.is_publication(position) {
-            // The holding knows what was published, or finds out.
+            // The holding knows which generation was published, or finds out.
             true => self.states.remove(&position),
             false => self.states.insert(position, State::Unsure),
         };
@@ -461,7 +468,7 @@ impl Deeds {
         matches!(self.deeds[&position].what, What::Publish(_))
     }
 
-    /// Where the deed is that `attempt` asked for, if no answer came yet.
+    /// Returns the position of the deed that `attempt` sent, if it is in `state`.
     fn of(&self, number: u64, attempt: u64, state: State) -> Option<u64> {
         let position = self.position(number)?;
         let deed = &self.deeds[&position];
@@ -469,7 +476,7 @@ impl Deeds {
         is_it.then_some(position)
     }
 
-    /// It is not done, and is not to be tried again before somebody decides.
+    /// Puts a deed that is not done on hold, until a decision is made.
     fn keep(&mut self, position: u64, why: Held) {
         self.states.remove(&position);
         if let Some(deed) = self.change(position) {
@@ -478,12 +485,12 @@ impl Deeds {
     }
 }
 
-/// Whose work may be lost when a deed is released.
+/// Conditions that are dropped when a deed is released.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Over {
-    /// Nobody's: its conditions stay.
+    /// None: the target's entry is replaced only if it meets the conditions.
     Nothing,
-    /// Whatever is there.
+    /// All: any entry at the target is replaced.
     Anything,
 }
 

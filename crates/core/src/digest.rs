@@ -1,4 +1,4 @@
-//! What bytes hash to, and by which algorithm.
+//! Digests of bytes, and the algorithms for them.
 //!
 //! [`Hashing`] wants its bytes in order. [`AdlerParts`] takes them in any order;
 //! so does [`Leaves`](crate::Leaves) for BLAKE3. No other algorithm here can.
@@ -244,13 +244,12 @@ impl AdlerPart {
     }
 }
 
-/// The ADLER32 of a file whose blocks come in any order.
+/// The ADLER32 of a file whose blocks arrive in any order.
 ///
-/// Parts that touch are joined, within windows of 64 MiB; memory is bounded by the
-/// windows and gaps, not by the number of blocks. Bytes that come again replace
-/// the earlier ones; as a sum cannot be taken apart, whatever joined part they
-/// touch is forgotten but for the new bytes, and [`AdlerParts::unknown`] tells
-/// what must be read again.
+/// Parts that touch are joined, within windows of 64 MiB. Memory is bounded by the windows and
+/// gaps, not by the number of blocks. Bytes that arrive again replace the earlier ones. A sum
+/// cannot be taken apart: a joined part that they touch is forgotten, except for the new bytes.
+/// [`AdlerParts::unknown`] returns the ranges to read again.
 #[derive(Clone, Debug, Default)]
 pub struct AdlerParts(BTreeMap<u64, Run>);
 
@@ -383,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_values_are_read_as_servers_write_them() {
+    fn algorithm_names_and_values_parse() {
         for (text, by) in [
             ("ADLER32", Algorithm::Adler32),
             ("Sha-256", Algorithm::Sha256),
@@ -430,7 +429,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn blocks_in_any_order_sum_up_like_the_whole(
+        fn adler_parts_in_any_order_match_whole(
             bytes in prop::collection::vec(any::<u8>(), 0..4000),
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
             again in prop::collection::vec((any::<prop::sample::Index>(), 0..500usize), 0..3),

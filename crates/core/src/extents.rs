@@ -227,8 +227,8 @@ impl FromStr for Extents {
     }
 }
 
-/// More ranges than a peer may send at once. A terabyte that lost every other
-/// block of 1 MiB has half a million; nobody has seen one.
+/// More ranges than a peer may send at once. A terabyte that lost every other block of 1 MiB has
+/// half a million.
 const RANGES_MAX: usize = 1 << 20;
 
 #[cfg(test)]

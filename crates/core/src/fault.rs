@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-/// What kind of failure it was, decided where the error is made. Whoever
-/// retries asks this and nothing else.
+/// Kind of a failure, decided where the error is made. A retry depends on nothing else.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fault {
-    /// The same request may succeed later: a lost connection, a busy server.
+    /// A later attempt may succeed: a lost connection, a busy server.
     Passing,
-    /// Only a change by somebody can help: no permission, no such name.
+    /// Only a change by a person can help: no permission, no such name.
     Lasting,
-    /// It will not succeed before this much time has passed.
+    /// No attempt will succeed before this much time has passed.
     NotYet(Duration),
 }

@@ -11,7 +11,7 @@ struct Rule {
     includes: bool,
     /// A pattern for each of the last names of a path.
     names: Vec<Vec<u8>>,
-    /// It begins with the first name of the path.
+    /// The rule begins with the first name of the path.
     anchored: bool,
     directories: bool,
 }
@@ -62,8 +62,7 @@ impl Rule {
 
 /// Tells whether the whole of `name` matches `pattern`.
 ///
-/// Remembers the last star and goes back to it, so the time is at most the
-/// product of the two lengths, whatever the pattern.
+/// Only the last star is retried, so the time is at most the product of the two lengths.
 pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;

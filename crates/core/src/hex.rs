@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pair_of_digits_is_refused() {
+    fn other_than_digit_pairs_is_refused() {
         for text in ["0", "0g", "+1", " 1", "ä"] {
             assert_eq!(unhex(text), None, "{text}");
         }

@@ -1,14 +1,13 @@
-//! Our copy of somebody's file: bytes we may forget, bytes we owe.
+//! Local copy of a target's file, with clean bytes and pending bytes.
 //!
-//! A cache keeps what it may forget, a spool what it owes. A holding is both;
-//! which of the two it is at the moment depends on whether it owes anything.
-//! This machine decides what may be fetched, read, sent, published and
-//! forgotten. It touches no byte: whoever has the file asks it before, tells it
-//! after, and does both under the lock under which the file is written.
+//! A cache may forget clean bytes; a spool must keep pending bytes. A holding is both, and is a
+//! spool while bytes are pending. This machine decides which bytes may be fetched, read, sent,
+//! published and forgotten. It touches no byte: the owner of the file asks it before each step and
+//! reports after. The owner does both under the lock under which the file is written.
 //!
-//! Everything that takes time has a beginning and an end, with a ticket between
-//! them, so that what happens meanwhile is seen: a write takes its range away
-//! from a fetch and makes what is on its way to the target stale.
+//! Each operation that takes time has a beginning and an end with a ticket between them. So events
+//! in between are seen: a write takes its range away from a fetch, and makes bytes in flight to the
+//! target stale.
 
 mod delivering;
 mod fetching;
@@ -24,15 +23,15 @@ use crate::{Extents, Version};
 use delivering::{Entry, Going, Upload};
 use std::{collections::BTreeMap, ops::Range};
 
-/// What the target had when our copy was taken, or when we last delivered: what
-/// a delivery is conditional on.
+/// Version at the target when the copy was taken or last delivered. A delivery is conditional on
+/// it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Base {
     /// There was no such file.
     Absent,
     /// This one.
     Seen(Version),
-    /// It was not asked: whoever wrote said that it replaces whatever there is.
+    /// Not asked: the writer replaces any version.
     Any,
 }
 
@@ -41,41 +40,42 @@ pub enum Base {
 pub enum Mode {
     /// As a whole, at once: readers there see one generation or the next.
     Replace,
-    /// Range by range in offset order, into the file that is there: readers see it grow. What they
-    /// see of each byte is old or new, and only after the last is the file right. A generation is
-    /// sealed and on record before any of it is sent.
+    /// Range by range in offset order, into the existing file, so that readers see the file grow.
+    /// Until the last range is sent, readers see old and new bytes. A generation is sealed and
+    /// persisted before a byte of it is sent.
     InPlace,
 }
 
-/// Names what was begun, for whoever ends it.
+/// Identifies an operation from its begin to its end.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Ticket(u64);
 
-/// One file of somebody's that we hold.
+/// Local copy of one file.
 #[derive(Clone, Debug)]
 pub struct Holding {
     mode: Mode,
     base: Base,
-    /// So much of the beginning of the base is not cut away here.
+    /// Length of the base's beginning that was not cut away locally.
     drawable: u64,
     size: u64,
-    /// What a reader may see: on our disk, and right.
+    /// Ranges that a reader may see: on the local disk, and right.
     present: Extents,
     fetches: BTreeMap<Ticket, fetching::Asked>,
-    /// On our disk from fetches that broke off before the base was looked at again.
+    /// Ranges on the local disk from fetches that broke off before the base was revalidated.
     unproved: Extents,
     /// Writes that were let begin and have not ended.
     grants: BTreeMap<Ticket, Range<u64>>,
     tickets: u64,
     writers: writing::Writers,
-    /// Somebody wrote whose writes we do not see: the file must be scanned.
+    /// Writers with a descriptor wrote, and their writes are not reported: the file must be
+    /// scanned.
     unseen: Option<Notices>,
     scan: Option<Ticket>,
-    /// After a crash what is on disk must be looked at before it changes again.
+    /// After a crash: the bytes on disk must be scanned before they change again.
     is_doubtful: bool,
     /// Of `present`, what the target does not have in its published file.
     owed: Extents,
-    /// The target differs though not by a byte that is owed: a new file, or one cut short.
+    /// The target differs by more than pending bytes: the file is new, or was cut short.
     altered: bool,
     /// The number of the generation that is being written.
     generation: u64,
@@ -97,7 +97,7 @@ impl Holding {
         }
     }
 
-    /// Holds a file that begins here, empty, in place of `base`: it owes itself.
+    /// Creates an empty new file in place of `base`. The file itself is pending.
     pub fn born(base: Base, mode: Mode) -> Self {
         Self {
             altered: true,
@@ -171,9 +171,9 @@ impl Holding {
         self.generation
     }
 
-    /// Tells whether the target lacks anything of what we have.
+    /// Tells whether the target is stale.
     ///
-    /// Where writes are not seen (`unseen`), we do not know, and then we do.
+    /// While writes are not reported (`unseen`), the answer is yes.
     pub fn owes(&self) -> bool {
         !self.owed.is_empty() || self.altered || self.going.is_some() || self.unseen.is_some()
     }
@@ -191,21 +191,21 @@ impl Holding {
         all.len_bytes()
     }
 
-    /// Returns why nothing is delivered until somebody decides.
+    /// Returns why the holding is on hold until a decision is made; `None` if it is not.
     pub fn held(&self) -> Option<&Held> {
         self.held.as_ref()
     }
 
-    /// Tells whether all of it may be forgotten: nobody writes, nothing is owed or on its way.
+    /// Tells whether the whole holding may be forgotten: no writer, no pending byte, no fetch.
     ///
-    /// Readers do not matter: they keep what they have opened, since forgetting is unlinking.
+    /// Readers do not matter: they keep the file they opened, since to forget is to unlink.
     pub fn may_be_forgotten(&self) -> bool {
         !self.owes() && self.is_still() && self.fetches.is_empty()
     }
 
-    /// Forgets `range` in a file of which no descriptor ever left, and returns what of it may be
-    /// punched out: nothing that is owed, written or on its way. Not before a record says that nothing
-    /// is owed, or after a crash it would be missed.
+    /// Forgets `range` of a file that no descriptor ever left, and returns the ranges to punch out.
+    /// Pending, granted and fetched ranges are kept. First a record must say that no byte is
+    /// pending, or the bytes would be missing after a crash.
     pub fn punch(&mut self, range: Range<u64>) -> Extents {
         if !self.may_be_forgotten() {
             return Extents::new();
@@ -216,7 +216,7 @@ impl Holding {
         punched
     }
 
-    /// Nobody may be changing the bytes.
+    /// Tells whether no writer may be changing the bytes.
     fn is_still(&self) -> bool {
         self.writers.is_empty() && self.grants.is_empty()
     }
@@ -236,7 +236,7 @@ impl Holding {
             debug_assert!(fetch.awaited.and(&self.present).is_empty());
             debug_assert!(fetch.arrived.and(&self.present).is_empty());
         }
-        // What was born here is here: nobody else has it.
+        // Bytes written locally are present: no other copy exists.
         debug_assert!(
             self.present.contains(&(self.drawable..self.size)) || !self.grants.is_empty()
         );
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_leaves_when_every_byte_is_here() {
+    fn descriptor_leaves_when_file_is_whole() {
         let mut held = held(10);
         assert_eq!(held.open(Notices::None), Err(Refused::NotWhole));
         fetch_all(&mut held);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn who_needs_what_is_on_its_way_does_not_ask_again() {
+    fn range_in_flight_is_not_fetched_again() {
         let mut held = held(10);
         let fetch = held.fetch(0..10).expect("all is missing");
         assert_eq!(fetch.wanted, Extents::from(0..10));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_put_on_disk_did_not_arrive() {
+    fn missed_range_is_fetched_again() {
         let mut held = held(10);
         let fetch = held.fetch(0..10).expect("all is missing");
         held.arrived(fetch.ticket, 0..10);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_a_break_is_only_looked_at_again() {
+    fn broken_fetch_is_only_revalidated() {
         let mut held = held(10);
         let broken = held.fetch(0..10).expect("all is missing");
         held.arrived(broken.ticket, 0..10);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_a_file_is_held_after_a_power_cut() {
+    fn power_cut_puts_unfinished_file_on_hold() {
         let mut held = Holding::born(Base::Absent, Mode::Replace);
         held.open(Notices::None).expect("all of it is here");
         let record = held.record(0);
@@ -312,11 +312,11 @@ mod tests {
     }
 
     #[test]
-    fn zeros_behind_what_the_target_has_are_there_after_a_power_cut() {
+    fn power_cut_keeps_zeros_past_target_end() {
         let mut blind = Holding::blind();
         blind
             .open(Notices::Each)
-            .expect("nobody knows what is there");
+            .expect("a blind holding takes writers");
         let ticket = blind.grant(20..30);
         blind.written(ticket, 30);
         let Base::Seen(version) = held(10).base().clone() else {
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_new_file_is_owed() {
+    fn empty_new_file_is_pending() {
         let mut held = Holding::born(Base::Absent, Mode::Replace);
         assert!(held.owes() && held.is_ready());
         let publication = held.publish().expect("it is ready");
@@ -346,22 +346,22 @@ mod tests {
     }
 
     #[test]
-    fn the_target_is_looked_at_once_it_can_publish_no_more() {
+    fn lost_publication_is_checked_after_takeover() {
         let mut held = Holding::born(Base::Absent, Mode::Replace);
         let asked = held.publish().expect("it is ready");
         held.lost();
         assert!(held.is_resuming() && !held.is_unsure());
-        // What an attempt hears that is over counts no more.
+        // An answer to an attempt that is over is ignored.
         let attempt = held.attempt();
         assert!(attempt > asked.attempt);
         held.resumed(&Extents::new());
         assert!(held.is_unsure());
         held.found(Found::Base);
-        let again = held.publish().expect("it is still owed");
+        let again = held.publish().expect("it is still pending");
         assert_eq!((again.attempt, again.generation), (attempt, 1));
     }
 
-    /// Writes `range`, as somebody whose writes are told.
+    /// Writes `range` as a writer whose writes are reported.
     fn write(held: &mut Holding, range: Range<u64>) {
         let grant = held.grant(range.clone());
         held.written(grant, range.end.max(held.size()));
@@ -374,14 +374,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sealed_before_an_end_and_not_published_is_part_of_what_follows() {
+    fn unpublished_seal_joins_next_generation_after_restart() {
         let mut held = Holding::born(Base::Absent, Mode::Replace);
-        held.open(Notices::Each).expect("anybody may");
+        held.open(Notices::Each).expect("any writer may open");
         write(&mut held, 0..8);
-        held.seal().expect("it is owed");
+        held.seal().expect("it is pending");
         let record = held.record(1);
         let mut held = Holding::recover(record, After::Kill, 1 << 32);
-        // Of a seal that was taken off, the upload has what was written since, and so has the disk.
+        // The upload may have bytes of a generation that was unsealed, and so may the disk.
         held.resumed(&Extents::from(0..8));
         let scan = held.scan().expect("its writers are gone");
         let found = Scan {
@@ -398,11 +398,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_after_a_seal_on_record_is_not_published_as_part_of_it() {
+    fn write_after_persisted_seal_is_next_generation() {
         let mut held = Holding::born(Base::Absent, Mode::Replace);
-        held.open(Notices::Each).expect("anybody may");
+        held.open(Notices::Each).expect("any writer may open");
         write(&mut held, 0..8);
-        held.seal().expect("it is owed");
+        held.seal().expect("it is pending");
         write(&mut held, 2..4);
         held.close(Notices::Each);
         let mut held = Holding::recover(held.record(2), After::Kill, 1 << 32);
@@ -412,14 +412,14 @@ mod tests {
     }
 
     #[test]
-    fn who_begins_to_write_takes_the_seal_off_what_was_not_sent() {
+    fn new_writer_unseals_unsent_generation() {
         let mut held = Holding::born(Base::Absent, Mode::Replace);
-        held.open(Notices::Each).expect("anybody may");
+        held.open(Notices::Each).expect("any writer may open");
         write(&mut held, 0..16);
         held.close(Notices::Each);
-        held.seal().expect("it is owed");
-        let first = held.push(8).expect("it is owed");
-        held.open(Notices::Each).expect("anybody may");
+        held.seal().expect("it is pending");
+        let first = held.push(8).expect("it is pending");
+        held.open(Notices::Each).expect("any writer may open");
         write(&mut held, 8..12);
         held.landed(first.ticket);
         send_all(&mut held);
@@ -429,11 +429,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_answered_twice_does_not_answer_the_next() {
+    fn duplicate_answer_does_not_answer_next_publication() {
         let mut held = Holding::born(Base::Absent, Mode::Replace);
         let first = held.publish().expect("it is ready");
         held.answered(first.attempt, Answer::Published(Version::None));
-        held.open(Notices::Each).expect("anybody may");
+        held.open(Notices::Each).expect("any writer may open");
         held.resized(4);
         held.close(Notices::Each);
         send_all(&mut held);
@@ -443,12 +443,12 @@ mod tests {
     }
 
     #[test]
-    fn in_place_only_what_was_written_is_sent() {
+    fn in_place_sends_only_written_ranges() {
         let mut held = Holding {
             mode: Mode::InPlace,
             ..held(100)
         };
-        held.open(Notices::Each).expect("anybody may");
+        held.open(Notices::Each).expect("any writer may open");
         let grant = held.grant(40..50);
         held.written(grant, 100);
         held.close(Notices::Each);
@@ -456,12 +456,12 @@ mod tests {
         assert_eq!(held.push(1 << 20), None);
         assert!(held.is_entering());
         held.looked(Origin::Same);
-        // Not before that is on record, or after a crash our own bytes were a stranger's.
+        // A record must say so first, or after a crash our own bytes would be a conflict.
         assert_eq!(held.push(1 << 20), None);
         held.enter(1);
-        let push = held.push(1 << 20).expect("it is owed");
+        let push = held.push(1 << 20).expect("it is pending");
         assert_eq!(push.range, 40..50);
-        // What is there now is neither the base nor ours.
+        // The target's file is neither the base nor complete.
         assert_eq!(held.fetch(0..10), None);
         assert_eq!(held.push(1 << 20), None);
         held.landed(push.ticket);
@@ -472,17 +472,17 @@ mod tests {
     }
 
     #[test]
-    fn in_place_what_was_begun_is_no_strangers_after_an_end() {
+    fn in_place_begun_delivery_continues_after_restart() {
         let mut held = Holding::born(Base::Absent, Mode::InPlace);
-        held.open(Notices::Each).expect("anybody may");
+        held.open(Notices::Each).expect("any writer may open");
         write(&mut held, 0..8);
         held.close(Notices::Each);
-        held.seal().expect("it is owed");
+        held.seal().expect("it is pending");
         held.looked(Origin::Same);
         let mut held = Holding::recover(held.record(1), After::Kill, 1 << 32);
         held.resumed(&Extents::from(0..4));
         held.found(Found::Base);
-        let generation = held.seal().expect("it is owed");
+        let generation = held.seal().expect("it is pending");
         assert!(!held.is_entering());
         assert_eq!(held.entering(), Some(generation));
         held.enter(generation);
@@ -490,19 +490,19 @@ mod tests {
     }
 
     #[test]
-    fn in_place_what_makes_it_longer_is_sent_piece_by_piece() {
+    fn in_place_growth_is_sent_in_order() {
         let mut held = Holding {
             mode: Mode::InPlace,
             ..held(16)
         };
-        held.open(Notices::Each).expect("anybody may");
+        held.open(Notices::Each).expect("any writer may open");
         write(&mut held, 0..32);
         held.close(Notices::Each);
-        held.seal().expect("it is owed");
+        held.seal().expect("it is pending");
         held.looked(Origin::Same);
         held.enter(1);
         let mut next = || held.push(8).map(|p| (p.ticket, p.range));
-        // What is there already may come in any order; beyond it a reader would see a hole.
+        // Ranges of the old file may land in any order; beyond its end a reader would see a hole.
         let sent: Vec<_> = std::iter::from_fn(&mut next).collect();
         assert_eq!(sent.len(), 3);
         held.landed(sent[2].0);
@@ -510,14 +510,14 @@ mod tests {
     }
 
     #[test]
-    fn in_place_nothing_goes_over_what_somebody_else_put_there() {
+    fn in_place_foreign_change_is_a_conflict() {
         let mut held = Holding {
             mode: Mode::InPlace,
             ..held(16)
         };
-        held.open(Notices::Each).expect("anybody may");
+        held.open(Notices::Each).expect("any writer may open");
         write(&mut held, 0..4);
-        held.seal().expect("it is owed");
+        held.seal().expect("it is pending");
         let other = Base::Seen(Version::None);
         held.looked(Origin::Other(other.clone()));
         held.enter(1);
@@ -526,14 +526,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_into_an_unknown_file_leaves_the_rest_alone() {
+    fn blind_write_leaves_other_ranges_alone() {
         let mut held = Holding::blind();
-        held.open(Notices::Each).expect("anybody may");
+        held.open(Notices::Each).expect("any writer may open");
         let grant = held.grant(40..50);
         held.written(grant, 50);
         assert_eq!(held.owed_bytes(), 10);
         assert_eq!(held.present(), &Extents::from(40..50));
-        // Whoever reads it wants to know what is there.
+        // A reader needs the target's size and version.
         held.seen(Base::Seen(Version::None), 45);
         assert_eq!(
             held.fetch(0..50).map(|f| f.wanted),
@@ -555,9 +555,9 @@ mod tests {
     }
 
     #[test]
-    fn of_a_write_whose_writer_died_only_what_was_here_counts() {
+    fn abandoned_write_keeps_present_ranges_only() {
         let mut held = Holding::blind();
-        held.open(Notices::Each).expect("anybody may");
+        held.open(Notices::Each).expect("any writer may open");
         write(&mut held, 0..10);
         let grant = held.grant(5..50);
         held.abandoned(grant);
@@ -567,14 +567,14 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_who_stays_sees_their_bytes_there_once_they_ask_for_it() {
+    fn seal_publishes_while_writer_stays() {
         let mut held = Holding::born(Base::Absent, Mode::Replace);
-        held.open(Notices::Each).expect("anybody may");
+        held.open(Notices::Each).expect("any writer may open");
         let grant = held.grant(0..5);
         held.written(grant, 5);
         assert!(!held.is_ready());
         assert_eq!(held.seal(), Some(1));
-        let push = held.push(8).expect("it is owed");
+        let push = held.push(8).expect("it is pending");
         held.landed(push.ticket);
         let publication = held.publish().expect("it is sealed");
         assert_eq!((publication.generation, publication.size), (1, 5));

@@ -1,9 +1,8 @@
-//! Where the bytes of a file live, and what must move.
+//! Layout of a file: which home has which bytes, and which bytes must be copied.
 //!
-//! A replicated file is one fragment with many homes; a Gfarm file many
-//! fragments; a partial replica a fragment that covers a part. Copy, scatter,
-//! gather, re-stripe, replicate and resume are one function, [`moves`]. Nothing
-//! here moves a byte or asks a server.
+//! A replicated file is one fragment with many homes; a Gfarm file many fragments. A partial
+//! replica is a fragment that covers a part. One function, [`moves`], plans copy, scatter, gather,
+//! re-stripe, replicate and resume. No code here moves a byte or asks a server.
 
 use crate::{Extents, Url};
 use std::{collections::BTreeMap, ops::Range, time::Duration};
@@ -13,10 +12,10 @@ use std::{collections::BTreeMap, ops::Range, time::Duration};
 pub struct Home {
     /// The file there.
     pub url: Url,
-    /// Where the fragment's first byte is in that file: 0 for a Gfarm fragment,
-    /// the start of its range for a partial replica.
+    /// Offset of the fragment's first byte in that file: 0 for a Gfarm fragment, the start of its
+    /// range for a partial replica.
     pub offset_bytes: u64,
-    /// Whether it can be read from.
+    /// State of the home: readable, or not.
     pub state: HomeState,
     /// When its bytes were last compared with the digest, since the Unix epoch.
     pub verified_at: Option<Duration>,
@@ -46,12 +45,12 @@ impl Home {
     }
 }
 
-/// What a home is good for.
+/// State of a home, which decides its use.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum HomeState {
     /// All bytes of the fragment are there.
     Whole,
-    /// It is being filled; what is done is known to whoever fills it.
+    /// The home is being filled; only the client that fills it knows the progress.
     Filling,
     /// A comparison found other bytes: never read from it, it may be filled again.
     Damaged,
@@ -64,7 +63,7 @@ pub enum HomeState {
 pub struct Fragment {
     /// Which bytes of the file.
     pub range: Range<u64>,
-    /// Who holds them, in no order.
+    /// Homes of the bytes, unsorted.
     pub homes: Vec<Home>,
 }
 
@@ -140,8 +139,7 @@ impl Layout {
             .map_while(move |fragment| fragment.cut(&range))
     }
 
-    /// Returns the bytes that somebody holds whole. What is outside reads as an
-    /// error, not as zeros.
+    /// Returns the bytes that a whole home has. Other bytes read as an error, not as zeros.
     pub fn filled(&self) -> Extents {
         let is_whole = |f: &&Fragment| f.homes.iter().any(|h| h.state == HomeState::Whole);
         self.0
@@ -157,23 +155,22 @@ impl Layout {
 pub struct Move {
     /// Which bytes of the file.
     pub range: Range<u64>,
-    /// Where they can be read: any of these, all of them whole.
+    /// Homes to read from: any of these, all of them whole.
     pub from: Vec<Home>,
-    /// Where they must go: all of these.
+    /// Homes to copy to: all of these.
     pub to: Vec<Home>,
 }
 
-/// Bytes that nobody holds and somebody wants.
+/// Bytes that are wanted and that no home has.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("nobody holds bytes {0}")]
+#[error("no home holds bytes {0}")]
 pub struct Unfilled(pub Extents);
 
-/// Returns what must move so that every home of `target` holds what `source`
-/// holds, less what is done, in ascending order.
+/// Returns the copies that give every home of `target` the bytes of `source`, in ascending order.
+/// Bytes in `done` are left out.
 ///
-/// `done` tells for the file behind a URL which bytes it has already, counted in
-/// offsets of the *whole* file wherever they lie in that home. A home of the
-/// source that is whole is not fed again.
+/// `done` tells the ranges that the file behind a URL already holds, in offsets of the *whole*
+/// file. A whole home of the source is not filled again.
 pub fn moves(
     source: &Layout,
     target: &Layout,
@@ -215,7 +212,7 @@ pub fn moves(
     }
 }
 
-/// What one home of a goal still needs.
+/// Returns the ranges that one home of a goal still needs.
 fn owed(source: &Layout, goal: &Fragment, home: &Home, done: &BTreeMap<Url, Extents>) -> Extents {
     let mut owed = match done.get(&home.url) {
         Some(done) => done.missing(goal.range.clone()),
@@ -243,7 +240,7 @@ fn edges(wants: &[(&Home, Extents)]) -> Vec<Range<u64>> {
     edges.windows(2).map(|pair| pair[0]..pair[1]).collect()
 }
 
-/// What was measured of the way to a server. `None`: never.
+/// Measurements of a server. `None`: never measured.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Weather {
     /// Bytes a second, lately.
@@ -265,7 +262,7 @@ impl Weather {
     }
 }
 
-/// What we think of a server never measured: worth a try before a bad one, not before a good one.
+/// Estimate for a server never measured: worth a try before a bad server, not before a good one.
 const RATE_UNKNOWN_BYTES: u64 = 20_000_000;
 const ROUND_TRIP_UNKNOWN: Duration = Duration::from_millis(50);
 
@@ -338,7 +335,7 @@ mod tests {
 
     #[test]
     #[allow(clippy::single_range_in_vec_init)] // one range is meant
-    fn one_planner_copies_scatters_gathers_replicates_and_resumes() {
+    fn one_planner_covers_every_kind_of_copy() {
         let none = BTreeMap::new();
         let some = BTreeMap::from([(home("home", 0).url, Extents::from(0..60))]);
         let whole = layout(&[(0..100, &["home"])]);
@@ -385,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_file_at_another_offset_is_another_place() {
+    fn same_file_other_offset_is_another_home() {
         let source = layout(&[(0..40, &["a"]), (40..100, &["b"])]); // a file from 0 each
         let partial = Layout::new([Fragment {
             range: 40..100,
@@ -399,12 +396,12 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_holds_is_an_error_and_not_a_shorter_file() {
+    fn bytes_without_home_are_an_error() {
         let mut source = layout(&[(0..40, &["a"]), (50..60, &["b"]), (60..100, &["c"])]);
         source.0[2].homes[0].state = HomeState::Damaged;
         let target = layout(&[(0..80, &["t"])]);
         let unfilled = moves(&source, &target, &BTreeMap::new()).unwrap_err();
-        assert_eq!(unfilled.to_string(), "nobody holds bytes 40-50,60-80");
+        assert_eq!(unfilled.to_string(), "no home holds bytes 40-50,60-80");
         let done = BTreeMap::from([(home("t", 0).url, "40-50,60-80".parse().unwrap())]);
         assert_eq!(ranges(moves(&source, &target, &done)), [0..40, 50..60]);
     }
@@ -512,7 +509,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn doing_the_moves_makes_the_target_whole_and_nothing_is_done_twice(
+        fn moves_make_target_whole_without_repeats(
             source in covering(&["p1", "p2", "a", "b"]),
             target in covering(&["p1", "p3", "a", "c"]),
             some in prop::collection::vec((any::<prop::sample::Index>(), 0..N, 0..N), 0..5),

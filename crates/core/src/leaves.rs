@@ -43,7 +43,7 @@ impl FromStr for Chain {
     }
 }
 
-/// What one block contributes to the tree. Making it is the expensive part and needs no lock.
+/// Contribution of one block to the tree. Making it is the expensive part and needs no lock.
 #[derive(Clone, Debug)]
 pub struct Piece(Body);
 
@@ -107,14 +107,14 @@ impl Piece {
 
 /// The tree as far as it is known.
 ///
-/// **Bytes that come again** replace the earlier ones. A piece that covers a leaf
-/// wholly replaces its value. One that covers a part of a subtree already joined
-/// makes us forget the rest of that subtree, for a value cannot be taken apart:
-/// the tree never tells a digest of bytes that may have been overwritten.
+/// **Bytes that arrive again** replace the earlier ones. A piece that covers a whole leaf replaces
+/// its value. A value cannot be taken apart: a piece that covers a part of a joined subtree
+/// discards the rest of it. So the tree never returns a digest of bytes that may have been
+/// overwritten.
 ///
-/// **Memory**: 33 bytes and a map slot for each whole leaf. At most 256 leaves
-/// grow at once, each with at most 64 chunks of 1 KiB that are themselves in
-/// parts (plus chaining values, 1023 at most). A leaf beyond that is forgotten.
+/// **Memory**: 33 bytes and a map slot for each whole leaf. At most 256 leaves grow at once, each
+/// with at most 64 chunks of 1 KiB in parts. A growing leaf also has at most 1023 chaining values.
+/// A leaf beyond that is discarded.
 #[derive(Clone, Debug, Default)]
 pub struct Leaves {
     whole: BTreeMap<u64, Whole>,
@@ -201,8 +201,8 @@ impl Leaves {
         self.whole.insert(index, Whole { chain, is_full });
     }
 
-    /// Takes the value of a leaf from somebody who saw all its bytes;
-    /// [`Leaves::newly_complete`] tells it.
+    /// Adds the value of a leaf that another process has hashed; [`Leaves::newly_complete`] reports
+    /// it.
     pub fn learn(&mut self, index: u64, chain: Chain) {
         self.set(index, chain);
         self.fresh.insert(index);
@@ -620,8 +620,8 @@ mod tests {
         ranges
     }
 
-    /// Adds blocks that cover a file, some twice; then what is unknown is read
-    /// again, as a caller would; and checks everything there is to know.
+    /// Adds blocks that cover a file, some twice. Then it reads the unknown ranges again, as a
+    /// caller would, and checks every digest.
     fn check(size: u64, ranges: &[Range<u64>], again: &[Range<u64>]) {
         let bytes = bytes(size);
         let mut leaves = Leaves::new();
@@ -665,7 +665,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_a_short_leaf_is_not_that_of_a_longer_one() {
+    fn short_leaf_value_differs_from_longer_leaf() {
         let (offset, bytes) = (0, [1; 100].as_slice());
         let mut short = Leaves::new();
         short.add(Piece::of(Block { offset, bytes }));
@@ -678,7 +678,7 @@ mod tests {
 
     #[test]
     #[allow(clippy::single_range_in_vec_init)] // one block is meant
-    fn any_small_size_in_one_block_or_in_order_or_backwards() {
+    fn small_sizes_in_any_block_order() {
         for size in (0..5 * 1024 + 2).filter(|s| s % 97 == 0 || s % 1024 < 2 || s % 1024 > 1022) {
             check(size, &[0..size], &[]);
             for step in [1, 7, 512, 1000, 1024] {
@@ -745,7 +745,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leaf_in_too_many_parts_is_read_again() {
+    fn leaf_in_many_parts_is_read_again() {
         let bytes = bytes(LEAF_BYTES);
         let mut leaves = Leaves::new();
         for chunk in 0..RAWS_MAX as u64 + 1 {
@@ -757,7 +757,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_leaves_grow_than_memory_is_for() {
+    fn growing_leaves_are_bounded() {
         let mut leaves = Leaves::new();
         for index in 0..GROWING_MAX as u64 + 5 {
             leaves.add(Piece::of(Block::at(index * LEAF_BYTES, &[1])));
@@ -767,7 +767,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recorded_value_is_no_root_and_a_full_leaf_is_no_short_one() {
+    fn learned_value_is_neither_root_nor_short() {
         let bytes = bytes(LEAF_BYTES);
         let mut leaves = Leaves::new();
         leaves.set(0, chain_of(&bytes[..5000], 0));
@@ -786,7 +786,7 @@ mod tests {
     }
 
     #[test]
-    fn completed_leaves_are_told_once_and_no_more_than_asked() {
+    fn complete_leaves_are_reported_once_within_limit() {
         let bytes = bytes(3 * LEAF_BYTES + 1);
         let size = bytes.len() as u64;
         let mut leaves = Leaves::new();
@@ -820,7 +820,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
         #[test]
-        fn any_order_gives_the_digest_of_the_whole(
+        fn any_order_gives_whole_digest(
             size in prop_oneof![0..5000u64, LEAF_BYTES - 3000..LEAF_BYTES + 3000, 0..4 * LEAF_BYTES],
             cuts in prop::collection::vec(any::<Index>(), 0..30),
             order in prop::collection::vec(any::<Index>(), 0..30),

@@ -1,8 +1,7 @@
-//! The nouns of the grid and their algebra: which bytes, what they hash to,
-//! where they live, what must move. Values only.
+//! The nouns of the grid and their algebra: ranges, digests, homes, copies. Values only.
 //!
-//! Nothing here opens a file or a socket, starts a thread, reads a clock or
-//! the environment; time and bytes come in as arguments.
+//! No code here opens a file or a socket, starts a thread, reads a clock or the environment. Time
+//! and bytes are arguments.
 
 mod ahead;
 mod block;

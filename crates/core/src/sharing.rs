@@ -150,7 +150,7 @@ impl Sharing {
     /// Begins to deliver what the server lacks of the file, which has so many bytes by now.
     pub fn deliver(&mut self, size: u64) -> Delivery {
         let mut ranges = self.owed.and(&Extents::from(0..size));
-        // A length that no written byte reaches is told by the last byte, which is zero.
+        // A length beyond the last written byte is sent as its last byte, which is zero.
         if self.is_resized && size > ranges.end().max(self.there) {
             ranges.insert(size - 1..size);
         }

@@ -36,8 +36,7 @@ impl Striping {
 }
 
 impl Default for Striping {
-    /// Whole leaves, so that each is hashed by who sends it; and enough of them in
-    /// a row that a disk likes it.
+    /// Whole leaves, so that each leaf is hashed by its sender; enough in a row to suit a disk.
     fn default() -> Self {
         Self::Blocked {
             bytes: 4 * crate::LEAF_BYTES,
@@ -45,7 +44,7 @@ impl Default for Striping {
     }
 }
 
-/// So many blocks of one file are told apart.
+/// Number of blocks of one file that are counted one by one at most.
 const BLOCKS_MAX: u64 = 1 << 20;
 
 #[cfg(test)]
@@ -85,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn tiny_blocks_of_a_huge_file_are_not_counted_one_by_one() {
+    fn tiny_blocks_of_huge_file_are_bounded() {
         let share = Striping::Blocked { bytes: 1 }.share(0..1 << 40, 0, 1 << 10);
         assert!(share.count() <= 1 << 11, "{}", share.count());
     }

@@ -1,4 +1,4 @@
-//! Where bytes are, or what they are called wherever they are: a [`Url`].
+//! Addresses of bytes, or names of bytes at any place: a [`Url`].
 //!
 //! Text is read once, here, into values that need no further checks. A path is
 //! raw bytes: percent signs mean something only in the text of a URL. Nothing is
@@ -56,12 +56,11 @@ pub struct Url {
 }
 
 impl Url {
-    /// Reads an argument of a command, or anything else a person writes.
+    /// Reads an argument of a command, or other text that a person writes.
     ///
-    /// A known scheme and `://` make a URL, `grid:/` begins a name, `/godwit/` a path
-    /// form; any other text is a local path, kept as it is. An *unknown* scheme and `://`
-    /// is refused: a slip in `ftp://` must not become a local file (which can
-    /// still be named: `./fpt://…`).
+    /// A known scheme and `://` make a URL, `grid:/` begins a name, `/godwit/` a path form. Any
+    /// other text is a local path, kept as it is. An *unknown* scheme and `://` is refused: a slip
+    /// in `ftp://` must not become a local file. Such a file can still be named: `./fpt://…`.
     pub fn from_argument(text: impl AsRef<OsStr>) -> Result<Self, BadUrl> {
         let text = text.as_ref().as_bytes();
         match Form::of(text)? {
@@ -133,10 +132,9 @@ impl Url {
         }
     }
 
-    /// Returns the path as the server is told it: from its root if it begins with
-    /// `/`, else from the login directory (of a local path: the working
-    /// directory). Empty means that directory itself. Contains no NUL, and `..`
-    /// only in local paths.
+    /// Returns the path as it is sent to the server. With a leading `/` it counts from the root,
+    /// else from the login directory (for a local path: the working directory). An empty path means
+    /// that directory itself. Contains no NUL, and `..` only in local paths.
     pub fn path(&self) -> &[u8] {
         &self.path
     }
@@ -243,9 +241,9 @@ impl Url {
         }
     }
 
-    /// Returns the form `/godwit/[SCHEME:]HOST[:PORT]/path` or `/godwit/grid/path`, where there is one: not
-    /// for local files, not with a user, and not for a name below the login
-    /// directory that itself begins with the three bytes `%2F`.
+    /// Returns the form `/godwit/[SCHEME:]HOST[:PORT]/path` or `/godwit/grid/path`. `None` for
+    /// local files and for a URL with a user. `None` also for a name below the login directory that
+    /// begins with the bytes `%2F`.
     pub fn path_form(&self) -> Option<Vec<u8>> {
         let rest = strip_slashes(&self.path);
         if self.scheme == Scheme::Grid {
@@ -427,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ftp_path_begins_at_the_login_directory_unless_its_slash_is_encoded() {
+    fn ftp_path_begins_at_login_directory() {
         assert_eq!(path_of("ftp://h/a/b"), "a/b");
         for absolute in [
             "ftp://h/%2Fa/b",
@@ -456,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pasted_into_a_shell_is_one_word_and_the_same_name() {
+    fn pasted_name_is_one_shell_word() {
         for (name, pasted) in [
             ("a/b.root", "godwit://h/a/b.root"),
             ("two words", "godwit://h/two%20words"),
@@ -510,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn text_without_a_known_scheme_is_a_local_path() {
+    fn text_without_scheme_is_local_path() {
         for text in [
             "/a/b", "./a", "a b", "x:y", "a%20b", "ftp:/x", "C:\\x", "é://x", "godwit",
         ] {
@@ -527,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn a_local_path_that_looks_like_something_else_is_written_as_a_url() {
+    fn ambiguous_local_path_is_written_as_url() {
         for (path, text) in [
             ("/godwit/h/a", "file:///godwit/h/a"),
             ("ftp://h/a", "file://./ftp://h/a"),
@@ -543,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn path_form_and_url_are_the_same_value() {
+    fn path_form_equals_url() {
         for (form, text) in [
             ("/godwit/fermi/cal.db", "godwit://fermi/cal.db"),
             ("/godwit/fermi:2811/a", "godwit://fermi:2811/a"),
@@ -681,7 +679,7 @@ mod tests {
     }
 
     #[test]
-    fn types_queries_and_fragments_are_not_silently_dropped() {
+    fn types_queries_and_fragments_are_refused() {
         assert_eq!(path_of("ftp://h/a;type=i"), "a");
         assert_eq!(why("ftp://h/a;type=a"), BadUrl::BadType);
         assert_eq!(path_of("ftp://h/a;b"), "a;b");
@@ -754,7 +752,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_remote_url_reads_back_from_its_text_and_its_path_form(
+        fn remote_url_reads_back_from_both_forms(
             scheme in scheme(), host in host(), port in prop::option::of(1..=u16::MAX),
             user in prop::option::of("[^\\p{Cc}]{1,8}"), path in segments(),
         ) {
@@ -780,7 +778,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_or_refused_and_reads_back(
+        fn any_text_reads_back_or_is_refused(
             start in prop::sample::select(vec!["", "ftp://", "ftp://u:p@h/", "file://", "/godwit/", "grid:/", "https://["]),
             rest in prop::collection::vec(any::<u8>(), 0..24),
         ) {
@@ -792,7 +790,7 @@ mod tests {
         }
 
         #[test]
-        fn joining_goes_down_one_and_parent_comes_back(path in segments(), name in "[^/\\x00]{1,8}") {
+        fn parent_undoes_join(path in segments(), name in "[^/\\x00]{1,8}") {
             prop_assume!(name != "." && name != "..");
             let dir = url("ftp://h").with_path(&path).unwrap();
             let below = dir.join(name.as_bytes()).unwrap();

@@ -3,9 +3,9 @@
 use crate::Digest;
 use std::time::Duration;
 
-/// What we know about the identity of a file's content.
+/// Known identity of a file's content.
 ///
-/// Times are since the Unix epoch, as told by whoever holds the file.
+/// Times are since the Unix epoch, by the clock of the server that holds the file.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum Version {
     /// Content is fixed: two equal `Strong` versions are equal bytes.
@@ -26,8 +26,8 @@ pub enum Version {
         mtime: Duration,
         /// When we looked, by the same clock as far as we know.
         seen_at: Duration,
-        /// When anything of it was last changed there, its time among it: nobody sets that as he likes.
-        /// It is told by those who know it.
+        /// Time of the last change to the file or its attributes; no program can set it at will.
+        /// `None`: the server does not report it.
         touched: Option<Duration>,
     },
     /// Nothing is known.
@@ -35,15 +35,15 @@ pub enum Version {
     None,
 }
 
-/// What a comparison of two versions is worth.
+/// Value of a comparison of two versions.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Strength {
     /// Equal, and proved so.
     Same,
     /// Equal as far as size and time tell.
     Likely,
-    /// Equal in size and time, but something was changed there since: its rights, or all of it by somebody
-    /// who set the time back. Compare digests.
+    /// Equal in size and time, but changed since: its attributes, or its bytes with the time set
+    /// back. Compare digests.
     Touched,
     /// The file was seen too soon after its change to tell: ask again, or compare digests.
     AskAgain,
@@ -120,7 +120,8 @@ impl Version {
         }
     }
 
-    /// Tells whether no change can have gone unseen between both, whatever time somebody gave the file.
+    /// Tells whether no change between the two can be unseen, even if a program set the file's
+    /// time.
     pub fn tells_touches(&self, now: &Version) -> bool {
         let tells = |version: &Version| {
             matches!(
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_too_soon_after_its_change_must_be_asked_again() {
+    fn file_seen_too_soon_is_asked_again() {
         assert_eq!(
             weak(5, 1000, 2999).compare(&weak(5, 1000, 9000)),
             Strength::AskAgain
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_of_change_ahead_of_the_clock_is_never_settled() {
+    fn future_time_of_change_never_settles() {
         assert_eq!(
             weak(5, 9000, 1000).compare(&weak(5, 9000, 2000)),
             Strength::AskAgain
@@ -201,10 +202,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_touched_since_is_equal_only_by_its_digest() {
+    fn touched_file_is_equal_only_by_digest() {
         assert_eq!(touched(1000).compare(&touched(1000)), Strength::Likely);
         assert_eq!(touched(1000).compare(&touched(1001)), Strength::Touched);
-        // Whoever does not tell that has not said that it was.
+        // A server that does not report the time of change says nothing about it.
         assert_eq!(
             touched(1000).compare(&weak(5, 1000, 9000)),
             Strength::Likely
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn another_size_or_time_differs_however_soon_it_was_seen() {
+    fn other_size_or_time_always_differs() {
         for now in [weak(6, 1000, 1000), weak(5, 1001, 1001), weak(5, 999, 9000)] {
             assert_eq!(weak(5, 1000, 1000).compare(&now), Strength::Differs);
         }

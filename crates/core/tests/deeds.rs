@@ -1,5 +1,7 @@
-//! Promises to a target in a world that breaks: programs that write, rename, remove and set, answers that come late, twice or never, deaths
-//! at every named point, others who change things there, and deeds that are held. From seeds; `GODWIT_SEED` runs a failing one alone.
+//! Simulates deeds to one target under faults. Programs write, rename, remove and set; answers
+//! arrive late, twice or never; the node crashes at every named point. Other clients change the
+//! target, and deeds are put on hold. The seed decides all; `GODWIT_SEED` runs a failing seed
+//! alone.
 
 use godwit_core::{
     Algorithm, Digest, Version,
@@ -11,7 +13,7 @@ use godwit_core::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where we may die. Each is hit.
+/// Points at which the node may crash. Each is reached.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Point {
     DeedAdded,
@@ -54,7 +56,7 @@ impl Dice {
     }
 }
 
-/// What a name leads to. The number stands for the content of a file, and is never used twice.
+/// Entry under a name. The number stands for the content of a file, and is never used twice.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Node {
     file: Option<u64>,
@@ -232,7 +234,7 @@ enum Reply {
     Saw(u64, u64, Sight),
 }
 
-/// What a program did here, to be taken back if we die before it is on record.
+/// State before a local operation, restored if the node crashes before the operation is persisted.
 #[derive(Clone)]
 struct Before {
     view: Names,
@@ -246,20 +248,21 @@ struct World {
     deeds: Deeds,
     rows: BTreeMap<u64, Deed>,
     starts: u64,
-    /// What programs here see.
+    /// Names as local programs see them.
     view: Names,
-    /// Which holding has what content as which generation.
+    /// Content of each generation of a holding.
     holdings: BTreeMap<u64, (u8, u64)>,
     contents: BTreeMap<(u8, u64), u64>,
     last: u64,
-    /// What was under each name here, one after the other, and how far the target has come.
+    /// Successive entries under each local name, and how far the target has followed.
     history: BTreeMap<String, Vec<Option<Node>>>,
     shown: BTreeMap<String, usize>,
-    /// What was under the names of a deed before it.
+    /// Entries under the names of a deed before it.
     undo: BTreeMap<u64, Vec<(String, Option<Node>)>>,
     asks: Vec<(Do, u64)>,
     replies: Vec<Reply>,
-    /// Whether others change things at the target, and what nobody can foretell then.
+    /// Whether other clients change the target, and the names whose result cannot be predicted
+    /// then.
     has_others: bool,
     tainted: BTreeSet<String>,
     hit: BTreeSet<Point>,
@@ -369,8 +372,8 @@ impl World {
         self.view.keys().nth(i).cloned()
     }
 
-    /// What must be there: what is here, or whatever; where others are about, nothing is done to
-    /// what is not known.
+    /// Chooses a condition: the local entry, or any entry. Where other clients write, an unknown
+    /// entry is never replaced.
     fn condition(&mut self, path: &str) -> Base {
         let now = base(self.view.get(path));
         let any = !self.has_others && now != Base::Absent && self.dice.one_in(3);
@@ -385,7 +388,7 @@ impl World {
         }
     }
 
-    /// Promises what was done here, which is taken back if it never comes on record.
+    /// Promises a local operation. A crash before it is persisted takes it back.
     fn promise(&mut self, before: Before, at: &str, what: What, condition: Base) {
         let is_over = |t: &String, old: &Names, new: &Names| old.get(t) != new.get(t);
         let all: BTreeSet<String> = before
@@ -574,7 +577,7 @@ impl World {
         }
     }
 
-    /// Whoever looks at a name at the target sees there what was there here, in the same order.
+    /// Checks that names at the target show the entries of the local names, in the same order.
     fn watch(&mut self, old: &Names, asked: &Do) {
         let names: BTreeSet<&String> = old.keys().chain(self.target.names.keys()).collect();
         for name in names {
@@ -609,7 +612,7 @@ impl World {
         }
         let held = |d: &&Deed| d.held.is_some() && !matches!(d.held, Some(Held::Wanted(_)));
         if let Some(deed) = self.deeds.pending().find(held) {
-            assert!(self.has_others, "nobody was in the way: {deed:?}");
+            assert!(self.has_others, "no client was in the way: {deed:?}");
         }
     }
 
@@ -647,8 +650,7 @@ impl World {
         self.taint();
     }
 
-    /// What is promised for a name that somebody else has changed may not be done, nor what is
-    /// promised after it.
+    /// Marks names that another client changed: deeds for them, and later deeds, may fail.
     fn taint(&mut self) {
         for deed in self.deeds.pending() {
             let mut names = vec![text(&deed.at)];
@@ -795,7 +797,7 @@ impl World {
             let waits = self.deeds.waits_for(deed.number);
             assert!(
                 deed.held.is_some() || waits.is_some(),
-                "nobody stops {deed:?}"
+                "nothing stops {deed:?}"
             );
         }
         let mut rounds = 0;
@@ -840,7 +842,7 @@ impl World {
 }
 
 #[test]
-fn what_was_promised_is_done_in_order_and_once() {
+fn deeds_are_done_in_order_and_once() {
     let alone = std::env::var("GODWIT_SEED")
         .ok()
         .map(|s| s.parse().expect("a number"));
@@ -866,7 +868,11 @@ fn what_was_promised_is_done_in_order_and_once() {
         }
     }
     if seeds.end - seeds.start > 1 {
-        assert_eq!(hit, POINTS.into_iter().collect(), "somewhere nobody died");
+        assert_eq!(
+            hit,
+            POINTS.into_iter().collect(),
+            "a crash point was never reached"
+        );
         assert!(folded > 0 && undone > 0, "nothing was folded");
     }
 }

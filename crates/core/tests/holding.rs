@@ -1,5 +1,5 @@
-//! A holding in a world that breaks: programs that write, an origin that others change, messages that come late, twice or never, a disk
-//! that forgets what was not synced, and deaths at every named point. From seeds; a failing one is named, and `GODWIT_SEED` runs it alone.
+//! Simulates a holding under faults. Programs write; the origin changes; messages arrive late, twice or never.
+//! The disk loses bytes that were not synced, and the node crashes at every named point. `GODWIT_SEED` runs one seed alone.
 
 use godwit_core::{
     Digest, Extents, Version,
@@ -16,7 +16,7 @@ use std::{
 const LEAF: u64 = 8;
 const SIZE_MAX: u64 = 40;
 
-/// Where we may die. Each is hit.
+/// Points at which the node may crash. Each is reached.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Point {
     Idle,
@@ -104,19 +104,19 @@ fn overlay(file: &mut Bytes, at: u64, bytes: &[u8]) {
 /// The target: one file, one upload of it, and what others do to it.
 #[derive(Default)]
 struct Remote {
-    /// Whose upload it is.
+    /// Holding that the upload belongs to.
     holding: u64,
     content: Bytes,
     number: u64,
-    /// What each version was.
+    /// Content of each version.
     versions: BTreeMap<u64, Bytes>,
     upload: Parts,
     /// The attempt that has the upload.
     fence: u64,
-    /// What it was when somebody began to change it in place. Others leave it alone until they are
-    /// done: nobody would notice.
+    /// Content before a change in place began. Other clients do not write during such a change,
+    /// since no check would notice.
     before: Option<Bytes>,
-    /// Which version the last generation became that came in place.
+    /// Last generation that arrived in place, and the version that it became.
     finished: Option<(u64, u64)>,
 }
 
@@ -170,18 +170,18 @@ enum Ask {
     Enter(u64, Base),
 }
 
-/// Whom an answer goes to: nobody, once we died.
+/// Receiver of an answer: none, once the node crashed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Asker {
     holding: u64,
     incarnation: u64,
 }
 
-/// What a look at the target found.
+/// Result of a check of the target.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     number: u64,
-    /// Somebody has begun to change it in place.
+    /// A change in place has begun.
     open: bool,
     finished: Option<(u64, u64)>,
 }
@@ -197,17 +197,17 @@ enum Reply {
     Entered(u64, u64),
 }
 
-/// What is being done in several steps.
+/// Operation in several steps.
 #[derive(Debug)]
 enum Job {
     /// A write: granted, then on disk, then ended.
     Write(Ticket, Range<u64>, u8, bool),
-    /// A record: taken, then the file is synced, then it is written, then it is told.
+    /// A record: taken, then the file is synced, then the record is written, then it is reported.
     Commit(Box<Commit>),
     Scan(Ticket, Scan),
 }
 
-/// What a record is written for.
+/// Purpose of a record.
 #[derive(Debug)]
 enum Then {
     Tell,
@@ -241,39 +241,39 @@ struct World {
     incarnation: u64,
     asks: Vec<(Asker, Ask)>,
     replies: Vec<Reply>,
-    /// What has arrived: it may come again once its attempt is over.
+    /// Requests that arrived. They may arrive again once their attempt is over.
     gone: Vec<(Asker, Ask)>,
     jobs: Vec<Job>,
     fetching: BTreeSet<Ticket>,
-    /// By which attempt the target was asked to let the upload be taken over, and looked at.
+    /// Attempts that asked for the takeover of the upload and for the check.
     resuming: Option<u64>,
     searching: Option<u64>,
     entering: Option<u64>,
-    /// What each piece of the upload was when it was sent: our digests of it.
+    /// Our digests of each piece of the upload, as sent.
     sent: Parts,
     writers: Vec<Notices>,
-    /// What we last knew to be on disk: our digests of it, and those on record.
+    /// Our digests of the bytes on disk, as last known and as persisted.
     digests: Parts,
     recorded: Parts,
-    /// What the file is to whoever reads it here.
+    /// Content that a local reader sees.
     view: Bytes,
-    /// What it may be after a crash: each state since the last promise.
+    /// Contents that the file may have after a crash: each state since the last commit.
     since: Vec<Bytes>,
-    /// What it was whenever nobody was writing.
+    /// Contents while no writer was writing.
     wholes: BTreeSet<Bytes>,
-    /// What it was at any time.
+    /// Contents at any time.
     history: Vec<Bytes>,
-    /// A writer asked to see at the target what was not finished.
+    /// A writer asked to see an unfinished file at the target.
     loose: bool,
-    /// What we asked the target to publish, as which generation.
+    /// Generations that the target was asked to publish, with their content.
     asked: BTreeSet<(u64, Bytes)>,
     /// The last version of the target that this side has seen or made.
     known: u64,
-    /// The last that this side has made.
+    /// Last version that this side has made.
     made: u64,
-    /// It was recovered, and not yet compared with what was promised.
+    /// The holding was recovered, and not yet compared with the commits.
     recovered: bool,
-    /// The power went while it was written by somebody who had not said that it is good.
+    /// The power failed while a writer without a commit was writing.
     unfinished: bool,
     hit: BTreeSet<Point>,
     trouble: bool,
@@ -342,7 +342,7 @@ impl World {
             n => Holding::of(name(n), self.view.len() as u64, self.mode),
         };
         if self.mode == Mode::InPlace {
-            // Whoever drops it says so there, or what is on its way would still come.
+            // A drop is reported to the target, or bytes in flight would still arrive.
             (self.remote.holding, self.remote.fence) = (self.id, 0);
             (self.remote.before, self.remote.finished) = (None, None);
         }
@@ -432,12 +432,12 @@ impl World {
     }
 
     fn open(&mut self) {
-        // What is on record of it is changed by one at a time.
+        // One task at a time changes the record.
         if !self.trouble || self.writers.len() > 1 || self.is_committing() {
             return;
         }
         let notices = [Notices::Each, Notices::None][self.dice.below(2) as usize];
-        // A descriptor leaves only when it is on record that all bytes are here.
+        // A descriptor leaves only when a record says that all bytes are local.
         let (size, kept) = (self.held.size(), &self.record);
         let whole = kept.size == size && kept.present.contains(&(0..size));
         if self.record_boot != self.boot {
@@ -601,7 +601,7 @@ impl World {
         found
     }
 
-    /// What descriptors did until now may be sent ahead.
+    /// Sends writes of descriptors ahead.
     fn glimpse(&mut self) {
         if self.writers.contains(&Notices::None) && !self.held.is_doubtful() {
             self.held.glimpsed(&self.found());
@@ -659,7 +659,7 @@ impl World {
         self.ask_the_target();
     }
 
-    /// What others do, and what breaks.
+    /// Takes a step of the world outside: other clients and failures.
     fn world_turns(&mut self) {
         if !self.trouble {
             return;
@@ -745,7 +745,7 @@ impl World {
         }
         let range = self.dice.range(SIZE_MAX);
         let punched = self.held.punch(range);
-        // On record before it is gone, or a hole could be taken for bytes.
+        // Persisted before the bytes are gone, or a hole could be taken for bytes.
         self.record.present = self.record.present.minus(&punched);
         for i in punched.iter().flatten() {
             self.disk[i as usize] = 0;
@@ -901,7 +901,7 @@ impl World {
             Ask::Enter(attempt, base) => {
                 remote.fence = attempt;
                 if remote.is(&base) {
-                    assert_eq!(remote.number, self.known, "nobody here has seen it");
+                    assert_eq!(remote.number, self.known, "no local reader has seen it");
                     remote.before = Some(remote.content.clone());
                 }
                 vec![Reply::Entered(attempt, remote.number)]
@@ -947,7 +947,7 @@ impl World {
         }
         assert_eq!(
             remote.number, self.known,
-            "it replaces what nobody here has seen"
+            "it replaces a version that was not seen locally"
         );
         assert!(
             self.loose || self.wholes.contains(&content),
@@ -1051,7 +1051,7 @@ impl World {
             .asked
             .contains(&(generation, self.remote.versions[&number].clone()))
         {
-            // Or somebody else's of the same bytes, which is as good.
+            // Or another client's file with the same bytes, which is as good.
             self.known = number;
             Found::Ours(name(number))
         } else {
@@ -1143,7 +1143,7 @@ impl World {
         }
     }
 
-    /// What is left is what was promised, or what was written since.
+    /// Checks that the file is as committed or as written since.
     fn compare_with_promises(&mut self) {
         if !self.recovered || self.held.is_unseen() {
             return;
@@ -1152,7 +1152,7 @@ impl World {
         if self.record.open == Some(Notices::Each) {
             assert!(
                 self.held.size() <= self.record.size,
-                "nobody committed what it grew by"
+                "its growth was not committed"
             );
         }
         let base = self.base_bytes();
@@ -1186,7 +1186,7 @@ impl World {
     /// Nothing breaks any more: all comes to rest, and the target has what was meant.
     fn settle(&mut self) {
         self.trouble = false;
-        self.lose(); // Whoever waits for an answer that was lost gives up.
+        self.lose(); // Waiters for a lost answer give up.
         let mut steps = 0;
         while !self.writers.is_empty()
             || !self.jobs.is_empty()
@@ -1202,7 +1202,7 @@ impl World {
 }
 
 #[test]
-fn what_was_promised_is_kept_and_what_was_meant_arrives() {
+fn committed_bytes_survive_and_arrive() {
     let alone = std::env::var("GODWIT_SEED")
         .ok()
         .map(|s| s.parse().expect("a number"));
@@ -1225,6 +1225,6 @@ fn what_was_promised_is_kept_and_what_was_meant_arrives() {
     }
     if seeds.end - seeds.start > 1 {
         let all = POINTS.iter().copied().collect();
-        assert_eq!(hit, all, "somewhere nobody died");
+        assert_eq!(hit, all, "a crash point was never reached");
     }
 }

@@ -1,4 +1,4 @@
-//! Names looked up with the rights of another account.
+//! Lookup of names with the rights of another account.
 //!
 //! A process has one set of rights, so an account has a process of its own: its
 //! *opener* ([`opener`]). It looks names up beneath the export and passes open
@@ -7,8 +7,8 @@
 //! of them is [`message`], and no more: no path outside the export, no
 //! descriptor of ours, no account of the system.
 //!
-//! What an account does otherwise is an *errand* ([`errand`]), which was told to the
-//! steward before there was anything to be broken into.
+//! Other work as an account is an *errand* ([`errand`]). The steward learns it at its start, before
+//! an attacker could reach the node.
 
 mod errand;
 mod message;
@@ -212,9 +212,9 @@ struct Line {
 enum Unanswered {
     /// The opener had ended before.
     Unheard,
-    /// It ended, or was silent for too long, and may have done what was asked.
+    /// The opener ended or timed out, and may have done the request.
     Lost,
-    /// What was asked cannot be.
+    /// The request cannot be done.
     Refused(io::Error),
 }
 
@@ -471,7 +471,7 @@ impl Afar {
         self.ask(request)?.done(&self.link)
     }
 
-    /// The directory is lost with its opener: nobody else can be asked.
+    /// The directory is lost with its opener: no other opener has it.
     fn ask(&self, request: &Request) -> io::Result<Answer> {
         self.link.ask(request).map_err(|e| self.link.why(e))
     }
@@ -481,7 +481,7 @@ impl Drop for Afar {
     fn drop(&mut self) {
         let line = self.link.line();
         if let Ok(bytes) = (Request::Release { folder: self.id }).encode() {
-            // Nobody there: nothing held.
+            // If the opener has ended, it holds no directory.
             let _ = self.link.say(&line, &bytes);
         }
     }

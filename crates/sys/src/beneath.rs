@@ -38,7 +38,7 @@ pub(crate) struct Beneath {
     no_openat2: AtomicBool,
 }
 
-/// Who looks names up.
+/// Method of looking names up.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Lookup {
     /// The kernel, without bounds: the root is `/`.
@@ -173,7 +173,7 @@ impl Beneath {
         };
         for _ in 0..RACES_MAX {
             match fs::openat2(here, path, flags, mode, resolve) {
-                // Somebody renamed on our way: the kernel asks us to look again.
+                // A concurrent rename was in the way: the kernel asks for a retry.
                 Err(Errno::AGAIN) => {}
                 done => return done,
             }
@@ -375,8 +375,8 @@ mod tests {
         }
     }
 
-    /// Whoever swaps a directory for a link to the outside, again and again,
-    /// never makes us read the outside.
+    /// A process that repeatedly swaps a directory for a link to the outside never makes us read
+    /// the outside.
     #[test]
     fn a_race_never_leads_outside() {
         let place = Place::new();

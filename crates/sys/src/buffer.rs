@@ -10,9 +10,9 @@ use std::{
 /// How many bytes a buffer holds.
 pub const BUFFER_BYTES: usize = 1 << 20;
 
-/// 1 MiB that begins at a page, taken from those given back before.
+/// Buffer of 1 MiB, aligned to a page and reused.
 ///
-/// What was in it before is still in it.
+/// A reused buffer still has its old bytes.
 #[derive(Debug)]
 pub struct Buffer(Block);
 

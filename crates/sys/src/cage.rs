@@ -1,4 +1,4 @@
-//! What a started program may reach: by Landlock, which an ordinary process can ask for.
+//! Limits the files and sockets of a started program, by Landlock, which needs no privilege.
 //!
 //! A cage takes away and never gives: permissions of files count as ever.
 
@@ -9,8 +9,8 @@ use std::{
     path::Path,
 };
 
-/// Where a program may read and execute; it may write nowhere but to
-/// `/dev/null`, nor speak TCP, nor send signals to what is outside.
+/// Access of a program: it reads and executes beneath the given paths only. It writes only to
+/// `/dev/null`, has no TCP, and sends no signals out of the cage.
 #[derive(Debug)]
 pub(crate) struct Cage(OwnedFd);
 
@@ -26,7 +26,7 @@ impl Cage {
         };
         // Kernels refuse what is longer than they know, unless the rest is zero.
         let fd = created(&raw const handled, size_of::<Handled>(), 0)?;
-        // SAFETY: the kernel has just made this descriptor, and nobody else knows it.
+        // SAFETY: the kernel has just made this descriptor, and no other code knows it.
         #[allow(unsafe_code)]
         let cage = Self(unsafe { OwnedFd::from_raw_fd(fd as i32) });
         for path in readable {

@@ -1,4 +1,4 @@
-//! Waiting until somebody closes a file that was open for writing.
+//! Waits until a writer closes a file.
 
 use crate::wait_readable;
 use rustix::{
@@ -21,10 +21,10 @@ pub struct Closes(OwnedFd);
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Watched(i32);
 
-/// What came of a wait.
+/// Result of a wait.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Heard {
-    /// Of these a writer closed its descriptor.
+    /// Files of which a writer closed its descriptor.
     pub closed: Vec<Watched>,
     /// More happened than the kernel could keep: look at all.
     pub is_lost: bool,
@@ -82,7 +82,7 @@ impl Closes {
     }
 }
 
-/// What a wait tells at most; the rest is told by the next.
+/// Most events that one wait returns; the next wait returns the rest.
 const HEARD_MAX: usize = 4096;
 
 #[cfg(test)]
@@ -92,7 +92,7 @@ mod tests {
     use std::fs::{self, File};
 
     #[test]
-    fn the_end_of_a_writer_is_heard_and_that_of_a_reader_is_not() {
+    fn only_close_of_writer_is_reported() {
         let scratch = Scratch::new("closes");
         let (path, other) = (scratch.join("file"), scratch.join("other"));
         fs::write(&path, b"x").unwrap();
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_gone_ends_its_watch_quietly() {
+    fn removed_file_ends_watch_quietly() {
         let scratch = Scratch::new("closes-gone");
         let path = scratch.join("file");
         fs::write(&path, b"x").unwrap();

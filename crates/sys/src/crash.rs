@@ -42,7 +42,7 @@ fn die() -> ! {
     std::process::abort()
 }
 
-/// What people run never dies on purpose.
+/// Release builds never crash on purpose.
 #[cfg(not(debug_assertions))]
 #[inline(always)]
 pub fn point(_: &str) {}

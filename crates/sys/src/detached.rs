@@ -1,4 +1,4 @@
-//! Programs that outlive whoever started them.
+//! Programs that outlive the process that started them.
 
 use crate::wait_readable;
 use libc::{c_int, c_uint};
@@ -10,9 +10,9 @@ use std::{
     time::Duration,
 };
 
-/// Starts a program in a session of its own, as nobody's child: it stays when this process and its terminal
-/// go, and leaves no process to wait for. Its standard streams are what the command says; it gets no other descriptor of
-/// this process: a pipe whose reader waits for its end would never end.
+/// Starts a program in a session of its own, detached from this process. It outlives this process
+/// and its terminal, and leaves no process to wait for. The command defines its standard streams.
+/// The program inherits no other descriptor, since an inherited pipe would never end for its reader.
 pub fn start_detached(command: &mut Command) -> io::Result<()> {
     // SAFETY: between fork and exec there is one thread. The first fork, by the library, has put the locks
     // of its own in order, so a second one does not find them taken; nothing is allocated.
@@ -82,7 +82,7 @@ mod tests {
     use std::{io::Read, process::Stdio};
 
     #[test]
-    fn a_detached_program_is_nobodys_child_and_in_its_own_session() {
+    fn detached_program_has_own_session_and_parent() {
         let (mut said, saying) = io::pipe().unwrap();
         let mut command = Command::new("cat");
         command
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_an_error() {
+    fn missing_program_is_an_error() {
         let mut command = Command::new("/no such program");
         let error = start_detached(&mut command).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);

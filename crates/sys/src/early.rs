@@ -1,9 +1,9 @@
-//! Reading and writing the disk before anybody waits for it.
+//! Early start of disk reads and writes.
 
 use std::{fs::File, ops::Range, os::fd::AsRawFd};
 
-/// Has the disk begin with a range that was written. Nothing is safe by that; whoever syncs later waits
-/// for less. Where it cannot be begun, that is all there is to it.
+/// Asks the disk to begin writing a range of written bytes. The range is not durable by that; a
+/// later sync waits for less. Errors are ignored.
 #[allow(unsafe_code)]
 pub fn begin_to_sync(file: &File, range: Range<u64>) {
     let Some((start, len)) = span(&range) else {

@@ -52,7 +52,7 @@ impl Open {
     }
 }
 
-/// What a rename may do to what stands under the new name.
+/// Permission of a rename to replace the entry under the new name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Over {
     /// Replace it.
@@ -61,12 +61,12 @@ pub enum Over {
     Nothing,
 }
 
-/// What is told of a name.
+/// Attributes of a name.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Told {
-    /// Of a link itself if it is one.
+    /// Attributes of the entry; of a link itself, not of its target.
     pub meta: Meta,
-    /// Where a link points to.
+    /// Target of a link; `None` for other entries.
     pub target: Option<PathBuf>,
 }
 
@@ -75,20 +75,20 @@ pub struct Told {
 pub struct Fresh {
     /// The name it will take.
     pub name: OsString,
-    /// What may stand there by then.
+    /// Entry that the file may replace.
     pub over: Over,
-    /// What it is called until then.
+    /// Temporary name of the file until it is whole.
     pub passing: OsString,
     /// Its permission bits, less the process's umask.
     pub mode: u32,
 }
 
-/// What came of beginning a new file.
+/// Result of beginning a new file.
 #[derive(Debug)]
 pub struct Begun {
-    /// What stands under the name.
+    /// Entry under the name now.
     pub old: Option<Meta>,
-    /// `None`: what stands there is in the way, or no file can be made beside it.
+    /// The new file. `None`: the old entry is in the way, or the directory takes no file.
     pub file: Option<File>,
 }
 

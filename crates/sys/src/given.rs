@@ -1,8 +1,8 @@
-//! Which of the standard streams this process was given.
+//! Standard streams that this process was started with.
 //!
-//! The runtime of Rust opens `/dev/null` in place of what is closed, before `main`:
-//! what is written then is lost without an error. Afterwards nobody can tell it from
-//! a `/dev/null` that somebody chose, so we look before the runtime does.
+//! The runtime of Rust opens `/dev/null` in place of closed streams before `main`. Bytes written
+//! there are lost without an error. Later such a stream looks like a `/dev/null` that the user
+//! chose, so this check runs before the runtime.
 
 use rustix::{fd::BorrowedFd, io::fcntl_getfd};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -27,8 +27,8 @@ static CLOSED: AtomicU8 = AtomicU8::new(0);
 #[allow(unsafe_code)]
 extern "C" fn look() {
     for number in 0..3 {
-        // SAFETY: the number is only asked about, and this is before anything could
-        // close it; what is not open is what we want to know.
+        // SAFETY: the number is only queried, and before any code could close it. A closed
+        // descriptor is the result we look for.
         let stream = unsafe { BorrowedFd::borrow_raw(number) };
         if fcntl_getfd(stream).is_err() {
             CLOSED.fetch_or(1 << number, Ordering::Relaxed);
@@ -36,8 +36,8 @@ extern "C" fn look() {
     }
 }
 
-// SAFETY: the loader calls what this section lists, once, before `main`; `look` needs
-// nothing that `main` or the runtime would have to set up, and cannot panic.
+// SAFETY: the loader calls the functions of this section once, before `main`. `look` needs no
+// set-up by `main` or the runtime, and cannot panic.
 #[used]
 #[allow(unsafe_code)]
 #[unsafe(link_section = ".init_array")]

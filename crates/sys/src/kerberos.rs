@@ -1,7 +1,7 @@
-//! Kerberos contexts, by the GSSAPI library that the machine has.
+//! Kerberos contexts, by the GSSAPI library of the machine.
 //!
-//! What a token may be, whose name counts, and what is wrapped is known elsewhere; here the
-//! library is called, and what it gives is taken over and given back to it.
+//! The rules for tokens, names and wrapped bytes are elsewhere. Here the library is called, and its
+//! values are taken over and given back.
 
 #![allow(unsafe_code)] // each block says who guarantees what
 
@@ -23,16 +23,16 @@ pub enum Refused {
     Missing {
         /// Which was looked for.
         library: String,
-        /// What the loader said.
+        /// Message of the loader.
         said: String,
     },
-    /// It said no.
+    /// The library refused.
     No {
-        /// Its status, as RFC 2744 numbers them.
+        /// Status of the library, as RFC 2744 numbers it.
         major: u32,
-        /// What Kerberos calls it, where it is Kerberos that said no.
+        /// Status of Kerberos, if Kerberos refused.
         minor: i32,
-        /// Its own words.
+        /// Message of the library.
         said: String,
     },
 }
@@ -48,46 +48,46 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// What is done to bytes.
+/// Protection of wrapped bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Wrapping {
-    /// Nobody can change them.
+    /// The bytes cannot be changed unseen.
     Safe,
-    /// Nobody can read them either.
+    /// The bytes cannot be read either.
     Private,
 }
 
-/// What was wrapped.
+/// Result of unwrapping.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Unwrapped {
-    /// As it was before.
+    /// Bytes as they were before wrapping.
     pub clear: Vec<u8>,
-    /// What had been done to it.
+    /// Protection that the bytes had.
     pub how: Wrapping,
-    /// Whether the library takes it to have come once and in its turn. It remembers 64 tokens,
-    /// and once one has overtaken that many, MIT's may take new ones for known.
+    /// Tells whether the library found the token neither repeated nor out of order. It remembers 64
+    /// tokens. After a token that overtook as many, MIT's library may take new ones for known.
     pub in_turn: bool,
 }
 
-/// What came of a token.
+/// Result of a token.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Stepped {
-    /// To be sent, if anything.
+    /// Token to send; empty if there is none.
     pub token: Vec<u8>,
-    /// Both sides are agreed.
+    /// Both sides have agreed.
     pub stands: bool,
 }
 
-/// Who is at either end.
+/// Names at both ends.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Ends {
-    /// Who began: `alice@REALM`, as the library writes it.
+    /// Client: `alice@REALM`, as the library writes it.
     pub initiator: Vec<u8>,
-    /// Whom they wanted: `ftp/host@REALM`.
+    /// Service that the client asked for: `ftp/host@REALM`.
     pub acceptor: Vec<u8>,
-    /// Whether what is wrapped can be made unreadable.
+    /// Whether wrapped bytes can be made unreadable.
     pub hides: bool,
-    /// Whether what is wrapped cannot be changed unseen.
+    /// Whether wrapped bytes cannot be changed unseen.
     pub is_safe: bool,
     /// Whether the library looks for what is said twice.
     pub sees_replays: bool,
@@ -100,21 +100,21 @@ pub struct KerberosContext {
     side: Side,
 }
 
-/// What a side begins with.
+/// Credential that a side begins with.
 enum Side {
-    /// The keys of ours.
+    /// Keys of our service.
     Acceptor(Thing),
-    /// The name of the other.
+    /// Name of the other side.
     Initiator(Thing),
 }
 
-// SAFETY: the library's contexts, names and credentials belong to no thread; it asks only that
-// two do not use one at once, and whatever calls it here takes the context mutably.
+// SAFETY: the library's contexts, names and credentials belong to no thread. It asks only that two
+// threads do not use one at once; every call here takes the context mutably.
 unsafe impl Send for KerberosContext {}
 
 impl KerberosContext {
-    /// Begins to wait for somebody, with the keys of a keytab; `None`: those that the
-    /// environment names, or the machine's.
+    /// Begins to wait for a client, with the keys of a keytab. `None`: the keytab of the
+    /// environment, or the machine's.
     pub fn accept(keytab: Option<&Path>) -> Result<Self, Refused> {
         let library = library()?;
         let mechanisms = OidSet {
@@ -176,7 +176,7 @@ impl KerberosContext {
     pub fn cache() -> Option<String> {
         let library = library().ok()?;
         let (mut minor, mut name) = (0, ptr::null());
-        // SAFETY: without a name the cache stays the usual one, and that is told.
+        // SAFETY: without a name the cache stays as before, and the name is returned.
         let major = unsafe { (library.ccache_name)(&mut minor, ptr::null(), &mut name) };
         if major & ERRORS != 0 || name.is_null() {
             return None;
@@ -358,7 +358,7 @@ impl KerberosContext {
 impl Drop for KerberosContext {
     fn drop(&mut self) {
         let mut minor = 0;
-        // SAFETY: each is ours, or null, and nobody uses it again.
+        // SAFETY: each is ours, or null, and no code uses it again.
         unsafe {
             (self.library.delete_sec_context)(&mut minor, &mut self.context, ptr::null_mut());
             match &mut self.side {
@@ -447,8 +447,8 @@ impl Library {
     fn take(&self, mut bytes: Bytes) -> Vec<u8> {
         let taken = match bytes.at.is_null() {
             true => Vec::new(),
-            // SAFETY: the library says that there are so many at this place, and keeps them until
-            // they are released, which is behind the copy.
+            // SAFETY: the library says that there are so many bytes at this address. It keeps them
+            // until they are released, which is after the copy.
             false => unsafe { slice::from_raw_parts(bytes.at.cast::<u8>(), bytes.length) }.to_vec(),
         };
         let mut minor = 0;

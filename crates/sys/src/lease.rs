@@ -1,9 +1,9 @@
-//! Leases: the kernel's word on whether anybody else has a file open.
+//! Leases: the kernel tells whether another process has a file open.
 //!
-//! Whoever opens a leased file waits (`/proc/sys/fs/lease-break-time`, 45 s) until the lease is given
-//! back. The kernel announces that by a signal whose default is the end of the process; ours is asked to be
-//! SIGURG, which does nothing unless somebody asked for it, and then to be sent to nobody at all. So a
-//! break is seen only by asking ([`Lease::is_broken`]).
+//! A process that opens a leased file waits until the lease is given back
+//! (`/proc/sys/fs/lease-break-time`, 45 s). The kernel announces the wait by a signal that ends a
+//! process by default. Here the signal is SIGURG, which is harmless, and it is sent to no process.
+//! So a break is seen only by asking ([`Lease::is_broken`]).
 
 use rustix::fs::{OFlags, fcntl_getfl};
 use std::{
@@ -12,22 +12,22 @@ use std::{
     os::fd::{AsRawFd, OwnedFd},
 };
 
-/// What the lease is to say.
+/// Condition that a lease checks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Unless {
-    /// Nobody can write it: neither a writable descriptor nor a shared writable mapping exists.
-    /// The file must be opened for reading only, as ours would count too.
+    /// No process can write the file: no writable descriptor and no shared writable mapping exists.
+    /// The file must be opened for reading only, as our own descriptor counts too.
     Written,
-    /// Nobody else has it open at all.
+    /// No other process has the file open.
     Open,
 }
 
-/// What the kernel says.
+/// Answer of the kernel.
 #[derive(Debug)]
 pub enum Leased {
-    /// It is so, until the lease breaks.
+    /// The condition holds, until the lease breaks.
     Granted(Lease),
-    /// Somebody has it.
+    /// Another process has the file open.
     Refused,
     /// This file system, or this machine, has no leases.
     Unsupported,
@@ -73,7 +73,7 @@ pub fn lease(file: &File, unless: Unless) -> io::Result<Leased> {
 }
 
 impl Lease {
-    /// Tells whether somebody wants it back, or it was taken away.
+    /// Tells whether another process waits for the file, or the lease was taken away.
     pub fn is_broken(&self) -> bool {
         ask(&self.file, libc::F_GETLEASE, 0).is_ok_and(|kind| kind != self.kind)
     }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_refused_while_somebody_can_write_and_broken_by_who_will() {
+    fn lease_is_refused_to_writers_and_broken() {
         let scratch = Scratch::new("lease");
         let path = scratch.join("file");
         let writer = File::create(&path).unwrap();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_that_can_write_counts_after_its_descriptor_is_closed() {
+    fn writable_mapping_counts_after_close() {
         let scratch = Scratch::new("lease-mapped");
         let path = scratch.join("file");
         std::fs::write(&path, [0; 4096]).unwrap();
@@ -186,7 +186,7 @@ mod tests {
             .write(true)
             .open(&path)
             .unwrap();
-        // SAFETY: a mapping of our own at a place that the kernel chooses; nobody uses it.
+        // SAFETY: a mapping of our own at an address that the kernel chooses; no code uses it.
         #[allow(unsafe_code)]
         let at = unsafe {
             let both = libc::PROT_READ | libc::PROT_WRITE;
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ordinary_user_gets_leases_of_its_own_files_and_no_others() {
+    fn user_gets_leases_of_own_files_only() {
         let scratch = Scratch::new("lease-user");
         let ours = scratch.join("ours");
         std::fs::write(&ours, b"x").unwrap();

@@ -1,8 +1,7 @@
 //! Safe functions over system calls: the only crate that may say `unsafe`.
 //!
-//! Names are looked up beneath a held directory ([`Root`]), never by absolute
-//! path, so that `..`, links and races cannot lead out of an export. Nothing
-//! here knows what the files are for.
+//! Names are looked up beneath a held directory ([`Root`]), never by absolute path. So `..`, links
+//! and races cannot lead out of an export. No code here knows the purpose of the files.
 
 mod account;
 mod append;

@@ -14,10 +14,9 @@ pub fn raise_open_files() -> io::Result<u64> {
     Ok(limit.maximum.unwrap_or(u64::MAX))
 }
 
-/// Returns what tells this boot of the machine from all others.
+/// Returns an identifier of this boot of the machine.
 ///
-/// Where the kernel does not tell it, every process is taken for a new boot:
-/// too careful, never wrong.
+/// Without one from the kernel, every process counts as a new boot: too careful, never wrong.
 pub fn boot_id() -> [u8; 16] {
     static BOOT: OnceLock<[u8; 16]> = OnceLock::new();
     *BOOT.get_or_init(|| told_boot_id().unwrap_or_else(random_id))
@@ -33,7 +32,7 @@ fn told_boot_id() -> Option<[u8; 16]> {
     (digits.len() == 32).then(|| number.to_be_bytes())
 }
 
-/// Where only a disk loses its power, a test says that the machine began anew.
+/// Returns the boot that a test pretends, for tests of a disk that loses power.
 fn test_boot_id() -> Option<String> {
     match cfg!(debug_assertions) {
         true => std::env::var("TEST_BOOT_ID").ok(),

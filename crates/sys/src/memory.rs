@@ -41,8 +41,8 @@ pub fn unnamed(dir: &Path) -> io::Result<File> {
     }
 }
 
-/// Makes a file in memory final: from then on nobody can change its bytes, its length, or that. It is
-/// an error while it is mapped for writing.
+/// Makes a file in memory final: no process can change its bytes, its length or its seals from then
+/// on. Fails while the file is mapped for writing.
 pub fn seal(file: &File) -> io::Result<()> {
     Ok(fcntl_add_seals(file, all())?)
 }

@@ -1,4 +1,4 @@
-//! What the kernel tells of a file, and what can be asked of an open one.
+//! Attributes of files, and operations on open ones.
 
 use rustix::fs::{
     self, AtFlags, FileType, FlockOperation, Gid, Mode, StatxFlags, Timespec, Timestamps,
@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-/// What something in a directory is.
+/// Kind of a directory's entry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[allow(missing_docs)]
 pub enum Kind {
@@ -42,7 +42,7 @@ impl From<FileType> for Kind {
     }
 }
 
-/// What the kernel tells of a file.
+/// Attributes of a file, as the kernel reports them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[allow(missing_docs)]
 pub struct Meta {
@@ -79,7 +79,7 @@ impl From<fs::Stat> for Meta {
     }
 }
 
-/// A time before 1970 is told as 1970: `Duration` has no sign.
+/// Returns a time since 1970. Earlier times become 1970, since `Duration` has no sign.
 fn since_epoch(seconds: i64, nanos: u64) -> Duration {
     u64::try_from(seconds).map_or(Duration::ZERO, |s| {
         Duration::new(s, nanos as u32 % 1_000_000_000)
@@ -133,8 +133,8 @@ pub fn birth(file: impl AsFd) -> io::Result<Option<Duration>> {
     Ok(is_told.then(|| since_epoch(at.tv_sec, at.tv_nsec.into())))
 }
 
-/// Locks a file for this open descriptor alone; `false` if somebody else has it.
-/// The lock ends when the descriptor is closed, also by the death of the process.
+/// Locks a file for this open descriptor alone; `false` if another descriptor has the lock. The
+/// lock ends when the descriptor is closed, also by the death of the process.
 pub fn try_lock(file: &File) -> io::Result<bool> {
     match fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
@@ -254,8 +254,8 @@ pub fn punch(file: &File, offset: u64, len: u64) -> io::Result<()> {
     Ok(fs::fallocate(file, flags, offset, len)?)
 }
 
-/// Has a range of an open file have blocks of its own, so that writing there needs no others; its length and its
-/// bytes stay. Where the file system cannot promise that, nothing is done.
+/// Reserves blocks for a range of an open file, so that writes there need no more. Length and bytes
+/// stay. Does nothing if the file system cannot reserve.
 pub fn reserve_blocks(file: &File, offset: u64, len: u64) -> io::Result<()> {
     if len == 0 {
         return Ok(());
@@ -266,8 +266,7 @@ pub fn reserve_blocks(file: &File, offset: u64, len: u64) -> io::Result<()> {
     }
 }
 
-/// Returns where the next bytes that are no hole begin, at or after `from`;
-/// `None` if there is nothing but a hole up to the end.
+/// Returns the start of the next data at or after `from`; `None` if only a hole follows.
 pub fn next_data(file: &File, from: u64) -> io::Result<Option<u64>> {
     match fs::seek(file, fs::SeekFrom::Data(from)) {
         Ok(at) => Ok(Some(at)),
@@ -295,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_locks_is_read_as_the_kernel_writes_it() {
+    fn table_of_locks_parses() {
         let table = "\
             1: POSIX  ADVISORY  WRITE 11 fd:01:70 0 EOF\n\
             2: FLOCK  ADVISORY  WRITE 12 fd:01:7 0 EOF\n\

@@ -1,5 +1,5 @@
-//! Names beneath an export, looked up by this process or by the opener of an
-//! account. Whoever asks need not know which.
+//! Names beneath an export, looked up by this process or by the opener of an account. The caller
+//! need not know which.
 
 use crate::{
     Account, Attributes, Begun, Fresh, Lookup, Meta, Names, Open, Over, Room, Told, account::Afar,

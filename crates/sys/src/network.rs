@@ -3,9 +3,9 @@
 use rustix::fs::{major, minor, stat, statfs, statvfs};
 use std::{fs, io, path::Path};
 
-/// Tells whether a path lies on a file system whose disk another kernel has: locks, leases and databases
-/// are then not what they are here. Of FUSE it is told by the kind of its mount; what is not known to be
-/// local is taken for remote.
+/// Tells whether a path is on a file system whose disk another kernel has: locks, leases and
+/// databases are then unreliable. For FUSE the kind of its mount decides. A file system not known
+/// to be local counts as remote.
 pub fn is_network_file_system(path: &Path) -> io::Result<bool> {
     let magic = u64::try_from(statfs(path)?.f_type).unwrap_or(0) & 0xffff_ffff;
     if magic != FUSE {

@@ -1,7 +1,7 @@
-//! Bytes between processes of this machine, and open files with them.
+//! Messages between processes of this machine, with open files.
 //!
-//! A descriptor comes with the first of the bytes it was sent with, so whoever reads a frame to its
-//! end has all that came with it.
+//! A descriptor arrives with the first byte that it was sent with. So a reader that has read a
+//! frame has all its descriptors.
 
 use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -73,7 +73,7 @@ pub fn receive_passing(
     receive(&socket, buffer, passed).map(|(bytes, _)| bytes)
 }
 
-/// The same, and tells whether a message was longer than the buffer.
+/// Receives bytes and descriptors, and tells whether a message was longer than the buffer.
 pub(crate) fn receive(
     socket: impl AsFd,
     buffer: &mut [u8],
@@ -103,11 +103,11 @@ pub(crate) fn receive(
     Ok((received.bytes, received.flags.contains(ReturnFlags::TRUNC)))
 }
 
-/// Who made the other end of a socket, as the kernel saw it then.
+/// Process that made the other end of a socket, as the kernel saw it then.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[allow(missing_docs)]
 pub struct Peer {
-    /// Its process. It may have ended, and the number be another's.
+    /// Number of the process. The process may have ended, and the number may be reused.
     pub process: u32,
     pub uid: u32,
     pub gid: u32,
@@ -132,7 +132,7 @@ mod tests {
     };
 
     #[test]
-    fn files_come_with_the_first_of_the_bytes() {
+    fn files_arrive_with_first_bytes() {
         let (here, there) = UnixStream::pair().unwrap();
         let (mut reader, writer) = io::pipe().unwrap();
         (&here).write_all(b"before").unwrap();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_files_at_once_are_an_error_at_both_ends() {
+    fn too_many_files_fail_at_both_ends() {
         let (here, there) = UnixStream::pair().unwrap();
         let many = [here.as_fd(); 20];
         let refused = send_passing(&here, b"x", &many).unwrap_err();

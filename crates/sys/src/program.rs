@@ -1,5 +1,5 @@
-//! A program that is run on a file for somebody else: without a shell, an environment or
-//! descriptors of ours, bounded, and ended with whoever started it.
+//! Runs a program on a file for a client: without a shell, and without an environment or
+//! descriptors of ours. The program is bounded, and ends with the thread that started it.
 
 use crate::{cage::Cage, wait_readable};
 use rustix::{
@@ -37,20 +37,20 @@ pub struct Program {
     pub bounds: Bounds,
     /// Whether [`Running::read`] tells what it writes to its standard error.
     pub hears_words: bool,
-    /// Whether it is a tool of the caller: it may gain rights, and TERM, not KILL, ends it with the thread that
-    /// started it.
+    /// Whether the program is a tool of the caller. A tool may gain rights, and is ended by TERM, not KILL,
+    /// with the thread that started it.
     pub is_tool: bool,
-    /// `Some`: of files it sees these, those of the system and what the command names, writes
-    /// none, and reaches no network by TCP. `None`: it may what its account may.
+    /// `Some`: the program sees only these files, those of the system, and those that the command
+    /// names. It writes none, and has no TCP. `None`: it may do all that its account may.
     pub confined: Option<Vec<PathBuf>>,
 }
 
-/// What a program may use; it is ended if it takes more.
+/// Limits of a program, which is ended if it takes more.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Bounds {
-    /// Of a processor.
+    /// Time of a processor.
     pub cpu_seconds: u64,
-    /// Of address space.
+    /// Size of the address space.
     pub memory_bytes: u64,
     /// Descriptors that are open at the same time.
     pub open_files: u64,
@@ -68,18 +68,18 @@ pub struct Running {
     status: Option<ExitStatus>,
 }
 
-/// What became of a wait for output.
+/// Result of a wait for output.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Made {
-    /// So many bytes were read.
+    /// This many bytes were read.
     Bytes(usize),
-    /// It wrote this to its standard error.
+    /// The program wrote this to its standard error.
     Words(Vec<u8>),
-    /// All was read, and the program has ended so.
+    /// All output was read, and the program has ended with this status.
     Ended(ExitStatus),
-    /// What was to stop it was raised.
+    /// The flag that stops the wait was raised.
     Stopped,
-    /// It is past the time.
+    /// The program timed out.
     Late,
 }
 
@@ -248,11 +248,11 @@ impl Running {
         Ok(())
     }
 
-    /// Ends what it left behind, as long as its number is not somebody else's, and takes
-    /// its status.
+    /// Ends the processes that the program left behind, while its group's number is not reused, and
+    /// takes its status.
     fn bury(&mut self) -> io::Result<ExitStatus> {
         if let Ok(group) = of(&self.child) {
-            // That there is nobody left is as well.
+            // An empty group is fine too.
             let _ = kill_process_group(group, Signal::KILL);
         }
         self.child.wait()
@@ -267,8 +267,8 @@ impl Drop for Running {
     }
 }
 
-/// Starts a program. One that this process wrote is busy while another child, which has not become its program yet,
-/// has a copy of the descriptor.
+/// Starts a program. A program file that this process wrote is busy at first. Another child that
+/// has not yet become its program may hold a copy of the descriptor.
 fn spawn(command: &mut Command) -> io::Result<Child> {
     let late = Instant::now() + BUSY;
     loop {
@@ -288,12 +288,12 @@ fn of(child: &Child) -> io::Result<Pid> {
     id.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// What the new process does before it becomes the program.
+/// Prepares the new process before it becomes the program.
 fn prepare((bounds, is_tool): (Bounds, bool), parent: Pid, cage: Option<&Cage>) -> io::Result<()> {
     let signal = if is_tool { Signal::TERM } else { Signal::KILL };
     set_parent_process_death_signal(Some(signal))?;
     if getppid() != Some(parent) {
-        // Whoever started us has ended before that could be known.
+        // Our parent ended before the signal was set.
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
     }
     // At the first bound of time there is a signal that tells why.
@@ -349,7 +349,7 @@ pub fn ended_by(status: ExitStatus) -> String {
     }
 }
 
-/// What every program needs.
+/// Paths that every program needs.
 const SYSTEM: [&str; 8] = [
     "/usr",
     "/bin",
@@ -416,13 +416,13 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(20);
 
     #[test]
-    fn what_is_not_wanted_can_be_thrown_away() {
+    fn unwanted_output_is_discarded() {
         let (text, made, _) = run(&shell("echo x >/dev/null 2>&1 && cat </dev/null"), null());
         assert_eq!((&*text, made), ("", ended(0)));
     }
 
     #[test]
-    fn it_gets_its_input_and_no_environment_but_what_was_given() {
+    fn program_gets_input_and_given_environment_only() {
         let (text, made, _) = run(&shell("/usr/bin/env"), null());
         let others = text.lines().filter(|line| !line.starts_with("PWD="));
         let others: Vec<_> = others.filter(|line| !line.starts_with("_=")).collect();
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_too_long_is_ended_with_all_that_it_started() {
+    fn late_program_is_ended_with_its_children() {
         let mut running = shell("sleep 1000 & echo $!; wait").start(null()).unwrap();
         let (wake, mut some) = (Wake::new().unwrap(), [0; 100]);
         let made = running.read(&mut some, wake.as_fd(), Instant::now() + PATIENCE);
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_leaves_behind_does_not_hold_us() {
+    fn leftover_child_does_not_delay_end() {
         let (text, made, _) = run(&shell("sleep 1000 & echo whole"), null());
         assert_eq!((&*text, made), ("whole\n", ended(0)));
     }
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn in_its_cage_there_is_the_system_and_nothing_else() {
+    fn caged_program_sees_only_the_system() {
         let secret = std::env::temp_dir().join(format!("godwit-cage-{}", std::process::id()));
         std::fs::write(&secret, "secret\n").unwrap();
         let read = format!("cat {0}; echo x > {0}; rm -f {0}; true", secret.display());

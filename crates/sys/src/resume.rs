@@ -6,11 +6,11 @@ use openssl::{
 };
 use std::{fmt, ptr};
 
-/// What two sides agreed on, and with which settings. May be taken up any number of times.
+/// TLS session that two sides agreed on, and its settings. May be resumed any number of times.
 pub struct Agreed {
-    /// Written down: the library takes one of TLS 1.3 up only once.
+    /// Serialized session: the library resumes a TLS 1.3 session object only once.
     session: Vec<u8>,
-    /// Where the settings lie; only compared.
+    /// Address of the settings; only compared.
     settings: usize,
 }
 
@@ -29,8 +29,8 @@ impl Agreed {
             return Ok(false);
         }
         let session = SslSession::from_der(&self.session)?;
-        // SAFETY: the session was agreed on under the settings that this connection has,
-        // which is what the library asks of us; it counts its references itself.
+        // SAFETY: the session was agreed on under the settings of this connection, as the library
+        // requires. The library counts its references itself.
         unsafe { ssl.set_session(&session) }?;
         Ok(true)
     }

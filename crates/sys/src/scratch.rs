@@ -21,7 +21,7 @@ impl Scratch {
         self.0.join(name)
     }
 
-    /// Does it in a thread that is nobody, without capabilities, if this process is root; else as we are.
+    /// Runs `work` in a thread; if this process is root, the thread is unprivileged.
     pub(crate) fn as_nobody(&self, work: impl FnOnce() + Send) {
         std::thread::scope(|scope| {
             let done = scope.spawn(|| {

@@ -1,4 +1,4 @@
-//! What somebody types that nobody else should read.
+//! Secrets that a user types.
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcsetattr};
 use std::io::{self, BufRead, Read, Write};

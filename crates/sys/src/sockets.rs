@@ -1,4 +1,4 @@
-//! What a TCP connection can do beyond the standard library.
+//! TCP calls beyond the standard library.
 
 use rustix::{
     io::Errno,
@@ -42,8 +42,8 @@ pub fn send_file(socket: &TcpStream, file: &File, range: Range<u64>) -> io::Resu
     )?)
 }
 
-/// Has a connection end with a reset once it is closed: nobody takes that for the end of
-/// what was sent.
+/// Makes a connection end with a reset when it is closed. So the peer does not take the close for
+/// the end of the data.
 pub fn reset_when_closed(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(sockopt::set_socket_linger(socket, Some(Duration::ZERO))?)
 }
@@ -150,11 +150,11 @@ fn set_tcp(socket: BorrowedFd<'_>, option: libc::c_int, value: libc::c_int) {
     };
 }
 
-/// Of linux/tcp.h.
+/// Constant of linux/tcp.h.
 const TCP_RTO_MAX_MS: libc::c_int = 44;
 
-/// Has a connection hold so many bytes in each direction, and no longer as many as
-/// the kernel finds best. The kernel gives what an administrator allows.
+/// Sets the buffer of a connection to `bytes` in each direction, in place of the kernel's own
+/// choice. An administrator may limit it.
 pub fn size_buffers(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     sockopt::set_socket_send_buffer_size(socket, bytes as usize)?;
     Ok(sockopt::set_socket_recv_buffer_size(
@@ -170,7 +170,7 @@ pub fn buffer_sizes(socket: BorrowedFd<'_>) -> io::Result<(usize, usize)> {
     Ok((sent, sockopt::socket_recv_buffer_size(socket)?))
 }
 
-/// What the kernel knows of the sending half of a TCP connection.
+/// State of the sending half of a TCP connection, from the kernel.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Traffic {
     /// Bytes that the peer has confirmed.
@@ -194,8 +194,8 @@ pub struct Traffic {
 pub fn traffic(socket: BorrowedFd<'_>) -> io::Result<Traffic> {
     let mut info = [0u8; TCP_INFO_BYTES];
     let mut len = TCP_INFO_BYTES as libc::socklen_t;
-    // SAFETY: the descriptor is borrowed, so it is open; the kernel writes at most
-    // `len` bytes to `info`, which has so many, and says how many in `len`.
+    // SAFETY: the descriptor is borrowed, so it is open. The kernel writes at most `len` bytes to
+    // `info`, which has so many, and sets `len`.
     #[allow(unsafe_code)]
     let told = unsafe {
         libc::getsockopt(
@@ -223,7 +223,7 @@ fn traffic_of(info: &[u8; TCP_INFO_BYTES]) -> Traffic {
         ])
     };
     let micros = |at| Duration::from_micros(u64::from(word(at)));
-    // Not known yet is told as the largest number.
+    // The kernel reports an unknown time as the largest number.
     let shortest = Some(micros(148)).filter(|_| word(148) != u32::MAX);
     Traffic {
         delivered_bytes: long(120),
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_of_a_file_goes_out_behind_what_was_sent_ahead() {
+    fn file_range_follows_bytes_sent_before() {
         let mut file = rustix_file();
         file.write_all(b"0123456789").unwrap();
         let (from, mut to) = pair();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_within_this_machine_is_not_paced() {
+    fn local_connection_is_not_paced() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         spare_pacing(listener.as_fd());
         let one = connect(listener.local_addr().unwrap(), Duration::from_secs(5)).unwrap();
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_that_takes_nobody_is_waited_for_no_longer_than_told() {
+    fn full_listener_times_out() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listen_deep(listener.as_fd(), 0).unwrap();
         let address = listener.local_addr().unwrap();
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gets_no_answer_is_tried_again_soon() {
+    fn unanswered_segment_is_retried_soon() {
         let (from, _to) = pair();
         retry_often(from.as_fd());
         let (mut most_ms, mut len) = (0i32, 4);

@@ -36,7 +36,7 @@ pub struct View {
     mount: CString,
     /// The entries of a root that is made for this; `None`: the directory is there, and is mounted on.
     root: Option<Vec<Entry>>,
-    /// Where the root is made: any directory.
+    /// Any directory; the root is made there.
     base: CString,
     directory: CString,
     uid_map: Vec<u8>,

@@ -60,7 +60,7 @@ pub fn wait_readable<const N: usize>(
     Ok(fds.map(|fd| !fd.revents().is_empty()))
 }
 
-/// The same for any number of them.
+/// Waits until one of several descriptors can be read, and tells which.
 pub fn wait_any(readable: &[BorrowedFd<'_>], patience: Duration) -> io::Result<Vec<bool>> {
     let watched = |&fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
     let mut fds: Vec<PollFd<'_>> = readable.iter().map(watched).collect();
@@ -94,8 +94,8 @@ pub fn wait_ready(
     ))
 }
 
-/// Waits until one of `readable` can be read or the other end of `socket` is closed, at most for `patience`; tells
-/// whether it is. What came by the socket before is not looked at.
+/// Waits until one of `readable` can be read or the other end of `socket` is closed, at most for
+/// `patience`. Tells whether the other end is closed. Unread bytes of the socket do not matter.
 pub fn wait_gone<const N: usize>(
     socket: BorrowedFd<'_>,
     readable: [BorrowedFd<'_>; N],
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_is_seen_behind_bytes_that_nobody_read() {
+    fn close_is_seen_behind_unread_bytes() {
         use std::{io::Write, os::unix::net::UnixStream};
         let (here, mut there) = UnixStream::pair().unwrap();
         let wake = Wake::new().unwrap();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_raised_flag_ends_the_wait_and_stays_up() {
+    fn raised_flag_ends_wait_and_stays() {
         let (up, down) = (Wake::new().unwrap(), Wake::new().unwrap());
         up.raise();
         for _ in 0..2 {

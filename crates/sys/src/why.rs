@@ -1,4 +1,4 @@
-//! What the system says went wrong, for people.
+//! Reasons of system errors, for people.
 
 use std::io;
 

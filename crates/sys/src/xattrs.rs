@@ -13,10 +13,10 @@ use std::{
     path::Path,
 };
 
-/// What their names begin with.
+/// Prefix of the names that a user may set.
 const USER: &str = "user.";
 
-/// Returns the names of those of an open file, each with a zero byte behind it; also of one that was
+/// Returns the user attributes of an open file, each with a zero byte behind it. The file may be
 /// opened only as a name.
 pub(crate) fn names(file: &File) -> io::Result<Vec<u8>> {
     let mut all = vec![0; LIST_BYTES_MAX];

@@ -1,10 +1,10 @@
-//! What the target never hears of.
+//! Merges promises into deeds that the target has not seen yet.
 
 use super::{Added, Deed, Deeds, Path, Publication, Values, What};
 use crate::holding::Base;
 
 impl Deeds {
-    /// Makes a new promise part of those that the target has not heard of, if it can be.
+    /// Merges a new promise into deeds that were never sent, if possible.
     pub(super) fn fold(&mut self, at: &Path, what: &What) -> Option<Added> {
         match what {
             What::Publish(new) => self.fold_publish(at, new),
@@ -22,7 +22,7 @@ impl Deeds {
         }
     }
 
-    /// A later generation of what waits to be published there.
+    /// Merges a later generation into a publication that is pending at `at`.
     fn fold_publish(&mut self, at: &Path, new: &Publication) -> Option<Added> {
         let position = self.fresh(at)?;
         let deed = self.deeds.get_mut(&position)?;
@@ -37,7 +37,8 @@ impl Deeds {
         Some(Added::Folded(deed.number))
     }
 
-    /// What is set where something waits to be set, or to be published: then nobody sees it without.
+    /// Merges attributes into a deed that sets or publishes at `at`. Readers never see the file without
+    /// them.
     fn fold_set(&mut self, at: &Path, values: &Values) -> Option<Added> {
         let position = self.fresh(at)?;
         let deed = self.deeds.get_mut(&position)?;
@@ -49,22 +50,22 @@ impl Deeds {
         Some(Added::Folded(deed.number))
     }
 
-    /// Where the last deed is that has to do with `at`, if it is at that name and the target has not
-    /// heard of it.
+    /// Returns the position of the last deed that overlaps `at`, if it is at that name and was
+    /// never sent.
     fn fresh(&self, at: &Path) -> Option<u64> {
         let latest = self.latest(at)?;
         (latest.is_fresh() && latest.at == *at).then_some(latest.position)
     }
 
-    /// Where the publication is of a file that was born at `at`, where nothing was, and of which the
-    /// target has not heard, nor is to hear anything else.
+    /// Returns the position of the publication of a file that was created at `at`, where no entry
+    /// was. `None` if the publication was sent, or if a later deed at that name depends on it.
     fn born(&self, at: &Path) -> Option<u64> {
         let is_birth = |p: &u64| {
             let deed = &self.deeds[p];
             deed.at == *at && matches!(deed.what, What::Publish(_))
         };
         let birth = self.around(at).filter(is_birth).max()?;
-        // A directory above it that is only made, or set, is where it was.
+        // A deed that only makes or sets a directory above does not move the file.
         let stays = |d: &Deed| d.at != *at && matches!(d.what, What::Set(_) | What::Mkdir);
         let mut later = self.around(at).filter(|p| *p > birth);
         let deed = &self.deeds[&birth];
@@ -72,8 +73,9 @@ impl Deeds {
         (is_born && later.all(|p| stays(&self.deeds[&p]))).then_some(birth)
     }
 
-    /// Moves what was born to the name that it has now, after all that was promised so far: what lay
-    /// under that name is to go first. It keeps its number: who waits for it, waits on.
+    /// Moves a publication to the new name of its file, behind all deeds so far, so that the older
+    /// entry there is handled first. The deed keeps its number, so that waiting clients still find
+    /// it.
     fn rename(&mut self, born: u64, to: &Path, over: &Base) -> Option<u64> {
         let mut deed = self.remove(born)?;
         self.last += 1;
@@ -85,8 +87,8 @@ impl Deeds {
         Some(number)
     }
 
-    /// Delivers a file under another name, also what is set there, or renamed or removed from there
-    /// later. Not while any of it is under way. Of a rename it is the new name.
+    /// Changes the target name of a deed; for a rename, its new name. Later deeds of the same file
+    /// at the old name move along. Returns false while one of them is in flight.
     pub fn redirect(&mut self, number: u64, to: Path) -> bool {
         let Some(deed) = self.find(number).cloned() else {
             return false;

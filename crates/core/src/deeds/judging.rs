@@ -1,18 +1,18 @@
-//! Whether it was done, by what is there.
+//! Decides by the entries at the target whether a deed was done.
 
 use super::{Deed, Deeds, Held, State, What};
 use crate::{Strength, Version, holding::Base};
 
-/// What a look found under the names of a deed.
+/// Entries that a check found under the names of a deed.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Sight {
-    /// Where it is done.
+    /// Entry at the deed's name.
     pub at: Thing,
-    /// Under the new name of a rename.
+    /// Entry at the new name of a rename.
     pub to: Thing,
 }
 
-/// What is under a name.
+/// Entry under a name.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Thing {
     /// Nothing.
@@ -30,8 +30,8 @@ enum Verdict {
 }
 
 impl Deeds {
-    /// What a look found whose deed may have been done. The look was asked by a new attempt, so nothing
-    /// older can happen after it.
+    /// Receives the result of a check of a deed that may have been done. The check was sent by a
+    /// new attempt, so no older attempt can take effect after it.
     pub fn saw(&mut self, number: u64, attempt: u64, sight: &Sight) {
         let Some(position) = self.of(number, attempt, State::Looking) else {
             return;
@@ -54,7 +54,7 @@ fn judge(deed: &Deed, sight: &Sight) -> Verdict {
         What::Mkdir if is_there => Verdict::Held(Held::Conflict),
         What::Mkdir => Verdict::Again,
         What::Unlink if !is_there => Verdict::Done,
-        // What we renamed lies there; what lies under the old name now is somebody else's.
+        // The entry we renamed is at the new name; the entry at the old name now is not ours.
         What::Rename { .. } if !is_there && sight.to != Thing::Nothing => Verdict::Done,
         What::Rename { .. }
             if is_other(&deed.condition, &sight.at) && is_it(&deed.condition, &sight.to) =>
@@ -67,7 +67,7 @@ fn judge(deed: &Deed, sight: &Sight) -> Verdict {
     }
 }
 
-/// Whether it is certainly not what the condition wants.
+/// Tells whether the entry certainly violates the condition.
 fn is_other(condition: &Base, thing: &Thing) -> bool {
     match (condition, thing) {
         (Base::Seen(wanted), Thing::File(now)) => wanted.compare(now) == Strength::Differs,
@@ -77,7 +77,7 @@ fn is_other(condition: &Base, thing: &Thing) -> bool {
     }
 }
 
-/// Whether it is what the condition wants, as far as can be told.
+/// Tells whether the entry meets the condition, as far as versions tell.
 fn is_it(condition: &Base, thing: &Thing) -> bool {
     match (condition, thing) {
         (Base::Seen(wanted), Thing::File(now)) => {

@@ -1,12 +1,12 @@
-//! Who waits for whom.
+//! Order of deeds whose names overlap.
 
 use super::{Deed, Deeds, Path, What};
 use std::ops::Bound;
 
 impl Deeds {
-    /// Returns the number of the deed that the one of this number waits for: the first before it whose
-    /// names overlap its own. To make a directory waits for nothing below it: that needs it, and where it is there
-    /// nothing is made.
+    /// Returns the number of the first earlier deed whose names overlap those of this deed. To make
+    /// a directory does not wait for deeds below it: they need the directory, and an existing one
+    /// is kept. `None`: the deed waits for no other.
     pub fn waits_for(&self, number: u64) -> Option<u64> {
         let deed = self.find(number)?;
         let first = match deed.what {
@@ -20,12 +20,13 @@ impl Deeds {
         Some(self.deeds[&first].number)
     }
 
-    /// The last that has to do with `name`.
+    /// Returns the last deed whose names overlap `name`.
     pub(super) fn latest(&self, name: &Path) -> Option<&Deed> {
         self.deeds.get(&self.around(name).max()?)
     }
 
-    /// The positions of all whose names overlap `name`, as they come; one may come twice.
+    /// Returns the positions of all deeds whose names overlap `name`, unsorted; a position may
+    /// appear twice.
     pub(super) fn around(&self, name: &Path) -> impl Iterator<Item = u64> {
         let (from, to) = name.below();
         let bounds = (as_bytes(&from), as_bytes(&to));
@@ -34,7 +35,7 @@ impl Deeds {
         self.upwards_of(name).chain(below.copied())
     }
 
-    /// The same of `name` itself and the directories that it is below.
+    /// Returns the positions of the deeds at `name` itself and at the directories above it.
     fn upwards_of(&self, name: &Path) -> impl Iterator<Item = u64> {
         let names = name.upwards().filter_map(|n| self.names.get(n));
         names.flatten().copied()
@@ -73,14 +74,14 @@ impl Deeds {
         Some(deed)
     }
 
-    /// What may be changed of a deed, but for its names and its position.
+    /// Returns a deed to change. The caller must keep its names and its position.
     pub(super) fn change(&mut self, position: u64) -> Option<&mut Deed> {
         let deed = self.deeds.get_mut(&position)?;
         self.changed.insert(deed.number);
         Some(deed)
     }
 
-    /// Something came or went at `name`: others wait, or do not wait any more.
+    /// Recomputes which deeds around `name` are ready, after a deed was added or removed there.
     fn look_around(&mut self, name: &Path) {
         let positions: Vec<u64> = self.around(name).collect();
         for position in positions {

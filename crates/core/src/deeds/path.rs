@@ -1,4 +1,4 @@
-//! Where at a target.
+//! Names at a target.
 
 use std::{borrow::Borrow, fmt, ops::Bound};
 

@@ -49,7 +49,7 @@ fn names_overlap_only_at_slashes() {
 }
 
 #[test]
-fn what_is_stuck_stops_only_what_comes_after_it_at_its_names() {
+fn stuck_deed_blocks_only_its_names() {
     let mut deeds = promises();
     let stuck = deed(deeds.add(at("a"), publish(1), Base::Any));
     let behind = deed(deeds.add(at("a"), to("d/a"), Base::Any));
@@ -65,7 +65,7 @@ fn what_is_stuck_stops_only_what_comes_after_it_at_its_names() {
 }
 
 #[test]
-fn a_new_file_that_is_renamed_is_published_under_its_last_name_only() {
+fn renamed_new_file_publishes_last_name_only() {
     let mut deeds = promises();
     let born = deed(deeds.add(at("tmp"), publish(1), Base::Absent));
     deeds.add(at("b"), What::Unlink, Base::Any);
@@ -86,7 +86,7 @@ fn a_new_file_that_is_renamed_is_published_under_its_last_name_only() {
 }
 
 #[test]
-fn what_the_target_heard_of_is_not_folded() {
+fn sent_deed_is_not_merged() {
     let mut deeds = promises();
     deeds.add(at("tmp"), publish(1), Base::Absent);
     deeds.next(|_| true).expect("it is free");
@@ -97,7 +97,7 @@ fn what_the_target_heard_of_is_not_folded() {
 }
 
 #[test]
-fn a_new_file_that_is_removed_was_never_there() {
+fn removed_new_file_leaves_no_deed() {
     let mut deeds = promises();
     let born = deed(deeds.add(at("tmp"), publish(1), Base::Absent));
     deeds.changes();
@@ -108,7 +108,7 @@ fn a_new_file_that_is_removed_was_never_there() {
 }
 
 #[test]
-fn a_rename_that_was_done_is_not_done_again() {
+fn rename_already_done_is_not_repeated() {
     let ours = version(b"ours");
     let mut deeds = promises();
     let number = deed(deeds.add(at("a"), to("b"), Base::Seen(ours.clone())));
@@ -122,7 +122,7 @@ fn a_rename_that_was_done_is_not_done_again() {
         assert!(look.attempt > asked.attempt);
         // An answer that comes late is none.
         deeds.ended(number, asked.attempt, Outcome::Refused(Held::Missing));
-        // Somebody has made another file under the old name since.
+        // Another file was made under the old name meanwhile.
         let sight = Sight {
             at: Thing::File(version(b"another")),
             to: Thing::File(ours.clone()),
@@ -133,13 +133,13 @@ fn a_rename_that_was_done_is_not_done_again() {
 }
 
 #[test]
-fn a_conversation_of_its_own_that_breaks_puts_nothing_else_in_doubt() {
+fn own_connection_lost_leaves_others_in_flight() {
     let mut deeds = promises();
     let one = deed(deeds.add(at("a"), to("b"), Base::Any));
     let other = deed(deeds.add(at("c"), to("d"), Base::Any));
     let [of_one, of_other] = [(); 2].map(|()| deeds.next(|_| true).expect("it is free"));
     deeds.broke(one, of_one.attempt);
-    // Nobody does it once more while it is being done, and its answer counts.
+    // The deed in flight is not sent again, and its answer counts.
     assert!(deeds.is_under_way(other));
     deeds.ended(other, of_other.attempt, Outcome::Done);
     assert_eq!(deeds.find(other), None);
@@ -151,7 +151,7 @@ fn a_conversation_of_its_own_that_breaks_puts_nothing_else_in_doubt() {
 }
 
 #[test]
-fn what_an_older_attempt_did_after_the_look_is_done() {
+fn older_attempt_done_after_check_counts() {
     let mut deeds = promises();
     let number = deed(deeds.add(at("a"), to("b"), Base::Any));
     let first = deeds.next(|_| true).expect("it is free");
@@ -204,7 +204,7 @@ fn what_may_be_somebody_elses_is_held() {
 }
 
 #[test]
-fn an_answer_that_comes_twice_does_not_answer_what_is_asked_next() {
+fn duplicate_answer_does_not_answer_retry() {
     let mut deeds = promises();
     let number = deed(deeds.add(at("a"), What::Unlink, Base::Any));
     let first = deeds.next(|_| true).expect("it is free");
@@ -217,7 +217,7 @@ fn an_answer_that_comes_twice_does_not_answer_what_is_asked_next() {
 }
 
 #[test]
-fn a_file_that_is_redirected_takes_along_what_was_promised_of_it() {
+fn redirected_file_takes_later_deeds_along() {
     let mut deeds = promises();
     let file = deed(deeds.add(at("a"), publish(1), Base::Any));
     deeds.hold(file, "no room".into());
@@ -234,7 +234,7 @@ fn a_file_that_is_redirected_takes_along_what_was_promised_of_it() {
 }
 
 #[test]
-fn what_noted_of_one_is_still_to_be_written_of_the_others() {
+fn noted_deed_leaves_other_changes() {
     let mut deeds = promises();
     let file = deed(deeds.add(at("a"), publish(1), Base::Any));
     let renamed = deed(deeds.add(at("b"), to("c"), Base::Any));
@@ -248,7 +248,7 @@ fn what_noted_of_one_is_still_to_be_written_of_the_others() {
 }
 
 #[test]
-fn to_make_a_directory_waits_for_nothing_below_it() {
+fn mkdir_does_not_wait_for_children() {
     let mut deeds = promises();
     let below = deed(deeds.add(at("d/x"), publish(1), Base::Any));
     deeds.hold(below, "no directory".into());

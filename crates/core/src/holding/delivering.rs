@@ -1,104 +1,104 @@
-//! From our disk to the target.
+//! Delivery: from the local disk to the target.
 //!
-//! A generation is what lies between the first writer's opening and the last one's leaving. It is
-//! sent while it is being written, into an upload that nobody at the target sees; a write takes
-//! back what it makes stale. Once nobody writes, all is sent and the target would not lose it, the
-//! target is asked to publish it, on condition that its file is still the base.
+//! A generation lasts from the first writer's open to the last writer's close. While it is being
+//! written, its bytes are sent into an upload that no reader at the target sees. A write makes sent
+//! ranges stale. When no writer is left and all bytes sent are durable, the target is asked to
+//! publish. The condition is that its file is still the base.
 //!
-//! *In place* nothing is sent before it is sealed and on record, the target was looked at, and that
-//! look is on record too: from then on the file there is partly ours, and no version of it tells
-//! whose. What others do there until we are done is not noticed.
+//! *In place*, three things must be persisted before a byte is sent: the seal, the check of the
+//! target, and its result. From then on the target's file is partly ours, and its version proves
+//! nothing. Changes by others during that time are not noticed.
 //!
-//! *Sealing* fixes a generation: what is written after it belongs to the next. Asking to publish
-//! seals; so does a writer who wants to see their writes at the target while they keep the file open.
+//! *Sealing* fixes a generation: later writes belong to the next. A publication seals. So does a
+//! writer who wants to see the bytes at the target while the file stays open.
 
 use super::{Base, Holding, Mode, Origin, Sealed, Ticket};
 use crate::{Extents, Version};
 use std::{collections::BTreeMap, ops::Range};
 
-/// What to send to the target next.
+/// Range to send to the target next.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Push {
-    /// Told when it landed.
+    /// Ticket to report with when the range landed.
     pub ticket: Ticket,
-    /// The target refuses what comes from an earlier one.
+    /// Attempt of this push. The target refuses pushes of earlier attempts.
     pub attempt: u64,
-    /// To be read from disk now.
+    /// Range to read from disk now.
     pub range: Range<u64>,
 }
 
-/// What to ask the target for: show this to everybody. Not once its attempt is over. In place: the
-/// file is as long as this now, and right.
+/// Request to the target to show a generation to readers, valid while its attempt lasts. In place,
+/// the file is complete and has this length now.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Publication {
-    /// Which of our generations it is.
+    /// Number of the generation.
     pub generation: u64,
-    /// The target refuses what comes from an earlier one.
+    /// Attempt of this request. The target refuses requests of earlier attempts.
     pub attempt: u64,
     /// The length of the file.
     pub size: u64,
-    /// Only if the target has this. In place that was looked at before.
+    /// Condition on the target's file. In place the condition was checked before.
     pub base: Base,
 }
 
-/// What became of a publication.
+/// Outcome of a publication.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Answer {
-    /// It is there, as this version.
+    /// The generation is published, as this version.
     Published(Version),
-    /// It is not, and will not be before somebody decides.
+    /// The generation is not published, and is on hold until a decision is made.
     Refused(Held),
-    /// Nobody knows: the answer did not come. The target must be looked at.
+    /// The outcome is unknown, since the answer was lost. The target must be checked.
     Lost,
 }
 
-/// What a look at the target found whose answer had been lost.
+/// Result of a check of the target after an answer was lost.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Found {
-    /// What we asked it to publish, of the generation that is sealed.
+    /// The sealed generation that the target was asked to publish.
     Ours(Version),
-    /// What was there before.
+    /// The base.
     Base,
-    /// Something else.
+    /// Another file.
     Other(Base),
 }
 
-/// Why nothing is delivered until somebody decides. All bytes are kept.
+/// Reason why a holding is on hold until a decision is made. All bytes are kept.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Held {
-    /// Somebody else changed the file there; it is this now.
+    /// Another writer changed the target's file; its state now.
     Conflict(Base),
-    /// The target will not have it, whose keeper's words are kept elsewhere.
+    /// The target refused; its message is kept elsewhere.
     Refused,
-    /// The power went while it was being written, and the writer had never said that it was good.
+    /// The power failed during the write, before the writer had committed the file.
     Unfinished,
 }
 
-/// In place: whether the target's file may be changed.
+/// In place: tells whether the target's file may be changed.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum Entry {
-    /// It is to be looked at first: it must be the base.
+    /// The target must be checked first: it must be the base.
     #[default]
     None,
-    /// It was, or was changed by us since; what we do next is to be on record.
+    /// The target was the base, or only we changed it since; the next step must be persisted.
     Looked,
-    /// It may be.
+    /// The target's file may be changed.
     Made,
 }
 
-/// What the target has of a generation that is not published yet.
+/// Progress of a generation that is sent and not yet published.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Upload {
-    /// It would survive a crash there, and is what we have.
+    /// Ranges that are durable at the target and equal to the local bytes.
     landed: Extents,
     sends: BTreeMap<Ticket, Sent>,
-    /// After a break: the target must be asked first, and only what is in here can have landed as
-    /// it is now.
+    /// Set after a break: the target must be asked first, and only these ranges can be unchanged
+    /// there.
     resuming: Option<Extents>,
 }
 
 impl Upload {
-    /// Of which only the target knows what it has.
+    /// Upload of which only the target knows the ranges.
     pub(super) fn unknown() -> Self {
         Self {
             resuming: Some(Extents::from(0..u64::MAX)),
@@ -107,11 +107,11 @@ impl Upload {
     }
 }
 
-/// On its way.
+/// Range in flight.
 #[derive(Clone, Debug)]
 struct Sent {
     range: Range<u64>,
-    /// Written again since it was read from disk.
+    /// Ranges written again since they were read from disk.
     stale: Extents,
 }
 
@@ -120,20 +120,20 @@ struct Sent {
 pub(super) struct Going {
     pub generation: u64,
     pub size: u64,
-    /// What the upload must have.
+    /// Ranges that the upload needs.
     want: Extents,
-    /// What it pays off.
+    /// Ranges that are no longer pending once this generation is published.
     pub owed: Extents,
     pub altered: bool,
-    /// The shortest that the file was cut to since.
+    /// Shortest length to which the file was cut since the seal.
     floor: u64,
     pub asked: Option<Asked>,
-    /// It is from a record: what lies on our disk may be other by now than what was sealed, and
-    /// nobody can tell. It was published as it was sealed, or it is part of what follows it.
+    /// The seal is from a record: bytes on disk may have changed since, undetected. The generation
+    /// was published as sealed, or it joins the next one.
     is_remembered: bool,
 }
 
-/// The target was asked to publish.
+/// Publication that the target was asked for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Asked {
     attempt: u64,
@@ -141,8 +141,8 @@ pub(super) struct Asked {
 }
 
 impl Going {
-    /// As it was before a crash, when the file was `size` long: nobody knows whether the target was
-    /// asked to publish it, and did.
+    /// Restores a sealed generation after a crash, when the file was `size` long. The target may
+    /// have been asked to publish it, and may have done so.
     pub(super) fn recovered(sealed: Sealed, size: u64, mode: Mode, attempt: u64) -> Self {
         let asked = Some(Asked {
             attempt,
@@ -171,7 +171,7 @@ impl Going {
 }
 
 impl Mode {
-    /// What the target must get to have a file of `size` that differs from the base in `owed`.
+    /// Returns the ranges that the target needs for a file of `size` bytes with `owed` pending.
     fn wanted(self, size: u64, owed: &Extents) -> Extents {
         match self {
             Self::Replace => Extents::from(0..size),
@@ -181,7 +181,7 @@ impl Mode {
 }
 
 impl Holding {
-    /// Returns the number of the attempt that is under way.
+    /// Returns the number of the attempt in flight.
     pub fn attempt(&self) -> u64 {
         self.attempt
     }
@@ -192,7 +192,7 @@ impl Holding {
         going.unwrap_or(self.generation)
     }
 
-    /// Tells whether the target was asked to publish something, and what became of it is not known yet.
+    /// Tells whether the target was asked to publish and the outcome is still unknown.
     pub fn is_asked(&self) -> bool {
         self.going
             .as_ref()
@@ -215,9 +215,9 @@ impl Holding {
         need
     }
 
-    /// Takes the next piece to send, in offset order, which does not cross a multiple of `step_bytes`.
+    /// Takes the next range to send, in offset order, without crossing a multiple of `step_bytes`.
     ///
-    /// Nothing is sent twice at once, so that the older of two cannot come last.
+    /// No range is in flight twice, so that an older copy cannot land last.
     pub fn push(&mut self, step_bytes: u64) -> Option<Push> {
         let range = self.pushable().take_aligned(step_bytes)?;
         if self.mode == Mode::InPlace && self.would_gape(range.end) {
@@ -236,21 +236,21 @@ impl Holding {
         })
     }
 
-    /// Two pieces that make the target's file longer could land in another order, and readers there
-    /// would see a hole.
+    /// Tells whether a range must wait because two ranges beyond the target's end are never in
+    /// flight together. If they landed out of order, readers at the target would see a hole.
     fn would_gape(&self, end: u64) -> bool {
         let there = self.upload.landed.end().max(self.drawable);
         let mut sends = self.upload.sends.values();
         end > there && sends.any(|s| s.range.end > there)
     }
 
-    /// Tells whether the target is to be [looked at](Self::looked) before anything is changed in place.
+    /// Tells whether the target is due to be [checked](Self::looked) before a change in place.
     pub fn is_entering(&self) -> bool {
         self.entry == Entry::None && self.may_enter()
     }
 
-    /// Returns the number of the generation that is to be on record as sealed before it
-    /// [may be](Self::enter) sent in place.
+    /// Returns the number of the generation whose seal must be persisted before it [may
+    /// be](Self::enter) sent in place.
     pub fn entering(&self) -> Option<u64> {
         let may = self.entry == Entry::Looked && self.may_enter();
         self.going.as_ref().filter(|_| may).map(|g| g.generation)
@@ -265,7 +265,8 @@ impl Holding {
             && self.going.as_ref().is_some_and(|g| g.asked.is_none())
     }
 
-    /// What the target had when it was looked at. If it is the base, a record is to say so next.
+    /// Receives the result of a check before a change in place. If the target is the base, a record
+    /// must say so next.
     pub fn looked(&mut self, origin: Origin) {
         if !self.is_entering() {
             return;
@@ -273,7 +274,7 @@ impl Holding {
         match origin {
             Origin::Same => {
                 self.entry = Entry::Looked;
-                // No look will find the base again.
+                // No check will find the base again.
                 self.unproved = Extents::new();
             }
             Origin::Other(now) => self.hold(Held::Conflict(now)),
@@ -281,26 +282,25 @@ impl Holding {
         self.check();
     }
 
-    /// It is [on record](Self::entering) that `generation` is sealed and the target's file to be ours:
-    /// it may be changed.
+    /// Allows changes of the target's file: the caller [persisted](Self::entering) the seal of
+    /// `generation`.
     pub fn enter(&mut self, generation: u64) {
         if self.entering() == Some(generation) {
             self.entry = Entry::Made;
         }
     }
 
-    /// In place: the target's file is partly ours, and cannot be drawn from.
+    /// In place: tells whether the target's file is partly ours, so that fetches must not read it.
     pub fn is_inside(&self) -> bool {
         self.entry != Entry::None
     }
 
-    /// Whether the target may be sent what is to be seen there.
+    /// Tells whether bytes that readers at the target see may be sent.
     fn has_entry(&self) -> bool {
         self.mode == Mode::Replace || (self.entry == Entry::Made && self.going.is_some())
     }
 
-    /// The target has said that a push would survive a crash there. What was written here meanwhile
-    /// is not what landed.
+    /// Marks a push as durable at the target, except for ranges that were written here meanwhile.
     pub fn landed(&mut self, ticket: Ticket) {
         if let Some(sent) = self.upload.sends.remove(&ticket) {
             let landed = Extents::from(sent.range).minus(&sent.stale);
@@ -308,14 +308,15 @@ impl Holding {
         }
     }
 
-    /// A push was not sent: our file is shorter by now, since somebody cut it whom we do not see. That
-    /// is to be [glimpsed](Self::glimpsed); zeros in place of what is gone were never in the file.
+    /// Takes back a push that was not sent, because a writer with a descriptor cut the file. The
+    /// caller must report the cut by [glimpsed](Self::glimpsed); zeros in place of the missing
+    /// bytes were never in the file.
     pub fn unread(&mut self, ticket: Ticket) {
         self.upload.sends.remove(&ticket);
     }
 
-    /// The conversation with the target broke: all that it had not confirmed is to be sent again, by
-    /// a new attempt, once it was asked what it has.
+    /// Begins a new attempt after the connection to the target broke. All unconfirmed ranges are
+    /// pending again, once the target was asked for its ranges.
     pub fn lost(&mut self) {
         self.attempt += 1;
         if self.upload.resuming.is_none() {
@@ -330,14 +331,14 @@ impl Holding {
         }
     }
 
-    /// Tells whether the target must be asked what it has of the upload. Whoever asks takes the
-    /// upload over: from then on the target refuses what older attempts sent.
+    /// Tells whether the target must be asked for its ranges of the upload. To ask takes the upload
+    /// over: from then on the target refuses older attempts.
     pub fn is_resuming(&self) -> bool {
         self.upload.resuming.is_some()
     }
 
-    /// The target has told the new attempt what it has of the upload: `same` of it equals what was
-    /// sent last, or, where nobody knows that any more, what is on our disk.
+    /// Receives the ranges that the target has of the upload. `same` equals the bytes sent last or,
+    /// after a restart, the bytes on the local disk.
     pub fn resumed(&mut self, same: &Extents) {
         if let Some(maybe) = self.upload.resuming.take() {
             self.upload.landed = same.and(&maybe);
@@ -349,18 +350,18 @@ impl Holding {
         }
     }
 
-    /// Seals what was written until now, so that it is published though somebody still writes, and
-    /// returns its number. It may have bytes in it that are written while it is sent.
+    /// Seals the bytes written until now, so that they are published while writers continue, and
+    /// returns the generation's number. Bytes written during the sending may be included.
     ///
-    /// Who begins to write after that, where nobody did, before all of it was read to be sent, takes
-    /// the seal off: else the target would show a mixture of two generations that were whole.
+    /// A new first writer unseals a generation of which a range is still unread. Else the target
+    /// would show a mixture of two whole generations.
     ///
-    /// Where a writer has a descriptor, what they did must have been [glimpsed](Self::glimpsed) first.
+    /// Writes through a descriptor must have been [glimpsed](Self::glimpsed) first.
     ///
-    /// `None`: nothing is owed, or it is not whole, or nobody writes any more and it is to be scanned,
-    /// or the generation before it is not there yet.
+    /// `None` if no byte is pending, the file is not whole, a scan is due, or an earlier generation
+    /// waits.
     ///
-    /// In place nothing else seals, so it is done whenever the target is to have what was written.
+    /// In place only this seals, so the caller seals whenever the target is due to get the bytes.
     pub fn seal(&mut self) -> Option<u64> {
         let is_here = self.is_whole() || self.mode == Mode::InPlace;
         let is_known = self.unseen.is_none() || !self.writers.is_empty();
@@ -385,9 +386,9 @@ impl Holding {
         Some(self.going.insert(going).generation)
     }
 
-    /// Tells whether the target has all of a generation that is ended, and could be asked to publish
-    /// it. What is published must be on record here first, or a power cut could take back here what
-    /// everybody sees there.
+    /// Tells whether the target has all of a finished generation and may be asked to publish. The
+    /// caller must persist the bytes first, or a power cut could revert them locally while the
+    /// target shows them.
     pub fn is_ready(&self) -> bool {
         let ended = match &self.going {
             Some(going) => going.asked.is_none(),
@@ -401,8 +402,8 @@ impl Holding {
             && self.lacking().is_empty()
     }
 
-    /// Seals the generation, if that was not done, and returns what to ask the target for; `None`
-    /// unless it [is ready](Self::is_ready).
+    /// Seals the generation if necessary, and returns the request for the target; `None` unless
+    /// [`is_ready`](Self::is_ready).
     pub fn publish(&mut self) -> Option<Publication> {
         if !self.is_ready() || (self.going.is_none() && self.seal().is_none()) {
             return None;
@@ -423,7 +424,7 @@ impl Holding {
         })
     }
 
-    /// What became of the publication that `attempt` asked for.
+    /// Receives the outcome of the publication that `attempt` asked for.
     pub fn answered(&mut self, attempt: u64, answer: Answer) {
         let asked = self.going.as_ref().and_then(|g| g.asked);
         if asked.is_none_or(|a| a.attempt != attempt) {
@@ -437,21 +438,21 @@ impl Holding {
         self.check();
     }
 
-    /// Tells whether the target must be looked at, since the answer to a publication was lost. Not
-    /// before the upload was taken over, or the target could still publish it after the look.
+    /// Tells whether the target must be checked because the answer to a publication was lost. First
+    /// the upload must be taken over, or the target could publish after the check.
     pub fn is_unsure(&self) -> bool {
         let asked = self.going.as_ref().and_then(|g| g.asked);
         asked.is_some_and(|a| a.unsure) && !self.is_resuming()
     }
 
-    /// What a look at the target found.
+    /// Receives the result of a check of the target.
     pub fn found(&mut self, found: Found) {
         if !self.is_unsure() {
             return;
         }
         match found {
             Found::Ours(version) => self.delivered(version),
-            // What was sent since the record may have been sent of what was written after the seal.
+            // Ranges sent since the record may contain bytes written after the seal.
             Found::Base if !self.is_fixed() => self.unseal(),
             Found::Base => {
                 if let Some(going) = &mut self.going {
@@ -464,17 +465,17 @@ impl Holding {
         self.check();
     }
 
-    /// Delivers nothing more until somebody decides. The first reason stays: whoever decides on it
-    /// is told the next when it comes up again.
+    /// Puts the holding on hold until a decision is made. The first reason stays; a later one is
+    /// reported when it recurs.
     pub fn hold(&mut self, why: Held) {
         self.unseal();
         self.held.get_or_insert(why);
     }
 
-    /// Somebody decided: it is delivered again, and if they say so in place of what is there now.
-    /// What was sent before counts no more.
+    /// Releases the holding, by decision. With `over` it replaces that version of the target.
+    /// Ranges sent earlier are discarded.
     ///
-    /// Over something else only a file goes that is here as a whole; else it stays held.
+    /// With `over` the file must be whole; else the holding stays on hold.
     pub fn release(&mut self, over: Option<Base>) {
         if let Some(base) = over {
             if !self.is_whole() {
@@ -482,7 +483,7 @@ impl Holding {
             }
             self.base = base;
             self.entry = Entry::None;
-            // Nothing of it is as it is there.
+            // No byte is known to equal the target's.
             self.drawable = 0;
             if self.mode == Mode::InPlace {
                 (self.owed, self.altered) = (self.present.clone(), true);
@@ -497,7 +498,7 @@ impl Holding {
     fn delivered(&mut self, version: Version) {
         if let Some(going) = self.going.take() {
             if self.is_blind() {
-                // What is around it there is as little known as before, and so is what others do to it.
+                // The ranges around ours are as unknown as before, and so are changes by others.
                 self.present = self.owed.clone();
                 self.drawable = self.size;
             } else {
@@ -506,21 +507,20 @@ impl Holding {
             }
             self.upload = Upload::default();
             self.entry = Entry::None;
-            // So that each publication has its own: what is asked or answered of this one twice is
-            // not taken for the next.
+            // Each publication has its own attempt, so that a duplicate request or answer does not
+            // match the next.
             self.attempt += 1;
         }
     }
 
-    /// A sealed generation of which the target lost something would be sent with what is written by
-    /// then: it is part of that.
+    /// Unseals a generation of which the target lost ranges: they would be sent with later writes.
     fn mend(&mut self) {
         if !self.lacking().is_empty() {
             self.unseal();
         }
     }
 
-    /// Lets a sealed generation be part of what is written after it.
+    /// Merges a sealed generation into the next one.
     fn unseal(&mut self) {
         let Some(going) = self.going.take() else {
             return;
@@ -536,7 +536,7 @@ impl Holding {
         self.altered |= going.altered;
     }
 
-    /// A sealed generation that lost bytes before they were sent can no longer be published alone.
+    /// Notes that the file was cut. A sealed generation that lost unsent bytes is unsealed.
     pub(super) fn going_cut(&mut self, size: u64) {
         let Some(going) = &mut self.going else {
             return;
@@ -548,8 +548,8 @@ impl Holding {
         }
     }
 
-    /// Somebody begins to write where nobody did. What of a sealed generation was not read yet to be
-    /// sent would be sent with what they write: then it is part of that.
+    /// Unseals a generation with unread ranges when a first writer opens: the ranges would be sent
+    /// with the new writes.
     pub(super) fn going_opened(&mut self) {
         let Some(going) = self.going.as_ref().filter(|g| g.asked.is_none()) else {
             return;
@@ -566,7 +566,7 @@ impl Holding {
         }
     }
 
-    /// `range` is other by now than what was sent of it, unless that was sealed.
+    /// Marks `range` stale in the upload, unless the upload is of a sealed generation.
     pub(super) fn staled(&mut self, range: Range<u64>) {
         if self.is_fixed() {
             return;
@@ -580,12 +580,12 @@ impl Holding {
         }
     }
 
-    /// The upload is of a sealed generation: what is written now does not concern it.
+    /// Tells whether the upload is of a sealed generation, which new writes do not change.
     fn is_fixed(&self) -> bool {
         self.going.as_ref().is_some_and(|g| !g.is_remembered)
     }
 
-    /// What the upload must still get.
+    /// Returns the ranges that the upload still needs.
     fn lacking(&self) -> Extents {
         let want = match &self.going {
             Some(going) if going.asked.is_some() => return Extents::new(),
@@ -595,7 +595,7 @@ impl Holding {
         want.minus(&self.upload.landed)
     }
 
-    /// What an upload of the file as it is now must have.
+    /// Returns the ranges that an upload of the current file needs.
     fn wanted(&self) -> Extents {
         if self.is_altered() {
             self.mode.wanted(self.size, &self.owed)
@@ -604,7 +604,7 @@ impl Holding {
         }
     }
 
-    /// Something was written that no seal holds.
+    /// Tells whether bytes were written that no seal covers.
     fn is_altered(&self) -> bool {
         !self.owed.is_empty() || self.altered
     }

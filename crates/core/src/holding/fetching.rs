@@ -1,46 +1,46 @@
-//! From the origin to our disk.
+//! Fetches: from the origin to the local disk.
 
 use super::{Base, Held, Holding, Mode, Ticket};
 use crate::Extents;
 use std::ops::Range;
 
-/// What to ask the origin for.
+/// Ranges to ask the origin for.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Fetch {
-    /// Told with each part that arrives, and at the end.
+    /// Ticket to report with for each range that arrives, and at the end.
     pub ticket: Ticket,
-    /// What nobody else is fetching and nobody has written. Nothing: it is here, and the origin
-    /// is to be looked at.
+    /// Ranges that no other fetch is fetching and no writer has written. If empty, all bytes are
+    /// local and only the origin must be revalidated.
     pub wanted: Extents,
 }
 
-/// What the origin was at the end of a fetch, or later, beside the base.
+/// State of the origin at the end of a fetch, compared with the base.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Origin {
-    /// The same file: what arrived is of the base.
+    /// The base: bytes that arrived are of the base.
     Same,
-    /// Another, or it cannot be told: what arrived may be a mixture of two.
+    /// Another file, or unknown: bytes that arrived may be a mixture of two.
     Other(Base),
 }
 
-/// A fetch under way.
+/// Fetch in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
-    /// Still to come, and nobody has written there since.
+    /// Ranges that have not arrived and were not written since.
     pub awaited: Extents,
-    /// On our disk, and not yet known to be of the base.
+    /// Ranges on the local disk that are not yet proved to be of the base.
     pub arrived: Extents,
 }
 
 impl Holding {
-    /// Begins to fetch what is missing of `ranges` and is not on its way already.
+    /// Begins to fetch the ranges of `ranges` that are neither present nor in flight.
     ///
-    /// `None`: there is nothing to ask for, or not before the target has what we are changing there
-    /// in place. A reader of `ranges` waits until they are
-    /// [present](Self::present), or until the fetches that are under way ended without them.
+    /// `None`: there is nothing to ask for, or a delivery in place is unfinished. A reader of
+    /// `ranges` waits until they are [present](Self::present), or until the fetches in flight ended
+    /// without them.
     pub fn fetch(&mut self, ranges: impl Into<Extents>) -> Option<Fetch> {
-        // What is on disk must be looked at before it changes; of what we are changing in place
-        // nobody could say whether it was the base.
+        // Bytes on disk must be scanned before they change. While we change the target in place,
+        // its bytes cannot be proved to be of the base.
         if self.is_doubtful || self.is_inside() {
             return None;
         }
@@ -51,7 +51,7 @@ impl Holding {
             wanted = wanted.minus(&other.awaited).minus(&other.arrived);
         }
         self.grants.values().for_each(|r| wanted.remove(r.clone()));
-        // All may have come, in fetches that broke off: then only the look is missing.
+        // If all ranges arrived in fetches that broke off, only the revalidation is missing.
         let unproved = !self.unproved.and(&ranges).is_empty() && self.fetches.is_empty();
         if wanted.is_empty() && !unproved {
             return None;
@@ -66,21 +66,22 @@ impl Holding {
         Some(Fetch { ticket, wanted })
     }
 
-    /// Tells whether something of it is on its way from the target.
+    /// Tells whether a fetch is in flight.
     pub fn is_fetching(&self) -> bool {
         !self.fetches.is_empty()
     }
 
-    /// Tells whether it goes into a file at the target that nobody has looked at: how long that is, and
-    /// what lies between what was written, is not known here.
+    /// Tells whether the holding is for a file that was never checked at the target. Its length and
+    /// the bytes between the written ranges are unknown here.
     pub fn is_blind(&self) -> bool {
         self.mode == Mode::InPlace && self.base == Base::Any
     }
 
-    /// The target was looked at, where nobody had: it has `base`, of `size` bytes. What was not written
-    /// may be drawn from there; behind its end it is zeros.
+    /// Notes that a blind holding's target was checked: it has `base`, of `size` bytes. Unwritten
+    /// ranges may be fetched from there; beyond its end they are zeros.
     pub fn seen(&mut self, base: Base, size: u64) {
-        // What is sealed is as long as it was then, and goes in without regard to what is there.
+        // A sealed generation keeps its length, and is delivered without regard to the target's
+        // file.
         if !self.is_blind() || self.is_inside() || self.going.is_some() {
             return;
         }
@@ -94,9 +95,9 @@ impl Holding {
         self.check();
     }
 
-    /// Returns what of `range`, which has come, is to be put on disk now.
+    /// Returns the part of an arrived `range` that must be written to disk now.
     ///
-    /// What was written here since it was asked for is newer, and stays.
+    /// Ranges written locally since the request are newer, and stay.
     pub fn arrived(&mut self, ticket: Ticket, range: Range<u64>) -> Extents {
         let Some(asked) = self.fetches.get_mut(&ticket) else {
             return Extents::new();
@@ -108,15 +109,15 @@ impl Holding {
         part
     }
 
-    /// What had [arrived](Self::arrived) could not be put on disk.
+    /// Notes that a range which [arrived](Self::arrived) could not be written to disk.
     pub fn missed(&mut self, ticket: Ticket, range: Range<u64>) {
         if let Some(asked) = self.fetches.get_mut(&ticket) {
             asked.arrived.remove(range);
         }
     }
 
-    /// Ends a fetch after the origin was looked at again: readers may see what arrived, or it is as
-    /// if it never had. What fetches left behind that broke off is proved or not by the same look.
+    /// Ends a fetch after the origin was revalidated. Readers may see the bytes if the origin is
+    /// the base; else they are discarded. The ranges of fetches that broke off share that fate.
     pub fn fetched(&mut self, ticket: Ticket, origin: Origin) {
         let Some(asked) = self.fetches.remove(&ticket) else {
             return;
@@ -124,7 +125,7 @@ impl Holding {
         let left = std::mem::take(&mut self.unproved);
         match origin {
             Origin::Same => self.present = self.present.or(&asked.arrived).or(&left),
-            // What is owed lies over a file that can no longer be had as a whole.
+            // Pending bytes lie over a file that can no longer be fetched as a whole.
             Origin::Other(now) if self.owes() && !self.is_whole() => {
                 self.hold(Held::Conflict(now));
             }
@@ -133,8 +134,8 @@ impl Holding {
         self.check();
     }
 
-    /// Ends a fetch that broke off: what arrived need not come again if the origin is still the base
-    /// when the next one ends.
+    /// Ends a fetch that broke off. Its ranges need not be fetched again if the next revalidation
+    /// finds the base.
     pub fn broke_off(&mut self, ticket: Ticket) {
         if let Some(asked) = self.fetches.remove(&ticket) {
             self.unproved = self.unproved.or(&asked.arrived);
@@ -142,7 +143,7 @@ impl Holding {
         self.check();
     }
 
-    /// Takes `range` out of all that is being fetched: what comes there is older.
+    /// Takes `range` out of all fetches: bytes that arrive there later are stale.
     pub(super) fn overtake(&mut self, range: Range<u64>) {
         self.unproved.remove(range.clone());
         for fetch in self.fetches.values_mut() {

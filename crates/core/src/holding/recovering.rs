@@ -1,71 +1,71 @@
-//! What survives us.
+//! Persistence of a holding: its record, and recovery from it.
 //!
-//! A record says what was on disk when the file was last synced: it is taken first, then the file is
-//! synced, then the record is written, then whoever waited is told. In another order it could say
-//! more than the disk has.
+//! A record says which bytes were on disk at the last sync. The order is: take the record, sync the
+//! file, write the record, answer the waiting clients. In another order the record could claim more
+//! than the disk has.
 
 use super::{Base, Entry, Going, Held, Holding, Mode, Notices, Upload, writing::Writers};
 use crate::Extents;
 use std::collections::BTreeMap;
 
-/// What is written of a holding, in one transaction.
+/// State of a holding that is written in one transaction.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Record {
-    /// How it goes to its target.
+    /// Way in which the file is delivered.
     pub mode: Mode,
-    /// What the target had.
+    /// Version on which deliveries are conditional.
     pub base: Base,
-    /// So much of the base's beginning is not cut away.
+    /// Length of the base's beginning that was not cut away.
     pub drawable: u64,
-    /// The length.
+    /// Length of the file.
     pub size: u64,
-    /// What a reader may see.
+    /// Ranges that a reader may see.
     pub present: Extents,
-    /// What the target lacks.
+    /// Ranges that the target lacks.
     pub owed: Extents,
-    /// The target differs though not by a byte that is owed.
+    /// The target differs by more than pending bytes.
     pub altered: bool,
-    /// The number of the generation that is being written.
+    /// Number of the generation that is being written.
     pub generation: u64,
-    /// Somebody may write without our seeing it, or has not ended.
+    /// Writers that may be writing unreported or have not closed. `None`: there are none.
     pub open: Option<Notices>,
-    /// The last generation of which somebody said that it is good as it is.
+    /// Last generation that a writer committed.
     pub committed: u64,
-    /// What the target may have been asked to publish.
+    /// Generation that the target may have been asked to publish.
     pub sealed: Option<Sealed>,
-    /// In place: the target's file may be partly ours, so that it is no longer the base.
+    /// In place: the target's file may be partly ours, and is no longer the base.
     pub inside: bool,
-    /// Why nothing is delivered.
+    /// Reason why the holding is on hold, if it is.
     pub held: Option<Held>,
 }
 
-/// A generation that was fixed, on record.
+/// Sealed generation, as persisted.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Sealed {
-    /// Its number.
+    /// Number of the generation.
     pub generation: u64,
-    /// The length of the file.
+    /// Length of the file.
     pub size: u64,
-    /// What of it the target lacks.
+    /// Ranges of the generation that the target lacks.
     pub owed: Extents,
-    /// It differs though not by a byte that is owed.
+    /// The target differs by more than pending bytes.
     pub altered: bool,
 }
 
-/// What ended us, as a record tells: one of an earlier boot was followed by a power cut, however often
-/// we began since.
+/// Event that ended the node before this start. A record of an earlier boot means a power cut,
+/// however often the node started since.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum After {
-    /// Only we died: the kernel has all that was written, and writers may live on.
+    /// Only the node ended: the kernel has all written bytes, and writers may live on.
     Kill,
-    /// All died, and what was not synced may or may not be there.
+    /// The machine ended, and bytes that were not synced may be lost.
     PowerCut,
 }
 
 impl Record {
-    /// The same, but that somebody may write whose writes will not all be on record. Says nothing
-    /// of bytes, so it needs no sync before it. Not of a record of an earlier boot, or nobody would
-    /// know any more that there was a power cut: there what was found after it is recorded first.
+    /// Returns the record with writers added whose writes may not all be persisted. No sync is
+    /// needed, since the ranges are unchanged. A record of an earlier boot must be rewritten first,
+    /// or the power cut would be forgotten.
     pub fn opened(mut self, notices: Notices) -> Self {
         self.open = self.open.max(Some(notices));
         self
@@ -73,8 +73,8 @@ impl Record {
 }
 
 impl Holding {
-    /// Returns what to write once the file was synced. `committed` is the last generation of which
-    /// somebody said, now or before, that it is good as it is.
+    /// Returns the record to write after the next sync. `committed` is the last generation that a
+    /// writer has committed.
     pub fn record(&self, committed: u64) -> Record {
         Record {
             mode: self.mode,
@@ -93,18 +93,18 @@ impl Holding {
         }
     }
 
-    /// Goes on from a record. `attempts` is greater than any attempt before, since each start of ours
-    /// counts more than all attempts of one.
+    /// Restores a holding from its record. `attempts` is greater than any earlier attempt, since
+    /// each node start adds more than all attempts of one run.
     ///
-    /// Where `open` was on record, the file is to be [scanned](Self::scan): before anything else, but
-    /// for writers with a descriptor who are still there.
+    /// If the record has `open`, the file must be [scanned](Self::scan) first. Only writers with a
+    /// descriptor may go on before that.
     pub fn recover(record: Record, after: After, attempts: u64) -> Self {
         let mut held = record.held;
         let torn = record.open == Some(Notices::None) && record.committed < record.generation;
         if after == After::PowerCut && torn {
             held = Some(Held::Unfinished);
         }
-        // Only writers with a descriptor can have outlived us, and they go on as before.
+        // Only writers with a descriptor can outlive the node, and they continue as before.
         let is_doubtful = match record.open {
             Some(Notices::Each) => true,
             Some(Notices::None) => after == After::PowerCut,

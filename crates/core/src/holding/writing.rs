@@ -1,41 +1,41 @@
-//! From a program to our disk.
+//! Writes: from a program to the local disk.
 
 use super::{Holding, Ticket};
 use crate::Extents;
 use std::{collections::BTreeMap, ops::Range};
 
-/// What we learn of a writer's writes.
+/// How much a writer reports of its writes.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Notices {
-    /// Each, with its range, before it happens.
+    /// Each write, with its range, before it happens.
     Each,
-    /// None: the writer has a descriptor. What changed is found by a scan.
+    /// No write: the writer has a descriptor. A scan finds the changes.
     None,
 }
 
-/// Why somebody may not write here now.
+/// Reason why a writer may not open the file now.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Refused {
-    /// A descriptor reaches every byte, and some are not here.
+    /// A descriptor reaches every byte, and some are missing locally.
     #[error("it is not here as a whole yet")]
     NotWhole,
-    /// After a crash, what is on disk must be looked at before it changes again.
+    /// After a crash, the bytes on disk must be scanned before they change again.
     #[error("it was being written when this node ended, and is still being looked at")]
     NotScanned,
 }
 
-/// What a scan found, beside what was known.
+/// Result of a scan.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Scan {
-    /// The length of the file.
+    /// Length of the file.
     pub size: u64,
-    /// What differs from what we last knew to be there; after a crash, from what the record says.
+    /// Ranges that differ from the last known bytes; after a crash, from the record.
     pub changed: Extents,
-    /// Of what the target has got for the generation under way, what is other by now.
+    /// Ranges sent for the current generation that have changed since.
     pub stale: Extents,
 }
 
-/// Who may be writing, by what we learn of it.
+/// Count of the possible writers, by what they report.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Writers(BTreeMap<Notices, u32>);
 
@@ -44,7 +44,7 @@ impl Writers {
         self.0.is_empty()
     }
 
-    /// The least that we learn of any of them.
+    /// Returns the lowest level of notice among the writers.
     pub(super) fn least(&self) -> Option<Notices> {
         self.0.last_key_value().map(|(&notices, _)| notices)
     }
@@ -64,8 +64,8 @@ impl Writers {
 }
 
 impl Holding {
-    /// Lets somebody write. It must be on record before they learn of it, so that after a crash the
-    /// file is scanned.
+    /// Admits a writer. The caller must persist this before the writer is answered, so that the
+    /// file is scanned after a crash.
     pub fn open(&mut self, notices: Notices) -> Result<(), Refused> {
         if self.is_doubtful {
             return Err(Refused::NotScanned);
@@ -84,18 +84,18 @@ impl Holding {
         Ok(())
     }
 
-    /// A writer is gone. Of descriptors the kernel knows it; others say so.
+    /// Removes a writer. The kernel reports a closed descriptor; other writers report themselves.
     pub fn close(&mut self, notices: Notices) {
         self.writers.remove(notices);
         self.check();
     }
 
-    /// Tells who may be writing.
+    /// Returns the lowest level of notice among the writers; `None` if no writer is left.
     pub fn writers(&self) -> Option<Notices> {
         self.writers.least()
     }
 
-    /// Lets a write of `range` begin: whatever is being fetched there comes too late.
+    /// Begins a write of `range`: bytes in flight for that range are stale.
     pub fn grant(&mut self, range: Range<u64>) -> Ticket {
         let ticket = self.ticket();
         self.overtake(range.clone());
@@ -104,25 +104,24 @@ impl Holding {
         ticket
     }
 
-    /// Ends a write: all of its range is on our disk, and owed, but for what was cut away since:
-    /// the file has `size` bytes now.
+    /// Ends a write: its range is on disk and pending, up to `size`, the length of the file now.
     ///
-    /// A write beyond the end makes the file longer, and what lies between is zeros, ours too.
+    /// A write beyond the end makes the file longer; the zeros in between are pending too.
     pub fn written(&mut self, ticket: Ticket, size: u64) {
         if let Some(range) = self.grants.get(&ticket).cloned() {
             self.broken(ticket, &Extents::from(range.start..range.end.min(size)));
         }
     }
 
-    /// Ends a write whose writer died before they said how it went: what was here of its range is old or
-    /// new, as on any disk, and owed; what was not is not here now either, whatever came of it.
+    /// Ends a write whose writer died before it reported the result. Present bytes of the range are
+    /// old or new, as on any disk, and pending; absent ranges stay absent.
     pub fn abandoned(&mut self, ticket: Ticket) {
         let here = self.present.clone();
         self.broken(ticket, &here);
     }
 
-    /// Ends a write whose writer died: of its range, `landed` may have changed, and the rest is as
-    /// it was before.
+    /// Ends a write whose writer died. Within its range `landed` may have changed; other bytes are
+    /// unchanged.
     pub(super) fn broken(&mut self, ticket: Ticket, landed: &Extents) {
         let Some(range) = self.grants.remove(&ticket) else {
             return;
@@ -136,14 +135,14 @@ impl Holding {
         self.check();
     }
 
-    /// What lies between is the target's, or zeros, and nobody here knows which.
+    /// Bytes before the range are the target's, or zeros; the holding cannot tell which.
     fn wrote_blind(&mut self, range: Range<u64>) {
         self.wrote(range);
         self.drawable = self.size;
     }
 
     fn wrote(&mut self, range: Range<u64>) {
-        // Once more, since a fetch or a push may have begun after the grant.
+        // Repeated, since a fetch or a push may have begun after the grant.
         self.overtake(range.clone());
         self.staled(range.clone());
         self.size = self.size.max(range.end);
@@ -151,7 +150,7 @@ impl Holding {
         self.owed.insert(range);
     }
 
-    /// The file was cut or stretched to `size`, by one call to the kernel, under the lock.
+    /// Notes that one system call, under the lock, set the file's length to `size`.
     pub fn resized(&mut self, size: u64) {
         let old = self.size;
         if size < old {
@@ -170,19 +169,19 @@ impl Holding {
         self.check();
     }
 
-    /// Tells whether somebody wrote whose writes we have not seen.
+    /// Tells whether a writer wrote without reporting.
     pub fn is_unseen(&self) -> bool {
         self.unseen.is_some()
     }
 
-    /// Tells whether what is on disk is not known since a crash: it must be scanned before it is
-    /// recorded, fetched or written.
+    /// Tells whether the bytes on disk are unknown since a crash. They must be scanned before the
+    /// file is recorded, fetched or written.
     pub fn is_doubtful(&self) -> bool {
         self.is_doubtful
     }
 
-    /// Begins to look for what writers did whom we do not see. `None` while one of them may still
-    /// write, or if there were none.
+    /// Begins a scan for unreported writes. `None` while a writer may still write, or if there were
+    /// no such writes.
     pub fn scan(&mut self) -> Option<Ticket> {
         if self.unseen.is_none() || !self.is_still() {
             return None;
@@ -192,12 +191,11 @@ impl Holding {
         Some(ticket)
     }
 
-    /// Ends a scan that nobody broke: what changed is owed now.
+    /// Ends a scan that no writer interrupted: changed ranges are pending now.
     ///
-    /// After a crash of ours, what a writer of whom each write is told had not committed is undone:
-    /// it is fetched again, and what the file is longer by is to be cut off. Where it lies over
-    /// bytes that are owed, or that the target never had, there is nothing to fetch: there it counts,
-    /// as on any disk.
+    /// After a crash of the node, uncommitted writes of reporting writers are undone. Their ranges
+    /// are fetched again, and growth is cut off. Pending ranges, and ranges that the target never
+    /// had, cannot be fetched: there the writes count, as on any disk.
     pub fn scanned(&mut self, ticket: Ticket, found: &Scan) {
         if self.scan != Some(ticket) {
             return;
@@ -210,7 +208,7 @@ impl Holding {
         self.resized(self.size.min(found.size));
         let sealed = self.going.as_ref().map(|g| g.owed.clone());
         let mut ours = self.owed.or(&sealed.unwrap_or_default());
-        // Nor behind the end of what the target has, where zeros are as good as written.
+        // Nor beyond the target's end, where zeros are as good as written.
         ours.insert(self.drawable..self.size);
         let undone = found.changed.minus(&ours);
         self.present = self.present.minus(&undone);
@@ -222,8 +220,8 @@ impl Holding {
         });
     }
 
-    /// What writers with a descriptor did until now, while they may go on: it is owed, and may be
-    /// sent, but the file is still to be scanned.
+    /// Notes the writes of descriptors so far, while their writers may continue. The ranges are
+    /// pending and may be sent, but a scan is still due.
     pub fn glimpsed(&mut self, found: &Scan) {
         self.resized(found.size);
         found.stale.iter().for_each(|r| self.staled(r));

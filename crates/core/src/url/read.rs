@@ -9,7 +9,7 @@ use super::{
 use crate::unescape;
 use std::borrow::Cow;
 
-/// What kind of text an argument is, told by how it begins.
+/// Kind of an argument's text, decided by its beginning.
 pub(super) enum Form<'a> {
     Local,
     Path(&'a [u8]),

@@ -1,4 +1,4 @@
-//! What stands before the colon.
+//! Schemes: the part of a URL before the colon.
 
 use super::BadUrl;
 use std::{fmt, str::FromStr};

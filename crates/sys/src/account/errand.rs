@@ -1,8 +1,9 @@
-//! What a process does that becomes an account, once, before it ends: it brings back an open socket, or says why not.
+//! Errand: work that a process does as an account, once. It returns an open socket or a refusal,
+//! and ends.
 //!
-//! What that is, the steward was told when it began, as a function and not as words; the node may say for which account, and
-//! a word that the function makes of what it can. The process has the environment of a login of that account, and nothing
-//! of ours.
+//! The steward learns the work at its start, as a function and not as words. The node may name the
+//! account, and pass one word that the function interprets. The process has the environment of a
+//! login of that account, and no variable of ours.
 
 #![allow(unsafe_code)] // each block says who guarantees what
 
@@ -20,27 +21,27 @@ use std::{
     time::Duration,
 };
 
-/// What is done as an account.
+/// Work that is done as an account.
 #[derive(Clone, Debug)]
 pub struct Errand {
-    /// Does it, with the word that the node has for it. There is one thread, and there must be no other.
+    /// Does the work, with the word of the node. There is one thread, and there must be no other.
     pub run: fn(&str) -> Back,
-    /// What is in the environment besides what a login of the account has.
+    /// Variables added to those of a login of the account.
     pub variables: Vec<(OsString, OsString)>,
 }
 
-/// What comes back of an errand: a socket, or words that say why not, as whoever sent it understands them.
+/// Result of an errand: a socket, or a refusal in words that the sender understands.
 pub type Back = Result<OwnedFd, Vec<u8>>;
 
-/// The life of a process on an errand, which becomes by `begin` who it is to be.
+/// Runs a process on an errand, which becomes its account by `begin`.
 pub(super) fn go(
     line: &OwnedFd,
     begin: impl FnOnce() -> io::Result<User>,
     errand: &Errand,
     word: &str,
 ) {
-    // SAFETY: it asks the kernel for a signal, which nobody here catches: whatever
-    // hangs ends us. What is started from here has none, since a fork inherits no alarm.
+    // SAFETY: this asks the kernel for a signal that no code here catches, so a hung errand ends.
+    // Programs started from here have none, since a fork inherits no alarm.
     unsafe { libc::alarm(TIME.as_secs() as libc::c_uint) };
     let begun = begin().and_then(|user| log_in(&user, &errand.variables));
     let (sign, words, socket) = match begun.map(|()| (errand.run)(word)) {
@@ -51,11 +52,11 @@ pub(super) fn go(
     let mut said = vec![sign];
     said.extend(words.into_iter().take(WORDS_MAX));
     let passed = socket.as_ref().map(AsFd::as_fd);
-    // Nobody waits any more: nothing is left of it.
+    // If the caller has gone, the socket is closed with this process.
     let _ = passing::send(line, &said, passed);
 }
 
-/// Waits for whoever was sent.
+/// Waits for the result of an errand.
 pub(super) fn await_back(line: &OwnedFd) -> io::Result<Back> {
     passing::patience(line, TIME + MORE)?;
     let mut said = vec![0; 1 + WORDS_MAX];
@@ -80,7 +81,7 @@ pub(super) fn await_back(line: &OwnedFd) -> io::Result<Back> {
 fn log_in(user: &User, variables: &[(OsString, OsString)]) -> io::Result<()> {
     chdir("/")?;
     umask(Mode::from_bits_retain(0o022));
-    // SAFETY: there is one thread, and nobody holds on to a variable.
+    // SAFETY: there is one thread, and no code keeps a variable.
     if unsafe { libc::clearenv() } != 0 {
         return Err(io::Error::other("the environment cannot be emptied"));
     }
@@ -112,7 +113,7 @@ const NOT_BEGUN: u8 = b'!';
 /// Words are some sentences.
 const WORDS_MAX: usize = 16 << 10;
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// So long an errand may take: a server that has to begin takes seconds, on a machine that is busy.
+/// Longest time of an errand: a server that must start takes seconds on a busy machine.
 const TIME: Duration = Duration::from_secs(60);
-/// Who waits hears that it was ended.
+/// Added to the caller's wait, so that it still hears that the errand timed out.
 const MORE: Duration = Duration::from_secs(5);

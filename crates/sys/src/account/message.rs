@@ -1,4 +1,4 @@
-//! What is asked of an opener and what it answers, as bytes.
+//! Requests to an opener and its replies, as bytes.
 //!
 //! Both sides mistrust the other: whatever does not decode is no message, and
 //! every length is bounded before anything is allocated.
@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-/// What can be asked. A folder is the number of one that the opener holds.
+/// Request to an opener. A folder is the number of one that the opener holds.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[rustfmt::skip]
 pub(super) enum Request {
@@ -27,12 +27,12 @@ pub(super) enum Request {
     RemoveFolder { folder: u32, name: OsString },
     MakeFolder { folder: u32, name: OsString },
     MakeLink { folder: u32, name: OsString, target: PathBuf },
-    /// Of a file that is known by its inode, too: it may have lost the name.
+    /// For a file that is also known by its inode, since it may have lost the name.
     DressIn { folder: u32, name: OsString, device: u64, inode: u64, attributes: Attributes },
     Room { folder: u32 },
-    /// A directory, and what stands under a name in it.
+    /// Opens a directory, and reads the attributes of a name in it.
     Place { folder: PathBuf, name: OsString },
-    /// A new file that is to take a name; the directory is held.
+    /// A new file that will take a name; the opener holds the directory.
     Begin { folder: PathBuf, fresh: Fresh },
     BeginIn { folder: u32, fresh: Fresh },
     /// Attributes and the name at once. The inode is that of the new file.
@@ -45,26 +45,26 @@ pub(super) enum Request {
     Release { folder: u32 },
 }
 
-/// What is answered.
+/// Reply of an opener.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Reply {
-    /// It is who it is to be.
+    /// The process has become the account.
     Hello {
         process: u32,
     },
-    /// It could not become who it is to be.
+    /// The process could not become the account.
     Refused(String),
     Done,
-    /// The descriptor comes along.
+    /// The descriptor is sent along.
     Passed,
     Folder(u32),
     Meta(Meta),
-    /// Of as many names as there was room for.
+    /// Attributes of as many names as had room.
     Told(Vec<Result<Told, i32>>),
     Room(Room),
     Place(u32, Result<Told, i32>),
-    /// The directory if it was asked for; what stands in the way. If the file
-    /// could be made, it comes along.
+    /// The directory if it was requested; the entry in the way. The new file is sent along if it
+    /// could be made.
     Begun(u32, Option<Meta>),
     /// Names or a value, of extended attributes.
     Bytes(Vec<u8>),
@@ -329,7 +329,7 @@ impl Writer {
         self
     }
 
-    /// What may be too long for `bytes`.
+    /// Appends bytes that may be too long for `bytes`.
     fn long(&mut self, bytes: &[u8]) -> &mut Self {
         self.too_long |= bytes.len() > VALUE_BYTES_MAX;
         let bytes = &bytes[..bytes.len().min(VALUE_BYTES_MAX)];
@@ -541,7 +541,7 @@ const PATH_MAX: usize = 4096;
 const NAME_MAX: usize = 1024;
 const NAMES_MAX: usize = 256;
 const REASON_MAX: usize = 1024;
-/// What is told of one name at most.
+/// Most bytes that the attributes of one name take.
 const TOLD_MAX: usize = 128 + PATH_MAX;
 
 #[cfg(test)]
@@ -635,7 +635,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_longer_is_no_message() {
+    fn cut_or_long_bytes_are_no_message() {
         let requests = requests().into_iter().map(|r| r.encode().unwrap());
         for bytes in requests {
             (0..bytes.len()).for_each(|cut| assert_eq!(Request::decode(&bytes[..cut]), None));
@@ -663,7 +663,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_the_kernel_would_not_take_are_refused_here() {
+    fn invalid_names_are_refused() {
         let path = PathBuf::from("x".repeat(PATH_MAX + 1));
         let error = Request::Meta { path }.encode().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidFilename);

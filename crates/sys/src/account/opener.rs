@@ -15,7 +15,7 @@ use std::{
     path::Path,
 };
 
-/// Answers until nobody asks any more. Returns when the process is to end.
+/// Answers until the other side closes. Returns when the process must end.
 pub(super) fn serve(line: &OwnedFd, root: Beneath) {
     let mut opener = Opener {
         root,

@@ -51,7 +51,7 @@ pub(super) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<(usize,
     }
 }
 
-/// Ends a line: the other side sees that nobody is here any more.
+/// Ends a line: the other side sees that this side has closed.
 pub(super) fn shut(socket: &OwnedFd) {
     let _ = net::shutdown(socket, Shutdown::Both);
 }

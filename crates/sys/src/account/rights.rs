@@ -132,7 +132,7 @@ pub(super) fn become_user(user: &User) -> io::Result<()> {
     }
     keep_only(CapabilitySet::empty())?;
     thread::set_no_new_privs(true)?;
-    // What it remembers is nobody's who has the same account.
+    // Other processes of the account must not read our memory.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let kept = thread::capabilities(None)?;
     let ids = (rustix::process::geteuid(), rustix::process::getegid());
@@ -154,7 +154,7 @@ pub(super) fn keep_only(capabilities: CapabilitySet) -> io::Result<()> {
     Ok(thread::set_capabilities(None, sets)?)
 }
 
-/// What could mean something else to those who look names up is no name.
+/// Tells whether `name` is an account name that every lookup reads alike.
 pub(super) fn is_name(name: &str) -> bool {
     let odd = |c: char| c.is_control() || matches!(c, '/' | ':' | ',' | ' ');
     !name.is_empty() && name.len() <= NAME_MAX && !name.starts_with('-') && !name.contains(odd)
@@ -256,18 +256,18 @@ fn user(entry: &libc::passwd) -> io::Result<User> {
 ///
 /// # Safety
 ///
-/// It ends in NUL.
+/// The text ends in NUL.
 unsafe fn text(field: *const libc::c_char) -> String {
     // SAFETY: the caller says so.
     let text = unsafe { CStr::from_ptr(field) };
     text.to_string_lossy().into_owned()
 }
 
-/// Returns what a field of an entry says, if it says anything.
+/// Returns the path in a field of an entry; `None` if the field is empty.
 ///
 /// # Safety
 ///
-/// It is null, or what it points to ends in NUL.
+/// The field is null, or points to text that ends in NUL.
 unsafe fn path(field: *const libc::c_char) -> Option<PathBuf> {
     if field.is_null() {
         return None;
@@ -298,7 +298,7 @@ fn groups(name: &CStr, gid: u32) -> io::Result<Vec<u32>> {
 
 const NAME_MAX: usize = 255;
 const ENTRY_MAX: usize = 1 << 20;
-/// Linux lets nobody be in more.
+/// Linux allows no more.
 const GROUPS_MAX: usize = 1 << 16;
 
 #[cfg(test)]
@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accounts_are_found_by_name_and_by_number() {
+    fn accounts_are_found_by_name_and_number() {
         let root = User::find("root").unwrap();
         assert_eq!((root.uid, root.gid), (0, 0));
         assert!(root.groups.contains(&0));
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn an_account_without_a_name_is_alone_in_its_group() {
+    fn nameless_account_is_alone_in_group() {
         let user = User::find("3999999999").unwrap();
         assert_eq!((user.uid, user.gid), (3_999_999_999, 3_999_999_999));
         assert_eq!(user.groups, [3_999_999_999]);

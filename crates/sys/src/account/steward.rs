@@ -1,4 +1,5 @@
-//! The process that keeps root: it forks openers, and whoever does an [errand], and does nothing else.
+//! Steward: the process that keeps root. It forks openers and processes on an [errand], and does
+//! nothing else.
 //!
 //! [errand]: super::errand
 //!
@@ -29,10 +30,10 @@ use std::{
     time::Duration,
 };
 
-/// Whom openers may be, and of what. Nobody can change it once the steward runs.
+/// Accounts that openers may become, and their scope. Fixed once the steward runs.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// The directory beneath which they look names up.
+    /// Directory beneath which openers look names up.
     pub export: PathBuf,
     /// No account, nor its group, below this number. Root never.
     pub uid_min: u32,
@@ -40,9 +41,9 @@ pub struct Rules {
     pub idle: Duration,
     /// Files that the node reads again when they change, and root alone may read.
     pub secrets: Vec<PathBuf>,
-    /// They follow no links: whoever asks has seen where they lead.
+    /// Openers follow no links: the caller has resolved them already.
     pub plain: bool,
-    /// What is done as an account when the node asks for it; `None`: nothing.
+    /// Work done as an account at the node's request; `None`: none.
     pub errand: Option<Errand>,
 }
 
@@ -152,7 +153,7 @@ fn run(line: &OwnedFd, rules: &Rules) {
     }
     let mut forked = Forked::default();
     let mut buffer = vec![0; ASKED_MAX];
-    // Whoever goes away, or says what we do not understand, is done with.
+    // A sender that closes, or sends an unknown message, ends the loop.
     while let Ok((len, None)) = passing::receive(line, &mut buffer) {
         forked.reap();
         let asked = std::str::from_utf8(&buffer[..len]).ok();
@@ -175,7 +176,7 @@ fn run(line: &OwnedFd, rules: &Rules) {
     }
 }
 
-/// What the node asks for.
+/// Request of the node.
 enum Wish<'a> {
     /// The file of that number in the rules.
     Secret(&'a str),
@@ -201,8 +202,8 @@ impl<'a> Wish<'a> {
     }
 }
 
-/// The processes that were forked and have not ended. What an account does with its own must not keep others from having
-/// theirs, so errands, which an account can hold up, are counted apart.
+/// Processes that were forked and have not ended. Errands, which an account can delay, are counted
+/// apart from openers: one account must not keep others from theirs.
 #[derive(Default)]
 struct Forked {
     openers: usize,
@@ -312,8 +313,8 @@ fn become_account(name: &str, rules: &Rules) -> io::Result<User> {
 
 /// Runs `child` in a new process, whose number is returned. In that process it never returns.
 fn fork(child: impl FnOnce()) -> io::Result<Pid> {
-    // SAFETY: there is only one thread (`Steward::start` looks, and a steward
-    // never makes one), so that no lock is held by a thread that the child lacks.
+    // SAFETY: there is only one thread (`Steward::start` checks, and a steward never makes one). So
+    // no lock is held by a thread that the child lacks.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
@@ -340,9 +341,9 @@ fn close_others(kept: &OwnedFd) -> io::Result<()> {
     let kept = kept.as_raw_fd();
     let above = [(3, kept - 1), (kept + 1, i32::MAX)];
     for (first, last) in above.into_iter().filter(|(first, last)| first <= last) {
-        // SAFETY: whatever owns those descriptors belongs to the life of the
-        // parent; this process runs `child` of `fork` and then ends, and `child`
-        // uses none of them. `null` is among them, and is forgotten below.
+        // SAFETY: the owners of those descriptors belong to the life of the parent. This process
+        // runs `child` of `fork` and then ends, and `child` uses none of them. `null` is among
+        // them, and is forgotten below.
         let done = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
         if done != 0 {
             return Err(io::Error::last_os_error());
@@ -352,7 +353,7 @@ fn close_others(kept: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// What becoming another account takes.
+/// Capabilities needed to become another account.
 const NEEDED: CapabilitySet = CapabilitySet::SETUID
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::SETPCAP);

@@ -1,5 +1,5 @@
-//! The functions of the machine's GSSAPI library that a context needs, found when somebody
-//! first needs them: a godwit is neither built nor linked with it (RFC 2744).
+//! The functions of the machine's GSSAPI library that a context needs, loaded at first use: godwit
+//! is neither built nor linked with it (RFC 2744).
 
 use super::Refused;
 use std::{
@@ -10,7 +10,7 @@ use std::{
     sync::OnceLock,
 };
 
-/// What the library calls a status, a time or a set of flags.
+/// Type of a status, a time or a set of flags in the library.
 pub(super) type Number = u32;
 /// A context, name or credential of the library's, of which only the address is known.
 pub(super) type Thing = *mut c_void;
@@ -61,7 +61,7 @@ pub(super) struct OidSet {
     pub(super) elements: *const Oid,
 }
 
-/// Where a credential is found: one key (`keytab`) and its value.
+/// Location of a credential: one key (`keytab`) and its value.
 #[repr(C)]
 pub(super) struct Place {
     pub(super) key: *const c_char,
@@ -88,8 +88,8 @@ macro_rules! functions {
 
         impl Library {
             fn load(file: &CStr) -> Result<Self, String> {
-                // SAFETY: the name ends with a zero byte. That its initialisers do no harm is
-                // the word of whoever installed it, as for every library that we link with.
+                // SAFETY: the name ends with a zero byte. The administrator who installed the
+                // library vouches for its initialisers, as for every linked library.
                 let library = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
                 if library.is_null() {
                     return Err(last_word());
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_library_that_is_missing_or_another_is_told_by_name() {
+    fn missing_or_other_library_is_named() {
         for (file, why) in [
             (c"/nonexistent/libgssapi.so", "cannot open shared object"),
             (c"libm.so.6", "it has no gss_"),
