@@ -787,6 +787,26 @@ for name, mode in (('/new', 'wb'), ('/old', 'r+b')):
     Said::of(command.env("E", &site.export)).ok();
 }
 
+/// A directory gets the mode that its maker says, and a long name is refused as such.
+#[test]
+fn directories_have_their_modes() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new();
+    let line = "set -e; mkdir -m 700 $G/own; mkdir $G/usual; test $(stat -c %a $G/own $G/usual | tr -d '\\n') = 700755; \
+        long=$(printf '%256s' | tr ' ' x); mkdir $G/$long 2>&1 | grep -q 'File name too long'";
+    site.shell(&[], &format!("umask 022; {line}")).ok();
+    site.machine.says(&["push", "--timeout", "30"]).ok();
+    let mode = |name| {
+        fs::metadata(site.export.join(name))
+            .unwrap()
+            .permissions()
+            .mode()
+    };
+    assert_eq!((mode("own") & 0o777, mode("usual") & 0o777), (0o700, 0o755));
+}
+
 /// A signal ends the wait for a server that is away.
 #[test]
 fn signals_end_waiting_programs() {

@@ -256,7 +256,7 @@ pub(crate) const NO_THREAD: u32 = 0;
 const KILL: u64 = 1 << (libc::SIGKILL - 1);
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Longer names the kernel refuses, and the whole list with them.
-const NAME_BYTES_MAX: usize = 255;
+pub(crate) const NAME_BYTES_MAX: usize = 255;
 const SAID_MAX: usize = 1000;
 /// Numbers that programs expect, and say in words of their own.
 const PLAIN: [i32; 5] = [

@@ -2,7 +2,7 @@
 
 use crate::{
     Shared,
-    asking::{Done, Failed},
+    asking::{Done, Failed, NAME_BYTES_MAX},
     body::Writes,
     facts::Facts,
     nodes::{ROOT, is_server},
@@ -76,6 +76,9 @@ impl Shared {
     }
 
     fn look_up(&self, parent: u64, name: &OsStr, thread: u32) -> Done<(FileAttr, Duration)> {
+        if name.len() > NAME_BYTES_MAX {
+            return Err(Failed::Plain(libc::ENAMETOOLONG));
+        }
         let mut nodes = self.nodes.lock();
         if parent == ROOT {
             if !is_server(name) {
@@ -221,12 +224,28 @@ impl Shared {
         }
     }
 
-    fn make_directory(&self, parent: u64, name: &OsStr, thread: u32) -> Done<(FileAttr, Duration)> {
+    fn make_directory(
+        &self,
+        (parent, name): (u64, &OsStr),
+        mode: u32,
+        thread: u32,
+    ) -> Done<(FileAttr, Duration)> {
         let url = self.nodes.lock().url_in(parent, name)?;
-        self.asking.ask(thread, &Ask::Deed(Deed::Mkdir { url }))?;
+        let made = Ask::Deed(Deed::Mkdir { url: url.clone() });
+        self.asking.ask(thread, &made)?;
+        let mut facts = Facts::directory();
+        if mode != facts.mode {
+            facts.mode = mode;
+            let set = Deed::Set {
+                url,
+                mode: Some(mode),
+                mtime_ns: None,
+            };
+            self.asking.ask(thread, &Ask::Deed(set))?;
+        }
         let mut nodes = self.nodes.lock();
-        let number = nodes.look_up(parent, name, Some(Facts::directory()));
-        Ok((nodes.attributes(number, &Facts::directory()), LASTS))
+        let number = nodes.look_up(parent, name, Some(facts));
+        Ok((nodes.attributes(number, &facts), LASTS))
     }
 
     /// Refuses if a directory has entries, here or at its server.
@@ -623,13 +642,14 @@ impl Filesystem for Face {
         request: &Request,
         parent: INodeNo,
         name: &OsStr,
-        _: u32,
-        _: u32,
+        mode: u32,
+        umask: u32,
         reply: ReplyEntry,
     ) {
         let (thread, name) = (request.pid(), name.to_owned());
+        let mode = mode & !umask & 0o7777;
         self.work(
-            move |shared| match shared.make_directory(parent.0, &name, thread) {
+            move |shared| match shared.make_directory((parent.0, &name), mode, thread) {
                 Ok((attr, lasts)) => reply.entry(&lasts, &attr, Generation(0)),
                 Err(failed) => reply.error(shared.asking.errno(&failed)),
             },
