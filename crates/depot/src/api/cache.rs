@@ -1,4 +1,4 @@
-//! What is held, and why: for people who look at it.
+//! Lists entries for people: what keeps each, how long, and how much of the quota is used.
 
 use crate::{
     Depot, Error, Result, Tag, Verified,

@@ -33,7 +33,7 @@ impl Depot {
         };
         let made = self.put(url, by.who, &put)?;
         if let Some(mode) = mode {
-            made.is_to_have(mode);
+            made.set_mode(mode);
         }
         let id = made.id();
         made.end_while(&|_| true, by.is_wanted)?;

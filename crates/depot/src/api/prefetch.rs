@@ -1,8 +1,7 @@
-//! What somebody will want comes before that, no faster than they allow.
+//! Fetches what a caller will want, no faster than the caller allows.
 //!
-//! It is fetched in slices, each as fast as it comes, with rests between. Whoever wants to read the
-//! file waits for a slice at most, and has the rest at once: the bound is that of those who cannot
-//! know yet whether they need it, never of those who do.
+//! Each slice comes as fast as it can, with rests between. A reader of the file waits for one slice at most, and gets the
+//! rest at once. Only callers that do not know yet whether they need the file are slowed down.
 
 use crate::{
     Depot, Error, Fresh, Lazily, Result, StillWanted, Who, inner::Inner, plan::entry::Held,

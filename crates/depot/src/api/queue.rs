@@ -1,4 +1,4 @@
-//! What is owed, and who waits for it.
+//! The queue of pending files and operations: listing, retry, release, discard.
 
 use crate::{
     Before, Depot, Error, Result, Scope,

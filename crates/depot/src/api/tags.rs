@@ -1,7 +1,7 @@
-//! What keeps a file beyond its last user.
+//! Tags that keep a file beyond its last user.
 //!
-//! Each adding of a tag is taken back by one removing; a clean-up takes all of one
-//! tag. An open tag falls with whoever holds it and is no row anywhere.
+//! Removing a tag takes back one adding of it; a clean-up takes all of one tag. An open tag ends with the connection that
+//! set it, and has no row.
 
 use crate::{Depot, Error, Fresh, Result, StillWanted, Who, clock::now, disk::rows::Change};
 use godwit_core::Url;

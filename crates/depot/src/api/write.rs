@@ -138,7 +138,7 @@ impl Depot {
             }
             return Err(error);
         }
-        self.inner.is_current_now(&held)
+        self.inner.make_current(&held)
     }
 
     /// Returns what came as an upload, if it is here still.
@@ -161,7 +161,7 @@ impl Writing {
     }
 
     /// Says which permission bits it is to have where it is new.
-    pub fn is_to_have(&self, mode: u32) {
+    pub fn set_mode(&self, mode: u32) {
         let mut state = self.held.lock();
         state.bits = Some(mode);
         state.change();
@@ -309,7 +309,7 @@ impl Writing {
         // Once it is promised it may be delivered, and what nobody uses, and is current for nobody, then goes.
         let user = User::of(&self.held, &mut self.held.lock());
         let generation = self.close();
-        self.depot.is_last(&self.held);
+        self.depot.move_to_end(&self.held);
         self.is_over = true;
         self.depot.fit(&self.held);
         let known = self.depot.sync_and_know(&self.held);
@@ -317,7 +317,7 @@ impl Writing {
             self.is_over = false;
             return Err(error);
         }
-        self.depot.is_current_now(&self.held)?;
+        self.depot.make_current(&self.held)?;
         drop(user);
         // Something newer is there already, and this has been delivered meanwhile.
         if !self.held.lock().is_current {

@@ -1,6 +1,5 @@
-//! What survives us, in SQLite. One thread writes; what comes while it waits for
-//! the disk goes with the next transaction, so that a thousand small files do
-//! not wait a thousand times.
+//! The records of a depot, in SQLite. One thread writes. Changes that arrive while it waits for the disk go with the next
+//! transaction, so that a thousand small files do not wait a thousand times.
 
 use crate::{
     Error, Result, Tag, Who,

@@ -1,5 +1,5 @@
-//! Blocks that are kept for the day on which somebody has filled the disk: with them the records can be opened, and what is
-//! over be taken off them, which is what makes room again.
+//! Blocks that are kept for a full disk. Freed, they give the room to open the records and to forget what is over; that
+//! makes room again.
 
 use godwit_sys::{free_bytes, reserve_blocks};
 use std::{

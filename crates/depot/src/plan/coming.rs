@@ -1,10 +1,9 @@
-//! What has its place in the order of its name, and is not yet what that name says
-//! here: its bytes are on their way to the disk, and its writer is told after that.
+//! Entries that have their place in the order of their name, and whose bytes are still on their way to the disk. Their
+//! writers have no answer yet.
 //!
-//! What is done to the name meanwhile comes after it, and is done to it. What the
-//! target had before, and is read or delivered meanwhile, is older, whatever its number.
-//! Whoever writes into the name waits for that: its writer may be gone by then, who was
-//! told nothing, and what is written after they went must not be under what they wrote.
+//! Operations on the name that arrive meanwhile come after such an entry, and are applied to it. Whatever the target had
+//! before is older, whatever its number. A new writer of the name waits for such an entry: its bytes must not lie under
+//! those of a writer that ended without an answer.
 
 use crate::{
     disk::files::Id,

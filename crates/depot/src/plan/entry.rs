@@ -1,4 +1,4 @@
-//! One holding: its machine, its file, and whoever waits for it.
+//! One entry: its machine, its file, and the threads that wait for it.
 
 use crate::{
     Error, Tag, Who,

@@ -1,11 +1,10 @@
-//! Who wants room at the same time, and who gets what there is: such that nobody waits for
-//! what only somebody who waits for them could give back.
+//! Shares the room among writers that want it at the same time, so that no writer waits for room that only a writer
+//! behind it could give back.
 //!
-//! Whoever says beforehand how much they will write holds nothing until they get all of it, in
-//! the order in which they came. Whoever cannot say holds what was written so far. Of several
-//! of those the oldest goes on, and the others together leave it half of the quota as long as
-//! it grows. If all that is owed were delivered, and still nobody who waits could go on, then
-//! the youngest of those who hold something is refused. Knows no clock: it is told the time.
+//! A writer that tells its size beforehand holds nothing until it gets all of it, in the order of arrival. A writer that
+//! cannot tell holds what it has written. Of several of those the oldest goes on, and the others together leave it half of
+//! the quota as long as it grows. If all pending bytes were delivered and still no waiting writer could go on, the youngest
+//! that holds something is refused. This module has no clock: callers pass the time.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! What a hop took, and of which nothing is here any more: whoever pushes waits for it all the same.
+//! Names that a hop has taken over, and of which no bytes are here any more. A push waits for them all the same.
 
 use crate::{
     Scope,

@@ -1,7 +1,7 @@
-//! What targets have of uploads that nobody will finish.
+//! Partial uploads at targets that no writer will finish.
 //!
-//! It is given up there as soon as it is here, where the target can be reached;
-//! what is forgotten here with the end of this node, a sweep there removes.
+//! They are given up there as soon as here, if the target can be reached. A sweep of the target removes those that a
+//! restart of this node forgets.
 
 use crate::{
     Result, Who,

@@ -465,7 +465,7 @@ impl Log {
             let synced = File::open(folder).and_then(|folder| folder.sync_all());
             synced.map_err(Error::disk(folder))?;
         }
-        self.state.lock().is_safe(upto);
+        self.state.lock().note_durable(upto);
         Ok(())
     }
 
@@ -623,7 +623,7 @@ impl State {
     }
 
     /// Notes that all before that is on disk. What came after it was emptied is in other places.
-    fn is_safe(&mut self, upto: Upto) {
+    fn note_durable(&mut self, upto: Upto) {
         if self.emptied == upto.emptied {
             self.synced = self.synced.max(upto.end);
         }
@@ -717,9 +717,9 @@ mod tests {
         (state.end, state.offset, state.synced, state.emptied) = (50, 20, 0, 1);
         assert!(state.is_past(upto));
         assert!(!state.is_past(state.upto()));
-        state.is_safe(upto);
+        state.note_durable(upto);
         assert_eq!(state.synced, 0, "nothing of what is in it now was synced");
-        state.is_safe(state.upto());
+        state.note_durable(state.upto());
         assert_eq!(state.synced, 50);
     }
 }

@@ -1,4 +1,4 @@
-//! Which files are called how: so that nobody looks through all that is held for one name.
+//! Finds entries by the name that they have here, and by the name where they are delivered.
 
 use crate::{
     disk::files::Id,

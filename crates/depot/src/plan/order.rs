@@ -1,9 +1,8 @@
-//! What is promised to targets, in order: the publications of what is held, and
-//! renames, removals, directories and attributes between them.
+//! The order of pending operations, one for each server: publications of entries, and renames, removals, directories and
+//! attributes between them.
 //!
-//! The order is that of [`godwit_core::deeds`], one for each server. The record of
-//! a publication is the row of its holding; those of the others are rows of their
-//! own.
+//! The rules are those of [`godwit_core::deeds`]. The record of a publication is the row of its entry; each other
+//! operation has a row of its own.
 
 use crate::{
     Before, Error,

@@ -1,9 +1,7 @@
-//! What is to be delivered next.
+//! Picks the next delivery.
 //!
-//! To find the smallest of all that is owed each time would look at everything for
-//! everything. So who looks notes a share of what they found, and the next ones take
-//! from that; and where much is owed and nothing can be delivered, nobody looks again
-//! at once.
+//! To look for the smallest of all pending entries each time would cost too much. So a look notes a share of what it
+//! found, and the next picks take from that. Where much is pending and nothing can be delivered, the next look waits.
 
 use crate::{
     clock::now,

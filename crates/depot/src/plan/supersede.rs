@@ -1,7 +1,6 @@
-//! What need not be delivered any more, since something newer replaces it.
+//! Entries that need not be delivered any more, since something newer replaces them.
 //!
-//! That is on no record: after an end it follows from what is owed of one name, in
-//! its order.
+//! No record says so: after a restart it follows from the order of the pending entries of a name.
 
 use crate::plan::{all::All, entry::Held};
 use godwit_core::holding::{Base, Mode};

@@ -1,5 +1,5 @@
-//! Reading by way of a hop that keeps what passes: whoever reads the same later gets it from here, and the next is
-//! only asked whether it is still that.
+//! Reads by way of a hop that keeps what it forwards. A later reader gets the bytes from here, and the next server is asked
+//! only whether they are still current.
 
 use super::{Spooled, digest_of};
 use crate::{

@@ -29,7 +29,7 @@ impl Spooled {
                 Err(error) if is_away(&error) => {}
                 done => {
                     self.changed(names)?;
-                    return done.and_then(|()| self.is_safe_there(names));
+                    return done.and_then(|()| self.must_be_durable_there(names));
                 }
             }
         }
@@ -57,7 +57,7 @@ impl Spooled {
     }
 
     /// Has what the next did to names survive a power cut there.
-    fn is_safe_there(&self, names: &[&Path]) -> Result<()> {
+    fn must_be_durable_there(&self, names: &[&Path]) -> Result<()> {
         let Some(name) = names.last() else {
             return Ok(());
         };
@@ -203,7 +203,7 @@ impl Spooled {
             let place = self.there(path)?;
             let set = place.store.set(&place.path, set);
             self.changed(&[path])?;
-            return set.and_then(|()| self.is_safe_there(&[path]));
+            return set.and_then(|()| self.must_be_durable_there(&[path]));
         }
         let attributes = Attributes {
             mode: set.mode,

@@ -1,4 +1,4 @@
-//! What is done to names: here at once, and at the target in its turn.
+//! Applies operations on names at the target, in their turn.
 
 use crate::{
     Error, Result, Who,

@@ -1,9 +1,8 @@
-//! Bytes that rot on our disk while they are owed.
+//! Finds bytes that rot on our disk while they are pending.
 //!
-//! What leaves hash to is known from the end of each generation on. What is sent
-//! is compared with it: by the target, where that compares what came with what we
-//! say that it is, else here before it leaves. What differs is held, and nobody
-//! gets it.
+//! The hashes of leaves are known from the end of each generation on. Bytes that are sent are compared with them: by the
+//! target, if that compares with the hash that we send, else here before they leave. A file that differs is put on hold,
+//! and no reader gets it.
 
 use crate::{
     Error, Result,

@@ -20,15 +20,15 @@ pub(crate) enum Standing {
 }
 
 impl Inner {
-    /// Of one name, what ended last counts: it takes its place behind all that are there.
-    pub(crate) fn is_last(&self, held: &Arc<Held>) {
-        self.is_last_of(&mut self.all(), held);
+    /// Moves an entry to the end of the order of its name: the last end counts.
+    pub(crate) fn move_to_end(&self, held: &Arc<Held>) {
+        self.move_to_end_in(&mut self.all(), held);
     }
 
-    /// Puts an edit that was written behind all that are there, as [`Self::is_last`] does, unless an upload that was promised
+    /// Puts an edit that was written behind all that are there, as [`Self::move_to_end`] does, unless an upload that was promised
     /// after it (and after the place `since`) replaces all of it. An upload that was delivered meanwhile shows no place any
     /// more, so only the promises tell.
-    pub(crate) fn is_last_unless_replaced(&self, held: &Arc<Held>, since: u64) -> Standing {
+    pub(crate) fn move_to_end_unless_replaced(&self, held: &Arc<Held>, since: u64) -> Standing {
         let mut all = self.all();
         if all.promises.is_replaced_after(held, since) {
             return Standing::Before;
@@ -45,11 +45,11 @@ impl Inner {
             all.owe(held, || held.number());
             return Standing::Before;
         }
-        self.is_last_of(&mut all, held);
+        self.move_to_end_in(&mut all, held);
         Standing::Last
     }
 
-    pub(crate) fn is_last_of(&self, all: &mut All, held: &Arc<Held>) {
+    pub(crate) fn move_to_end_in(&self, all: &mut All, held: &Arc<Held>) {
         all.private.remove(&held.id);
         let state = held.lock();
         let owes = state.machine.owes();
@@ -89,8 +89,8 @@ impl Inner {
         all.comes(held);
     }
 
-    /// Has a file that was written to its end be what its name says.
-    pub(crate) fn is_current_now(&self, held: &Arc<Held>) -> Result<()> {
+    /// Makes a finished file the current version of its name.
+    pub(crate) fn make_current(&self, held: &Arc<Held>) -> Result<()> {
         let mut all = self.all();
         if held.lock().is_unlinked {
             // It has no name here any more. What waits for it at its target is not made to fail.

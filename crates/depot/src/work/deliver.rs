@@ -1,9 +1,7 @@
-//! From our disk to the target.
+//! Delivers pending files to their targets.
 //!
-//! Some threads deliver, one file each at a time; each sends what is owed until
-//! nothing is left to send, and parks the conversation if the writer goes on.
-//! Servers that cannot be reached are tried again soon, and only once for all
-//! their files.
+//! Some threads deliver, one file each at a time. Each sends what is pending until nothing is left to send, and parks the
+//! conversation if the writer goes on. Servers that are away are tried again soon, and only once for all their files.
 
 use crate::{
     Error, Result,
@@ -151,7 +149,7 @@ impl Inner {
         }
         let outcome = came.and_then(|came| match came {
             // What was written since comes in its turn.
-            Came::Published if held.lock().machine.owes() => self.published_and_owes(held, None),
+            Came::Published if held.lock().machine.owes() => self.requeue_after_publish(held, None),
             _ => Ok(()),
         });
         tracing::debug!(url = %held.url(), ?outcome, wants = held.lock().wants, "visited");
@@ -194,7 +192,7 @@ impl Inner {
             }
             // Somebody may have written meanwhile: that has another place, and maybe another name.
             let owes_again = held.lock().machine.owes();
-            if owes_again && let Err(error) = self.published_and_owes(held, was.clone()) {
+            if owes_again && let Err(error) = self.requeue_after_publish(held, was.clone()) {
                 return self.failed(held, server, error);
             }
             let mut all = self.all();
@@ -229,7 +227,7 @@ impl Inner {
         }
         // What ended last did so meanwhile.
         if !is_asked && all.gets_another_place(held, &held.lock()) {
-            self.is_last_of(all, held);
+            self.move_to_end_in(all, held);
             held.lock().wants = true;
             self.chores.record(held.id);
         }
@@ -238,7 +236,7 @@ impl Inner {
     /// The target has a generation, and lacks what was written since: that comes after all that was
     /// promised meanwhile, under the name that the file has by now. The record says so before anything
     /// that waited for this is done. `was`: where it went, if its record says otherwise already.
-    fn published_and_owes(&self, held: &Arc<Held>, was: Option<Way>) -> Result<()> {
+    fn requeue_after_publish(&self, held: &Arc<Held>, was: Option<Way>) -> Result<()> {
         let mut all = self.all();
         let state = held.lock();
         if state.is_unlinked {

@@ -140,7 +140,7 @@ impl Inner {
         }
         held.commit(self)?;
         match standing {
-            Some(Standing::Last) => self.is_current_now(held)?,
+            Some(Standing::Last) => self.make_current(held)?,
             Some(Standing::Before) => self.nudge(),
             Some(Standing::Over) => self.supersede(held)?,
             None => self.nothing_written(held),
@@ -156,10 +156,10 @@ impl Inner {
         let (place, is_unlinked) = (state.closed_at, state.is_unlinked);
         drop(state);
         if is_unlinked {
-            self.is_last(held);
+            self.move_to_end(held);
             return Standing::Last;
         }
-        self.is_last_unless_replaced(held, if is_edited { place } else { 0 })
+        self.move_to_end_unless_replaced(held, if is_edited { place } else { 0 })
     }
 
     /// It was open for writing, and is as it was. What was renamed meanwhile is where it is called from now on: what is

@@ -1,4 +1,4 @@
-//! What is done now and then: records of what was fetched, and room.
+//! Does from time to time what can wait: records of what was fetched, tags that expire, room.
 
 use crate::{Error, Result, disk::rows::Change, inner::Inner, plan::entry::Held};
 use std::{

@@ -43,7 +43,7 @@ impl Inner {
         let Some(generation) = self.pour(beside, under, is_there, prepare)? else {
             return Ok(None);
         };
-        let standing = self.is_last_unless_replaced(under, 0);
+        let standing = self.move_to_end_unless_replaced(under, 0);
         if standing == Standing::Over {
             // There it would come over what was put after it.
             if let Err(error) = self.unlink(under, under.lock()) {
@@ -59,7 +59,7 @@ impl Inner {
         }
         // What was put meanwhile goes over all of it, and does not know what was written here.
         if standing == Standing::Last {
-            self.is_current_now(under)?;
+            self.make_current(under)?;
         }
         Ok(Some(generation))
     }

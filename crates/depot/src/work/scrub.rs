@@ -1,9 +1,8 @@
-//! What is held is read again now and then, and compared with what it was when it came.
+//! Reads entries again from time to time, and compares them with their hashes.
 //!
-//! A disk may lose bytes of a file that nobody reads for long. So each file is verified
-//! once in a while: one at a time, when nothing is being sent or fetched, and with a
-//! pause after each that keeps to a rate. What is owed is left out, as it is compared
-//! when it is sent.
+//! A disk may lose bytes of a file that is not read for long. So each file is verified once in a while: one at a time, if
+//! nothing is in flight, with a pause after each that keeps to a rate. Pending files are left out: they are compared when
+//! they are sent.
 
 use crate::{
     Error, Result, Verified,

@@ -454,7 +454,7 @@ impl Guest {
         };
         let begun = begun.map_err(|error| of_new(bad(error)))?;
         if let Some(mode) = put.mode {
-            begun.is_to_have(mode);
+            begun.set_mode(mode);
         }
         if let Some(size) = put.size {
             begun.take_room(size, &waiting(reply)).map_err(bad)?;
