@@ -3,18 +3,24 @@
 //! One table ([`KEYS`]) defines every key; file, environment and flags are read
 //! against it. A later source wins: default, file, environment, flag.
 
+mod ask_program;
 mod keys;
 mod modules;
 mod network;
+mod on_fault;
+pub(crate) mod routes;
 mod sources;
 mod values;
 
+pub(crate) use ask_program::{Porter, Word};
 pub(crate) use keys::FIXED;
 pub use keys::{KEYS, Key};
 pub use modules::{Allowed, MODULE_KEYS, Module};
 pub use network::Network;
+pub use on_fault::OnFault;
+pub use routes::Routes;
 
-use crate::{Error, guarded::Porter, local::OnFault, routes::Routes};
+use crate::Error;
 use godwit_core::Url;
 use sources::{OURS, defaults, is_of_others, key_of_variable, known, read_file};
 use std::{

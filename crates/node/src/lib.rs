@@ -2,51 +2,32 @@
 //! blocking conversation. What is said is decided in `wire`, what is stored in
 //! `store`; here is the wiring.
 
-mod accounts;
-mod admission;
+mod access;
+mod base;
 mod config;
-mod current;
-mod door;
-mod errand;
-mod export;
-mod guarded;
+mod ftp;
 mod hop;
-mod journal;
-mod listener;
+mod https;
 mod local;
-mod members;
-mod metrics;
-mod modules;
-mod names;
-mod obeyed;
-mod ports;
-mod reload;
-mod routes;
-mod session;
-mod site;
-mod stdio;
-mod stop;
-mod stripes;
+mod relay;
+mod serve;
+mod shared;
 mod task;
-mod trust;
-mod workplace;
 
+pub use access::obeyed::{Asker, Obeyed, read_right};
+pub use base::stop::Stop;
 pub use config::{
     Access, Allowed, Cluster, Config, Data, Hop, KEYS, Key, Limits, MODULE_KEYS, Module, Network,
-    Origin, Passwords, Setting, Trust,
+    OnFault, Origin, Passwords, Routes, Setting, Trust,
 };
-pub use door::calls;
-pub use listener::Node;
-pub use local::{LocalError, LocalRules, OnFault, run_local};
-pub use obeyed::{Asker, Obeyed, read_right};
-pub use reload::Reload;
-pub use routes::Routes;
-pub use stdio::attend;
-pub use stop::Stop;
+pub use https::calls;
+pub use local::{LocalError, LocalRules};
+pub use serve::{listener::Node, reload::Reload, stdio::attend};
 pub use task::{Tell, run_task};
 
-use accounts::Accounts;
+use access::accounts::Accounts;
 use godwit_sys::why;
+use godwit_trust::Home;
 use godwit_wire::door::call::Refusal;
 use std::{borrow::Cow, io, net::SocketAddr, path::PathBuf};
 
@@ -130,7 +111,7 @@ pub enum Error {
 
 /// Reads all that a configuration names, as a node would that begins or goes on with it, and serves nothing.
 pub fn rehearse(config: &Config) -> Result<(), Error> {
-    listener::rehearse(config)
+    serve::listener::rehearse(config)
 }
 
 /// Serves until it is told to stop: the first SIGTERM or SIGINT lets transfers
@@ -149,4 +130,15 @@ pub fn run(
     ready(node.addresses());
     node.wait();
     Ok(())
+}
+
+/// Is the node of this machine until it is told to stop, or nothing needs it any more. `home` knows the peers that it
+/// has joined; `ready` is called once it listens.
+pub fn run_local(
+    rules: LocalRules,
+    home: Option<Home>,
+    ready: impl FnOnce(),
+) -> Result<(), LocalError> {
+    let serve = |config| Ok(Box::new(Node::start(config)?) as Box<dyn local::Served>);
+    local::run(rules, home, serve, ready)
 }

@@ -6,7 +6,7 @@
 use std::fs;
 
 /// Tells whether this process is kept by a batch system for one job: it ends with that.
-pub(super) fn is_within() -> bool {
+pub(crate) fn is_within() -> bool {
     fs::read_to_string("/proc/self/cgroup").is_ok_and(|told| is_of_job(&told))
 }
 

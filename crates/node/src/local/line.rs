@@ -5,6 +5,7 @@ use godwit_wire::local::{Decoder, Error, Frame, Told};
 use parking_lot::Mutex;
 use std::{
     io,
+    net::Shutdown,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
@@ -15,17 +16,22 @@ use std::{
 
 /// A connection as all see it who answer on it.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(crate) struct Line {
     socket: UnixStream,
     /// One frame after the other.
     speaking: Mutex<()>,
     is_over: AtomicBool,
     /// Raised when somebody who answers is free.
-    pub(super) freed: Wake,
+    pub(crate) freed: Wake,
 }
 
 impl Line {
-    pub(super) fn new(socket: UnixStream) -> io::Result<Self> {
+    /// Ends it: whoever reads or writes here notices.
+    pub(crate) fn hang_up(&self) {
+        let _ = self.socket().shutdown(Shutdown::Both);
+    }
+
+    pub(crate) fn new(socket: UnixStream) -> io::Result<Self> {
         socket.set_nonblocking(false)?;
         Ok(Self {
             socket,
@@ -35,21 +41,21 @@ impl Line {
         })
     }
 
-    pub(super) fn socket(&self) -> &UnixStream {
+    pub(crate) fn socket(&self) -> &UnixStream {
         &self.socket
     }
 
     /// Tells whether nobody hears any more.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(SeqCst)
     }
 
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.is_over.store(true, SeqCst);
     }
 
     /// Says it. Whoever does not read is waited for: they are not heard meanwhile.
-    pub(super) fn say(&self, told: &Told, body: &[u8], files: &[BorrowedFd<'_>]) {
+    pub(crate) fn say(&self, told: &Told, body: &[u8], files: &[BorrowedFd<'_>]) {
         let frame = match told.write(body) {
             Ok(frame) => frame,
             Err(error) => return tracing::error!(%error, "an answer is too long"),
@@ -65,7 +71,7 @@ impl Line {
     }
 
     /// Says it if that takes no time.
-    pub(super) fn say_at_once(&self, told: &Told) {
+    pub(crate) fn say_at_once(&self, told: &Told) {
         if let (Ok(frame), Ok(())) = (told.write(b""), self.socket.set_nonblocking(true)) {
             let _ = send_passing(&self.socket, &frame, &[]);
         }
@@ -74,7 +80,7 @@ impl Line {
 
 /// What came, and is read by one at a time.
 #[derive(Debug)]
-pub(super) struct Input {
+pub(crate) struct Input {
     decoder: Decoder,
     buffer: Box<[u8]>,
     /// What of the buffer was not read yet.
@@ -87,7 +93,7 @@ pub(super) struct Input {
 
 /// Why no more comes.
 #[derive(Debug)]
-pub(super) enum Over {
+pub(crate) enum Over {
     /// The other end is closed, or the node ends.
     Gone,
     /// Half a frame, and then nothing.
@@ -97,7 +103,7 @@ pub(super) enum Over {
 }
 
 impl Input {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             decoder: Decoder::new(),
             buffer: vec![0; AT_ONCE_BYTES].into(),
@@ -109,7 +115,7 @@ impl Input {
     }
 
     /// Returns the next frame, and waits for it: between frames for as long as it takes, within one not.
-    pub(super) fn next(&mut self, line: &Line, stop: BorrowedFd<'_>) -> Result<Frame, Over> {
+    pub(crate) fn next(&mut self, line: &Line, stop: BorrowedFd<'_>) -> Result<Frame, Over> {
         loop {
             let (taken, frame) = self
                 .decoder
@@ -125,7 +131,7 @@ impl Input {
     }
 
     /// Drops the files that came with a frame: nothing that is asked comes with one.
-    pub(super) fn drop_files(&mut self, count: u8) -> Result<(), Over> {
+    pub(crate) fn drop_files(&mut self, count: u8) -> Result<(), Over> {
         let count = usize::from(count);
         if count > self.files.len() {
             return Err(Over::Misled("a file that was to come did not".into()));
@@ -179,5 +185,5 @@ const AT_ONCE_BYTES: usize = 64 << 10;
 /// Files that came with frames of which the end did not.
 const FILES_MAX: usize = 8;
 /// Between the first and the last byte of a frame.
-pub(super) const FRAME_PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const FRAME_PATIENCE: Duration = Duration::from_secs(30);
 const FOREVER: Duration = Duration::from_secs(365 * 86_400);

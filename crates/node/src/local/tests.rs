@@ -1,15 +1,31 @@
-//! The local node with a desk that knows no depot: who is heard, held up, turned away, and when it ends.
+//! The local node with a handler that knows no depot: who is heard, held up, turned away, and when it ends.
 
-use super::*;
-use crate::local::visit::AT_ONCE_MAX;
-use godwit_local::{Answer, Here};
-use godwit_wire::local::{Asked, ask::Hello, frame, records};
+use super::{
+    connection::{AT_ONCE_MAX, Reply},
+    server::*,
+    *,
+};
+use godwit_local::{Answer, Here, Kind, Place, Refusal};
+use godwit_wire::local::{
+    Ask, Asked, Tell, Told,
+    ask::{self, Hello},
+    frame, records, tell,
+};
+use parking_lot::{Condvar, Mutex};
 use std::{
     fs::{self, File},
     io::{Read, Seek, Write},
-    os::unix::{fs::PermissionsExt, net::UnixListener},
+    os::{
+        fd::AsFd,
+        unix::{
+            fs::PermissionsExt,
+            net::{UnixListener, UnixStream},
+        },
+    },
     path::Path,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    thread,
+    time::Instant,
 };
 
 /// Answers what tests need: files in memory, and asks that wait until they are let go.
@@ -55,13 +71,13 @@ impl Gate {
     }
 }
 
-impl Desk for Stand {
-    fn visit(self: Arc<Self>, visitor: Visitor) -> Result<Box<dyn Visit>, Refusal> {
+impl Handler for Stand {
+    fn visit(self: Arc<Self>, visitor: Visitor) -> Result<Box<dyn Connection>, Refusal> {
         if visitor.hello.program == "unwanted" {
             return Err(Refusal::new(Kind::Denied, "visit", "not you"));
         }
         self.open.fetch_add(1, SeqCst);
-        Ok(Box::new(Guest {
+        Ok(Box::new(Client {
             gate: Arc::clone(&self.gate),
             open: Arc::clone(&self.open),
             written: Mutex::default(),
@@ -79,19 +95,19 @@ impl Desk for Stand {
     fn end(&self) {}
 }
 
-struct Guest {
+struct Client {
     gate: Arc<Gate>,
     open: Arc<AtomicUsize>,
     written: Mutex<Vec<u8>>,
 }
 
-impl Drop for Guest {
+impl Drop for Client {
     fn drop(&mut self) {
         self.open.fetch_sub(1, SeqCst);
     }
 }
 
-impl Visit for Guest {
+impl Connection for Client {
     fn answer(&self, ask: Ask, body: Vec<u8>, reply: &Reply) {
         match ask {
             Ask::Open(open) => {
@@ -172,7 +188,7 @@ impl Standing {
             scrub_every: None,
             is_of_job: false,
             is_installed: false,
-            on_fault: super::OnFault::default(),
+            on_fault: crate::config::OnFault::default(),
             routes: crate::Routes::default(),
             catalog: None,
             export: None,

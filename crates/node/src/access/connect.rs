@@ -1,0 +1,51 @@
+//! The way from this node to other servers.
+
+use super::names::Names;
+use crate::config::routes::Routes;
+use godwit_core::Scheme;
+use godwit_depot::Connect;
+use godwit_store::{
+    Proofs, Trust,
+    channel::Cancel,
+    engine::{Options, Stores},
+};
+use godwit_trust::{Credential, Home};
+use std::sync::Arc;
+
+/// Returns what finds the store of a URL, for whoever shows that credential, by the hop that leads there.
+/// `cancel` ends all conversations with them; `names` are those that `grid:` stands for.
+pub(crate) fn connect(
+    home: Option<Home>,
+    routes: Routes,
+    names: Option<&Names>,
+    cancel: Cancel,
+) -> Connect {
+    let options = Options::new(cancel);
+    let trust = Trust {
+        home,
+        ..options.trust
+    };
+    let mut options = Options { trust, ..options };
+    if let Some(names) = names {
+        options = names.within(options);
+    }
+    let stores = Stores::new(options);
+    Arc::new(move |url, who| {
+        let url = &routes.by_way_of(url)?;
+        let credential = match &who.credential {
+            Some(path) if url.scheme() == Scheme::Gsiftp => {
+                let read = Credential::from_file(path);
+                Some(read.map_err(|error| godwit_store::Error::Trust {
+                    host: url.host_port(),
+                    cause: Box::new(error),
+                })?)
+            }
+            _ => None,
+        };
+        let proofs = Proofs {
+            credential,
+            ..Proofs::default()
+        };
+        stores.open_as(url, proofs)
+    })
+}

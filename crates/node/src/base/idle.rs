@@ -1,0 +1,160 @@
+//! Connections on which nothing is asked: each client has a bounded number of them, and the oldest goes first.
+
+use super::{
+    admission::{Admitted, Party},
+    metrics::{Counted, Metrics},
+};
+use parking_lot::Mutex;
+use std::{
+    collections::{HashMap, VecDeque},
+    future::{Future, poll_fn},
+    net::SocketAddr,
+    pin::pin,
+    sync::Arc,
+    task::Poll,
+};
+use tokio::sync::{Notify, watch};
+
+/// Connections that wait for a request, the oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Idle(Mutex<HashMap<Party, VecDeque<Arc<Notify>>>>);
+
+impl Idle {}
+
+/// One connection; it begins idle.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    idle: Arc<Idle>,
+    party: Mutex<Party>,
+    end: Arc<Notify>,
+}
+
+impl Seat {
+    pub(crate) fn new(idle: &Arc<Idle>, party: Party) -> Arc<Self> {
+        let seat = Self {
+            idle: Arc::clone(idle),
+            party: Mutex::new(party),
+            end: Arc::default(),
+        };
+        seat.rest();
+        Arc::new(seat)
+    }
+
+    /// Does `work` until it is done, or the connection is ended for a newer one of the same client.
+    pub(crate) async fn host(&self, work: impl Future<Output = ()>) {
+        let (mut work, mut ended) = (pin!(work), pin!(self.end.notified()));
+        poll_fn(|context| match ended.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => work.as_mut().poll(context),
+        })
+        .await;
+    }
+
+    /// Keeps the connection from being ended as idle. It belongs to `party` from now on, if that is told.
+    pub(crate) fn work(&self, party: Option<&Party>) {
+        let mut known = self.party.lock();
+        let mut waiting = self.idle.0.lock();
+        if let Some(ends) = waiting.get_mut(&known) {
+            ends.retain(|end| !Arc::ptr_eq(end, &self.end));
+            if ends.is_empty() {
+                waiting.remove(&known);
+            }
+        }
+        if let Some(party) = party {
+            known.clone_from(party);
+        }
+    }
+
+    /// Makes the connection idle, and ends the oldest idle one of its client if there are too many.
+    fn rest(&self) {
+        let party = self.party.lock();
+        let mut waiting = self.idle.0.lock();
+        let ends = waiting.entry(party.clone()).or_default();
+        ends.push_back(Arc::clone(&self.end));
+        if ends.len() > IDLE_EACH_MAX
+            && let Some(oldest) = ends.pop_front()
+        {
+            oldest.notify_one();
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.work(None);
+    }
+}
+
+/// What a connection has for as long as it, or what it became, goes on. Clones are of the same one.
+#[derive(Clone)]
+pub(crate) struct Stay {
+    _inside: Arc<(Admitted, Counted)>,
+    pub(crate) seat: Arc<Seat>,
+    pub(crate) draining: watch::Receiver<()>,
+}
+
+impl Stay {
+    pub(crate) fn new(
+        (idle, metrics): (&Arc<Idle>, &Metrics),
+        admitted: Admitted,
+        draining: watch::Receiver<()>,
+        peer: SocketAddr,
+    ) -> Self {
+        Self {
+            seat: Seat::new(idle, Party::Address(peer.ip().to_canonical())),
+            _inside: Arc::new((admitted, metrics.connected())),
+            draining,
+        }
+    }
+}
+
+/// A request is being answered on a connection, which is idle again when this is dropped.
+pub(crate) struct Busy(Option<Arc<Seat>>);
+
+impl Busy {
+    pub(crate) fn new(seat: &Arc<Seat>) -> Self {
+        seat.work(None);
+        Self(Some(Arc::clone(seat)))
+    }
+
+    /// Leaves the connection to another protocol, under which it is never idle.
+    pub(crate) fn pass(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        if let Some(seat) = self.0.take() {
+            seat.rest();
+        }
+    }
+}
+
+/// Idle connections of one client.
+pub(crate) const IDLE_EACH_MAX: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn oldest_idle_connection_goes_first() {
+        let (idle, party) = (Arc::default(), Party::Peer("p".into()));
+        let seats: Vec<_> = (0..IDLE_EACH_MAX)
+            .map(|_| Seat::new(&idle, party.clone()))
+            .collect();
+        let busy = Busy::new(&seats[0]);
+        let _more = [Seat::new(&idle, party.clone()), Seat::new(&idle, party)];
+        let is_ended = |seat: &Seat| {
+            let mut ended = pin!(seat.end.notified());
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            ended.as_mut().poll(&mut context).is_ready()
+        };
+        assert!(!is_ended(&seats[0]) && is_ended(&seats[1]) && !is_ended(&seats[2]));
+        drop(busy);
+        assert!(is_ended(&seats[2]) && !is_ended(&seats[0]));
+        drop((seats, _more));
+        assert!(idle.0.lock().is_empty());
+    }
+}

@@ -1,0 +1,4 @@
+//! The door of FTP and GridFTP.
+
+pub(crate) mod session;
+mod stripes;

@@ -1,0 +1,289 @@
+//! When an upload becomes a file: the table of docs/semantics/publishing.md.
+//!
+//! Decided before the first byte comes; what happens at the end of data is
+//! decided in [`Plan::at_end`].
+
+use crate::access::guarded::Guarded;
+use godwit_core::{Digest, Extents, Kind};
+use godwit_store::{
+    Checks, EntryKind, How, Result, Store, Whole, Write,
+    channel::{LastWord, Received},
+};
+use godwit_wire::{
+    command::{Mode, Rest, Upload, UploadHow},
+    server::{Give, Leg, Place, Refusal},
+};
+use std::{path::Path, time::Duration};
+
+/// How an upload is written.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) how: How,
+    /// Go on with what this identity left.
+    pub(super) resume: bool,
+    pub(super) id: Option<String>,
+    /// Offset 0 of the wire in the file: of stream mode, or of a part.
+    pub(super) base: u64,
+    /// The announced length of the whole, and of what is coming.
+    pub(super) announced: Announced,
+    pub(super) end: End,
+    pub(super) mode: Option<u32>,
+    pub(super) modify: Option<Duration>,
+    pub(super) check: Option<Digest>,
+}
+
+/// What the client said of the length.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Announced {
+    size: Option<u64>,
+}
+
+/// What the end of data means.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum End {
+    /// Readers saw every byte at once.
+    InPlace,
+    /// The file takes its name if it is whole.
+    Publish,
+    /// Another command will say.
+    Hold,
+}
+
+/// What to do at the end of data.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Verdict {
+    /// Finish, with this length.
+    Finish(Option<u64>),
+    /// Finish with this length if the control connection is still there.
+    FinishIfAlive(u64),
+    /// The data ended too soon.
+    Keep {
+        /// So many bytes were announced.
+        announced: u64,
+    },
+    /// Nobody said under protection that this was all, in this word.
+    Cut(LastWord),
+    /// Leave it to another command.
+    Hold,
+}
+
+impl Plan {
+    pub(super) fn of(dir: &Guarded, path: &Path, give: &Give, mode: Mode) -> Result<Self, Refusal> {
+        let plan = match &give.place {
+            Place::Whole => whole(dir, path, give.rest.as_ref(), mode),
+            Place::End => end(dir, path, mode),
+            Place::Unique => Ok(Self::new(How::New, End::Publish)),
+            Place::At(offset) => Ok(Self::in_place(*offset)),
+            Place::Named(upload) => Ok(Self::named(upload, give.rest.as_ref())),
+        };
+        let mut plan = plan.map_err(|refused| match refused {
+            Refused::By(error) => Refusal::from(&error),
+            Refused::NotHere(done) => Refusal::of_kind(
+                Kind::Changed,
+                format!("What REST names is not here; here is: {done}"),
+            ),
+        })?;
+        if plan.announced.size.is_none() {
+            plan.announced = Announced { size: give.size };
+        }
+        plan.modify = plan.modify.or(give.modify);
+        if let Some((by, value)) = &give.check {
+            let digest = Digest::from_hex(*by, value)
+                .map_err(|_| Refusal::of_kind(Kind::Invalid, "The checksum is not one."))?;
+            plan.check = Some(digest);
+        }
+        Ok(plan)
+    }
+
+    fn new(how: How, end: End) -> Self {
+        Self {
+            how,
+            resume: false,
+            id: None,
+            base: 0,
+            announced: Announced::default(),
+            end,
+            mode: None,
+            modify: None,
+            check: None,
+        }
+    }
+
+    fn in_place(base: u64) -> Self {
+        Self {
+            base,
+            ..Self::new(How::InPlace, End::InPlace)
+        }
+    }
+
+    fn go_on(base: u64) -> Self {
+        Self {
+            base,
+            resume: true,
+            ..Self::new(How::Replace(None), End::Publish)
+        }
+    }
+
+    /// `ESTO GODWIT`: offsets are the file's.
+    fn named(upload: &Upload, rest: Option<&Rest>) -> Self {
+        let (how, end) = match upload.how {
+            UploadHow::New => (How::New, End::Publish),
+            UploadHow::Replace => (How::Replace(None), End::Publish),
+            UploadHow::InPlace => (How::InPlace, End::InPlace),
+        };
+        Self {
+            resume: true,
+            id: upload.id.clone(),
+            base: prefix(rest),
+            announced: Announced { size: upload.size },
+            mode: upload.mode,
+            modify: upload.modify,
+            check: upload.blake3.as_deref().and_then(blake3),
+            end: if upload.hold { End::Hold } else { end },
+            ..Self::new(how, end)
+        }
+    }
+
+    pub(super) fn write(&self, leg: &Leg) -> Write<'_> {
+        let adler32 = self
+            .check
+            .as_ref()
+            .is_some_and(|d| d.algorithm() == godwit_core::Algorithm::Adler32);
+        Write {
+            how: self.how.clone(),
+            size: self.announced.size.filter(|_| self.end != End::InPlace),
+            id: self.id.as_deref(),
+            mode: self.mode,
+            resume: self.resume,
+            checks: Checks {
+                blake3: leg.digests,
+                adler32,
+            },
+            streams: leg.streams,
+            ..Write::default()
+        }
+    }
+
+    pub(super) fn whole(&self, size: Option<u64>) -> Whole {
+        Whole {
+            size,
+            digest: self.check.clone(),
+            mtime: self.modify,
+            mode: self.mode,
+        }
+    }
+
+    /// Decides when data has ended well. A stream says no more than that it
+    /// ended; extended blocks say that all came.
+    pub(super) fn at_end(&self, mode: Mode, received: &Received, done: &Extents) -> Verdict {
+        let received_bytes = received.bytes;
+        // Some clients announce what they will send, others the whole.
+        let agrees =
+            |announced: u64| announced == self.base + received_bytes || announced == received_bytes;
+        let is_told = self.announced.size.is_some_and(agrees);
+        match (self.end, mode, received.lacks.filter(|_| !is_told)) {
+            (End::Hold, ..) => Verdict::Hold,
+            (_, _, Some(word)) => Verdict::Cut(word),
+            (End::InPlace, ..) => Verdict::Finish(None),
+            (End::Publish, Mode::Extended, None) => {
+                let announced = self.announced.size.unwrap_or(0);
+                Verdict::Finish(Some(announced.max(done.end())))
+            }
+            (End::Publish, Mode::Stream, None) => {
+                let end = self.base + received_bytes;
+                match self.announced.size {
+                    Some(announced) if agrees(announced) => Verdict::Finish(Some(end)),
+                    Some(announced) if announced > end => Verdict::Keep { announced },
+                    _ => Verdict::FinishIfAlive(end),
+                }
+            }
+        }
+    }
+}
+
+enum Refused {
+    By(godwit_store::Error),
+    NotHere(Extents),
+}
+
+impl From<godwit_store::Error> for Refused {
+    fn from(error: godwit_store::Error) -> Self {
+        Self::By(error)
+    }
+}
+
+/// `STOR`.
+fn whole(dir: &Guarded, path: &Path, rest: Option<&Rest>, mode: Mode) -> Result<Plan, Refused> {
+    let have = match rest {
+        None => Extents::new(),
+        Some(Rest::From(start)) => Extents::from(0..*start),
+        Some(Rest::Have(have)) => have.clone(),
+    };
+    if have.is_empty() {
+        return Ok(Plan::new(How::Replace(None), End::Publish));
+    }
+    let base = if mode == Mode::Stream {
+        have.prefix()
+    } else {
+        0
+    };
+    let kept = kept(dir, path)?;
+    let lies_in_partial = have.minus(&kept).is_empty();
+    match existing(dir, path)? {
+        None if lies_in_partial => Ok(Plan::go_on(base)),
+        None => Err(Refused::NotHere(kept)),
+        // Zeros in between would be bytes that nobody sent.
+        Some(size) if mode == Mode::Stream && base > size => {
+            Err(Refused::NotHere(Extents::from(0..size)))
+        }
+        // A client of stream mode saw the size of the file and goes on behind it.
+        Some(_) if mode == Mode::Stream => Ok(Plan::in_place(base)),
+        Some(_) if lies_in_partial => Ok(Plan::go_on(base)),
+        Some(_) => Ok(Plan::in_place(0)),
+    }
+}
+
+/// `APPE`.
+fn end(dir: &Guarded, path: &Path, mode: Mode) -> Result<Plan, Refused> {
+    match (existing(dir, path)?, mode) {
+        (Some(_), Mode::Stream) => {
+            let how = How::Append { writer: 0, seq: 0 };
+            Ok(Plan::new(how, End::InPlace))
+        }
+        (Some(size), Mode::Extended) => Ok(Plan::in_place(size)),
+        // `curl -C -` asks for SIZE, which told of the partial, and appends.
+        (None, _) => match kept(dir, path)?.prefix() {
+            0 => Ok(Plan::new(How::Replace(None), End::Publish)),
+            prefix => Ok(Plan::go_on(prefix)),
+        },
+    }
+}
+
+fn existing(dir: &Guarded, path: &Path) -> Result<Option<u64>> {
+    match dir.stat(path) {
+        Ok(stat) if stat.kind == EntryKind::Directory => Err(godwit_store::Error::directory(path)),
+        Ok(stat) => Ok(Some(stat.size)),
+        Err(godwit_store::Error::Missing { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn kept(dir: &Guarded, path: &Path) -> Result<Extents> {
+    match dir.partial(path, None) {
+        Ok(partial) => Ok(partial.map(|partial| partial.done).unwrap_or_default()),
+        Err(godwit_store::Error::Missing { .. }) => Ok(Extents::new()),
+        Err(error) => Err(error),
+    }
+}
+
+fn prefix(rest: Option<&Rest>) -> u64 {
+    match rest {
+        Some(Rest::From(start)) => *start,
+        Some(Rest::Have(have)) => have.prefix(),
+        None => 0,
+    }
+}
+
+pub(super) fn blake3(hex: &str) -> Option<Digest> {
+    Digest::from_hex(godwit_core::Algorithm::Blake3, hex).ok()
+}

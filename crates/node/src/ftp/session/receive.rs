@@ -1,0 +1,501 @@
+//! `STOR APPE ESTO`: files in.
+
+use super::{
+    Links, Session, TICK_NEVER, now,
+    publish::{Plan, Verdict, blake3},
+    send::channel_mode,
+    text::FromWire,
+};
+use crate::base::{metrics::Direction, ports::Held};
+use godwit_core::{Algorithm, Digest, Extents, Kind};
+use godwit_store::{
+    Checks, Error, Finished, Given, How, Result, SMALL_BYTES, Sink, SinkExt, Store, StoreExt,
+    Whole, Write,
+    channel::{Received, Watch},
+};
+use godwit_wire::{
+    command::{Mode, Upload, UploadHow},
+    server::{self as wire, Answer, Give, Leg, Outcome, Place, Refusal},
+};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+impl Session {
+    pub(super) fn store(&mut self, path: &Path, give: &Give, leg: &Leg) -> Result<Answer, Refusal> {
+        let begun = Instant::now();
+        let id = self.transfer_id();
+        let unique = (give.place == Place::Unique).then(|| unique(path, id));
+        if let Some(unique) = &unique {
+            self.machine.on_unique(unique);
+        }
+        let path = unique.as_deref().unwrap_or(path);
+        let is_striped = self.is_received_striped();
+        let received = match is_striped {
+            true => self.take_striped(path, give, leg),
+            false => self.take(path, give, leg),
+        };
+        let streams = self.streams_used();
+        let links = self.after_transfer(leg.mode);
+        let seconds = begun.elapsed().as_secs_f64();
+        match &received {
+            Ok((_, bytes)) => {
+                tracing::info!(id, source = %self.peer, target = %path.display(), bytes, seconds, streams, who = self.dir().subject(), "received");
+            }
+            Err(fault) => {
+                tracing::info!(id, source = %self.peer, target = %path.display(), seconds, streams, fault = fault.said, "receive failed");
+            }
+        }
+        let came_to = received.as_ref().map(|(_, bytes)| *bytes);
+        self.note(
+            Direction::In,
+            (&self.peer, &path.display()),
+            seconds,
+            streams,
+            came_to.map_err(|fault| &*fault.said),
+        );
+        match received {
+            Ok((outcome, _)) => Ok(Answer::Sent(outcome)),
+            Err(failure) if links == Links::Done => Ok(Answer::NotKept(failure)),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn take(&mut self, path: &Path, give: &Give, leg: &Leg) -> Result<(Outcome, u64), Refusal> {
+        // Only on a connection that is there is it known how many there are: a
+        // foreign sender with four may still be making the others.
+        let one = |held: &mut Held| held.is_warm() && held.streams() == 1;
+        if let Some(how) = small(give, leg)
+            && (leg.ours || self.held.as_mut().is_some_and(one))
+        {
+            self.open(leg)?;
+            if self.held.as_ref().is_some_and(|held| held.streams() == 1) {
+                return self.take_small(path, give, how, leg).map_err(Refusal::from);
+            }
+            return self.take_any(path, give, leg, Opened::Already);
+        }
+        self.take_any(path, give, leg, Opened::NotYet)
+    }
+
+    /// A file that fits into a block comes and is written in this thread.
+    fn take_small(
+        &mut self,
+        path: &Path,
+        give: &Give,
+        how: How,
+        leg: &Leg,
+    ) -> Result<(Outcome, u64)> {
+        // The client may wait for the reply before it sends.
+        self.flush().map_err(|_| Error::Canceled)?;
+        let held = self.held.as_mut().expect("it was opened");
+        let bytes = held.receive_whole(SMALL_BYTES, &self.watch)?;
+        self.links = Links::Done;
+        let upload = match &give.place {
+            Place::Named(upload) => upload.clone(),
+            _ => Upload::default(),
+        };
+        let count = bytes.len() as u64;
+        if let Some(size) = upload.size.or(give.size).filter(|&size| size > count) {
+            return Err(Error::incomplete(path, size, Extents::from(count..size)));
+        }
+        let expected = upload.blake3.as_deref().and_then(blake3);
+        let wanted = leg.ours && leg.digests || expected.is_some();
+        let digest = wanted.then(|| Digest::of(Algorithm::Blake3, &bytes));
+        if let (Some(expected), Some(digest)) = (expected, &digest)
+            && expected != *digest
+        {
+            return Err(Error::corrupt(path, expected.hex(), digest.hex()));
+        }
+        let given = Given {
+            path: path.into(),
+            bytes,
+            how,
+            mtime: upload.modify.or(give.modify),
+            mode: upload.mode,
+        };
+        let finished = self.write_small(given)?;
+        let outcome = Outcome {
+            size: Some(count),
+            blake3: digest.map(|digest| digest.hex()),
+            published: Some(true),
+            in_place: finished.in_place,
+            ..Outcome::default()
+        };
+        Ok((outcome, count))
+    }
+
+    fn write_small(&self, given: Given) -> Result<Finished> {
+        let mut next = Some(given);
+        let mut written = None;
+        self.dir()
+            .write_small(&mut || next.take(), &mut |_, finished| {
+                written = Some(finished)
+            })?;
+        written.expect("each file is told once")
+    }
+
+    fn take_any(
+        &mut self,
+        path: &Path,
+        give: &Give,
+        leg: &Leg,
+        opened: Opened,
+    ) -> Result<(Outcome, u64), Refusal> {
+        let plan = Plan::of(self.dir(), path, give, leg.mode)?;
+        let watch = Arc::new(self.watch_over(leg)?);
+        let write = Write {
+            watch: Some(Arc::clone(&watch)),
+            ..plan.write(leg)
+        };
+        let sink = match (leg.share, &give.place) {
+            (Some(_), Place::At(_)) if !self.is_member() => {
+                // What lies there is somebody's upload, of which leaves are believed.
+                let why =
+                    "Only a member of the cluster may write into what another node puts together.";
+                return Err(Refusal::of_kind(Kind::Denied, why));
+            }
+            (Some(_), Place::At(_)) => self.dir().share(path, &write),
+            _ => self.dir().write(path, &write),
+        };
+        let sink = sink?;
+        if opened == Opened::NotYet {
+            self.open(leg)?;
+        }
+        let received = self.receive(&*sink, &plan, leg, &watch)?;
+        let outcome = self.end_upload(path, sink, &plan, give, leg, (received, &watch))?;
+        Ok((outcome, received.bytes))
+    }
+
+    fn receive(
+        &mut self,
+        sink: &dyn Sink,
+        plan: &Plan,
+        leg: &Leg,
+        watch: &Watch,
+    ) -> Result<Received> {
+        let mut held = self.held.take().expect("it was opened");
+        let mode = channel_mode(leg.mode);
+        let text = leg.is_text.then(|| FromWire::new(sink, plan.base));
+        let mut news = News::new(leg, sink);
+        if let (Some(_), Mode::Extended) = (leg.progress_every, leg.mode) {
+            self.machine.on_progress(&[0], now());
+        }
+        let all = |held: &mut Held| {
+            let Some(text) = &text else {
+                return held.receive(mode, plan.base, sink, watch);
+            };
+            let received = held.receive(mode, plan.base, text, watch)?;
+            let bytes = text.end()?;
+            Ok(Received { bytes, ..received })
+        };
+        // A small file is there before a thread for it would be.
+        let is_brief = leg.mode == Mode::Stream && {
+            self.flush_replies().map_err(|_| Error::Canceled)?;
+            held.ends_before(Instant::now() + BRIEFLY, BRIEF_BYTES)?
+        };
+        let received = match is_brief {
+            true => all(&mut held),
+            false => self.attended(
+                watch,
+                news.every(),
+                &mut |machine| news.tell(machine, &[watch.moved_bytes()]),
+                || all(&mut held),
+            ),
+        };
+        news.tell_last(&mut self.machine, &[watch.moved_bytes()]);
+        let received = received?;
+        self.held = Some(held);
+        self.links = Links::Done;
+        Ok(received)
+    }
+
+    pub(super) fn end_upload(
+        &mut self,
+        path: &Path,
+        sink: Box<dyn Sink>,
+        plan: &Plan,
+        give: &Give,
+        leg: &Leg,
+        (received, watch): (Received, &Watch),
+    ) -> Result<Outcome, Refusal> {
+        let size = match plan.at_end(leg.mode, &received, &sink.done()) {
+            Verdict::Finish(size) => size,
+            Verdict::FinishIfAlive(size) if self.is_control_alive(watch) => Some(size),
+            Verdict::FinishIfAlive(_) => {
+                return Err(Refusal::of_kind(
+                    Kind::Incomplete,
+                    "The client left; what arrived is kept.",
+                ));
+            }
+            Verdict::Cut(word) => {
+                let why = format!(
+                    "The data connection is cut after {} bytes: {word}; what arrived is kept.",
+                    received.bytes
+                );
+                return Err(Refusal::of_kind(Kind::Incomplete, why));
+            }
+            Verdict::Keep { announced } => {
+                let why = format!(
+                    "{} of {announced} bytes came; what arrived is kept.",
+                    plan.base + received.bytes
+                );
+                return Err(Refusal::of_kind(Kind::Incomplete, why));
+            }
+            Verdict::Hold => {
+                let done = sink.settle()?;
+                if sink.is_in_place() && !done.is_empty() {
+                    return self.end_in_place(path, sink, give, leg, &done);
+                }
+                return Ok(Outcome {
+                    done: Some(done),
+                    published: Some(false),
+                    ..Outcome::default()
+                });
+            }
+        };
+        let finished = self.compare_and_finish(sink, &plan.whole(size), watch)?;
+        let size = match size {
+            Some(size) => Some(size),
+            None => self.dir().stat(path).ok().map(|stat| stat.size),
+        };
+        Ok(self.published(path, leg.ours, size, &finished))
+    }
+
+    /// Publishes what came. What is compared may have to be read again, which takes a
+    /// while: then the client is listened to.
+    fn compare_and_finish(
+        &mut self,
+        sink: Box<dyn Sink>,
+        whole: &Whole,
+        watch: &Watch,
+    ) -> Result<Finished> {
+        match whole.digest {
+            None => sink.finish(whole),
+            Some(_) => self.attended(watch, TICK_NEVER, &mut |_| {}, || sink.finish(whole)),
+        }
+    }
+
+    /// Ends an upload that was to be held and cannot be: its directory cannot be
+    /// written, so there is no partial. All of it is there, or it is lost.
+    fn end_in_place(
+        &self,
+        path: &Path,
+        sink: Box<dyn Sink>,
+        give: &Give,
+        leg: &Leg,
+        done: &Extents,
+    ) -> Result<Outcome, Refusal> {
+        let size = match &give.place {
+            Place::Named(upload) => upload.size,
+            _ => None,
+        };
+        let size = size.unwrap_or(done.end());
+        let whole = Whole::of_size(size);
+        let finished = sink.finish(&whole)?;
+        Ok(self.published(path, leg.ours, Some(size), &finished))
+    }
+
+    fn published(
+        &self,
+        path: &Path,
+        ours: bool,
+        size: Option<u64>,
+        finished: &Finished,
+    ) -> Outcome {
+        let modify = if ours {
+            self.dir().stat(path).ok().and_then(|stat| stat.mtime)
+        } else {
+            None
+        };
+        let blake3 = finished
+            .digests
+            .iter()
+            .find(|d| d.algorithm() == Algorithm::Blake3);
+        Outcome {
+            size,
+            modify,
+            blake3: blake3.map(Digest::hex),
+            published: Some(true),
+            reread_bytes: finished.reread_bytes,
+            in_place: finished.in_place,
+            ..Outcome::default()
+        }
+    }
+
+    /// `SITE GODWIT FINISH`.
+    pub(super) fn finish(
+        &mut self,
+        path: &Path,
+        upload: &Upload,
+        digests: bool,
+    ) -> Result<Answer, Refusal> {
+        let finished = self.try_finish(path, upload, digests)?;
+        let outcome = self.published(path, true, upload.size, &finished);
+        let size = outcome
+            .size
+            .or_else(|| self.dir().stat(path).ok().map(|stat| stat.size));
+        Ok(Answer::Sent(Outcome { size, ..outcome }))
+    }
+
+    fn try_finish(&mut self, path: &Path, upload: &Upload, digests: bool) -> Result<Finished> {
+        let id = upload.id.as_deref();
+        if self.dir().partial(path, id)?.is_none() {
+            return Err(Error::missing(path));
+        }
+        let how = match upload.how {
+            UploadHow::New => How::New,
+            _ => How::Replace(None),
+        };
+        let watch = Arc::new(self.new_watch()?);
+        let write = Write {
+            how,
+            watch: Some(Arc::clone(&watch)),
+            size: upload.size,
+            id,
+            mode: upload.mode,
+            resume: true,
+            checks: Checks::blake3(digests),
+            ..Write::default()
+        };
+        let sink = self.dir().write(path, &write)?;
+        let size = upload.size.unwrap_or_else(|| sink.done().end());
+        let whole = Whole {
+            size: Some(size),
+            digest: upload.blake3.as_deref().and_then(blake3),
+            mtime: upload.modify,
+            mode: upload.mode,
+        };
+        self.compare_and_finish(sink, &whole, &watch)
+    }
+}
+
+/// Whether a data connection was opened before it was known how to write.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Opened {
+    Already,
+    NotYet,
+}
+
+/// Returns a name that nobody else has, nor will have: taken by time and transfer.
+fn unique(path: &Path, transfer: u64) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{:x}.{transfer}", now().as_nanos()));
+    path.with_file_name(name)
+}
+
+/// Tells how a small file is written, if this is one.
+fn small(give: &Give, leg: &Leg) -> Option<How> {
+    let (size, how) = match &give.place {
+        Place::Whole => (give.size, How::Replace(None)),
+        Place::Unique => (give.size, How::New),
+        Place::Named(upload) if !upload.hold => match upload.how {
+            UploadHow::New => (upload.size, How::New),
+            UploadHow::Replace => (upload.size, How::Replace(None)),
+            UploadHow::InPlace => return None,
+        },
+        _ => return None,
+    };
+    let plain = give.rest.is_none() && give.check.is_none() && leg.mode == Mode::Extended;
+    (plain && size? <= SMALL_BYTES).then_some(how)
+}
+
+/// What is told of an upload while it goes on.
+pub(super) struct News<'a> {
+    leg: &'a Leg,
+    sink: &'a dyn Sink,
+    extended: bool,
+    told: Extents,
+    progress_at: Instant,
+    range_at: Instant,
+}
+
+impl<'a> News<'a> {
+    pub(super) fn new(leg: &'a Leg, sink: &'a dyn Sink) -> Self {
+        let now = Instant::now();
+        Self {
+            leg,
+            sink,
+            extended: leg.mode == Mode::Extended,
+            told: sink.done(),
+            progress_at: now,
+            range_at: now,
+        }
+    }
+
+    pub(super) fn every(&self) -> Duration {
+        let leaves = if self.leg.leaves {
+            LEAVES_EVERY
+        } else {
+            TICK_NEVER
+        };
+        let markers = if self.extended {
+            self.leg
+                .restart_every
+                .min(self.leg.progress_every.unwrap_or(TICK_NEVER))
+        } else {
+            TICK_NEVER
+        };
+        leaves.min(markers)
+    }
+
+    pub(super) fn tell(&mut self, machine: &mut wire::Session, bytes: &[u64]) {
+        if self.leg.leaves {
+            machine.on_leaves(&self.sink.newly_whole(LEAVES_MAX));
+        }
+        if self.extended
+            && self
+                .leg
+                .progress_every
+                .is_some_and(|e| self.progress_at.elapsed() >= e)
+        {
+            self.progress_at = Instant::now();
+            machine.on_progress(bytes, now());
+        }
+        if self.extended && self.range_at.elapsed() >= self.leg.restart_every {
+            self.range_at = Instant::now();
+            self.tell_ranges(machine);
+        }
+    }
+
+    pub(super) fn tell_last(&mut self, machine: &mut wire::Session, bytes: &[u64]) {
+        if self.leg.leaves {
+            loop {
+                let leaves = self.sink.newly_whole(LEAVES_MAX);
+                if leaves.is_empty() {
+                    break;
+                }
+                machine.on_leaves(&leaves);
+            }
+        }
+        if self.extended {
+            if self.leg.progress_every.is_some() {
+                machine.on_progress(bytes, now());
+            }
+            self.tell_ranges(machine);
+        }
+    }
+
+    fn tell_ranges(&mut self, machine: &mut wire::Session) {
+        // What a front is told counts for it, whatever becomes of this machine.
+        let done = match self.leg.share {
+            None => self.sink.done(),
+            Some(_) => match self.sink.commit() {
+                Ok(done) => done,
+                Err(error) => {
+                    tracing::warn!(%error, "not on the disk yet");
+                    return;
+                }
+            },
+        };
+        machine.on_range(&done.minus(&self.told));
+        self.told = done;
+    }
+}
+
+/// Less than a client that says `ABOR` notices.
+const BRIEFLY: Duration = Duration::from_millis(20);
+const BRIEF_BYTES: usize = 64 << 10;
+const LEAVES_EVERY: Duration = Duration::from_millis(100);
+const LEAVES_MAX: usize = 64;

@@ -1,0 +1,424 @@
+//! Transfers that members make for this session, see [`crate::stripes`].
+
+use super::{Links, Session, TICK_NEVER, now, publish::Plan, receive::News, send::Order};
+use crate::ftp::stripes::{self, Login, Stripes, Word};
+use godwit_core::{Chain, Extents, Kind, LEAF_BYTES, Leaves};
+use godwit_store::{
+    Error, Result, Sink, SinkExt, Store, Write,
+    channel::{Received, Watch},
+};
+use godwit_wire::{
+    client::Line,
+    command::Mode,
+    marker::Marker,
+    server::{Give, Leg, Outcome, Refusal},
+    shield::DataPeer,
+};
+use parking_lot::Mutex;
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    ops::Range,
+    os::unix::ffi::OsStrExt,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+impl Session {
+    /// Has the members listen; `None`: there is none, and we listen ourselves.
+    pub(super) fn listen_striped(&mut self) -> Option<Vec<SocketAddr>> {
+        self.held = None;
+        while self.gather() {
+            let mut stripes = self.stripes.take()?;
+            let cancel = self.watch.canceled().clone();
+            match stripes.listen(&cancel) {
+                Ok(all) => {
+                    self.stripes = Some(stripes);
+                    return Some(all);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a member does not listen");
+                    stripes.stop(&mut |_, _| Ok(()));
+                    if stripes.count() > 0 {
+                        self.stripes = Some(stripes);
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Makes sure that there are members to talk to.
+    fn gather(&mut self) -> bool {
+        if self.stripes.as_ref().is_some_and(Stripes::is_alive) {
+            return true;
+        }
+        if self.is_under_tls() || self.is_by_ticket() {
+            return false; // members have certificates of their own names, and no part in a ticket
+        }
+        let login = match self.login_at_members() {
+            Ok(login) => login,
+            Err(error) => {
+                tracing::warn!(%error, "members cannot be spoken to");
+                return false;
+            }
+        };
+        if login.key.is_none() {
+            tracing::warn!("members work for nobody without a key of the cluster: cluster.key");
+            return false;
+        }
+        self.stripes = Stripes::gather(&self.shared.config, &login, self.watch.canceled());
+        self.stripes.is_some()
+    }
+
+    /// With the key of the cluster we ask for whom we serve; without it members know
+    /// us no better than anybody.
+    fn login_at_members(&self) -> godwit_trust::Result<Login> {
+        let key = self.shared.trust.as_member()?;
+        let shown = match (&key, self.data_credential()) {
+            (Some(_), Some(shown)) if !shown.identity().is_member() => Some(shown.to_pem()?),
+            _ => None,
+        };
+        Ok(Login {
+            whom: self.whom.clone(),
+            key,
+            shown,
+        })
+    }
+
+    /// Tells whether what comes goes to members.
+    pub(super) fn is_received_striped(&self) -> bool {
+        self.stripes.as_ref().is_some_and(Stripes::is_listening)
+    }
+
+    /// Tells whether members send a file of `size` bytes. Over connections that are
+    /// there whoever made them goes on.
+    pub(super) fn is_sent_striped(&mut self, size: u64, leg: &Leg) -> bool {
+        if leg.mode != Mode::Extended || leg.share.is_some() {
+            return false;
+        }
+        if self.stripes.as_ref().is_some_and(Stripes::has_way) {
+            return true;
+        }
+        let worth_it = self.aimed.len() > 1 || (self.aimed.len() == 1 && size >= STRIPED_MIN);
+        let is_ours = self.held.as_mut().is_some_and(|held| held.is_warm());
+        worth_it && !is_ours && !self.shared.config.stripes.is_empty() && self.gather()
+    }
+
+    /// Tells whether members can do for the client what it wants of data connections.
+    fn is_provable(&self, leg: &Leg) -> Result<(), Refusal> {
+        let is_proven = self.stripes.as_ref().is_some_and(Stripes::is_proven);
+        if leg.peer == DataPeer::Anyone || is_proven {
+            return Ok(());
+        }
+        let why = "The stripes of this server cannot prove who they are without a key of the cluster: DCAU N first.";
+        Err(Refusal::of_kind(Kind::Unsupported, why))
+    }
+
+    pub(super) fn take_striped(
+        &mut self,
+        path: &Path,
+        give: &Give,
+        leg: &Leg,
+    ) -> Result<(Outcome, u64), Refusal> {
+        self.is_provable(leg)?;
+        let plan = Plan::of(self.dir(), path, give, leg.mode)?;
+        let watch = Arc::new(self.watch_over(leg)?);
+        let write = Write {
+            watch: Some(Arc::clone(&watch)),
+            ..plan.write(leg)
+        };
+        let sink = self.dir().write(path, &write)?;
+        let received = self.receive_striped(&*sink, path, &plan, leg, &watch);
+        let received = received?;
+        let outcome = self.end_upload(path, sink, &plan, give, leg, (received, &watch))?;
+        Ok((outcome, received.bytes))
+    }
+
+    fn receive_striped(
+        &mut self,
+        sink: &dyn Sink,
+        path: &Path,
+        plan: &Plan,
+        leg: &Leg,
+        watch: &Watch,
+    ) -> Result<Received> {
+        let at = sink.lies_at().ok_or_else(|| Error::Unsupported {
+            what: "writing this by several".into(),
+            why: "nobody else sees where it lies".into(),
+        })?;
+        let esto = Line::new("ESTO A").and(plan.base).bytes(&named(&at))?;
+        self.work_striped(path, watch, |session, stripes, watch| {
+            stripes.receive(leg, &esto)?;
+            let warm = session.attended(watch, TICK_NEVER, &mut |_| {}, || {
+                stripes.until_begun(path, watch)
+            })?;
+            session.machine.on_open(warm);
+            let count = stripes.count();
+            let arrived = Arrived::new(sink, count);
+            let mut news = News::new(leg, sink);
+            if leg.progress_every.is_some() {
+                session.machine.on_progress(&vec![0; count], now());
+            }
+            let moved = session.attended(
+                watch,
+                news.every(),
+                &mut |machine| news.tell(machine, &arrived.bytes()),
+                || {
+                    let moved = stripes
+                        .until_over(path, watch, &mut |nth, word| arrived.on_word(nth, word));
+                    if moved.is_err() {
+                        stripes.stop(&mut |nth, word| arrived.on_word(nth, word));
+                    }
+                    moved
+                },
+            );
+            news.tell_last(&mut session.machine, &arrived.bytes());
+            moved?;
+            Ok(Received {
+                bytes: arrived.bytes().iter().sum(),
+                streams: count as u64,
+                lacks: None,
+            })
+        })
+    }
+
+    pub(super) fn send_striped(&mut self, order: &Order<'_>) -> Result<(Outcome, u64), Refusal> {
+        self.is_provable(order.leg)?;
+        self.check_readable(order.path)?;
+        self.deal_out(order).map_err(Refusal::from)
+    }
+
+    fn deal_out(&mut self, order: &Order<'_>) -> Result<(Outcome, u64)> {
+        let &Order {
+            path,
+            stat,
+            ref part,
+            want,
+            leg,
+        } = order;
+        let name = named(path);
+        let mut lines = Vec::new();
+        if !want.have.is_empty() {
+            lines.push(Line::new("REST").and(&want.have));
+        }
+        lines.push(match want.part == (0..u64::MAX) {
+            true => Line::new("RETR").bytes(&name)?,
+            false => {
+                let len = part.end - part.start;
+                let eret = format!("ERET P {} {len}", part.start);
+                Line::new(&eret).bytes(&name)?
+            }
+        });
+        let sending = stripes::Sending {
+            to: self.aimed.clone(),
+            streams: leg.streams.min(self.shared.config.limits.streams),
+            striping: leg.striping.unwrap_or_default(),
+            lines,
+        };
+        // Nobody else shall use these connections.
+        self.held = None;
+        let watch = self.watch_over(leg)?;
+        let size = stat.size;
+        let (bytes, root) = self.work_striped(path, &watch, |session, stripes, watch| {
+            stripes.send(leg, &sending)?;
+            let sent = Sent::default();
+            let every = if leg.leaves { LEAVES_EVERY } else { TICK_NEVER };
+            let every = every.min(leg.progress_every.unwrap_or(TICK_NEVER));
+            let mut last = Instant::now();
+            // Leaves may be told before all members have begun.
+            let warm = session.attended(watch, TICK_NEVER, &mut |_| {}, || {
+                stripes.until_begun(path, watch)
+            })?;
+            session.machine.on_open(warm);
+            let moved = session.attended(
+                watch,
+                every,
+                &mut |machine| {
+                    if leg.leaves {
+                        machine.on_leaves(&sent.take_leaves());
+                    }
+                    if leg
+                        .progress_every
+                        .is_some_and(|every| last.elapsed() >= every)
+                    {
+                        last = Instant::now();
+                        machine.on_progress(&sent.bytes(), now());
+                    }
+                },
+                || {
+                    let moved =
+                        stripes.until_over(path, watch, &mut |nth, word| sent.on_word(nth, word));
+                    if moved.is_err() {
+                        stripes.stop(&mut |_, _| Ok(()));
+                    }
+                    moved
+                },
+            );
+            moved?;
+            if leg.leaves {
+                session.machine.on_leaves(&sent.take_leaves());
+            }
+            if leg.progress_every.is_some() {
+                session.machine.on_progress(&stripes.bytes(), now());
+            }
+            Ok((stripes.bytes().iter().sum::<u64>(), sent.root(size)))
+        })?;
+        let after = self.dir().stat(path)?;
+        if (after.size, after.mtime) != (stat.size, stat.mtime) {
+            return Err(Error::changed(path, "somebody wrote it while it was sent"));
+        }
+        let outcome = Outcome {
+            size: Some(after.size),
+            modify: after.mtime,
+            touched: after.touched,
+            blake3: root,
+            ..Outcome::default()
+        };
+        Ok((outcome, bytes))
+    }
+
+    /// Has members do something; whatever ends before its time is stopped at all of them.
+    fn work_striped<T>(
+        &mut self,
+        path: &Path,
+        watch: &Watch,
+        work: impl FnOnce(&mut Self, &mut Stripes, &Watch) -> Result<T>,
+    ) -> Result<T> {
+        self.flush().map_err(|_| Error::Canceled)?;
+        let Some(mut stripes) = self.stripes.take() else {
+            return Err(Error::unsupported(
+                "a striped transfer",
+                "no member answers",
+            ));
+        };
+        self.links = Links::Underway;
+        let worked = work(self, &mut stripes, watch);
+        match &worked {
+            Ok(_) => self.links = Links::Done,
+            Err(error) => {
+                tracing::info!(path = %path.display(), %error, "striped transfer ended");
+                stripes.stop(&mut |_, _| Ok(()));
+            }
+        }
+        self.stripes = Some(stripes);
+        worked
+    }
+}
+
+/// How members are told a path.
+fn named(path: &Path) -> Vec<u8> {
+    [b"/", path.as_os_str().as_bytes()].concat()
+}
+
+/// What members tell of bytes that came to them.
+struct Arrived<'a> {
+    sink: &'a dyn Sink,
+    of: Mutex<Vec<Arrival>>,
+}
+
+#[derive(Default)]
+struct Arrival {
+    bytes: u64,
+    came: Extents,
+    /// Told, but not all of it is known to be on the disk.
+    leaves: BTreeMap<u64, Chain>,
+}
+
+impl<'a> Arrived<'a> {
+    fn new(sink: &'a dyn Sink, count: usize) -> Self {
+        let of = std::iter::repeat_with(Arrival::default)
+            .take(count)
+            .collect();
+        Self {
+            sink,
+            of: Mutex::new(of),
+        }
+    }
+
+    fn bytes(&self) -> Vec<u64> {
+        self.of.lock().iter().map(|one| one.bytes).collect()
+    }
+
+    /// A member tells of ranges when they are on the disk, and of leaves before.
+    fn on_word(&self, nth: usize, word: Word) -> Result<()> {
+        let mut all = self.of.lock();
+        let Some(one) = all.get_mut(nth) else {
+            return Ok(());
+        };
+        match word {
+            Word::Told(Marker::Progress(progress)) => {
+                one.bytes = progress.bytes.max(one.bytes);
+                Ok(())
+            }
+            Word::Told(Marker::Leaves { first, chains }) => {
+                one.leaves.extend((first..).zip(chains));
+                Ok(())
+            }
+            Word::Told(Marker::Ranges(ranges)) => {
+                one.came = one.came.or(&ranges);
+                let came = &one.came;
+                let whole: Vec<(u64, Chain)> = one
+                    .leaves
+                    .extract_if(.., |&leaf, _| came.contains(&leaf_range(leaf)))
+                    .collect();
+                self.sink.came(&ranges, &whole)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What members tell of what they sent.
+#[derive(Default)]
+struct Sent(Mutex<Departures>);
+
+#[derive(Default)]
+struct Departures {
+    bytes: BTreeMap<usize, u64>,
+    fresh: BTreeMap<u64, Chain>,
+    leaves: Leaves,
+}
+
+impl Sent {
+    fn on_word(&self, nth: usize, word: Word) -> Result<()> {
+        let mut sent = self.0.lock();
+        match word {
+            Word::Told(Marker::Progress(progress)) => {
+                sent.bytes.insert(nth, progress.bytes);
+            }
+            Word::Told(Marker::Leaves { first, chains }) => {
+                for (leaf, chain) in (first..).zip(chains) {
+                    sent.leaves.set(leaf, chain);
+                    sent.fresh.insert(leaf, chain);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn take_leaves(&self) -> Vec<(u64, Chain)> {
+        std::mem::take(&mut self.0.lock().fresh)
+            .into_iter()
+            .collect()
+    }
+
+    fn bytes(&self) -> Vec<u64> {
+        self.0.lock().bytes.values().copied().collect()
+    }
+
+    fn root(&self, size: u64) -> Option<String> {
+        self.0.lock().leaves.root(size).map(|digest| digest.hex())
+    }
+}
+
+fn leaf_range(leaf: u64) -> Range<u64> {
+    let start = leaf.saturating_mul(LEAF_BYTES);
+    start..start.saturating_add(LEAF_BYTES)
+}
+
+const LEAVES_EVERY: Duration = Duration::from_millis(100);
+/// For less it is not worth while to ask others, unless the client has many addresses.
+const STRIPED_MIN: u64 = 16 << 20;

@@ -1,0 +1,144 @@
+//! What whoever runs a hop asks of it on its machine: what it holds, and what is to become of that.
+//!
+//! The socket lies in the spool, so that `GODWIT_SOCKET` names it. Files are written and read by the hop's own URL, not
+//! here: what is held there is held for whoever the hop is to the next.
+
+use crate::{Error, access::connect::connect, base::stop::Stop, config::OnFault};
+use crate::{
+    config::routes::Routes,
+    local::{
+        LocalError, LocalRules,
+        alerts::Watching,
+        client::Client,
+        connection::Reply,
+        keeping::{Bounds, Keeping},
+        server::{Connection, Handler, LocalNode, Visitor},
+        socket::settle,
+    },
+};
+use godwit_depot::Depot;
+use godwit_local::{Kind, Place, Refusal};
+use godwit_store::channel::Cancel;
+use godwit_trust::Home;
+use godwit_wire::local::{Ask, tell};
+use std::{fmt, path::Path, sync::Arc, time::Duration};
+
+/// Answers whoever runs a hop, until this is dropped.
+pub(crate) struct Operating {
+    node: Option<LocalNode>,
+    _watching: Watching,
+}
+
+impl Operating {
+    /// Begins to listen in the spool, and to tell of lasting faults. Who asks it to end ends the hop.
+    pub(crate) fn start(
+        depot: Arc<Depot>,
+        spool: &Path,
+        (home, routes): (Option<Home>, Routes),
+        on_fault: OnFault,
+        hop: Stop,
+    ) -> Result<Self, LocalError> {
+        let spool = std::path::absolute(spool).map_err(Error::Start)?;
+        let place = Place::of(Some(&spool.join("socket")), Some(&spool), &|_| None)?;
+        let alive = settle(&place)?;
+        let cancel = Cancel::new().map_err(Error::Start)?;
+        let connect = connect(home.clone(), routes.clone(), None, cancel.clone());
+        let bounds = Bounds {
+            serve: None,
+            state: spool,
+            is_of_job: false,
+            is_installed: true,
+            names: None,
+            export: None,
+        };
+        let whose = (home, routes.clone());
+        let keeping = Keeping::new(depot, (connect, cancel), whose, bounds);
+        let watching = Watching::start(&keeping, on_fault.clone()).map_err(Error::Start)?;
+        let rules = LocalRules {
+            place,
+            idle: Duration::MAX,
+            quota: None,
+            scrub_every: None,
+            is_of_job: false,
+            is_installed: true,
+            on_fault,
+            routes,
+            catalog: None,
+            export: None,
+        };
+        Ok(Self {
+            node: Some(LocalNode::start(
+                rules,
+                alive,
+                Arc::new(OfHop { keeping, hop }),
+            )?),
+            _watching: watching,
+        })
+    }
+}
+
+impl Drop for Operating {
+    /// Whoever waits for its lock finds that the hop has ended.
+    fn drop(&mut self) {
+        if let Some(node) = self.node.take() {
+            node.stopper().drain();
+            node.wait();
+        }
+    }
+}
+
+impl fmt::Debug for Operating {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Operating").finish_non_exhaustive()
+    }
+}
+
+struct OfHop {
+    keeping: Arc<Keeping>,
+    hop: Stop,
+}
+
+impl Handler for OfHop {
+    fn visit(self: Arc<Self>, visitor: Visitor) -> Result<Box<dyn Connection>, Refusal> {
+        let guest = Arc::clone(&self.keeping).guest(visitor);
+        Ok(Box::new(Operator(guest)))
+    }
+
+    fn owes(&self) -> bool {
+        true
+    }
+
+    fn status(&self, status: &mut tell::Status) {
+        self.keeping.status(status);
+    }
+
+    /// Its depot ends when the hop has: somebody may be writing to it still.
+    fn end(&self) {
+        self.hop.drain();
+        self.keeping.cancel.cancel();
+    }
+}
+
+struct Operator(Client);
+
+impl Connection for Operator {
+    fn answer(&self, ask: Ask, body: Vec<u8>, reply: &Reply) {
+        match ask {
+            Ask::Queue(_)
+            | Ask::Commit(_)
+            | Ask::Push(_)
+            | Ask::Retry(_)
+            | Ask::Release(_)
+            | Ask::Redirect(_)
+            | Ask::Drop(_) => self.0.answer(ask, body, reply),
+            _ => reply.refuse(
+                Refusal::new(
+                    Kind::Unsupported,
+                    "do that at the socket of a hop",
+                    "it tells what the hop holds, and what becomes of that is decided there; files go by its URL",
+                )
+                .next("godwit queue shows what it holds; without GODWIT_SOCKET programs find the node of this machine"),
+            ),
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The depot of this machine, for somebody of another: asked of the local node of the account that they have here, that of
+//! whoever runs this node if they have no other.
+//!
+//! Here is decided who may, and which files may be fetched for them: whom a rule lets `stage` below the name of their
+//! URL. Nothing is asked of a server before that. What they then see and keep is theirs alone
+//! (`local/visiting.rs`).
+
+use super::{
+    calls::Asked,
+    reply::{BEAT, Lines},
+};
+use crate::{access::account_call, shared::Shared};
+use godwit_core::{Kind, Url};
+use godwit_local::Here;
+use godwit_sys::Steward;
+use godwit_trust::Identity;
+use godwit_wire::{
+    door::call::{AskDepot, Count, Kept, Line, OfDepot, Refusal, Room},
+    local::{
+        Ask, Tell,
+        ask::{Add, AddDone, Cache, Stage, Where},
+        tell::Row,
+    },
+};
+use std::{
+    env,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+/// Answers what somebody asks of it.
+pub(super) fn ask(asked: Asked<'_>) {
+    let wish: AskDepot = match asked.read() {
+        Ok(wish) => wish,
+        Err(refusal) => return asked.reply.refuse(refusal),
+    };
+    let known = visitor(&asked, &wish).and_then(|visitor| Ok((visitor, whose(&asked)?)));
+    let (visitor, whose) = match known {
+        Ok(known) => known,
+        Err(refusal) => return asked.reply.refuse(refusal),
+    };
+    let is_gone = Arc::new(AtomicBool::new(false));
+    let gone = Arc::clone(&is_gone);
+    let did = format!("{:?} in the depot", wish.what);
+    let changes = !matches!(
+        wish.what,
+        OfDepot::Ls | OfDepot::Stat | OfDepot::Why | OfDepot::Df | OfDepot::Verify
+    );
+    let url = wish.url.as_deref().map(Url::from_argument);
+    let url = url
+        .and_then(Result::ok)
+        .map(|url| url.without_password().to_string());
+    let (lines, told) = asked.reply.lines().during(
+        BEAT,
+        Arc::new(|| Line::Beat(0)),
+        move || gone.store(true, Relaxed),
+        || {
+            let told = pass_on(begin(&visitor, whose)?, wish, &is_gone);
+            match changes {
+                true => (asked.known.dir).audited(&did, url.unwrap_or_default().as_ref(), told),
+                false => told,
+            }
+        },
+    );
+    tell(lines, told);
+}
+
+fn tell(mut lines: Lines, told: Result<Vec<Line>, Refusal>) {
+    let told = told.and_then(|told| {
+        let mut said = told.iter().map(|line| lines.say(line));
+        said.try_for_each(|said| said.map_err(Refusal::from))
+    });
+    lines.end(told);
+}
+
+/// Returns under which name somebody keeps what they ask for, if they may ask it.
+fn visitor(asked: &Asked<'_>, wish: &AskDepot) -> Result<String, Refusal> {
+    let url = wish.url.as_deref().filter(|_| wish.what != OfDepot::Ls);
+    let url = url.map(|text| {
+        let url = Url::from_argument(text);
+        url.map_err(|bad| Refusal::of_kind(Kind::Invalid, bad.to_string()))
+    });
+    let url = url.transpose()?;
+    let is_taken_away = matches!(wish.what, OfDepot::Unstage | OfDepot::Rm | OfDepot::Clean)
+        || wish.what == OfDepot::AddDone && wish.give_up;
+    let about = url.as_ref().filter(|_| !is_taken_away);
+    let may = asked.known.dir.may_stage(about);
+    may?;
+    let who = asked.known.who.as_ref().map(Identity::subject);
+    who.map(str::to_owned)
+        .ok_or_else(|| Refusal::of_kind(Kind::Denied, "nobody knows who asks"))
+}
+
+/// Returns the account that they have here, if it is another than that of this node, and what acts for it.
+fn whose(asked: &Asked<'_>) -> Result<Option<(Steward, String)>, Refusal> {
+    let shared: &Shared = &asked.door.shared;
+    let Some(account) = &asked.known.account else {
+        return Ok(None);
+    };
+    let other = shared.of_another(account);
+    other.map_err(Refusal::from)
+}
+
+/// Begins a conversation with that account's node, in which the visitor speaks.
+fn begin(visitor: &str, whose: Option<(Steward, String)>) -> Result<Here, Refusal> {
+    let Some((steward, account)) = whose else {
+        let environment = |name: &str| env::var_os(name);
+        let here = Here::find(&account_call::hello(visitor, &environment), &environment);
+        return here.map_err(|refusal| heard(&refusal));
+    };
+    account_call::converse(&steward, &account, visitor).map_err(|refusal| {
+        tracing::warn!(account, %refusal, "no node of that account");
+        let told = heard(&refusal);
+        let next = refusal.next.unwrap_or_default();
+        let said = format!("the node of {account} there: {}; {next}", told.said);
+        Refusal::of_kind(told.kind, said)
+    })
+}
+
+fn pass_on(mut here: Here, wish: AskDepot, is_gone: &AtomicBool) -> Result<Vec<Line>, Refusal> {
+    let about = wish.url.clone();
+    let ask = local(wish)?;
+    let n = here.send(ask, b"").map_err(|refusal| heard(&refusal))?;
+    let (mut lines, mut bytes) = (Vec::new(), 0);
+    loop {
+        let answer = here.receive(n, Some(Instant::now() + LOOK_EVERY));
+        let tell = match answer {
+            // What goes on for ever need not be silent.
+            Ok(_) if is_gone.load(Relaxed) => {
+                return Err(Refusal::of_kind(Kind::Lost, "nobody waits"));
+            }
+            Ok(answer) => answer.tell,
+            Err(refusal) if refusal.kind == Kind::Late && !is_gone.load(Relaxed) => continue,
+            Err(refusal) => return Err(heard(&refusal)),
+        };
+        let is_last = tell.is_last();
+        match tell {
+            Tell::Row(row) if lines.len() < ROWS_MAX && bytes < ROWS_BYTES_MAX => {
+                bytes += length(&row);
+                lines.push(Line::Kept(kept(*row)));
+            }
+            Tell::Done(done) => lines.push(Line::Count(Count {
+                files: done.files,
+                bytes: done.bytes,
+            })),
+            Tell::Opened(opened) => {
+                lines.push(Line::Kept(Kept {
+                    url: about.clone().unwrap_or_default(),
+                    size: opened.size,
+                    present_bytes: opened.size,
+                    stage: "current".into(),
+                    timestamp: opened.timestamp,
+                    path: opened.path,
+                    ..Kept::default()
+                }));
+                lines.push(Line::Count(Count {
+                    files: 1,
+                    bytes: opened.size,
+                }));
+            }
+            Tell::Space(space) => lines.push(Line::Room(Room {
+                quota_bytes: space.quota_bytes.unwrap_or_default(),
+                used_bytes: space.used_bytes,
+                kept_bytes: space.kept_bytes,
+                files: space.files,
+            })),
+            Tell::Refused(refusal) => return Err(heard(&refusal)),
+            _ => {}
+        }
+        if is_last {
+            return Ok(lines);
+        }
+    }
+}
+
+/// Returns what the node of this machine is asked.
+fn local(wish: AskDepot) -> Result<Ask, Refusal> {
+    let AskDepot {
+        what,
+        url,
+        tag,
+        lasts_s,
+        bytes_per_s,
+        timestamp,
+        give_up,
+    } = wish;
+    let missing = |name: &str| Refusal::of_kind(Kind::Protocol, format!("{what:?} wants a {name}"));
+    let named = || url.clone().ok_or_else(|| missing("url"));
+    Ok(match what {
+        OfDepot::Stage => Ask::Stage(Stage {
+            url: named()?,
+            tag,
+            expires_in_s: lasts_s,
+            bytes_per_s,
+            ..Stage::default()
+        }),
+        OfDepot::Unstage => Ask::Unstage(Stage {
+            url: named()?,
+            tag,
+            ..Stage::default()
+        }),
+        OfDepot::Ls => Ask::Cache(Cache::Ls {
+            prefix: url.unwrap_or_default(),
+            on: None,
+        }),
+        OfDepot::Stat => Ask::Cache(Cache::Stat(Where::is(named()?))),
+        OfDepot::Why => Ask::Cache(Cache::Why(Where::is(named()?))),
+        OfDepot::Rm => Ask::Cache(Cache::Rm { url: named()?, tag }),
+        OfDepot::Clean => Ask::Cache(Cache::Clean {
+            tag: tag.ok_or_else(|| missing("tag"))?,
+            url,
+        }),
+        OfDepot::Df => Ask::Cache(Cache::Df { on: None }),
+        OfDepot::Verify => Ask::Cache(Cache::Verify { url }),
+        OfDepot::Add => Ask::Cache(Cache::Add(Add {
+            url: named()?,
+            tag,
+            expires_in_s: lasts_s,
+            ..Add::default()
+        })),
+        OfDepot::AddDone => Ask::Cache(Cache::AddDone(AddDone {
+            handle: 0,
+            url: Some(named()?),
+            tag,
+            timestamp,
+            give_up,
+        })),
+    })
+}
+
+/// Returns about how many bytes a row takes here.
+fn length(row: &Row) -> usize {
+    let tags = row.tags.iter().map(|tag| tag.len() + size_of::<String>());
+    let why = row.why.as_ref().map_or(0, String::len);
+    size_of::<Kept>() + row.url.len() + row.stage.len() + why + tags.sum::<usize>()
+}
+
+fn kept(row: Row) -> Kept {
+    Kept {
+        url: row.url,
+        size: row.size,
+        present_bytes: row.present_bytes,
+        transfers: row.transfers,
+        tags: row.tags,
+        used_s: row.used_s,
+        stage: row.stage,
+        why: row.why,
+        timestamp: row.timestamp,
+        path: None,
+    }
+}
+
+/// Returns what a visitor is told of what the node of this machine says.
+pub(super) fn heard(refusal: &Refusal) -> Refusal {
+    let why = match refusal.kind {
+        Kind::NoProof | Kind::Expired | Kind::Unproven => Kind::Denied,
+        Kind::NoTag => Kind::Missing,
+        kind => kind,
+    };
+    Refusal::of_kind(why, refusal.said.clone())
+}
+
+/// How often it is looked whether whoever asked is still there.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// So many are told at once; who keeps more names how those begin that are wanted.
+const ROWS_MAX: usize = 100_000;
+/// Nor does it tell more than that: whoever has an account may have put anything in the place of its node.
+const ROWS_BYTES_MAX: usize = 64 << 20;

@@ -1,0 +1,424 @@
+//! The bytes of a connection, watched on their way to hyper and back.
+//!
+//! hyper has one deadline for a visitor who has not begun to ask and for one who asks a byte a
+//! second, and none for whoever takes nothing of an answer. It reads requests as the standard
+//! allows, where others could read them in another way. What is missing there is here; requests are cut by
+//! hyper alone, and one whose beginning was not seen is only not looked at.
+
+use crate::base::admission::Admitted;
+use crate::base::idle::Busy;
+use godwit_store::door::{Sent, Tls};
+use hyper::body::{Body, Bytes, Frame, SizeHint};
+use parking_lot::Mutex;
+use std::{
+    convert::Infallible,
+    future::Future,
+    io::{self, IoSlice},
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Sleep, sleep},
+};
+
+/// A connection, as hyper has it.
+pub(super) struct Watched<S> {
+    tls: Tls<S>,
+    seen: Arc<Seen>,
+    /// How long a head may take, and how long nothing may be taken of an answer.
+    patience: Duration,
+    head: Option<Pin<Box<Sleep>>>,
+    /// Which head that is of.
+    nth: u64,
+    untaken: Option<Pin<Box<Sleep>>>,
+    /// How much the system had taken when that began.
+    taken_bytes: u64,
+    parting: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Watched<S> {
+    pub(super) fn new(tls: Tls<S>, seen: &Arc<Seen>, patience: Duration) -> Self {
+        Self {
+            tls,
+            seen: Arc::clone(seen),
+            patience,
+            head: None,
+            nth: 0,
+            untaken: None,
+            taken_bytes: 0,
+            parting: None,
+        }
+    }
+
+    /// Turns a write that waits into an error when it has waited too long.
+    fn taken<T>(
+        &mut self,
+        written: Poll<io::Result<T>>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        let sent = self.tls.sent_bytes();
+        if written.is_ready() || sent != self.taken_bytes {
+            (self.taken_bytes, self.untaken) = (sent, None);
+        }
+        if written.is_ready() || self.seen.is_passed() {
+            return written;
+        }
+        match is_over(&mut self.untaken, self.patience, context) {
+            true => Poll::Ready(Err(too_slow("nothing was taken of an answer"))),
+            false => Poll::Pending,
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = into.filled().len();
+        let read = Pin::new(&mut self.tls).poll_read(context, into);
+        let Some(nth) = self.seen.read(&into.filled()[before..]) else {
+            return read;
+        };
+        if self.nth != nth {
+            (self.nth, self.head) = (nth, None);
+        }
+        let patience = self.patience;
+        match is_over(&mut self.head, patience, context) {
+            true => Poll::Ready(Err(too_slow("the headers of a request were not whole"))),
+            false => read,
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.tls).poll_write(context, bytes);
+        self.taken(written, context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.tls).poll_write_vectored(context, slices);
+        self.taken(written, context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.tls.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.tls).poll_flush(context);
+        self.taken(flushed, context)
+    }
+
+    /// Ends our half. What the visitor still sends is thrown away for a moment: a socket that is
+    /// closed before that resets the connection, and takes with it the answer that says why.
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if is_over(&mut this.parting, PARTING, context) {
+            return Poll::Ready(Ok(()));
+        }
+        if !this.seen.is_parting() {
+            ready!(Pin::new(&mut this.tls).poll_shutdown(context))?;
+            this.seen.part();
+        }
+        if this.seen.is_idle() {
+            return Poll::Ready(Ok(()));
+        }
+        let mut thrown = [0; 4096];
+        loop {
+            let mut thrown = ReadBuf::new(&mut thrown);
+            let read = Pin::new(&mut this.tls).poll_read(context, &mut thrown);
+            if !matches!(ready!(read), Ok(()) if !thrown.filled().is_empty()) {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+}
+
+fn is_over(
+    deadline: &mut Option<Pin<Box<Sleep>>>,
+    patience: Duration,
+    context: &mut Context<'_>,
+) -> bool {
+    let deadline = deadline.get_or_insert_with(|| Box::pin(sleep(patience)));
+    deadline.as_mut().poll(context).is_ready()
+}
+
+fn too_slow(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, what)
+}
+
+/// What was seen of a connection.
+#[derive(Debug, Default)]
+pub(super) struct Seen(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    phase: Phase,
+    /// How many heads have begun.
+    heads: u64,
+    is_parting: bool,
+}
+
+#[derive(Debug, Default)]
+enum Phase {
+    /// Nothing was asked, or all was answered.
+    #[default]
+    Idle,
+    /// A request has begun.
+    Head(Head),
+    /// It is being answered.
+    Asked,
+    /// It was the last: what comes now is for somebody else.
+    Passed,
+}
+
+impl Seen {
+    /// Notes what came; tells the headers of which request are on the way, if any are.
+    fn read(&self, bytes: &[u8]) -> Option<u64> {
+        self.with(|state| {
+            if matches!(state.phase, Phase::Idle) && !bytes.is_empty() {
+                state.phase = Phase::Head(Head::default());
+                state.heads += 1;
+            }
+            match &mut state.phase {
+                Phase::Head(head) => {
+                    head.add(bytes);
+                    Some(state.heads)
+                }
+                Phase::Idle | Phase::Asked | Phase::Passed => None,
+            }
+        })
+    }
+
+    /// The headers of a request are whole. Returns what others would read in another way.
+    pub(super) fn asked(&self) -> Option<&'static str> {
+        let before = self.with(|state| std::mem::replace(&mut state.phase, Phase::Asked));
+        match before {
+            Phase::Head(head) => head.doubt(),
+            Phase::Idle | Phase::Asked | Phase::Passed => None,
+        }
+    }
+
+    fn answered(&self) {
+        self.with(|state| {
+            if !matches!(state.phase, Phase::Passed) {
+                state.phase = Phase::Idle;
+            }
+        });
+    }
+
+    /// No more requests come: the connection is passed on.
+    pub(super) fn pass(&self) {
+        self.with(|state| state.phase = Phase::Passed);
+    }
+
+    fn is_passed(&self) -> bool {
+        self.with(|state| matches!(state.phase, Phase::Passed))
+    }
+
+    fn part(&self) {
+        self.with(|state| state.is_parting = true);
+    }
+
+    fn is_parting(&self) -> bool {
+        self.with(|state| state.is_parting)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.with(|state| matches!(state.phase, Phase::Idle | Phase::Passed))
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
+        work(&mut self.0.lock())
+    }
+}
+
+/// The headers of a request, as far as they came.
+#[derive(Debug, Default)]
+struct Head {
+    /// The beginning of the last line.
+    line: Vec<u8>,
+    last: Option<u8>,
+    has_request_line: bool,
+    is_over: bool,
+    has_bare_lf: bool,
+    /// How often the length of the body is told, in each of the two ways.
+    lengths: usize,
+    codings: usize,
+}
+
+impl Head {
+    fn add(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            if self.is_over {
+                return;
+            }
+            match byte {
+                b'\n' => self.end_line(),
+                b'\r' => {}
+                byte if self.line.len() < LINE_KEPT => self.line.push(byte),
+                _ => {}
+            }
+            self.last = Some(byte);
+        }
+    }
+
+    fn end_line(&mut self) {
+        self.has_bare_lf |= self.last.is_some_and(|last| last != b'\r');
+        match (self.line.is_empty(), self.has_request_line) {
+            (true, begun) => self.is_over = begun,
+            (false, true) => self.note_header(),
+            (false, false) => self.has_request_line = true,
+        }
+        self.line.clear();
+    }
+
+    fn note_header(&mut self) {
+        let name = self.line.split(|&byte| byte == b':').next();
+        let name = name.unwrap_or_default();
+        self.lengths += usize::from(name.eq_ignore_ascii_case(b"content-length"));
+        self.codings += usize::from(name.eq_ignore_ascii_case(b"transfer-encoding"));
+    }
+
+    fn doubt(&self) -> Option<&'static str> {
+        if self.has_bare_lf {
+            return Some("a line of its headers ends without CR");
+        }
+        match (self.lengths, self.codings) {
+            (0, 0..=1) | (1, 0) => None,
+            (_, 0) => Some("it tells the length of its body twice"),
+            (0, _) => Some("it tells the coding of its body twice"),
+            _ => Some("both Transfer-Encoding and Content-Length tell where it ends"),
+        }
+    }
+}
+
+/// The body of an answer; its end is that of the request, if all of that was heard.
+pub(super) struct Answer {
+    body: Sent,
+    _end: End,
+    /// Held by the request until it is answered.
+    _kept: (Busy, Option<Admitted>),
+}
+
+impl Answer {
+    pub(super) fn new(
+        body: Sent,
+        seen: &Arc<Seen>,
+        heard: Arc<AtomicBool>,
+        kept: (Busy, Option<Admitted>),
+    ) -> Self {
+        let _end = End {
+            seen: Arc::clone(seen),
+            heard,
+        };
+        Self {
+            body,
+            _end,
+            _kept: kept,
+        }
+    }
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+struct End {
+    seen: Arc<Seen>,
+    heard: Arc<AtomicBool>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        // What comes next is a request only if nothing is left of this one.
+        if self.heard.load(Relaxed) {
+            self.seen.answered();
+        }
+    }
+}
+
+/// More of a line need not be known to know its name.
+const LINE_KEPT: usize = 64;
+const PARTING: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn doubt(head: &str) -> Option<&'static str> {
+        // However it comes divided.
+        let all: Vec<_> = (1..=head.len())
+            .map(|piece| {
+                let seen = Seen::default();
+                for piece in head.as_bytes().chunks(piece) {
+                    assert_eq!(seen.read(piece), Some(1));
+                }
+                seen.asked()
+            })
+            .collect();
+        assert!(all.iter().all(|one| *one == all[0]), "{all:?}");
+        all[0]
+    }
+
+    #[test]
+    fn what_others_read_in_another_way_is_told() {
+        let head = |lines: &str| doubt(&format!("POST / HTTP/1.1\r\nHost: a\r\n{lines}\r\n"));
+        assert_eq!(head("Content-Length: 5\r\n"), None);
+        assert_eq!(head("Transfer-Encoding: chunked\r\n"), None);
+        for lines in [
+            "content-length: 5\r\nTransfer-Encoding: chunked\r\n",
+            "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+            "Content-Length: 5\r\nContent-Length: 5\r\n",
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+            "X: y\nContent-Length: 5\r\n",
+        ] {
+            assert!(head(lines).is_some(), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_body_is_no_head() {
+        let seen = Seen::default();
+        assert_eq!(seen.read(b"GET / HTTP/1.1\r\n\r\nbody\nbody\n\n"), Some(1));
+        assert_eq!(seen.asked(), None);
+        assert_eq!(seen.read(b"body\n\nContent-Length: 5\n"), None);
+        assert_eq!(seen.asked(), None);
+        seen.answered();
+        assert_eq!(seen.read(b""), None);
+        assert_eq!(seen.read(b"\r\nGET / HTTP/1.1\r\n"), Some(2));
+    }
+}

@@ -1,0 +1,294 @@
+//! What went through the door, written down a line a file, as transfers by FTP are.
+//!
+//! A file is read in shares, each of them a request: those of one command are one transfer. It ends
+//! when all of the file was sent, or when nobody has asked for more of it for a while.
+
+use super::{Known, Visitor};
+use crate::base::transfer_log::{Journal, Transfer};
+use parking_lot::Mutex;
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+/// Who moves bytes, and where that is written down.
+#[derive(Clone, Debug)]
+pub(super) struct Noting {
+    journal: Arc<Journal>,
+    user: String,
+    peer: SocketAddr,
+}
+
+impl Noting {
+    pub(super) fn new(journal: &Arc<Journal>, known: &Known, visitor: &Visitor) -> Self {
+        let user = match (&known.account, known.owner()) {
+            (Some(account), _) => account,
+            (None, "") => crate::shared::ANONYMOUS,
+            (None, subject) => subject,
+        };
+        Self {
+            journal: Arc::clone(journal),
+            user: user.into(),
+            peer: visitor.peer,
+        }
+    }
+
+    /// Notes a file that was sent to whoever asks.
+    pub(super) fn sent(&self, path: &Path, begun: Instant, came_to: Result<u64, &str>) {
+        let target = self.peer.to_string();
+        self.note(path.display().to_string(), target, begun, 1, came_to);
+    }
+
+    /// Notes a file that came from them.
+    pub(super) fn received(&self, path: &Path, begun: Instant, came_to: Result<u64, &str>) {
+        let target = path.display().to_string();
+        self.came(self.peer.to_string(), target, begun, 1, came_to);
+    }
+
+    /// Tells the log too of a file that was changed.
+    fn came(
+        &self,
+        source: String,
+        target: String,
+        begun: Instant,
+        streams: usize,
+        came_to: Result<u64, &str>,
+    ) {
+        if let Ok(bytes) = came_to {
+            let (who, from) = (&self.user, self.peer);
+            tracing::info!(source, target, bytes, who, %from, "received");
+        }
+        self.note(source, target, begun, streams, came_to);
+    }
+
+    fn note(
+        &self,
+        source: String,
+        target: String,
+        begun: Instant,
+        streams: usize,
+        came_to: Result<u64, &str>,
+    ) {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        self.journal.note(|| Transfer {
+            when: now.unwrap_or_default(),
+            user: &self.user,
+            source,
+            target,
+            seconds: begun.elapsed().as_secs_f64(),
+            streams,
+            came_to,
+        });
+    }
+
+    /// Writes what was noted of many files at once.
+    pub(super) fn flush(&self) {
+        self.journal.flush();
+    }
+}
+
+/// What is known of one upload while it goes on.
+#[derive(Debug)]
+pub(super) struct Coming {
+    noting: Noting,
+    begun: Instant,
+    bytes: AtomicU64,
+    streams: AtomicUsize,
+    streams_most: AtomicUsize,
+    /// Where it is drawn from; else it comes from whoever writes it.
+    source: Mutex<Option<String>>,
+    wrong: Mutex<Option<String>>,
+}
+
+impl Coming {
+    pub(super) fn new(noting: Noting) -> Self {
+        Self {
+            noting,
+            begun: Instant::now(),
+            bytes: AtomicU64::new(0),
+            streams: AtomicUsize::new(0),
+            streams_most: AtomicUsize::new(0),
+            source: Mutex::default(),
+            wrong: Mutex::default(),
+        }
+    }
+
+    /// So many more connections bring bytes, as long as what comes back lives.
+    pub(super) fn by(&self, streams: usize) -> Stream<'_> {
+        let now = self.streams.fetch_add(streams, Relaxed) + streams;
+        self.streams_most.fetch_max(now, Relaxed);
+        Stream(self, streams)
+    }
+
+    pub(super) fn moved(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    pub(super) fn is_from(&self, source: String) {
+        *self.source.lock() = Some(source);
+    }
+
+    /// What comes may be tried again; if not, that is why.
+    pub(super) fn went_wrong(&self, why: &str) {
+        *self.wrong.lock() = Some(why.into());
+    }
+
+    pub(super) fn published(&self, target: &Path) {
+        self.ended(target, Ok(self.bytes.load(Relaxed)));
+    }
+
+    /// Notes that it ended without a file.
+    pub(super) fn failed(&self, target: &Path, why: &str) {
+        let wrong = self.wrong.lock().take();
+        self.ended(target, Err(wrong.as_deref().unwrap_or(why)));
+    }
+
+    fn ended(&self, target: &Path, came_to: Result<u64, &str>) {
+        let source = self.source.lock().take();
+        let source = source.unwrap_or_else(|| self.noting.peer.to_string());
+        let (target, streams) = (target.display().to_string(), &self.streams_most);
+        let streams = streams.load(Relaxed);
+        self.noting
+            .came(source, target, self.begun, streams, came_to);
+        self.noting.flush();
+    }
+}
+
+/// Some connections that bring bytes.
+pub(super) struct Stream<'a>(&'a Coming, usize);
+
+impl Drop for Stream<'_> {
+    fn drop(&mut self) {
+        self.0.streams.fetch_sub(self.1, Relaxed);
+    }
+}
+
+/// Files of which shares are being read.
+#[derive(Debug, Default)]
+pub(crate) struct Readings(Mutex<HashMap<Share, Reading>>);
+
+/// What all shares of one file have in common: which command wants them, of whom, and what.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(super) struct Share {
+    pub(super) mark: String,
+    pub(super) owner: String,
+    pub(super) path: PathBuf,
+}
+
+#[derive(Debug)]
+struct Reading {
+    noting: Noting,
+    begun: Instant,
+    asked_at: Instant,
+    bytes: u64,
+    streams: usize,
+    streams_most: usize,
+    wrong: Option<String>,
+}
+
+impl Readings {
+    /// Tells whether more of this was asked for a moment ago.
+    pub(super) fn has(&self, share: &Share) -> bool {
+        self.0.lock().contains_key(share)
+    }
+
+    /// Tells whether anything is read at the moment, between two shares too.
+    pub(super) fn go_on(&self) -> bool {
+        let is_on = |one: &Reading| one.streams > 0 || one.asked_at.elapsed() < BETWEEN_SHARES;
+        self.0.lock().values().any(is_on)
+    }
+
+    /// A share is asked for.
+    pub(super) fn begin(&self, share: &Share, noting: &Noting) {
+        let mut open = self.0.lock();
+        if open.len() >= READINGS_MAX && !open.contains_key(share) {
+            settle(&mut open, |one| one.streams == 0);
+        }
+        let now = Instant::now();
+        let one = open.entry(share.clone()).or_insert_with(|| Reading {
+            noting: noting.clone(),
+            begun: now,
+            asked_at: now,
+            bytes: 0,
+            streams: 0,
+            streams_most: 0,
+            wrong: None,
+        });
+        one.asked_at = now;
+        one.streams += 1;
+        one.streams_most = one.streams_most.max(one.streams);
+    }
+
+    /// It was sent, of a file of `size`.
+    pub(super) fn end(&self, share: &Share, sent: u64, size: Result<u64, String>) {
+        let mut open = self.0.lock();
+        let Some(one) = open.get_mut(share) else {
+            return;
+        };
+        one.asked_at = Instant::now();
+        one.streams -= 1;
+        one.bytes += sent;
+        let is_whole = match size {
+            Ok(size) => one.bytes >= size,
+            Err(why) => {
+                one.wrong = Some(why);
+                false
+            }
+        };
+        if is_whole && one.streams == 0 {
+            let one = open.remove(share).expect("it was found");
+            drop(open);
+            one.note(&share.path);
+            one.noting.flush();
+        }
+    }
+
+    /// Notes those of which nobody wants more.
+    pub(super) fn forget_idle(&self) {
+        let is_over = |one: &Reading| one.streams == 0 && one.asked_at.elapsed() >= SILENT;
+        settle(&mut self.0.lock(), is_over);
+    }
+
+    /// Notes all of them: the node ends.
+    pub(super) fn forget_all(&self) {
+        settle(&mut self.0.lock(), |_| true);
+    }
+}
+
+fn settle(open: &mut HashMap<Share, Reading>, is_over: impl Fn(&Reading) -> bool) {
+    let over = open.extract_if(|_, one| is_over(one));
+    let mut last = None;
+    for (share, one) in over {
+        one.note(&share.path);
+        last = Some(one);
+    }
+    if let Some(last) = last {
+        last.noting.flush();
+    }
+}
+
+impl Reading {
+    fn note(&self, path: &Path) {
+        let came_to = match &self.wrong {
+            None => Ok(self.bytes),
+            Some(why) => Err(&**why),
+        };
+        let (source, target) = (path.display().to_string(), self.noting.peer.to_string());
+        let streams = self.streams_most;
+        self.noting
+            .note(source, target, self.begun, streams, came_to);
+    }
+}
+
+/// More files are not read at once; what is asked beyond that is noted share by share.
+const READINGS_MAX: usize = 10_000;
+/// After so long without a question a file is not read any more.
+const SILENT: Duration = Duration::from_secs(10);
+/// The next share is asked for as soon as one is through.
+const BETWEEN_SHARES: Duration = Duration::from_secs(2);

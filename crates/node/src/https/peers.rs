@@ -1,0 +1,91 @@
+//! Who joins by an invite, who leaves, and who has another key now.
+
+use super::{Door, Visitor, caller::stranger, calls::read, reply::Reply};
+use godwit_core::Kind;
+use godwit_trust::{Error, Peer, door::Fingerprint};
+use godwit_wire::door::call::{AskJoin, AskRekey, Line, Refusal};
+use std::time::SystemTime;
+
+/// Takes an invite back, and notes the key of whoever brought it.
+pub(super) fn join(door: &Door, visitor: &Visitor, text: &[u8], reply: Reply) {
+    let joined = || {
+        let key = visitor
+            .key
+            .ok_or_else(|| Refusal::of_kind(Kind::Denied, "whoever joins must show a key"))?;
+        let asked: AskJoin = read(text)?;
+        let trust = &door.shared.trust;
+        let home = trust.home().ok_or_else(|| {
+            Refusal::of_kind(
+                Kind::Unsupported,
+                "this node keeps no state, so nobody can join it (--state)",
+            )
+        })?;
+        let peer = Peer {
+            // By what the invite told, which is not our newest key for ever.
+            knows: door.known_to(visitor),
+            ..Peer::new(&asked.name, key, &asked.addresses)
+        };
+        let denied = |error: Error| {
+            tracing::warn!(peer = %visitor.peer, name = peer.name, %error, "nobody joined");
+            let why = match error {
+                Error::NoInvite { .. } => Kind::Denied,
+                // What they are to be called, or where they are: the invite is still good.
+                Error::BadRequest { .. }
+                | Error::NameTaken { .. }
+                | Error::OwnName { .. }
+                | Error::KeyTaken { .. }
+                | Error::OwnKey => Kind::Invalid,
+                _ => Kind::Other,
+            };
+            Refusal::of_kind(why, error.told())
+        };
+        home.join(&asked.secret, &peer, SystemTime::now())
+            .map_err(denied)?;
+        visitor.who.forget();
+        tracing::info!(peer = %visitor.peer, name = peer.name, %key, "joined");
+        Ok(Line::Done)
+    };
+    reply.tell(joined());
+}
+
+/// Forgets whoever asks for that.
+pub(super) fn leave(door: &Door, visitor: &Visitor, _: &[u8], reply: Reply) {
+    let left = || {
+        let home = door.shared.trust.home().ok_or_else(stranger)?;
+        let key = visitor.key.as_ref().ok_or_else(stranger)?;
+        let other = |error: Error| Refusal::of_kind(Kind::Other, error.told());
+        let peer = home.peer_with(key).map_err(other)?.ok_or_else(stranger)?;
+        home.remove(&peer.name).map_err(other)?;
+        door.relay.forget(key);
+        tracing::info!(name = peer.name, %key, "left");
+        Ok(Line::Done)
+    };
+    reply.tell(left());
+}
+
+/// Notes that a peer, which has proved one of its keys, has another one now. It says so again by that, to
+/// show that it has it.
+pub(super) fn rekey(door: &Door, visitor: &Visitor, text: &[u8], reply: Reply) {
+    let noted = || {
+        let home = door.shared.trust.home().ok_or_else(stranger)?;
+        let shown = visitor.key.ok_or_else(stranger)?;
+        let asked: AskRekey = read(text)?;
+        let wrong = |error: Error| Refusal::of_kind(Kind::Protocol, error.told());
+        let next: Fingerprint = asked.key.parse().map_err(wrong)?;
+        let other = |error: Error| Refusal::of_kind(Kind::Other, error.told());
+        let peer = home
+            .peer_with(&shown)
+            .map_err(other)?
+            .ok_or_else(stranger)?;
+        home.has_shown(&peer.name, shown).map_err(other)?;
+        if next != shown {
+            home.expect_key(&peer.name, next).map_err(|error| {
+                tracing::warn!(%error, name = peer.name, key = %next, "another key is not noted");
+                Refusal::of_kind(Kind::Denied, error.told())
+            })?;
+            tracing::info!(name = peer.name, key = %next, "will have another key");
+        }
+        Ok(Line::Done)
+    };
+    reply.tell(noted());
+}

@@ -1,0 +1,255 @@
+//! Tells somebody when what is owed does not go: a line in the log, and a command of the user's.
+//!
+//! Something is told once, until it goes again: when it is held, and when it has waited longer than a bound.
+//! The command gets one event, `GODWIT_EVENT`, an object of JSON. It has a deadline, one runs at a time, and so
+//! many in a minute: what is beyond that is in the log only.
+
+use crate::config::OnFault;
+use crate::local::keeping::Keeping;
+use godwit_depot::{Owed, Scope, Stage};
+use parking_lot::{Condvar, Mutex};
+use serde_json::{Value, json};
+use std::{
+    collections::HashMap,
+    process::{Child, Command, Stdio},
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+/// A thread that looks at what is owed, until this is dropped.
+pub(crate) struct Watching {
+    is_over: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watching {
+    pub(crate) fn start(desk: &Arc<Keeping>, told: OnFault) -> std::io::Result<Self> {
+        let is_over = Arc::new((Mutex::new(false), Condvar::new()));
+        let (desk, over) = (Arc::clone(desk), Arc::clone(&is_over));
+        let thread = thread::Builder::new()
+            .name("faults".into())
+            .spawn(move || watch(&desk, told, &over))?;
+        let thread = Some(thread);
+        Ok(Self { is_over, thread })
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let (over, changed) = &*self.is_over;
+        *over.lock() = true;
+        changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn watch(desk: &Keeping, told: OnFault, (over, changed): &(Mutex<bool>, Condvar)) {
+    let mut faults = Faults::new(told.after);
+    let mut runs = Runs::default();
+    let mut pause = LOOK_EVERY;
+    loop {
+        let mut is_over = over.lock();
+        changed.wait_while_for(&mut is_over, |over| !*over, pause);
+        if *is_over {
+            return runs.end();
+        }
+        drop(is_over);
+        let began = Instant::now();
+        for event in faults.look(&desk.depot.pending_of(&Scope::All)) {
+            tracing::warn!(%event, "event");
+            if let Some(command) = &told.command {
+                runs.ask(command, &event);
+            }
+        }
+        runs.look();
+        // Whoever owes very much is not looked at all the time.
+        pause = LOOK_EVERY.max(began.elapsed() * 20);
+    }
+}
+
+/// What was told already.
+struct Faults {
+    after: Duration,
+    told: HashMap<String, &'static str>,
+}
+
+impl Faults {
+    fn new(after: Duration) -> Self {
+        Self {
+            after,
+            told: HashMap::new(),
+        }
+    }
+
+    /// Returns what has become a fault since it was looked the last time.
+    fn look(&mut self, queue: &[Owed]) -> Vec<Value> {
+        let mut now = HashMap::new();
+        let mut events = Vec::new();
+        for owed in queue {
+            let kind = match &owed.stage {
+                Stage::Held => "held",
+                Stage::Waiting { .. } if owed.age >= self.after => "waiting",
+                // It is tried just now, and was told.
+                Stage::Sending | Stage::Queued if self.told.contains_key(&owed.id) => {
+                    self.told[&owed.id]
+                }
+                _ => continue,
+            };
+            if self.told.get(&owed.id) != Some(&kind) {
+                events.push(json!({
+                    "kind": kind,
+                    "id": owed.id,
+                    "what": owed.what,
+                    "url": owed.url.without_password().to_string(),
+                    "why": owed.why,
+                    "age_s": owed.age.as_secs(),
+                    "owed_bytes": owed.owed,
+                }));
+            }
+            now.insert(owed.id.clone(), kind);
+        }
+        self.told = now;
+        events
+    }
+}
+
+/// The commands that were asked for.
+#[derive(Default)]
+struct Runs {
+    waiting: Vec<(String, String)>,
+    running: Option<(Child, Instant)>,
+    /// When the last were begun.
+    begun: Vec<Instant>,
+}
+
+impl Runs {
+    fn ask(&mut self, command: &str, event: &Value) {
+        let now = Instant::now();
+        self.begun.retain(|at| now - *at < MINUTE);
+        if self.begun.len() + self.waiting.len() >= IN_A_MINUTE {
+            tracing::warn!("so many events in a minute are not told to the command");
+            return;
+        }
+        self.waiting.push((command.into(), event.to_string()));
+    }
+
+    /// Ends what takes too long, and begins what is next.
+    fn look(&mut self) {
+        if let Some((child, begun)) = &mut self.running {
+            match child.try_wait() {
+                Ok(None) if begun.elapsed() < DEADLINE => return,
+                Ok(None) => {
+                    tracing::warn!("the command for events takes too long and is ended");
+                    self.end();
+                }
+                Ok(Some(status)) if !status.success() => {
+                    tracing::warn!(%status, "the command for events failed");
+                    self.running = None;
+                }
+                _ => self.running = None,
+            }
+        }
+        if self.waiting.is_empty() {
+            return;
+        }
+        let (command, event) = self.waiting.remove(0);
+        let child = Command::new("/bin/sh")
+            .args(["-c", &command])
+            .env("GODWIT_EVENT", event)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn();
+        match child {
+            Ok(child) => {
+                self.begun.push(Instant::now());
+                self.running = Some((child, Instant::now()));
+            }
+            Err(error) => tracing::warn!(%error, "the command for events cannot be run"),
+        }
+    }
+
+    fn end(&mut self) {
+        if let Some((mut child, _)) = self.running.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const DEADLINE: Duration = Duration::from_secs(30);
+const MINUTE: Duration = Duration::from_secs(60);
+const IN_A_MINUTE: usize = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use godwit_core::Url;
+
+    fn owed(id: &str, stage: Stage, age: u64) -> Owed {
+        Owed {
+            id: id.into(),
+            what: "publish",
+            to: None,
+            url: Url::from_argument("ftp://far/a").unwrap(),
+            stage,
+            waits_for: None,
+            size: 1,
+            owed: 1,
+            age: Duration::from_secs(age),
+            tries: 1,
+            why: "no".into(),
+            is_conflict: false,
+            last: None,
+            is_committed: true,
+            session: String::new(),
+        }
+    }
+
+    fn waiting() -> Stage {
+        Stage::Waiting {
+            again_in: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn a_fault_is_told_once_until_it_is_over() {
+        let mut faults = Faults::new(Duration::from_secs(10));
+        assert!(faults.look(&[owed("a", waiting(), 9)]).is_empty());
+        let told = faults.look(&[owed("a", waiting(), 10), owed("b", Stage::Held, 0)]);
+        let kinds: Vec<_> = told.iter().map(|event| event["kind"].clone()).collect();
+        assert_eq!(kinds, ["waiting", "held"]);
+        let same = [owed("a", Stage::Sending, 11), owed("b", Stage::Held, 1)];
+        assert!(faults.look(&same).is_empty());
+        assert!(faults.look(&[owed("a", waiting(), 12)]).is_empty());
+        // Somebody decided, and it is held again.
+        assert_eq!(faults.look(&[owed("b", Stage::Held, 3)]).len(), 1);
+    }
+
+    #[test]
+    fn a_flood_is_not_told_to_the_command() {
+        let mut runs = Runs::default();
+        for _ in 0..100 {
+            runs.ask("true", &json!({}));
+        }
+        assert_eq!(runs.waiting.len(), IN_A_MINUTE);
+    }
+
+    #[test]
+    fn the_command_is_told_the_event() {
+        let name = format!("godwit-node-told-{}", std::process::id());
+        let file = std::env::temp_dir().join(name);
+        let mut runs = Runs::default();
+        let command = format!("printf %s \"$GODWIT_EVENT\" > {}", file.display());
+        runs.ask(&command, &json!({"kind": "held"}));
+        runs.look();
+        let (mut child, _) = runs.running.take().unwrap();
+        assert!(child.wait().unwrap().success());
+        let told = std::fs::read_to_string(&file).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(told, "{\"kind\":\"held\"}");
+    }
+}

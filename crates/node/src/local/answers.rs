@@ -1,0 +1,39 @@
+//! Answers that several requests have in common.
+
+use godwit_local::{Kind, Refusal};
+use godwit_wire::local::{Handle, Tell, tell};
+
+pub(crate) type Answered = Result<Option<Tell>, Refusal>;
+
+pub(crate) fn done(done: tell::Done) -> Answered {
+    Ok(Some(Tell::Done(done)))
+}
+
+pub(crate) fn of_files(files: u64) -> Answered {
+    done(tell::Done {
+        files,
+        ..tell::Done::default()
+    })
+}
+
+/// Says as what a file is open, and how long it is.
+pub(crate) fn opened(handle: Handle, size: u64) -> Tell {
+    Tell::Opened(tell::Opened {
+        handle,
+        size,
+        ..tell::Opened::default()
+    })
+}
+
+pub(crate) fn not_open(wanted: &str, number: u64) -> Refusal {
+    let words = format!("nothing is open as number {number} on this connection");
+    Refusal::new(Kind::NotOpen, wanted, words)
+}
+
+pub(crate) fn not_yet(what: &str) -> Refusal {
+    Refusal::new(Kind::Unsupported, what, "this version of godwit cannot")
+}
+
+pub(crate) fn unknown() -> Refusal {
+    not_yet("do what was asked")
+}

@@ -1,0 +1,120 @@
+//! Appending to the end of a file: lines in the body of a request, or by a stream.
+
+use crate::local::{
+    answers::{Answered, done, opened},
+    client::{Client, Open},
+    connection::Reply,
+    refusals::{self, url_owed},
+    stream::Stream,
+};
+use godwit_core::Url;
+use godwit_depot::{Appending, Error, Nth};
+use godwit_local::{Kind, Refusal};
+use godwit_wire::local::{
+    ask::{self, Close, Wait},
+    tell,
+};
+use std::{os::fd::AsFd, sync::Arc, time::Duration};
+
+impl Client {
+    /// Lines for the end of a file, in the body or by a stream.
+    pub(crate) fn append(&self, append: &ask::Append, body: &[u8], reply: &Reply) -> Answered {
+        let url = self.target(&append.url)?;
+        let wanted = format!("append to {}", url.without_password());
+        let bad = |error: Error| refusals::depot(&wanted, Some(&url), &error);
+        if append.record && body.len() > RECORD_BYTES_MAX {
+            let len = body.len();
+            let words = format!(
+                "a record of {len} bytes would be divided: {RECORD_BYTES_MAX} are the most that stay together"
+            );
+            let refusal = Refusal::new(Kind::TooLarge, &*wanted, words).about(&append.url);
+            return Err(refusal.next("append it in records that are shorter"));
+        }
+        let appending = self.appending(&url).map_err(bad)?;
+        if append.stream {
+            let (stream, theirs) = Stream::begin(&url, appending)?;
+            let handle = self.keep(Open::Appending(stream));
+            reply.tell_with(opened(handle, 0), b"", &[theirs.as_fd()]);
+            return Ok(None);
+        }
+        if !body.is_empty() {
+            let wanted = |_: &Error| !reply.is_gone();
+            appending.add_while(body, &wanted).map_err(bad)?;
+        }
+        self.appended_to(&appending, append.wait, None)
+            .map_err(bad)?;
+        if append.end {
+            self.appends.lock().remove(&url);
+        }
+        done(tell::Done::default())
+    }
+
+    pub(crate) fn lines(&self, lines: &ask::Lines, body: &[u8], reply: &Reply) -> Answered {
+        // Programs ask with nothing first.
+        let url = match body.is_empty() {
+            true => self.target_found(&lines.url, reply)?,
+            false => url_owed(&lines.url)?,
+        };
+        let wanted = format!("append to {}", url.without_password());
+        let bad = |error: Error| refusals::depot(&wanted, Some(&url), &error);
+        let appending = self.appending(&url).map_err(bad)?;
+        let nth = Nth {
+            by: lines.by,
+            seq: lines.seq,
+        };
+        if !body.is_empty() {
+            let wanted = |_: &Error| !reply.is_gone();
+            appending.add_once(body, nth, &wanted).map_err(bad)?;
+        }
+        done(tell::Done {
+            bytes: body.len() as u64,
+            ..tell::Done::default()
+        })
+    }
+
+    pub(crate) fn appending(&self, url: &Url) -> Result<Arc<Appending>, Error> {
+        let mut appends = self.appends.lock();
+        if let Some(appending) = appends.get(url) {
+            return Ok(Arc::clone(appending));
+        }
+        let appending = Arc::new(self.desk.depot.append_of(url, &self.who, &self.session)?);
+        if appends.len() >= APPENDS_MAX {
+            appends.clear();
+        }
+        appends.insert(url.clone(), Arc::clone(&appending));
+        Ok(appending)
+    }
+
+    pub(crate) fn appended(&self, close: &Close, stream: &Stream) -> Answered {
+        let wanted = format!("append to {}", stream.url.without_password());
+        let bad = |error: Error| refusals::depot(&wanted, Some(&stream.url), &error);
+        let limit = close.timeout_ms.map(Duration::from_millis);
+        let appending = stream.wait(limit.unwrap_or(LAST_CLOSE)).map_err(bad)?;
+        self.appended_to(appending, close.wait, limit)
+            .map_err(bad)?;
+        done(tell::Done::default())
+    }
+
+    /// Waits for lines, as long as their program wants.
+    fn appended_to(
+        &self,
+        appending: &Appending,
+        wait: Wait,
+        limit: Option<Duration>,
+    ) -> godwit_depot::Result<()> {
+        match wait {
+            Wait::Nothing => Ok(()),
+            Wait::Commit if !self.ends_soon => appending.commit(),
+            Wait::Commit | Wait::Push => appending.push(limit),
+        }
+    }
+}
+
+/// So many files one program appends to without their logs being asked for again.
+const APPENDS_MAX: usize = 256;
+
+/// What is appended at once and not divided: the target is sent no more at a time.
+const RECORD_BYTES_MAX: usize = godwit_depot::RECORD_BYTES_MAX;
+
+/// Whoever closes a stream may have copies of it in children that are about to end.
+const LAST_CLOSE: Duration = Duration::from_secs(10);

@@ -1,0 +1,97 @@
+//! Closing what is open, and waiting for what was written.
+
+use crate::local::{
+    answers::{Answered, done, not_open},
+    asks::put::{of_new, waiting},
+    client::{Client, Open},
+    connection::Reply,
+    refusals,
+};
+use godwit_depot::{Editing, Ended, Error, Scope};
+use godwit_local::{Kind, Refusal};
+use godwit_wire::local::{
+    ask::{Close, Wait},
+    tell,
+};
+use parking_lot::Mutex;
+use std::sync::{Arc, atomic::Ordering::Relaxed};
+
+impl Client {
+    pub(crate) fn close(&self, close: &Close, reply: &Reply) -> Answered {
+        let open = self.open.lock().remove(&close.handle);
+        let pen = match open {
+            None => return Err(not_open("close it", close.handle)),
+            Some(Open::Reading(_) | Open::Lazy(_) | Open::Shared(_) | Open::Lying) => {
+                return done(tell::Done::default());
+            }
+            Some(Open::Fragment(fragment)) => {
+                if let Some(fragment) = fragment.lock().take() {
+                    fragment.give_up();
+                }
+                return done(tell::Done::default());
+            }
+            Some(Open::Editing(editing)) => return self.edited(close, &editing, reply),
+            Some(Open::Appending(stream)) => return self.appended(close, &stream),
+            Some(Open::Adding(_)) => return done(tell::Done::default()), // given up
+            Some(Open::Writing(pen)) => pen,
+        };
+        let url = pen.url.clone();
+        let wanted = format!("write {}", url.without_password());
+        let Ok(pen) = Arc::try_unwrap(pen).map_err(drop) else {
+            let words = "something is still being written";
+            return Err(Refusal::new(Kind::InUse, wanted, words));
+        };
+        if close.give_up {
+            return done(tell::Done::default()); // dropped, and forgotten
+        }
+        if let Some(failed) = pen.failed.lock().take() {
+            return Err(failed);
+        }
+        let bad = |error: Error| refusals::depot(&wanted, Some(&url), &error);
+        if !pen.is_told.load(Relaxed) {
+            // Whoever has the descriptor says that it is written: all of it, whatever they did.
+            let file = pen.writing.file().map_err(bad)?;
+            let size = file
+                .metadata()
+                .map_err(|error| refusals::disk(&wanted, &error))?
+                .len();
+            let granted = pen.writing.grant_while(0..size, &waiting(reply));
+            let ticket = granted.map_err(bad)?;
+            pen.writing.written(0..size, ticket, size);
+        }
+        let ended = pen.writing.end_while(&waiting(reply), &|| !reply.is_gone());
+        ended.map_err(|error| of_new(bad(error)))?;
+        self.closed(&wanted, &Scope::Url(url.clone()), close, reply)
+    }
+
+    fn edited(&self, close: &Close, editing: &Mutex<Option<Editing>>, reply: &Reply) -> Answered {
+        const WANTED: &str = "close it";
+        let Some(editing) = editing.lock().take() else {
+            return Err(not_open(WANTED, close.handle));
+        };
+        let bad = |error: Error| refusals::depot(WANTED, None, &error);
+        if close.give_up {
+            editing.discard().map_err(bad)?;
+            return done(tell::Done::default());
+        }
+        let scope = Scope::Url(editing.url().clone());
+        let ended = (editing.end_while(&|| !reply.is_gone())).map_err(bad)?;
+        if ended == Ended::Open && close.wait != Wait::Nothing {
+            let note = "another program, or a copy of the descriptor, can still write it: it goes when the last is closed";
+            return done(tell::Done {
+                notes: vec![note.into()],
+                ..tell::Done::default()
+            });
+        }
+        self.closed(WANTED, &scope, close, reply)
+    }
+
+    /// Waits for what was written, as long as its program wants.
+    fn closed(&self, wanted: &str, scope: &Scope, close: &Close, reply: &Reply) -> Answered {
+        match close.wait {
+            Wait::Nothing => done(tell::Done::default()),
+            Wait::Commit => self.make_safe(wanted, scope, close.timeout_ms, reply),
+            Wait::Push => self.deliver(wanted, scope, close.timeout_ms, reply),
+        }
+    }
+}

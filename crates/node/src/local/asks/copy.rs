@@ -1,0 +1,110 @@
+//! From one server to another, for a program that is neither.
+
+use crate::local::{
+    answers::{Answered, done},
+    client::Client,
+    connection::Reply,
+    refusals::{self, url},
+};
+use godwit_depot::Scope;
+use godwit_store::{
+    EntryKind, Trust,
+    channel::Cancel,
+    engine::{self, Event, Options, Place, Rule, Task},
+};
+use godwit_wire::local::{Tell, ask, tell};
+use std::{
+    io,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+impl Client {
+    /// Copies a file, by the servers alone where both can. What is owed of it here is delivered first.
+    pub(crate) fn copy(&self, copy: &ask::Copy, reply: &Reply) -> Answered {
+        let (from, to) = (url(&copy.url)?, url(&copy.to)?);
+        let wanted = format!(
+            "copy {} to {}",
+            from.without_password(),
+            to.without_password()
+        );
+        let bad = |url, error: godwit_store::Error| refusals::store(&wanted, url, &error);
+        for url in [&from, &to] {
+            let scope = Scope::Url(url.clone());
+            if !self.owed_of(&scope).is_empty() {
+                self.deliver(&wanted, &scope, None, reply)?;
+            }
+        }
+        let place = |url| (self.desk.connect)(url, &self.who).map_err(|error| bad(url, error));
+        let (source, target) = (place(&from)?, place(&to)?);
+        let stat = source
+            .store
+            .stat(&source.path)
+            .map_err(|error| bad(&from, error))?;
+        if stat.kind == EntryKind::Directory {
+            return Err(bad(&from, godwit_store::Error::directory(source.path)));
+        }
+        let moved = self.moved(source, target, stat.mode, reply);
+        // Whoever reads the name here next sees what is there now, also if nobody knows how it ended.
+        self.desk.depot.changed(&to);
+        let (bytes, error) = moved.map_err(|error| refusals::disk(&wanted, &error))?;
+        match error {
+            Some(error) => Err(bad(&from, error)),
+            None => done(tell::Done {
+                files: 1,
+                bytes,
+                ..tell::Done::default()
+            }),
+        }
+    }
+
+    fn moved(
+        &self,
+        source: Place,
+        target: Place,
+        mode: Option<u32>,
+        reply: &Reply,
+    ) -> io::Result<(u64, Option<godwit_store::Error>)> {
+        let cancel = Cancel::new()?;
+        let ours = Options::new(cancel.clone());
+        let trust = Trust {
+            home: self.desk.home.clone(),
+            ..ours.trust
+        };
+        let options = Options { trust, ..ours };
+        let task = Task {
+            source,
+            target,
+            tree: false,
+            mode,
+            range: None,
+            rule: Rule::Always,
+            delete: false,
+        };
+        let (came, total) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
+        let on = |event: &Event<'_>| {
+            if reply.is_over() {
+                cancel.cancel();
+            }
+            match event {
+                Event::Found { bytes, .. } => total.store(*bytes, Relaxed),
+                Event::Moved { bytes } | Event::Resumed { bytes } => {
+                    let before = came.fetch_add(*bytes, Relaxed);
+                    // Not each block is news.
+                    if (before + bytes) / TOLD_BYTES > before / TOLD_BYTES {
+                        let total = total.load(Relaxed);
+                        reply.tell(Tell::Progress {
+                            done: before + bytes,
+                            total: (total < u64::MAX).then_some(total),
+                        });
+                    }
+                }
+                _ => {}
+            }
+        };
+        let mut summary = engine::copy(vec![task], &options, &on);
+        let error = (!summary.errors.is_empty()).then(|| summary.errors.remove(0));
+        Ok((summary.bytes, error))
+    }
+}
+
+const TOLD_BYTES: u64 = 8 << 20;

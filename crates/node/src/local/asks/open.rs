@@ -1,0 +1,131 @@
+//! Opening a file to read or to write by a descriptor.
+
+use crate::local::{
+    answers::{Answered, opened},
+    asks::read::fresh_of,
+    client::{Client, Open},
+    connection::Reply,
+    refusals::{self, url},
+};
+use godwit_core::Url;
+use godwit_depot::{Edit, Error, Reading};
+use godwit_wire::local::ask;
+use parking_lot::Mutex;
+use std::{os::fd::AsFd, sync::Arc, time::Duration};
+
+impl Client {
+    pub(crate) fn open(&self, open: &ask::Open, reply: &Reply) -> Answered {
+        let url = match open.write {
+            true => self.target(&open.url)?,
+            false => url(&open.url)?,
+        };
+        self.unlocked(&url, reply)?;
+        if open.write {
+            return match open.lazy && self.open_in_parts(&url, open, reply) {
+                true => Ok(None),
+                false => self.edit(&url, open, reply),
+            };
+        }
+        open.tag.as_deref().map(refusals::tag).transpose()?;
+        if open.lazy && open.tag.is_none() {
+            return self.open_lazily(&url, open, reply);
+        }
+        let reading = self.read(&url, open.fresh)?;
+        self.keep_for_job(&url);
+        if let Some(tag) = &open.tag {
+            let tagged = self.desk.depot.tag(&url, tag, None);
+            tagged.map_err(|error| refusals::depot("keep it under a tag", Some(&url), &error))?;
+        }
+        self.hand_over(reading, reply);
+        Ok(None)
+    }
+
+    /// Opens what is here and fresh; returns false if more is to be done than that.
+    pub(crate) fn open_here(&self, open: &ask::Open, reply: &Reply) -> bool {
+        let Ok(url) = url(&open.url) else {
+            return false;
+        };
+        if open.tag.is_some() || self.is_new_to_job(&url) {
+            return false;
+        }
+        let depot = &self.desk.depot;
+        if depot.is_locked() {
+            return false;
+        }
+        let Some(reading) = depot.read_here(&url, &self.who, fresh_of(open.fresh)) else {
+            return false;
+        };
+        self.hand_over(reading, reply);
+        true
+    }
+
+    pub(crate) fn hand_over(&self, reading: Reading, reply: &Reply) {
+        let size = reading.size();
+        let reading = Arc::new(reading);
+        let handle = self.keep(Open::Reading(Arc::clone(&reading)));
+        if reply.is_over() {
+            self.open.lock().remove(&handle);
+            return;
+        }
+        reply.tell_with(opened(handle, size), b"", &[reading.file().as_fd()]);
+    }
+
+    fn is_new_to_job(&self, url: &Url) -> bool {
+        let Some(job) = &self.job else {
+            return false;
+        };
+        let kept = (job.clone(), url.clone(), self.who.audience.clone());
+        !self.desk.kept.lock().contains(&kept)
+    }
+
+    /// A file to write by a descriptor, and to read where that was asked: what comes of it is found when it is closed.
+    fn edit(&self, url: &Url, open: &ask::Open, reply: &Reply) -> Answered {
+        let wanted = format!("open {} to write", url.without_password());
+        let bad = |error: Error| refusals::depot(&wanted, Some(url), &error);
+        let edit = Edit {
+            create: open.create,
+            exclusive: open.create && open.excl,
+            truncate: open.truncate,
+            mode: open.mode,
+            offline: open.fresh == ask::Fresh::Kept,
+            session: self.session.clone(),
+        };
+        let (depot, is_there) = (&self.desk.depot, || !reply.is_gone());
+        let editing = depot.edit_while(url, &self.who, &edit, &is_there);
+        let editing = editing.map_err(bad)?;
+        let size = editing.size();
+        let kept = Arc::new(Mutex::new(Some(editing)));
+        // Whoever closes it at once waits until our own descriptor is no longer in use.
+        let editing = kept.lock();
+        let handle = self.keep(Open::Editing(Arc::clone(&kept)));
+        if let Some(editing) = &*editing {
+            let file = editing.file().map_err(bad)?;
+            reply.tell_with(opened(handle, size), b"", &[file.as_fd()]);
+        }
+        Ok(None)
+    }
+
+    /// Files that a job reads are kept for its other programs, for a while.
+    fn keep_for_job(&self, url: &Url) {
+        let Some(job) = &self.job else {
+            return;
+        };
+        let mut kept = self.desk.kept.lock();
+        if kept.len() >= KEPT_MAX {
+            kept.clear();
+        }
+        let is_new = kept.insert((job.clone(), url.clone(), self.who.audience.clone()));
+        drop(kept);
+        if is_new {
+            let staged = self.desk.depot.stage(url, &self.who, job, Some(JOB_LASTS));
+            if let Err(error) = staged {
+                tracing::debug!(%url, %error, "not kept for the job");
+            }
+        }
+    }
+}
+
+/// What a job keeps without having said so.
+const JOB_LASTS: Duration = Duration::from_secs(86_400);
+
+const KEPT_MAX: usize = 100_000;

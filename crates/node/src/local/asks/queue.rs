@@ -1,0 +1,79 @@
+//! The queue of pending changes, and decisions about one of them.
+
+use crate::local::{
+    answers::{Answered, done, not_yet, of_files},
+    client::Client,
+    connection::Reply,
+    refusals::{self, url},
+    rows::row,
+};
+use godwit_depot::{Depot, Owed, Scope};
+use godwit_local::Refusal;
+use godwit_wire::local::{
+    Tell,
+    ask::{Where, Whose},
+    tell,
+};
+
+impl Client {
+    pub(crate) fn queue(&self, whose: &Whose, reply: &Reply) -> Answered {
+        let scope = self.scope(whose)?;
+        let owed = self.owed_of(&scope);
+        let answer = self.told_of(&owed);
+        for owed in owed {
+            if reply.is_over() {
+                return Ok(None);
+            }
+            reply.tell(Tell::Row(Box::new(row(owed))));
+        }
+        done(answer)
+    }
+
+    pub(crate) fn decide(
+        &self,
+        what: &str,
+        place: &Where,
+        decide: fn(&Depot, &str) -> godwit_depot::Result<()>,
+    ) -> Answered {
+        if place.on.is_some() {
+            return Err(not_yet("decide about the depot of a peer"));
+        }
+        let wanted = format!("{what} {}", place.url);
+        decide(&self.desk.depot, &place.url)
+            .map_err(|error| refusals::depot(&wanted, None, &error))?;
+        of_files(1)
+    }
+
+    pub(crate) fn scope(&self, whose: &Whose) -> Result<Scope, Refusal> {
+        if whose.on.is_some() {
+            return Err(not_yet("ask the depot of a peer"));
+        }
+        Ok(match (&whose.url, &whose.session, whose.mine) {
+            (Some(text), ..) if whose.below => Scope::Below(url(text)?),
+            (Some(text), ..) => Scope::Url(url(text)?),
+            (None, Some(session), _) => Scope::Session(session.clone()),
+            (None, None, true) => Scope::Session(self.session.clone()),
+            (None, None, false) => Scope::All,
+        })
+    }
+
+    pub(crate) fn owed_of(&self, scope: &Scope) -> Vec<Owed> {
+        self.desk.depot.pending_of(scope)
+    }
+
+    /// How much that is, and what somebody should know of it.
+    pub(crate) fn told_of(&self, owed: &[Owed]) -> tell::Done {
+        let mut notes = Vec::new();
+        if !owed.is_empty() && !self.desk.bounds.is_installed {
+            notes.push(AFTER_RESTART.into());
+        }
+        tell::Done {
+            files: owed.len() as u64,
+            bytes: owed.iter().map(|owed| owed.owed).sum(),
+            notes,
+        }
+    }
+}
+
+const AFTER_RESTART: &str = "after a restart of this machine, delivery waits for the next program that asks; \
+                             godwit node install has it begin by itself";

@@ -1,0 +1,149 @@
+//! Reading a file or a part of it, without a descriptor that stays open.
+
+use crate::local::{
+    answers::Answered,
+    asks::fragments::{Filling, digest},
+    client::Client,
+    connection::Reply,
+    refusals::{self, url},
+};
+use godwit_core::{Algorithm, Extents, Url};
+use godwit_depot::{Error, Fresh, Reading, Scope};
+use godwit_local::{Kind, Refusal};
+use godwit_sys::{memory, seal};
+use godwit_wire::local::{
+    Tell,
+    ask::{self, Where},
+    frame::BODY_BYTES_MAX,
+};
+use std::{
+    io,
+    os::{fd::AsFd, unix::fs::FileExt},
+};
+
+impl Client {
+    pub(crate) fn get(&self, get: &ask::Get, reply: &Reply) -> Answered {
+        let url = url(&get.url)?;
+        self.unlocked(&url, reply)?;
+        if get.start > 0
+            || get
+                .end
+                .is_some_and(|end| end <= get.start + BODY_BYTES_MAX as u64)
+        {
+            return self.part(&url, get, reply);
+        }
+        let reading = self.read(&url, get.fresh)?;
+        let wanted = format!("read {}", url.without_password());
+        let read = |at, bytes: &mut [u8]| {
+            let read = reading.file().read_exact_at(bytes, at);
+            read.map_err(|error| refusals::disk(&wanted, &error))
+        };
+        tell_part(get, reading.size(), &wanted, read, reply)
+    }
+
+    /// A part of a file: of the rest nothing comes here for that.
+    pub(crate) fn part(&self, url: &Url, get: &ask::Get, reply: &Reply) -> Answered {
+        let wanted = format!("read {}", url.without_password());
+        let bad = |error: Error| refusals::depot(&wanted, Some(url), &error);
+        let part = self
+            .desk
+            .depot
+            .lazily(url, &self.who, fresh_of(get.fresh))
+            .map_err(bad)?;
+        let read = |at, bytes: &mut [u8]| part.read(at, bytes).map_err(bad);
+        tell_part(get, part.size(), &wanted, read, reply)
+    }
+
+    /// Reads a file to memory, with nothing on the disk, unless what is here is newer than its origin.
+    pub(crate) fn memory(&self, place: &Where, reply: &Reply) -> Answered {
+        let url = url(&place.url)?;
+        if !self.owed_of(&Scope::Url(url.clone())).is_empty() {
+            let get = ask::Get {
+                url: place.url.clone(),
+                ..ask::Get::default()
+            };
+            return self.get(&get, reply);
+        }
+        let wanted = format!("read {} to memory", url.without_password());
+        let bad = |error: godwit_store::Error| refusals::store(&wanted, &url, &error);
+        let failed = |error: io::Error| refusals::disk(&wanted, &error);
+        let from = (self.desk.connect)(&url, &self.who).map_err(bad)?;
+        let file = memory(&place.url).map_err(failed)?;
+        let into = Filling(&file, "memory");
+        let want = Extents::from(0..u64::MAX);
+        let read = from
+            .store
+            .read(&from.path, &want, STREAMS, &into)
+            .map_err(bad)?;
+        let size = read.stat.size;
+        file.set_len(size).map_err(failed)?;
+        if let Some(told) = read
+            .digest
+            .filter(|told| told.algorithm() == Algorithm::Blake3)
+        {
+            let found = digest(&file, size).map_err(failed)?;
+            if found != told {
+                let words = format!("the server told {told}, the bytes have {found}");
+                return Err(Refusal::new(Kind::Corrupt, wanted, words).about(&place.url));
+            }
+        }
+        seal(&file).map_err(failed)?;
+        let tell = Tell::Bytes { len: size, size };
+        reply.tell_with(tell, b"", &[file.as_fd()]);
+        Ok(None)
+    }
+
+    /// A fetch that was begun for a program goes on for whoever comes next, also if that is killed.
+    pub(crate) fn read(&self, url: &Url, fresh: ask::Fresh) -> Result<Reading, Refusal> {
+        self.desk
+            .depot
+            .read(url, &self.who, fresh_of(fresh))
+            .map_err(|error| {
+                let wanted = format!("read {}", url.without_password());
+                refusals::depot(&wanted, Some(url), &error)
+            })
+    }
+}
+
+/// Tells what is asked of a file of `size` bytes: as the body of the answer if it has room, else in memory.
+pub(crate) fn tell_part(
+    get: &ask::Get,
+    size: u64,
+    wanted: &str,
+    read: impl Fn(u64, &mut [u8]) -> Result<(), Refusal>,
+    reply: &Reply,
+) -> Answered {
+    let end = get.end.unwrap_or(size).min(size);
+    let start = get.start.min(end);
+    let len = end - start;
+    let tell = Tell::Bytes { len, size };
+    let mut piece = vec![0; len.min(BODY_BYTES_MAX as u64) as usize];
+    if len <= BODY_BYTES_MAX as u64 {
+        read(start, &mut piece)?;
+        reply.tell_with(tell, &piece, &[]);
+        return Ok(None);
+    }
+    let failed = |error: io::Error| refusals::disk(wanted, &error);
+    let into = memory(&get.url).map_err(failed)?;
+    let mut at = start;
+    while at < end {
+        let len = (end - at).min(piece.len() as u64) as usize;
+        read(at, &mut piece[..len])?;
+        let written = into.write_all_at(&piece[..len], at - start);
+        written.map_err(failed)?;
+        at += len as u64;
+    }
+    seal(&into).map_err(failed)?;
+    reply.tell_with(tell, b"", &[into.as_fd()]);
+    Ok(None)
+}
+
+pub(crate) fn fresh_of(fresh: ask::Fresh) -> Fresh {
+    match fresh {
+        ask::Fresh::Usual => Fresh::Usual,
+        ask::Fresh::Asked => Fresh::Proved,
+        ask::Fresh::Kept => Fresh::Any,
+    }
+}
+
+pub(crate) const STREAMS: usize = 4;

@@ -1,0 +1,215 @@
+//! A directory of a program, served to others as long as the program is there.
+//!
+//! What is served is a node of its own within this one, so that whoever comes finds what every node has: links are
+//! followed by nobody who may not, uploads are whole or absent. The program starts no thread for it: each deed of a
+//! visitor is a question over its connection, and a visitor waits for the word a while.
+
+use crate::local::{
+    answers::{Answered, done, unknown},
+    client::Client,
+    connection::Reply,
+    refusals,
+};
+use crate::{
+    Addresses, Config, Error,
+    base::stop::Stop,
+    config::{Access, Porter, Word},
+};
+use godwit_local::{Kind, Refusal};
+use godwit_trust::{Deed, Identity};
+use godwit_wire::{
+    door::call::Link,
+    local::{
+        Tell, ask,
+        tell::{self, Knock},
+    },
+};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+/// What was said to each visitor that waits; `None`: nothing yet.
+type Words = HashMap<u64, Option<Word>>;
+
+/// Visitors of a program that wait for its word.
+#[derive(Default)]
+pub(crate) struct AccessRequests {
+    waiting: Mutex<Words>,
+    numbers: AtomicU64,
+    told: Condvar,
+}
+
+impl AccessRequests {
+    /// Asks, and waits. Who says nothing says no.
+    fn ask(&self, reply: &Reply, who: Option<&Identity>, deed: Deed, path: &Path) -> Word {
+        let until = Instant::now() + PATIENCE;
+        let number = self.numbers.fetch_add(1, Relaxed) + 1;
+        let mut waiting = self.waiting.lock();
+        // A program that does not listen is not told ever more.
+        while waiting.len() >= AT_ONCE_MAX {
+            if !self.wait(&mut waiting, until, reply) {
+                return Word::No;
+            }
+        }
+        waiting.insert(number, None);
+        drop(waiting);
+        reply.tell(Tell::Knock(Knock {
+            knock: number,
+            who: who.map(|who| who.subject().to_owned()),
+            deed: deed.as_str().to_owned(),
+            path: Link(PathBuf::from("/").join(path)),
+        }));
+        let mut waiting = self.waiting.lock();
+        let word = loop {
+            if let Some(word) = waiting.get_mut(&number).and_then(Option::take) {
+                break word;
+            }
+            if !self.wait(&mut waiting, until, reply) {
+                break Word::No;
+            }
+        };
+        waiting.remove(&number);
+        drop(waiting);
+        self.told.notify_all();
+        word
+    }
+
+    /// Waits for a word; false: there is no time left, or all that could say it are gone.
+    fn wait(&self, waiting: &mut MutexGuard<'_, Words>, until: Instant, reply: &Reply) -> bool {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() || reply.is_over() {
+            return false;
+        }
+        self.told.wait_for(waiting, left.min(LOOK));
+        true
+    }
+
+    /// The program has said what it says to somebody.
+    pub(crate) fn answered(&self, told: &ask::Let) {
+        // What is no URL leads nowhere.
+        let elsewhere = told.refer.as_ref().map(|url| refusals::url(url));
+        let word = match elsewhere {
+            Some(Ok(url)) => Word::Elsewhere(url.without_password().to_string()),
+            None if told.may => Word::Yes,
+            _ => Word::No,
+        };
+        if let Some(waiting) = self.waiting.lock().get_mut(&told.knock) {
+            *waiting = Some(word);
+        }
+        self.told.notify_all();
+    }
+}
+
+/// A node that serves a directory of a program.
+pub(crate) trait Served {
+    fn addresses(&self) -> &Addresses;
+    fn stopper(&self) -> Stop;
+    fn wait(self: Box<Self>);
+}
+
+/// Starts a node.
+pub(crate) type Serve = fn(Config) -> Result<Box<dyn Served>, Error>;
+
+impl Client {
+    /// Serves until nobody wants it any more.
+    pub(crate) fn serve(&self, serve: &ask::Serve, reply: &Reply) -> Answered {
+        let (node, scheme) = self.begin_to_serve(serve, reply)?;
+        let url = match (node.addresses().https.first(), node.addresses().ftp.first()) {
+            (Some(address), _) => format!("godwit://{address}/"),
+            (None, Some(address)) => format!("{scheme}://{address}/"),
+            (None, None) => String::new(),
+        };
+        reply.tell(Tell::Serving { url });
+        let mut waiting = self.knocks.waiting.lock();
+        while !reply.is_over() {
+            self.knocks.told.wait_for(&mut waiting, LOOK);
+        }
+        drop(waiting);
+        node.stopper().at_once();
+        node.wait();
+        done(tell::Done::default())
+    }
+
+    /// Returns it, and by which scheme those come who speak FTP.
+    fn begin_to_serve(
+        &self,
+        serve: &ask::Serve,
+        reply: &Reply,
+    ) -> Result<(Box<dyn Served>, &'static str), Refusal> {
+        let shown = serve.directory.0.display();
+        let wanted = format!("serve {shown}");
+        let no = |words: String| Refusal::new(Kind::Invalid, wanted.clone(), words);
+        if !serve.directory.0.is_absolute() {
+            return Err(no("it is no absolute path".into()));
+        }
+        if let Err(error) = serve.directory.0.read_dir() {
+            return Err(refusals::disk(&wanted, &error));
+        }
+        let directory = serve.directory.0.to_str();
+        let directory = directory.ok_or_else(|| no("its name is no text in UTF-8".into()))?;
+        let listen = serve.listen.as_deref().unwrap_or(HERE);
+        let mut flags = vec![("node.export", "the directory", directory.to_owned())];
+        let file = serve.config.as_ref().map(|config| &*config.0);
+        if file.is_none() || serve.listen.is_some() {
+            flags.push(("ftp.listen", "where it listens", listen.to_owned()));
+        }
+        if file.is_none() {
+            let writes = serve.writes || serve.outputs;
+            let access = if writes { "write" } else { "read" };
+            flags.push(("anonymous.access", "writes", access.to_owned()));
+        }
+        let mut config = Config::load(file, [], &flags).map_err(|error| no(error.to_string()))?;
+        let is_asked = serve.asks || serve.outputs;
+        config.porter = is_asked.then(|| self.porter(serve, reply));
+        // Where nobody may come in who does not say who they are, they prove it.
+        let is_proved = config.trust.certificate.is_some() && config.anonymous == Access::None;
+        let scheme = if is_proved { "gsiftp" } else { "ftp" };
+        let start = self.desk.bounds.serve.ok_or_else(unknown)?;
+        let node = start(config).map_err(|error| {
+            Refusal::new(Kind::InUse, wanted, error.to_string())
+                .next("name another directory, or another place to listen")
+        })?;
+        Ok((node, scheme))
+    }
+
+    fn porter(&self, serve: &ask::Serve, reply: &Reply) -> Porter {
+        let (knocks, reply) = (Arc::clone(&self.knocks), reply.clone());
+        let (asks, writes) = (serve.asks, serve.writes);
+        let outputs = if serve.outputs { OUTPUTS } else { &[] };
+        let decide = move |who: Option<&Identity>, deed, path: &Path| {
+            let is_output = outputs.iter().any(|output| path == Path::new(output));
+            let is_possible = match deed {
+                Deed::Read | Deed::List => true,
+                Deed::Write => writes || is_output,
+                _ => writes && !is_output,
+            };
+            match (is_possible, asks) {
+                (false, _) => Word::No,
+                (true, false) => Word::Yes,
+                (true, true) => knocks.ask(&reply, who, deed, path),
+            }
+        };
+        Porter {
+            decide: Arc::new(decide),
+            outputs,
+        }
+    }
+}
+
+/// What a program of others appends to, and the program that serves it prints.
+const OUTPUTS: &[&str] = &["dev/stdout", "dev/stderr"];
+/// Where it is served unless the program says.
+const HERE: &str = "127.0.0.1:0";
+/// So long a visitor waits for the program's word.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// So many visitors are told of to the program at once.
+const AT_ONCE_MAX: usize = 16;
+/// So often it is looked whether the program is still there.
+const LOOK: Duration = Duration::from_millis(250);

@@ -1,0 +1,64 @@
+//! Keeping a file under a tag, and giving it up.
+
+use crate::local::{
+    answers::{Answered, done},
+    client::Client,
+    connection::Reply,
+    peer_out,
+    refusals::{self, url},
+};
+use godwit_core::Url;
+use godwit_depot::{Error, Lazily, Scope};
+use godwit_wire::local::{ask, tell};
+use std::{num::NonZeroU64, time::Duration};
+
+impl Client {
+    pub(crate) fn stage(&self, stage: &ask::Stage, reply: &Reply) -> Answered {
+        let url = url(&stage.url)?;
+        self.unlocked(&url, reply)?;
+        let tag = stage.tag.as_deref().map(refusals::tag).transpose()?;
+        let tag = tag.or(self.job.as_deref());
+        let lasts = stage.expires_in_s.map(Duration::from_secs);
+        let wanted = format!("stage {}", url.without_password());
+        let bad = |error: Error| refusals::depot(&wanted, Some(&url), &error);
+        // Kept until a tag keeps it.
+        let ahead = self.ahead(&url, stage.bytes_per_s, reply).map_err(bad)?;
+        let (as_tag, is_wanted) = ((tag.unwrap_or(STAGED), lasts), || !reply.is_over());
+        let staged = (self.desk.depot).stage_while(&url, &self.who, as_tag, &is_wanted);
+        let (bytes, _) = staged.map_err(bad)?;
+        drop(ahead);
+        done(tell::Done {
+            files: 1,
+            bytes,
+            notes: Vec::new(),
+        })
+    }
+
+    /// Fetches it no faster than is wished, if anything is.
+    pub(crate) fn ahead(
+        &self,
+        url: &Url,
+        rate: Option<NonZeroU64>,
+        reply: &Reply,
+    ) -> godwit_depot::Result<Option<Lazily>> {
+        let is_wanted = || !reply.is_over();
+        rate.map(|rate| (self.desk.depot).prefetch(url, &self.who, rate, &is_wanted))
+            .transpose()
+    }
+
+    /// What is owed of it is delivered, and then the tag keeps it no more.
+    pub(crate) fn unstage(&self, stage: &ask::Stage, reply: &Reply) -> Answered {
+        let url = url(&stage.url)?;
+        let wanted = format!("unstage {}", url.without_password());
+        let scope = Scope::Url(url.clone());
+        let delivered = self.deliver(&wanted, &scope, stage.timeout_ms, reply)?;
+        let tag = stage.tag.as_deref().or(self.job.as_deref());
+        match self.desk.depot.untag(&url, tag.unwrap_or(STAGED)) {
+            Ok(()) => Ok(delivered),
+            Err(Error::Unknown(_)) => Ok(peer_out::without_tag(delivered)),
+            Err(error) => Err(refusals::depot(&wanted, Some(&url), &error)),
+        }
+    }
+}
+
+pub(crate) const STAGED: &str = "staged";

@@ -1,0 +1,165 @@
+//! A program that talks with the node: what it has open, and the dispatch of what it asks.
+
+use crate::local::{
+    answers::{Answered, done, unknown},
+    asks::{
+        fill::Added, fragments::Fragment, put::WriteHandle, serve::AccessRequests, share::Sharer,
+    },
+    connection::Reply,
+    keeping::Keeping,
+    peer_in::PeerClient,
+    peer_out,
+    refusals::url,
+    server::Connection,
+    stream::Stream,
+};
+use godwit_core::{Scheme, Url};
+use godwit_depot::{Appending, Depot, Editing, Lazily, Reading, Who};
+use godwit_farm::Draft;
+use godwit_local::Refusal;
+use godwit_wire::local::{Ask, Handle, Tell, tell};
+use parking_lot::Mutex;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+/// A program that talks with us.
+pub(crate) struct Client {
+    pub(crate) desk: Arc<Keeping>,
+    pub(crate) who: Who,
+    /// The refusal of names, if they are not those of this node.
+    pub(crate) other_names: Option<Refusal>,
+    /// By what it finds again what it wrote.
+    pub(crate) session: String,
+    /// What tells it from all others.
+    pub(crate) connection: String,
+    /// What keeps the files of its job.
+    pub(crate) job: Option<String>,
+    /// It speaks for somebody of another machine.
+    pub(crate) staying: Option<PeerClient>,
+    /// This disk, or whoever delivers from it, ends with the job: what is only here is not safe.
+    pub(crate) ends_soon: bool,
+    pub(crate) open: Mutex<HashMap<Handle, Open>>,
+    /// Where it writes, and whose names were looked for.
+    pub(crate) hosts: Mutex<HashSet<(Scheme, String)>>,
+    /// Whom it appends to.
+    pub(crate) appends: Mutex<HashMap<Url, Arc<Appending>>>,
+    /// Drafts of jobs that it has written its part of: their leases last as long as it does.
+    pub(crate) drafts: Mutex<Vec<Draft>>,
+    /// Whoever waits for its word.
+    pub(crate) knocks: Arc<AccessRequests>,
+    pub(crate) numbers: AtomicU64,
+}
+
+#[derive(Clone)]
+pub(crate) enum Open {
+    /// Held so that it is not forgotten while somebody reads it.
+    Reading(#[allow(dead_code)] Arc<Reading>),
+    /// Read in parts, which come here when they are asked for.
+    Lazy(Arc<Lazily>),
+    /// Read and written by several programs.
+    Shared(Arc<Sharer>),
+    Writing(Arc<WriteHandle>),
+    /// Written by a descriptor that we see nothing of. Locked while that is on its way.
+    Editing(Arc<Mutex<Option<Editing>>>),
+    /// What is written into it goes to the end of a file.
+    Appending(Arc<Stream>),
+    /// A name that is locked.
+    Adding(Arc<Mutex<Added>>),
+    /// A fragment of a named file that is written.
+    Fragment(Arc<Mutex<Option<Fragment>>>),
+    /// A fragment of a named file that lies here, and is read.
+    Lying,
+}
+
+impl Connection for Client {
+    fn answer(&self, ask: Ask, body: Vec<u8>, reply: &Reply) {
+        let is_silent = ask.is_silent();
+        match self.attend(ask, &body, reply) {
+            Ok(None) => {}
+            Ok(Some(tell)) => reply.tell(tell),
+            Err(refusal) if is_silent => tracing::debug!(%refusal, "a write is passed over"),
+            Err(refusal) => reply.refuse(refusal),
+        }
+    }
+
+    fn answer_at_once(&self, ask: &Ask, reply: &Reply) -> bool {
+        match ask {
+            Ask::Open(open) if !open.write && self.staying.is_none() => {
+                self.must_know_names(ask).is_ok() && self.open_here(open, reply)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Client {
+    fn attend(&self, ask: Ask, body: &[u8], reply: &Reply) -> Answered {
+        self.must_know_names(&ask)?;
+        if let Some(staying) = &self.staying {
+            return self.attend_visitor(staying, ask, reply);
+        }
+        if let Some(on) = peer_out::place_of(&ask) {
+            return self.ask_elsewhere(&on, ask, reply);
+        }
+        match ask {
+            Ask::Open(open) => self.open(&open, reply),
+            Ask::Ensure(ensure) => self.ensure(&ensure, reply),
+            Ask::Close(close) | Ask::End(close) => self.close(&close, reply),
+            Ask::Put(put) => self.put(&put, reply),
+            Ask::Grant(grant) => self.grant(&grant, reply),
+            Ask::Written(written) => self.written(&written),
+            Ask::Write(write) => self.write(write.handle, body, reply),
+            Ask::Commit(whose) => self.commit(&whose, reply),
+            Ask::Push(whose) => self.push(&whose, reply),
+            Ask::Get(get) => self.get(&get, reply),
+            Ask::Memory(place) => self.memory(&place, reply),
+            Ask::Stat(place) => self
+                .look(&url(&place.url)?)
+                .map(|stat| Some(Tell::Stat(stat))),
+            Ask::List(place) => self.list(&url(&place.url)?, reply),
+            Ask::Queue(whose) => self.queue(&whose, reply),
+            Ask::Retry(place) => self.decide("try to deliver", &place, Depot::retry),
+            Ask::Release(place) => self.decide("deliver", &place, Depot::release),
+            Ask::Redirect(redirect) => self.redirect(&redirect),
+            Ask::Catalog => self.catalog(body, reply),
+            Ask::Fragments(place) => self.fragments(&place, reply),
+            Ask::Fragment(asked) => self.fragment(&asked, reply),
+            Ask::Share(share) => self.share(&share, reply),
+            Ask::Shared(shared) => self.act(&shared, reply),
+            Ask::Landed(landed) => self.landed(&landed, body),
+            Ask::Deed(deed) => self.deed(deed, reply),
+            Ask::Drop(place) => self.decide("drop", &place, Depot::discard),
+            Ask::Changed { url: text } => {
+                self.desk.depot.changed(&url(&text)?);
+                done(tell::Done::default())
+            }
+            Ask::Cache(cache) => self.cache(cache, reply),
+            Ask::Stage(stage) => self.stage(&stage, reply),
+            Ask::Unstage(stage) => self.unstage(&stage, reply),
+            Ask::Append(append) => self.append(&append, body, reply),
+            Ask::Copy(copy) => self.copy(&copy, reply),
+            Ask::Serve(serve) => self.serve(&serve, reply),
+            Ask::Let(told) => {
+                self.knocks.answered(&told);
+                Ok(None)
+            }
+            Ask::Lines(lines) => self.lines(&lines, body, reply),
+            _ => Err(unknown()),
+        }
+    }
+
+    pub(crate) fn keep(&self, open: Open) -> Handle {
+        let handle = self.number();
+        self.open.lock().insert(handle, open);
+        handle
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Relaxed) + 1
+    }
+}

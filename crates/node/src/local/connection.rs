@@ -1,0 +1,364 @@
+//! One connection: who reads, who answers.
+//!
+//! Whoever reads an ask answers it. What may wait (for a server, a disk, another program) is answered after the reading was
+//! left to another thread, so that what is asked behind it is heard; a program that asks one thing at a time costs one
+//! thread that works and one that listens, and no handing over. When as many wait as may, nobody reads: the program
+//! is held up, and not the node.
+
+use super::server::STACK_BYTES;
+use crate::local::{
+    line::{Input, Line, Over},
+    server::{Connection, Leaving, Server, Visitor},
+};
+use godwit_local::{Kind, Refusal};
+use godwit_wire::local::{
+    Ask, Asked, Error, Number, Tell, Told, VERSION,
+    ask::{Act, Wait},
+    tell,
+};
+use parking_lot::Mutex;
+use std::{
+    collections::HashMap,
+    os::fd::{AsFd, BorrowedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+    time::Duration,
+};
+
+/// Tells whether an ask is answered in its turn, before the next is read: it waits for nobody, or what comes behind it
+/// must wait as well.
+pub(crate) fn is_quick(ask: &Ask) -> bool {
+    match ask {
+        Ask::Hello(_)
+        | Ask::Grant(_)
+        | Ask::Written(_)
+        | Ask::Write(_)
+        | Ask::Let(_)
+        | Ask::Cancel { .. }
+        | Ask::Status
+        | Ask::Stop => true,
+        Ask::Close(close) | Ask::End(close) => close.wait == Wait::Nothing,
+        Ask::Shared(shared) => !matches!(shared.act, Act::Deliver | Act::Look { .. }),
+        _ => false,
+    }
+}
+
+/// Who answers one ask, to whom.
+#[derive(Clone)]
+pub(crate) struct Reply {
+    line: Arc<Line>,
+    n: Number,
+    is_cancelled: Arc<AtomicBool>,
+}
+
+impl Reply {
+    /// Tells whether nobody waits for it any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_cancelled.load(SeqCst) || self.line.is_over()
+    }
+
+    /// The same for whoever answers in their turn: then nobody reads, and the end is seen by asking for it.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_over()
+            || godwit_sys::wait_gone(self.line.socket().as_fd(), [], Duration::ZERO).unwrap_or(true)
+    }
+
+    /// Tells something.
+    pub(crate) fn tell(&self, tell: Tell) {
+        self.tell_with(tell, b"", &[]);
+    }
+
+    /// The same, with bytes and files.
+    pub(crate) fn tell_with(&self, tell: Tell, body: &[u8], files: &[BorrowedFd<'_>]) {
+        let told = Told {
+            n: self.n,
+            fds: u8::try_from(files.len()).expect("they are few"),
+            tell,
+        };
+        self.line.say(&told, body, files);
+    }
+
+    /// Tells why not.
+    pub(crate) fn refuse(&self, refusal: Refusal) {
+        self.tell(Tell::Refused(Box::new(refusal)));
+    }
+}
+
+/// Talks with a program until it, or the node, ends.
+pub(super) fn converse(leaving: Leaving, line: &Arc<Line>, process: u32) {
+    let (hall, connection) = (Arc::clone(&leaving.hall), leaving.connection);
+    let mut input = Input::new();
+    let Some((visit, speaks)) = welcome(&hall, line, &mut input, connection, process) else {
+        return;
+    };
+    let talk = Arc::new(Talk {
+        hall,
+        line: Arc::clone(line),
+        visit,
+        speaks,
+        input: Mutex::new(input),
+        under_way: Mutex::default(),
+        waiting: AtomicUsize::new(0),
+        _leaving: leaving,
+    });
+    talk.attend();
+}
+
+/// Hears who it is.
+fn welcome(
+    hall: &Server,
+    line: &Arc<Line>,
+    input: &mut Input,
+    connection: u64,
+    process: u32,
+) -> Option<(Box<dyn Connection>, Speaks)> {
+    let frame = match input.next(line, hall.stop.ending()) {
+        Ok(frame) => frame,
+        Err(over) => {
+            tell_over(&over);
+            return None;
+        }
+    };
+    let asked = Asked::read(&frame.head);
+    let reply = |n| Reply {
+        line: Arc::clone(line),
+        n,
+        is_cancelled: Arc::default(),
+    };
+    let (n, hello) = match asked {
+        Ok(Asked {
+            n,
+            fds: 0,
+            ask: Ask::Hello(hello),
+        }) => (n, *hello),
+        Ok(Asked { n, .. }) | Err(Error::Unknown { n, .. }) => {
+            let words = "the first thing to say is who asks";
+            reply(n).refuse(Refusal::new(Kind::Invalid, TALK, words));
+            return None;
+        }
+        Err(error) => {
+            tell_over(&Over::Misled(error.to_string()));
+            return None;
+        }
+    };
+    if hello.version != VERSION {
+        let words = format!(
+            "it speaks version {VERSION}, and the program {}",
+            hello.version
+        );
+        reply(n).refuse(
+            Refusal::new(Kind::Version, TALK, words)
+                .next("end the node (godwit node stop): the next program starts its own"),
+        );
+        return None;
+    }
+    let program = hello.program.clone();
+    let speaks = match hello.visitor {
+        Some(_) => Speaks::ForAnother,
+        None => Speaks::ForItself,
+    };
+    let visitor = Visitor {
+        connection,
+        process,
+        hello,
+    };
+    let visit = match Arc::clone(&hall.desk).visit(visitor) {
+        Ok(visit) => visit,
+        Err(refusal) => {
+            reply(n).refuse(refusal);
+            return None;
+        }
+    };
+    tracing::debug!(program, "begun");
+    reply(n).tell(Tell::Hello(tell::Hello {
+        version: VERSION,
+        godwit: env!("CARGO_PKG_VERSION").into(),
+        process: std::process::id(),
+        connection,
+    }));
+    Some((visit, speaks))
+}
+
+/// For whom a program speaks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Speaks {
+    ForItself,
+    /// Somebody of another machine, who has no say over this node.
+    ForAnother,
+}
+
+/// A conversation, as all threads share it that read and answer.
+struct Talk {
+    hall: Arc<Server>,
+    line: Arc<Line>,
+    visit: Box<dyn Connection>,
+    speaks: Speaks,
+    input: Mutex<Input>,
+    under_way: Mutex<HashMap<Number, Arc<AtomicBool>>>,
+    /// How many threads would read next.
+    waiting: AtomicUsize,
+    /// With the last thread that answers: what the program had open has fallen by then.
+    _leaving: Leaving,
+}
+
+impl Talk {
+    /// Reads and answers, as one of several.
+    fn attend(self: &Arc<Self>) {
+        loop {
+            self.waiting.fetch_add(1, SeqCst);
+            let mut input = self.input.lock();
+            self.waiting.fetch_sub(1, SeqCst);
+            let Some((asked, body, reply)) = self.next_slow(&mut input) else {
+                return self.end();
+            };
+            if !self.leave_reading(&reply) {
+                return self.end();
+            }
+            drop(input);
+            self.visit.answer(asked.ask, body, &reply);
+            self.answered(asked.n);
+            // One that listens is enough.
+            if self.waiting.load(SeqCst) > 0 {
+                return;
+            }
+        }
+    }
+
+    /// Answers what is quick, until something is asked that is not.
+    fn next_slow(self: &Arc<Self>, input: &mut Input) -> Option<(Asked, Vec<u8>, Reply)> {
+        loop {
+            if self.line.is_over() {
+                return None;
+            }
+            let frame = match input.next(&self.line, self.hall.stop.ending()) {
+                Ok(frame) => frame,
+                Err(over) => {
+                    tell_over(&over);
+                    return None;
+                }
+            };
+            let (asked, unknown) = match Asked::read(&frame.head) {
+                Ok(asked) => (Some(asked), None),
+                Err(Error::Unknown { n, fds, said }) => (None, Some((n, fds, said))),
+                Err(error) => {
+                    tell_over(&Over::Misled(error.to_string()));
+                    return None;
+                }
+            };
+            let fds = asked.as_ref().map(|asked| asked.fds);
+            let fds = fds.or(unknown.as_ref().map(|(_, fds, _)| *fds));
+            if let Err(over) = input.drop_files(fds.unwrap_or(0)) {
+                tell_over(&over);
+                return None;
+            }
+            let Some(asked) = asked else {
+                let (n, _, said) = unknown.unwrap_or_default();
+                let refusal = Refusal::new(Kind::Version, "understand what is asked", said);
+                self.reply(n).refuse(refusal);
+                continue;
+            };
+            let reply = self.reply(asked.n);
+            match &asked.ask {
+                Ask::Hello(_) => reply.refuse(Refusal::new(
+                    Kind::Invalid,
+                    TALK,
+                    "who asks was said already",
+                )),
+                Ask::Cancel { of } => {
+                    if let Some(is_cancelled) = self.under_way.lock().get(of) {
+                        is_cancelled.store(true, SeqCst);
+                    }
+                    reply.tell(Tell::Done(tell::Done::default()));
+                }
+                Ask::Status if self.speaks == Speaks::ForItself => {
+                    reply.tell(Tell::Status(self.hall.status()));
+                }
+                Ask::Stop if self.speaks == Speaks::ForItself => {
+                    reply.tell(Tell::Done(tell::Done::default()));
+                    self.hall.stop.drain();
+                }
+                quick if is_quick(quick) => self.visit.answer(asked.ask, frame.body, &reply),
+                // Nobody is woken to listen meanwhile.
+                short if self.visit.answer_at_once(short, &reply) => {}
+                _ => {
+                    let known = self
+                        .under_way
+                        .lock()
+                        .insert(asked.n, Arc::clone(&reply.is_cancelled));
+                    if known.is_some() {
+                        tell_over(&Over::Misled("a number is asked twice".into()));
+                        return None;
+                    }
+                    return Some((asked, frame.body, reply));
+                }
+            }
+        }
+    }
+
+    /// Makes sure that somebody reads while this thread answers. As long as nobody is free for that it waits, and
+    /// notices if the program goes; then it returns `false`.
+    fn leave_reading(self: &Arc<Self>, reply: &Reply) -> bool {
+        loop {
+            self.line.freed.lower();
+            if self.waiting.load(SeqCst) > 0 {
+                return true;
+            }
+            if self.under_way.lock().len() < AT_ONCE_MAX {
+                let talk = Arc::clone(self);
+                let span = tracing::Span::current();
+                let begun = thread::Builder::new()
+                    .name("program".into())
+                    .stack_size(STACK_BYTES)
+                    .spawn(move || span.in_scope(|| talk.attend()));
+                if let Err(error) = begun {
+                    tracing::warn!(error = godwit_sys::why(&error), "no thread to listen");
+                }
+                return true; // without one it is read when this is answered
+            }
+            let awaited = [self.line.freed.as_fd(), self.hall.stop.ending()];
+            let is_gone = godwit_sys::wait_gone(self.line.socket().as_fd(), awaited, LOOK_EVERY);
+            if is_gone.unwrap_or(true) || self.hall.stop.is_ending() || reply.is_over() {
+                return false;
+            }
+        }
+    }
+
+    fn answered(&self, n: Number) {
+        self.under_way.lock().remove(&n);
+        self.line.freed.raise();
+    }
+
+    /// Nothing more is read: whoever still answers is told that nobody waits for it.
+    fn end(&self) {
+        self.line.end();
+        self.line.hang_up();
+        for is_cancelled in self.under_way.lock().values() {
+            is_cancelled.store(true, SeqCst);
+        }
+    }
+
+    fn reply(&self, n: Number) -> Reply {
+        Reply {
+            line: Arc::clone(&self.line),
+            n,
+            is_cancelled: Arc::default(),
+        }
+    }
+}
+
+fn tell_over(over: &Over) {
+    match over {
+        Over::Gone => {}
+        Over::Late => tracing::warn!("ended: half of something was said, and then nothing"),
+        Over::Misled(what) => tracing::warn!(what, "ended: not what programs say"),
+    }
+}
+
+const TALK: &str = "talk with the node";
+/// What one program has under way at once that may wait.
+pub(crate) const AT_ONCE_MAX: usize = 64;
+/// Nobody has to be free within that; it is only looked whether the program is still there.
+const LOOK_EVERY: Duration = Duration::from_secs(3600);

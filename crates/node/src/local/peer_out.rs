@@ -1,0 +1,245 @@
+//! What programs of this machine ask of the depot of another: told to the node there, by its door.
+
+use crate::local::{
+    answers::{Answered, done},
+    client::Client,
+    connection::Reply,
+    refusals,
+};
+use godwit_core::Url;
+use godwit_local::{Kind, Refusal};
+use godwit_store::{Error, StoreExt};
+use godwit_wire::{
+    door::call::{AskDepot, Kept, Line, OfDepot},
+    local::{
+        Ask, Tell,
+        ask::{Cache, Stage, Where},
+        tell,
+    },
+};
+
+/// Returns whose depot something is asked of, if not this machine's.
+pub(crate) fn place_of(ask: &Ask) -> Option<String> {
+    match ask {
+        Ask::On(on) => Some(on.on.clone()),
+        Ask::Stage(Stage { on, .. }) | Ask::Unstage(Stage { on, .. }) => on.clone(),
+        Ask::Cache(Cache::Stat(Where { on, .. }) | Cache::Why(Where { on, .. })) => on.clone(),
+        Ask::Cache(Cache::Ls { on, .. } | Cache::Df { on }) => on.clone(),
+        _ => None,
+    }
+}
+
+impl Client {
+    pub(crate) fn ask_elsewhere(&self, on: &str, ask: Ask, reply: &Reply) -> Answered {
+        let ask = match ask {
+            Ask::On(on) => *on.ask,
+            ask => ask,
+        };
+        let wanted = format!("ask the depot of {on}");
+        let asked = asked(ask).ok_or_else(|| {
+            Refusal::new(
+                Kind::Unsupported,
+                &*wanted,
+                "what is opened or owed there is so by programs of that machine",
+            )
+        })?;
+        must_be_there(&wanted, &asked)?;
+        let peer = peer(&wanted, on)?;
+        let bad = |error: Error| refusals::store(&wanted, &peer, &error);
+        let place = (self.desk.direct)(&peer, &self.who).map_err(bad)?;
+        let Some(door) = place.store.as_door() else {
+            let words = "it is no node with a door";
+            return Err(Refusal::new(Kind::Unsupported, wanted, words));
+        };
+        let is_unstaged = asked.what == OfDepot::Unstage;
+        let mut told = Told {
+            what: asked.what,
+            answer: tell::Done::default(),
+            opened: None,
+            space: None,
+            words: Vec::new(),
+        };
+        let heard = door.depot(&asked, &|| !reply.is_over(), &mut |line| {
+            told.hear(line, on, reply)
+        });
+        heard.map_err(|error| match (not_kept(&asked), &error) {
+            (Some(because), Error::Missing { .. }) => {
+                let about = asked.url.clone().unwrap_or_default();
+                Refusal::new(Kind::Missing, &*wanted, format!("{about}: {because}"))
+                    .about(about)
+                    .next(format!(
+                        "godwit cache ls --on {} lists what is",
+                        name_of(on)
+                    ))
+            }
+            _ => bad(error),
+        })?;
+        let is_without = is_unstaged && told.answer.files == 0;
+        let answer = told.end()?;
+        Ok(match is_without {
+            true => without_tag(answer),
+            false => answer,
+        })
+    }
+}
+
+/// Says that the tag that was to be taken off was on nothing.
+pub(crate) fn without_tag(mut answer: Option<Tell>) -> Option<Tell> {
+    if let Some(Tell::Done(done)) = &mut answer {
+        done.notes.push(NO_TAG.into());
+    }
+    answer
+}
+
+const NO_TAG: &str = "it was not kept under that tag; godwit cache stat shows its tags";
+
+/// What a node there has told so far.
+struct Told {
+    what: OfDepot,
+    answer: tell::Done,
+    opened: Option<tell::Opened>,
+    space: Option<tell::Space>,
+    words: Vec<String>,
+}
+
+impl Told {
+    fn hear(&mut self, line: Line, on: &str, reply: &Reply) -> godwit_store::Result<()> {
+        match line {
+            Line::Kept(kept) if self.what == OfDepot::Why => self.words.extend(kept.why),
+            Line::Kept(kept) if self.what == OfDepot::Add => {
+                self.opened = Some(tell::Opened {
+                    size: kept.size,
+                    exists: true,
+                    timestamp: kept.timestamp,
+                    path: kept.path,
+                    ..tell::Opened::default()
+                });
+            }
+            Line::Kept(kept) => reply.tell(Tell::Row(Box::new(row(kept)))),
+            Line::Count(count) => {
+                (self.answer.files, self.answer.bytes) = (count.files, count.bytes);
+            }
+            Line::Room(room) => {
+                self.space = Some(tell::Space {
+                    path: on.to_owned(),
+                    quota_bytes: Some(room.quota_bytes),
+                    used_bytes: room.used_bytes,
+                    kept_bytes: room.kept_bytes,
+                    files: room.files,
+                    ..tell::Space::default()
+                });
+            }
+            _ => {
+                return Err(Error::misbehaved(
+                    on,
+                    "it answers something that was not asked",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn end(self) -> Answered {
+        match (self.space, self.opened) {
+            (Some(space), _) => Ok(Some(Tell::Space(space))),
+            (None, Some(opened)) => Ok(Some(Tell::Opened(opened))),
+            (None, None) if self.what == OfDepot::Why => {
+                Ok(Some(Tell::Words(self.words.join("; "))))
+            }
+            (None, None) => done(self.answer),
+        }
+    }
+}
+
+/// Returns what a node there is asked; none: it is for programs of its machine alone.
+fn asked(ask: Ask) -> Option<AskDepot> {
+    let of = |what, url, tag| AskDepot {
+        what,
+        url,
+        tag,
+        ..AskDepot::default()
+    };
+    Some(match ask {
+        Ask::Stage(stage) => AskDepot {
+            lasts_s: stage.expires_in_s,
+            bytes_per_s: stage.bytes_per_s,
+            ..of(OfDepot::Stage, Some(stage.url), stage.tag)
+        },
+        Ask::Unstage(stage) => of(OfDepot::Unstage, Some(stage.url), stage.tag),
+        Ask::Cache(Cache::Ls { prefix, .. }) => of(OfDepot::Ls, Some(prefix), None),
+        Ask::Cache(Cache::Stat(place)) => of(OfDepot::Stat, Some(place.url), None),
+        Ask::Cache(Cache::Why(place)) => of(OfDepot::Why, Some(place.url), None),
+        Ask::Cache(Cache::Rm { url, tag }) => of(OfDepot::Rm, Some(url), tag),
+        Ask::Cache(Cache::Clean { tag, url }) => of(OfDepot::Clean, url, Some(tag)),
+        Ask::Cache(Cache::Df { .. }) => of(OfDepot::Df, None, None),
+        Ask::Cache(Cache::Verify { url }) => of(OfDepot::Verify, url, None),
+        Ask::Cache(Cache::Add(add)) => AskDepot {
+            lasts_s: add.expires_in_s,
+            ..of(OfDepot::Add, Some(add.url), add.tag)
+        },
+        Ask::Cache(Cache::AddDone(added)) => AskDepot {
+            timestamp: added.timestamp,
+            give_up: added.give_up,
+            ..of(OfDepot::AddDone, added.url, added.tag)
+        },
+        _ => return None,
+    })
+}
+
+/// A path of this machine is another file there.
+fn must_be_there(wanted: &str, asked: &AskDepot) -> Result<(), Refusal> {
+    let Some(text) = asked.url.as_ref().filter(|_| asked.what != OfDepot::Ls) else {
+        return Ok(());
+    };
+    match refusals::url(text)?.is_local() {
+        true => {
+            let words = format!("{text} is a file of this machine: name a URL");
+            Err(Refusal::new(Kind::Invalid, wanted, words))
+        }
+        false => Ok(()),
+    }
+}
+
+/// Returns what is missing if something is that is only looked for there.
+fn not_kept(asked: &AskDepot) -> Option<&'static str> {
+    match (asked.what, &asked.tag) {
+        (OfDepot::AddDone, _) | (OfDepot::Rm, Some(_)) => {
+            Some("it is not kept there for this machine under that tag")
+        }
+        (OfDepot::Stat | OfDepot::Why | OfDepot::Rm, _) => {
+            Some("nothing of it is kept there for this machine")
+        }
+        _ => None,
+    }
+}
+
+fn name_of(on: &str) -> &str {
+    on.strip_prefix("peer:").unwrap_or(on)
+}
+
+fn peer(wanted: &str, on: &str) -> Result<Url, Refusal> {
+    let name = name_of(on);
+    let is_name = !name.is_empty() && !name.contains(['/', '@', '?', '#', '%']);
+    let url = is_name.then(|| format!("godwit://{name}/").parse().ok());
+    url.flatten().ok_or_else(|| {
+        Refusal::new(Kind::Invalid, wanted, format!("{on:?} names no peer"))
+            .next("godwit peers lists those that this machine knows")
+    })
+}
+
+fn row(kept: Kept) -> tell::Row {
+    let reason = (kept.stage == "wrong").then_some(Kind::Corrupt);
+    tell::Row {
+        url: kept.url,
+        size: kept.size,
+        present_bytes: kept.present_bytes,
+        transfers: kept.transfers,
+        tags: kept.tags,
+        used_s: kept.used_s,
+        timestamp: kept.timestamp,
+        stage: kept.stage,
+        why: kept.why,
+        reason,
+        ..tell::Row::default()
+    }
+}

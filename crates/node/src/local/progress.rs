@@ -1,0 +1,194 @@
+//! Words for those who wait for a delivery: how much is not there yet and why, and what is held.
+
+use crate::local::{
+    answers::{Answered, done},
+    client::Client,
+    connection::Reply,
+    refusals,
+    rows::row,
+    server::STACK_BYTES,
+};
+use godwit_core::Fault;
+use godwit_depot::{Error, Owed, Scope, Stage};
+use godwit_local::{Kind, Refusal};
+use godwit_wire::local::{Tell, tell};
+use std::{
+    collections::HashSet,
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
+    thread,
+    time::{Duration, Instant},
+};
+
+impl Client {
+    pub(crate) fn deliver(
+        &self,
+        wanted: &str,
+        scope: &Scope,
+        timeout_ms: Option<u64>,
+        reply: &Reply,
+    ) -> Answered {
+        let limit = timeout_ms.map(Duration::from_millis);
+        let owed = self.owed_of(scope);
+        let mut answer = tell::Done {
+            files: owed.len() as u64,
+            bytes: owed.iter().map(|owed| owed.owed).sum(),
+            notes: Vec::new(),
+        };
+        let is_wanted = || !reply.is_over();
+        let pushed = self.telling(scope, reply, || {
+            self.desk.depot.push_while(scope, limit, &is_wanted)
+        });
+        let unseen = pushed.map_err(|error| self.not_delivered(wanted, scope, &error))?;
+        answer
+            .notes
+            .extend(unseen.iter().map(|hop| out_of_sight(hop)));
+        done(answer)
+    }
+
+    pub(crate) fn not_delivered(&self, wanted: &str, scope: &Scope, error: &Error) -> Refusal {
+        let mut refusal = refusals::depot(wanted, None, error);
+        if matches!(error, Error::TimedOut { .. }) {
+            refusal.next = Some(GOES_ON.into());
+        }
+        if let Error::Held { url, why, .. } = error {
+            let mut held = self.owed_of(scope);
+            let is_pending = |owed: &Owed| matches!(owed.stage, Stage::Waiting { .. });
+            let mut of_it = held.iter().filter(|owed| owed.url == **url);
+            if of_it.clone().any(is_pending) && !of_it.any(Owed::is_held) {
+                // It goes by itself; what needs a decision is told first.
+                if let Some(other) = held.iter().find(|owed| owed.is_held()) {
+                    return self.not_delivered(wanted, scope, &other.on_hold());
+                }
+                let shown = url.without_password().to_string();
+                let mut because = format!("{shown} waits: {why}");
+                let others = held.iter().filter(|owed| is_pending(owed));
+                with_others(&mut because, "waiting as well", others, Some(&shown));
+                let late = Refusal::new(Kind::Late, wanted, because);
+                return late.waiting(Fault::Passing).next(GOES_ON).about(shown);
+            }
+            held.retain(|owed| owed.url == **url && owed.is_held());
+            if !held.iter().any(|owed| owed.is_conflict) {
+                // What the server said, if that is known.
+                let said = held.iter().find_map(|owed| owed.last.as_ref());
+                refusal.kind = match said {
+                    Some(last @ Error::Store(_)) => last.kind(),
+                    _ => Kind::Remote,
+                };
+            }
+            refusal.more.url = Some(url.without_password().to_string());
+        }
+        if matches!(error, Error::TimedOut { .. } | Error::Held { .. }) {
+            let how = match refusal.more.url {
+                Some(_) => "held as well",
+                None => "held until somebody decides",
+            };
+            let owed = self.owed_of(scope);
+            let held = owed.iter().filter(|owed| owed.is_held());
+            with_others(&mut refusal.said, how, held, refusal.more.url.as_deref());
+        }
+        refusal
+    }
+
+    /// Waits, and tells meanwhile how what is owed of a scope goes.
+    pub(crate) fn telling<T>(&self, scope: &Scope, reply: &Reply, wait: impl FnOnce() -> T) -> T {
+        thread::scope(|threads| {
+            let (waits, is_over) = mpsc::channel::<()>();
+            let tell = move || self.tell_until(&is_over, scope, reply);
+            let named = thread::Builder::new().name("teller".into());
+            // Where no thread is to be had it goes without a word, as it would anyway.
+            let telling = named.stack_size(STACK_BYTES).spawn_scoped(threads, tell);
+            let waited = wait();
+            drop((waits, telling));
+            waited
+        })
+    }
+
+    fn tell_until(&self, is_over: &Receiver<()>, scope: &Scope, reply: &Reply) {
+        let mut held = HashSet::new();
+        let mut said: Option<(Instant, String)> = None;
+        while is_over.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+            if reply.is_over() {
+                return;
+            }
+            let owed = self.owed_of(scope);
+            for owed in owed.iter().filter(|owed| owed.stage == Stage::Held) {
+                if held.len() < HELD_MAX && held.insert(owed.id.clone()) {
+                    reply.tell(Tell::Row(Box::new(row(owed.clone()))));
+                }
+            }
+            let Some(words) = words(&owed) else {
+                continue;
+            };
+            let is_known = said
+                .as_ref()
+                .is_some_and(|(at, was)| *was == words || at.elapsed() < TOLD_AGAIN);
+            if !is_known {
+                reply.tell(Tell::Row(Box::new(tell::Row {
+                    what: "delivery".into(),
+                    stage: "waiting".into(),
+                    why: Some(words.clone()),
+                    ..tell::Row::default()
+                })));
+                said = Some((Instant::now(), words));
+            }
+        }
+    }
+}
+
+/// Says what is waited for; `None`: for nothing but what is held.
+fn words(owed: &[Owed]) -> Option<String> {
+    let going = || owed.iter().filter(|owed| owed.stage != Stage::Held);
+    if owed.is_empty() {
+        return Some(
+            "it left this machine, and the next node has not said yet that it is there".into(),
+        );
+    }
+    let first = going().next()?;
+    let bytes: u64 = going().map(|owed| owed.owed).sum();
+    let told = going().find(|owed| !owed.why.is_empty());
+    let shown = told.unwrap_or(first).url.without_password();
+    let why = told.map_or_else(|| "on its way".to_owned(), |owed| owed.why.clone());
+    Some(match going().count() {
+        1 => format!("{shown} is not there yet, {bytes} bytes: {why}"),
+        count => format!("{count} are not there yet, {bytes} bytes; {shown}: {why}"),
+    })
+}
+
+/// Adds to what is told of one, or of a time that is over, which others are likewise.
+fn with_others<'a>(
+    because: &mut String,
+    how: &str,
+    owed: impl Iterator<Item = &'a Owed>,
+    but: Option<&str>,
+) {
+    let others = owed.filter(|owed| Some(&*owed.url.without_password().to_string()) != but);
+    let mut names: Vec<String> = others.map(Owed::named).collect();
+    names.dedup();
+    let more = names.len().saturating_sub(NAMED_MAX);
+    names.truncate(NAMED_MAX);
+    if names.is_empty() {
+        return;
+    }
+    because.push_str(&format!("; {how}: {}", names.join(", ")));
+    if more > 0 {
+        because.push_str(&format!(" and {more} more"));
+    }
+}
+
+/// The first word comes after that, and then it is looked again.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How soon it is said anew what is waited for.
+const TOLD_AGAIN: Duration = Duration::from_secs(10);
+/// So many are told by themselves; all are in the queue.
+const HELD_MAX: usize = 100;
+/// So many are named at the end.
+const NAMED_MAX: usize = 8;
+const GOES_ON: &str = "it is kept here and delivered as soon as that is possible: godwit queue shows it, \
+                       godwit push waits on";
+/// Says that a push ends at a node that does not tell what is behind it.
+pub(crate) fn out_of_sight(hop: &str) -> String {
+    format!(
+        "{hop} has it and passes it on; whether it has is not told by FTP, so it was not waited for: a URL by its door \
+         (godwit://…) waits until it is at its end"
+    )
+}

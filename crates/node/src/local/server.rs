@@ -1,0 +1,347 @@
+//! The server of programs: who may come, how many at once, and when the node ends.
+
+use super::{
+    LocalError, LocalRules,
+    connection::{Reply, converse},
+    line::Line,
+    socket::Socket,
+};
+use crate::{
+    Error,
+    base::{admission::LogPlaces, stop::Stop},
+};
+use godwit_local::{Kind, Lock, Refusal};
+use godwit_sys::{Wake, peer_of, raise_open_files, user_id, wait_readable, why};
+use godwit_wire::local::{Ask, Tell, Told, ask, tell};
+use parking_lot::{Condvar, Mutex};
+use std::{
+    collections::HashMap,
+    fs::{self, File},
+    io,
+    os::{fd::AsFd, unix::net::UnixStream},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+/// Whoever answers what programs ask.
+pub(crate) trait Handler: Send + Sync + 'static {
+    /// Lets a program in, which says who it is.
+    fn visit(self: Arc<Self>, visitor: Visitor) -> Result<Box<dyn Connection>, Refusal>;
+    /// Tells whether it must not end, though nobody asks.
+    fn owes(&self) -> bool;
+    /// Says how it is.
+    fn status(&self, status: &mut tell::Status);
+    /// Takes nothing more, and has whoever waits be told.
+    fn end(&self);
+}
+
+/// A program's connection. What it has open falls when this is dropped.
+pub(crate) trait Connection: Send + Sync {
+    /// Answers what was asked. Several are asked at once, but what is [quick](super::connection::is_quick) comes in the order
+    /// it was said.
+    fn answer(&self, ask: Ask, body: Vec<u8>, reply: &Reply);
+
+    /// Answers what takes no time after all, in its turn; returns false if it may wait, and is not answered.
+    fn answer_at_once(&self, ask: &Ask, reply: &Reply) -> bool {
+        let _ = (ask, reply);
+        false
+    }
+}
+
+/// Who comes.
+#[derive(Clone, Debug)]
+pub(crate) struct Visitor {
+    /// What this node calls the connection.
+    pub(crate) connection: u64,
+    /// The process that made it.
+    pub(crate) process: u32,
+    /// What it says of itself.
+    pub(crate) hello: ask::Hello,
+}
+
+/// A local node that listens.
+pub(crate) struct LocalNode {
+    pub(super) hall: Arc<Server>,
+    listening: JoinHandle<Lock>,
+}
+
+impl LocalNode {
+    /// Begins to listen.
+    pub(crate) fn start<D: Handler>(
+        rules: LocalRules,
+        alive: Lock,
+        desk: Arc<D>,
+    ) -> Result<Self, LocalError> {
+        raise_open_files().map_err(Error::Start)?;
+        let seat = Socket::take(&rules.place, alive)?;
+        mark_unfinished(&rules.place.unfinished()).map_err(Error::Start)?;
+        let hall = Arc::new(Server {
+            desk,
+            rules,
+            stop: Stop::new().map_err(Error::Start)?,
+            changed: Wake::new().map_err(Error::Start)?,
+            guests: Mutex::default(),
+            left: Condvar::new(),
+            connections: AtomicU64::new(0),
+            since: Instant::now(),
+        });
+        let keeper = Arc::clone(&hall);
+        let listening = thread::Builder::new()
+            .name("local".into())
+            .stack_size(STACK_BYTES)
+            .spawn(move || keeper.until_stopped(seat))
+            .map_err(Error::Start)?;
+        Ok(Self { hall, listening })
+    }
+
+    /// Returns what stops it.
+    pub(crate) fn stopper(&self) -> Stop {
+        self.hall.stop.clone()
+    }
+
+    /// Returns when it has ended: nobody listens, and all connections are closed.
+    pub(crate) fn wait(self) {
+        let alive = self.listening.join();
+        // Whoever waits for that lock finds the depot free.
+        drop(self.hall);
+        drop(alive);
+        tracing::info!("stopped");
+    }
+}
+
+/// Notes that something may be owed here though no node runs, so that a power cut does not undo it.
+fn mark_unfinished(mark: &Path) -> io::Result<()> {
+    match File::create_new(mark) {
+        Ok(_) => File::open(mark.parent().unwrap_or(mark))?.sync_all(),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// What all connections share.
+pub(super) struct Server {
+    pub(super) desk: Arc<dyn Handler>,
+    pub(super) rules: LocalRules,
+    pub(super) stop: Stop,
+    /// A connection has ended.
+    changed: Wake,
+    guests: Mutex<Clients>,
+    left: Condvar,
+    connections: AtomicU64,
+    since: Instant,
+}
+
+#[derive(Default)]
+struct Clients {
+    lines: HashMap<u64, Arc<Line>>,
+    /// Since when there is none.
+    alone: Option<Instant>,
+}
+
+impl Server {
+    fn until_stopped(self: Arc<Self>, mut seat: Socket) -> Lock {
+        self.guests.lock().alone = Some(Instant::now());
+        while !self.stop.is_draining() {
+            let Some(patience) = self.patience() else {
+                tracing::info!("nobody has asked for a while, and nothing is owed");
+                break;
+            };
+            let awaited = [seat.as_fd(), self.stop.draining(), self.changed.as_fd()];
+            let _ = wait_readable(awaited, patience.min(LOOK_AT_SEAT));
+            self.changed.lower();
+            if let Some(left) = seat.look() {
+                // Who found it before is heard.
+                while let Ok((socket, _)) = left.accept() {
+                    self.receive(socket);
+                }
+            }
+            match seat.accept() {
+                Ok(socket) => self.receive(socket),
+                Err(error) if is_passing(&error) => {}
+                Err(error) => {
+                    // No descriptors are left: the next that is given back is heard.
+                    tracing::warn!(error = why(&error), "a program cannot be taken");
+                    let _ = wait_readable([self.changed.as_fd(), self.stop.draining()], PATIENCE);
+                }
+            }
+        }
+        // Whoever comes now finds nobody, and starts the next; before that nobody is seen off, or they would find us.
+        let alive = seat.leave();
+        self.stop.at_once();
+        self.desk.end();
+        self.see_off();
+        // If it stays, verbs have the next node started and ask it what is owed, for nothing.
+        if !self.desk.owes() {
+            let _ = fs::remove_file(self.rules.place.unfinished());
+        }
+        alive
+    }
+
+    /// Returns how long it waits until it may end, unless somebody comes; none if it ends now.
+    fn patience(&self) -> Option<Duration> {
+        let mut guests = self.guests.lock();
+        let Some(alone) = guests.alone else {
+            return Some(FOREVER);
+        };
+        let left = self.rules.idle.saturating_sub(alone.elapsed());
+        if !left.is_zero() {
+            return Some(left);
+        }
+        drop(guests);
+        if !self.desk.owes() {
+            return None;
+        }
+        // What is owed is looked at again when as much time has passed.
+        guests = self.guests.lock();
+        if guests.alone.is_some() {
+            guests.alone = Some(Instant::now());
+        }
+        Some(self.rules.idle.max(LOOK_MIN))
+    }
+
+    fn receive(self: &Arc<Self>, socket: UnixStream) {
+        let connection = self.connections.fetch_add(1, Relaxed) + 1;
+        let peer = match peer_of(&socket) {
+            Ok(peer) => peer,
+            Err(error) => return tracing::warn!(error = why(&error), "lost at once"),
+        };
+        let line = match Line::new(socket) {
+            Ok(line) => Arc::new(line),
+            Err(error) => return tracing::warn!(error = why(&error), "no descriptor for it"),
+        };
+        if peer.uid != user_id() {
+            tracing::warn!(peer.uid, peer.process, "turned away: another user");
+            let words = format!("this node serves user {} only", user_id());
+            return turn_away(
+                &line,
+                Refusal::new(Kind::Denied, "talk with the node", words),
+            );
+        }
+        let places = LogPlaces::take(THREADS_THAT_LOG);
+        let mut guests = self.guests.lock();
+        let count = guests.lines.len();
+        let places = places.filter(|_| count < CONNECTIONS_MAX);
+        let Some(places) = places else {
+            drop(guests);
+            let words = format!("{count} programs talk with it already");
+            let refusal = Refusal::new(Kind::Busy, "talk with the node", words)
+                .waiting(godwit_core::Fault::Passing);
+            return turn_away(&line, refusal);
+        };
+        guests.lines.insert(connection, Arc::clone(&line));
+        guests.alone = None;
+        drop(guests);
+        let hall = Arc::clone(self);
+        let begun = thread::Builder::new()
+            .name("program".into())
+            .stack_size(STACK_BYTES)
+            .spawn(move || {
+                let leaving = Leaving {
+                    hall,
+                    connection,
+                    _places: places,
+                };
+                let span = tracing::info_span!("program", connection, peer.process);
+                let _inside = span.enter();
+                converse(leaving, &line, peer.process);
+            });
+        if let Err(error) = begun {
+            tracing::warn!(error = why(&error), "no thread for a program");
+            self.leave(connection);
+        }
+    }
+
+    fn leave(&self, connection: u64) {
+        let mut guests = self.guests.lock();
+        guests.lines.remove(&connection);
+        if guests.lines.is_empty() {
+            guests.alone = Some(Instant::now());
+        }
+        drop(guests);
+        self.left.notify_all();
+        self.changed.raise();
+    }
+
+    /// Ends all connections, and waits until those who answer them have noticed.
+    fn see_off(&self) {
+        let mut guests = self.guests.lock();
+        for line in guests.lines.values() {
+            line.hang_up();
+        }
+        let is_inside = |guests: &mut Clients| !guests.lines.is_empty();
+        self.left.wait_while_for(&mut guests, is_inside, PATIENCE);
+        if !guests.lines.is_empty() {
+            tracing::warn!(connections = guests.lines.len(), "do not end in time");
+        }
+    }
+
+    pub(super) fn status(&self) -> tell::Status {
+        let guests = self.guests.lock();
+        let mut status = tell::Status {
+            process: std::process::id(),
+            state: self.rules.place.state.display().to_string(),
+            age_ms: u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX),
+            connections: guests.lines.len() as u64,
+            ..tell::Status::default()
+        };
+        drop(guests);
+        self.desk.status(&mut status);
+        let idle = u64::try_from(self.rules.idle.as_millis()).ok();
+        status.ends_in_ms = idle.filter(|_| status.owed_files == 0);
+        status
+    }
+}
+
+/// A connection ends, also if whoever answers it panics.
+pub(super) struct Leaving {
+    pub(super) hall: Arc<Server>,
+    pub(super) connection: u64,
+    _places: LogPlaces,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.hall.leave(self.connection);
+    }
+}
+
+/// Says why not, to whoever has not been heard yet: their first ask is number 1.
+fn turn_away(line: &Line, refusal: Refusal) {
+    let told = Told {
+        n: 1,
+        fds: 0,
+        tell: Tell::Refused(Box::new(refusal)),
+    };
+    line.say_at_once(&told);
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
+    )
+}
+
+const CONNECTIONS_MAX: usize = 1500;
+
+/// Of one connection: the thread that begins it, and the thread that ends it.
+const THREADS_THAT_LOG: usize = 2;
+
+pub(super) const WAITING_MAX: i32 = 4096;
+
+pub(super) const STACK_BYTES: usize = 512 << 10;
+
+/// Whoever ends, or begins, has so long.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Whoever wants a node whose socket was removed waits about so long.
+pub(super) const LOOK_AT_SEAT: Duration = Duration::from_secs(1);
+
+const LOOK_MIN: Duration = Duration::from_millis(100);
+
+const FOREVER: Duration = Duration::from_secs(365 * 86_400);

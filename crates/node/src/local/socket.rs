@@ -1,0 +1,189 @@
+//! Where the node is found: its socket, and the lock beside it. Both are files that somebody may remove while it lives,
+//! such as whoever cleans a directory of what is old. It looks, and takes its place again.
+
+use super::{
+    LocalError, WANTED,
+    server::{PATIENCE, WAITING_MAX},
+};
+use crate::Error;
+use godwit_local::{Kind, Lock, Place, Refusal, lock_within};
+use godwit_sys::{connect_local, locked_by, peer_of, why};
+use std::{
+    fs::{self, File, Metadata, Permissions},
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::{
+            fs::{MetadataExt, PermissionsExt},
+            net::{UnixListener, UnixStream},
+        },
+    },
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+/// A node's place, which no other has as long as this is held.
+pub(crate) struct Socket {
+    place: Place,
+    alive: Lock,
+    listener: UnixListener,
+    /// Of the socket's file, which no other file has while it listens.
+    number: Number,
+    /// What was said of its loss, once.
+    said: String,
+}
+
+/// Device and inode.
+type Number = (u64, u64);
+
+impl Socket {
+    /// Begins to listen there.
+    pub(crate) fn take(place: &Place, alive: Lock) -> Result<Self, LocalError> {
+        let (listener, number) = listen(&place.socket)?;
+        Ok(Self {
+            place: place.clone(),
+            alive,
+            listener,
+            number,
+            said: String::new(),
+        })
+    }
+
+    /// Returns the next program that has found it.
+    pub(crate) fn accept(&self) -> io::Result<UnixStream> {
+        self.listener.accept().map(|(socket, _)| socket)
+    }
+
+    /// Listens anew if the file of the socket is gone, or another lies there; returns what listened before, where some
+    /// may wait who had found it.
+    pub(crate) fn look(&mut self) -> Option<UnixListener> {
+        if self.is_there() {
+            return None;
+        }
+        let error = match self.retake() {
+            Ok(left) => {
+                tracing::warn!(socket = %self.place.socket.display(), "was removed; listen anew");
+                self.said.clear();
+                return Some(left);
+            }
+            Err(error) => error.to_string(),
+        };
+        if error != self.said {
+            tracing::warn!(error, "the socket was removed, and nobody finds this node");
+            self.said = error;
+        }
+        None
+    }
+
+    /// Listens no more. What lies there by now, if it is not ours, stays.
+    pub(crate) fn leave(self) -> Lock {
+        if self.is_there() {
+            let _ = fs::remove_file(&self.place.socket);
+        }
+        self.alive
+    }
+
+    fn is_there(&self) -> bool {
+        let found = fs::symlink_metadata(&self.place.socket);
+        found.is_ok_and(|found| number(&found) == self.number)
+    }
+
+    fn retake(&mut self) -> Result<UnixListener, LocalError> {
+        self.place.prepare()?;
+        // Without the lock that others find, somebody else may begin here at the same time.
+        let path = self.place.alive();
+        if !self.alive.is_of(&path) {
+            let alive = lock(&self.place, Instant::now())?;
+            self.alive = alive.ok_or_else(|| held(&path, "another node has its place"))?;
+        }
+        let (listener, number) = listen(&self.place.socket)?;
+        self.number = number;
+        Ok(std::mem::replace(&mut self.listener, listener))
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+/// Takes the place of the node at a socket, which no other has while this is held.
+pub(crate) fn settle(place: &Place) -> Result<Lock, LocalError> {
+    place.prepare()?;
+    if let Some(alive) = lock(place, Instant::now())? {
+        return Ok(alive);
+    }
+    // It may end, and be gone in a moment; or its socket was removed, and it has not noticed yet.
+    let deadline = Instant::now() + SETTLE;
+    loop {
+        if let Ok(there) = connect_local(&place.socket, PATIENCE) {
+            return Err(LocalError::Taken {
+                socket: place.socket.clone(),
+                process: peer_of(&there).map_or(0, |peer| peer.process),
+            });
+        }
+        let now = Instant::now();
+        if let Some(alive) = lock(place, deadline.min(now + STEP))? {
+            return Ok(alive);
+        }
+        if now >= deadline {
+            return Err(held(
+                &place.alive(),
+                "another node does not listen, and lives",
+            ));
+        }
+    }
+}
+
+fn lock(place: &Place, deadline: Instant) -> Result<Option<Lock>, LocalError> {
+    let path = place.alive();
+    lock_within(&path, deadline).map_err(|cause| LocalError::Node(Error::State { path, cause }))
+}
+
+/// Says who has a lock, and what to do about that.
+fn held(path: &Path, what: &str) -> LocalError {
+    let process = File::open(path).ok().and_then(|file| locked_by(&file));
+    let (who, next) = match process {
+        Some(process) => (format!("process {process}"), format!("kill {process}")),
+        None => (
+            "somebody".into(),
+            format!("fuser {} names it", path.display()),
+        ),
+    };
+    let words = format!("{what}: {who} has locked {}", path.display());
+    let next = format!(
+        "it goes on until somebody ends it ({next}); what was left to it is kept, and the next goes on with that"
+    );
+    Refusal::new(Kind::InUse, WANTED, words).next(next).into()
+}
+
+/// Begins to listen under a name of its own, so that whoever sees the name of the socket finds it listening, also
+/// where one lay that nobody has.
+fn listen(socket: &Path) -> Result<(UnixListener, Number), LocalError> {
+    let failed = |cause: io::Error| {
+        let words = format!("{}: {}", socket.display(), why(&cause));
+        LocalError::from(Refusal::new(Kind::NoNode, WANTED, words))
+    };
+    let mut name = socket.as_os_str().to_owned();
+    name.push(".new");
+    let new = PathBuf::from(name);
+    let _ = fs::remove_file(&new);
+    let bound = UnixListener::bind(&new).and_then(|listener| {
+        fs::set_permissions(&new, Permissions::from_mode(0o600))?;
+        godwit_sys::listen_deep(listener.as_fd(), WAITING_MAX)?;
+        listener.set_nonblocking(true)?;
+        let number = number(&fs::symlink_metadata(&new)?);
+        fs::rename(&new, socket)?;
+        Ok((listener, number))
+    });
+    bound.map_err(failed)
+}
+
+fn number(meta: &Metadata) -> Number {
+    (meta.dev(), meta.ino())
+}
+
+/// Less than a program waits for the node that it starts, so that it hears why not.
+const SETTLE: Duration = Duration::from_secs(8);
+const STEP: Duration = Duration::from_millis(100);

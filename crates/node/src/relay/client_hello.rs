@@ -1,0 +1,137 @@
+//! The beginning of a connection, kept until it is known for whom it is.
+//!
+//! What a visitor says first is read by TLS, which finds out whose key is wanted. If that is somebody
+//! else's, they must hear the same from its first byte, and the visitor nothing of ours. So what came is
+//! noted until TLS says its first word, and that word is kept back if it is a refusal of this kind. From
+//! then on a read or write costs a look at an empty place.
+
+use godwit_trust::door::Elsewhere;
+use parking_lot::Mutex;
+use std::{
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// A stream whose visitor may turn out to want somebody else.
+#[derive(Debug)]
+pub(crate) struct Opening<S> {
+    /// Away once it was given back.
+    stream: Option<S>,
+    noted: Option<Box<Noted<S>>>,
+}
+
+#[derive(Debug)]
+struct Noted<S> {
+    elsewhere: Elsewhere,
+    heard: Vec<u8>,
+    refusal: Vec<u8>,
+    back: Back<S>,
+}
+
+/// Where a stream is found again whose visitor wants somebody else, once TLS has let go of it.
+pub(crate) type Back<S> = Arc<Mutex<Option<Diverted<S>>>>;
+
+/// A visitor who wants somebody else.
+#[derive(Debug)]
+pub(crate) struct Diverted<S> {
+    pub(crate) stream: S,
+    /// The label of the key that is wanted.
+    pub(crate) label: String,
+    /// All that was said so far.
+    pub(crate) heard: Vec<u8>,
+    /// What is to be said if there is no way there.
+    pub(crate) refusal: Vec<u8>,
+}
+
+impl<S> Opening<S> {
+    /// Returns it, and notes what is said through it until something is answered.
+    pub(crate) fn new(stream: S, elsewhere: Elsewhere, back: Back<S>) -> Self {
+        Self {
+            stream: Some(stream),
+            noted: Some(Box::new(Noted {
+                elsewhere,
+                heard: Vec::new(),
+                refusal: Vec::new(),
+                back,
+            })),
+        }
+    }
+
+    fn stream(&mut self) -> io::Result<Pin<&mut S>>
+    where
+        S: Unpin,
+    {
+        let stream = self.stream.as_mut().map(Pin::new);
+        stream.ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+}
+
+impl<S> Drop for Opening<S> {
+    fn drop(&mut self) {
+        let (Some(stream), Some(noted)) = (self.stream.take(), self.noted.take()) else {
+            return;
+        };
+        if let Some(label) = noted.elsewhere.label() {
+            let diverted = Diverted {
+                stream,
+                label: label.to_owned(),
+                heard: noted.heard,
+                refusal: noted.refusal,
+            };
+            *noted.back.lock() = Some(diverted);
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Opening<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        ready!(this.stream()?.poll_read(context, buffer))?;
+        if let Some(noted) = &mut this.noted {
+            noted.heard.extend_from_slice(&buffer.filled()[before..]);
+            if noted.heard.len() > HEARD_MAX {
+                return Poll::Ready(Err(io::Error::other(
+                    "it says too much before it is answered",
+                )));
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Opening<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if let Some(noted) = &mut this.noted {
+            if noted.elsewhere.label().is_some() {
+                noted.refusal.extend_from_slice(bytes);
+                return Poll::Ready(Ok(bytes.len()));
+            }
+            this.noted = None;
+        }
+        this.stream()?.poll_write(context, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().stream()?.poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().stream()?.poll_shutdown(context)
+    }
+}
+
+/// OpenSSL takes a first word of 128 KiB.
+const HEARD_MAX: usize = 160 << 10;

@@ -1,0 +1,135 @@
+//! A node goes on under another configuration, and whoever is being served goes on under the old one.
+//!
+//! What a session began with it keeps, so nothing of a transfer changes under its hands; who comes later,
+//! and each request at the door, meets the new one. A configuration that is of no use changes nothing.
+
+use super::listener::sessions_for;
+use crate::{
+    Config, Error,
+    base::{admission::Admission, current::Current},
+    config::FIXED,
+    https::Door,
+    shared::Shared,
+};
+use parking_lot::Mutex;
+use signal_hook::{consts::SIGHUP, low_level::pipe};
+use std::{
+    fs,
+    io::{self, Read},
+    os::unix::net::UnixStream,
+    sync::Arc,
+    thread,
+};
+
+/// Has a node go on under another configuration. Clones are of the same node.
+#[derive(Clone, Debug)]
+pub struct Reload(Arc<Parts>);
+
+#[derive(Debug)]
+struct Parts {
+    shared: Arc<Current<Shared>>,
+    admission: Arc<Admission>,
+    /// How many files this process may open.
+    descriptors: u64,
+    door: Mutex<Option<Arc<Current<Door>>>>,
+    /// One after the other.
+    turn: Mutex<()>,
+}
+
+impl Reload {
+    pub(crate) fn of(
+        shared: Arc<Current<Shared>>,
+        admission: Arc<Admission>,
+        descriptors: u64,
+    ) -> Self {
+        Self(Arc::new(Parts {
+            shared,
+            admission,
+            descriptors,
+            door: Mutex::default(),
+            turn: Mutex::default(),
+        }))
+    }
+
+    /// Also has a door go on.
+    pub(crate) fn also(&self, door: Arc<Current<Door>>) {
+        *self.0.door.lock() = Some(door);
+    }
+
+    pub(crate) fn shared(&self) -> Arc<Current<Shared>> {
+        Arc::clone(&self.0.shared)
+    }
+
+    /// Goes on under that configuration; returns the keys that only count after a restart, and stay what
+    /// they were. If something of it is of no use, nothing has changed.
+    pub fn go_on(&self, config: Config) -> Result<Vec<&'static str>, Error> {
+        let _turn = self.0.turn.lock();
+        let before = self.0.shared.now();
+        let mut fixed = FIXED.to_vec();
+        if before.acts_for_others() && config.rights.is_some() != before.config.rights.is_some() {
+            // The process that opens files for others was told how.
+            fixed.push("node.rights");
+        }
+        let (config, kept) = config.keeping(&before.config, &fixed)?;
+        let limits = config.limits;
+        let after = Arc::new(before.again(config)?);
+        let sessions = sessions_for(limits.sessions, self.0.descriptors);
+        self.0
+            .admission
+            .bound(sessions, limits.sessions_per_address);
+        self.0.shared.replace(Arc::clone(&after));
+        let door = self.0.door.lock();
+        if let Some(door) = door.as_ref() {
+            door.replace(Arc::new(door.now().again(&after)));
+        }
+        Ok(kept)
+    }
+
+    /// Goes on under what `read` returns, and tells the log what came of it.
+    fn go_on_and_tell(&self, read: &dyn Fn() -> Result<Config, Error>) {
+        match read().and_then(|config| self.go_on(config)) {
+            Ok(kept) => {
+                for key in kept {
+                    tracing::warn!(key, "needs a restart: {key}");
+                }
+                tracing::info!("go on under the configuration as it is now");
+            }
+            Err(error) => {
+                tracing::error!(%error, "the configuration is of no use: that of before goes on to count");
+            }
+        }
+    }
+
+    /// Goes on under what `read` returns whenever SIGHUP comes; but when the terminal is gone that the
+    /// node was started from, it stops as by SIGTERM.
+    pub(crate) fn on_hangup(
+        &self,
+        read: impl Fn() -> Result<Config, Error> + Send + 'static,
+    ) -> io::Result<()> {
+        let (mut heard, said) = UnixStream::pair()?;
+        pipe::register(SIGHUP, said)?;
+        let (reload, had_terminal) = (self.clone(), has_terminal());
+        thread::Builder::new()
+            .name("reload".into())
+            .stack_size(STACK_BYTES)
+            .spawn(move || {
+                let mut byte = [0];
+                while heard.read_exact(&mut byte).is_ok() {
+                    if had_terminal && !has_terminal() {
+                        tracing::info!("stop when transfers have ended: the terminal is gone");
+                        reload.0.shared.now().stop.drain();
+                        return;
+                    }
+                    reload.go_on_and_tell(&read);
+                }
+            })?;
+        Ok(())
+    }
+}
+
+fn has_terminal() -> bool {
+    fs::File::open("/dev/tty").is_ok()
+}
+
+/// Certificates and rules are read in that thread.
+const STACK_BYTES: usize = 512 << 10;
