@@ -26,7 +26,7 @@ pub(crate) struct Inner {
     pub room: Room,
     pub ballast: Arc<Ballast>,
     pub all: Mutex<All>,
-    /// Something is owed, or may be tried again.
+    /// Woken if something is pending, or may be tried again.
     pub due: Condvar,
     pub is_ending: AtomicBool,
     /// The number of the last one that began.
@@ -35,9 +35,9 @@ pub(crate) struct Inner {
     pub logs: Logs,
     pub chores: Chores,
     pub locks: Locks,
-    /// Who ends what was written into a file, one at a time for each.
+    /// The turns of patches, one at a time for each file.
     pub turns: Turns,
-    /// What tells this boot of the machine from others.
+    /// Tells this boot of the machine from others.
     pub boot: String,
 }
 
@@ -55,9 +55,9 @@ impl Inner {
         self.is_ending.load(SeqCst)
     }
 
-    /// Has whoever delivers look again what there is to do.
+    /// Has the threads look again for work.
     pub(crate) fn nudge(&self) {
-        // Under the lock, or somebody who has just found nothing would miss it.
+        // Under the lock, or a thread that has just found nothing would miss it.
         drop(self.all());
         self.due.notify_all();
     }

@@ -8,26 +8,26 @@ use godwit_core::{
 };
 use std::time::Instant;
 
-/// What is on record of a log.
+/// The row of a log.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct LogRow {
     pub id: Id,
-    /// Those of one name are drained in this order.
+    /// Logs of one name are drained in this order.
     pub number: u64,
     pub url: String,
     pub audience: String,
     pub credential: String,
-    /// Who appends, at the target.
+    /// The number of the writer at the target.
     pub writer: u64,
     /// The number of the next piece there.
     pub seq: u64,
-    /// Where it begins in the log.
+    /// Where that piece begins in the log.
     pub offset: u64,
-    /// Where what may have been sent under that number ends; not behind `offset`: nothing was.
+    /// Where the pieces end that may have been sent under that number; not behind `offset`: none were.
     pub upto: u64,
 }
 
-/// One of them, as it stands there.
+/// A row of an operation of which a name cannot be read, as it stands there.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct OddDeed {
     pub number: u64,
@@ -40,20 +40,20 @@ pub(crate) struct OddDeed {
     pub born: u64,
 }
 
-/// A name that a hop took something of, for somebody.
+/// A name of which a hop has taken over a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Passed {
     pub url: Url,
     pub who: Who,
     pub session: String,
-    /// Tells it from what is passed on of that name later.
+    /// Tells it from later files of that name.
     pub number: u64,
-    /// It may rightly not be there: somebody of this machine had it changed there since, or nobody knows any more after an
-    /// end of this node.
+    /// It may rightly not be there: a program of this machine had it changed there since, or that is unknown after a
+    /// restart of this node.
     pub is_changed_there: bool,
 }
 
-/// What the order does not know of a deed that is no publication.
+/// Facts of an operation that the order does not need.
 #[derive(Clone, Debug)]
 pub(crate) struct Fact {
     /// Where.
@@ -89,11 +89,11 @@ pub(crate) struct Row {
     pub audience: String,
     /// By what its servers are asked; empty: as always.
     pub credential: String,
-    /// Whoever wrote it.
+    /// The session that wrote it.
     pub session: String,
     /// The upload by which it came.
     pub upload: String,
-    /// It was written beside that one, and is on its way into it.
+    /// The entry beside which it was written, and into which it is to be merged.
     pub folds_into: Option<Id>,
     /// Which nodes passed it on, the first first, with spaces between.
     pub passed: String,
@@ -105,9 +105,9 @@ pub(crate) struct Row {
     pub stamp: Option<i64>,
     /// Permission bits for a new file.
     pub bits: Option<u32>,
-    /// What the target had before, if that is known.
+    /// The file that the target had before, if that is known.
     pub before: Option<Base>,
-    /// What the target was asked to publish hashes to, if that is known.
+    /// The hash of the generation that the target was asked to publish, if that is known.
     pub asked: Option<Digest>,
     /// The class of prices that fetching it again is of.
     pub price: u32,
@@ -118,9 +118,9 @@ pub(crate) struct Row {
     pub boot: String,
     /// Seconds since the epoch.
     pub used: u64,
-    /// Likewise, when it was last verified; 0: never.
+    /// The time of the last verification, in seconds since the epoch; 0: never.
     pub verified: u64,
-    /// Likewise, when it came to be here.
+    /// The time at which it came to be here, in seconds since the epoch.
     pub born: u64,
     /// How often it was fetched.
     pub transfers: u64,
@@ -129,12 +129,12 @@ pub(crate) struct Row {
 /// A change of the records.
 pub(crate) enum Change {
     Put(Box<Row>),
-    /// The same, and the other was put into it.
+    /// The row of an entry, and the other was merged into it.
     Fold(Box<Row>, Id),
     Forget(Id),
-    /// What is to be appended, and where.
+    /// The row of a log.
     Log(Box<LogRow>),
-    /// It was.
+    /// A log that its target has as a whole.
     ForgetLog(Id),
     /// Promises that are no publications; nothing: it is over.
     Deeds(Vec<(u64, Option<DeedRow>)>),

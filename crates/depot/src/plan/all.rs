@@ -25,47 +25,47 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What is held.
+/// All entries, and what is pending.
 #[derive(Default)]
 pub(crate) struct All {
     pub by_id: BTreeMap<Id, Arc<Held>>,
-    /// Those of which a target lacks something, by their numbers.
+    /// Pending entries, by their numbers.
     pub owing: BTreeMap<u64, Arc<Held>>,
-    /// Of these, those that only their writers know.
+    /// Pending entries that only their writers know.
     pub private: BTreeMap<Id, Arc<Held>>,
-    /// Those that have a place in the order, and of which readers do not know yet.
+    /// Entries that have a place in the order, and of which readers do not know yet.
     pub coming: BTreeMap<Id, Coming>,
-    /// Those that somebody ends just now.
+    /// Entries whose writers end just now.
     pub ends: Ends,
-    /// In which order.
+    /// The order of pending operations.
     pub promises: Promises,
-    /// What hops took of which nothing is here any more.
+    /// Files that hops have taken over, and of which nothing is here any more.
     pub passed: BTreeMap<(Url, String), Passed>,
-    /// What targets have of uploads that nobody will finish.
+    /// Partial uploads at targets that no writer will finish.
     pub leftovers: Vec<Leftover>,
-    /// What is gone, and could not be taken off the record yet.
+    /// Entries that are gone, and whose rows could not be removed yet.
     pub unforgotten: Vec<Gone>,
     /// When missing directories are looked for again, and the pause after that.
     pub absent: Option<(Instant, Duration)>,
-    /// What has a name on record that cannot be read.
+    /// Rows of entries whose name cannot be read.
     pub unreadable: BTreeMap<Id, Unreadable>,
-    /// Promises likewise.
+    /// Rows of operations with a name that cannot be read.
     pub odd_deeds: Vec<OddDeed>,
-    /// What readers of a name get.
+    /// The entry that readers of a name get.
     pub current: BTreeMap<Name, Arc<Held>>,
-    /// What is held, by name.
+    /// Entries by their names.
     pub called: Arc<Called>,
-    /// Whoever is asking the origin what there is of a name.
+    /// Questions to origins in flight, by name.
     pub asking: HashMap<Name, Arc<Asking>>,
     /// Servers that could not be reached, and when they are tried again.
     pub away: HashMap<String, backoff::Away>,
     /// Directories as servers listed them last.
     pub listings: Listings,
-    /// What may be delivered next.
+    /// Candidates for the next deliveries.
     pub picks: Picks,
 }
 
-/// What has a name on record that cannot be read: it is shown, and left alone until somebody gives it up.
+/// A row of an entry whose name cannot be read: it is shown, and left alone until a person discards it.
 pub(crate) struct Unreadable {
     /// As it stands there.
     pub url: String,
@@ -89,7 +89,7 @@ impl Unreadable {
     }
 }
 
-/// What nobody gets any more, and whose file lies there since its record does.
+/// An entry that no reader gets any more, and whose file stays until its row is removed.
 pub(crate) struct Gone {
     pub id: Id,
     pub reserved: u64,
@@ -122,7 +122,7 @@ impl All {
         }
     }
 
-    /// Returns what somebody who reads a name gets of what is here.
+    /// Returns the entry that a reader of a name gets; `None`: none is here.
     pub(crate) fn current_of(&self, url: &Url, who: &Who) -> Option<Arc<Held>> {
         let key = (url.clone(), who.audience.clone());
         self.current.get(&key).cloned()

@@ -22,7 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// One file of somebody's, here.
+/// One file of another server that is here.
 pub(crate) struct Held {
     pub id: Id,
     names: RwLock<Names>,
@@ -32,7 +32,7 @@ pub(crate) struct Held {
     /// Seconds since the epoch.
     pub born: u64,
     pub used: AtomicU64,
-    /// Likewise, when all of it was last compared with what it is to be, or came.
+    /// The time at which all bytes were last compared with their hash, or arrived, in seconds since the epoch.
     pub verified: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
@@ -42,7 +42,7 @@ pub(crate) struct Held {
 struct Names {
     /// Where it is delivered.
     url: Url,
-    /// What it is called here, if it was renamed since it is on its way there.
+    /// Its name here, if it was renamed since it is on its way there.
     name: Option<Url>,
     /// Where it is found by both.
     called: Option<Arc<Called>>,
@@ -79,30 +79,30 @@ pub(crate) struct Doubt {
     before: (bool, Option<Instant>),
 }
 
-/// What is behind its lock.
+/// The state of an entry, behind its lock.
 pub(crate) struct State {
     pub machine: Holding,
-    /// What the leaves of the file hash to, as far as we saw them.
+    /// The hashes of the leaves, as far as they are known.
     pub leaves: Leaves,
     /// Open for writing as long as bytes come that are put here by us.
     pub pen: Option<Arc<File>>,
     /// Counts what changed that belongs on record.
     pub changes: u64,
-    /// Of these, what is on record.
+    /// The last change that is persisted.
     pub recorded: u64,
-    /// The change up to which the bytes are on the disk, with their name, if nobody relied on that yet. What leaves hash to
-    /// is kept by then if there is no row.
+    /// The change up to which the bytes and their name are durable, if no record relies on that yet. The hashes of leaves
+    /// are kept by then if there is no row.
     pub synced: Option<u64>,
-    /// It has a row.
+    /// A row of it is on record.
     pub is_recorded: bool,
     pub is_recording: bool,
-    /// The last generation of which somebody said that it is good as it is.
+    /// The last generation that a writer committed.
     pub committed: u64,
-    /// Unlinked: whoever comes now looks for another.
+    /// Unlinked: a caller that finds it looks for another.
     pub is_gone: bool,
-    /// It is the one that readers of its name get.
+    /// Readers of its name get this entry.
     pub is_current: bool,
-    /// Whoever has it open or waits for it.
+    /// How many callers have it open or wait for it.
     pub users: u32,
     pub transfers: u64,
     /// How its bytes travel, as the last lazy reader asked.
@@ -112,7 +112,7 @@ pub(crate) struct State {
     pub pause: Duration,
     /// The class of prices that fetching it again is of.
     pub price: u32,
-    /// What keeps it beyond its users.
+    /// Tags, which keep it beyond its users.
     pub tags: Vec<Tag>,
     /// Those of them who may write by descriptors.
     pub editors: u32,
@@ -120,12 +120,12 @@ pub(crate) struct State {
     pub is_edited: bool,
     /// The place in the order where one of them closed it last, who was told so.
     pub closed_at: u64,
-    /// It is being compared with what it was, under a lease.
+    /// A thread compares it with what it was, under a lease.
     pub is_scanning: bool,
     /// When the origin was asked last, and still had the base.
     pub looked: Option<Instant>,
-    /// Since then it was promised that it gets another length there, or it was changed past us: until somebody asks behind
-    /// that, nothing that is seen there tells what its name says.
+    /// Since then a new length of it was promised, or it was changed past us. Until the origin is asked after that, nothing
+    /// that is seen there tells whether this entry is current.
     pub is_doubted: bool,
     /// How often it was doubted.
     pub doubts: u64,
@@ -135,13 +135,13 @@ pub(crate) struct State {
     pub seen_at: Option<Url>,
     /// There may be something to deliver.
     pub wants: bool,
-    /// Nobody but its writer knows it: it is no generation before they end.
+    /// Only its writer knows it: it is no generation before its writer ends.
     pub is_private: bool,
-    /// It was written beside that one, and is on its way into it.
+    /// The entry beside which it was written, and into which it is to be merged.
     pub folds_into: Option<Id>,
-    /// What somebody wrote beside it comes into it now: until all of that is there it is no generation.
+    /// A patch is being merged into it: until all of that is there it is no generation.
     pub is_folding: bool,
-    /// Its target takes whole files only, and somebody still writes it.
+    /// Its target takes whole files only, and a program still writes it.
     pub waits: bool,
     /// Something newer of the same name is committed.
     pub is_superseded: bool,
@@ -149,20 +149,20 @@ pub(crate) struct State {
     pub is_unlinked: bool,
     /// How often fetching it failed, and how the last time.
     pub failed: (u64, Option<Error>),
-    /// The conversation with the target, while nobody has it.
+    /// The conversation with the target, while no thread uses it.
     pub sink: Option<Parked>,
-    /// What its target was asked to publish last.
+    /// The last request to its target to publish a generation.
     pub asked: Option<Asked>,
     /// The upload of which the target may have something.
     pub reached: Option<String>,
-    /// What it has of that is not what we sent.
+    /// The bytes of that upload are not those that were sent.
     pub is_spoilt: bool,
-    /// Somebody delivers it.
+    /// A thread delivers it.
     pub is_moving: bool,
-    /// Where in the order it ended while somebody delivered it, behind something newer: it gets its place when that is
-    /// over, unless something came after its end.
+    /// Its place in the order if it ended during a delivery, behind something newer. It takes that place when the delivery
+    /// is over, unless something came after its end.
     pub ended_at: Option<u64>,
-    /// Why it is held.
+    /// Why it is on hold.
     pub words: String,
     pub session: String,
     /// A program filled it, and not its origin.
@@ -171,7 +171,7 @@ pub(crate) struct State {
     pub stamp: Option<i64>,
     /// Permission bits that it is to have where it is new.
     pub bits: Option<u32>,
-    /// What its target had under its name when it came, as far as that is known here: what went there from here.
+    /// The file that its target had under its name when it came, if that went there from here.
     pub before: Option<Base>,
     /// The upload by which it came.
     pub upload: String,
@@ -179,7 +179,7 @@ pub(crate) struct State {
     pub passed: Vec<String>,
     /// The target only passes it on, and has not said yet that it is at its end.
     pub is_passed_on: bool,
-    /// Somebody of this machine had it changed there since: that it is nowhere is no loss.
+    /// A program of this machine had it changed there since: that it is nowhere is no loss.
     pub is_changed_there: bool,
     /// The last generation that the target has, since we began.
     pub delivered: u64,
@@ -201,18 +201,18 @@ pub(crate) struct Parked {
     pub attempt: u64,
     /// Of which it is an upload.
     pub generation: u64,
-    /// What was sent, where nothing can be taken back.
+    /// The ranges that were sent, if the target cannot take them back.
     pub once: Option<Mutex<godwit_core::Extents>>,
-    /// It shows nobody what does not hash to what we say.
+    /// The target publishes only bytes that have the hash that we send.
     pub compares: bool,
 }
 
-/// What a target was asked to show.
+/// A request to a target to publish a generation.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub generation: u64,
     pub size: u64,
-    /// What it hashes to, if that is known.
+    /// Its hash, if that is known.
     pub digest: Option<Digest>,
 }
 
@@ -380,7 +380,7 @@ impl Held {
         state
     }
 
-    /// Wakes whoever waits for a change.
+    /// Wakes all threads that wait for a change.
     pub(crate) fn tell(&self) {
         self.changed.notify_all();
     }
@@ -566,7 +566,7 @@ impl State {
         }
     }
 
-    /// Tells whether nobody answers any more for what a program filled.
+    /// Tells whether a program filled it, and no tag keeps it any more.
     pub(crate) fn is_lapsed(&self) -> bool {
         self.is_filled && self.tags.is_empty() && !self.machine.owes()
     }
@@ -588,7 +588,7 @@ impl State {
         is_still && self.users == 0 && !self.is_moving && !self.machine.is_asked()
     }
 
-    /// The same, for whoever has just delivered it.
+    /// Tells whether all of it may be forgotten by the thread that has just delivered it.
     pub(crate) fn may_go_when_over(&self) -> bool {
         let is_kept = self.users > 0 || !self.tags.is_empty();
         !is_kept && !self.is_recording && !self.is_gone && self.machine.may_be_forgotten()
@@ -600,7 +600,7 @@ impl State {
         is_into && *self.machine.base() == Base::Absent && !self.machine.is_inside()
     }
 
-    /// Tells whether all of it may be forgotten, and the record says that nothing is owed.
+    /// Tells whether all of it may be forgotten, and the record says that nothing is pending.
     pub(crate) fn may_go(&self) -> bool {
         !self.is_moving && self.may_go_when_over()
     }
