@@ -1,4 +1,4 @@
-//! What every store promises, as a suite: run it on whatever claims to be one.
+//! The promises of every store, as a suite that runs on any implementation.
 //!
 //! A check is a function on an empty store. What a store says it cannot do
 //! ([`Can`]) it must refuse, with an error and without a trace.

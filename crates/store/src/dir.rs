@@ -43,7 +43,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// A directory of this machine, opened for somebody. Clones share it.
+/// A directory of this machine, opened for one user. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Dir(Arc<Inner>);
 
@@ -53,8 +53,8 @@ pub enum Opener {
     /// With those of this process.
     #[default]
     Myself,
-    /// With those of this process, and following no links: for whoever has asked
-    /// [`Dir::without_links`] where they lead.
+    /// With the rights of this process, and following no links. The caller asked [`Dir::without_links`] for the
+    /// resolved path.
     Plainly,
     /// With those of an account, beneath its export.
     Account(Account),
@@ -65,7 +65,7 @@ struct Inner {
     root: Root,
     identity: String,
     known: Known,
-    /// When which directory was looked through for old notes; nothing: somebody else sees to that.
+    /// When each directory was last searched for old notes; `None`: a node does that.
     tidied: Option<Mutex<HashMap<PathBuf, Instant>>>,
     /// Where notes of what was published lie; `None`: beside the files.
     notes: Option<Folder>,
@@ -96,11 +96,11 @@ impl Dir {
         })))
     }
 
-    /// Has it remove old notes of what was published, a day after, and uploads that nobody has gone on with for a week, in
-    /// a directory in which it writes another note: for a tree that no node serves, and so nobody [sweeps](Self::sweep).
-    /// A directory is looked through once a day.
+    /// Removes leftovers when it writes another note in a directory: notes of publications after a day, idle uploads
+    /// after a week. For a tree that no node serves, which has no [sweep](Self::sweep). A directory is searched once
+    /// a day.
     pub fn tidying(mut self) -> Self {
-        let inner = Arc::get_mut(&mut self.0).expect("nobody else has it yet");
+        let inner = Arc::get_mut(&mut self.0).expect("it is not shared yet");
         inner.tidied = Some(Mutex::default());
         self
     }
@@ -124,15 +124,15 @@ impl Dir {
         self.0.partial(path, id)
     }
 
-    /// Removes the kept upload of this identity to `path`. `Missing` if there is
-    /// none, `Denied` while somebody is writing it.
+    /// Removes the kept upload of this identity to `path`. `Missing` if there is none, `Denied` while a process is
+    /// writing it.
     pub fn abandon(&self, path: &Path, id: Option<&str>) -> Result<()> {
         self.0.abandon(path, id)
     }
 
-    /// Starts to write some of the bytes that another process, on the same disk, puts
-    /// together at `path`, where its sink says that they lie ([`Sink::lies_at`]).
-    /// They are told to that sink ([`Sink::came`]); here nothing is published.
+    /// Starts to write some bytes of a file that another process puts together at `path`. `path` is on the same disk:
+    /// its sink returned the place ([`Sink::lies_at`]). The ranges are reported to that sink ([`Sink::came`]); this
+    /// one publishes nothing.
     pub fn share(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
         patch::share(&self.0, path, write)
     }
@@ -149,8 +149,8 @@ impl Dir {
         self.0.lend(path)
     }
 
-    /// Returns a file without a name, on the disk where `path` will be: for bytes that must all
-    /// be there before something is made of them. It goes when it is closed.
+    /// Returns a file without a name, on the disk of `path`, for bytes that must be complete before their use. The
+    /// kernel removes the file at its close.
     pub fn spool(&self, path: &Path) -> Result<File> {
         let folder = self.0.place_of_file(path)?.folder;
         let name = partial::passing_name();
@@ -164,7 +164,7 @@ impl Dir {
         !self.0.root.is_afar()
     }
 
-    /// Returns what is known of the name itself: a link is told as a link.
+    /// Returns the attributes of the name itself: those of a link, not of its target.
     pub fn stat_of_name(&self, path: &Path) -> Result<Stat> {
         self.0.stat_of_name(path)
     }
@@ -202,8 +202,8 @@ impl Dir {
         })
     }
 
-    /// Removes partials, of whomever, in the whole tree, that nobody writes and
-    /// nobody wrote for `age`. Returns how many.
+    /// Removes partials of all users, in the whole tree, that are not in use and were not written for `age`. Returns
+    /// how many.
     pub fn sweep(&self, age: Duration) -> Result<u64> {
         self.0.sweep(Path::new(""), age)
     }
@@ -268,7 +268,7 @@ impl Store for Dir {
                 removed
             }
             What::Directory => match folder.remove_folder(&name) {
-                // Perhaps only partials of uploads nobody goes on with.
+                // The directory may have only partials of abandoned uploads.
                 Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => {
                     self.0.remove_orphans(path)?;
                     folder.remove_folder(&name)
@@ -523,8 +523,8 @@ fn of_xattrs(path: &Path, cause: io::Error) -> Error {
     }
 }
 
-/// Refuses what is no file. We opened it without waiting, so that a pipe nobody
-/// writes to does not hold us.
+/// Refuses a name that is no regular file. The file was opened without waiting, so that a pipe without a writer does
+/// not block.
 fn regular(path: &Path, meta: &Meta) -> Result<()> {
     let is = match meta.kind {
         sys::Kind::File => return Ok(()),

@@ -1,4 +1,4 @@
-//! What can go wrong, and whether waiting helps.
+//! Errors of stores, and whether waiting helps.
 
 mod refused;
 
@@ -20,8 +20,8 @@ use std::{
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 godwit_core::errors! {
-    /// What a caller would tell apart. The message is the fact; what was wanted is
-    /// said by the caller, what to do next by [`Error::hint`].
+    /// The kinds of errors that a caller may tell apart. A message states the fact; the caller adds the operation,
+    /// and [`Error::hint`] the next command.
     #[derive(Debug)]
     pub enum Error {
         #[error("{}: no such file or directory", shown(.path))]
@@ -54,10 +54,10 @@ godwit_core::errors! {
         /// A later attempt at the same upload has begun: what this one still sends or asks is refused.
         #[error("{}: a later attempt has taken this upload over", shown(.path))]
         Superseded { path: PathBuf } => superseded, Superseded;
-        /// It would be passed on in a circle, or too often.
+        /// The file would be forwarded in a circle, or too often.
         #[error("{}: would not arrive: {said}", shown(.path))]
         Loop { path: PathBuf, said: String } => looped, Loop;
-        /// A node on the way holds it until somebody decides; of no host, the one that says so.
+        /// A hop holds the file until a user decides; without a host, the node that answers.
         #[error("{}holds {} until somebody decides: {said}", before(.host), shown(.path))]
         Held {
             host: String,
@@ -66,7 +66,7 @@ godwit_core::errors! {
             /// The answer of the next node downstream; `None`: it has another file by now, or did not say.
             cause: Option<Arc<Error>>
         } => held_for, OnHold;
-        /// It was reached, and something behind it was not.
+        /// The host was reached, and a server behind it was not.
         #[error("{}{said}", before(.host))]
         Beyond { host: String, said: String } => beyond, Beyond;
         #[error("{what} is not possible here: {why}")]
@@ -100,7 +100,7 @@ godwit_core::errors! {
         Login {
             host: String,
             said: String,
-            /// What the server was shown.
+            /// The kind of credential that the server was shown.
             by: Shown
         } => login, Login;
         /// Either side did not prove to the other who it is.
@@ -132,7 +132,7 @@ godwit_core::errors! {
     }
 }
 
-/// By what somebody wanted to come in.
+/// The kind of credential of a login.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[allow(missing_docs)]
 pub enum Shown {
@@ -141,7 +141,7 @@ pub enum Shown {
     Ticket,
 }
 
-/// What is at the root of a store has no name in it; a message needs one.
+/// Displays a path; the empty one, a store's root, as `.`.
 fn shown(path: &Path) -> Display<'_> {
     match path.as_os_str().is_empty() {
         true => Path::new(".").display(),
@@ -175,11 +175,11 @@ fn after_colon(said: &str, facts: &[&str]) -> String {
 pub(crate) const TOO_LARGE: &str = "file too large";
 const NO_SPACE: &[&str] = &["no space left on device", "no space left"];
 
-/// What a server says before the URL where something is.
+/// The words of a server before the URL of another place.
 pub const REFERS: &str = "it is at ";
 
 impl Error {
-    /// Returns where whoever asked is referred to: what they wanted to read is there. Never a file of this machine.
+    /// Returns the URL to which a refusal refers the caller. Never a file of this machine.
     pub fn refers_to(&self) -> Option<Url> {
         let Self::Denied { said, .. } = self else {
             return None;
@@ -291,8 +291,7 @@ impl Error {
         }
     }
 
-    /// Tells whether whatever needs a proof of who we are fails as well, until somebody renews
-    /// what we show.
+    /// Tells whether every use of our credential fails too, until the user renews it.
     pub fn is_of_our_proof(&self) -> bool {
         let is_expired = |cause: &TrustError| match cause {
             TrustError::Expired { ours, .. } => *ours == Ours::Yes,
@@ -407,7 +406,7 @@ fn to_log_in(by: Shown) -> &'static str {
     }
 }
 
-/// What a node says to a password in clear.
+/// A node's answer to a password in clear.
 const TLS_FIRST: &str = "say AUTH TLS first";
 
 fn before(host: &str) -> String {
@@ -417,7 +416,7 @@ fn before(host: &str) -> String {
     }
 }
 
-/// Returns what to look at when nobody answers.
+/// Returns a hint for a host that does not answer.
 fn to_reach(host: &str, cause: &io::Error) -> String {
     use io::ErrorKind as K;
     match cause.kind() {
@@ -440,11 +439,11 @@ pub(crate) fn gone(removed: io::Result<()>) -> io::Result<()> {
 
 /// How a node begins what a damaged handshake was.
 const BROKE: &str = "broke the security dialogue";
-/// What is waited for first.
+/// The first wait of a session.
 pub(crate) const GREETING: &str = "waiting for the greeting";
-/// The same, of a server that has greeted us before.
+/// The first wait in a session with a server that greeted us before.
 pub(crate) const GREETING_AGAIN: &str = "waiting for it to greet again";
-/// What is done next.
+/// The step after the greeting.
 pub(crate) const LOGIN: &str = "logging in";
 
 /// Returns what a command calls a name behind a door.
@@ -459,7 +458,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_says_is_not_said_twice() {
+    fn server_message_is_not_repeated() {
         let host = || "lab".to_owned();
         let denied = |said: &str| {
             let error = Error::Denied {
@@ -504,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_is_named_can_be_pasted() {
+    fn command_in_hint_can_be_pasted() {
         let held = |cause: Option<Arc<Error>>| {
             let (host, path) = ("hop".into(), "d/two words & 1".into());
             let said = "it is so".into();
@@ -524,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_at_the_root_has_a_name_before_its_colon() {
+    fn error_at_root_shows_a_name() {
         let denied = |path| Error::io(path, io::ErrorKind::PermissionDenied.into());
         assert_eq!(denied("").to_string(), ".: permission denied");
         assert_eq!(denied("a").to_string(), "a: permission denied");

@@ -25,7 +25,7 @@ pub struct Faulty<S> {
     plan: Arc<Plan>,
 }
 
-/// What goes wrong. Bytes are counted over all files, in each direction apart.
+/// A fault to inject. Bytes are counted over all files, separately for each direction.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Defect {
     /// The connection is lost instead of the `n`th verb, from 1. Once.
@@ -34,11 +34,11 @@ pub enum Defect {
     LosesReadAt(u64),
     /// The connection is lost when so many bytes were written. Once.
     LosesWriteAt(u64),
-    /// The answer to `finish` is lost: the file is published, and nobody knows. Once.
+    /// The answer to `finish` is lost: the file is published, and the client does not know. Once.
     LosesFinish,
-    /// The connection is lost before the word `finish` arrives: nothing is published, and nobody knows. Once.
+    /// The connection is lost before `finish` arrives: no file is published, and the client does not know. Once.
     LosesPublish,
-    /// What landed is lost before it is published, as with the power of a server that syncs nothing. Once.
+    /// Landed bytes are lost before publication, as in a power cut at a server that does not sync. Once.
     LosesLanded,
     /// There is room for so many bytes, until [`Faulty::mend`].
     FullAt(u64),
@@ -46,7 +46,7 @@ pub enum Defect {
     FlipsRead(u64),
     /// A bit of the byte at this offset of a file flips when it is written. Once.
     FlipsWrite(u64),
-    /// Sizes are told so much too large, until [`Faulty::mend`].
+    /// Reported sizes are too large by so much, until [`Faulty::mend`].
     LiesAboutSize(i64),
 }
 
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_store_stays_full_until_it_is_mended() {
+    fn full_store_stays_full_until_mended() {
         let store = Faulty::new(Memory::new(), [Defect::FullAt(10)]);
         let sink = store.write(Path::new("file"), &Write::default()).unwrap();
         sink.put(Block::at(0, &[1; 8])).unwrap();

@@ -1,10 +1,10 @@
-//! Attempts at one upload: the latest has it, and what older ones still send or ask is refused.
+//! Attempts at one upload: the latest supersedes the older ones, whose requests are refused.
 //!
-//! Who loses a conversation begins another one, and the requests of the first may still be under way.
-//! So each says the number of its attempt when it begins, and a later one *takes over*: what the older
-//! one is doing at that moment is waited for, all that comes later is refused, and only then does the
-//! later one begin. What is remembered of attempts is in memory, and ends with the process: so do the
-//! requests that it would have to refuse, since every one of them comes by a connection of this process.
+//! A client that loses a connection begins another attempt while requests of the first may be in flight. Each attempt
+//! begins with its number, and a later one *takes over*. The fence waits for the older attempt's current operation
+//! and
+//! refuses all later ones. Only then does the new attempt begin. Attempts are kept in memory, until the process
+//! ends. So are the requests to refuse, since each arrives by a connection of this process.
 
 use crate::{
     Error, Finished, Lying, Read, Result, Sink, SinkExt, Store, Take, TakeExt, Whole,
@@ -29,8 +29,8 @@ use std::{
 #[derive(Debug)]
 pub(crate) struct Fences<K>(Mutex<Known<K>>);
 
-/// When the young are many, those old ones are forgotten that nobody is writing, and the young become
-/// old: of an upload that was over long ago nothing is under way any more.
+/// When `young` is full, idle uploads of `old` are forgotten, and `young` becomes `old`. An upload that ended long
+/// ago has no request in flight.
 #[derive(Debug)]
 struct Known<K> {
     young: HashMap<K, Latest>,
@@ -43,7 +43,7 @@ struct Latest {
     gate: Weak<Gate>,
 }
 
-/// What an attempt goes through to its sink, as long as no later one has closed it.
+/// The gate between an attempt and its sink, until a later attempt closes it.
 struct Gate {
     is_closed: AtomicBool,
     /// `None`: not begun, or over.
@@ -83,7 +83,7 @@ impl<K: Clone + Eq + Hash> Fences<K> {
             sink: RwLock::new(None),
             watch: Arc::new(watch),
         });
-        // Whoever comes after this one waits until it has begun, or has failed to.
+        // An attempt after this one waits until this one has begun or failed.
         let mut sink = gate.sink.write();
         let before = self.enter(key, path, attempt, &gate)?;
         if let Some(before) = before.upgrade()
@@ -151,7 +151,7 @@ impl<K: Eq + Hash> Known<K> {
 }
 
 impl Gate {
-    /// Lets nobody through any more, and waits for those who are: `false`, if they do not end.
+    /// Closes the gate, and waits for operations in flight: `false` if they do not end.
     fn close(&self) -> bool {
         self.is_closed.store(true, SeqCst);
         self.watch.cancel();
@@ -200,7 +200,7 @@ impl Fenced {
         self.explained(done)
     }
 
-    /// The same of what only looks: there is nothing to be seen behind a gate that is closed.
+    /// Runs a query on the sink; behind a closed gate the answer is empty.
     fn look<T: Default>(&self, look: impl FnOnce(&dyn Sink) -> T) -> T {
         self.with(|sink| Ok(look(sink))).unwrap_or_default()
     }
@@ -208,12 +208,12 @@ impl Fenced {
     fn end<T>(&self, end: impl FnOnce(Box<dyn Sink>) -> Result<T>) -> Result<T> {
         let mut sink = self.gate.to_end();
         self.gate.check(&self.path)?;
-        // Whoever takes over waits until it has ended.
+        // A later attempt waits until this one has ended.
         let done = end(sink.take().ok_or_else(|| superseded(&self.path))?);
         self.explained(done)
     }
 
-    /// What was stopped since a later attempt waits for it is told as that.
+    /// Reports an operation that was cancelled for a later attempt as superseded.
     fn explained<T>(&self, done: Result<T>) -> Result<T> {
         match done {
             Err(Error::Canceled) => {
@@ -314,7 +314,7 @@ impl crate::Direct for Fenced {
     }
 }
 
-/// Half of what is remembered at most of uploads that nobody is writing.
+/// Half of the most idle uploads that are kept.
 const GENERATION_MAX: usize = 10_000;
 /// Longer than a disk takes for one block, or for what it has to sync; who waits longer asks again.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_uploads_those_are_remembered_that_somebody_writes() {
+    fn fence_remembers_uploads_in_use() {
         let fences = Fences::default();
         let open = begin(&fences, 0, 5).unwrap();
         for key in 1..=3 * GENERATION_MAX as u64 {
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn who_failed_to_begin_is_in_nobodys_way() {
+    fn failed_begin_blocks_no_other_attempt() {
         let fences = Fences::<u64>::default();
         let failed = fences.take_over(&1, (Path::new("f"), 3), |_| Err(Error::Canceled));
         assert!(matches!(failed, Err(Error::Canceled)));
@@ -358,7 +358,7 @@ mod tests {
         assert!(begin(&fences, 1, 3).is_ok());
     }
 
-    /// A sink whose puts end when they are told to.
+    /// A sink whose puts wait for a signal.
     struct Held {
         entered: mpsc::Sender<()>,
         go: Mutex<mpsc::Receiver<()>>,
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_over_waits_for_who_is_in_the_middle() {
+    fn takeover_waits_for_operation_in_flight() {
         let fences = Fences::<u64>::default();
         let ((entered, inside), (go, wait)) = (mpsc::channel(), mpsc::channel());
         let held = Held {
@@ -414,7 +414,7 @@ mod tests {
                 });
                 drop(new.unwrap());
             });
-            // Whoever comes now is refused; who was there before is not done.
+            // An operation that begins now is refused; one that began before is still running.
             while old.done().is_empty() && old.commit().is_ok() {}
             let early = has_begun.recv_timeout(Duration::from_millis(300));
             go.send(()).unwrap();

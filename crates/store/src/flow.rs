@@ -3,13 +3,13 @@
 use godwit_trust::{Channel, Context, Error, Opened};
 use godwit_wire::shield::{Guard, Spoiled};
 
-/// Wraps a flow of lines. The handshake may still be under way: then what comes belongs
-/// to it, and what it says comes out with the next [`Guard::wrap`].
+/// Wraps a flow of lines. During the handshake, arriving bytes belong to the handshake, and its answers are sent with
+/// the next [`Guard::wrap`].
 #[derive(Debug)]
 pub struct Flow {
     channel: Channel,
     state: State,
-    /// What the engine has to say.
+    /// Bytes of the engine that must be sent.
     due: Vec<u8>,
 }
 
@@ -95,7 +95,7 @@ impl Guard for Flow {
     fn end(&mut self) -> Vec<u8> {
         let mut sealed = Vec::new();
         if matches!(self.state, State::Standing | State::Ended) {
-            // Whoever does not hear the farewell is gone anyway.
+            // If the farewell is lost, the peer is gone anyway.
             let _ = self.channel.end(&mut sealed);
         }
         sealed

@@ -44,7 +44,7 @@ impl Journal {
     }
 }
 
-/// What is written in one go stands together: whole lines.
+/// Writes whole lines; those of one call stand together in one file.
 impl Write for Journal {
     fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
         if self.file_bytes >= self.bytes_max {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_file_is_put_aside_and_the_one_before_forgotten() {
+    fn full_journal_replaces_the_older_one() {
         let scratch = tempfile::tempdir().unwrap();
         let text = |name| fs::read_to_string(scratch.path().join(name)).unwrap();
         for round in 0..3 {

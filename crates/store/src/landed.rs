@@ -1,5 +1,4 @@
-//! What has landed of one file, and what it hashes to: the part of a sink that
-//! is the same wherever the bytes are kept.
+//! The landed ranges of one file, and their hashes: the part of a sink that is common to all stores.
 
 use crate::{Checks, Error, Finished, Result, Verified, Whole};
 use godwit_core::{
@@ -12,35 +11,35 @@ use std::{
     path::Path,
 };
 
-/// What has landed of one file of which bytes come in any order.
+/// The landed ranges of one file, whose bytes arrive in any order.
 #[derive(Debug)]
 pub(crate) struct Landed {
     checks: Checks,
     size: Option<u64>,
     done: Extents,
     under_way: Vec<Range<u64>>,
-    /// What was ever put or begun, also if it is done no more.
+    /// All ranges that were ever put or begun, those that are not done any more among them.
     touched: Extents,
     leaves: Leaves,
     adler: AdlerParts,
     said: BTreeMap<u64, Chain>,
     /// Leaves that hashed to something else than was said, and did not come again.
     refused: BTreeMap<u64, Difference>,
-    /// Leaves of which bytes came twice at once: which came last cannot be told but by reading.
+    /// Leaves of which bytes arrived twice at once: only a read can tell which count.
     doubtful: BTreeSet<u64>,
     reread_bytes: u64,
 }
 
-/// What was there of bytes that are about to be written.
+/// The state of a range before its write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Begun {
-    /// Nobody has put anything there in our time.
+    /// Whether the range is written for the first time by this sink.
     pub(crate) is_first: bool,
     /// Some of it had landed.
     pub(crate) is_again: bool,
 }
 
-/// What one block hashes to. Making it is the expensive part and needs no lock.
+/// The hashes of one block. Computing them is the expensive part, and needs no lock.
 #[derive(Debug)]
 pub(crate) struct Hashed {
     pieces: Vec<Piece>,
@@ -186,8 +185,7 @@ impl Landed {
         }
     }
 
-    /// Reads again those leaves that are partly here, so that they can be told
-    /// as soon as the rest came.
+    /// Reads leaves that are partly present again, so that their hashes are known as soon as the rest arrives.
     pub(crate) fn read_partial_leaves(&mut self, read: ReadBack<'_>) -> Result<()> {
         if !self.checks.blake3 {
             return Ok(());
@@ -240,8 +238,7 @@ impl Landed {
         whole
     }
 
-    /// Is told what the source says of a leaf. Returns whether ours differs,
-    /// and so is not done any more.
+    /// Takes the source's hash of a leaf. Returns whether ours differs; the leaf is then not done any more.
     pub(crate) fn said(&mut self, leaf: u64, chain: Chain) -> bool {
         self.said.insert(leaf, chain);
         self.compare(leaf)
@@ -320,8 +317,8 @@ impl Landed {
         Ok(size)
     }
 
-    /// Forgets what came behind the end of a file whose length nobody had announced: its writer has cut
-    /// it since. Of the leaf that was cut through, what it hashes to is not known any more.
+    /// Removes bytes behind the end of a file whose length was not announced: its writer has cut it. The hash of the
+    /// leaf at the cut becomes unknown.
     fn cut(&mut self, size: u64) {
         if self.done.end().max(self.touched.end()) <= size {
             return;
@@ -353,7 +350,7 @@ impl Landed {
         Ok(())
     }
 
-    /// Compares those leaves that only now could be told.
+    /// Compares those leaves whose hashes are known only now.
     fn refuse_what_differs(&mut self, path: &Path, size: u64) -> Result<()> {
         let said: Vec<u64> = self
             .said
@@ -422,8 +419,8 @@ impl Landed {
         Ok(hashing.finish())
     }
 
-    /// The whole differs and nobody knows where: only leaves that were confirmed
-    /// one by one stay done. If all were, one of the two sides lied: none stays.
+    /// Handles a wrong hash of the whole file, in an unknown place. Only leaves that were confirmed one by one stay
+    /// done. If all were, one of the two sides is wrong: none stays.
     fn distrust(&mut self, size: u64) {
         let all = self.said_all(size);
         for leaf in leaves_of(0..size) {
@@ -480,7 +477,7 @@ mod tests {
     /// Two streams write the same bytes at once; which of them the disk kept, only
     /// the disk knows.
     #[test]
-    fn bytes_that_came_twice_are_read_back_and_compared_with_what_was_said() {
+    fn bytes_received_twice_are_read_back() {
         let good = vec![7; LEAF_BYTES as usize];
         let (mut disk, checks) = (good.clone(), crate::Write::default().checks);
         disk[5] = 8;

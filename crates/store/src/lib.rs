@@ -1,9 +1,8 @@
-//! Everything that holds files is a [`Store`]; whoever writes one file has a [`Sink`].
+//! Everything that holds files is a [`Store`]; a writer of one file has a [`Sink`].
 //!
-//! Here are the traits, the stores that hold bytes themselves (`Dir`, `Memory`),
-//! those that ask somebody else (`Remote`), two that misbehave on purpose
-//! (`Faulty`, `Slow`), the suite that defines what all of them promise
-//! (`check`), and the engine that copies from any to any.
+//! This crate has the traits and the stores that hold bytes (`Dir`, `Memory`) or ask a server (`Remote`). Two more
+//! misbehave on purpose (`Faulty`, `Slow`). A suite (`check`) defines the promises of all of them, and the engine
+//! copies from any to any.
 //!
 //! A store does not know that depots or catalogs exist. Verbs block the calling
 //! thread, with a deadline: concurrency is the caller's threads, never hidden.

@@ -1,5 +1,5 @@
-//! What wraps the lines of a control channel once both sides have proved who they are
-//! (RFC 2228), for either end.
+//! Protection of the lines of a control channel once both sides have proved their identity (RFC 2228), for either
+//! end.
 
 use godwit_trust::Context;
 use godwit_wire::shield::{Guard, Spoiled};

@@ -1,5 +1,5 @@
 //! A store that keeps its files in memory: for tests, and to try things out.
-//! It has no links, and forgets everything with its last clone.
+//! Has no links, and forgets all files with its last clone.
 
 use crate::{
     Can, Checks, Entry, EntryKind, Error, Finished, How, Read, Result, SMALL_BYTES, Set, Sink,
@@ -26,7 +26,7 @@ struct Tree {
     nodes: BTreeMap<PathBuf, Node>,
     partials: HashMap<Key, Partial>,
     fences: Arc<Fences<Key>>,
-    /// What was published last under a name by who counts attempts: its id, and what it is there.
+    /// The last publication under each name by a writer that counts attempts: upload id, file, and version.
     was: HashMap<PathBuf, (Option<String>, u64, Version)>,
     born: u64,
 }
@@ -471,7 +471,7 @@ impl Memory {
             }
             how => {
                 let checked = check_version(&path, how, old.as_ref().map(|(node, _)| node));
-                // Whoever lost the answer must be able to begin again, to be told.
+                // A writer that lost the answer must be able to begin again, to receive it.
                 let is_published = write.attempt > 0 && tree.became(&path, write.id).is_some();
                 if !is_published {
                     checked?;
@@ -846,7 +846,7 @@ fn parts(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, Range<usi
 
 const PAGE_BYTES: u64 = 1 << 16;
 
-/// It says it has this much room; a file cannot be longer.
+/// The room that the store reports; a file cannot be longer.
 const ROOM_BYTES: u64 = 1 << 44;
 
 /// As on Linux.

@@ -66,7 +66,7 @@ impl Store for Module {
     }
 }
 
-/// An upload through a module. The server publishes what comes of it when all is sent.
+/// An upload through a module. The server publishes the module's output when all bytes are sent.
 struct Making {
     module: Module,
     path: PathBuf,

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_take_as_long_as_the_line_is_thin() {
+    fn bytes_take_time_by_line_rate() {
         let pace = Pace {
             bytes_per_second: Some(1_000_000),
             stall: Some((10_000, Duration::from_millis(20))),

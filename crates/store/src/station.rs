@@ -7,11 +7,11 @@ use std::{path::PathBuf, time::Duration};
 /// A place that a file passes, and how it is there.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Station {
-    /// As the place before calls it; empty: whoever tells.
+    /// The place, as the place upstream names it; empty for the node that answers.
     pub at: String,
-    /// `writing`, `queued`, `sending`, `waiting` or `held`: it is owed to the next place. `passed`: nothing of it
-    /// is. `there` or `missing`, at the end. `taken`: it or a place behind it has it, and which is not told. `away`: it
-    /// could not be asked.
+    /// `writing`, `queued`, `sending`, `waiting` or `held`: pending for the next place. `passed`: not pending.
+    /// `there` or `missing`: the state at the end. `taken`: this place or one downstream has the file, and the answer
+    /// does not say which. `away`: the place could not be asked.
     pub stage: String,
     /// Its length.
     pub size: u64,
@@ -21,7 +21,7 @@ pub struct Station {
     pub age: Option<Duration>,
     /// Why it is no further.
     pub why: String,
-    /// What is held there and goes first, if it waits for that.
+    /// The file that is on hold and must be delivered first, if there is one.
     pub waits_for: Option<PathBuf>,
 }
 
@@ -82,11 +82,11 @@ impl Said for Station {
     }
 }
 
-/// What a station says that is the end of the way, and has it.
+/// The stage of a station at the end of the way that has the file.
 pub const THERE: &str = "there";
 
-/// What is said of a station that has it, and does not tell what it has passed on.
+/// The stage of a station that has the file, and does not report its deliveries.
 pub const TAKEN: &str = "taken";
 
-/// So often may something be passed on.
+/// How often a file may be forwarded.
 pub const PASSED_MAX: usize = 16;

@@ -28,8 +28,8 @@ use std::{
 /// Holds files.
 ///
 /// Paths are relative to the store's root, without a leading slash; the empty
-/// path is the root itself. A store is opened *for* somebody, so no verb takes a
-/// user. All verbs may be called from several threads at once.
+/// path is the root itself. A store is opened *for* one user, so no verb takes a user. All verbs may be called from
+/// several threads at once.
 pub trait Store: Send + Sync {
     /// Says honestly what this store can do. May have to ask the server.
     fn can(&self) -> Result<Can>;
@@ -44,8 +44,8 @@ pub trait Store: Send + Sync {
 
     /// Reads the bytes `want` of a file into `into`, from at most `streams`
     /// threads at once; with one stream in ascending order. Bytes beyond the end
-    /// of the file are not an error: they do not come, and `Read` tells the size.
-    /// Holes may be skipped only by a store that can tell them; then the sink is told.
+    /// of the file are not an error: they are left out, and `Read` has the size. Only a store that knows holes may
+    /// skip them; it reports them to the sink.
     fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read>;
 
     /// Starts to write one file.
@@ -78,8 +78,8 @@ pub trait Take: Send + Sync {
     /// (for a remote sink: they are on their way; `done` tells what landed).
     fn put(&self, block: Block<'_>) -> Result<()>;
 
-    /// Is told what the source says a leaf hashes to. A landed leaf that differs
-    /// is taken out of `done`; the engine sends it again.
+    /// Takes the source's hash of a leaf. A landed leaf that differs is removed from `done`; the engine sends it
+    /// again.
     fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
         let _ = (leaf, chain);
         Ok(())
@@ -126,8 +126,7 @@ impl Lying<'_> {
         Ok(Block::at(range.start, bytes))
     }
 
-    /// Fills `bytes` from what is read again at the end of an upload, as long as
-    /// nobody stops it.
+    /// Fills `bytes` in the read at the end of an upload, unless `watch` is cancelled.
     pub(crate) fn fill_watched(
         &self,
         offset: u64,
@@ -149,8 +148,8 @@ impl Lying<'_> {
 
 /// Writes one file. Dropping a sink that was not finished leaves what a resume needs.
 pub trait Sink: Take {
-    /// Returns what need not be sent again if this process died now (but for
-    /// files up to [`SMALL_BYTES`], which are sent again whole).
+    /// Returns the ranges that need not be sent again if this process died now. Files
+    /// up to [`SMALL_BYTES`] are an exception: they are sent again as a whole.
     fn done(&self) -> Extents;
 
     /// Waits until what was put has landed, or is known not to have, and returns
@@ -162,9 +161,9 @@ pub trait Sink: Take {
     /// Makes what was put durable, and returns what would survive a power cut now.
     fn commit(&self) -> Result<Extents>;
 
-    /// Publishes the file under its name, whole, in one step. Refuses (`Corrupt`)
-    /// if `whole` names a digest that the bytes do not have, and (`Changed`) if
-    /// the condition of the write no longer holds; then nothing is published and
+    /// Publishes the complete file under its name, in one step. Refused (`Corrupt`)
+    /// if `whole` has a digest that the bytes do not have. Refused (`Changed`) if
+    /// the condition of the write no longer holds. The name then keeps its file, and
     /// the partial is kept.
     fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished>;
 
@@ -175,8 +174,7 @@ pub trait Sink: Take {
     fn facets(&self) -> SinkFacets<'_>;
 }
 
-/// What a store can do. The suite tests what it says it can, and that it
-/// refuses what it says it cannot.
+/// The abilities of a store. The suite tests those that it claims, and that it refuses all others.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Can {
     /// Blocks may be put in any order and with gaps filled later.
@@ -208,15 +206,15 @@ pub struct Can {
     pub links: bool,
     /// `space`.
     pub space: bool,
-    /// What `digest` answers.
+    /// The algorithms that `digest` can use.
     pub digests: Vec<Algorithm>,
     /// `read` and `finish` compare BLAKE3 leaves: the peer is one of ours.
     pub leaves: bool,
-    /// What is written goes on to another, and only a push says that it is there.
+    /// Files are delivered to another store, and only a push waits for that.
     pub passes_on: bool,
 }
 
-/// What something is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd)]
 #[allow(missing_docs)]
 pub enum EntryKind {
@@ -226,10 +224,10 @@ pub enum EntryKind {
     Other,
 }
 
-/// What is known of a file.
+/// The attributes of a file.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Stat {
-    /// What it is.
+    /// File, directory, link or another kind.
     pub kind: EntryKind,
     /// Length in bytes, or [`SIZE_UNKNOWN`]; of directories whatever the store says.
     pub size: u64,
@@ -245,10 +243,10 @@ pub struct Stat {
     pub target: Option<PathBuf>,
     /// Something equal for two names of one file on that store, if told.
     pub unique: Option<String>,
-    /// What all of it hashes to, where that is known without reading it: of what is on its way to where it belongs,
-    /// and has another time there.
+    /// The hash of the whole file, if it is known without a read. That is so for a file on its way to its target,
+    /// whose time is another there.
     pub digest: Option<Digest>,
-    /// When anything of it was last changed there, whatever time somebody gave it; if told.
+    /// When any of the file or its attributes last changed, which no user sets; `None`: unknown.
     pub touched: Option<Duration>,
 }
 
@@ -319,7 +317,7 @@ fn unit_nanos(time: Duration) -> u32 {
 pub struct Entry {
     /// The name, or the path relative to where a walk began.
     pub path: PathBuf,
-    /// What is known of it.
+    /// The attributes of the entry.
     pub stat: Stat,
 }
 
@@ -332,11 +330,11 @@ pub enum How {
     Replace(Option<Version>),
     /// Bytes of an existing file (or a new one) are changed where they are; readers see them at once.
     InPlace,
-    /// Behind the end, and once: what is appended with the same numbers again is told to be there.
-    /// It has [`SMALL_BYTES`] at most, and is durable when it is finished. A number that is
-    /// not the next is refused ([`Error::OutOfTurn`]), one that was before is there.
+    /// Behind the end, and once: an append with the numbers of an earlier one counts as done. An append has
+    /// [`SMALL_BYTES`] at most, and is durable when it is finished. A number that is not the next is refused
+    /// ([`Error::OutOfTurn`]).
     Append {
-        /// Who appends. Others of the same identity must have other numbers.
+        /// The number of the writer, unique among those of one identity.
         writer: u64,
         /// That writer's count, from 1. 0: not counted; then the bytes come as they are put, of any
         /// length, and again if they are sent again.
@@ -351,25 +349,25 @@ pub struct Write<'a> {
     pub how: How,
     /// The length, if known.
     pub size: Option<u64>,
-    /// What is being copied: a partial of another origin is not gone on with.
+    /// The source of the copy: a partial of another origin is not resumed.
     pub origin: Option<&'a Origin>,
     /// Name of this upload, if the writer has one; else (identity, path) is the key.
     pub id: Option<&'a str>,
-    /// Which attempt at this upload it is: it takes over from those that began with a lower number,
-    /// of which nothing lands any more once this has begun. 0: they are not counted.
+    /// The number of this attempt, which supersedes lower ones: none of their bytes land after this one has begun. 0:
+    /// attempts are not counted.
     ///
-    /// A writer that counts attempts is told by [`crate::Resume::newly_whole`] the hashes of leaves that landed before as well.
+    /// A writer that counts attempts also receives the hashes of leaves that landed before, by
+    /// [`crate::Resume::newly_whole`].
     pub attempt: u64,
     /// Permission bits of a new file.
     pub mode: Option<u32>,
-    /// What to compute on the way.
+    /// The hashes to compute on the way.
     pub checks: Checks,
     /// Go on with an earlier partial of the same key and origin.
     pub resume: bool,
     /// How many threads will call `put`.
     pub streams: usize,
-    /// Stops what may take long at the end: reading all of it again for a digest.
-    /// It also counts the bytes that are read for that.
+    /// Cancels the read for a hash at the end, which may take long. Also counts the bytes of that read.
     pub watch: Option<Arc<Watch>>,
     /// How many streams it may have, where that is decided on the way.
     pub width: Option<&'a Arc<Width>>,
@@ -414,7 +412,7 @@ impl Default for Write<'_> {
     }
 }
 
-/// What is being copied.
+/// The source of a copy.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Origin {
     /// Its URL without secrets, or any name.
@@ -425,9 +423,8 @@ pub struct Origin {
 
 /// Tells whether a partial of one origin may be gone on with for another.
 ///
-/// Whoever does not say what he copies goes on with whatever is there. A source
-/// seen too soon after its change to be sure is taken for the same: the digest
-/// at the end tells.
+/// A writer without an origin resumes any partial. A source that changed too recently to be sure counts as the same:
+/// the digest at the end decides.
 pub fn same_origin(kept: Option<&Origin>, now: Option<&Origin>) -> bool {
     match (kept, now) {
         (_, None) => true,
@@ -465,12 +462,12 @@ impl Checks {
     }
 }
 
-/// What is true of the whole file when it is finished.
+/// Attributes of the whole file, known at its end.
 #[derive(Clone, Debug, Default)]
 pub struct Whole {
     /// Its length. A sink that did not get all of it refuses to finish.
     pub size: Option<u64>,
-    /// What the source says it hashes to.
+    /// The hash that the source reported.
     pub digest: Option<Digest>,
     /// Time of change to give it.
     pub mtime: Option<Duration>,
@@ -488,14 +485,14 @@ impl Whole {
     }
 }
 
-/// What was published.
+/// A published file.
 #[derive(Clone, Debug, Default)]
 pub struct Finished {
     /// Its version now.
     pub version: Version,
     /// Its digests as computed on the way, for those that were asked.
     pub digests: Vec<Digest>,
-    /// What was compared with the other side.
+    /// The check that both sides made.
     pub verified: Verified,
     /// Bytes that had to be read again to tell the digest.
     pub reread_bytes: u64,
@@ -514,7 +511,7 @@ pub enum Verified {
     SizeOnly,
 }
 
-/// What a read can tell when it is over.
+/// The result of a read.
 #[derive(Clone, Debug)]
 pub struct Read {
     /// The file as it was at the end of the read.
@@ -528,7 +525,7 @@ pub struct Read {
 pub struct Small {
     /// All of it.
     pub bytes: Vec<u8>,
-    /// What is known of it.
+    /// The attributes of the file.
     pub stat: Stat,
     /// The source's own digest of it, compared with `bytes` already.
     pub verified: Verified,
@@ -550,7 +547,7 @@ pub struct Given {
     pub mode: Option<u32>,
 }
 
-/// What may be removed.
+/// The kinds of names that may be removed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum What {
     /// A file or a link.
@@ -629,7 +626,7 @@ impl Set {
     }
 }
 
-/// What the names of extended attributes begin with; others are of the system.
+/// The prefix of a user's extended attributes; others are the system's.
 const XATTR_NAMES: &str = "user.";
 /// As Linux has it.
 const XATTR_NAME_MAX: usize = 255;

@@ -1,12 +1,12 @@
 //! How many streams a transfer uses: measurements in, decision out.
 //!
-//! It begins with few, adds streams as long as that raises the rate, keeps the best, and
-//! tries again now and then. It knows no socket and no clock, and nothing of congestion control but what it
-//! does: who slows down for losses though no queue stands is helped by more streams.
+//! A transfer begins with few streams, adds some as long as the rate rises, keeps the best number, and tries again
+//! now and then. The tuning knows no socket and no clock. Of congestion control it knows only the effect: a sender
+//! that slows down for losses without a queue gains by more streams.
 
 use std::time::Duration;
 
-/// What was seen of a transfer, counted from its beginning.
+/// Measurements of a transfer, counted from its beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Seen {
     /// When.
@@ -27,7 +27,7 @@ pub struct Seen {
     pub slowed: usize,
 }
 
-/// What it came to.
+/// The result of the tuning.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tuned {
     /// Streams in use.
@@ -45,11 +45,11 @@ pub struct Tuned {
 /// The reason for the number of streams.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Limit {
-    /// Somebody asked for so many.
+    /// The user set the number.
     Asked,
     /// Both ends are near: what they compute is the limit.
     Near,
-    /// It was over before there was anything to decide.
+    /// The transfer was over before there was anything to decide.
     Brief,
     /// The server opens them, and cannot change its mind.
     Server,
@@ -105,7 +105,7 @@ impl Limit {
     }
 }
 
-/// The decision about one transfer, as it goes on.
+/// The decision about one transfer in progress.
 #[derive(Clone, Debug)]
 pub struct Tuning {
     most: usize,
@@ -121,7 +121,7 @@ pub struct Tuning {
 /// Streams were added: has it helped?
 #[derive(Clone, Copy, Debug)]
 struct Trial {
-    /// What to go back to.
+    /// The state to return to.
     streams: usize,
     rate: f64,
     windows: u32,
@@ -222,15 +222,15 @@ const WINDOW_MIN: Duration = Duration::from_millis(300);
 const WINDOW_TURNS: u32 = 3;
 /// Faster than this from one window to the next is still getting going.
 const RISING: f64 = 1.15;
-/// What an addition must bring.
+/// The factor by which an addition must raise the rate.
 const WORTH: f64 = 1.1;
 const TRIAL_WINDOWS_MAX: u32 = 6;
-/// What brought nothing may have been tried at a bad moment: it is tried again, ever more rarely.
+/// An addition without effect may have been tried at a bad moment, and is tried again, ever more rarely.
 const REST_WINDOWS: u32 = 32;
 /// A round trip so much longer than the shortest stands in a queue.
 const QUEUED: f64 = 1.25;
 const QUEUED_LEAST: Duration = Duration::from_millis(2);
-/// Who loses without a queue will lose with twice as many too: more at once is sooner there.
+/// Losses without a queue will stay with twice as many streams, so a larger step is sooner there.
 const MANY: usize = 4;
 const SOME: usize = 2;
 
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_that_losses_slow_down_become_many_soon() {
+    fn losses_without_queue_add_streams_fast() {
         let way = Way {
             of_one: 1e6,
             loses: true,
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_that_bring_nothing_are_given_up_and_seldom_tried_again() {
+    fn useless_streams_are_dropped_and_rarely_retried() {
         let way = Way {
             of_one: 25e6,
             loses: true,
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_that_are_too_small_for_the_way_are_made_up_for() {
+    fn small_windows_are_offset_by_streams() {
         let way = Way { of_one: 5e6, ..WAY };
         let mut tuning = Tuning::new(4, 64);
         run(&way, &mut tuning);

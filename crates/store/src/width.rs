@@ -20,13 +20,13 @@ pub struct Width {
 #[derive(Debug)]
 struct State {
     tuning: Tuning,
-    /// What the sender told of it, if that is somebody else, or what is known anyway.
+    /// The result that the sender reported, if another process sends, or one known from the start.
     told: Option<Tuned>,
     poked: bool,
 }
 
 impl Width {
-    /// So many streams from the beginning to the end.
+    /// Uses `streams` from the beginning to the end.
     pub fn fixed(streams: usize, why: Limit) -> Self {
         let mut width = Self::tuned(streams, streams);
         width.is_tuned = false;
@@ -71,13 +71,13 @@ impl Width {
         state.told.unwrap_or_else(|| state.tuning.tuned())
     }
 
-    /// Is told what the sender made of it.
+    /// Sets the result that the sender reported.
     pub fn tell(&self, told: Tuned) {
         self.state.lock().told = Some(told);
     }
 
-    /// Returns how large a block should be: what a stream sends in a quarter of a
-    /// second, so that none is long in coming while others are through.
+    /// Returns the best size of a block: the bytes that a stream sends in a quarter of a
+    /// second, so that streams end at about the same time.
     pub fn block_bytes(&self) -> u64 {
         let tuned = self.state.lock().tuning.tuned();
         let share = (tuned.rate / tuned.streams as f64 * BLOCK_SECONDS) as u64;

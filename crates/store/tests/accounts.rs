@@ -1,4 +1,4 @@
-//! Stores opened for accounts of this machine: their rights hold, and nobody else's.
+//! Stores opened for accounts of this machine, each with the rights of its account only.
 //!
 //! Each test is a process of its own, because rights are divided before there
 //! are threads: this program runs itself again. Accounts are numbers without
@@ -221,7 +221,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What was mounted there goes with the directory.
+        // Mounts below are removed with the directory.
         let _ = Command::new("umount").arg(self.export()).output();
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -259,7 +259,7 @@ fn steward_with(export: &Path, idle: Duration) -> Steward {
     .unwrap()
 }
 
-/// What accounts do here.
+/// Runs a test's operation as an account.
 fn run(word: &str) -> Back {
     match word {
         "tell" => {
@@ -278,9 +278,9 @@ fn run(word: &str) -> Back {
             there.write_all(told.as_bytes()).unwrap();
             Ok(here.into())
         }
-        "refuse" => Err(b"words for whoever sent it".to_vec()),
+        "refuse" => Err(b"words for the sender".to_vec()),
         "panic" => panic!("on purpose"),
-        pipe => Err(fs::read(pipe).unwrap()), // which waits for somebody who writes
+        pipe => Err(fs::read(pipe).unwrap()), // which waits for a writer
     }
 }
 
@@ -547,7 +547,7 @@ fn errand_is_done(export: &Path) {
     assert_eq!(told["$TOLD"], "word");
 
     let refused = steward.send(&ALICE.to_string(), "refuse").unwrap();
-    assert_eq!(refused.unwrap_err(), b"words for whoever sent it");
+    assert_eq!(refused.unwrap_err(), b"words for the sender");
     let error = steward.send(&ALICE.to_string(), "panic").unwrap_err();
     assert!(error.to_string().contains("without an answer"), "{error}");
     let error = steward.send("a:b", "tell").unwrap_err();
@@ -571,7 +571,7 @@ fn errand_takes_long(export: &Path) {
     let word = pipe.to_str().unwrap();
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| steward.send(&ALICE.to_string(), word));
-        // It has begun once somebody reads.
+        // The operation has begun once the pipe has a reader.
         let mut pipe = fs::File::create(&pipe).unwrap();
         steward.account(&BOB.to_string()).ready().unwrap();
         let refused = steward.send(&BOB.to_string(), "refuse").unwrap();
@@ -698,7 +698,7 @@ fn secret_is_opened(export: &Path) {
         let file = steward.secret(&key).unwrap();
         assert_eq!(io::read_to_string(file).unwrap(), "key");
     }
-    // Nothing was told to be done as an account.
+    // No operation ran as an account.
     assert!(steward.send(&ALICE.to_string(), "tell").is_err());
     let error = steward.secret(&other).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
@@ -721,13 +721,13 @@ fn killed(export: &Path) {
     sink.put(Block::at(0, &bytes)).unwrap();
     let first = account.opener_id().unwrap();
     kill(first);
-    // What was under way is told, and may be tried again at once.
+    // An operation in flight fails, and may be retried at once.
     sink.put(Block::at(1 << 20, &bytes)).unwrap();
     let error = sink.finish(&Whole::of_size(2 << 20)).unwrap_err();
     assert!(matches!(error, Error::Busy { .. }), "{error:?}");
     println!("{error}");
     assert_eq!(error.exit_code(), 5);
-    // What comes next has a new opener, and what landed is kept.
+    // The next operation has a new opener, and landed bytes are kept.
     assert_eq!(read(&dir, "before").unwrap(), b"before");
     assert_ne!(account.opener_id().unwrap(), first);
     let partial = dir.partial(p("file"), None).unwrap().unwrap();

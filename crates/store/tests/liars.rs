@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-/// Keeps what comes.
+/// Keeps the bytes that arrive.
 #[derive(Default)]
 struct Kept(Mutex<Vec<u8>>);
 
@@ -36,7 +36,7 @@ struct Liar {
 const STALL: Duration = Duration::from_millis(700);
 const BUSY: Duration = Duration::from_millis(250);
 
-/// What a liar does about one command.
+/// A liar's reaction to one command.
 enum Does {
     Say(String),
     /// Says 150, sends bytes on the data connection and closes it, and says the rest.
@@ -165,7 +165,7 @@ fn get(store: &Remote) -> Result<Vec<u8>> {
 }
 
 #[test]
-fn a_server_that_sends_what_it_says_is_believed() {
+fn honest_server_is_believed() {
     let liar = Liar::new(|line| match line {
         "RETR f" => Does::Send(vec![7; 1000], "226 done\r\n"),
         line => civil(line),
@@ -174,7 +174,7 @@ fn a_server_that_sends_what_it_says_is_believed() {
 }
 
 #[test]
-fn a_file_that_ends_before_its_size_is_an_error() {
+fn file_shorter_than_size_is_error() {
     let liar = Liar::new(|line| match line {
         "RETR f" => Does::Send(vec![7; 400], "226 done\r\n"),
         line => civil(line),
@@ -184,7 +184,7 @@ fn a_file_that_ends_before_its_size_is_an_error() {
 }
 
 #[test]
-fn a_file_that_goes_on_behind_its_size_is_an_error() {
+fn file_longer_than_size_is_error() {
     let liar = Liar::new(|line| match line {
         "RETR f" => Does::Send(vec![7; 2000], "226 done\r\n"),
         line => civil(line),
@@ -194,7 +194,7 @@ fn a_file_that_goes_on_behind_its_size_is_an_error() {
 }
 
 #[test]
-fn a_server_that_says_its_disk_failed_is_quoted() {
+fn disk_failure_of_server_is_quoted() {
     let liar = Liar::new(|line| match line {
         "RETR f" => Does::Send(vec![7; 400], "451 the disk here is broken\r\n"),
         line => civil(line),
@@ -204,7 +204,7 @@ fn a_server_that_says_its_disk_failed_is_quoted() {
 }
 
 #[test]
-fn garbage_instead_of_a_greeting_is_told_as_such() {
+fn garbage_greeting_is_reported() {
     let liar = Liar::new(|_| Does::Say("SSH-2.0-OpenSSH_9.9\r\n".into()));
     let error = get(&liar.open()).unwrap_err();
     assert!(matches!(error, Error::NotFtp { .. }), "{error}");
@@ -212,7 +212,7 @@ fn garbage_instead_of_a_greeting_is_told_as_such() {
 }
 
 #[test]
-fn a_greeting_that_never_comes_is_not_waited_for_forever() {
+fn missing_greeting_times_out() {
     let liar = Liar::new(|_| Does::Stall);
     let error = get(&liar.open()).unwrap_err();
     assert!(matches!(error, Error::Stalled { .. }), "{error}");
@@ -257,7 +257,7 @@ fn digest(
 }
 
 #[test]
-fn a_digest_is_waited_for_as_long_as_it_gets_on() {
+fn digest_with_progress_does_not_time_out() {
     let far = |bytes| {
         format!("113-Status Marker\r\n Timestamp: 1.0\r\n Bytes Processed: {bytes}\r\n113 End.\r\n")
     };
@@ -271,7 +271,7 @@ fn a_digest_is_waited_for_as_long_as_it_gets_on() {
 }
 
 #[test]
-fn asking_what_is_done_ends_nothing_and_waits_for_nobody() {
+fn done_returns_at_once_during_upload() {
     let liar = Liar::new(|line| match line {
         line if line.starts_with("STOR ") => Does::TakeInSilence,
         line if line.starts_with("SIZE ") => Does::Say("550 no\r\n".into()),
@@ -289,7 +289,7 @@ fn asking_what_is_done_ends_nothing_and_waits_for_nobody() {
 }
 
 #[test]
-fn a_reply_without_end_does_not_fill_memory() {
+fn endless_reply_does_not_fill_memory() {
     let liar = Liar::new(|line| match line {
         "FEAT" => Does::Say("211-so\r\n".to_owned() + &" X\r\n".repeat(2_000_000)),
         line => civil(line),
@@ -299,7 +299,7 @@ fn a_reply_without_end_does_not_fill_memory() {
 }
 
 #[test]
-fn a_listing_that_leaves_the_directory_is_refused() {
+fn listing_outside_the_directory_is_refused() {
     for name in ["../x", "/etc/passwd", "a/b"] {
         let line = format!("-rw-r--r-- 1 a b 5 Nov 21 2025 {name}\r\n");
         let liar = Liar::new(move |said| match said {
@@ -318,7 +318,7 @@ fn a_listing_that_leaves_the_directory_is_refused() {
 }
 
 #[test]
-fn a_busy_server_is_told_from_a_broken_one() {
+fn busy_server_differs_from_broken_one() {
     let liar = Liar::new(|_| Does::Say("421 too many of you\r\n".into()));
     let error = get(&liar.open()).unwrap_err();
     assert!(matches!(error, Error::Busy { .. }), "{error}");

@@ -30,7 +30,7 @@ fn open(server: Server, peer: &Peer) -> Remote {
     Remote::open(&url, &RemoteOptions::new(Cancel::new().unwrap())).unwrap()
 }
 
-/// Keeps what comes, in place.
+/// Keeps the bytes that arrive, at their offsets.
 #[derive(Default)]
 struct Kept(Mutex<(Vec<u8>, Extents)>);
 
@@ -227,6 +227,6 @@ fn vsftpd_keeps_the_promises_of_a_store() {
 }
 
 #[test]
-fn pure_ftpd_keeps_the_promises_of_a_store() {
+fn pure_ftpd_keeps_store_promises() {
     keeps_the_promises(Server::Pureftpd);
 }

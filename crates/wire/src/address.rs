@@ -73,7 +73,7 @@ pub fn list_text(addresses: &[SocketAddr]) -> String {
     parts.join(" ")
 }
 
-/// What a reply to `PASV`, `EPSV` or `SPAS` tells, or a delayed 127 or 129.
+/// A passive address: a reply to `PASV`, `EPSV` or `SPAS`, or a delayed 127 or 129.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Passive {
     /// 227 or 127.
@@ -125,7 +125,7 @@ impl Passive {
     }
 }
 
-/// When a passive address is told.
+/// When the server sends a passive address.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum When {
     /// In the reply to the command that asked.
@@ -229,7 +229,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_passive_reply_reads_as_it_was_written(passive in passive(), delayed in any::<bool>()) {
+        fn passive_reply_survives_round_trip(passive in passive(), delayed in any::<bool>()) {
             let when = if delayed { When::Delayed } else { When::AtOnce };
             prop_assert_eq!(Passive::from_reply(&passive.to_reply(when)), Ok(passive));
         }

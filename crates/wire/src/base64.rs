@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_of_bytes_is_refused() {
+    fn invalid_base64_is_refused() {
         for bad in [
             "A", "Zg=", "Z===", "Zh==", "Zm9v=", "Z g=", "Zm\n9", "=", "Zg==Zg==",
         ] {

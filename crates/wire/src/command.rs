@@ -1,4 +1,4 @@
-//! What a client can say: one line, parsed once into a [`Command`].
+//! Commands of a client: one line, parsed once into a [`Command`].
 //!
 //! A line that cannot be understood becomes a [`Refusal`], the reply that says
 //! why. Names are raw bytes here; where they lead is decided in the session.
@@ -162,7 +162,7 @@ pub enum Family {
     V6,
 }
 
-/// What is there already when a transfer goes on.
+/// The part of a file that the receiver has when a transfer resumes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Rest {
     /// `REST n`: everything before `n`.
@@ -484,7 +484,7 @@ fn refuse<T>(code: u16, text: impl Into<String>) -> Parsed<T> {
     Err(Refusal::coded(code, Kind::Other, text))
 }
 
-/// A day: nobody waits longer for a marker.
+/// A day, the longest interval between markers.
 const SECONDS_MAX: u64 = 86_400;
 
 const BUFFER_MIN: u32 = 4 << 10;

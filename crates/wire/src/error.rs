@@ -21,7 +21,7 @@ pub enum Error {
     /// Everything must be wrapped once both sides have proved who they are.
     #[error("an unprotected line on a protected control channel: {line}")]
     NotProtected { line: String },
-    /// It was wrapped, but not by the other side, or not in this order.
+    /// The line was wrapped, but not by the other side, or not in this order.
     #[error("protected bytes that cannot be opened: {why}")]
     Spoiled { why: String },
     /// The other side leads the proof of who it is to no end.
@@ -62,7 +62,7 @@ pub enum Error {
     LongBody(usize, usize),
     #[error("a head is no JSON of the kind that is wanted: {0}")]
     BadHead(String),
-    /// It has a number, so that it can be answered.
+    /// The request has a number, so that it can be answered.
     #[error("not understood: {said}")]
     Unknown { n: u64, fds: u8, said: String },
     #[error("what was written is cut, or reaches beyond what a file can have")]

@@ -4,16 +4,16 @@
 use crate::{Error, Result, error::shown, time};
 use std::time::Duration;
 
-/// What a line tells of one file. What was not told is `None`.
+/// The facts of one file in a line; `None`: the line does not have that fact.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Facts {
-    /// What it is.
+    /// The kind of the entry.
     pub kind: Option<Kind>,
     /// Length in bytes.
     pub size: Option<u64>,
     /// Time of the last change since the epoch; a time before 1970 counts as not told.
     pub modify: Option<Duration>,
-    /// What the user may do, in the letters of the RFC.
+    /// The user's permissions, in the letters of the RFC.
     pub perm: Option<String>,
     /// Permission bits.
     pub mode: Option<u32>,
@@ -49,7 +49,7 @@ pub enum Kind {
 /// Facts and a name.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Named {
-    /// What is known.
+    /// The facts about the file.
     pub facts: Facts,
     /// Raw bytes; a name, or a path in MLST and MLSR.
     pub name: Vec<u8>,
@@ -74,8 +74,7 @@ impl Named {
         })
     }
 
-    /// Returns the line without its end. A name with a line feed cannot be told:
-    /// the caller leaves it out or refuses.
+    /// Returns the line without its end. A name with a line feed has no line: the caller leaves it out or refuses.
     pub fn encode(&self) -> Vec<u8> {
         let mut line = self.facts.encode();
         line.push(b' ');
@@ -249,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn gct_tells_the_target_of_a_link_and_its_kind() {
+    fn gct_facts_have_link_and_kind() {
         let line = b"Type=file;Modify=20210101000000;Size=6;Perm=awr;UNIX.mode=0640;UNIX.owner=nobody;UNIX.uid=65534;UNIX.group=nogroup;UNIX.gid=65534;Unique=fe00-9b210f;UNIX.slink=/data/a b; /data/ln";
         let named = Named::parse(line).unwrap();
         assert_eq!(named.name, b"/data/ln");
@@ -260,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_facts_are_of_any_case_and_names_of_files_are_raw() {
+    fn fact_names_ignore_case_file_names_raw() {
         let named = Named::parse(b"type=OS.unix=slink:/t;SIZE=7;x.y=z; a; b ").unwrap();
         assert_eq!(named.facts.kind, Some(Kind::Link));
         assert_eq!(named.facts.link.as_deref(), Some(&b"/t"[..]));

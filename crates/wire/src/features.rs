@@ -1,10 +1,10 @@
-//! What a server says it can: the replies to FEAT and to SITE HELP.
+//! The features of a server: the replies to FEAT and to SITE HELP.
 
 use crate::reply::Reply;
 use godwit_core::Algorithm;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What FEAT told: keywords in upper case, each with what stands behind it.
+/// The reply to FEAT: keywords in upper case, each with the rest of its line.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Features {
     lines: BTreeMap<String, String>,
@@ -65,7 +65,7 @@ impl Features {
         told.unwrap_or(usize::MAX)
     }
 
-    /// Tells whether what is written to the server goes on to another.
+    /// Tells whether the server delivers files to another one.
     pub fn passes_on(&self) -> bool {
         self.has("GODWIT-HOP")
     }

@@ -108,7 +108,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_do_not_depend_on_how_the_input_is_split(
+        fn lines_are_equal_in_any_split(
             lines in prop::collection::vec("[a-z ]{0,12}", 0..12),
             cuts in prop::collection::vec(1..9usize, 0..80),
         ) {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn between_two_of_ours_a_line_feed_is_no_end() {
+    fn line_feed_between_nodes_ends_nothing() {
         let mut lines = Lines::new(100);
         lines.end_with_crlf_only();
         lines.push(b"new\nline\r");
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_is_refused_before_it_fills_memory() {
+    fn endless_line_is_refused_early() {
         let mut lines = Lines::new(10);
         lines.push(b"0123456789");
         assert_eq!(lines.next_line(), Ok(None));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_that_came_at_once_is_refused_as_well() {
+    fn long_line_in_one_read_is_refused() {
         let mut lines = Lines::new(3);
         lines.push(b"abc\nabcd\n");
         assert_eq!(lines.next_line(), Ok(Some((&b"abc"[..], End::Lf))));

@@ -1,9 +1,7 @@
 //! Listings, read as they stream in: MLSD and MLSR, NLST, and LIST as `ls -l` or MS-DOS write it.
 //!
-//! What comes is a list of names that somebody will open, so a name that leaves
-//! the directory is refused, and a line that cannot be understood is an error
-//! that names it. Nothing is passed over in silence: a copy that lacks a file is
-//! worse than no copy.
+//! A client opens the listed names, so a name that leaves the directory is refused. A line that cannot be understood
+//! is an error that quotes the line. No line is skipped in silence: an incomplete copy is worse than no copy.
 
 use crate::{
     Error, Result,
@@ -64,9 +62,8 @@ impl Listing {
         }
     }
 
-    /// Returns a listing of one of ours, of which nothing came yet: lines end with
-    /// CR LF only, a lone LF is a part of a name, and so is a CR with a zero byte
-    /// behind it (docs/formats/ftp-extensions.md).
+    /// Returns an empty listing of a node. Lines end with CR LF only. A lone LF is a part of a name, and so is a CR
+    /// with a zero byte behind it (docs/formats/ftp-extensions.md).
     pub fn of_ours(form: Form, reach: Reach) -> Self {
         let mut listing = Self::new(form, reach);
         listing.lines.end_with_crlf_only();
@@ -83,9 +80,8 @@ impl Listing {
     pub fn next_entry(&mut self) -> Result<Option<Named>> {
         while let Some((line, end)) = self.lines.next_line()? {
             self.line += 1;
-            // A name with a line feed looks like two lines, the first of which
-            // ends as no other does (GCT writes names raw). A name made to look
-            // like another entry is caught by that, too.
+            // A name with a line feed looks like two lines, and the first ends as no other line does. (GCT writes
+            // names raw.) The check also catches a name made to look like another entry.
             if *self.ends.get_or_insert(end) != end {
                 return Err(bad(self.line, "a line feed inside of a name", line));
             }
@@ -132,7 +128,7 @@ fn raw_name(line: &[u8], is_raw: bool) -> Cow<'_, [u8]> {
     Cow::Owned(name)
 }
 
-/// What a line was.
+/// A line of a listing, as it was understood.
 #[expect(clippy::large_enum_variant, reason = "one lives until the next line")]
 enum Line {
     Entry(Named),
@@ -418,7 +414,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_listing_does_not_depend_on_how_it_is_split(
+        fn listing_is_equal_in_any_split(
             names in prop::collection::vec((name(), any::<u64>()), 0..8),
             cuts in prop::collection::vec(1..30usize, 0..60),
         ) {
@@ -474,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn names_with_spaces_links_and_lines_without_group_are_read() {
+    fn ls_lines_parse_spaces_links_no_group() {
         let named = ls("-rw-r--r-- 1 ftp 12 Feb 29  2024  two  spaces ").unwrap();
         assert_eq!(named.name, b" two  spaces ");
         assert_eq!(named.facts.modify, time::parse(b"20240229000000"));
@@ -518,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_feed_in_a_name_as_gct_writes_it_is_an_error_that_names_the_line() {
+    fn gct_name_with_line_feed_is_refused() {
         let two = b"Type=file;Size=1; a\r\nType=file;Size=1; new\nl\r\n";
         let refused = read(Form::Facts, Reach::Directory, two).unwrap_err();
         assert!(

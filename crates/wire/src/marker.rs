@@ -1,4 +1,4 @@
-//! What a server says during a transfer: replies 111 to 115.
+//! Markers that a server sends during a transfer: replies 111 to 115.
 
 use crate::{Error, Result, reply::Reply};
 use godwit_core::{Chain, Extents};
@@ -13,7 +13,7 @@ pub enum Marker {
     Progress(Progress),
     /// 113: bytes read for a checksum.
     Checksum {
-        /// So many.
+        /// How many bytes.
         bytes: u64,
     },
     /// 115 (ours): what leaves hash to, beginning with leaf `first`.
@@ -25,7 +25,7 @@ pub enum Marker {
     },
 }
 
-/// What a 112 tells.
+/// The progress in a 112.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Progress {
     /// When, by the server's clock since the epoch; tenths of a second.
@@ -39,8 +39,8 @@ pub struct Progress {
 }
 
 impl Marker {
-    /// Reads a preliminary reply; `None` if it is of another kind (150 and all
-    /// that we do not know), which a client must pass over.
+    /// Reads a preliminary reply; `None` if the reply is of another kind, which a client
+    /// must ignore: 150, and all that are unknown.
     pub fn from_reply(reply: &Reply) -> Result<Option<Self>> {
         let read = match reply.code {
             111 => ranges(reply),
@@ -125,7 +125,7 @@ fn leaves(reply: &Reply) -> Option<Marker> {
     let first: u64 = first.parse().ok()?;
     let chains = chains.split(',').map(str::parse);
     let chains: Vec<Chain> = chains.collect::<Result<_, _>>().ok()?;
-    // Whoever adds an index to `first` must not overflow.
+    // A caller may add an index to `first`, which must not overflow.
     first.checked_add(chains.len() as u64)?;
     Some(Marker::Leaves { first, chains })
 }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn gct_13_24_puts_two_blanks_after_the_timestamp() {
+    fn gct_timestamp_may_have_two_blanks() {
         let reply = Reply::of_lines(
             112,
             [

@@ -10,10 +10,10 @@ use std::ops::Range;
 /// How long a header is.
 pub const HEADER_BYTES: usize = 17;
 
-/// What is written before each block.
+/// The header in front of each block.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Header {
-    /// What follows.
+    /// The content of the block.
     pub what: What,
     /// This was the last block of this transfer on this connection.
     pub end_of_data: bool,
@@ -21,12 +21,12 @@ pub struct Header {
     pub close: bool,
 }
 
-/// What a block carries.
+/// The content of a block.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum What {
     /// Bytes of the file; the range may be empty (a mere end of data).
     Data(Range<u64>),
-    /// Nothing; but the receiver is told how many connections will end.
+    /// No bytes; the offset field says how many connections will end.
     EndOfFile {
         /// How many ends of data there are in this transfer, on all connections.
         ends: u64,
@@ -111,8 +111,8 @@ impl Header {
 
 /// Counts the ends of one transfer, over all its connections.
 ///
-/// The block that says how many ends there are may overtake data and ends on
-/// other connections, so both are counted and compared.
+/// The block with the count of ends may overtake data and ends on other connections. Both are therefore counted and
+/// compared.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Ends {
     ended: u64,
@@ -193,7 +193,7 @@ mod tests {
         }
 
         #[test]
-        fn a_transfer_is_complete_only_with_its_last_end(
+        fn transfer_completes_with_its_last_end(
             ends in 1..20u64,
             at in any::<prop::sample::Index>(),
             apart in any::<bool>(),
@@ -217,7 +217,7 @@ mod tests {
 
     /// Bytes as GCT 13.24 sent them for a file of 700000 bytes over two connections.
     #[test]
-    fn gct_ends_a_transfer_with_0x48_and_the_number_of_connections() {
+    fn gct_last_block_has_connection_count() {
         let mut bytes = [0; HEADER_BYTES];
         (bytes[0], bytes[16]) = (0x48, 2);
         let header = Header::decode(&bytes).unwrap();

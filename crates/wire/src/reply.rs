@@ -30,7 +30,7 @@ pub enum Inner {
     Coded,
 }
 
-/// What the first digit says.
+/// The meaning of a reply's first digit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Class {
     /// 1: another reply to the same command follows.
@@ -277,7 +277,7 @@ pub const LINE_BYTES_MAX: usize = 1 << 18;
 /// `SITE GODWIT LEAVES` tells at most 65536 leaves of 64 digits.
 pub const REPLY_BYTES_MAX: usize = 16 << 20;
 
-/// What a line costs beside its bytes, so that empty lines count too.
+/// The cost of a line beside its bytes, so that empty lines count too.
 const LINE_OVERHEAD_BYTES: usize = size_of::<Vec<u8>>();
 
 #[cfg(test)]
@@ -305,7 +305,7 @@ mod tests {
         }
 
         #[test]
-        fn replies_do_not_depend_on_how_the_input_is_split(
+        fn replies_are_equal_in_any_split(
             all in prop::collection::vec(reply(), 0..5),
             cuts in prop::collection::vec(1..20usize, 0..40),
         ) {
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_end_in_a_text_does_not_desynchronise_the_peer() {
+    fn line_end_in_text_is_replaced() {
         let wire = Reply::new(501, "'TYPE E\r\n' unrecognized").encode(Inner::Coded);
         assert_eq!(wire, b"501 'TYPE E??' unrecognized\r\n");
     }

@@ -1,9 +1,8 @@
-//! The server's side of a session: command lines in, replies and wishes out.
+//! The server's side of a session: command lines in, replies and requests out.
 //!
-//! [`Session`] does no I/O. Whoever drives it gives it the bytes that came,
-//! does what [`Session::poll`] asks, tells how it went, and sends
-//! [`Session::output`]. Commands are taken strictly in order, one at a time;
-//! only `ABOR` and a bare `STAT` are seen during a transfer.
+//! [`Session`] does no I/O. Its driver passes in the bytes that arrived, does what [`Session::poll`] asks, reports
+//! the result, and sends [`Session::output`]. Commands are executed strictly in order, one at a time; only `ABOR` and
+//! a bare `STAT` are seen during a transfer.
 
 mod access;
 mod ask;
@@ -48,7 +47,7 @@ pub struct Session {
     state: State,
     queue: Queue,
     say: Say,
-    /// What is done with the answer to the ask that is open.
+    /// The next step after the answer to the open request.
     then: Option<Then>,
     /// An ask that follows from an answer.
     follow: Option<Ask>,
@@ -57,23 +56,23 @@ pub struct Session {
     logins_failed: u32,
     shield: Shield,
     proof: secure::Proof,
-    /// What wraps the lines that follow the next 235.
+    /// The guard of all lines after the next 235.
     guard: Option<Box<dyn Guard>>,
-    /// What covers data connections, once both have proved who they are.
+    /// The protection of data connections, once both sides have proved their identity.
     cover: Cover,
-    /// What was said of data before the login.
+    /// The level of protection that the client set before the login.
     level: Level,
-    /// `PBSZ`, where data goes in blocks.
+    /// The block size by `PBSZ`, if data is sent in blocks.
     block_bytes: Option<u32>,
-    /// What the client sent that was not protected as it must be.
+    /// The failure of a line that was not protected as required.
     spoiled: Option<crate::Error>,
-    /// What was said instead of a proof, until it is in the log.
+    /// The commands sent instead of a proof, until they are logged.
     unproved: Vec<String>,
-    /// What the client said of itself.
+    /// The client's description of itself (`SITE CLIENTINFO`).
     note: String,
 }
 
-/// What the server says of itself, and its limits.
+/// The server's name, its abilities and its limits.
 #[derive(Clone, Debug)]
 pub struct Profile {
     /// Host name for the greeting.
@@ -92,20 +91,20 @@ pub struct Profile {
     pub offers_cluster: bool,
     /// Whether `AUTH TLS` is.
     pub offers_tls: bool,
-    /// Whether nobody is asked for a password in clear.
+    /// Whether passwords in clear are refused.
     pub passwords_need_tls: bool,
     /// How many others make striped transfers for this server.
     pub stripes: usize,
     /// Programs that bytes can go through.
     pub modules: Vec<Module>,
-    /// Whether what is written goes on to another server.
+    /// Whether files are delivered to another server.
     pub passes_on: bool,
 }
 
-/// A program that bytes of files can go through, as a client is told of it.
+/// A program that filters the bytes of files, as clients see it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Module {
-    /// What clients call it.
+    /// The name that clients use.
     pub name: String,
     /// On which way.
     pub way: Way,
@@ -141,7 +140,7 @@ impl Default for Profile {
     }
 }
 
-/// What must happen next.
+/// The next step of the session's driver.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::large_enum_variant)] // one exists at a time
 pub enum Step {
@@ -159,7 +158,7 @@ enum State {
     Closed,
 }
 
-/// What is known of somebody who is logged in.
+/// The state of a session after the login.
 #[derive(Debug)]
 struct Ready {
     user: String,
@@ -174,7 +173,7 @@ struct Ready {
 }
 
 impl Ready {
-    /// How finely this peer is told times.
+    /// The resolution of times that this peer receives.
     fn times(&self) -> Times {
         match self.settings.ours {
             true => Times::Nanoseconds,
@@ -292,7 +291,7 @@ impl Session {
             let ask = match self.queue.pop()? {
                 Queued::Line(line) => self.on_line(&line),
                 Queued::TooLong => self.refuse(500, "The line is too long."),
-                // As GCT does: whoever sent this gets no word out of us.
+                // As in GCT: the sender of a broken line gets no protected reply.
                 Queued::Spoiled(error) => {
                     self.spoil(error);
                     continue;
@@ -423,7 +422,7 @@ impl Session {
 
     fn on_refused(&mut self, refusal: &Refusal) -> Option<Ask> {
         if let State::Ready(ready) = &mut self.state {
-            // RFC 959: RNTO comes at once or not at all, and this was none.
+            // RFC 959: RNTO follows RNFR at once; after any other command the name is discarded.
             ready.rename_from = None;
         }
         if self.says_why() || refusal.code == 500 {
@@ -435,7 +434,7 @@ impl Session {
 
     fn on_command(&mut self, command: Command) -> Option<Ask> {
         if self.is_ready() && self.wants_abort() && command != Command::Abor {
-            // Whoever says ABOR wants none of what was sent ahead of it.
+            // ABOR cancels the commands that were sent ahead of it.
             self.say.line(426, "Aborted before it began.");
             return None;
         }
@@ -582,7 +581,7 @@ impl Session {
         Some(ask)
     }
 
-    /// What comes where a proof is due counts as one that failed.
+    /// A command where a proof is due counts as a failed login.
     fn refuse(&mut self, code: u16, text: &str) -> Option<Ask> {
         if self.proof == secure::Proof::Begun && !self.is_ready() {
             self.unproved
@@ -610,7 +609,7 @@ impl Session {
         }
     }
 
-    /// The same for commands that change something.
+    /// Resolves the name of a command that changes something; refused for a login that may only read.
     fn path_to_change(&mut self, name: &[u8], doing: &str) -> Option<PathBuf> {
         if !self.ready().may_write {
             let failure =
@@ -622,7 +621,7 @@ impl Session {
     }
 }
 
-/// How far a listing goes.
+/// How many levels a listing covers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum At {
     TheseOnly,
@@ -633,5 +632,5 @@ const LOGIN_FIRST: &str = "Please login with USER and PASS.";
 
 /// A client that is refused this often in a row speaks something else.
 const REFUSED_LINES_MAX: u32 = 100;
-/// So much of a refusal goes into the log.
+/// The most characters of a refused command that are logged.
 const LOGGED_CHARS: usize = 200;

@@ -1,6 +1,5 @@
-//! What lies around the lines of a control channel once both sides have proved
-//! who they are (RFC 2228): commands go as `ENC`, reply lines as `632`. Or around
-//! the whole flow of them, as TLS does (RFC 4217).
+//! Protection of the lines of a control channel, once both sides have proved their identity. By RFC 2228, commands
+//! are sent as `ENC` and reply lines as `632`. By RFC 4217, TLS wraps the whole flow.
 //!
 //! Knows how protected lines are written, and no cryptography: that is a
 //! [`Guard`], which a driver brings.
@@ -22,8 +21,8 @@ pub trait Guard: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
-    /// Tells whether both sides are agreed. Until they are, a guard of the whole flow
-    /// unwraps to nothing, and what it has to say itself comes out of `wrap`.
+    /// Tells whether the handshake is complete. Until then, a guard of the whole flow unwraps to nothing, and its
+    /// handshake bytes come out of `wrap`.
     fn stands(&self) -> bool {
         true
     }
@@ -34,7 +33,7 @@ pub trait Guard: fmt::Debug + Send + Sync {
 #[error("{0}")]
 pub struct Spoiled(pub String);
 
-/// What lies between lines and the socket.
+/// The protection between lines and the socket.
 #[derive(Debug, Default)]
 pub enum Shield {
     /// Nothing.
@@ -42,32 +41,31 @@ pub enum Shield {
     Clear,
     /// Every line is wrapped.
     Guarded(Box<dyn Guard>),
-    /// All is, whatever lines are in it: a piece of what comes may be cut anywhere.
+    /// The whole flow is protected; a piece that arrives may be cut anywhere.
     Flow(Box<dyn Guard>),
 }
 
 /// To whom a data connection must prove to lead (`DCAU`, GFD.20).
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum DataPeer {
-    /// `N`: nobody asks.
+    /// `N`: no proof is asked for.
     #[default]
     Anyone,
-    /// `A`: to somebody with the identity of whoever logged in.
+    /// `A`: a peer with the identity of the user who logged in.
     Myself,
-    /// `S`: to somebody with this subject.
+    /// `S`: a peer with this subject.
     Subject(String),
 }
 
-/// What is done to the bytes on a data connection that proved where it leads
-/// (`PROT`).
+/// The protection of the bytes on a data connection whose peer proved its identity (`PROT`).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Level {
     /// `C`: nothing.
     #[default]
     Clear,
-    /// `S`: nobody can change them.
+    /// `S`: changes are detected.
     Safe,
-    /// `P`: nobody can read them either.
+    /// `P`: also encrypted.
     Private,
 }
 
@@ -101,7 +99,7 @@ impl Level {
         }
     }
 
-    /// Returns what `PROT` calls so. RFC 2228 knows an `E` as well, which nobody speaks.
+    /// Returns the level of a letter of `PROT`. The `E` of RFC 2228 is unknown here; no client in use sends it.
     pub fn of_letter(letter: &str) -> Option<Self> {
         let all = [Self::Clear, Self::Safe, Self::Private];
         all.into_iter().find(|level| level.letter() == letter)
@@ -222,7 +220,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_command_comes_out_as_it_went_in() {
+    fn command_survives_the_shield() {
         let (mut client, mut server) = (guarded(), guarded());
         for line in ["RETR a b ", "NOOP", "PASS "] {
             let sealed = client
@@ -245,7 +243,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_plain_line_among_protected_ones_is_refused() {
+    fn plain_line_under_shield_is_refused() {
         for line in ["NOOP", "ENC", "ENC =", "632 ", "ENCODE Zg=="] {
             let opened = guarded().open_command(line.into());
             assert!(

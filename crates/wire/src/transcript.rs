@@ -1,8 +1,15 @@
-//! Dialogues written down: `C: ` lines that a client says, `S: ` lines that a
-//! server says, `W: ` what the client wants, `R: ` what it then knows, `D< ` what
-//! comes over a data connection, `D> ` what goes out there, `X: ` what a client says
-//! unprotected; `#` begins a comment. For tests of both sides, against values and
-//! against sockets.
+//! Dialogues as text, for tests of both sides against values and against sockets.
+//!
+//! A line begins with its speaker:
+//!
+//! - `C: `: a command of the client;
+//! - `S: `: a reply of the server;
+//! - `W: `: a request to the client;
+//! - `R: `: its result;
+//! - `D< `: bytes that arrive over a data connection;
+//! - `D> `: bytes that leave there;
+//! - `X: `: an unprotected command of the client;
+//! - `#`: a comment.
 
 use std::fmt;
 
@@ -24,7 +31,7 @@ pub enum By {
     Client,
     /// `S: `
     Server,
-    /// `W: `, what somebody wants of the client.
+    /// `W: `, a request to the client.
     Want,
     /// `R: `, what came of it.
     Result,
@@ -88,7 +95,7 @@ impl Spoken {
     }
 
     /// Returns the bytes that the text stands for: `\\n \\r \\t \\0 \\\\ \\xHH` are one each.
-    /// What else stands behind a backslash stands for itself.
+    /// A backslash before any other character stands for that character.
     pub fn bytes(&self) -> Vec<u8> {
         let (mut bytes, mut rest) = (Vec::new(), self.text.bytes());
         while let Some(byte) = rest.next() {
@@ -147,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn stars_and_backslashes_mean_what_the_readme_says() {
+    fn stars_and_backslashes_follow_the_readme() {
         let line = |text: &str| parse(&format!("S: {text}")).unwrap().remove(0);
         assert!(line("220 *").is_said_by("220 hello"));
         assert!(line("229 * (|||*|)").is_said_by("229 Entering (|||2000|)"));

@@ -1,4 +1,4 @@
-//! What a sender of ours made of the streams it was given, as a fact of a final reply.
+//! How a node tuned the streams that it sent on, as a fact of a final reply.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -31,7 +31,7 @@ impl fmt::Display for Tuned {
     }
 }
 
-/// It does not say what was meant.
+/// The fact could not be read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Unreadable;
 

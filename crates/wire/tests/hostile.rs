@@ -1,5 +1,5 @@
-//! A bounded run of what `cargo fuzz` does without bound: every parser of what
-//! peers send is fed with noise and with broken versions of what is right.
+//! A bounded run of what `cargo fuzz` does without bound. Feeds every parser of peers' bytes with noise and with
+//! broken versions of valid input.
 //!
 //! Each input comes from a seed that is in the message of a failure;
 //! `GODWIT_HOSTILE_SEED` repeats one, `GODWIT_HOSTILE_ROUNDS` asks for more.
@@ -12,7 +12,7 @@ use feeds::{FEEDS, Feed};
 use std::{env, panic};
 
 #[test]
-fn nothing_that_a_peer_sends_panics_or_is_misread() {
+fn parsers_never_panic_or_misread() {
     let number = |name: &str| {
         env::var(name)
             .ok()
@@ -90,7 +90,7 @@ impl Noise {
     }
 }
 
-/// What parsers trip over.
+/// Tokens that parsers may misread.
 const TOKENS: [&[u8]; 20] = [
     b"%",
     b"%2F",

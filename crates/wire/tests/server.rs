@@ -28,7 +28,7 @@ fn dialogues_are_held_by_the_pure_session() {
 }
 
 #[test]
-fn dialogues_under_a_shield_are_held_by_the_pure_session() {
+fn shielded_dialogues_match_pure_session() {
     assert!(hold_dialogues_in("guarded") >= 3);
 }
 
@@ -46,7 +46,7 @@ fn hold_dialogues_in(folder: &str) -> usize {
         }
         assert!(
             talk.said.is_empty(),
-            "{}: nobody expected {:?}",
+            "{}: unexpected {:?}",
             path.display(),
             talk.said
         );
@@ -56,7 +56,7 @@ fn hold_dialogues_in(folder: &str) -> usize {
 }
 
 #[test]
-fn what_was_sent_ahead_of_the_proof_is_not_obeyed() {
+fn commands_before_proof_are_not_obeyed() {
     let mut talk = Talk::with(true);
     talk.session.on_bytes(b"AUTH GSSAPI\r\n");
     talk.drive();
@@ -111,7 +111,7 @@ fn begin_tls(session: &mut Session) {
 }
 
 #[test]
-fn what_came_in_clear_behind_auth_tls_is_not_obeyed() {
+fn clear_commands_after_auth_are_refused() {
     for ahead in [
         "USER writer\r\nPASS x\r\n",
         "USER wri",
@@ -132,7 +132,7 @@ fn what_came_in_clear_behind_auth_tls_is_not_obeyed() {
 }
 
 #[test]
-fn under_tls_there_are_two_levels_and_no_way_back() {
+fn tls_session_has_two_levels() {
     let mut session = under_tls();
     let (mut client, mut ours) = (Turned::default(), Turned::default());
     let mut ask = |session: &mut Session, line: &str| {
@@ -177,7 +177,7 @@ fn under_tls_there_are_two_levels_and_no_way_back() {
 }
 
 #[test]
-fn a_password_is_not_asked_for_in_clear() {
+fn password_is_refused_in_clear() {
     let mut session = Session::new(Profile {
         passwords_need_tls: true,
         ..Profile::default()
@@ -222,7 +222,7 @@ fn many_commands_may_be_sent_ahead() {
 }
 
 #[test]
-fn a_client_that_does_not_wait_is_not_read_for_ever() {
+fn impatient_client_is_not_read_forever() {
     let mut session = Session::new(Profile {
         pipeline_max: 64,
         ..Profile::default()
@@ -271,7 +271,7 @@ fn login_begins_at_home() {
 }
 
 #[test]
-fn abort_and_status_are_seen_during_a_transfer() {
+fn abort_and_status_work_during_transfer() {
     use godwit_wire::server::Urgent;
     let mut session = begun("RETR f1");
     assert!(matches!(
@@ -298,7 +298,7 @@ fn abort_and_status_are_seen_during_a_transfer() {
 }
 
 #[test]
-fn nothing_that_was_sent_ahead_of_an_abort_is_done() {
+fn abort_cancels_commands_sent_ahead() {
     let mut talk = Talk::new();
     talk.session
         .on_bytes(b"USER writer\r\nPASS x\r\nMKD d\r\nNOOP\r\nCWD /\r\nABOR\r\nNOOP\r\n");
@@ -311,7 +311,7 @@ fn nothing_that_was_sent_ahead_of_an_abort_is_done() {
 }
 
 #[test]
-fn a_rename_without_a_name_forgets_what_was_to_be_renamed() {
+fn rename_without_name_forgets_its_source() {
     let mut talk = Talk::new();
     let lines = b"USER writer\r\nPASS x\r\nRNFR f1\r\nRNTO\r\nRNTO f2\r\n";
     talk.session.on_bytes(lines);
@@ -385,11 +385,7 @@ impl Talk {
     fn follow(&mut self, line: &Spoken, at: &str) {
         match line.by {
             By::Client => {
-                assert!(
-                    self.said.is_empty(),
-                    "{at}: nobody expected {:?}",
-                    self.said
-                );
+                assert!(self.said.is_empty(), "{at}: unexpected {:?}", self.said);
                 let line = [line.bytes().as_slice(), b"\r\n"].concat();
                 let sealed = self.sealed(line);
                 self.session.on_bytes(&sealed);

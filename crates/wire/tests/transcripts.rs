@@ -29,7 +29,7 @@ struct Script {
     dialogue: Dialogue,
     /// The server's, once it was proved who is there.
     guard: Option<Turned>,
-    /// What was told meanwhile.
+    /// The markers that arrived during the transfer.
     news: Vec<Marker>,
 }
 
@@ -78,7 +78,7 @@ impl Script {
             .into()
     }
 
-    /// As somebody whose tokens are words.
+    /// Proves an identity whose tokens are words.
     fn prove(&mut self) -> String {
         let mut step = |token: &[u8]| match token {
             b"who?" => Ok(Token {
@@ -184,7 +184,7 @@ fn looked(looked: Looked) -> String {
     text
 }
 
-/// Does what somebody wants of the client, and tells what came of it.
+/// Runs a request on the client, and returns its result as text.
 fn want(script: &mut Script, peer: &mut Peer, wanted: &str) -> String {
     let (verb, rest) = wanted.split_once(' ').unwrap();
     let name = rest.as_bytes();
@@ -268,7 +268,7 @@ fn want(script: &mut Script, peer: &mut Peer, wanted: &str) -> String {
                 None => client::checksum_of(&reply, by).unwrap().to_string(),
             }
         }
-        _ => panic!("nobody knows how to {verb}"),
+        _ => panic!("unknown request: {verb}"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What comes of work that goes on by itself, in a thread of its own.
+//! The result of work in a thread of its own, which is waited for later.
 
 use super::watch::{Patience, TICK};
 use crate::{Error, Result};
@@ -9,12 +9,12 @@ use std::{
     thread,
 };
 
-/// The result of a thread that nobody joins: who loses interest drops this, and sees
-/// to it that the work ends.
+/// The result of a thread that is never joined. A caller that no longer needs the result drops this, and makes the
+/// work end itself.
 #[derive(Debug)]
 pub(super) struct Awaited<T> {
     told: Mutex<Receiver<Result<T>>>,
-    /// What came of it, if somebody has looked.
+    /// The result, once it was received.
     came: Option<Box<Result<T>>>,
 }
 
@@ -23,7 +23,7 @@ impl<T: Send + 'static> Awaited<T> {
     pub(super) fn begin(work: impl FnOnce() -> Result<T> + Send + 'static) -> io::Result<Self> {
         let (tell, told) = mpsc::sync_channel(1);
         let run = move || {
-            // Nobody may be interested any more.
+            // The receiver may have been dropped.
             let _ = tell.send(work());
         };
         thread::Builder::new().name("proof".into()).spawn(run)?;
@@ -33,8 +33,8 @@ impl<T: Send + 'static> Awaited<T> {
         })
     }
 
-    /// Returns why we refuse whoever is there, if that is known by now. Any other fault is
-    /// told by [`Awaited::wait`].
+    /// Returns the error that refuses the peer, if the work ended with one by now. [`Awaited::wait`] returns any
+    /// other error.
     pub(super) fn refusal(&mut self) -> Option<Error> {
         let told = self.told.get_mut();
         if self.came.is_none() {
@@ -44,7 +44,7 @@ impl<T: Send + 'static> Awaited<T> {
         self.came.take_if(is_refusal)?.err()
     }
 
-    /// Waits for what comes of it.
+    /// Waits for the result.
     pub(super) fn wait(
         &mut self,
         host: &str,

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What the kernel knows of all connections of one transfer.
+/// The kernel's measurements of all connections of one transfer.
 #[derive(Debug)]
 pub struct Gauge {
     width: Arc<Width>,
@@ -46,7 +46,7 @@ impl Gauge {
     }
 }
 
-/// The last ones are those in use: whoever needs one takes it from the end.
+/// The connections in use are the last ones: a sender takes them from the end.
 fn sum(all: &[Traffic], in_use: usize, at: Duration) -> Seen {
     let used = &all[all.len().saturating_sub(in_use)..];
     let known = || {
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_those_in_use_tell_what_they_wait_for() {
+    fn gauge_counts_only_streams_in_use() {
         let one = |lost, waiting_bytes| Traffic {
             delivered_bytes: 10,
             waiting_bytes,

@@ -24,13 +24,13 @@ pub(super) struct Link {
     ahead: Vec<u8>,
     start: usize,
     end: usize,
-    /// Nothing comes behind what is ahead.
+    /// No bytes follow those that were read ahead.
     has_ended: bool,
     behind: Vec<u8>,
 }
 
 impl Link {
-    /// With `safety`, something is proved before the first byte goes either way.
+    /// With `safety`, the peer proves its identity before the first byte in either direction.
     pub(super) fn new(stream: TcpStream, safety: Option<Safety>, side: Side) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
@@ -106,9 +106,8 @@ impl Link {
         debug_assert!(self.start <= self.end);
     }
 
-    /// Reads until at least `need` bytes are ahead. Reads no further than
-    /// `need + HEADER_BYTES`, or a small buffer if that is more: so the next header
-    /// comes along, and hardly any payload is ever moved within memory.
+    /// Reads until at least `need` bytes are ahead. Reads no further than `need + HEADER_BYTES`, or a small buffer if
+    /// that is more. The next header is then read with the payload, and hardly any payload is moved within memory.
     ///
     /// Returns false if the connection ended first.
     pub(super) fn fill(&mut self, need: usize, patience: &mut Patience<'_>) -> Result<bool> {
@@ -408,7 +407,7 @@ impl Link {
 }
 
 impl Drop for Link {
-    /// A proof that goes on by itself must end with the connection.
+    /// A proof in a thread of its own must end with the connection.
     fn drop(&mut self) {
         if let Shield::Due(_) = self.shield {
             let _ = self.stream.shutdown(Shutdown::Both);
@@ -422,11 +421,11 @@ impl AsFd for Link {
     }
 }
 
-/// What ended a wait.
+/// The reason why a wait ended.
 pub(super) enum Waited {
     /// Something can be read.
     Data,
-    /// What else was waited for.
+    /// The other condition of the wait is true.
     Over,
 }
 
@@ -446,7 +445,7 @@ fn cannot_be_sent(error: &io::Error) -> bool {
 }
 
 const PAGE: usize = 4096;
-/// What is read ahead when small blocks are expected.
+/// How much is read ahead if small blocks are expected.
 const SMALL: usize = 64 << 10;
 /// How much is queued before it is written.
 const QUEUE_MAX: usize = 256 << 10;

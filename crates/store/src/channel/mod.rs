@@ -1,9 +1,8 @@
-//! The data connections of one session: who connects, how blocks are framed,
-//! and which connections live on into the next transfer.
+//! The data connections of one session: which side connects, how blocks are framed, and which connections are kept
+//! for the next transfer.
 //!
 //! Blocking sockets, one thread a connection and 1 MiB blocks; a transfer that
-//! fits into one connection starts no thread at all. What goes over the control
-//! channel meanwhile is none of our business.
+//! fits into one connection starts no thread at all. The control channel is the caller's.
 
 mod awaited;
 mod gauge;
@@ -248,9 +247,8 @@ impl Channel {
 
     /// Returns once there is a connection.
     ///
-    /// Who connects makes `streams` of them (more, if there are not as many to each stripe).
-    /// Who listens waits for one, and takes in those that are there as well: a
-    /// client that lets the server send opens all of them before it asks.
+    /// The connecting side makes `streams` connections, or more if some stripe would lack one. The listening side
+    /// waits for one, and accepts all that have arrived: a client that lets the server send opens all before it asks.
     pub fn open(&mut self, streams: usize, watch: &Watch) -> Result<Opened> {
         if self.is_warm() {
             return Ok(Opened::Reused);
@@ -292,17 +290,16 @@ impl Channel {
         coming.or_else(|| links.find_map(|stripe| stripe.link.refusal()))
     }
 
-    /// Tells whether somebody has come to our port who has not proved who they are.
+    /// Tells whether an accepted connection has not proved its identity.
     pub fn may_have_strangers(&self) -> bool {
         let is_due = |stripe: &Stripe| stripe.link.due() == Some(Side::Accepted);
         self.reach.proves_peer() && self.links.iter().any(is_due)
     }
 
-    /// Lets go of strangers that have come to our port, before a file is divided among
-    /// the connections: a part given to one of them would be missing.
+    /// Closes accepted connections that have not begun a proof, before a file is divided among the connections. A
+    /// part that one of them received would be missing.
     ///
-    /// Who wants a file connects and at once begins to prove who they are, on each
-    /// connection; one that does not is nobody's.
+    /// A client that wants a file begins the proof on each connection at once; one without a proof has no owner.
     pub fn dismiss_strangers(&mut self, mode: Mode, watch: &Watch) -> Result<()> {
         if mode == Mode::Stream {
             self.links.truncate(1); // the first is that which proved it
@@ -347,7 +344,7 @@ impl Reach {
         })
     }
 
-    /// Refuses to begin a proof with what nobody would believe any more.
+    /// Refuses to begin a proof with a credential that has expired or is not valid yet.
     fn check_dates(&self) -> Result<()> {
         match &self.safety {
             Some(safety) => safety.check_dates("the data connection"),
@@ -368,8 +365,8 @@ impl Reach {
         }
     }
 
-    /// Makes or accepts connection number `nth`, waiting for it. Others that came
-    /// meanwhile stand behind it, and nobody knows yet who they are.
+    /// Makes or accepts connection number `nth`, and waits for it. Others that arrived meanwhile stand behind it,
+    /// with their identity unproved.
     fn next(&self, nth: usize, watch: &Watch) -> Result<Vec<Stripe>> {
         match &self.way {
             Way::Listen(door) => {
@@ -394,7 +391,7 @@ impl Reach {
         }
     }
 
-    /// Waits for a connection, whoever it is from.
+    /// Waits for a connection from any peer.
     fn accept(&self, door: &Door, watch: &Watch) -> Result<Link> {
         let mut patience = watch.patience();
         loop {
@@ -411,9 +408,8 @@ impl Reach {
         }
     }
 
-    /// Waits for a connection that proves to lead to whom it must. Strangers that
-    /// say nothing, or prove nothing, are in nobody's way; but if only such come,
-    /// one of them was meant to be the right one.
+    /// Waits for a connection that proves the expected identity. Connections that send nothing, or prove nothing, do
+    /// not disturb the wait. If no other arrives, the wait ends with the error of one of them.
     fn accept_proved(&self, door: &Door, watch: &Watch) -> Result<Vec<Link>> {
         let mut patience = watch.patience();
         let brief = Watch::over(watch.canceled().clone(), patience.left().min(PROOF_MAX));
@@ -504,8 +500,8 @@ fn prove_all(mut silent: Vec<Stripe>, watch: &Watch) -> Result<Vec<Stripe>> {
     proved.map_err(lost)
 }
 
-/// Returns how long to wait for somebody better after this came of a proof. Who did
-/// prove an identity, if not the right one, is hardly a stranger by chance.
+/// Returns how long to wait for another connection after this error of a proof. A peer that proved another identity
+/// is hardly a stranger by chance, so that wait is short.
 fn others_max(error: &Error) -> Duration {
     use godwit_trust::Error as Cause;
     let Error::Trust { cause, .. } = error else {
@@ -538,11 +534,11 @@ fn bind(ip: IpAddr, ports: Option<RangeInclusive<u16>>) -> io::Result<TcpListene
     Err(last)
 }
 
-/// Returns how many connections a transfer should have, when nobody said.
+/// Returns how many connections a transfer should have, if the user set no number.
 ///
-/// On a near network one connection for each core that can drive it is best. Far
-/// away it depends on losses and buffers, which the transfer finds out; one that is
-/// over too soon for that has many, so that all windows together grow soon.
+/// On a near network, one connection for each core that can drive one is best. On a far one the number depends on
+/// losses and buffers, which the transfer measures. One that is too short to measure has many, so that their windows
+/// together grow soon.
 pub fn width_for(round_trip: Duration, left: &Extents, lanes_max: usize) -> Width {
     let blocks = left.len_bytes().div_ceil(godwit_core::LEAF_BYTES).max(1);
     let at_most = |best: usize| best.min(usize::try_from(blocks).unwrap_or(best));
@@ -559,16 +555,16 @@ const NEAR: Duration = Duration::from_millis(3);
 const NEAR_STREAMS: usize = 2;
 const BRIEF_STREAMS: usize = 16;
 const FIRST_STREAMS: usize = 4;
-/// So many blocks take a second or more where it matters.
+/// The least blocks for which measuring pays: on slow paths they take a second or more.
 const WORTH_MEASURING: u64 = 64;
 const CONNECT_MAX: Duration = Duration::from_secs(30);
 /// Until a server connects; who wants to wait no longer drops the channel.
 const ALONE_MAX: Duration = Duration::from_secs(3600);
 /// For a proof, once it has begun.
 const PROOF_MAX: Duration = Duration::from_secs(10);
-/// After somebody proved nothing, for somebody else to come.
+/// How long to wait for another connection after one that proved nothing.
 const OTHERS_MAX: Duration = Duration::from_secs(5);
-/// After somebody proved to be another than wanted, for the right one to come.
+/// How long to wait for another connection after one that proved a wrong identity.
 const KNOWN_MAX: Duration = Duration::from_millis(300);
 /// Between connecting and beginning to prove who one is.
 const SILENCE_MAX: Duration = Duration::from_secs(1);

@@ -17,20 +17,20 @@ use godwit_wire::{
 use parking_lot::Mutex;
 use std::{io, ops::Range, os::fd::AsFd, thread, time::Instant};
 
-/// What came.
+/// The result of a receive.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Received {
     /// Payload.
     pub bytes: u64,
     /// Connections that carried it.
     pub streams: u64,
-    /// In MODE S under protection: the word without which the connection ended, so that
-    /// somebody may have cut off the rest.
+    /// In MODE S under protection: the closing word that did not arrive before the connection ended. An attacker may
+    /// have cut off the rest.
     pub lacks: Option<LastWord>,
 }
 
 impl Received {
-    /// Refuses an end of which nobody knows whether it is the right one.
+    /// Refuses an end that may be too early, because the closing word did not arrive.
     pub fn whole(self) -> Result<Self> {
         match self.lacks {
             None => Ok(self),
@@ -46,8 +46,8 @@ impl Received {
 impl Channel {
     /// Receives one file into `into`, until its end. Offsets of blocks count from `base`.
     ///
-    /// In MODE E connections that come while it runs are taken in; one that never
-    /// sends a proper block is a stranger, and is dropped while the transfer goes on.
+    /// In MODE E, connections that arrive meanwhile are accepted. A connection that never sends a proper block is a
+    /// stranger, and is dropped while the transfer continues.
     pub fn receive(
         &mut self,
         mode: Mode,
@@ -79,8 +79,8 @@ impl Channel {
 
     /// Receives a whole small file in the calling thread.
     ///
-    /// One connection after the other: GCT makes as many as it was told to for a
-    /// single byte too, and some only when the first already carries it.
+    /// Reads one connection after the other. GCT makes as many as it may for a single byte too;
+    /// some are made when the first already carries the byte.
     pub fn receive_whole(&mut self, bytes_max: u64, watch: &Watch) -> Result<Vec<u8>> {
         self.collect(watch)?;
         let (mut bytes, mut ends) = (Vec::new(), AllEnds::of(&self.reach.way));
@@ -162,7 +162,7 @@ struct State {
     bytes: u64,
     streams: u64,
     error: Option<Error>,
-    /// Somebody who could not prove to be the right one, and when.
+    /// The last connection that failed to prove the right identity, and when.
     refused: Option<(Error, Instant)>,
     kept: Vec<Stripe>,
 }
@@ -205,7 +205,7 @@ impl AllEnds {
     }
 }
 
-/// What became of a connection.
+/// How a connection ended.
 enum Fate {
     /// Its part is over; it may serve again.
     Ended,
@@ -215,12 +215,12 @@ enum Fate {
     Idle,
     /// Others are knocking.
     Knocked,
-    /// It never said anything that makes sense.
+    /// The connection never sent a valid block.
     Stranger,
 }
 
 impl Round<'_> {
-    /// Receives on one connection in the calling thread, as long as no other comes.
+    /// Receives on one connection in the calling thread, until another one arrives.
     fn one(&self, mut links: Vec<Stripe>, reach: &Reach) -> Result<Vec<Stripe>> {
         let mut stripe = links.pop().expect("the caller has counted");
         match self.drain(&mut stripe, Some(reach))? {
@@ -286,8 +286,8 @@ impl Round<'_> {
         }
     }
 
-    /// If nobody has come but who could not prove to be the right one, it was meant
-    /// to be the right one.
+    /// Returns the error of the refused connection if there was no other: the refused one was probably the right
+    /// peer.
     fn check_refused(&self) -> Result<()> {
         let mut state = self.state.lock();
         let is_due = |(error, at): &mut (Error, Instant)| at.elapsed() > others_max(error);

@@ -1,10 +1,9 @@
-//! Data connections that prove where they lead (DCAU), and then carry bytes in
-//! clear or under protection (PROT); or that are TLS as everybody speaks it (RFC 4217); or
-//! whose bytes go in blocks that the control channel's context wraps (RFC 2228).
+//! Protection of data connections. By DCAU and PROT, both sides prove their identity, and bytes then travel in clear
+//! or protected. By RFC 4217 they are plain TLS. By RFC 2228 the control channel's context wraps them in blocks.
 //!
-//! Who connects begins; in TLS of everybody the client does. What is said to prove it are TLS records and nothing around
-//! them; with PROT C the bytes of the file follow the last of these at once, so
-//! records are read one by one, and nothing behind them.
+//! The connecting side begins; in plain TLS the client does. A proof is TLS records and nothing around them. With
+//! PROT C the bytes of the file follow the last record at once. Records are therefore read one by one, and nothing
+//! behind them.
 
 #[cfg(test)]
 mod tests;
@@ -27,15 +26,15 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// What protects a data connection.
+/// The protection of a data connection.
 #[derive(Clone, Debug)]
 pub enum Safety {
     /// A proof on each, and TLS behind it.
     Tls(Box<Tls>),
-    /// What wraps the lines of the conversation, in blocks. Nothing is proved first: who cannot
-    /// wrap is found out by their first block.
+    /// Blocks, wrapped by the context of the control channel. There is no proof before: a wrong peer is detected by
+    /// its first block.
     Blocks {
-        /// What wraps.
+        /// The context that wraps.
         by: Blockwise,
         /// How.
         how: Wrapping,
@@ -44,28 +43,27 @@ pub enum Safety {
     },
 }
 
-/// What a data connection must prove, by what we prove the same, and what is then
-/// done to its bytes.
+/// The identities that both ends of a data connection prove, and the protection of its bytes.
 #[derive(Clone, Debug)]
 pub struct Tls {
-    /// What we show.
+    /// Our certificate and key.
     pub credential: Credential,
     /// Whom we believe.
     pub authorities: Authorities,
     /// To whom it must lead.
     pub expect: Expect,
-    /// What is done to bytes.
+    /// The protection of the bytes after the proof.
     pub level: Level,
-    /// What we are in this.
+    /// Our part in the TLS handshake.
     pub part: Part,
 }
 
-/// What somebody is in the security of a data connection.
+/// The part of one end in the security of a data connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Part {
     /// One of two who both show who they are (DCAU): who connects begins.
     Peer,
-    /// The server of TLS, whoever connects: it alone shows who it is.
+    /// The server of TLS, whichever side connects: only the server proves its identity.
     Server,
     /// The client of TLS.
     Client,
@@ -113,8 +111,7 @@ impl Safety {
         }
     }
 
-    /// Refuses to begin a proof with what nobody would believe any more; `host` is whom to
-    /// blame.
+    /// Refuses to begin a proof with a credential that has expired or is not valid yet; the error names `host`.
     pub(crate) fn check_dates(&self, host: &str) -> Result<()> {
         let dates = match self {
             Self::Tls(tls) => tls.credential.check_dates(SystemTime::now()),
@@ -142,7 +139,7 @@ pub(super) enum Side {
     Accepted,
 }
 
-/// What lies between the bytes of a file and the socket.
+/// The layer between the bytes of a file and the socket.
 #[derive(Debug)]
 pub(super) enum Shield {
     /// Bytes go as they are.
@@ -158,13 +155,13 @@ pub(super) enum Shield {
 pub(super) struct Due {
     safety: Tls,
     pub(super) side: Side,
-    /// What comes of it, where it goes on by itself.
+    /// The proof's result, if it runs in a thread of its own.
     alone: Option<Awaited<Shield>>,
 }
 
 impl Due {
-    /// Who connects has to begin, and the server may say nothing more, not even that
-    /// it is about to transfer, before it is over: so that goes on by itself.
+    /// The side that connects has to begin the proof. Until it is over, the server may send nothing, not even that a
+    /// transfer begins. That proof therefore runs in a thread of its own.
     pub(super) fn new(safety: Tls, side: Side, stream: &TcpStream) -> io::Result<Self> {
         let mut due = Self {
             safety,
@@ -188,7 +185,7 @@ impl Due {
         Ok(due)
     }
 
-    /// Tells whether it goes on by itself.
+    /// Tells whether the proof runs in a thread of its own.
     pub(super) fn goes_on_alone(&self) -> bool {
         self.alone.is_some()
     }
@@ -198,7 +195,7 @@ impl Due {
         self.alone.as_mut()?.refusal()
     }
 
-    /// Returns what comes of it.
+    /// Waits for the proof, and returns the layer for the bytes.
     pub(super) fn prove(
         &mut self,
         stream: &TcpStream,
@@ -219,7 +216,7 @@ pub(super) fn host_of(stream: &TcpStream) -> String {
 }
 
 impl Shield {
-    /// Returns what lies there before the first byte goes either way.
+    /// Returns the layer of a connection before its first byte.
     pub(super) fn new(safety: Option<Safety>, side: Side, stream: &TcpStream) -> io::Result<Self> {
         Ok(match safety {
             None => Self::Clear,
@@ -307,7 +304,7 @@ impl Tls {
     }
 }
 
-/// What ends a proof.
+/// The error that ends a proof.
 enum Stop {
     Trust(trust::Error),
     Store(Error),
@@ -330,7 +327,7 @@ struct Records<'a, 'w> {
     stream: &'a TcpStream,
     host: &'a str,
     patience: &'a mut Patience<'w>,
-    /// What is wrong with what is none.
+    /// The description of a record that is no TLS record.
     strange: &'static str,
 }
 
@@ -382,7 +379,7 @@ impl Records<'_, '_> {
     }
 }
 
-/// What protects bytes.
+/// The protocol that protects bytes.
 #[derive(Debug)]
 enum Flow {
     Tls(Box<trust::Channel>, Part),
@@ -465,7 +462,7 @@ pub enum LastWord {
     Block,
 }
 
-/// What is wrong where it is missing.
+/// Displays how a connection ended that lacks this word.
 impl fmt::Display for LastWord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -499,10 +496,9 @@ impl Guarded {
         }
     }
 
-    /// Reads plain bytes; 0 if there are no more. GCT ends a file of MODE S without
-    /// a protected word, so a connection that just ends has to do: whoever knows the
-    /// length (`ALLO`, `SIZE`) sees whether somebody cut it. In TLS of everybody, and in
-    /// blocks, such an end is noted.
+    /// Reads plain bytes; 0 if there are no more. GCT ends a file of MODE S without a protected word, so such an end
+    /// is accepted. A caller that knows the length (`ALLO`, `SIZE`) sees whether the file was cut. In plain TLS and
+    /// in blocks, such an end is noted in `lacks`.
     pub(super) fn read(&mut self, mut stream: &TcpStream, bytes: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.flow.open(bytes)? {
@@ -532,8 +528,8 @@ impl Guarded {
         }
     }
 
-    /// Waits until the peer has closed as well: what it sent and nobody read (tickets) would
-    /// have the kernel throw away what is still on its way to it.
+    /// Waits until the peer has closed too. If bytes of the peer (tickets) are unread at our close, the kernel
+    /// discards our bytes in flight.
     pub(super) fn linger(&mut self, mut stream: &TcpStream, patience: &mut Patience<'_>) {
         if !self.flow.is_of_client() {
             return;
@@ -549,8 +545,7 @@ impl Guarded {
         }
     }
 
-    /// Returns the word without which it ended: somebody may have cut off what was still to
-    /// come.
+    /// Returns the closing word that did not arrive: an attacker may have cut off the rest.
     pub(super) fn lacks(&self) -> Option<LastWord> {
         self.lacks
     }

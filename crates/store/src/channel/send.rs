@@ -36,14 +36,14 @@ struct State {
     sent: Extents,
 }
 
-/// What was sent.
+/// The result of a send.
 #[derive(Debug)]
 pub struct Sent {
     /// Payload.
     pub bytes: u64,
     /// Connections used.
     pub streams: u64,
-    /// What the bytes hash to, if that was asked.
+    /// The hashes of the bytes, if they were asked for.
     pub leaves: Option<Leaves>,
 }
 
@@ -52,7 +52,7 @@ impl Channel {
     /// offsets on the wire that count from `base`.
     ///
     /// No connection is added later: with commands sent ahead, the receiver may
-    /// still be in the file before and would take its blocks for that one's.
+    /// still be in the file before, and would take the blocks for that file's.
     pub fn send<'a>(
         &'a mut self,
         mode: Mode,
@@ -121,8 +121,7 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
         }
     }
 
-    /// Uses as many of the connections as `width` says, and returns what measures
-    /// them for it: somebody else has to look at it now and then.
+    /// Uses as many of the connections as `width` says. Returns the gauge, which the caller has to read now and then.
     pub fn vary(&mut self, width: &Arc<Width>) -> Gauge {
         let stripes = std::mem::take(&mut self.state.lock().free);
         let gauge = Gauge::new(width.clone(), stripes.iter().map(|stripe| &stripe.link));
@@ -222,7 +221,7 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
         })
     }
 
-    /// Has `write` put a block on a connection that nobody else is using.
+    /// Runs `write` with a block on an idle connection.
     fn write(
         &self,
         range: Range<u64>,
@@ -321,9 +320,9 @@ impl State {
     }
 }
 
-/// Tells each stripe how many connections lead to it (or `announced`, where others
-/// send there too), on one of them, and each connection that its part is over, also those that carried nothing: so no block
-/// of the next file can be taken for one of this.
+/// Ends the part of every connection, those that carried no block among them: no block of the next
+/// file can be taken for one of this. One connection of each stripe also announces how many
+/// lead there (or `announced`, if others send there too).
 fn end_blocks(
     links: &mut [Stripe],
     announced: Option<u64>,

@@ -15,7 +15,7 @@ use std::{
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const UNCHECKED: Checks = Checks::blake3(false);
 
-/// Keeps what comes, and what came twice.
+/// Keeps the bytes that arrive, and which of them arrived twice.
 #[derive(Default)]
 struct Kept(Mutex<(Vec<u8>, Extents)>);
 
@@ -94,7 +94,7 @@ fn moves_whole(mode: Mode, streams: usize, sizes: &[usize], sender_listens: bool
 }
 
 #[test]
-fn blocks_arrive_whole_over_any_number_of_streams() {
+fn blocks_arrive_whole_over_any_streams() {
     for streams in [1, 2, 5] {
         let sizes = [0, 1, 300_000, 5_000_000, 17, 3 << 20];
         moves_whole(Mode::Extended, streams, &sizes, false);
@@ -110,10 +110,10 @@ fn asked_for(port: u16) -> usize {
 }
 
 #[test]
-fn connections_are_all_asked_for_before_the_first_is_there() {
+fn open_asks_for_all_connections_at_once() {
     let listener = std::net::TcpListener::bind((HERE, 0)).unwrap();
     let address = listener.local_addr().unwrap();
-    // The kernel answers nobody while as many wait as it keeps.
+    // The kernel accepts no more connections while its backlog is full.
     let mut waiting = Vec::new();
     while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
         waiting.push(stream);
@@ -169,7 +169,7 @@ fn connections_of_mode_e_are_used_again() {
 }
 
 #[test]
-fn small_files_follow_each_other_on_one_connection() {
+fn small_files_share_one_connection() {
     let watch = watch();
     let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
     let mut sender = Channel::connect(vec![address]);
@@ -194,7 +194,7 @@ fn small_files_follow_each_other_on_one_connection() {
 }
 
 #[test]
-fn a_small_file_may_come_over_connections_that_come_late() {
+fn small_file_arrives_over_late_connections() {
     let watch = watch();
     let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
     let mut first = TcpStream::connect(address).unwrap();
@@ -218,7 +218,7 @@ fn lying(whole: &[u8]) -> (tempfile::TempDir, std::path::PathBuf, std::fs::File)
 }
 
 #[test]
-fn what_the_kernel_sends_out_of_a_file_is_what_was_hashed() {
+fn bytes_sent_by_kernel_match_their_hash() {
     let whole = bytes(3 * LEAF_BYTES as usize + 4321);
     let (_place, path, file) = lying(&whole);
     let file = Lying {
@@ -260,7 +260,7 @@ fn what_the_kernel_sends_out_of_a_file_is_what_was_hashed() {
 }
 
 #[test]
-fn a_file_that_becomes_shorter_on_its_way_out_is_an_error_on_both_ends() {
+fn file_cut_while_sent_fails_both_ends() {
     let (_place, path, file) = lying(&bytes(100_000));
     let file = Lying {
         path: &path,
@@ -282,7 +282,7 @@ fn a_file_that_becomes_shorter_on_its_way_out_is_an_error_on_both_ends() {
 }
 
 #[test]
-fn a_sender_that_dies_is_not_the_end_of_the_file() {
+fn dead_sender_is_no_end_of_file() {
     let watch = watch();
     let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
     let mut peer = TcpStream::connect(address).unwrap();
@@ -298,13 +298,13 @@ fn a_sender_that_dies_is_not_the_end_of_the_file() {
 }
 
 #[test]
-fn a_port_scan_does_not_end_a_transfer() {
+fn port_scan_leaves_transfer_running() {
     let watch = watch();
     let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
     drop(TcpStream::connect(address).unwrap());
     TcpStream::connect(address)
         .unwrap()
-        .write_all(b"GET / HTTP/1.1\r\nHost: somebody\r\n\r\n")
+        .write_all(b"GET / HTTP/1.1\r\nHost: stranger\r\n\r\n")
         .unwrap();
     let mut sender = Channel::connect(vec![address]);
     let whole = bytes(2_000_000);
@@ -317,7 +317,7 @@ fn a_port_scan_does_not_end_a_transfer() {
 }
 
 #[test]
-fn silence_is_an_error_after_the_stall_time() {
+fn silent_peer_times_out_after_stall() {
     let watch = Watch::new(Duration::from_millis(60)).unwrap();
     let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
     let none = receiver
@@ -363,7 +363,7 @@ fn blocks_at_absurd_offsets_are_refused() {
 }
 
 #[test]
-fn connections_hold_what_they_were_told_to_and_else_what_the_kernel_likes() {
+fn buffer_sizes_are_set_or_kernels_own() {
     let watch = watch();
     let open = |told: Option<u32>| {
         let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
@@ -377,7 +377,7 @@ fn connections_hold_what_they_were_told_to_and_else_what_the_kernel_likes() {
             links.map(|stripe| stripe.link.buffer_sizes()).collect()
         };
         let all = [sizes(&sender), sizes(&receiver)].concat();
-        // Later ones are told while they are open.
+        // Connections that are open already are resized too.
         sender.size_buffers(Some(16 << 10));
         assert!(
             sizes(&sender)

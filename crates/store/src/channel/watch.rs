@@ -1,4 +1,4 @@
-//! What the threads of one transfer share: whether to go on, and whether anything moves.
+//! State that the threads of one transfer share: whether to continue, and whether bytes move.
 
 use crate::{Error, Result};
 use godwit_sys::Wake;
@@ -28,12 +28,12 @@ impl Cancel {
         self.0.1.raise();
     }
 
-    /// Tells whether somebody has cancelled.
+    /// Tells whether the transfer was cancelled.
     pub fn is_canceled(&self) -> bool {
         self.0.0.load(Relaxed)
     }
 
-    /// Returns `Canceled` once somebody has cancelled.
+    /// Returns `Canceled` if the transfer was cancelled.
     pub fn check(&self) -> Result<()> {
         if self.is_canceled() {
             Err(Error::Canceled)
@@ -76,13 +76,13 @@ impl Watch {
         }
     }
 
-    /// The same, for somebody who waits no longer than that.
+    /// Limits the watch to a caller that waits no longer than `limit`.
     pub fn within(self, limit: Option<Duration>) -> Self {
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
         Self { until, ..self }
     }
 
-    /// Returns how much longer somebody waits; `None`: as long as it takes.
+    /// Returns how much longer the caller waits; `None`: without a limit.
     pub fn left(&self) -> Option<Duration> {
         let until = self.until?;
         Some(until.saturating_duration_since(Instant::now()))
@@ -140,13 +140,12 @@ impl<'a> Patience<'a> {
         self.watch.cancel.as_fd()
     }
 
-    /// Is told that something moved, if only a part of a block: a slow peer is
-    /// not a peer that stands still.
+    /// Restarts the timeout, because bytes moved. Part of a block is enough: a slow peer is no stalled peer.
     pub(super) fn went_on(&mut self) {
         self.since = Instant::now();
     }
 
-    /// Is told that a wait ended with nothing; fails once that has gone on for too long.
+    /// Counts a wait that ended without bytes; fails if they lasted too long.
     pub(super) fn waited(&mut self, host: &str, during: &str) -> Result<()> {
         self.watch.cancel.check()?;
         let moved = self.watch.moved_bytes();

@@ -1,4 +1,4 @@
-//! Bytes that are put again, since whoever writes them here has changed them: the last count.
+//! Bytes that a writer changes and puts again before the end: the last ones count.
 
 use super::{MIB, begin, is_missing, noise, p, put, read, whole};
 use crate::{Can, Result, Sink, SinkExt, Store, Whole, Write};
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 struct Putting {
     sink: Box<dyn Sink>,
     bytes: Vec<u8>,
-    /// What it told of its leaves since something was put there.
+    /// The hashes of leaves that the sink reported since the last put.
     told: BTreeMap<u64, Chain>,
 }
 
@@ -102,7 +102,7 @@ pub(super) fn put_again(store: &dyn Store, can: &Can) {
                 ..Write::default()
             };
             let mut putting = Putting::begin(store, noise(4 * MIB + 77, 32), &how);
-            // A whole leaf, before and after it was told.
+            // A whole leaf, before and after the sink reported its hash.
             putting.put(0, &noise(MIB, 33));
             putting.hear();
             putting.put(MIB, &noise(MIB, 34));
@@ -166,7 +166,7 @@ pub(super) fn put_again_after_a_resume(store: &dyn Store, can: &Can) {
     putting.finish(store, can);
 }
 
-/// Whoever writes it has cut it.
+/// The writer cuts the file to less than was put.
 pub(super) fn shorter_than_put(store: &dyn Store, can: &Can) {
     if !can_again(store, can) {
         return;

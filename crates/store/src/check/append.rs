@@ -1,4 +1,4 @@
-//! What is appended is there once, whoever else appends, and whatever became of the answer.
+//! Appended bytes are in the file once, with other writers, and with lost answers.
 
 use super::{names, noise, p, put, read, stat, write};
 use crate::{Can, Error, Finished, Given, How, Result, SMALL_BYTES, Store, StoreExt, Whole, Write};
@@ -152,7 +152,7 @@ pub(super) fn appending_replaced(store: &dyn Store, can: &Can) {
     }
     append(store, (1, 1), "tail").expect("first");
     assert_eq!(text(store), "whole tail");
-    // Cut by somebody: what was appended before stays told.
+    // Another program cuts the file: earlier appends still count as done.
     let set = crate::Set {
         length: Some(5),
         ..Default::default()
@@ -207,7 +207,7 @@ pub(super) fn appending_unheard(store: &dyn Store, can: &Can) {
         return;
     }
     for seq in 1..=3 {
-        // Who goes away before the end has appended nothing.
+        // A writer that leaves before the end has appended nothing.
         let write = Write {
             how: How::Append { writer: 9, seq },
             ..Write::default()

@@ -1,4 +1,4 @@
-//! Who loses a conversation begins another attempt, and nothing of the older ones counts any more.
+//! After a lost connection, a writer begins another attempt, which supersedes the older ones.
 
 use super::{MIB, begin, is_missing, noise, p, put, read, whole};
 use crate::{Can, Error, How, Result, Sink, SinkExt, Store, StoreExt, Whole, Write};
@@ -171,7 +171,7 @@ pub(super) fn racing(store: &dyn Store, can: &Can) {
                 sink.put(Block::at(i as u64 * LEAF_BYTES, leaf))?;
             }
             sink.settle()?;
-            // Whoever has put all after the last one began is it.
+            // The attempt that put all its bytes after the last one began wins.
             if nth == 4 {
                 is_over.store(true, SeqCst);
                 return sink.finish(&whole(text)).map(drop);
@@ -238,12 +238,14 @@ pub(super) fn what_it_became_is_told(store: &dyn Store, can: &Can) {
             told.compare(&version),
             Strength::Differs | Strength::Unknown
         ));
-        // Whoever was told so goes on from it.
+        // A writer that received this version can replace the file by it.
         let sink = store.write(p("file"), &Write::with(How::Replace(Some(told))));
-        sink.expect("nobody changed it").abandon().expect("abandon");
+        sink.expect("the version is current")
+            .abandon()
+            .expect("abandon");
     }
     assert_eq!(became("1f.8"), None, "it is another upload");
-    // Whoever has begun again is told so too, though nothing is to be replaced by it.
+    // A writer that began again receives the same answer, though its upload may replace no file.
     let new = |id| Write {
         how: How::New,
         ..attempt(id, 4)
@@ -253,6 +255,6 @@ pub(super) fn what_it_became_is_told(store: &dyn Store, can: &Can) {
     sink.abandon().expect("abandon");
     let other = store.write(p("file"), &new("1f.8"));
     assert!(matches!(other, Err(Error::Exists { .. })));
-    super::write(store, "file", b"somebody else's");
+    super::write(store, "file", b"another user's");
     assert_eq!(became("1f.7"), None, "another file is there");
 }

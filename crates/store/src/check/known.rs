@@ -38,7 +38,7 @@ pub(super) fn put_as_known(store: &dyn Store, can: &Can) {
     let has_it = landed.contains(&(LEAF_BYTES..2 * LEAF_BYTES));
     assert_eq!(has_it, !can.leaves, "who compares has found it: {landed}");
     if has_it && !can.again {
-        // Nobody there has noticed, and it takes nothing back.
+        // The store did not notice, and takes no bytes back.
         return sink.abandon().expect("abandon");
     }
     let known = (1, was(1));

@@ -1,5 +1,5 @@
-//! A file appears when it is whole, as what it was announced to be, and over nothing that
-//! was to stay; what was interrupted goes on.
+//! A file appears when it is complete and is what was announced. It replaces no file that was to stay. An interrupted
+//! upload resumes.
 
 use super::{MIB, begin, is_missing, names, noise, p, put, read, set_mtime, stat, whole, write};
 use crate::{Can, Checks, Error, How, Origin, Store, What, Whole, Write};
@@ -232,7 +232,7 @@ pub(super) fn version_guards(store: &dyn Store, can: &Can) {
         sink.put(Block::at(0, text))?;
         sink.finish(&whole(text))
     };
-    guarded(b"second", &seen).expect("nobody changed it");
+    guarded(b"second", &seen).expect("the version is current");
     assert_eq!(read(store, "file"), b"second");
     let refused = guarded(b"third!", &seen);
     assert!(matches!(refused, Err(Error::Changed { .. })), "{refused:?}");
@@ -254,12 +254,12 @@ pub(super) fn version_guards(store: &dyn Store, can: &Can) {
         .write(p("file"), &Write::with(how))
         .expect("it still is");
     put(&*sink, 0, b"fifth");
-    write(store, "file", b"somebody else");
+    write(store, "file", b"another write");
     let refused = sink.finish(&whole(b"fifth"));
     assert!(matches!(refused, Err(Error::Changed { .. })), "{refused:?}");
-    assert_eq!(read(store, "file"), b"somebody else");
+    assert_eq!(read(store, "file"), b"another write");
     // Nothing in place of something, too.
-    let seen = Version::Strong(Digest::of(Algorithm::Blake3, b"somebody else"));
+    let seen = Version::Strong(Digest::of(Algorithm::Blake3, b"another write"));
     guarded(b"", &seen).expect("it is that");
     assert_eq!(read(store, "file"), b"");
     write(store, "file", b"more");
@@ -393,7 +393,7 @@ pub(super) fn abandoned(store: &dyn Store, can: &Can) {
     sink.abandon().expect("abandon");
 }
 
-/// As whoever keeps a version for long has it: from the answer to a publication, or by a look.
+/// A writer may hold a version for long, from the answer to a publication or from a `stat`.
 pub(super) fn versions_kept(store: &dyn Store, can: &Can) {
     if !(can.write && can.atomic) {
         return;
@@ -430,7 +430,7 @@ pub(super) fn versions_kept(store: &dyn Store, can: &Can) {
         let base = over(&now(), &[text, b"!"].concat()).expect("as it is now");
         kept = base.version;
         kept = over(&kept, &[text, b"!!"].concat())
-            .expect("nobody changed it")
+            .expect("the version is current")
             .version;
         assert_ne!(kept.compare(&now()), Strength::Differs);
     }

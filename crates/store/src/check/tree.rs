@@ -1,4 +1,4 @@
-//! Names, directories, and what is told of what they name.
+//! Names, directories, and the attributes of entries.
 
 use super::{
     Got, begin, is_missing, list, names, p, put, read, read_at, set_mtime, stat, whole, write,

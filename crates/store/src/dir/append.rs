@@ -1,10 +1,9 @@
-//! Appending each thing once, however often it is asked for.
+//! Appends that are executed once, however often they are requested.
 //!
-//! A writer numbers its appends. What is about to be written is said in the ledger of the file
-//! ([`ledger`](super::ledger)) and synced, then come the bytes, and are synced, then the ledger
-//! says that they are there. Whoever comes next first looks whether the one before came to its
-//! end: bytes that are all there count, others are cut off again. Those who wait for the same file
-//! meanwhile are served together, so that many pay for two syncs.
+//! A writer numbers its appends. An append first writes its intent to the file's ledger ([`ledger`](super::ledger))
+//! and syncs. Then the bytes are written and synced, and the ledger is marked. The next writer first checks the
+//! append before its own: complete bytes count, incomplete ones are cut off. Requests that wait for one file are
+//! served together, so that many share two syncs.
 
 use super::{
     Inner,
@@ -46,7 +45,7 @@ pub(super) fn begin(
     match &place.old {
         Some(old) => {
             regular(path, old)?;
-            // Who may not is told before the bytes come.
+            // A user without the right to write is refused before the bytes arrive.
             let opened = place.folder.open(&place.name, Open::Append, 0);
             opened.map_err(|e| wrong(path, e))?;
         }
@@ -169,7 +168,7 @@ impl crate::Resume for Appending {
 /// Small files that follow each other and are all appended to the same file, each with a number.
 pub(super) struct Run {
     parts: Vec<Given>,
-    /// What came behind them, and is none of them.
+    /// The part behind them, which is in another batch.
     pub(super) behind: Option<Given>,
 }
 
@@ -279,8 +278,8 @@ impl Part {
 }
 
 impl Inner {
-    /// Appends, each once: what is there already is told as done. Returns what became of
-    /// each, and what the file is like now.
+    /// Appends the parts, each once: one that is in the file already counts as done. Returns the result of each, and
+    /// the attributes of the file.
     fn append(
         &self,
         path: &Path,
@@ -408,7 +407,7 @@ impl Opened {
         let at = match written {
             Ok(at) => at,
             Err(error) => {
-                // Nobody was told that it is there. What cannot be taken back now the next one settles.
+                // No writer was told of success. If the bytes cannot be cut off now, the next writer does.
                 let _ = take_back(&self.file, ledger, &intent);
                 return Err(error);
             }
@@ -416,7 +415,7 @@ impl Opened {
         crash::point("append.synced");
         ledger.note(&intent)?;
         if at != intent.offset {
-            // Somebody who asks nobody wrote in between: the intent does not tell where ours is.
+            // A program that takes no lock wrote in between: the intent does not say where our bytes are.
             tracing::warn!(path = %self.path.display(), at, "others append to it past godwit");
             ledger.sync()?;
         }
@@ -455,7 +454,7 @@ fn failed(path: &Path, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::TimedOut => Error::busy(
             "this machine",
-            format!("somebody else has {} locked", path.display()),
+            format!("another program has {} locked", path.display()),
         ),
         _ => wrong(path, error),
     }
@@ -465,7 +464,7 @@ fn failed(path: &Path, error: io::Error) -> Error {
 fn settle(place: &Place, file: &File, ledger: &mut Ledger) -> io::Result<()> {
     for intent in ledger.outstanding()? {
         if holds(place, file, &intent)? {
-            // Whoever wrote it may have died before it was safe.
+            // The writer may have died before the bytes were durable.
             crash::sync(file)?;
             ledger.note(&intent)?;
         } else {
@@ -508,8 +507,8 @@ fn take_back(file: &File, ledger: &mut Ledger, intent: &Intent) -> io::Result<()
     ledger.forget(intent)
 }
 
-/// Writes behind the end of a file for somebody who does not number: no append that has
-/// a number comes in between, and none that was begun is joined with it.
+/// Writes behind the end of a file for a writer that does not number. No numbered append runs in between, and none
+/// that was begun is joined with these bytes.
 pub(super) fn between<T>(
     place: &Place,
     file: &File,
@@ -528,7 +527,7 @@ pub(super) fn between<T>(
     written().map_err(|e| failed(&place.path, e))
 }
 
-/// What becomes of those who wait.
+/// The batch: the bytes to write, and the result of each request.
 struct Plan {
     bytes: Vec<u8>,
     /// How far their writers will have come, each once.
@@ -594,15 +593,15 @@ fn judge(path: &Path, part: &Part, last: Option<Turn>) -> Result<Verdict> {
     }
 }
 
-/// Those of this process who append to one file, whoever opened it.
+/// The requests of this process for one file, for all users.
 #[derive(Default)]
 struct Queue {
     waiting: Mutex<VecDeque<Arc<Wait>>>,
-    /// Whoever has it writes for all who wait.
+    /// The holder of this lock writes for all that wait.
     turn: Mutex<()>,
 }
 
-/// Somebody who waits.
+/// A request that waits.
 struct Wait {
     path: PathBuf,
     parts: Vec<Part>,
@@ -642,7 +641,7 @@ impl Queue {
         queue
     }
 
-    /// Waits until somebody has appended it, or does so, and for others too.
+    /// Waits until another thread has appended the parts, or appends them, and those of others.
     fn append(&self, opened: &Opened, wait: &Arc<Wait>) -> Result<Told> {
         self.waiting.lock().push_back(Arc::clone(wait));
         loop {
@@ -657,7 +656,7 @@ impl Queue {
                     let each = batch.iter().zip(told);
                     each.for_each(|(one, told)| *one.told.lock() = Some(told));
                 }
-                // Others may do what we may not; and whoever was to do it for us may be gone.
+                // Others may have rights that this user lacks, and the thread that was to write for us may be gone.
                 done => {
                     let others = batch.iter().filter(|one| !Arc::ptr_eq(one, wait));
                     let mut waiting = self.waiting.lock();
@@ -726,14 +725,14 @@ impl Drop for Alone<'_> {
     }
 }
 
-/// So much is written in one go, and read again if that was cut off.
+/// The most bytes of one write; after a crash that many are read again.
 const BYTES_MAX: usize = 8 << 20;
 
-/// So many appends of one request go together.
+/// The most appends of one batch.
 const PARTS_MAX: usize = 4096;
 
-/// An append takes milliseconds: who waits longer waits for a hung disk, or for somebody who
-/// locked the file for reasons of their own.
+/// An append takes milliseconds. A longer wait means a hung disk, or a file that another program
+/// has locked.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE_MIN: Duration = Duration::from_micros(50);
 const PAUSE_MAX: Duration = Duration::from_millis(5);
@@ -741,5 +740,5 @@ const PAUSE_MAX: Duration = Duration::from_millis(5);
 /// How often a file may be replaced under us before we give up.
 const RACES_MAX: usize = 16;
 
-/// More queues than this are looked through for those that nobody uses.
+/// With more queues than this, unused ones are removed.
 const QUEUES_KEPT: usize = 1024;

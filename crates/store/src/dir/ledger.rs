@@ -20,13 +20,13 @@ use std::{
     time::Duration,
 };
 
-/// Returns the name of the ledger of a file in its directory. It goes by the inode, so that a
-/// file that gets another name there keeps it.
+/// Returns the name of a file's ledger in its directory. The name is made of the inode, so a renamed file keeps its
+/// ledger.
 pub(super) fn name_of(inode: u64) -> OsString {
     format!("{PREFIX}{inode:024x}{LEDGER}").into()
 }
 
-/// Who appends: identity and number, hashed.
+/// The writer of appends: its identity and number, hashed.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) struct Writer(pub(super) [u8; 16]);
 
@@ -50,11 +50,11 @@ pub(super) struct Turn {
     pub(super) writer: Writer,
     /// The number of its last append; 0: of none yet.
     pub(super) seq: u64,
-    /// What the bytes of that one hash to: the beginning of it.
+    /// The first bytes of the hash of that append's bytes.
     pub(super) hash: [u8; HASH_BYTES],
 }
 
-/// What is about to be written behind the end of a file, in one go.
+/// An append that is about to be written behind the end of a file.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Intent {
     /// Greater than that of the one before.
@@ -67,7 +67,7 @@ pub(super) struct Intent {
     pub(super) turns: Vec<Turn>,
 }
 
-/// An open ledger. Whoever has it holds the lock of the file.
+/// An open ledger. Its holder has the lock of the file.
 #[derive(Debug)]
 pub(super) struct Ledger {
     file: File,
@@ -80,7 +80,7 @@ struct Header {
     inode: u64,
     /// When the file was made, where the file system knows: inodes are used again.
     birth: Duration,
-    /// What it was called when the ledger was begun: for people, and for the sweep.
+    /// The name of the file when the ledger was begun: for people, and for the sweep.
     name: Vec<u8>,
 }
 
@@ -97,7 +97,7 @@ impl Ledger {
             return Ok(None);
         }
         if !may_be_believed(&own, meta, sys::user_id()) {
-            let why = "the record of its appends is of somebody who may not write to it";
+            let why = "the record of its appends belongs to a user who may not write to it";
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
         let Some((header, cells)) = read_top(&file)? else {
@@ -112,7 +112,7 @@ impl Ledger {
         let own = name_of(meta.inode);
         gone(folder.remove_file(&own))?;
         let file = folder.open(&own, Open::CreateNew, 0o600)?;
-        // Whoever may write to the file may have to write here.
+        // Every user who may write to the file must be able to write to its ledger.
         let attributes = Attributes {
             owner: Some((meta.uid, meta.gid)),
             mode: Some(meta.mode & 0o666 | 0o600),
@@ -140,7 +140,7 @@ impl Ledger {
         Ok(page.find(writer).map(|(_, slot)| slot.turn))
     }
 
-    /// What may not have come to its end, the older one first.
+    /// Returns the appends that may be incomplete, the older one first.
     pub(super) fn outstanding(&self) -> io::Result<Vec<Intent>> {
         let mut intents: Vec<&Intent> = self.cells.iter().flatten().collect();
         intents.sort_by_key(|intent| intent.count);
@@ -225,8 +225,8 @@ impl Ledger {
     }
 }
 
-/// Tells whether a ledger can only be of somebody who may write to the file: by what it says a file is
-/// cut, and whoever may make names in its directory could say anything.
+/// Tells whether only a user who may write to the file can have written its ledger. The ledger decides where
+/// the file is cut, and any user of the directory could forge one.
 fn may_be_believed(ledger: &Meta, file: &Meta, us: u32) -> bool {
     let of_group = file.mode & 0o020 != 0 && ledger.gid == file.gid;
     ledger.uid == file.uid || ledger.uid == us || of_group || file.mode & 0o002 != 0
@@ -239,8 +239,7 @@ fn full() -> io::Error {
     )
 }
 
-/// Tells whether a ledger is of no file any more: there is none of the name it knows, and
-/// nobody has appended for a while.
+/// Tells whether a ledger's file is gone: no file has the name in the ledger, and the last append is long ago.
 pub(super) fn is_orphan(folder: &Folder, name: &OsStr, age: Duration) -> bool {
     let Ok(file) = folder.open(name, Open::Read, 0) else {
         return false;
@@ -264,7 +263,7 @@ pub(super) fn is_orphan(folder: &Folder, name: &OsStr, age: Duration) -> bool {
 /// A ledger that was copied to where its file is about to be.
 #[derive(Debug)]
 pub(super) struct Carried {
-    /// It is locked: nobody appends meanwhile.
+    /// The lock of the ledger, so that no append runs meanwhile.
     _locked: File,
     name: OsString,
 }
@@ -463,7 +462,7 @@ impl Turn {
     }
 }
 
-/// What a ledger remembers of a writer.
+/// The entry of a writer in a ledger.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Slot {
     turn: Turn,
@@ -508,8 +507,8 @@ impl Page {
         slots.find(|(_, slot)| slot.turn.writer == writer)
     }
 
-    /// Returns a place for one more: an empty one, else that of whom nobody has heard for longest,
-    /// if that is long enough.
+    /// Returns a slot for another writer. That is an empty one, or the one that was unused for longest, if that is
+    /// long enough.
     fn room(&self, now: Duration, is_needed: &dyn Fn(Writer) -> bool) -> Option<u64> {
         if let Some((at, _)) = self.slots().find(|(_, slot)| slot.is_none()) {
             return Some(at);
@@ -549,7 +548,7 @@ pub(super) const HASH_BYTES: usize = 24;
 /// As many writers fit in a cell.
 pub(super) const TURNS_MAX: usize = 64;
 
-/// Who has not appended for so long loses their place if others need it.
+/// A writer that has not appended for this long loses its slot if others need one.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(30 * 86_400);
 
 #[cfg(test)]
@@ -610,7 +609,7 @@ mod tests {
 
     /// Inodes are used again.
     #[test]
-    fn a_ledger_of_a_file_that_was_made_at_another_time_is_void() {
+    fn ledger_with_other_birth_time_is_void() {
         let place = super::super::tests::Scratch::new();
         let folder = sys::Root::open(&place.0).unwrap();
         let folder = folder.folder("".as_ref()).unwrap();
@@ -643,7 +642,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_may_write_to_a_file_is_believed() {
+    fn ledger_needs_writer_rights_to_be_believed() {
         let meta = |uid, gid, mode| Meta {
             kind: sys::Kind::File,
             size: 0,
@@ -675,7 +674,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_page_forgets_only_who_is_idle() {
+    fn full_page_evicts_only_idle_writers() {
         let day = Duration::from_secs(86_400);
         let now = 100 * day;
         let page = |used_at: &dyn Fn(u64) -> Duration| {

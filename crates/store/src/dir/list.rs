@@ -1,4 +1,4 @@
-//! What is in a directory.
+//! Lists a directory.
 
 use super::{Inner, partial, place, stat, wrong};
 use crate::{Entry, Result};
@@ -17,7 +17,7 @@ impl Inner {
         self.list_over(path, each, &mut |_| {})
     }
 
-    /// The same, and calls `hidden` for names that are kept for partials.
+    /// Lists a directory as `list` does, and calls `hidden` for names that are kept for partials.
     pub(super) fn list_over(
         &self,
         path: &Path,
@@ -68,5 +68,5 @@ fn is_gone(error: &io::Error) -> bool {
     )
 }
 
-/// So many names are asked about in one go.
+/// How many names are examined together.
 const AT_ONCE: usize = 256;

@@ -1,8 +1,8 @@
 //! Uploads that are not published: their names, locks and records.
 //!
 //! A partial lies beside its target under a name made of (identity, path, id).
-//! Whoever holds its lock owns it, and only he renames or removes it. The lock
-//! ends with the process, so what a crash left is free to be taken over.
+//! A process that holds the lock of a partial owns it, and only the owner renames or removes it. The lock ends with
+//! the process, so another process can take over after a crash.
 
 use super::{
     Inner,
@@ -36,13 +36,13 @@ pub struct Partial {
     pub done: Extents,
     /// The length that was announced.
     pub size: Option<u64>,
-    /// What it is a copy of.
+    /// The source of the copy, and its version.
     pub origin: Option<Origin>,
     /// When it was last written to, since the epoch.
     pub mtime: Duration,
     /// The values of its whole leaves.
     pub leaves: Vec<(u64, Chain)>,
-    /// Somebody is writing it now.
+    /// Whether a process is writing the partial now.
     pub in_use: bool,
 }
 
@@ -61,16 +61,16 @@ pub(super) struct Held {
     pub(super) name: Name,
     pub(super) inode: u64,
     pub(super) key: Key,
-    /// What a predecessor left; `None`: the file is new, and empty.
+    /// The state that an earlier process left; `None`: the file is new, and empty.
     pub(super) left: Option<Left>,
 }
 
-/// What a predecessor left, verified.
+/// The state that an earlier process left, verified.
 #[derive(Debug)]
 pub(super) struct Left {
     pub(super) record: Record,
     pub(super) slots: Vec<(u64, Slot)>,
-    /// The first epoch that nobody used.
+    /// The first epoch that is unused.
     pub(super) epoch: u64,
     pub(super) reread_bytes: u64,
 }
@@ -138,8 +138,8 @@ pub(super) fn is_beside(name: &OsStr) -> bool {
     is_ledger(name) || is_note(name)
 }
 
-/// Tells whether a name is that of a partial or of a record, exactly as we make
-/// them: a file of somebody's that only looks a little like one is his.
+/// Tells whether a name is exactly one of a partial, a record, a ledger or a note. A user's file that only looks
+/// similar is the user's.
 pub(super) fn is_reserved(name: &OsStr) -> bool {
     let Some(rest) = name.as_bytes().strip_prefix(PREFIX.as_bytes()) else {
         return false;
@@ -156,7 +156,7 @@ pub(super) fn is_reserved(name: &OsStr) -> bool {
         && (tail.is_empty() || tail == b"s" || tail.strip_prefix(b".").is_some_and(is_number))
 }
 
-/// Returns a name for a file that is written at once, which nobody goes on with.
+/// Returns a name for a file that is written at once and never resumed.
 pub(super) fn passing_name() -> OsString {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let n = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -193,8 +193,7 @@ impl Inner {
             let Some((file, meta)) = locked else {
                 if write.attempt > 0 {
                     // What another process has of it cannot be taken from it.
-                    let busy =
-                        "somebody has this upload who does not count attempts, or another process";
+                    let busy = "the upload is in use, by a writer that does not count attempts or by another process";
                     return Err(io::Error::new(io::ErrorKind::ConnectionAborted, busy));
                 }
                 continue;
@@ -298,8 +297,8 @@ impl Inner {
                 slots.push((leaf, slot));
                 continue;
             }
-            // It may say more than reached the disk before the power was cut,
-            // or other than what somebody has written there since.
+            // The slot may claim bytes that a power cut kept from the disk, or that another program has overwritten
+            // since.
             reread_bytes += slot
                 .ranges
                 .iter()
@@ -446,7 +445,7 @@ impl Inner {
         Ok(found)
     }
 
-    /// Removes what nobody writes to any more, in the whole tree below.
+    /// Removes all partials that are unused for `age`, in the whole tree below.
     pub(super) fn sweep(&self, path: &Path, age: Duration) -> Result<u64> {
         let mut removed = 0;
         let mut pass_by = |error| {
@@ -466,8 +465,8 @@ impl Inner {
         Ok(removed)
     }
 
-    /// Removes old notes in the directory of a file, and what nobody has gone on with for long, unless that was done today.
-    /// What cannot be removed stays.
+    /// Removes old notes and abandoned uploads in the directory of a file, once a day. A name that cannot be removed
+    /// stays.
     pub(super) fn tidy(&self, folder: &Folder, path: &Path) {
         let Some(tidied) = &self.tidied else {
             return;
@@ -534,7 +533,7 @@ impl Inner {
         Ok(())
     }
 
-    /// What cannot be removed stays for the next sweep.
+    /// A name that cannot be removed stays for the next sweep.
     fn sweep_one(&self, folder: &Folder, name: &OsStr, age: Duration) -> bool {
         if is_ledger(name) {
             return is_orphan(folder, name, age) && folder.remove_file(name).is_ok();
@@ -590,7 +589,7 @@ impl Inner {
     }
 }
 
-/// Whoever only looks whether a partial is in use holds its lock for an instant.
+/// A process that only checks whether a partial is in use holds the lock for an instant.
 fn patient_lock(file: &File) -> io::Result<bool> {
     for _ in 0..LOOKERS_MAX {
         if sys::try_lock(file)? {
@@ -622,8 +621,8 @@ fn is_of(header: &Header, inode: u64, key: Key) -> bool {
     header.inode == inode && header.key == key.0
 }
 
-/// Tells whether somebody wrote to a partial since its record was: we write the
-/// bytes first, and their slot at once.
+/// Tells whether another program wrote to a partial after its record: ours writes the bytes first, and their slot at
+/// once.
 fn is_changed(part: &sys::Meta, record: &sys::Meta) -> bool {
     part.mtime > record.mtime + BYTES_TO_SLOT
 }
@@ -656,20 +655,20 @@ const HASH_DIGITS: usize = 24;
 const PART: &str = ".part";
 const RECORD: &str = ".done";
 
-/// So many writers of one file by one identity at once; more are refused.
+/// The most concurrent writers of one file by one identity; more are refused.
 const WRITERS_MAX: u32 = 100;
-/// Whoever did not hear what became of an upload asks long before.
+/// A writer that lost the answer to an upload asks long before.
 const NOTES_STAY: Duration = Duration::from_secs(86_400);
-/// As long as a node keeps them, unless it was told otherwise.
+/// A node's own default for the age of partials.
 const PARTIALS_STAY: Duration = Duration::from_secs(7 * 86_400);
-/// Of so many directories it is known when they were looked through.
+/// For how many directories the time of the last search is kept.
 const TIDIED_MAX: usize = 10_000;
 
-/// So much later than its record a partial may look when a process of ours died
-/// between the bytes and their slot, or clocks tick coarsely.
+/// The longest time by which a partial may be newer than its record: a process died
+/// between the writes of bytes and of their slot, or clocks are coarse.
 const BYTES_TO_SLOT: Duration = Duration::from_millis(50);
 
-/// How long an attempt waits for whoever has its partial.
+/// How long an attempt waits for the process that holds its partial.
 const ATTEMPT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How often we try before we take a partial to be in use.

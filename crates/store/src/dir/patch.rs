@@ -57,8 +57,8 @@ pub(super) fn begin(dir: &Arc<Inner>, path: &Path, write: &Write<'_>) -> Result<
     Ok(Box::new(Patch::new(dir, path, opened, aim, start, write)))
 }
 
-/// Starts to write some of a file that somebody else, on the same disk, puts together:
-/// under its name or under that of a partial, it is there already.
+/// Starts to write some of a file that another process on the same disk puts together. The file exists already, under
+/// its name or under that of a partial.
 pub(super) fn share(dir: &Arc<Inner>, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
     let place = dir.place_of_shared(path)?;
     let failed = |e| wrong(path, e);
@@ -278,7 +278,7 @@ impl Sink for Patch {
             false => folder.dress(name, &self.file, &attributes),
         };
         match dressed {
-            // The bytes are in a file of somebody else, who alone may do that.
+            // The bytes are in a file of another user, who alone may change its attributes.
             Err(e) if self.aim == Aim::Whole && e.kind() == io::ErrorKind::PermissionDenied => {}
             done => done.map_err(failed)?,
         }

@@ -174,7 +174,7 @@ fn split(path: &Path) -> Result<(&Path, &OsStr)> {
     }
 }
 
-/// Refuses the names of partials: they are nobody's files.
+/// Refuses the names of partials, which are no user's files.
 pub(super) fn not_reserved(path: &Path) -> Result<()> {
     match path.file_name().is_some_and(partial::is_reserved) {
         true => Err(Error::bad_name(

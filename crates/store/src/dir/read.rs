@@ -144,7 +144,7 @@ fn read_by_many(
             let Some(range) = next else { break Ok(()) };
             let put = into.put_from(lying, range, &mut buffer);
             if put.is_err() {
-                // Nobody needs to read on.
+                // The read failed, so the other threads need not continue.
                 *left.lock() = Extents::new();
                 break put;
             }

@@ -1,15 +1,14 @@
-//! The record beside a partial: which bytes landed, and what they hash to.
+//! The record beside a partial: which bytes landed, and their hashes.
 //!
-//! docs/formats/partial.md has every byte. A header says what the
-//! partial is of; two cells in turn say which epoch was synced last; then comes
-//! a slot of fixed size for each leaf. Each of them has its own checksum, so
-//! that what a crash tore is as if it had never been written.
+//! docs/formats/partial.md has every byte. A header describes the partial, and two cells in turn have the last synced
+//! epoch. A slot of fixed size for each leaf follows. Each has its own checksum, so a slot that a crash tore counts
+//! as never written.
 
 use crate::{Origin, landed::leaf_range};
 use godwit_core::{Algorithm, Chain, Digest, Version};
 use std::{fs::File, io, ops::Range, os::unix::fs::FileExt, time::Duration};
 
-/// What a partial is of.
+/// The identity of a partial: its target, its length and its source.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Header {
     /// The inode of the partial: the record of another one is void.
@@ -22,7 +21,7 @@ pub(super) struct Header {
     pub(super) path: Vec<u8>,
 }
 
-/// What landed of one leaf.
+/// The landed ranges of one leaf.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Slot {
     pub(super) boot: [u8; 16],
@@ -56,7 +55,7 @@ impl Record {
         Ok(Self { file, commits: 0 })
     }
 
-    /// Goes on with a record that was found.
+    /// Continues a record that was found.
     pub(super) fn go_on(file: File, found: &Found) -> Self {
         Self {
             file,
@@ -462,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_with_any_byte_changed_is_none() {
+    fn header_with_changed_byte_is_void() {
         let good = header().encode();
         for at in (0..good.len()).filter(|at| !(12..16).contains(at)) {
             let mut bad = good.clone();

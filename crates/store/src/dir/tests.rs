@@ -157,7 +157,7 @@ fn times_are_set_each_by_itself() {
 }
 
 #[test]
-fn a_file_that_changes_while_it_is_read_is_noticed() {
+fn file_changed_during_read_is_noticed() {
     let place = Scratch::new();
     let dir = place.dir();
     write(&dir, "file", &noise(2 * MIB, 1));
@@ -187,7 +187,7 @@ fn a_file_that_changes_while_it_is_read_is_noticed() {
 }
 
 #[test]
-fn what_is_no_file_is_refused_and_never_waited_for() {
+fn non_files_are_refused_without_waiting() {
     let place = Scratch::new();
     let dir = place.dir();
     let made = std::process::Command::new("mkfifo")
@@ -237,7 +237,7 @@ fn partials_are_nobodys_files() {
 }
 
 #[test]
-fn a_digest_is_known_only_while_the_file_is_as_it_was() {
+fn digest_is_forgotten_when_file_changes() {
     let place = Scratch::new();
     let dir = place.dir();
     let bytes = noise(MIB + 1, 1);
@@ -265,7 +265,7 @@ fn a_digest_is_known_only_while_the_file_is_as_it_was() {
 }
 
 #[test]
-fn leaves_of_a_file_are_those_of_its_tree() {
+fn leaves_match_the_hash_tree() {
     let place = Scratch::new();
     let dir = place.dir();
     let bytes = noise(3 * MIB + 7, 5);
@@ -283,7 +283,7 @@ fn leaves_of_a_file_are_those_of_its_tree() {
 }
 
 #[test]
-fn what_was_written_again_is_what_the_digest_tells() {
+fn digest_covers_bytes_written_again() {
     let place = Scratch::new();
     let dir = place.dir();
     let checks = Checks {
@@ -316,7 +316,7 @@ fn what_was_written_again_is_what_the_digest_tells() {
 }
 
 #[test]
-fn the_root_of_all_is_a_store_too() {
+fn root_directory_opens_as_store() {
     let place = Scratch::new();
     let root = Dir::open(Path::new("/"), "tester", Opener::Myself).unwrap();
     let path = place.0.join("file");

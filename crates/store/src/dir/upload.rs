@@ -41,7 +41,7 @@ pub(super) fn begin(dir: &Arc<Inner>, path: &Path, write: &Write<'_>) -> Result<
         regular(path, old)?;
     }
     let checked = check_condition(dir, path, &place, place.old.as_ref(), &write.how);
-    // Whoever lost the answer must be able to begin again, to be told.
+    // A writer that lost the answer must be able to begin again, to receive it.
     if let Err(error) = checked
         && !is_published(dir, path, write)?
     {
@@ -85,7 +85,7 @@ struct Upload {
     mode: Option<u32>,
     checks: Checks,
     watch: Option<Arc<Watch>>,
-    /// Nobody wrote to the partial before us: what we do not write is a hole.
+    /// Whether the partial is new: ranges that are not written are holes.
     is_fresh: bool,
     progress: Mutex<Progress>,
     /// The kernel lets one thread at a time write to a file, and the others spin
@@ -103,11 +103,11 @@ struct Progress {
     record: Option<Record>,
     /// The first epoch that no commit has closed.
     epoch: u64,
-    /// What landed but found no room in its slot.
+    /// Landed ranges that found no room in their slots.
     unrecorded: Extents,
     /// The record vouches for something after a power cut.
     is_committed: bool,
-    /// What was put again since the last commit began.
+    /// The ranges that were put again since the last commit began.
     taken_back: Extents,
     names_synced: bool,
     /// Leaves are known by hearsay only, from the record or from others who wrote
@@ -184,8 +184,7 @@ impl Upload {
         })
     }
 
-    /// Writes a block where it belongs; zeros become holes. `untouched`: nobody
-    /// has written there in our time.
+    /// Writes a block at its offset; zeros become holes. `untouched`: this process has not written there before.
     /// Returns whether the end was left a hole.
     fn write(&self, block: Block<'_>, untouched: bool) -> io::Result<bool> {
         let file = &self.held.file;
@@ -320,7 +319,7 @@ impl Upload {
 }
 
 impl Upload {
-    /// Whoever counts attempts may lose the answer to this one.
+    /// Notes the id of the upload before its publication: a writer that counts attempts may lose the answer.
     fn say_what_it_becomes(&self, named: &Named<'_>, mtime: Option<Duration>) -> io::Result<()> {
         if mtime.is_some() {
             // As the file system has it, which may keep less of it.
@@ -567,8 +566,7 @@ fn is_no_space(error: &io::Error) -> bool {
     )
 }
 
-/// A file that is open, and where it is: whoever may give it attributes need not
-/// be this process.
+/// An open file and its name: its attributes may be set by the process of another account.
 pub(super) struct Named<'a> {
     pub(super) folder: &'a sys::Folder,
     pub(super) name: &'a OsStr,
@@ -576,9 +574,9 @@ pub(super) struct Named<'a> {
 }
 
 impl Named<'_> {
-    /// Gives it the attributes it is to have, those that were asked for, else
-    /// those of the file it replaces, as far as we are permitted to; and then the
-    /// name it is to have, over what may stand there.
+    /// Sets the attributes of the file, and then its final name. Attributes that the writer did not
+    /// ask for are those of the replaced file, as far as the process may set them. The name
+    /// replaces an existing file.
     pub(super) fn publish(
         &self,
         mut mode: Option<u32>,
@@ -588,7 +586,7 @@ impl Named<'_> {
     ) -> io::Result<()> {
         if let Some(old) = old {
             let kept = mode.unwrap_or(old.mode);
-            // The rights to act as another do not go to a file of somebody else.
+            // Set-uid and set-gid bits do not pass to a file of another owner.
             mode = Some(if self.give(old)? { kept } else { kept & 0o777 });
         }
         let attributes = Attributes {
@@ -664,7 +662,7 @@ fn check_condition(
         (How::Replace(Some(version)), Some(old)) => match is_still(dir, path, place, old, version)?
         {
             true => Ok(()),
-            false => Err(Error::changed(path, "somebody wrote it")),
+            false => Err(Error::changed(path, "another program wrote it")),
         },
         _ => Ok(()),
     }

@@ -1,8 +1,8 @@
-//! What was published last under a name by who counts attempts: of a lost answer it tells what it was.
+//! Notes of the last publication under a name, for writers that count attempts and lost the answer.
 //!
-//! A note lies in the state directory of the node, else beside the file, one for each who writes there and each path, and speaks of one inode:
-//! that of the partial which is about to get the name. So it is written before the name is given, and is
-//! true once the name has that inode. docs/formats/published-note.md has every byte.
+//! A note lies in the state directory of the node, else beside the file, one for each writer and path. The note
+//! speaks of one inode: the partial's that is about to get the name. It is written before the rename, and is true
+//! once the name has that inode. docs/formats/published-note.md has every byte.
 
 use super::{
     Inner, now,
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_with_any_byte_changed_is_none() {
+    fn note_with_changed_byte_is_void() {
         let was = Was {
             key: [7; 32],
             attempt: 1 << 40,

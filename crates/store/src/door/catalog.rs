@@ -67,7 +67,7 @@ impl Door {
         )))
     }
 
-    /// Makes a call; a refusal by the node comes back as the node said it.
+    /// Makes a call; a refusal is returned as the node sent it.
     pub(super) fn call_raw<T: Serialize>(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! What a node's clock says, though nobody may have proved who is there.
+//! Reads a node's clock, even if the node's identity is unproved.
 
 use super::{DATE, Door, HttpDate, Inner, JSON_TYPE, Sent};
 use crate::Result;
@@ -7,8 +7,8 @@ use hyper::{Method, Response, body::Incoming};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 impl Door {
-    /// Returns how far the clock is from ours of whoever is there. Nothing is shown to them, and nothing
-    /// that they say is believed but this: it is to tell why a certificate is not.
+    /// Returns the difference between a node's clock and ours. The connection shows no credential and checks none:
+    /// the result only explains why a certificate is not valid.
     pub fn clock_of_anybody(&self) -> Result<Option<Duration>> {
         let inner = &self.0;
         let mut visit = inner.reach(&Wanted::Anybody, &Credential::nobody())?;

@@ -29,7 +29,7 @@ pub(super) fn read(
         into,
         told: Mutex::default(),
     };
-    // An end that is open is nobody's share.
+    // A range without an end cannot be divided.
     if visits == 1 || want.end() == u64::MAX {
         return fetch.share(want).map(|read| fetch.with_digest(read));
     }
@@ -51,11 +51,11 @@ pub(super) fn read(
         work();
     });
     let read = shares.into_inner().read;
-    let read = read.expect("somebody had the first share")?;
+    let read = read.expect("a thread read the first share")?;
     Ok(fetch.with_digest(read))
 }
 
-/// What is left of a file, and what was read of it so far.
+/// The unread ranges of a file, and the joined result of the reads so far.
 struct Shares {
     left: Extents,
     read: Option<Result<Read>>,
@@ -85,7 +85,7 @@ impl Shares {
             (first, Ok(other)) => first.unwrap_or(Ok(other)),
         };
         if joined.is_err() {
-            // Nobody needs to read on if one cannot.
+            // After a failure the other threads need not read on.
             self.left = Extents::new();
         }
         self.read = Some(joined);
@@ -96,12 +96,12 @@ struct Fetch<'a> {
     inner: &'a Inner,
     path: &'a Path,
     into: &'a dyn Take,
-    /// What it says that leaves hash to.
+    /// The hashes of leaves that the node sent.
     told: Mutex<Leaves>,
 }
 
 impl Fetch<'_> {
-    /// If all leaves were told, so was what the whole hashes to, though nobody there has seen it all.
+    /// Adds the hash of the whole file, if the node sent those of all leaves.
     fn with_digest(&self, read: Read) -> Read {
         let told = || self.told.lock().root(read.stat.size);
         Read {
@@ -197,7 +197,7 @@ impl Fetch<'_> {
     }
 }
 
-/// What was asked for, and what came of it: bytes that nobody asked for are not taken.
+/// The requested ranges and their state; other bytes are refused.
 struct Asked<'a> {
     want: &'a Extents,
     missing: Extents,
@@ -220,7 +220,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Counts what comes: frames that bring nothing could go on for ever.
+    /// Counts the bytes of the answer: frames without data could continue for ever.
     fn heard(&mut self, len: usize) -> Result<(), &'static str> {
         self.heard_bytes += len as u64;
         let allowed = self

@@ -47,7 +47,7 @@ impl<'a> Gathered<'a> {
         Ok(self.taken)
     }
 
-    /// Puts what was gathered: whoever looks at the same bytes now finds them.
+    /// Puts the gathered bytes, so that readers of the target see them.
     pub fn put(&mut self) -> Result<()> {
         if self.bytes.is_empty() {
             return Ok(());

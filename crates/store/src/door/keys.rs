@@ -1,8 +1,9 @@
-//! Keys that are replaced: ours, which a node is told, and its own, which it tells.
+//! Replaced keys: ours, which a node learns, and the node's, which it announces.
 //!
-//! A node that has another key now still shows the older one to those who ask for it, and says so with
-//! every answer. Then both count here until the new one was met. Ours goes the same way: whoever visits a
-//! node that knows an older one says so first, once.
+//! A node with a new key still shows the older one to clients that ask for it. The node announces the new one with
+//! every
+//! answer. Both keys then count here until the new one was shown. Our own key is replaced the same way: a visitor
+//! announces its new key once to a node that knows the older one.
 
 use super::{Door, Inner, Visit, done};
 use crate::{Error, RemoteOptions, Result};
@@ -22,11 +23,11 @@ use std::path::Path;
 pub(super) struct Pinned {
     home: Home,
     name: String,
-    /// What our own key hashes to, and what that which is shown.
+    /// The hash of our newest key, and of the key that is shown.
     ours: (Fingerprint, Fingerprint),
-    /// The node must be told which key we have.
+    /// Whether our newest key must be announced to the node.
     is_news: Mutex<bool>,
-    /// What it says that its key hashes to.
+    /// The hash of the new key that the node announced.
     next: Mutex<Option<Fingerprint>>,
 }
 
@@ -39,7 +40,7 @@ impl Door {
         let pin = |key| Fingerprint::of_credential(key).map_err(wrong);
         let ours = (pin(&newest)?, pin(&shown)?);
         let door = Self::of_peer(peer, shown, options)?;
-        let mut inner = std::sync::Arc::into_inner(door.0).expect("nobody else has it yet");
+        let mut inner = std::sync::Arc::into_inner(door.0).expect("it is not shared yet");
         inner.pinned = Some(Pinned {
             home: home.clone(),
             name: peer.name.clone(),
@@ -64,12 +65,12 @@ impl Door {
 }
 
 impl Pinned {
-    /// Tells whether there is something to be told, and that it is being told.
+    /// Tells whether our key must be announced, and clears the mark: the caller does it.
     fn takes_news(&self) -> bool {
         std::mem::take(&mut *self.is_news.lock())
     }
 
-    /// Takes note of what was learned. If that cannot be written down, it will be told again.
+    /// Logs a failure to persist what was learned of a key; the key is then announced again.
     fn note(&self, noted: godwit_trust::Result<()>) {
         if let Err(error) = noted {
             tracing::warn!(%error, name = self.name, "cannot note which key counts");
@@ -78,7 +79,7 @@ impl Pinned {
 }
 
 impl Inner {
-    /// Makes a connection to whoever has the key that we want, or says that it has it now.
+    /// Connects to the node by the key that is pinned, or by the new key that it announced.
     pub(super) fn meet(&self) -> Result<Visit> {
         let next = self.pinned.as_ref();
         let next = next.and_then(|pinned| Some((pinned, (*pinned.next.lock())?)));
@@ -127,7 +128,7 @@ impl Inner {
             Ok(())
         })?;
         is_done.ok_or_else(|| self.broke("its answer does not say what was asked"))?;
-        // Only what it has seen is known to be of use; what it was told, it takes from now on.
+        // A key that the node has seen is known to be accepted; one that it was sent counts from now on.
         pinned.note(match shown == newest {
             true => pinned.home.note_knows(&pinned.name, newest),
             false => pinned.home.note_told(&pinned.name, newest),

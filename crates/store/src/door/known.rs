@@ -8,9 +8,9 @@ use godwit_trust::{Credential, Peer, door::Wanted};
 impl Door {
     /// Opens the peer that a URL names; `None`: it names none.
     ///
-    /// Of a name no port and no user is passed over in silence. An address may be that of several: others are
-    /// reached through the node that is there. So whoever is there is asked for its key, and if that is no
-    /// peer's, the address says nothing of who is meant.
+    /// A name is refused with a port or a user. An address may be that of several nodes, if one of them relays for
+    /// the others. The node at the address is therefore asked for its key. If that is no peer's key, the address does
+    /// not say which peer is meant.
     pub(super) fn of_url(url: &Url, host: &Host, options: &RemoteOptions) -> Result<Option<Self>> {
         let trust = &options.trust;
         let Some(home) = trust
@@ -52,8 +52,8 @@ impl Door {
     }
 }
 
-/// Returns which of these is itself where all of them can be reached. Where nobody answers, the first will
-/// be told as not there.
+/// Returns the peer that answers itself at an address shared by several. If no node answers, returns the first, whose
+/// error is then reported.
 fn found<'a>(there: &'a [Peer], url: &Url, options: &RemoteOptions) -> Option<&'a Peer> {
     let first = there.first()?;
     let at = format!("{}:{}", url.host()?, url.port()?);

@@ -1,4 +1,4 @@
-//! The id of what somebody wants, which goes along through every hop.
+//! The id of a request, which is sent with it through every hop.
 
 use godwit_wire::door::is_word;
 use std::{
@@ -12,8 +12,7 @@ use std::{
     },
 };
 
-/// By what all lines of logs are found that one operation left on all machines. Nobody may do
-/// anything by knowing it.
+/// An id by which an operation's log lines are found on all machines. The id grants no rights.
 #[derive(Clone, Debug)]
 pub struct Mark(Arc<Inner>);
 
@@ -37,13 +36,13 @@ impl Mark {
         }))
     }
 
-    /// Returns it as it is told to a node.
+    /// Returns the id to send to a node, and notes that one has it.
     pub fn tell(&self) -> &str {
         self.0.told.store(true, Relaxed);
         &self.0.id
     }
 
-    /// Tells whether a node was told it, so that somebody's log may have it.
+    /// Tells whether a node received the id, so that its log may have it.
     pub fn is_told(&self) -> bool {
         self.0.told.load(Relaxed)
     }
@@ -73,7 +72,7 @@ impl FromStr for Mark {
     }
 }
 
-/// It is no id of a request.
+/// The text is no id of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the id of a request has up to 64 letters, digits and -_.:")]
 pub struct NoMark;
@@ -96,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_told_once_somebody_was_told() {
+    fn mark_is_told_after_first_use() {
         let mark = Mark::new();
         let same = mark.clone();
         assert!(!same.is_told());

@@ -89,17 +89,17 @@ struct Inner {
     wanted: Wanted,
     /// How it is known here by its key.
     pinned: Option<keys::Pinned>,
-    /// What is shown instead of who we are.
+    /// The secret of a grant, shown instead of our identity.
     grant: Option<String>,
-    /// What the key hashes to that it showed last.
+    /// The hash of the key that the node showed last.
     met: Mutex<Option<Fingerprint>>,
     /// How far its clock is from ours.
     skew: Mutex<Option<Duration>>,
     idle: Idle,
     known: Mutex<Option<Known>>,
-    /// What answered last.
+    /// The version that answered last.
     theirs: Mutex<Option<Speaker>>,
-    /// What goes along with all that is asked.
+    /// The id that is sent with every call.
     mark: Mark,
 }
 
@@ -134,13 +134,13 @@ struct Limits {
     cancel: Cancel,
 }
 
-/// What was learned of the node.
+/// The abilities and the version of the node.
 #[derive(Clone)]
 struct Known {
     can: Can,
-    /// It has words for extended attributes.
+    /// Whether the node knows extended attributes.
     says_xattrs: bool,
-    /// What it knows of what is said.
+    /// The revision within the protocol's version.
     revision: u32,
     version: String,
     round_trip: Duration,
@@ -236,8 +236,8 @@ impl Door {
         }))
     }
 
-    /// Opens a node that granted something to somebody else, who passed it on to us. Connections to it
-    /// are shared with all who have the same `idle`, which must lead nowhere else.
+    /// Opens a node with the secret of a grant, which another client obtained. Connections are shared with all users
+    /// of the same `idle`, which must be of this node only.
     pub fn with_grant(
         from: &[String],
         key: Fingerprint,
@@ -247,13 +247,13 @@ impl Door {
         let name = from.first().map_or("", |first| first);
         let peer = Peer::new(name, key, from);
         let door = Self::of_peer(&peer, Credential::nobody(), options)?;
-        let mut inner = Arc::into_inner(door.0).expect("nobody else has it yet");
+        let mut inner = Arc::into_inner(door.0).expect("it is not shared yet");
         inner.grant = Some(secret.into());
         inner.idle = idle.clone();
         Ok(Self(Arc::new(inner)))
     }
 
-    /// Has the node grant whoever shows the secret that comes back to read one file.
+    /// Asks the node for a grant to read one file, and returns its secret.
     pub fn grant(&self, path: &Path) -> Result<String> {
         let asked = AskGrant {
             path: name(path)?,
@@ -329,8 +329,7 @@ impl Door {
         Ok(self.0.known.lock().insert(known).clone())
     }
 
-    /// Makes a call, and gives each line of its answer to `each` but those that say only that it
-    /// goes on; returns how far away the node is.
+    /// Makes a call, and passes each line of its answer to `each`, except beats. Returns the round trip to the node.
     fn call<T: Serialize>(
         &self,
         name: &str,
@@ -345,7 +344,7 @@ impl Door {
         })
     }
 
-    /// The same, and `each` is told whenever the node says no more than that it goes on.
+    /// Makes a call as `call` does, and also runs `each` at every beat.
     fn call_beating<T: Serialize>(
         &self,
         name: &str,
@@ -360,7 +359,7 @@ impl Door {
         }
     }
 
-    /// The same where one line is the answer.
+    /// Makes a call whose answer is one line.
     fn call_for<T: Serialize, R>(
         &self,
         name: &str,
@@ -416,7 +415,7 @@ impl Inner {
         Error::misbehaved(self.limits.at.clone(), what)
     }
 
-    /// Returns a connection that nobody else uses.
+    /// Returns a connection that is in no other use.
     fn take(&self) -> Result<Visit> {
         self.limits.cancel.check()?;
         loop {
@@ -486,8 +485,8 @@ impl Inner {
         Err(wrong.expect("there is at least one place"))
     }
 
-    /// The address of a node behind a translator may be somebody else's here: that it answers is
-    /// not enough.
+    /// A private address may belong to another machine in this network. An answer is not enough; the key must be
+    /// right.
     fn visit(
         &self,
         (host, port): &(String, u16),
@@ -505,7 +504,7 @@ impl Inner {
         Visit::begin(socket, &showing, &self.limits)
     }
 
-    /// Keeps a connection for whoever asks next.
+    /// Keeps a connection for the next call.
     fn give_back(&self, mut visit: Visit) {
         if let Some(key) = visit.new_key.take() {
             self.heard_key(&key);
@@ -515,7 +514,7 @@ impl Inner {
         self.idle.push(visit);
     }
 
-    /// Asks for bytes. What refuses all of it comes as an error.
+    /// Asks for bytes. A refusal of the whole request is returned as an error.
     fn ask_for_pack(
         &self,
         asked: &AskRead,
@@ -598,8 +597,8 @@ impl Inner {
                     return Err(self.broke("more comes behind the end of its answer"));
                 }
                 match Line::read(line).map_err(|error| self.strange(&error.to_string()))? {
-                    // How long something takes is for the node to say, and for whoever waits
-                    // to bear; only that it goes on need not be said all the time.
+                    // The node decides how long a call takes, and the caller how long to wait. Only the rate of beats
+                    // is limited.
                     Line::Beat(_) if beats > BEATS_MAX + begun.elapsed().as_secs() => {
                         return Err(self.broke("it says nothing but that it goes on"));
                     }
@@ -685,7 +684,7 @@ impl Inner {
         Error::lost(self.limits.at.clone(), during, io::ErrorKind::UnexpectedEof)
     }
 
-    /// Refuses the answer of somebody who is no node of ours, or is compressed, for which nobody asked.
+    /// Refuses the answer of a server that is no node, and one with a compression that was not asked for.
     fn check_ours(&self, answer: &Response<Incoming>) -> Result<()> {
         let headers = answer.headers();
         if let Some(coding) = headers.get(CONTENT_ENCODING)
@@ -710,7 +709,7 @@ impl Inner {
 impl Store for Door {
     fn can(&self) -> Result<Can> {
         Ok(Can {
-            // Each read tells them, and each write is told them.
+            // Reads return leaves, and writes take them.
             leaves: self.0.digests,
             ..self.known()?.can
         })
@@ -934,8 +933,8 @@ impl crate::Volume for Door {
 }
 
 impl Door {
-    /// Asks something of the depot of that machine; each line of the answer is given to `each`. Whenever that machine
-    /// says anything, if only that it goes on, it is looked whether the answer is still wanted.
+    /// Makes a call to the depot of that machine; passes each line of the answer to `each`. At every line and every
+    /// beat, `is_wanted` tells whether to continue.
     pub fn depot(
         &self,
         asked: &AskDepot,
@@ -963,7 +962,7 @@ impl Door {
         if revision < COUNTS_ATTEMPTS {
             return Transit::flush(self, path);
         }
-        // Those from before pass nothing on, and so need not be told how long.
+        // Earlier nodes are no hops, and therefore need no time limit.
         let within = within.filter(|_| revision >= PASSES_ON);
         let asked = AskPush {
             path: name(path)?,
@@ -1068,7 +1067,7 @@ impl Door {
     }
 }
 
-/// Returns how the node is told a path, which counts from its root.
+/// Returns a path as calls carry it, relative to the node's root.
 fn name(path: &Path) -> Result<Name> {
     let bad = |why: &str| Error::bad_name(path, why);
     let bytes = path.as_os_str().as_bytes();
@@ -1122,10 +1121,10 @@ fn done(line: Line) -> Option<()> {
 
 /// From this revision on a node counts attempts, and can be asked what became of them.
 const COUNTS_ATTEMPTS: u32 = 2;
-/// The first revision that is told who passed an upload on, and how long a push may take.
+/// The first revision that receives the hops of an upload and the time limit of a push.
 const PASSES_ON: u32 = 3;
 const PUSHING: &str = "waiting for what was pushed, so it is unknown whether it arrived,";
-/// Longer than any link is down; what began within it goes on.
+/// Longer than the usual outage of a link; transfers that began in time continue.
 const GRANT_SECONDS: u64 = 3600;
 const NAMES_A_CALL: usize = 10_000;
 /// A node tells no more of them.

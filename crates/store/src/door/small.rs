@@ -35,7 +35,7 @@ pub(super) fn read(inner: &Inner, next: &mut Next<'_, PathBuf>, each: EachRead<'
 
 fn read_some(inner: &Inner, mut some: VecDeque<PathBuf>, each: EachRead<'_>) -> Result<()> {
     let mut files = Vec::new();
-    // A name that cannot be said is no fault of the others, and each is told in its turn.
+    // A name that cannot be sent does not disturb the others; its error is returned in its turn.
     let mut unspeakable = VecDeque::new();
     for path in &some {
         match name(path) {
@@ -89,7 +89,7 @@ fn read_some(inner: &Inner, mut some: VecDeque<PathBuf>, each: EachRead<'_>) -> 
     Ok(())
 }
 
-/// Tells whether an error is of a file, and the conversation goes on.
+/// Tells whether an error is of one file, so that the connection can be used further.
 fn is_of_file(error: &Error) -> bool {
     !matches!(
         error,
@@ -105,12 +105,12 @@ fn is_of_file(error: &Error) -> bool {
     )
 }
 
-/// A pack of files, as it comes.
+/// An incoming pack of files.
 struct Files<'a> {
     inner: &'a Inner,
     visit: &'a Visit,
     body: Incoming,
-    /// What came and was not looked at yet.
+    /// Bytes that arrived and were not decoded yet.
     held: Bytes,
     decoder: Decoder,
     /// Which file is the next.
@@ -150,7 +150,7 @@ impl Files<'_> {
                 Some(Frame::Data(..)) => {
                     return Err(self.inner.broke("a small file comes out of order"));
                 }
-                // What it hashes to as a whole is told at its end.
+                // The hash of the whole file follows at its end.
                 Some(Frame::Leaf(..)) if leaves <= SMALL_BYTES / LEAF_BYTES => leaves += 1,
                 Some(Frame::Leaf(..)) => {
                     return Err(self.inner.broke("a digest of what was not asked for"));
@@ -314,7 +314,7 @@ fn write_some(inner: &Inner, some: Vec<Given>, each: EachWritten<'_>) -> Result<
 
 const READING: &str = "receiving small files";
 const WRITING: &str = "sending small files";
-/// What a small file may take with all that is said of it.
+/// The most bytes of a small file with all its frames.
 const HEARD_BYTES_MAX: u64 = 3 * SMALL_BYTES;
 const FILES_A_CALL: usize = 512;
 const BYTES_A_CALL: usize = 16 << 20;

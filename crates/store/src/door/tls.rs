@@ -1,8 +1,8 @@
 //! TLS under HTTP, in long strides.
 //!
-//! The library reads and writes a record at a time, and asks the system twice for each; whoever is woken
-//! for 16 KiB spends more on waking than on protecting. So the socket is read and written in long pieces
-//! below it, and above it as many records are taken at once as there are. What is idle holds nothing.
+//! The library reads and writes one record at a time, with two system calls each. A thread that wakes for 16 KiB
+//! spends more time on waking than on encryption. Below the library, the socket is therefore read and written in long
+//! pieces. Above, all complete records are taken at once. An idle connection holds no buffer.
 
 use godwit_trust::door::{self, Ssl, SslRef};
 use std::{
@@ -18,11 +18,11 @@ use tokio_openssl::SslStream;
 pub struct Tls<S>(SslStream<Strides<S>>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Tls<S> {
-    /// Begins as the engine was set: as a server, or as a client.
+    /// Begins the handshake, as a server or a client by the engine's setting.
     ///
     /// # Errors
     ///
-    /// What the engine says of the other side, or what the connection does.
+    /// A failure of the handshake or of the connection.
     pub async fn begin(ssl: Ssl, stream: S) -> Result<Self, Failed> {
         let strides = Strides {
             stream,
@@ -63,15 +63,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Tls<S> {
 pub enum Failed {
     /// The connection.
     Io(io::Error),
-    /// What was said on it.
+    /// The reason why the handshake failed.
     Said(godwit_trust::Error),
-    /// Whoever answers has another key than is wanted, and knows no way to it.
+    /// The server has another key than is wanted, and knows no way to the wanted one.
     Elsewhere,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Tls<S> {
-    /// Fills all of `buffer` if that much has come. Of a connection that broke the library says what it
-    /// says of one that was ended, but it looks for nothing behind an end that was said.
+    /// Fills all of `buffer`, if that many bytes have arrived. To the library a broken connection looks like
+    /// an ended one. After a proper end it reads no further below, so `is_over` tells the two apart.
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -84,7 +84,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Tls<S> {
             let now = buffer.filled().len();
             match read {
                 Poll::Ready(Ok(())) if now > filled && buffer.remaining() > 0 => {}
-                // It will be said again to whoever asks for more.
+                // The error is returned again at the next read.
                 Poll::Ready(Err(_)) | Poll::Pending if now > before => return Poll::Ready(Ok(())),
                 Poll::Ready(Ok(())) if now == before && self.0.get_ref().is_over => {
                     return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
@@ -141,7 +141,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Tls<S> {
         Poll::Ready(Ok(written))
     }
 
-    /// Whoever writes need not copy into one piece what lies in several.
+    /// A writer need not copy several pieces into one.
     fn is_write_vectored(&self) -> bool {
         true
     }

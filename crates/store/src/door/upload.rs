@@ -1,5 +1,5 @@
-//! Writing: an upload that only those find who know its name. Blocks go as packs through
-//! connections that stay in the middle of a request until somebody asks what has landed.
+//! Uploads to a node. Only a client that knows an upload's id can find it. Blocks are sent as packs, over requests
+//! that stay open until a caller asks which bytes have landed.
 
 use super::{Door, Inner, UNASKED, name, pieces, visit::Pouring, words::Said};
 use crate::{
@@ -20,7 +20,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Begins an upload, or goes on with one.
+/// Begins an upload, or resumes one.
 pub(super) fn begin(door: &Door, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
     let inside = name(path)?;
     let asked = AskUpload {
@@ -82,7 +82,7 @@ fn landed(line: Line) -> Option<Landed> {
 struct Upload {
     door: Door,
     path: PathBuf,
-    /// The same as the node is told it.
+    /// The path as calls carry it.
     inside: Name,
     id: String,
     in_place: bool,
@@ -96,26 +96,26 @@ struct Upload {
 }
 
 struct State {
-    /// What the node says has landed, and what was sent since.
+    /// The ranges that the node reported as landed, and those sent since.
     done: Extents,
-    /// What was sent hashes to.
+    /// The hashes of the bytes sent.
     leaves: Leaves,
-    /// What the source says that they hash to.
+    /// The hashes that the source reported.
     said: BTreeMap<u64, Chain>,
     /// Leaves that do not, and must come again.
     wrong: Extents,
     size: u64,
-    /// What the node says that leaves hash to, and nobody has asked for yet; `None`: nobody will.
+    /// The node's hashes of leaves that no caller took yet; `None`: none will.
     told: Option<BTreeMap<u64, Chain>>,
-    /// What leaves hash to that landed before: what is shown is compared with it. `None`: it is not.
+    /// The hashes of leaves that landed before, compared with shown bytes. `None`: they are not compared.
     before: Option<BTreeMap<u64, Chain>>,
     /// All that was ever sent.
     sent: Extents,
     /// Leaves of which something was sent twice: what the node says of one may be older than what we say.
     again: BTreeSet<u64>,
-    /// Requests whose body goes on, and that nobody writes to now.
+    /// Open requests that no thread writes to now.
     idle: Vec<Stream>,
-    /// What went by each request, also by those that somebody writes to now.
+    /// The ranges sent by each open request, those in use among them.
     open: BTreeMap<u64, Extents>,
     /// How many requests there ever were.
     count: u64,
@@ -123,7 +123,7 @@ struct State {
     is_over: bool,
 }
 
-/// A request whose body goes on.
+/// A request whose body is still being sent.
 struct Stream {
     nth: u64,
     pouring: Pouring,
@@ -142,10 +142,10 @@ impl Upload {
         )
     }
 
-    /// Returns a request that takes these bytes and that nobody else writes to.
+    /// Returns a request for these bytes, in no other use.
     ///
-    /// Of two requests nobody knows which the node reads first. So what was sent before is followed by
-    /// what is sent over it in the same request, or its request is ended first.
+    /// Two requests may be read in either order. A range that is sent again therefore uses the same request, or the
+    /// first request is ended before.
     fn take(&self, range: &Range<u64>) -> Result<Stream> {
         let mut state = self.state.lock();
         loop {
@@ -233,7 +233,7 @@ impl Upload {
         self.freed.notify_all();
     }
 
-    /// All are told: some wait for this one, and others for any.
+    /// Wakes all threads: some wait for this request, and others for any.
     fn give_back(&self, stream: Stream) {
         self.state.lock().idle.push(stream);
         self.freed.notify_all();
@@ -356,7 +356,7 @@ impl Take for Upload {
 }
 
 impl crate::Fast for Upload {
-    /// What is read is never copied: it goes where it is sent from.
+    /// Bytes are read directly into the buffer that is sent, without a copy.
     fn put_from(&self, file: &Lying<'_>, range: Range<u64>, _: &mut [u8]) -> Result<()> {
         let is_hashed = self.checks.blake3;
         self.put_pieces(range, is_hashed, |piece, bytes| {
@@ -394,7 +394,7 @@ enum Next {
     New,
     /// Another, once this idle one was ended.
     End(usize),
-    /// Once somebody has given one back.
+    /// Wait until another thread has given a request back.
     Wait,
 }
 
@@ -412,7 +412,7 @@ impl State {
         }
     }
 
-    /// Notes what goes by a request, and of which leaves something goes again.
+    /// Notes a range sent by a request, and its leaves if some of it is sent again.
     fn note_open(&mut self, nth: u64, range: &Range<u64>) {
         if self.sent.within(range.clone()).next().is_some() {
             let leaves = range.start / LEAF_BYTES..range.end.div_ceil(LEAF_BYTES);
@@ -457,7 +457,7 @@ fn bytes_of(leaf: u64) -> Range<u64> {
     leaf * LEAF_BYTES..(leaf + 1) * LEAF_BYTES
 }
 
-/// Whoever does not finish leaves what a resume needs, and says so.
+/// A writer that does not finish leaves its partial for a resume, and logs how.
 impl Drop for Upload {
     fn drop(&mut self) {
         let is_over = self.state.get_mut().is_over;
@@ -587,8 +587,8 @@ impl crate::Direct for Upload {
                             digest: digest.map(|digest| digest.0),
                         });
                     }
-                    // The first nodes tell it at the end, later ones on the way too; if that
-                    // breaks off, what was told has landed nevertheless.
+                    // The first nodes report it at the end, later ones meanwhile too. If the call fails, reported
+                    // ranges have landed nevertheless.
                     Line::Landed(said) => {
                         self.note(said);
                         for range in self.done().minus(&told).iter() {
@@ -614,7 +614,7 @@ impl crate::Direct for Upload {
 const LINES_MAX: u32 = 32;
 /// A node tells no more leaves at once.
 const LEAVES_A_LINE: usize = 16 << 10;
-/// Each wakes somebody at the other end.
+/// The size of a piece; each wakes a thread at the node.
 const PIECE_BYTES: u64 = 256 << 10;
 const WRITING: &str = "sending";
 
@@ -622,9 +622,9 @@ const WRITING: &str = "sending";
 mod tests {
     use super::*;
 
-    /// Of two requests nobody knows which the node reads first.
+    /// Two requests may be read in either order.
     #[test]
-    fn what_is_sent_again_waits_for_the_request_that_has_sent_it() {
+    fn repeated_range_waits_for_its_request() {
         let mut state = State {
             done: Extents::new(),
             leaves: Leaves::new(),

@@ -1,8 +1,8 @@
 //! One connection to a door: HTTP/1.1 under TLS, one call after the other.
 //!
-//! hyper is asynchronous and the verbs of a store block, so each connection has a runtime of
-//! its own that runs while somebody waits for it, in that thread: what is protected and unprotected
-//! by N connections is done by N threads, and none exists for a connection that is idle.
+//! hyper is asynchronous, and the verbs of a store block. Each connection therefore has its own runtime, which runs
+//! in the waiting thread while a caller waits. N threads encrypt for N connections, and an idle connection has no
+//! thread.
 
 use super::{
     Limits,
@@ -45,30 +45,30 @@ pub(super) struct Visit {
     /// Away while a body is poured.
     sender: Option<SendRequest<Sent>>,
     waiting: Waiting,
-    /// The same socket, to see whether it was ended while nobody waited.
+    /// The socket below, to see whether the peer closed an idle connection.
     socket: TcpStream,
-    /// Who was met.
+    /// The identity that the node proved.
     pub(super) peer: Identity,
-    /// What the key hashes to that was shown.
+    /// The hash of the key that the node showed.
     pub(super) key: Option<Fingerprint>,
     pub(super) round_trip: Duration,
     /// When the last answer ended.
     pub(super) used_at: Instant,
-    /// What it says that its key hashes to now.
+    /// The hash of the node's new key, as it announced.
     pub(super) new_key: Option<String>,
     /// A body was sent with the last request. Who refuses it need not have read it, and ends the
     /// connection behind their answer.
     pub(super) has_poured: bool,
 }
 
-/// How a wait ends: by a deadline, or because somebody has cancelled.
+/// The limits of a wait: it times out, or is cancelled.
 struct Waiting {
     host: String,
     stall: Duration,
     cancel: Cancel,
 }
 
-/// What is shown, and whom it is shown to.
+/// The credential to show, and the identity that the node must prove.
 pub(super) struct Showing<'a> {
     pub(super) credential: &'a Credential,
     pub(super) authorities: &'a Authorities,
@@ -160,13 +160,13 @@ impl Visit {
         })
     }
 
-    /// Has it obey whoever asks now.
+    /// Sets the time limit and the cancellation of the next caller.
     pub(super) fn for_whom(mut self, limits: &Limits) -> Self {
         (self.waiting.stall, self.waiting.cancel) = (limits.stall, limits.cancel.clone());
         self
     }
 
-    /// Tells whether the other side has ended it, or says what nobody asked.
+    /// Tells whether the other side has closed the connection, or sent bytes that no call asked for.
     pub(super) fn is_stale(&self) -> bool {
         let readable = wait_readable([self.socket.as_fd()], Duration::ZERO);
         self.sender.as_ref().is_none_or(SendRequest::is_closed)
@@ -281,8 +281,8 @@ impl Waiting {
         }
     }
 
-    /// Waits for something to be done. Whoever cancels is not waited for by a descriptor: to look now
-    /// and then is as good, and costs nothing while bytes move.
+    /// Waits for `work`. A cancellation has no descriptor to wait for: the check every 100 ms is as good, and costs
+    /// nothing while bytes move.
     async fn over<T>(&self, during: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
         let mut work = pin!(work);
         let since = Instant::now();
@@ -326,7 +326,7 @@ fn io_cause(error: hyper::Error) -> io::Error {
 pub enum Sent {
     /// In one piece, or nothing.
     Whole(Option<Bytes>),
-    /// As it comes; the sender is dropped at its end.
+    /// A body that is sent as it is produced; dropping the sender ends it.
     Stream(mpsc::Receiver<Bytes>),
 }
 
@@ -370,5 +370,5 @@ impl Body for Sent {
 
 /// Blocks of a body that wait to be sent.
 const BLOCKS_AHEAD: usize = 2;
-const AT_HOME: &str = "nobody asks while a body is poured";
+const AT_HOME: &str = "no call is made while a body is sent";
 const LOOK_EVERY: Duration = Duration::from_millis(100);

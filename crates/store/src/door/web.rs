@@ -39,7 +39,7 @@ pub(crate) struct Web {
     scheme: Scheme,
     host: String,
     port: u16,
-    /// What shows who we are, to this server alone.
+    /// The header with the password, for this server alone.
     login: Option<String>,
     authorities: Authorities,
     limits: Limits,
@@ -55,7 +55,7 @@ struct Origin {
     port: u16,
 }
 
-/// What the server says to one request, and the connection on which it says more.
+/// The answer to one request, and the connection with the rest of it.
 struct Answer {
     visit: Visit,
     origin: Origin,
@@ -369,7 +369,7 @@ impl Store for Web {
             Some(stat) => stat,
             None => self.stat(path)?,
         };
-        // Of a part only the digest of the whole is told; it counts as well.
+        // For a part of a file, the server sends only the digest of the whole, which is used too.
         let digest = stat.digest.clone().filter(|_| is_whole || !want.is_empty());
         Ok(Read { stat, digest })
     }

@@ -1,4 +1,4 @@
-//! What stands in calls of the door, and what it is here: each both ways, for client and server.
+//! Conversions between values of the door's calls and those of stores, both ways.
 
 use crate::{
     Can, Entry, EntryKind, Error, Finished, How, Result, Set, Space, Stat, Verified, Whole, Xattrs,
@@ -308,9 +308,9 @@ pub fn algorithm(name: &str) -> Result<Algorithm> {
 mod tests {
     use super::*;
 
-    /// It says that it can append, and has never counted.
+    /// The node claims to append, and has never counted appends.
     #[test]
-    fn a_node_from_before_is_not_believed_to_append_once() {
+    fn older_node_cannot_append_once() {
         let said: call::Can = call::read(br#"{"write":true,"append":true}"#).expect("it is JSON");
         assert_eq!(said.xattrs, None);
         let can = Can::heard(said);

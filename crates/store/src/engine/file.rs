@@ -63,7 +63,7 @@ struct Run<'a> {
     told: Mutex<Extents>,       // told as moved or resumed: progress never runs backwards
 }
 
-/// What one try settled on.
+/// The settings of one attempt.
 struct Plan {
     range: Range<u64>,
     checks: Checks,
@@ -98,7 +98,7 @@ impl Run<'_> {
                 if source.passage().is_some()
                     || whole_file && matches!(error, Error::Changed { .. }) =>
             {
-                // Nobody will want this version any more.
+                // The bytes of this version are of no further use.
                 if let Err(error) = sink.abandon() {
                     tracing::warn!(%error, "what arrived of another version stays there");
                 }
@@ -225,7 +225,7 @@ impl Run<'_> {
         ))
     }
 
-    /// Reads what an earlier attempt sent, where nobody remembers what it hashed to.
+    /// Reads the bytes that an earlier attempt sent, if their hashes are unknown.
     fn show(&self, sink: &dyn Sink) -> Result<u64> {
         let unseen = if self.copying.options.verify {
             sink.unseen()
@@ -320,7 +320,7 @@ impl Run<'_> {
                 Width::fixed(1, Limit::Server)
             }
             true if !is_ours(source)? => Width::fixed(LANES_OF_OTHERS, Limit::Server),
-            // Nobody sees there what the network does to all of them.
+            // A door does not show what the network does to each stream.
             true if [source, target]
                 .iter()
                 .any(|end| end.store.as_door().is_some()) =>
@@ -541,7 +541,7 @@ impl Take for Shown<'_> {
 const LANES: usize = 64;
 /// Each that has to prove itself costs both ends some milliseconds of work.
 const LANES_PROVED: usize = 16;
-/// What any server takes.
+/// A number of streams that any server accepts.
 const LANES_OF_OTHERS: usize = 16;
 /// How often a file is started anew because it changed or came wrong.
 const ANEW_MAX: u32 = 2;

@@ -73,7 +73,7 @@ pub struct Options {
     pub connect: Duration,
     /// Where to note what landed on servers that cannot be asked for it.
     pub notes: Option<PathBuf>,
-    /// What data connections hold at either end; `None`: as the kernels find best.
+    /// The buffer size of data connections at both ends; `None`: the kernels' choice.
     pub tcp_buffer: Option<u32>,
     /// By what we prove who we are, and how bytes are protected.
     pub trust: Trust,
@@ -122,7 +122,7 @@ impl Options {
 pub struct Task {
     /// From where.
     pub source: Place,
-    /// To exactly where: the name of the copy, not of the directory it goes into.
+    /// The name of the copy itself, not the directory above.
     pub target: Place,
     /// Whether a directory is meant.
     pub tree: bool,
@@ -130,13 +130,13 @@ pub struct Task {
     pub mode: Option<u32>,
     /// Only these bytes, to the same offsets of the target, in place.
     pub range: Option<Range<u64>>,
-    /// What to do with what is there already.
+    /// The treatment of an existing target.
     pub rule: Rule,
     /// Remove from the target tree what the source tree does not have.
     pub delete: bool,
 }
 
-/// What to do with what is there already.
+/// The treatment of an existing target.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Rule {
     /// Replace it.
@@ -149,7 +149,7 @@ pub enum Rule {
     UpdateByDigest,
 }
 
-/// What happens, as it happens.
+/// An event of a copy, reported when it happens.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// More to be done was found; `complete`: that is all.
@@ -181,7 +181,7 @@ pub enum Event<'a> {
         target: &'a Place,
         /// Why not.
         error: &'a Error,
-        /// It will be tried again, maybe after a while.
+        /// The next attempt, which may follow after a pause; `None`: there is none.
         again: Option<Tries>,
     },
     /// A file was left as it is, because of the rule.
@@ -233,7 +233,7 @@ pub struct Outcome {
     pub tuned: Tuned,
     /// How it is known to be right.
     pub verified: Verified,
-    /// What it hashes to, if that was computed on the way.
+    /// The hash of the file, if it was computed on the way.
     pub digest: Option<Digest>,
     /// Passing faults on the way.
     pub faults: u32,
@@ -241,7 +241,7 @@ pub struct Outcome {
     pub third_party: bool,
 }
 
-/// What became of everything.
+/// The result of a copy.
 #[derive(Debug, Default)]
 pub struct Summary {
     /// Files copied.
@@ -268,11 +268,11 @@ pub struct Summary {
     pub streams: usize,
     /// Files known to be right by a digest.
     pub verified: u64,
-    /// What could not be copied, the first of them.
+    /// The errors of files that could not be copied, the first of them.
     pub errors: Vec<Error>,
     /// How many could not be copied.
     pub failed: u64,
-    /// What only a target has was to be removed, and was left since something failed.
+    /// Whether files that only the target has were kept, because of an error.
     pub not_deleted: bool,
 }
 
@@ -287,7 +287,7 @@ struct Item {
     tries: u32,
 }
 
-/// What all threads of one `copy` share.
+/// State that all threads of one `copy` share.
 struct Copying<'a> {
     options: &'a Options,
     on: &'a (dyn Fn(&Event<'_>) + Sync),
@@ -300,7 +300,7 @@ struct Copying<'a> {
     moved_bytes: AtomicU64,
     /// When the bytes taken so far are through, at the rate that is asked for.
     through_at: Mutex<Instant>,
-    /// Nobody believes us any more: what needs that is not begun.
+    /// Our certificate has expired: files that need one are not begun.
     is_unproved: AtomicBool,
     /// The target has no room left: nothing more is begun.
     is_full: AtomicBool,
@@ -356,11 +356,11 @@ impl Options {
     }
 }
 
-/// Who moves files: how many threads.
+/// The number of threads that move files.
 struct Crew {
     small: usize,
     large: usize,
-    /// Who begins with a large file while others end with theirs.
+    /// Threads that begin a large file while others end theirs.
     relief: usize,
     /// How long before the end of one file the next may begin.
     lead: Duration,
@@ -536,7 +536,7 @@ impl Copying<'_> {
         summary.verified += u64::from(outcome.verified != Verified::SizeOnly);
     }
 
-    /// Says what an error is if nobody has cancelled anything.
+    /// Returns the cause of an error if the user has cancelled nothing.
     ///
     /// Threads of one transfer stop each other by `Canceled` when one of them
     /// fails. Should that be all that is left of the fault, it is still one.
@@ -569,7 +569,7 @@ impl Copying<'_> {
             || self.is_unproved.load(SeqCst) && (is_proved(source) || is_proved(target))
     }
 
-    /// Counts a file that fails for a reason which was told already.
+    /// Counts a failed file whose cause was reported already.
     fn given_up(&self) {
         self.summary().failed += 1;
     }

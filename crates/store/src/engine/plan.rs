@@ -39,8 +39,8 @@ pub(super) fn find(copying: &Copying<'_>, task: &Task) -> Result<()> {
     }
 }
 
-/// Refuses a tree for which there is no room, if that can be told before: the source is on this machine, where a second
-/// walk costs little. If the target exists, an earlier run may have left a part of the tree there.
+/// Refuses a tree for which the target has no room, if the source is on this machine: there a second walk costs
+/// little. An existing target is not checked, since an earlier run may have left a part of the tree there.
 fn check_room(copying: &Copying<'_>, task: &Task) -> Result<()> {
     let (source, target) = (&task.source, &task.target);
     let is_there = || !matches!(target.store.stat(&target.path), Err(Error::Missing { .. }));
@@ -59,7 +59,7 @@ fn check_room(copying: &Copying<'_>, task: &Task) -> Result<()> {
         }
         Ok(())
     };
-    // What cannot be listed is told when it is to be copied.
+    // A directory that cannot be listed is reported when it is copied.
     source
         .store
         .walk_readable(&source.path, &mut each, &mut |_, _| Ok(()))?;
@@ -75,7 +75,7 @@ fn check_room(copying: &Copying<'_>, task: &Task) -> Result<()> {
     }
 }
 
-/// Returns how much of a file is no hole, where that can be told.
+/// Returns how many bytes of a file are not holes, if the store knows; else its size.
 fn filled_bytes(source: &Place, entry: &Entry) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let told = match source.url.scheme() {
@@ -157,8 +157,8 @@ struct Finding<'a> {
     unmade: Vec<Unmade>,
     behind: Vec<Entry>,
     since: Instant,
-    /// Taken for directories since something has their name; by source path. What goes
-    /// into one proves it.
+    /// Targets taken for directories since an entry has their name, by source path. A file copied
+    /// into one proves that.
     unproved: HashMap<PathBuf, Place>,
     /// Directories of the source whose names something else has at the target.
     blocked: HashSet<PathBuf>,
@@ -332,7 +332,7 @@ impl Finding<'_> {
         self.copying.failed(&place, &target, error);
     }
 
-    /// Tells whether something stands where the directory of this would be: that was told.
+    /// Tells whether a file is in the place of this entry's directory; that was reported.
     fn is_blocked(&self, path: &Path) -> bool {
         let mut above = path.ancestors().skip(1);
         !self.blocked.is_empty() && above.any(|above| self.blocked.contains(above))
@@ -542,8 +542,8 @@ fn same_digest(source: &Place, target: &Place) -> Result<bool> {
     Ok(digest(source)? == digest(target)?)
 }
 
-/// What is in the target tree already, listed one directory at a time: memory
-/// does not grow with the tree, and nothing is asked file by file.
+/// The existing entries of the target tree. They are listed one directory at a time: memory does not grow with the
+/// tree, and there is no request per file.
 struct There<'a> {
     task: &'a Task,
     listed: Vec<(PathBuf, HashMap<OsString, Stat>)>,
@@ -648,7 +648,7 @@ const USUAL_FAR: u32 = 0o755;
 /// How much is found before directories are made, and how long that may take.
 const BEHIND_MAX: usize = 1024;
 const BEHIND_FOR: Duration = Duration::from_millis(100);
-/// So many directories are taken for such before one is looked at.
+/// How many directories stay unproved before one is checked.
 const UNPROVED_MAX: usize = 4096;
 /// Directories of the target whose listings are kept.
 const LISTED_MAX: usize = 64;

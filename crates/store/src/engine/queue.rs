@@ -18,7 +18,7 @@ struct State<T> {
     closed: bool,
 }
 
-/// What a taker got.
+/// The result of a take.
 pub(super) enum Taken<T> {
     /// Something to do.
     Item(T),
@@ -40,7 +40,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Adds an item, once there is room. Returns false if nobody takes any more.
+    /// Adds an item, as soon as there is room. Returns false if the queue is closed.
     pub(super) fn put(&self, item: T) -> bool {
         let mut state = self.state.lock();
         while state.items.len() >= ITEMS_MAX && !state.closed {
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_back_comes_before_the_end() {
+    fn item_put_back_precedes_the_end() {
         let queue = Queue::new();
         assert!(queue.put(1));
         queue.close();

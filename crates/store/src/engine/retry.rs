@@ -7,14 +7,14 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Retry {
     left: u32,
-    /// Of these, after something moved.
+    /// How many attempts remain after progress.
     worth: u32,
-    /// Of these, since something moved last.
+    /// How many attempts there are since the last progress.
     most: u32,
     pause: Duration,
 }
 
-/// Which try comes next, and which would be the last.
+/// The number of the next attempt, and of the last one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Tries {
     /// Since something moved last; the first is 1.
@@ -75,7 +75,7 @@ const USUAL: u32 = 5;
 const WORTH: u32 = 3;
 const FIRST: Duration = Duration::from_millis(200);
 const LAST: Duration = Duration::from_secs(30);
-/// A server that asks for more than this is told to its user instead.
+/// A longer pause that a server asks for is reported to the user instead.
 const NOT_YET_MAX: Duration = Duration::from_secs(300);
 
 #[cfg(test)]
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_and_end_and_start_anew_with_progress() {
+    fn pauses_grow_and_reset_with_progress() {
         let mut retry = Retry::new(None);
         let pauses: Vec<_> = std::iter::from_fn(|| retry.after(Fault::Passing)).collect();
         assert_eq!(pauses[..3], [FIRST, FIRST * 2, FIRST * 4]);

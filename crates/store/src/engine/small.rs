@@ -10,8 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Copies `first`, and what follows it in the queue between the same two stores.
-/// What was not begun, since there was no conversation for it, is given back.
+/// Copies `first`, and the items behind it in the queue between the same two stores. An item that was not begun,
+/// because the connection failed, is returned.
 pub(super) fn copy(copying: &Copying<'_>, first: Item) -> Option<(Item, Error)> {
     let batch = Batch {
         copying,
@@ -65,7 +65,7 @@ struct Flying {
 }
 
 impl Batch<'_> {
-    /// Asks a source that is far for many files at once, and writes each as it comes.
+    /// Reads many files of a remote source in one request, and writes each as it arrives.
     fn read(&self) -> Result<()> {
         self.source.store.read_small(
             &mut || {
@@ -161,8 +161,8 @@ impl Batch<'_> {
         }
     }
 
-    /// Takes out the file that a store told of: nearly always the first, but one
-    /// that cannot be named to a server is told before those that are under way.
+    /// Removes the file that a store reported. That is nearly always the first, but a name that cannot be sent is
+    /// reported before those in flight.
     fn landed(&self, is_it: impl Fn(&Item) -> bool) -> Option<Flying> {
         let mut flying = self.flying.borrow_mut();
         let at = flying.iter().position(|one| is_it(&one.item))?;
@@ -211,7 +211,7 @@ impl Batch<'_> {
 
     fn store(&self, mut flying: Flying, small: Small) {
         flying.read = Some(small.verified.clone());
-        // What comes with the bytes may say less than the listing did.
+        // The attributes sent with the bytes may lack some that the listing had.
         let mode = small.stat.mode.or(flying.item.stat.mode);
         flying.item.stat = Stat { mode, ..small.stat };
         if let Err(error) = self.copying.pace(small.bytes.len() as u64) {
@@ -272,7 +272,7 @@ fn again(copying: &Copying<'_>, left: VecDeque<Flying>, error: Error) {
     let fault = copying.fault_of(&error);
     let pause = (0..=tries).map(|_| retry.after(fault)).last().flatten();
     if pause.is_some() {
-        // Whoever watches learns before the pause what is waited for.
+        // The user learns before the pause what is waited for.
         for Flying { item, .. } in &left {
             copying.tries_again(&item.source, &item.target, &error, retry.tries());
         }

@@ -23,7 +23,7 @@ pub struct Place {
     pub store: Arc<dyn Store>,
     /// The path in it.
     pub path: PathBuf,
-    /// The same as a URL.
+    /// The URL of the path.
     pub url: Url,
 }
 
@@ -111,7 +111,7 @@ struct Known {
     url: Url,
     /// Whom its server had to prove to be.
     proofs: Proofs,
-    /// What was known of peers then: who was none may be one now, and one have another key.
+    /// The state of the list of peers at that time: a host may be a peer now, or have another key.
     as_of: AsOf,
     store: Arc<dyn Store>,
 }
@@ -136,7 +136,7 @@ impl Stores {
         self.open_as(url, Proofs::default())
     }
 
-    /// The same, of a server that has to prove, and is shown, something else than the others.
+    /// Returns the store of a URL whose server needs other proofs than the rest.
     pub fn open_as(&self, url: &Url, proofs: Proofs) -> Result<Place> {
         if proofs.credential.is_some() && url.scheme() != Scheme::Gsiftp {
             return Err(Error::unsupported(

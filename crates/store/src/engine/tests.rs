@@ -145,7 +145,7 @@ fn a_tree_arrives_whole() {
 }
 
 #[test]
-fn what_is_there_stays_or_goes_by_the_rule() {
+fn rule_decides_about_existing_target() {
     let (source, target) = (Arc::new(Memory::new()), Arc::new(Memory::new()));
     tree(&source);
     let again = |rule, delete| {
@@ -208,7 +208,7 @@ struct Troubled {
     blocks_each: u64,
     read_bytes: AtomicU64,
     then: Option<Vec<u8>>,
-    /// Nobody believes us there any more.
+    /// How many of the next reads fail for want of a credential.
     unproved: AtomicU64,
 }
 
@@ -265,7 +265,7 @@ fn troubled(whole: &[u8], blocks_each: u64, then: Option<Vec<u8>>) -> Arc<Troubl
 }
 
 #[test]
-fn a_lost_connection_costs_no_byte_that_had_landed() {
+fn lost_connection_costs_no_landed_byte() {
     let whole = bytes(3, 9 * LEAF_BYTES as usize + 5);
     let (source, target) = (troubled(&whole, 2, None), Arc::new(Memory::new()));
     let tasks = vec![task(place(source.clone(), "a"), place(target.clone(), "a"))];
@@ -281,7 +281,7 @@ fn a_lost_connection_costs_no_byte_that_had_landed() {
 }
 
 #[test]
-fn no_progress_is_given_up_in_the_end() {
+fn copy_without_progress_is_given_up() {
     let (source, target) = (
         troubled(&bytes(3, 4_000_000), 0, None),
         Arc::new(Memory::new()),
@@ -321,7 +321,7 @@ fn unproved(times: u64) -> (Place, u64) {
     (source, files)
 }
 
-/// Options of somebody whose certificate began two days ago and lasts, or lasted, so long.
+/// Options with a certificate that began two days ago and is valid for so many days.
 fn lasting(days: u32) -> Options {
     let (dir, day) = (tempfile::tempdir().unwrap(), Duration::from_secs(86_400));
     let ca = Ca::init(dir.path(), "/O=Lab/CN=CA", day * 30, KeyKind::Elliptic).unwrap();
@@ -338,7 +338,7 @@ fn lasting(days: u32) -> Options {
 }
 
 #[test]
-fn what_was_renewed_meanwhile_is_shown_at_the_next_try() {
+fn renewed_credential_is_used_by_retry() {
     let options = lasting(3);
     let (source, files) = unproved(3);
     let summary = run(
@@ -355,7 +355,7 @@ fn what_was_renewed_meanwhile_is_shown_at_the_next_try() {
 }
 
 #[test]
-fn what_nobody_believes_any_more_is_told_once_and_ends_it() {
+fn expired_credential_ends_the_copy_once() {
     let (source, files) = unproved(u64::MAX);
     let (target, told) = (Arc::new(Memory::new()), AtomicU64::new(0));
     let tasks = vec![task(source, place(target, "set"))];
@@ -370,7 +370,7 @@ fn what_nobody_believes_any_more_is_told_once_and_ends_it() {
 }
 
 #[test]
-fn a_source_that_changes_between_two_tries_is_never_mixed() {
+fn source_changed_between_tries_is_not_mixed() {
     let (old, new) = (bytes(3, 6_000_000), bytes(4, 5_000_000));
     let (source, target) = (
         troubled(&old, 3, Some(new.clone())),

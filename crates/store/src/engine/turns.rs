@@ -6,8 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// So many files move at once. One that is nearly over lets the next begin, which takes
-/// some round trips to get going: so the way stays full between the two.
+/// Limits how many files move at once. A file that is nearly over lets the next begin, which needs some round trips
+/// to gain speed. The link thus stays full between the two.
 pub(super) struct Turns {
     free: Mutex<usize>,
     changed: Condvar,
@@ -47,7 +47,7 @@ pub(super) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Is told how much of the file has moved, and how much has not yet.
+    /// Updates how much of the file has moved, and how much is left.
     pub(super) fn moved(&self, now: Instant, bytes: u64, left_bytes: u64) {
         let mut lately = self.lately.lock();
         let (lead, since) = (self.turns.lead, now.saturating_duration_since(lately.0));
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_next_begins_when_little_is_left_and_only_one_for_each() {
+    fn next_begins_before_the_end_once() {
         let second = Duration::from_secs(1);
         let turns = Turns::new(1, second);
         let take = || turns.take(Duration::ZERO);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_lead_a_turn_lasts_until_the_end() {
+    fn turn_without_lead_lasts_until_end() {
         let turns = Turns::new(1, Duration::ZERO);
         let first = turns.take(Duration::ZERO).unwrap();
         first.moved(Instant::now() + Duration::from_secs(1), 1000, 0);

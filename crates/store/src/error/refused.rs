@@ -1,4 +1,4 @@
-//! Errors of a store as the refusals that clients are told, and refusals of servers as errors.
+//! Errors of a store as refusals to clients, and refusals of servers as errors.
 
 use super::{Error, Shown};
 use godwit_core::{Fault, Kind};

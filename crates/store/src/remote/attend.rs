@@ -16,17 +16,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What the first reply to a transfer command says.
+/// The first reply to a transfer command.
 #[derive(Debug)]
 pub(super) enum Begun {
     /// Data connections are up: bytes move.
     Moving,
-    /// It is over already, and well.
+    /// The transfer has ended with success.
     Over(Reply),
 }
 
-/// Waits for the first reply to a transfer command. A server that has to prove who it is
-/// on the data connection, and does not, waits as well: nobody would ever say anything.
+/// Waits for the first reply to a transfer command. A server that should prove its identity on the data connection,
+/// and does not, waits too. Without the check, both sides would wait for ever.
 pub(super) fn begin(
     session: &mut Session,
     channel: &mut Channel,
@@ -82,9 +82,8 @@ pub(super) fn connect_and_begin(
 
 /// Runs `carry` in a thread until the bytes are there and the server has said so.
 ///
-/// `on_word` is given every preliminary reply. A negative final reply tells more
-/// than the broken connection that comes with it, so it is waited for a moment;
-/// but a fault of our own side is told as it is.
+/// Calls `on_word` with every preliminary reply. A negative final reply explains more than the broken connection that
+/// it causes, so the reply is waited for briefly. A fault of our own side is returned as it is.
 pub(super) fn attend<R: Send>(
     session: &mut Session,
     options: &RemoteOptions,
@@ -217,12 +216,11 @@ fn is_ours(error: &Error) -> bool {
     )
 }
 
-/// Ends a transfer in stream mode of which we have enough, by closing its data
-/// connection; then any final reply will do. A conversation in which none comes
-/// is given up.
+/// Ends a transfer in stream mode early, by closing its data connection; any final reply is then accepted. A session
+/// that receives none is given up.
 ///
-/// Pure-FTPd answers that with a second 150 and never a final reply, but obeys an
-/// ABOR that it sees before the connection is closed; vsftpd sees none until then.
+/// Pure-FTPd answers that with a second 150 and never a final reply. ABOR works there, if
+/// it arrives before the close; vsftpd reads none until then.
 pub(super) fn break_off(session: &mut Session, channel: Channel) -> Result<()> {
     let mut replies = 1;
     if session.peer.banner.contains("Pure-FTPd") {
@@ -257,7 +255,7 @@ pub(super) fn ended_early(host: &str, got: u64, wanted: u64) -> Error {
     )
 }
 
-/// What is waited for between a transfer command and its 150.
+/// The wait between a transfer command and its 150.
 pub(super) const TO_BEGIN: &str = "waiting for the transfer to begin";
 const TO_END: &str = "waiting for the end of the transfer";
 /// How long a server may take to say why it closed a data port or connection.

@@ -1,4 +1,4 @@
-//! From a host name to a connected socket, with a deadline and a cause that can be told apart.
+//! From a host name to a connected socket, with a deadline and with errors that name the cause.
 
 use crate::{Error, Result, channel::Cancel};
 use godwit_sys::why;
@@ -54,7 +54,7 @@ pub(super) fn resolve(host: &str, port: u16, within: Duration) -> Result<Vec<Soc
     let name = host.to_owned();
     let spawned = thread::Builder::new().spawn(move || {
         let found = (name.as_str(), port).to_socket_addrs();
-        // Nobody may be listening any more.
+        // The receiver may have timed out.
         let _ = tell.send(found.map(Iterator::collect::<Vec<_>>));
     });
     let name_service = |cause: String| Error::name_service(host, cause);
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_does_not_exist_is_told_from_a_resolver_that_does_not_answer() {
+    fn missing_host_differs_from_silent_resolver() {
         let error = |text: &str| {
             let text = format!("failed to lookup address information: {text}");
             name_error("fermi", &io::Error::other(text))

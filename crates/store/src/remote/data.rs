@@ -30,10 +30,9 @@ impl Session {
     /// Gets data connections ready for the next transfer, before it is asked for:
     /// those of the transfer before if they fit, else new ones.
     ///
-    /// Who connects: we do, always in stream mode and always when the server is
-    /// one of ours; else in extended block mode whoever sends. Since a listener's
-    /// backlog completes connections by itself, none has to be accepted before the
-    /// server's 150 is read.
+    /// We connect in stream mode, and always if the server is a node. In extended block mode with other servers, the
+    /// sending side connects. A listener's backlog completes connections by itself, so none is accepted before the
+    /// server's 150.
     pub(super) fn open_data(
         &mut self,
         flow: Flow,
@@ -279,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_private_address_of_a_server_behind_a_translator_is_not_believed() {
+    fn private_address_behind_translator_is_replaced() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         assert_eq!(believable(ip("10.0.0.5"), ip("192.0.2.1")), ip("192.0.2.1"));
         assert_eq!(believable(ip("0.0.0.0"), ip("192.0.2.1")), ip("192.0.2.1"));

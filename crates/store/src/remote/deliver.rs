@@ -1,5 +1,5 @@
-//! Writing to a server: a sink whose blocks go out over data connections while a
-//! thread of its own listens to what the server says of them.
+//! Writes to a server: a sink sends its blocks over data connections, while a thread of
+//! its own reads the server's replies.
 
 mod listening;
 mod plan;
@@ -98,7 +98,7 @@ struct Delivering {
     is_published: bool,
 }
 
-/// What was put, and in stream mode what must come next.
+/// The ranges that were put, and in stream mode the next offset.
 #[derive(Default)]
 struct Given {
     bytes: Extents,
@@ -322,7 +322,7 @@ impl Delivering {
         }
     }
 
-    /// Of bytes that go twice, by several connections, nobody knows which the server writes last.
+    /// If bytes are sent twice over several connections, the server may write either last.
     fn must_be_new(&self, range: &Range<u64>) -> Result<()> {
         let is_in = |all: &Extents| all.within(range.clone()).next().is_some();
         if is_in(&self.given.lock().now) || is_in(&self.told.state().landed) {
@@ -358,7 +358,7 @@ impl Delivering {
                 let refused = faults::check(&self.remote.0.host, &self.plan.path, &reply);
                 refused.map_or_else(|refused| refused, |_| error)
             }
-            // Not by us: whoever listens for the server's words stopped it.
+            // Our user did not cancel: the thread that reads the server's replies stopped the transfer.
             None if matches!(error, Error::Canceled)
                 && self.remote.0.options.cancel.check().is_ok() =>
             {
@@ -461,8 +461,8 @@ impl Delivering {
         }
     }
 
-    /// Sends a file that was kept here: its digest is known before it is sent, so
-    /// one command says and publishes it, and nothing has to be held.
+    /// Sends a file that was kept here. Its digest is known before the first byte, so that
+    /// one command sends and publishes the file, without a partial.
     fn finish_kept(&self, whole: &Whole, bytes: Vec<u8>) -> Result<Finished> {
         let path = &self.plan.path;
         if let Some(size) = whole.size {
@@ -533,7 +533,7 @@ impl Delivering {
         }
     }
 
-    /// Returns where a small file is kept until it is whole, if it goes through here.
+    /// Returns the buffer of a small file until its end, if the bytes pass through this process.
     fn kept(&self) -> Option<&Mutex<Vec<u8>>> {
         self.kept.as_ref().filter(|_| !self.is_drawn.load(Relaxed))
     }
@@ -618,7 +618,7 @@ impl crate::Fast for Delivering {
 }
 
 impl Sink for Delivering {
-    /// What landed, and what is on its way: only [`Sink::settle`] waits for the server's word.
+    /// Returns the ranges that landed or are in flight; only [`Sink::settle`] waits for the server's reply.
     fn done(&self) -> Extents {
         self.told.state().landed.or(&self.given.lock().bytes)
     }
@@ -690,7 +690,7 @@ impl Sink for Delivering {
 }
 
 impl crate::Resume for Delivering {
-    /// What landed before, as long as there is a tree that lacks it.
+    /// Returns the ranges that landed before, as long as their hashes are missing.
     fn unseen(&self) -> Extents {
         let (Some(size), true) = (self.plan.size, self.leaves.is_some() || self.sums.is_some())
         else {
@@ -718,8 +718,8 @@ impl crate::Direct for Delivering {
         _streams: usize, // as many as the width of the upload says
         on: &(dyn Fn(Range<u64>) + Sync),
     ) -> Result<Option<Read>> {
-        // Two servers of TLS would have to know each other, and what a ticket protects goes with
-        // the keys of one conversation.
+        // Two TLS servers would have to know each other. Data protected by a ticket has the keys of one session,
+        // which no other server has.
         let is_for_us = |remote: &Remote| match remote.0.login {
             Login::Tls => true,
             Login::Ticket => remote.0.options.trust.level != Level::Clear,

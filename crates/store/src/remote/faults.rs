@@ -1,4 +1,4 @@
-//! What a server's refusal means for whoever asked.
+//! The errors that a server's refusals mean for the caller.
 
 pub(super) use crate::error::refused;
 use crate::{
@@ -27,8 +27,7 @@ pub(super) fn check<'a>(host: &str, path: &Path, reply: &'a Reply) -> Result<&'a
     Refusal::check(reply).map_err(|refusal| refused(host, path, refusal))
 }
 
-/// What a peer says and cannot be understood; who it is and what it was about is
-/// filled in by `about`.
+/// A reply of a peer that cannot be understood; `about` adds the host and the path.
 impl From<wire::Error> for Error {
     fn from(error: wire::Error) -> Self {
         Self::PeerMisbehaved {
@@ -66,5 +65,5 @@ pub(super) fn about(error: Error, at: &str, name: &Path) -> Error {
     }
 }
 
-/// What a data connection calls who is at its other end, if it cannot tell.
+/// The name of a peer of a data connection, if that is unknown.
 const NOBODY: &str = "the peer";

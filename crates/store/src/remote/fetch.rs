@@ -28,7 +28,7 @@ use std::{
     time::Duration,
 };
 
-/// What is to be read.
+/// The path and the ranges of a read.
 pub(super) struct Fetch<'a> {
     pub(super) path: &'a Path,
     pub(super) name: Vec<u8>,
@@ -41,9 +41,8 @@ pub(super) struct Fetch<'a> {
 impl Fetch<'_> {
     /// Reads in extended block mode: any ranges at once, over all streams.
     ///
-    /// Ranges are told as those that are *not* to be sent. GCT must be told where
-    /// the file ends: given any further end it sends that many bytes again, at
-    /// offsets beyond it. Ours need not be asked first.
+    /// The command lists the ranges that are *not* to be sent. GCT must be given the file's end: with any further
+    /// end, it sends that many bytes again, at offsets beyond the end. A node need not be asked first.
     pub(super) fn in_blocks(&self, session: &mut Session) -> Result<Read> {
         let (want, end) = match session.family() {
             Family::Godwit => (self.want.clone(), OFFSET_MAX),
@@ -280,7 +279,7 @@ pub(super) struct Wanted<'a> {
     left: Mutex<Extents>,
     whole: Extents,
     mode: Mode,
-    /// Bytes came that nobody wanted, behind the last that was.
+    /// Bytes arrived behind the last range that was asked for.
     extra: AtomicBool,
 }
 

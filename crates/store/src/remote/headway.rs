@@ -15,7 +15,7 @@ pub(super) struct Headway {
 }
 
 impl Headway {
-    /// Takes in a preliminary reply; tells whether more is done than was told before.
+    /// Takes a preliminary reply; tells whether it reports more progress than those before.
     pub(super) fn gets_on(&mut self, reply: &Reply) -> bool {
         match Marker::from_reply(reply) {
             Ok(Some(Marker::Ranges(ranges))) => grows(&mut self.landed, &ranges),

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// One of ours that sends or receives what it is told to.
+/// A node that sends or receives on command of another.
 #[derive(Debug)]
 pub struct Member(Session);
 
@@ -85,9 +85,8 @@ impl Member {
         faults::check(&self.0.host, path, reply).map(drop)
     }
 
-    /// Returns the next reply of any of `members` that has something to say, and
-    /// whose it is; `None` if there was none within `patience`. Who is lost is told
-    /// once, as an error, and is not busy any more.
+    /// Returns the next reply of any of `members`, and the member's index; `None` if none arrived within `patience`.
+    /// A lost member is reported once, as an error, and is then not busy any more.
     pub fn hear_any(
         members: &mut [Self],
         cancel: &Cancel,

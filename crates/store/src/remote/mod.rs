@@ -62,7 +62,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// What somebody who opens a server wants of it.
+/// Options for opening a server.
 #[derive(Clone, Debug)]
 pub struct RemoteOptions {
     /// How long nothing may come.
@@ -78,7 +78,7 @@ pub struct RemoteOptions {
     /// Where to note what landed on servers that cannot be asked for it, so that
     /// another process can go on; `None`: nowhere.
     pub notes: Option<PathBuf>,
-    /// What data connections hold at either end; `None`: as the kernels find best.
+    /// The buffer size of data connections at both ends; `None`: the kernels' choice.
     pub tcp_buffer: Option<u32>,
     /// The client makes all data connections.
     pub passive: bool,
@@ -143,7 +143,7 @@ struct Inner {
     hinted: Mutex<Vec<(DataHints, Remote)>>,
     /// Parts on servers of others.
     parts: Parts,
-    /// What data connections with other servers show, where no name is known to both.
+    /// The credential for data connections between two servers that have no common name.
     throw_away: Mutex<Option<Credential>>,
     /// Held from the look whether a name is free until it is taken.
     publishing: Mutex<()>,
@@ -154,7 +154,7 @@ struct Inner {
 enum Login {
     /// RFC 959, in clear.
     Password,
-    /// The same under TLS (RFC 4217).
+    /// The password under TLS (RFC 4217).
     Tls,
     /// GSI, before a word is said.
     Proof,
@@ -164,7 +164,7 @@ enum Login {
     Shell,
 }
 
-/// What was learned of the server when we last logged in.
+/// The facts that the last login learned of the server.
 #[derive(Clone)]
 struct Known {
     peer: Arc<Peer>,
@@ -287,7 +287,7 @@ impl Remote {
         Self(self.0.clone(), self.1.join(directory).into())
     }
 
-    /// Returns how the server is told a path, which must not leave where it begins.
+    /// Returns a path as the server expects it; one that leaves the starting directory is refused.
     fn name(&self, session: &Session, path: &Path) -> Result<Vec<u8>> {
         if path.components().any(|part| part == Component::ParentDir) {
             return Err(Error::bad_name(path, "it contains `..`"));
@@ -307,9 +307,8 @@ impl Remote {
         Ok(name)
     }
 
-    /// Gets another conversation ready for small files, its data connection too, if
-    /// the server is one of ours that we know. Whoever needs one takes it from the
-    /// idle ones; what goes wrong here goes wrong there again, and is told there.
+    /// Opens another session for small files with its data connection, if the server is a known node. A transfer
+    /// takes it from the idle ones. An error here occurs again in the transfer, which reports it.
     pub(crate) fn prepare(&self, flow: Flow) {
         if self.is_narrow() {
             return; // those that wait for a port would be in the way
@@ -387,8 +386,8 @@ impl Remote {
         sink.finish(&crate::Whole::default()).map(drop)
     }
 
-    /// Returns what nobody vouches for: made for transfers from or to this server, to be
-    /// handed over to both ends of each.
+    /// Returns a credential that no authority signed, for transfers between this server and others. Both ends of each
+    /// receive it.
     fn throw_away(&self, session: &Session) -> Result<Credential> {
         let mut made = self.0.throw_away.lock();
         let is_fresh = |made: &&Credential| made.not_after() > SystemTime::now() + THROW_AWAY / 2;
@@ -420,7 +419,7 @@ impl Inner {
         }
     }
 
-    /// Returns a conversation that nobody else is in.
+    /// Returns a session that is in no other use.
     fn take(&self) -> Result<Session> {
         self.take_or_open(&[])
     }
@@ -683,8 +682,7 @@ impl crate::Batch for Remote {
             if !self.is_narrow() {
                 return at_once(each);
             }
-            // While a listing goes on it holds a port, and `each` may wait for those who
-            // wait for one.
+            // A listing in progress holds a port, and `each` may wait for threads that wait for one.
             let mut found = Vec::new();
             at_once(&mut |entry| {
                 found.push(entry);
@@ -790,8 +788,8 @@ impl crate::Volume for Remote {
 const OUT_OF_SIGHT: &str = "it passes things on, and FTP does not tell whether it has passed this on; a URL by its door (godwit://…) \
      does";
 
-/// Returns the login that the user's netrc file has, where the URL has no password. Who is
-/// not named in the URL comes in clear as anonymous, whatever the file says.
+/// Returns the login of the user's netrc file, if the URL has no password. In clear, a URL without a user is an
+/// anonymous login, whatever the file has.
 fn remembered(
     login: Login,
     host: &str,

@@ -187,10 +187,8 @@ fn list_plainly(
     listed
 }
 
-/// Tells what LIST found. Its times are of minutes or days, in the zone of the
-/// server: whoever compares them with what MDTM tells would take every file for a
-/// changed one. So they are asked for, where that does not cost a round trip for
-/// each file, and else are not told.
+/// Passes on the entries of a LIST. Its times have minutes or days, in the server's zone: compared with MDTM's, every
+/// file would look changed. They are replaced by MDTM's if that needs no round trip per file, and are else left out.
 fn tell_with_times(
     session: &mut Session,
     mut found: Vec<Entry>,
@@ -274,7 +272,7 @@ fn run_listing(
             received.and_then(Received::whole).map(drop)
         });
         let read = read_entries(listing, &told, each);
-        // Whoever still sends must not wait for us.
+        // The sending thread must not wait for us.
         drop(told);
         match (read, carrying.join().expect("carrying does not panic")) {
             // Its error is that we stopped reading.
@@ -370,8 +368,8 @@ fn entry(named: Named) -> Entry {
     }
 }
 
-/// Tells whether a name is that of an upload that is not whole, which only our
-/// own clients know to go on with.
+/// Tells whether a name is that of an unfinished upload, which only our
+/// own clients can resume.
 fn is_part(path: &Path) -> bool {
     use std::os::unix::ffi::OsStrExt;
     let name = path.file_name().map_or(&[][..], |name| name.as_bytes());
@@ -481,10 +479,10 @@ pub(super) fn mkdir_many(
     Ok(made)
 }
 
-/// Asks what a range of a file hashes to.
+/// Asks for the hash of a range of a file.
 ///
-/// That may take hours. Who can say on the way how far it is is asked to; who cannot
-/// is waited for, since nobody could tell it from one that hangs.
+/// That may take hours. A server that can report progress is asked to. For one that cannot, the wait is long, since
+/// silence does not show whether it hangs.
 pub(super) fn digest(
     session: &mut Session,
     path: &Path,
@@ -518,7 +516,7 @@ pub(super) fn flush(session: &mut Session, path: &Path, name: &[u8]) -> Result<(
     }
 }
 
-/// What a server may take for work of which it cannot say how far it is.
+/// How long a server may work in silence, if it cannot report progress.
 const SILENT_WORK_MAX: Duration = Duration::from_secs(3600);
 
 /// Asks one of ours for the room where a path is.
@@ -544,8 +542,8 @@ pub(super) fn space(session: &mut Session, path: &Path, name: &[u8]) -> Result<S
     }
 }
 
-/// Asks one of ours for the names of unfinished uploads below a directory: of many
-/// the first. Whoever does not know the question shows none.
+/// Asks a node for the names of unfinished uploads below a directory; of many, the first ones. An older node that
+/// does not know the request has none.
 pub(super) fn hidden(session: &mut Session, path: &Path, name: &[u8]) -> Result<Vec<PathBuf>> {
     let reply = session.ask_one(Line::new("SITE GODWIT HIDDEN").bytes(name)?)?;
     match faults::check(&session.host, path, &reply) {

@@ -1,5 +1,4 @@
-//! Uploads to servers of others that are not whole yet: which of them somebody is
-//! writing now, and what the server said that it has of the rest.
+//! Unfinished uploads to servers that are no nodes: which are in use, and which ranges the server reported as landed.
 
 mod notes;
 
@@ -29,7 +28,7 @@ struct Shared {
 /// Where other processes will look for what we heard.
 struct Notes {
     directory: PathBuf,
-    /// Who is spoken to, without secrets.
+    /// The server and the login, without secrets.
     server: String,
 }
 
@@ -39,7 +38,7 @@ struct Part {
     landed: Extents,
 }
 
-/// The right to write to one part, which nobody else has meanwhile.
+/// The exclusive right to write to one part.
 pub(super) struct Claim {
     name: Vec<u8>,
     parts: Option<Parts>,
@@ -63,7 +62,7 @@ impl Parts {
         Self(Arc::new(Shared { known, notes }))
     }
 
-    /// Claims a part; if somebody writes to it, another one that `or` names.
+    /// Claims a part; if it is in use, another one that `or` names.
     pub(super) fn claim(
         &self,
         name: Vec<u8>,
@@ -110,7 +109,7 @@ impl Parts {
         }
     }
 
-    /// Opens the note of a part. Where none can be kept, the upload goes on without.
+    /// Opens the note of a part; `None`: no note can be kept, and the upload continues without.
     fn note(&self, name: &[u8], remembered: Remembered) -> Result<Option<Note>, InUse> {
         let Some(notes) = self.0.notes.as_ref() else {
             return Ok(None);
@@ -196,7 +195,7 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         if let Some(parts) = &self.parts {
-            // First for others, then for us: who of us comes next opens the note again.
+            // Releases the note for other processes first, then the name for this one, which opens the note again.
             self.note.lock().take();
             parts.give_up(&self.name);
         }
@@ -204,7 +203,7 @@ impl Drop for Claim {
 }
 
 static SWEPT: Once = Once::new();
-/// Somebody who did not come back for so long will not.
+/// A note that was unused for this long is removed.
 const AGE_MAX: Duration = Duration::from_secs(30 * 86_400);
 
 #[cfg(test)]
@@ -232,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_landed_is_known_to_another_process_until_it_is_forgotten() {
+    fn landed_ranges_are_shared_until_forgotten() {
         let directory = tempfile::tempdir().unwrap();
         // Each knows only what it heard itself and what is noted.
         let process = || Parts::new(Some(directory.path().into()), "ftp://fermi:21".into());

@@ -23,18 +23,18 @@ use std::{path::Path, time::SystemTime};
 /// counts from the next login on.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
-    /// What servers of `ftp:` are shown.
+    /// The credential that servers of `ftp:` are shown.
     pub by: By,
     /// Our own: a certificate, or the key of a cluster.
     pub credential: Option<Credential>,
-    /// Who may vouch for others.
+    /// The authorities that are trusted.
     pub authorities: Option<Authorities>,
     /// Whom the server must prove to be; `None`: the host of the URL.
     pub expect: Option<Expect>,
-    /// What the server may do in our name.
+    /// The rights that the server receives in our name.
     pub delegate: Delegate,
-    /// What is done to the bytes of files. Unless we delegate nothing, data
-    /// connections prove where they lead in any case.
+    /// The protection of the bytes of files. Unless we delegate nothing, data connections always prove their
+    /// identity.
     pub level: Level,
     /// Where the nodes stand that are known by their keys.
     pub home: Option<Home>,
@@ -42,7 +42,7 @@ pub struct Trust {
     pub whom: Whom,
 }
 
-/// What is proved between us and one server. What is `None` is as [`Trust`] says.
+/// The proofs between us and one server; `None`: as [`Trust`] says.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Proofs {
     /// Whom the server must prove to be.
@@ -51,7 +51,7 @@ pub struct Proofs {
     pub credential: Option<Credential>,
 }
 
-/// What a server that need not know anything but names is shown.
+/// The credential for servers that accept names alone.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum By {
     /// A name and a password.
@@ -61,15 +61,15 @@ pub enum By {
     Ticket,
 }
 
-/// For whom somebody asks.
+/// The user for whom a session acts.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum Whom {
     /// For themselves.
     #[default]
     Myself,
-    /// For nobody who would say their name.
+    /// An anonymous user.
     Anonymous,
-    /// For somebody who proved to us who they are.
+    /// A user who proved an identity to us.
     Subject {
         /// Their name.
         subject: String,
@@ -79,7 +79,7 @@ pub enum Whom {
 }
 
 impl Whom {
-    /// Returns what is said as user name and password, if nobody said another.
+    /// Returns the user name and password to send, if the URL has none.
     pub(super) fn credentials(&self) -> client::Credentials {
         match self {
             Self::Myself => client::Credentials::mapped(),
@@ -91,7 +91,7 @@ impl Whom {
     }
 }
 
-/// What was proved, and by what.
+/// The credential and the authorities of a finished proof.
 #[derive(Clone, Debug)]
 pub(super) struct Proved {
     pub(super) credential: Credential,
@@ -147,7 +147,7 @@ fn ours(at: &str, trust: &Trust) -> Result<(Credential, Authorities)> {
     Ok((credential, authorities))
 }
 
-/// Whoever names the key of a cluster means it.
+/// The key of a cluster has priority: a user who sets one means it.
 fn discovered() -> godwit_trust::Result<Option<Credential>> {
     match Credential::discover_member()? {
         None => Credential::discover(),
@@ -202,7 +202,7 @@ pub(super) fn settle_data(session: &mut Session, proved: Proved) -> Result<()> {
     Ok(())
 }
 
-/// Has the data connections of a session believe `credential` and whoever shows it as well.
+/// Makes the data connections of a session use `credential`, and accept peers that show it.
 pub(super) fn show_instead(session: &mut Session, credential: &Credential) -> Result<()> {
     let Some(Safety::Tls(tls)) = session.safety.clone() else {
         return Ok(());
@@ -231,7 +231,7 @@ pub(super) fn show_instead(session: &mut Session, credential: &Credential) -> Re
     Ok(())
 }
 
-/// Data connections lead to somebody who acts for the same as we.
+/// Data connections must lead to a peer with the identity that we have ourselves.
 fn safety(credential: Credential, authorities: Authorities, level: Level) -> Safety {
     Safety::Tls(Box::new(Tls {
         expect: Expect::Subject(credential.identity().subject().into()),

@@ -1,5 +1,4 @@
-//! What is proved between the greeting and the login, by whichever means, and what follows
-//! from it for data connections.
+//! The proofs between the greeting and the login, of any kind, and the resulting protection of data connections.
 
 use super::{Login, proof, session::Session, ticket, tls};
 use crate::{Error, Result, channel::Safety};
@@ -9,15 +8,15 @@ use godwit_wire::{
     shield::Level,
 };
 
-/// What was proved.
+/// The result of the proofs before a login.
 pub(super) enum Proven {
     /// Nothing.
     Nothing,
-    /// Who is at either end, by certificates or the key of a cluster.
+    /// Both identities, by certificates or the key of a cluster.
     Both(proof::Proved),
-    /// The same, by a ticket.
+    /// Both identities, by a ticket.
     Ticket(ticket::Proved),
-    /// Who the server is; what data connections must prove.
+    /// The server's identity; the requirements of data connections.
     Server(Safety),
 }
 
@@ -52,7 +51,7 @@ impl Proven {
         who
     }
 
-    /// Settles with the server how data connections are protected, once somebody is logged in.
+    /// Sets the protection of data connections with the server, after the login.
     pub(super) fn settle_data(self, session: &mut Session) -> Result<()> {
         match self {
             Self::Nothing => Ok(()),
@@ -117,7 +116,7 @@ fn told_size(said: &str) -> Option<u32> {
     digits.parse().ok()
 }
 
-/// How long blocks may be that somebody else wraps.
+/// The longest block that a peer may wrap.
 pub(super) const BLOCK_BYTES_MAX: u32 = 1 << 20;
 /// TLS has buffers of its own (RFC 4217, 9).
 const BUFFERS_OF_TLS: u32 = 0;

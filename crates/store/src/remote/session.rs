@@ -40,9 +40,9 @@ use std::{
 pub(super) struct Session {
     /// Host and port, for messages.
     pub(super) host: String,
-    /// Who answers, once logged in.
+    /// The server, once logged in.
     pub(super) peer: Peer,
-    /// What was set.
+    /// The settings of the session.
     pub(super) settings: Settings,
     /// Data connections of this server that may serve again.
     pub(super) warm: Option<Warm>,
@@ -54,12 +54,12 @@ pub(super) struct Session {
     pub(super) used_at: Instant,
     /// EPSV was refused here.
     pub(super) no_epsv: bool,
-    /// What data connections must prove.
+    /// The proofs that data connections require.
     pub(super) safety: Option<Safety>,
-    /// What was answered to lines said together with the login, until more is said.
+    /// The replies to lines sent with the login, until the next command.
     early: Vec<(Line, Reply)>,
     stream: TcpStream,
-    /// What carries the conversation, if not a connection of its own.
+    /// The program that carries the session, if that is no TCP connection.
     tunnel: Option<Tunnel>,
     dialogue: Dialogue,
     buffer: Vec<u8>,
@@ -75,7 +75,7 @@ pub(super) enum Warm {
     Theirs(Pair),
 }
 
-/// What two servers keep between them: both conversations have the same.
+/// The settings that two servers share in a third-party transfer; both sessions have the same.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Pair {
     /// Unlike any other.
@@ -181,12 +181,12 @@ impl Session {
         ahead: Ahead<'_>,
     ) -> Result<std::result::Result<(), Refusal>> {
         let mut settings = Settings::default();
-        // Nothing goes to or from one of ours in any other mode.
+        // Transfers with a node always use extended mode.
         let mut lines: Vec<Line> = settings.mode(client::Mode::Extended).into_iter().collect();
-        // A server that does not know it goes on hashing, which is no fault.
+        // A server that does not know the option continues to hash, which is no fault.
         let no_digests = Line::new("OPTS GODWIT 1;digests=0");
         lines.extend((!self.options.digests).then(|| no_digests.clone()));
-        // Ours and GCT know it; a server that does not goes on as it is.
+        // Nodes and GCT know SBUF; another server keeps its own size.
         let buffer = self.options.tcp_buffer;
         let buffer = buffer.map(|bytes| Line::new("SBUF").and(bytes));
         lines.extend(buffer.clone());
@@ -233,7 +233,7 @@ impl Session {
         Ok(Ok(()))
     }
 
-    /// Who has to prove something says nothing before that is done.
+    /// Logs in; a login with a proof sends nothing before the proof is over.
     fn prove_and_enter(
         &mut self,
         (name, login): (&str, Login),
@@ -292,7 +292,7 @@ impl Session {
         Ok(self.dialogue.protect(guard)?)
     }
 
-    /// The same, of the whole flow.
+    /// Wraps the whole flow instead of each line.
     pub(super) fn protect_flow(&mut self, guard: Box<dyn Guard>) -> Result<()> {
         Ok(self.dialogue.protect_flow(guard)?)
     }
@@ -303,7 +303,7 @@ impl Session {
         sent.map_err(|cause| self.break_off(during, cause))
     }
 
-    /// Returns what comes next, which is no reply, waiting for it until the deadline.
+    /// Returns the next raw bytes, which are no reply, or times out at the deadline.
     pub(super) fn hear_raw(&mut self, during: &str, deadline: Instant) -> Result<Vec<u8>> {
         let left = deadline.saturating_duration_since(Instant::now());
         if !self.wait(during, left)? {
@@ -328,7 +328,7 @@ impl Session {
             .map_err(|cause| self.lost("looking who is there", cause))
     }
 
-    /// Returns our address as the server sees it, unless somebody translates it.
+    /// Returns our address, which the server sees too unless a translator is between.
     pub(super) fn local_ip(&self) -> Result<IpAddr> {
         if let Some(tunnel) = &self.tunnel {
             return tunnel.local_ip(self.options.connect);
@@ -339,8 +339,7 @@ impl Session {
             .map_err(|cause| self.lost("looking who we are", cause))
     }
 
-    /// Tells whether the conversation goes through something else, so that only the
-    /// server knows where it is.
+    /// Tells whether a program carries the session, so that only the server knows its own address.
     pub(super) fn is_carried(&self) -> bool {
         self.tunnel.is_some()
     }
@@ -397,8 +396,8 @@ impl Session {
         self.hear_unless(during, patience, None)
     }
 
-    /// The same, unless meanwhile something happens that makes waiting vain. That can only be
-    /// looked for, now and then.
+    /// Waits for a reply, unless an event makes the wait vain. The event has no descriptor, and is checked now and
+    /// then.
     pub(super) fn hear_unless(
         &mut self,
         during: &str,
@@ -425,7 +424,7 @@ impl Session {
         }
     }
 
-    /// Waits until something comes; returns false if nothing did in that time.
+    /// Waits until bytes arrive; returns false if none did in that time.
     fn wait(&mut self, during: &str, within: Duration) -> Result<bool> {
         let fds = [self.stream.as_fd(), self.options.cancel.as_fd()];
         match wait_readable(fds, within) {
@@ -491,7 +490,7 @@ impl Session {
         self.final_reply_within(during, self.options.stall)
     }
 
-    /// The same, where the server may get on in silence for so long.
+    /// Waits for the final reply of a server that may work in silence for `patience`.
     pub(super) fn final_reply_within(&mut self, during: &str, patience: Duration) -> Result<Reply> {
         let (mut since, mut headway) = (Instant::now(), Headway::default());
         loop {
@@ -551,7 +550,7 @@ fn pace_for(banner: &str) -> Pace {
     }
 }
 
-/// Says of what comes before any work that it does.
+/// Adds to an error before the first command that it was during the login.
 fn while_logging_in(mut error: Error) -> Error {
     if let Error::Lost { during, .. } | Error::Stalled { during, .. } = &mut error
         && during != GREETING

@@ -26,7 +26,7 @@ use std::{
     time::SystemTime,
 };
 
-/// What a batch asks for next, and whom it tells.
+/// Returns the next request of a batch, and reports its result.
 pub(super) type Next<'a, T> = &'a mut dyn FnMut() -> Option<T>;
 pub(super) type Each<'a, T> = &'a mut dyn FnMut(PathBuf, Result<T>);
 
@@ -106,7 +106,7 @@ fn read_round(
     Ok(None)
 }
 
-/// Connects to a server that was told already what for.
+/// Connects to a server that has received its transfer command.
 fn connect(session: &mut Session, channel: &mut Channel, watch: &Watch) -> Result<()> {
     let connected = channel.open(1, watch).map(drop);
     connected.inspect_err(|_| session.is_broken = true)
@@ -141,7 +141,7 @@ fn ask_ahead(
                 }
                 asked.push_back(Asked::Said(path));
             }
-            // It is told when its turn comes: files are told in the order of asking.
+            // The error is returned in its turn: results have the order of the requests.
             Err(bad) => asked.push_back(Asked::Refused(path.clone(), session.about(bad, &path))),
         }
     }
@@ -154,8 +154,8 @@ fn ask_ahead(
 
 /// How many files are on their way in one conversation.
 ///
-/// It begins small, so that conversations share evenly what is found, and grows as
-/// files land: ahead of the window of a TCP connection, which does the same.
+/// The window begins small, so that sessions share the files evenly, and grows as files land. It grows ahead of the
+/// window of the TCP connection.
 struct Window {
     size: usize,
     /// There is room once no more than so many are on their way.
@@ -223,8 +223,8 @@ fn read_one(
     }
 }
 
-/// Returns why the server broke off, if it says so. Ours then waits for new data
-/// connections; with others nobody knows what theirs still carry.
+/// Returns why the server broke off, if its reply says so. A node then waits for new data connections; of others, it
+/// is unknown which data theirs still carry.
 fn explained(session: &mut Session, path: &Path, error: Error) -> Error {
     let is_ours = session.family() == Family::Godwit;
     let said = match error {
@@ -511,7 +511,7 @@ pub(super) fn write_to_grid(
     Ok(())
 }
 
-/// Where a file goes, and by which way.
+/// The final name of a file, its temporary name, and the command that writes it.
 struct Placed {
     name: Vec<u8>,
     part: Vec<u8>,

@@ -1,5 +1,5 @@
-//! Files through a program of the server: what it makes of one comes here, or what we send
-//! becomes what it makes of that. Neither is known before it is there, so nothing is resumed.
+//! Files through a program of the server, in either direction. The output is unknown until it exists, so no transfer
+//! is resumed.
 
 use super::{
     Remote,
@@ -22,8 +22,8 @@ use parking_lot::Mutex;
 use std::path::Path;
 
 impl Remote {
-    /// Has the server put a file through one of its modules, and gives `into` what comes out,
-    /// in order. An error means that it is not whole, however much of it came.
+    /// Runs a file through one of the server's modules, and passes the output to `into`, in order. After an error the
+    /// output is incomplete.
     pub(crate) fn read_through(
         &self,
         path: &Path,
@@ -133,7 +133,7 @@ impl<'a> Counted<'a> {
         }
     }
 
-    /// Returns how much there is; what has a hole, or another length than was told, is not whole.
+    /// Returns the size; output with a hole, or of another length than the server reported, is incomplete.
     fn whole(&self, host: &str, told: &Told) -> Result<u64> {
         let came = self.came.lock();
         let size = told.size.unwrap_or(came.end());

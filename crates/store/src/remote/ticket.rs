@@ -9,11 +9,11 @@ use crate::{Error, Lines, Result, channel::Safety};
 use godwit_trust::{Blockwise, Context, Kerberos};
 use godwit_wire::client::{Pace, Refusal};
 
-/// What was proved.
+/// The result of a proof by ticket.
 pub(super) struct Proved {
-    /// Who we are: `alice@REALM`.
+    /// Our principal: `alice@REALM`.
     principal: String,
-    /// What data can be wrapped with.
+    /// The context that wraps data.
     data: Blockwise,
 }
 
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_account_is_called_like_the_first_part_of_a_principal() {
+    fn account_is_first_part_of_principal() {
         assert_eq!(usual_account("alice/admin@R"), Some("alice"));
         assert_eq!(usual_account("alice@R"), Some("alice"));
         assert_eq!(usual_account("@R"), None);

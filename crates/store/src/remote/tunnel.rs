@@ -18,7 +18,7 @@ use std::{
 #[derive(Debug)]
 pub(super) struct Tunnel {
     ssh: Child,
-    /// What it complained about, once it has ended.
+    /// The program's error output, after its end.
     words: Mutex<Receiver<String>>,
     host: String,
 }
@@ -98,7 +98,7 @@ impl Drop for Tunnel {
     }
 }
 
-/// `ssh` as somebody configured it. Nobody is there to answer its questions.
+/// Returns the user's `ssh` command, in batch mode: no user is there to answer questions.
 fn command(configured: Option<&str>, way: Way<'_>) -> Command {
     let mut words = configured.unwrap_or("ssh").split_whitespace();
     let mut command = Command::new(words.next().unwrap_or("ssh"));
@@ -127,8 +127,7 @@ fn last_words(stderr: impl Read) -> String {
     line.unwrap_or_default().trim().to_owned()
 }
 
-/// What is started at the other end: what its owner set up for `sshftp:`, as
-/// Globus has it, or else a godwit that is there.
+/// The command at the other end: a server set up for `sshftp:`, as Globus has it, else an installed godwit.
 const SERVER: &str = "exec sh -c '\
     for server in \"$HOME/.globus/sshftp\" /etc/grid-security/sshftp; do \
     if [ -x \"$server\" ]; then exec \"$server\"; fi; done; \
@@ -143,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ssh_is_asked_for_the_account_and_the_port_of_the_url() {
+    fn ssh_receives_account_and_port() {
         let told = |configured, way| -> Vec<String> {
             let command = command(configured, way);
             let words = std::iter::once(command.get_program()).chain(command.get_args());
@@ -171,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_of_its_words_is_kept() {
+    fn tunnel_keeps_only_its_last_words() {
         let noise = "x".repeat(3 * WORDS_MAX);
         let words = format!("{noise}\nada@fermi: Permission denied (publickey).\r\n\n");
         assert_eq!(

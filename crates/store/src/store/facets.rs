@@ -40,7 +40,7 @@ pub struct Facets<'a> {
 pub enum Passage {
     /// Nothing is read or put twice.
     Once,
-    /// They are made for each attempt: none goes on with an earlier one.
+    /// Made anew for each attempt: none resumes an earlier one.
     Anew,
 }
 
@@ -64,7 +64,7 @@ pub struct Walk<'a> {
     pub each: &'a mut dyn FnMut(Entry) -> Result<()>,
     /// For the names that are kept for partials, of a store that sees them.
     pub hidden: &'a mut dyn FnMut(PathBuf),
-    /// For a directory that may not be listed; the walk goes on if it returns no error.
+    /// Called for a directory that may not be listed; the walk continues if it returns no error.
     pub unread: &'a mut dyn FnMut(PathBuf, Error) -> Result<()>,
 }
 
@@ -112,13 +112,13 @@ facets! {
         }
 
         /// Lists as [`Store::list`] does, but the whole tree below, with paths relative to `path`; a
-        /// directory comes before what is in it. Links are told as links, not followed.
+        /// directory is before its entries. Links are listed as links, not followed.
         fn walk(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
             self.walk_readable(path, each, &mut |_, error| Err(error))
         }
 
-        /// Walks as [`StoreExt::walk`] does; `unread` is told of a directory that may not be listed, and the walk goes
-        /// on if it returns no error. That the root cannot be listed ends the walk.
+        /// Walks as [`StoreExt::walk`] does; `unread` is called for each directory that may not be listed. The walk
+        /// continues if `unread` returns no error. If the root cannot be listed, the walk fails.
         fn walk_readable(
             &self,
             path: &Path,
@@ -136,9 +136,9 @@ facets! {
         fn clock_skew(&self) -> Option<Duration> { None }
         /// Returns how many hosts have a part in moving one file, each by a way of its own.
         fn stripes(&self) -> usize { 1 }
-        /// Returns it as a server that can be told to send to another.
+        /// Returns the store as a server that can send to another.
         fn as_remote(&self) -> Option<&Remote> { None }
-        /// Returns it as a node behind a door, which another can be told to draw from.
+        /// Returns the store as a node behind a door, from which another node can draw.
         fn as_door(&self) -> Option<&Door> { None }
     }
     /// How bytes become durable, and where they are sent on.
@@ -238,8 +238,7 @@ facets! {
         /// store, so that others who share its disk can write some of them. `None`:
         /// no others can.
         fn lies_at(&self) -> Option<PathBuf> { None }
-        /// Is told that others have written these bytes there, durably, and the hashes of whole
-        /// leaves of them.
+        /// Takes ranges that another sink has written there, durably, and the hashes of their whole leaves.
         fn came(&self, ranges: &Extents, leaves: &[(u64, Chain)]) -> Result<()> {
             match ranges.is_empty() {
                 true => Ok(()),
@@ -303,7 +302,7 @@ pub(crate) fn walk_by_listing<S: Store + ?Sized>(
     walk_on(store, root, &mut plain, walk)
 }
 
-/// Walks from some directories on; `unread` is told of those that may not be listed.
+/// Walks from some directories on; calls `unread` for those that may not be listed.
 pub(crate) fn walk_from(
     mut left: Vec<PathBuf>,
     list: &mut ListOne<'_>,

@@ -2,11 +2,10 @@
 
 use std::fmt;
 
-/// One line that a client says: a word, and arguments behind it.
+/// A line that a client sends: a word, and arguments behind it.
 ///
-/// A line with a line end inside would be two commands: that is refused here,
-/// where names become lines, or by the dialogue, which knows whether the other
-/// side is one of ours and takes a lone CR or LF for a part of a name.
+/// A line end inside would make two commands of it. Such a name is refused here, or by the dialogue. The dialogue
+/// knows if the server is a node, which takes a lone CR or LF for a part of a name.
 #[derive(Clone, Eq, PartialEq)]
 pub struct Line(Vec<u8>);
 
@@ -40,8 +39,7 @@ impl Line {
         Ok(self)
     }
 
-    /// Tells whether there is a CR or LF inside, which only servers of ours take
-    /// for a part of a name.
+    /// Tells whether the line has a CR or LF inside, which only nodes take for a part of a name.
     pub fn is_odd(&self) -> bool {
         let inner = &self.0[..self.0.len() - 2];
         inner.iter().any(|b| b"\r\n".contains(b))

@@ -8,7 +8,7 @@ use crate::{
 use godwit_core::Kind;
 use std::fmt;
 
-/// Who logs in.
+/// A user's name and password for the login.
 #[derive(Clone, Eq, PartialEq)]
 pub struct Credentials {
     /// Name of the user.
@@ -18,7 +18,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Returns what RFC 1635 asks of somebody without an account.
+    /// Returns the credentials that RFC 1635 asks of a user without an account.
     pub fn anonymous() -> Self {
         Self {
             user: "anonymous".into(),
@@ -35,8 +35,8 @@ impl Credentials {
         }
     }
 
-    /// Returns what a member of a cluster says who acts for somebody else: whom, where
-    /// a password would be, which it needs none of. `account`: which of theirs is wanted.
+    /// Returns the credentials of a member of a cluster that acts for `subject`. The member needs no password, so the
+    /// subject stands in its place. `account`: the one of the subject's accounts to use.
     pub fn for_subject(subject: &str, account: Option<&str>) -> Self {
         Self {
             user: account.unwrap_or(MAPPED).into(),
@@ -60,26 +60,24 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// What is said to one of ours together with the login.
+/// The lines that a client sends to a node together with the login.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ahead<'a> {
-    /// It was one of ours a moment ago: its greeting need not be waited for.
+    /// Whether the server was a node a moment ago, so that its greeting need not be waited for.
     pub is_ours: bool,
     /// Lines behind those of the login.
     pub lines: &'a [Line],
 }
 
-/// Somebody who was logged in, and the replies to the lines said ahead; none
-/// where they were not said, because the server is not one of ours.
+/// A peer after the login, and the replies to the lines sent ahead; none if the server is no node, because they were
+/// not sent then.
 pub type LoggedIn = (Peer, Vec<Reply>);
 
 /// Logs in. The inner error is the server's refusal.
 ///
-/// A server that calls itself godwit is told everything in one go: one round
-/// trip, and the greeting's if it did so a moment ago. All others are asked step
-/// by step, since some of them lose what is sent ahead of a reply, and `SITE
-/// CLIENTINFO` is for GridFTP servers only: Pure-FTPd counts unknown commands of
-/// a client against it.
+/// A server that calls itself godwit receives all lines at once: one round trip, and the greeting's unless it was
+/// skipped. All others are asked step by step, since some lose what is sent ahead of a reply. `SITE CLIENTINFO` is
+/// for GridFTP servers only: Pure-FTPd counts unknown commands of a client against it.
 pub fn log_in<T: Talk>(
     talk: &mut T,
     who: &Credentials,
@@ -244,7 +242,7 @@ fn step_by_step<T: Talk>(
     Ok(Ok(peer))
 }
 
-/// 332 wants an account, which nobody has had since the last century.
+/// 332 asks for an account (`ACCT`), which no server in use needs.
 fn logged_in(reply: &Reply) -> Result<(), Refusal> {
     if reply.code / 100 == 2 {
         return Ok(());
@@ -273,7 +271,7 @@ fn home(reply: &Reply) -> Vec<u8> {
     home
 }
 
-/// What stands before the subject for whom a member acts (docs/formats/ftp-extensions.md).
+/// The prefix of the subject for whom a member acts (docs/formats/ftp-extensions.md).
 pub const ACTS_FOR: &str = "for=";
 
 /// GCT: the account that the gridmap names first.

@@ -1,10 +1,8 @@
 //! The client's side of a control channel, without the channel.
 //!
-//! [`Dialogue`] turns commands into bytes and bytes into replies, and knows which
-//! reply belongs to which command, with any number of commands on the way. What
-//! is said to log in, to look at files and to change them is written once, as
-//! straight-line functions over anything that can [`Talk`]: a socket, or a
-//! dialogue from a file.
+//! [`Dialogue`] turns commands into bytes and bytes into replies. With any number of commands in flight, it knows to
+//! which command a reply belongs. The login, the questions about files and their changes are straight-line functions.
+//! They run over anything that can [`Talk`]: a socket, or a dialogue from a file.
 
 mod line;
 mod login;
@@ -37,7 +35,7 @@ use std::collections::VecDeque;
 
 /// Says lines and waits for their final replies.
 pub trait Talk {
-    /// What goes wrong below: a lost connection, a peer that makes no sense.
+    /// A failure of the connection: lost, or a peer whose bytes cannot be understood.
     type Error: From<crate::Error>;
 
     /// Sends the lines in one go and returns the final reply of each.
@@ -69,7 +67,7 @@ pub struct Ticket(u64);
 pub struct Heard {
     /// To which command; `None` if nothing was asked: a 421 that says goodbye.
     pub ticket: Option<Ticket>,
-    /// What was said.
+    /// The server's reply.
     pub reply: Reply,
 }
 
@@ -112,13 +110,13 @@ impl Dialogue {
         dialogue
     }
 
-    /// From now on every line is wrapped, in both directions. What came in clear
-    /// behind the reply that ended the proof was put there by somebody else.
+    /// Wraps every later line, in both directions. Bytes in clear behind the reply that ended the proof are an
+    /// attacker's.
     pub fn protect(&mut self, guard: Box<dyn Guard>) -> Result<()> {
         self.raise(Shield::Guarded(guard))
     }
 
-    /// The same, of the whole flow.
+    /// Wraps the whole flow instead of each line, as TLS does.
     pub fn protect_flow(&mut self, guard: Box<dyn Guard>) -> Result<()> {
         self.raise(Shield::Flow(guard))
     }
@@ -241,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guarded_dialogue_opens_lines_of_any_form() {
+    fn guarded_dialogue_opens_any_protected_line() {
         let mut dialogue = Dialogue::new();
         dialogue.on_bytes(b"235 proved\r\n");
         assert_eq!(dialogue.poll_heard().unwrap().unwrap().reply.code, 235);
@@ -272,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_in_clear_before_the_shield_is_not_taken_for_what_is_under_it() {
+    fn clear_bytes_before_shield_are_refused() {
         let mut dialogue = Dialogue::new();
         dialogue.on_bytes(b"235 proved\r\n226 trust me\r\n");
         assert_eq!(dialogue.poll_heard().unwrap().unwrap().reply.code, 235);
@@ -281,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_feed_in_a_name_is_said_to_ours_only() {
+    fn line_feed_in_name_needs_a_node() {
         let mut dialogue = Dialogue::new();
         let line = Line::new("DELE").bytes(b"new\nline").unwrap();
         assert_eq!(dialogue.ask(&line), Err(Unspeakable));

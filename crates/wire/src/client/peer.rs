@@ -1,4 +1,4 @@
-//! Who is at the other end.
+//! The server at the other end: its banner, its features and what they allow.
 
 use crate::features::Features;
 use std::collections::BTreeSet;
@@ -6,13 +6,13 @@ use std::collections::BTreeSet;
 /// A server after login.
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
-    /// What FEAT told.
+    /// The features that FEAT listed.
     pub features: Features,
     /// Commands that `SITE HELP` named, where that was asked.
     pub site: BTreeSet<String>,
     /// Where relative names begin.
     pub home: Vec<u8>,
-    /// What the server said first.
+    /// The server's greeting.
     pub banner: String,
 }
 
@@ -50,9 +50,9 @@ impl Peer {
         }
     }
 
-    /// Returns how the server is told a path: what begins with `/` is from its
-    /// root; all else from the login directory of a plain server, and from the
-    /// root of a GridFTP server, as `globus-url-copy` reads a URL.
+    /// Returns a path as the server expects it. A path that begins with `/` is relative to the server's root. Any
+    /// other is relative to the login directory of a plain server. On a GridFTP server it is relative to the root, as
+    /// `globus-url-copy` reads a URL.
     pub fn name(&self, path: &[u8]) -> Vec<u8> {
         let path = path
             .strip_suffix(b"/")
@@ -74,7 +74,7 @@ impl Peer {
     }
 }
 
-/// More connections than this for one file help nobody.
+/// The most connections for one file; more do not raise throughput.
 const STRIPES_MAX: usize = 64;
 
 #[cfg(test)]
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_told_as_the_family_reads_them() {
+    fn names_are_written_by_server_family() {
         let plain = Peer {
             home: b"/home/me".to_vec(),
             ..Peer::default()

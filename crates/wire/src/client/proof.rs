@@ -3,7 +3,7 @@
 use super::{Line, Refusal, Talk};
 use crate::{Error, base64, reply::Reply};
 
-/// What came of a token of the other side.
+/// The answer to a token of the other side.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Token {
     /// To be sent, if anything.
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_ours_is_told_the_first_token_with_the_wish() {
+    fn node_receives_first_token_with_auth() {
         let good = [(334, "go on"), (335, "ADAT=AAAA"), (235, "ADAT=AAAA")];
         assert_eq!(said(Pace::AtOnce, &good), (Ok(()), vec![2, 1]));
         assert_eq!(said(Pace::StepByStep, &good), (Ok(()), vec![1, 1, 1]));

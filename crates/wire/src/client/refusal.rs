@@ -67,9 +67,8 @@ fn beyond(why: Kind, said: &str) -> String {
     }
 }
 
-/// What servers write is in the order in which it decides: a code of the Globus
-/// kind first, then the words of a system error, then the number of the reply,
-/// since 550 stands for half of everything (vsftpd: "550 Failed to open file.").
+/// Reads the cause in the order in which servers are precise: a Globus code, the words of a system error, the reply's
+/// number. The number is last, since 550 stands for most failures (vsftpd: "550 Failed to open file.").
 fn why(reply: &Reply, said: &str) -> Kind {
     if reply.code == 421 {
         return Kind::Busy;
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_person_is_told_the_sentence_and_no_labels() {
+    fn message_to_user_has_no_labels() {
         let globus = |c: &str, said: &str| {
             let lines = [
                 format!("GlobusError: v=1 c={c}"),

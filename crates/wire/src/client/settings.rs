@@ -1,4 +1,4 @@
-//! What has been set in a session, so that it is said only when it changes.
+//! Settings of a session, sent only when they change.
 
 use super::Line;
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,7 @@ impl DataHints {
     }
 }
 
-/// How data goes over data connections.
+/// How bytes are laid out on data connections (`MODE`).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Mode {
     /// MODE S.
@@ -71,8 +71,8 @@ impl Settings {
         self.parallelism.is_some_and(|(first, most)| first < most)
     }
 
-    /// Returns what must be said to the sending server so that it has so many
-    /// connections, and begins to use so many of them.
+    /// Returns the line that gives the sending server `most` connections, `first` of them at the start; `None`: set
+    /// already.
     pub fn parallelism(&mut self, first: usize, most: usize) -> Option<Line> {
         if self.parallelism.replace((first, most)) == Some((first, most)) {
             return None;

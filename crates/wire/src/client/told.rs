@@ -1,4 +1,4 @@
-//! What one of our servers is told of an upload, and what it tells of a file (docs/formats/ftp-extensions.md).
+//! Facts about an upload for a node's FTP port, and facts of a file in its answers (docs/formats/ftp-extensions.md).
 
 use super::{Line, Unspeakable};
 use crate::{reply::Reply, time, tuned::Tuned};
@@ -14,7 +14,7 @@ pub struct Told {
     pub modify: Option<Duration>,
     /// When anything of it was last changed, which no user sets.
     pub touched: Option<Duration>,
-    /// What it hashes to, if that was known without reading anything again.
+    /// The hash of the whole file, if it was known without another read.
     pub blake3: Option<Digest>,
     /// Length of the file that a module made of an upload.
     pub kept: Option<u64>,
@@ -26,7 +26,7 @@ pub struct Told {
     pub reread: Option<u64>,
     /// Whether readers saw the file change, though it was to be replaced.
     pub in_place: bool,
-    /// What the sender made of its streams.
+    /// How the sender tuned its streams.
     pub tuned: Option<Tuned>,
     /// Room in all.
     pub total: Option<u64>,
@@ -68,7 +68,7 @@ impl Told {
     }
 }
 
-/// What one of our servers is told of an upload.
+/// The facts about an upload that a node's FTP port receives.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Upload<'a> {
     /// Length of the file.
@@ -79,7 +79,7 @@ pub struct Upload<'a> {
     pub mode: Option<u32>,
     /// Name of the upload.
     pub id: Option<&'a str>,
-    /// What it must hash to.
+    /// The hash that the whole file must have.
     pub blake3: Option<&'a Digest>,
     /// Whether the end of data does not publish it.
     pub hold: bool,

@@ -1,4 +1,4 @@
-//! What is asked about files, and how the answers read.
+//! Questions about files, and how to read the replies.
 
 use super::{Family, Line, Peer, Refusal, Talk};
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 use godwit_core::{Algorithm, Digest, Kind};
 use std::{ops::Range, time::Duration};
 
-/// What came of looking at a file: facts, or why not.
+/// The facts of a file, or the server's refusal.
 pub type Looked = Result<Facts, Refusal>;
 
 /// Looks at one name.
@@ -51,7 +51,7 @@ fn is_about_another(reply: &Reply, asked: &[u8]) -> bool {
         .inner()
         .first()
         .and_then(|line| Named::parse(line).ok());
-    // A root or a relative path may be told in full; where the name ends is what counts.
+    // A server may answer with the full path of a root or a relative path; only the last name counts.
     told.is_some_and(|told| !last(asked).is_ascii() && last(&told.name) != last(asked))
 }
 

@@ -11,9 +11,9 @@ use std::time::Duration;
 /// `NAME="PARAMETERS"`, or `NAME`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Through {
-    /// What the server calls it.
+    /// The server's name of the module.
     pub module: String,
-    /// What it is told; may be empty.
+    /// The module's parameters; may be empty.
     pub parameters: String,
 }
 
@@ -43,7 +43,7 @@ impl std::str::FromStr for Through {
     }
 }
 
-/// What `ESTO GODWIT` and `SITE GODWIT FINISH` say about an upload.
+/// The facts about an upload in `ESTO GODWIT` and `SITE GODWIT FINISH`.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Upload {
     /// Name of the upload.
@@ -54,15 +54,15 @@ pub struct Upload {
     pub modify: Option<Duration>,
     /// Permission bits to give it.
     pub mode: Option<u32>,
-    /// What the whole must hash to, 64 lower-case hex digits.
+    /// The hash that the whole file must have, 64 lower-case hex digits.
     pub blake3: Option<String>,
     /// The end of data does not publish.
     pub hold: bool,
-    /// What may stand under the name.
+    /// Which existing files the upload may replace.
     pub how: UploadHow,
 }
 
-/// What an upload does to what stands under its name.
+/// How an upload treats the existing file of its name.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[allow(missing_docs)]
 pub enum UploadHow {
@@ -149,8 +149,7 @@ fn parse_through(rest: &[u8]) -> Parsed<(Through, RawName)> {
     Ok((through, needed(name)?))
 }
 
-/// `size=N;modify=T;…`, every fact optional, unknown ones refused: whoever
-/// sends one counts on it.
+/// Reads `size=N;modify=T;…`. Every fact is optional; an unknown one is refused, because its sender relies on it.
 pub(super) fn parse_upload(facts: &[u8]) -> Parsed<Upload> {
     let mut upload = Upload::default();
     for fact in text(facts).split(';').filter(|fact| !fact.is_empty()) {
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_is_named_with_parameters_or_without() {
+    fn module_is_parsed_with_optional_parameters() {
         let through = |module: &str, parameters: &str| Through {
             module: module.into(),
             parameters: parameters.into(),

@@ -55,8 +55,8 @@ pub struct Share {
     pub index: u64,
     /// Of how many.
     pub count: u64,
-    /// How many ends of data are announced to where it sends, others' among them;
-    /// 0: somebody else announces them; `None`: its own, since it alone sends there.
+    /// How many ends of data the sender announces to its target, those of other senders among them. 0: another sender
+    /// announces them; `None`: only its own, since no other sends to that target.
     pub ends: Option<u64>,
 }
 

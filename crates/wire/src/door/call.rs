@@ -1,8 +1,8 @@
-//! What is asked and answered.
+//! Calls of the door and their answers.
 //!
 //! A call is a `POST` below [`ROOT`](super::ROOT) with one object of JSON. Its answer is lines of
 //! JSON, each a [`Line`]; the last is [`Line::End`] or [`Line::Error`], so that an answer that was
-//! cut is known as such. While something takes long, [`Line::Beat`] says that it goes on.
+//! cut is known as such. During a long call, [`Line::Beat`] shows that the node is still at work.
 
 use super::catalog::Answer;
 pub use super::depot::{AskDepot, Count, Kept, OfDepot, Room};
@@ -21,10 +21,10 @@ use std::{fmt, marker::PhantomData, path::PathBuf, str::FromStr, time::Duration}
 #[non_exhaustive]
 #[allow(missing_docs)]
 pub enum Line {
-    /// It goes on; so many bytes so far.
+    /// The call is still at work; the bytes handled so far.
     Beat(u64),
     Hello(Hello),
-    /// Of one of several that were asked about.
+    /// The attributes of one of several names.
     Stat(Stat),
     Entry(Entry),
     /// A name on the way that is kept for partials.
@@ -34,7 +34,7 @@ pub enum Line {
     Digest(Text<Digest>),
     Leaves(Vec<Text<Chain>>),
     Space(Space),
-    /// Of an upload.
+    /// The state of an upload.
     Landed(Landed),
     Finished(Finished),
     /// As which version an upload was published, if that is known and it is still there.
@@ -48,7 +48,7 @@ pub enum Line {
     Read(Stat, Option<Text<Digest>>),
     /// A file that is kept in the depot of that machine.
     Kept(Kept),
-    /// What was done there.
+    /// The files and bytes that the call was about, in the depot of that machine.
     Count(Count),
     /// How much room there is.
     Room(Room),
@@ -111,25 +111,25 @@ pub const NEW_KEY: &str = "godwit-key";
 /// The longest line, and the longest body of a call.
 pub const LINE_BYTES_MAX: usize = 4 << 20;
 
-/// Who answers, and whom it takes us for.
+/// The node that answers, and the identity that it gives the caller.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Hello {
     /// Always `godwit`.
     pub name: String,
-    /// Of the program.
+    /// The version of the program.
     pub version: String,
     /// The oldest and the newest way to speak that it knows.
     pub speaks: (u32, u32),
-    /// What it knows within the newest; the first ones did not say.
+    /// The revision within the newest version; 0 from the first nodes, which did not send one.
     #[serde(default)]
     pub revision: u32,
-    /// Who we are to it.
+    /// The caller's identity at this node; `None`: the caller proved none.
     pub who: Option<String>,
     /// As which account we act.
     pub account: Option<String>,
-    /// What its store can do.
+    /// The abilities of the node's store.
     pub can: Can,
-    /// What its own key hashes to, for those who pin it.
+    /// The hash of the node's own key, for callers that pin it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// How many programs of peers it runs at a time.
@@ -143,13 +143,13 @@ pub struct Hello {
     pub platform: Option<String>,
 }
 
-/// What the store can do.
+/// The abilities of a store.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct Can {
     pub any_order: bool,
-    /// What is put again counts. Nodes from before did not say.
+    /// Bytes that are written twice are accepted, and the later ones count. Early nodes do not send this.
     pub again: bool,
     pub in_place: bool,
     pub append: bool,
@@ -169,15 +169,15 @@ pub struct Can {
     pub links: bool,
     pub space: bool,
     pub leaves: bool,
-    /// What is written goes on to another. Nodes from before kept all.
+    /// Files are delivered to another node or server. Early nodes kept all of them.
     pub passes_on: bool,
     pub digests: Vec<String>,
 }
 
-/// What is known of a name.
+/// The attributes of a name.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Stat {
-    /// What it is.
+    /// File, directory, link or another kind.
     pub kind: EntryKind,
     /// Its length in bytes.
     pub size: u64,
@@ -187,19 +187,19 @@ pub struct Stat {
     /// Permission bits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<u32>,
-    /// Whose it is.
+    /// The owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Of which group.
+    /// The owning group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Where a link leads.
+    /// The target of a link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<Link>,
-    /// The same for two names of one file.
+    /// An id of the file itself: equal for two names of one file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unique: Option<String>,
-    /// What all of it hashes to, if that is known without reading it.
+    /// The hash of the whole file, if it is known without a read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Text<Digest>>,
     /// When anything of it was last changed, its time among it.
@@ -207,7 +207,7 @@ pub struct Stat {
     pub touched: Option<Time>,
 }
 
-/// What a name stands for.
+/// The kind of a name.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
@@ -223,7 +223,7 @@ pub enum EntryKind {
 pub struct Entry {
     /// Relative to what was listed.
     pub path: Name,
-    /// What is known of it.
+    /// The attributes of the name.
     pub stat: Stat,
 }
 
@@ -239,9 +239,9 @@ pub struct Space {
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
 pub struct Landed {
-    /// The name of the upload, which only its writer is told.
+    /// The id of the upload, known to its writer only.
     pub id: String,
-    /// What need not be sent again.
+    /// The ranges that need not be sent again.
     pub done: Ranges,
     /// Leaves that became whole since this was last told, and what they hash to.
     pub leaves: Vec<(u64, Text<Chain>)>,
@@ -249,20 +249,20 @@ pub struct Landed {
     pub in_place: bool,
 }
 
-/// What was published.
+/// A published upload.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
 pub struct Finished {
     /// Its version now.
     pub version: Version,
-    /// What it hashes to.
+    /// The hashes of the file.
     pub digests: Vec<Text<Digest>>,
     /// By which algorithm both sides told the same; nothing: by its length alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verified: Option<String>,
-    /// What had to be read again.
+    /// Bytes that the node had to read again.
     pub reread_bytes: u64,
-    /// It went into the existing file.
+    /// Whether the upload patched the existing file in place.
     pub in_place: bool,
 }
 
@@ -341,7 +341,7 @@ pub struct AskStat {
 pub struct AskList {
     /// The directory.
     pub path: Name,
-    /// And in all below it; directories that may not be listed are told as such.
+    /// Whether to list all directories below too; one that may not be listed is in the answer with its refusal.
     #[serde(default)]
     pub deep: bool,
 }
@@ -371,33 +371,33 @@ pub struct AskPush {
 pub struct AskTrace {
     /// The file.
     pub path: Name,
-    /// Which nodes asked before, so that nobody is asked in a circle.
+    /// The nodes that asked before; a circle ends at a node that finds itself in the list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passed: Vec<String>,
 }
 
-/// Says what becomes of what a node holds that passes it on, or the first behind it that holds any of it.
+/// A decision about a file on hold, for this hop or the first one downstream that has any of it.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AskDecide {
     /// The file.
     pub path: Name,
-    /// What becomes of it.
+    /// The decision for the file.
     pub what: Decision,
-    /// Which nodes asked before, so that nobody is asked in a circle.
+    /// The nodes that asked before; a circle ends at a node that finds itself in the list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passed: Vec<String>,
 }
 
-/// What becomes of what is held.
+/// A user's decision about a file that is on hold.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
-    /// It is tried once more, as it is.
+    /// Deliver once more, under the same conditions.
     Retry,
-    /// It goes over whatever is there.
+    /// Deliver over the target's current version.
     Release,
-    /// It is given up.
+    /// Discard the pending change.
     Drop,
 }
 
@@ -405,11 +405,11 @@ pub enum Decision {
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
 pub struct Station {
-    /// The place, as the one before it calls it; of whoever answers: nothing.
+    /// The place, as the place upstream names it; empty for the node that answers.
     pub at: String,
-    /// `writing`, `queued`, `sending`, `waiting` or `held`: it is owed to the next place. `passed`: it is not,
-    /// or never was. `there` or `missing`, at the end. `taken`: it or a place behind it has
-    /// it, and which is not told. `away`: it cannot be asked.
+    /// `writing`, `queued`, `sending`, `waiting` or `held`: pending for the next place. `passed`: not pending, or
+    /// never was. `there` or `missing`: the state at the end. `taken`: this place or one downstream has the file, and
+    /// the answer does not say which. `away`: the place cannot be asked.
     pub stage: String,
     /// Its length.
     pub size: u64,
@@ -421,7 +421,7 @@ pub struct Station {
     /// Why it is no further.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
-    /// What is held there and goes first, if it waits for that.
+    /// The file that is on hold and must be delivered first, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<Name>,
 }
@@ -453,13 +453,13 @@ pub struct AskDigest {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AskRead {
-    /// In this order.
+    /// The files, in the order of the answer.
     pub files: Vec<Wanted>,
-    /// Also what leaves hash to, or what small files do.
+    /// Whether to send hashes too: of each leaf, or of each small file.
     pub digests: bool,
 }
 
-/// What is wanted of one file.
+/// One file to read, and its ranges.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)]
@@ -468,7 +468,7 @@ pub struct Wanted {
     pub ranges: Ranges,
 }
 
-/// What the end of a file in a pack says.
+/// The end of a file in a pack.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
@@ -490,7 +490,7 @@ pub struct Given {
     pub mtime: Option<Time>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<u32>,
-    /// What it hashes to.
+    /// The hash of the whole file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Text<Digest>>,
 }
@@ -506,16 +506,16 @@ pub enum How {
     Append { writer: u64, seq: u64 },
 }
 
-/// Begins an upload, or goes on with one.
+/// Begins an upload, or resumes one.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AskUpload {
     /// The file.
     pub path: Name,
-    /// The upload's own name; nothing: the server makes one that nobody can guess.
+    /// The upload's own id; `None`: the server makes one that cannot be guessed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Which attempt at it this is: it takes over from lower ones. 0: they are not counted.
+    /// The number of this attempt, which supersedes lower ones. 0: attempts are not counted.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub attempt: u64,
     /// How.
@@ -523,22 +523,22 @@ pub struct AskUpload {
     /// Its length, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
-    /// What is being copied.
+    /// The source of the copy and its version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<(String, Version)>,
     /// Permission bits of a new file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<u32>,
-    /// What to compute: BLAKE3, ADLER32.
+    /// Which hashes to compute: BLAKE3, ADLER32.
     pub checks: (bool, bool),
-    /// Go on with what is there.
+    /// Resume with the bytes that have landed.
     pub resume: bool,
-    /// Which nodes passed it on, the first first; nothing: whoever has it from its writer.
+    /// The nodes that forwarded the file, first one first; empty: the caller received it from its writer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passed: Vec<String>,
 }
 
-/// What is true of the whole file.
+/// The length and hash that the complete file must have, and the attributes to set.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs)]
@@ -563,20 +563,20 @@ pub struct AskPublish {
     pub whole: AskFinish,
 }
 
-/// Asks for the right to have somebody else read a file in our name.
+/// Asks for a grant, with which another node may read a file in the caller's name.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)]
 pub struct AskGrant {
     pub path: Name,
-    /// How long it is good, at most.
+    /// How many seconds the grant is valid, at most.
     pub seconds: u64,
 }
 
-/// The right to read one file, for whoever shows it.
+/// The right to read one file, for any caller that presents the secret.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Grant {
-    /// What is shown, as `Authorization: Bearer`.
+    /// The secret, presented as `Authorization: Bearer`.
     pub secret: String,
 }
 
@@ -588,9 +588,9 @@ pub struct AskDraw {
     pub path: Name,
     /// Where the other node is, `HOST:PORT`.
     pub from: Vec<String>,
-    /// What its key hashes to.
+    /// The hash of the other node's key.
     pub key: String,
-    /// What it granted.
+    /// The secret of the other node's grant.
     pub secret: String,
     /// The file there.
     pub source: Name,
@@ -598,28 +598,28 @@ pub struct AskDraw {
     pub ranges: Ranges,
     /// Through how many connections.
     pub streams: u16,
-    /// Whether what comes is compared with what it hashes to there.
+    /// Whether each leaf is compared with its hash at the other node.
     pub digests: bool,
 }
 
-/// Says that somebody comes with an invite.
+/// Says that a machine joins with an invite.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AskJoin {
-    /// What the invite says.
+    /// The secret in the invite.
     pub secret: String,
-    /// How whoever comes wants to be called.
+    /// The name that the new machine asks for.
     pub name: String,
     /// Where they can be reached.
     #[serde(default)]
     pub addresses: Vec<String>,
 }
 
-/// Says that who asks has another key now. Both count until the new one was shown.
+/// Announces the caller's new key. Both keys count until the new one is used.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AskRekey {
-    /// What it hashes to.
+    /// The hash of the new key.
     pub key: String,
 }
 
@@ -629,7 +629,7 @@ pub struct AskRekey {
 pub struct AskRemove {
     /// The name.
     pub path: Name,
-    /// Whether it must be an empty directory, or must not be one.
+    /// Whether the name must be an empty directory; else a directory is refused.
     pub directory: bool,
 }
 
@@ -723,7 +723,7 @@ as_text!(Name, |name| path::escaped(&name.0), |text| path::unescaped(
 )
 .map(Name));
 
-/// Where a link leads, or what an attribute is called: any bytes, which are read by nobody here.
+/// The target of a link or the name of an attribute: any bytes, which are not interpreted.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Link(pub PathBuf);
 
@@ -848,7 +848,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_json_is_as_strict_as_one_of_a_target() {
+    fn json_name_is_strict_as_target() {
         for text in ["..", "a%2Fb", "a%00", "/a", "a//b"] {
             let asked = format!("{{\"path\":\"{text}\"}}");
             assert!(read::<AskPath>(asked.as_bytes()).is_err(), "{text}");
@@ -856,7 +856,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused_in_what_is_asked() {
+    fn unknown_member_of_request_is_refused() {
         assert!(read::<AskPath>(br#"{"path":"a","deep":true}"#).is_err());
         // An answer may say more than we know.
         let line = br#"{"space":{"total_bytes":1,"free_bytes":1,"more":2}}"#;
@@ -864,7 +864,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_older_node_would_not_know_is_not_said_in_vain() {
+    fn newer_members_are_sent_when_needed() {
         let asked = AskSet {
             path: Name("a".into()),
             length: None,

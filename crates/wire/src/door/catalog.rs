@@ -568,7 +568,7 @@ pub enum Change {
         /// The process.
         holder: String,
     },
-    /// Ends a write or copy whose bytes are there: the version and home are noted, the intent goes.
+    /// Ends a write or copy whose bytes have landed: the version and home are noted, the intent is removed.
     /// Refused if another version than the base is current by now ([`Kind::Changed`](godwit_core::Kind::Changed)).
     Publish {
         /// The intent.
@@ -628,8 +628,8 @@ pub enum Change {
         /// The digest of the recipe.
         recipe: String,
     },
-    /// Ends an intent of which nothing came. The home that was there gets this state, `Whole` only if the landing had hidden
-    /// it; `None`: the home goes.
+    /// Ends an intent whose bytes never arrived. An existing home gets this state, `Whole` only if the landing had
+    /// hidden that home. `None`: the home is removed.
     Settle {
         /// The intent.
         intent: u64,
@@ -695,7 +695,7 @@ pub enum Change {
         site: Option<String>,
         /// The key.
         key: String,
-        /// The value; `None`: the attribute goes.
+        /// The value; `None`: the attribute is removed.
         value: Option<String>,
     },
     /// Adds a location to a collection, which is made if it is missing.

@@ -1,6 +1,6 @@
-//! What is asked of the depot of a node's machine, and what is told of it.
+//! Calls about the depot of a node's machine, and their answers.
 //!
-//! Whoever asks sees their own part of it alone, so what is told has no place for what others keep there.
+//! A caller sees only the files that it keeps there itself; answers have no place for those of others.
 
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU64;
@@ -9,21 +9,21 @@ use std::num::NonZeroU64;
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AskDepot {
-    /// What is to be done.
+    /// The operation.
     pub what: OfDepot,
     /// The file, as the node calls it; of `ls`: how the URL begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// By what it is kept; nothing: `staged`, or of `rm` all that whoever asks has put on.
+    /// The tag; `None`: `staged`, or for `rm` all tags of the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
     /// Of `stage` and `add`: when the tag falls by itself, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lasts_s: Option<u64>,
-    /// Of `stage`: it comes no faster; nothing: as fast as it can.
+    /// For `stage`: the highest rate; `None`: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_per_s: Option<NonZeroU64>,
-    /// Of `add_done`: a time that means what whoever asks says.
+    /// For `add_done`: a time whose meaning is the caller's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<i64>,
     /// Of `add_done`: it is not wanted after all.
@@ -31,32 +31,32 @@ pub struct AskDepot {
     pub give_up: bool,
 }
 
-/// What can be asked of a depot.
+/// An operation on a depot.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OfDepot {
-    /// That a file be fetched, and kept under a tag.
+    /// Fetches a file and keeps it under a tag.
     Stage,
-    /// That the tag be taken off once.
+    /// Takes a tag off once.
     Unstage,
-    /// What is kept.
+    /// Lists the kept files.
     #[default]
     Ls,
-    /// What is kept of one file.
+    /// Answers about one kept file.
     Stat,
-    /// The same, and why.
+    /// Answers about one kept file, and says why it is kept.
     Why,
-    /// That it be forgotten, or a tag taken off once.
+    /// Forgets a file, or takes a tag off once.
     Rm,
-    /// That a tag be taken off all files, or one.
+    /// Takes a tag off all files, or off one.
     Clean,
-    /// How much room there is.
+    /// Answers how much space the caller uses and may use.
     Df,
-    /// That what is kept be read and compared.
+    /// Reads kept files and compares them with their hashes.
     Verify,
-    /// The same as `stage`, and where it lies there.
+    /// Fetches and tags a file as `stage` does, and answers with its path on that machine.
     Add,
-    /// That a time be noted with the tag that `add` has put on; or that it be taken off once.
+    /// Notes a time with the tag that `add` put on, or takes that tag off once.
     AddDone,
 }
 
@@ -72,7 +72,7 @@ pub struct Kept {
     pub present_bytes: u64,
     /// How often it was fetched.
     pub transfers: u64,
-    /// What keeps it there, of whoever asks.
+    /// The caller's tags on the file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
     /// When it was last used: seconds since the epoch.
@@ -83,7 +83,7 @@ pub struct Kept {
     /// Why it is kept, or what is wrong with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// A time that whoever asks has noted with a tag of theirs.
+    /// A time that the caller noted with its tag.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<i64>,
     /// Of what was added: where it lies on that machine, as long as the tag is on it.
@@ -91,7 +91,7 @@ pub struct Kept {
     pub path: Option<super::call::Link>,
 }
 
-/// What was done.
+/// How many files and bytes an operation was about.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
 #[allow(missing_docs)]
@@ -100,13 +100,13 @@ pub struct Count {
     pub bytes: u64,
 }
 
-/// How much room there is for whoever asks.
+/// How much space the caller uses and may use.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
 pub struct Room {
-    /// What visitors may keep there by tags, all of them together.
+    /// The limit for the tagged files of all visitors together.
     pub quota_bytes: u64,
-    /// What is kept by whoever asks.
+    /// The bytes of the caller's files.
     pub used_bytes: u64,
     /// Of that, what has a tag.
     pub kept_bytes: u64,

@@ -24,7 +24,7 @@ fn description() -> Value {
     serde_json::from_str(OPENAPI).unwrap()
 }
 
-/// What is written is as the schema of that name says, all of it.
+/// Fails unless a written value agrees with the schema of its name.
 fn is_described(name: &str, sample: &impl Serialize) {
     let (all, written) = (description(), serde_json::to_value(sample).unwrap());
     let all = Schemas(&all);
@@ -316,7 +316,7 @@ fn every_choice_is_described() {
     );
 }
 
-/// What is asked: all of it is described, with what may be missing, and nothing else is.
+/// Fails unless the schema describes every member of a request, and which members may be missing.
 fn asks<T: Serialize + DeserializeOwned>(name: &str, sample: &T) {
     is_described(name, sample);
     let all = description();
@@ -561,7 +561,7 @@ fn everything_that_is_asked_is_described() {
 }
 
 #[test]
-fn every_form_of_a_question_has_been_asked() {
+fn every_form_of_question_is_asked() {
     let all = description();
     let schemas = all["components"]["schemas"].as_object().unwrap();
     let source = include_str!("described.rs");
@@ -625,7 +625,7 @@ const ANSWERS: &str = r#"[
         "outputs":[]},"who":"w","at_s":1,"engine":"own","ranks":[]},"is_proved":true}}, "more"
 ]"#;
 
-/// Every variant has a sample, which is described, and which comes back as it was.
+/// Fails unless every variant has a sample that is described and reads back unchanged.
 fn all_are_described<T: Serialize + DeserializeOwned>(name: &str, samples: &str) {
     let samples: Vec<Value> = serde_json::from_str(samples).unwrap();
     let sampled: BTreeSet<_> = samples.iter().map(tag).collect();

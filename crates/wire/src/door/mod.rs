@@ -1,9 +1,7 @@
-//! What is said through the door between nodes: HTTP whose bodies are JSON, one
-//! line an answer, or packs of bytes.
+//! The door between nodes: HTTP whose bodies are JSON, one line an answer, or packs of bytes.
 //!
-//! HTTP itself is hyper's. Here is what stands in it, as values that both ends share:
-//! how a path is written, which calls there are, what they are asked and answer, and
-//! how bytes with their digests are put one behind the other.
+//! HTTP itself is hyper's. This module has the values that both ends share: paths, calls and their answers, and packs
+//! of bytes and hashes.
 
 pub use crate::{Error, Result};
 
@@ -32,8 +30,8 @@ pub const VERSION: u32 = 1;
 /// The oldest version that is still understood.
 pub const OLDEST: u32 = 1;
 
-/// What is known within that version: it counts up with each release that asks or answers more
-/// than the one before it. Whoever asks says only what the other knows.
+/// The revision within that version: a release that asks or answers more than the one before it adds one. A caller
+/// sends only what the revision of the other side covers.
 pub const REVISION: u32 = 5;
 
 /// All that is asked and answered, for programs: OpenAPI 3.1.
@@ -48,8 +46,7 @@ pub const LINES_TYPE: &str = "application/x-ndjson";
 /// The type of a body that is a pack.
 pub const PACK_TYPE: &str = "application/x-godwit-pack";
 
-/// Tells whether it is a word of letters, digits and those marks, which fits into lines, logs and URLs
-/// as it is.
+/// Tells whether a text is a word of letters, digits and `marks`, which fits into lines, logs and URLs unescaped.
 pub fn is_word(text: &str, marks: &[u8]) -> bool {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || marks.contains(&b);
     (1..=WORD_MAX).contains(&text.len()) && text.bytes().all(is_plain)

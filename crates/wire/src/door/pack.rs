@@ -10,23 +10,23 @@ use godwit_core::Chain;
 /// How long a header is.
 pub const HEADER_BYTES: usize = 13;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub enum Kind {
-    /// What follows is of another file: its number in what was asked for, and JSON.
+    /// The start of another file: its number in the request, and JSON.
     File = b'F',
     /// Bytes of it, and the offset of the first.
     Data = b'D',
-    /// What a leaf of it hashes to, and which.
+    /// The hash of a leaf, and which leaf.
     Leaf = b'L',
-    /// No more comes of this file: its number, and JSON.
+    /// The end of a file: its number, and JSON.
     End = b'E',
-    /// No more comes: how many files there were.
+    /// The end of the pack: how many files it had.
     Last = b'Z',
 }
 
-/// What a decoder found.
+/// A frame or a piece of one that the decoder found.
 #[derive(Debug, Eq, PartialEq)]
 pub enum Frame<'a> {
     /// See [`Kind::File`].
@@ -60,7 +60,7 @@ pub fn leaf(index: u64, chain: &Chain) -> Vec<u8> {
     frame(Kind::Leaf, index, &chain.0)
 }
 
-/// Reads a pack, however it comes divided.
+/// Reads a pack, in pieces of any size.
 #[derive(Debug, Default)]
 pub struct Decoder {
     /// A header, or a frame that must be whole, as far as it came.
@@ -76,7 +76,7 @@ enum State {
     Data(u64, usize),
     /// A frame that must be whole.
     Whole(Kind, u64, usize),
-    /// What was last given out lies in `held`.
+    /// The last frame that was handed out lies in `held`.
     Given,
     Over,
 }
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Reads a pack that comes in pieces of so many bytes; bytes that follow each other are joined.
+    /// Reads a pack in pieces of `piece` bytes; bytes that follow each other are joined.
     fn read(bytes: &[u8], piece: usize) -> Result<(Vec<String>, bool)> {
         let (mut decoder, mut found) = (Decoder::new(), Vec::<String>::new());
         let mut next_offset = None;
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_the_same_however_it_comes_divided() {
+    fn pack_reads_alike_in_any_pieces() {
         let whole = read(&sample(), usize::MAX).unwrap();
         assert!(whole.1);
         assert_eq!(whole.0[1], "5:68656c6c6f");

@@ -1,12 +1,12 @@
-//! What a node and the node that it is reached through say on a connection that waits for a
-//! visitor. Once one is there and taken, the connection is the visitor's, byte by byte.
+//! Lines between a node and its relay on a parked connection, which waits for a visitor. As soon as a visitor is
+//! accepted, the connection is the visitor's, byte by byte.
 
 use std::{fmt, net::SocketAddr, str::FromStr, time::Duration};
 
 /// The call by which a connection is parked.
 pub const CALL: &str = "park";
 
-/// What such a connection becomes (`Upgrade`).
+/// The protocol that a parked connection is upgraded to (`Upgrade`).
 pub const UPGRADE: &str = "godwit-park";
 
 /// How often the relay says that it is still there, and is answered.
@@ -18,12 +18,12 @@ pub const SILENCE: Duration = Duration::from_secs(60);
 /// No line is longer.
 pub const LINE_BYTES_MAX: usize = 80;
 
-/// What is said, a line each.
+/// A line on a parked connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Said {
     /// By both, the relay first: nothing new.
     Beat,
-    /// By the relay: somebody is here who comes from there; their bytes follow.
+    /// By the relay: a visitor is connected from this address, and its bytes follow.
     Visitor(SocketAddr),
     /// By the node: they are attended to; bytes for them follow.
     Taken,
@@ -31,7 +31,7 @@ pub enum Said {
 
 /// Nothing of the kind.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("a line that nobody says on a parked connection")]
+#[error("an unknown line on a parked connection")]
 pub struct Unknown;
 
 /// With its end.

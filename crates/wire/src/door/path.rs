@@ -1,8 +1,8 @@
 //! How a path is written where HTTP has one: as a target, and in JSON.
 //!
-//! A path is raw bytes. All but a few plain characters are escaped, so that what is
-//! written survives every proxy, log and parser of JSON. What could be read in two ways
-//! is refused rather than cleaned: a name with an escaped slash, `.` and `..`, an empty name.
+//! A path is raw bytes. All but a few plain characters are escaped, so that proxies, logs and parsers of JSON leave
+//! the path alone. Text that can be read in two ways is refused: a name with an escaped slash, `.` and `..`, an empty
+//! name.
 
 use super::{Error, Result};
 use std::{
@@ -83,7 +83,7 @@ mod tests {
     use std::path::Component;
 
     #[test]
-    fn what_could_be_read_in_two_ways_is_refused() {
+    fn ambiguous_path_is_refused() {
         for (text, error) in [
             ("a%2fb", Error::EncodedSlash),
             ("a%00b", Error::Nul),

@@ -3,12 +3,12 @@
 use super::{Error, Result};
 use std::ops::Range;
 
-/// What `Range` asks for, of a file whose length is not known yet.
+/// The request of a `Range` header, for a file whose length is not known yet.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Asked {
     /// From one offset to another, or to the end.
     From(u64, Option<u64>),
-    /// So many bytes at the end.
+    /// The last bytes of the file, this many.
     Last(u64),
 }
 
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_range_is_refused_and_what_is_none_of_ours_ignored() {
+    fn bad_range_refused_foreign_unit_ignored() {
         assert_eq!(Asked::read("lines=1-2"), Ok(None));
         assert_eq!(Asked::read("bytes=0-1,5-6"), Ok(None));
         for text in [

@@ -47,7 +47,7 @@ pub struct More {
     /// Of [`Kind::OnHold`]: what the next behind it answered.
     #[serde(skip_serializing_if = "Option::is_none", with = "words::door::option")]
     pub cause: Option<Kind>,
-    /// Of [`Kind::OnHold`]: what is held; it may be something that goes before what was asked about.
+    /// For [`Kind::OnHold`]: the file on hold, which may be one that must be delivered first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Name>,
     /// Of [`Kind::Denied`]: the client came as a peer, and is none, or is none any more.

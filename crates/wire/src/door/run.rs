@@ -31,7 +31,7 @@ pub struct AskRun {
     /// The new file that the program writes as `{out}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out: Option<Name>,
-    /// The new file that gets its standard output, of which no lines are told then.
+    /// The new file that receives the standard output; the answer then has no lines of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub printed: Option<Name>,
     /// Files that the node brings to it, and takes from it.

@@ -1,7 +1,6 @@
-//! Who speaks: as `user-agent` of what is asked, and as `server` of each answer.
+//! The version of each side: in `user-agent` of each request, and in `server` of each answer.
 //!
-//! So either side knows, without a question more, what the other understands, and which of the two
-//! must be upgraded where they do not understand each other.
+//! Without another round trip, each side learns what the other understands, and which of the two must be upgraded.
 
 use super::{REVISION, VERSION, is_word};
 use std::{cmp::Ordering, fmt};
@@ -13,7 +12,7 @@ pub struct Speaker {
     pub godwit: String,
     /// The newest version of the protocol that it knows.
     pub version: u32,
-    /// What it knows within that version.
+    /// The revision within that version.
     pub revision: u32,
 }
 
@@ -36,7 +35,7 @@ impl Speaker {
         }
     }
 
-    /// Returns how people are told of it.
+    /// Returns the version as messages to users name it.
     pub fn name(&self) -> String {
         format!(
             "godwit {} (door {}.{})",
@@ -44,8 +43,8 @@ impl Speaker {
         )
     }
 
-    /// Reads what somebody says they are; `None`: no program of ours. The first ones did not say
-    /// what they speak, which was 1.0.
+    /// Reads the version of the other side; `None`: it is another program. The first nodes sent no version, which was
+    /// 1.0.
     pub fn read(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let godwit = words.next()?.strip_prefix("godwit/")?;
@@ -69,8 +68,8 @@ impl Speaker {
         (self.version, self.revision).cmp(&(VERSION, REVISION))
     }
 
-    /// Returns what a visitor is told where we did not understand them; `None`: they speak as we do,
-    /// so the cause is another.
+    /// Returns a message that says which side must be upgraded; `None`: the versions are equal, so the cause is
+    /// another.
     pub fn must_upgrade(&self) -> Option<String> {
         let ours = Self::ours();
         match self.compared() {
@@ -104,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_speaks_is_read_as_it_was_said() {
+    fn speaker_survives_round_trip() {
         let ours = Speaker::ours();
         assert_eq!(Speaker::read(&ours.to_string()), Some(ours));
         let first = Speaker::read("godwit/0.1.0").unwrap();

@@ -44,9 +44,9 @@ pub enum Executable {
 pub struct Staged {
     /// The name in the directory.
     pub name: Name,
-    /// The place that it comes from, or goes to.
+    /// The place to read from or to write to.
     pub place: Place,
-    /// The BLAKE3 of a file that comes; `None`: any bytes are right.
+    /// The BLAKE3 of a file that arrives; `None`: any bytes are right.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Text<Digest>>,
 }

@@ -1,4 +1,4 @@
-//! What is asked of the node of this machine.
+//! Requests of programs to the node of their machine.
 
 use super::{Handle, Number};
 use crate::{
@@ -9,78 +9,77 @@ use godwit_core::{Chain, Digest};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, num::NonZeroU64};
 
-/// What is asked. A URL may also be a name below `/godwit/`.
+/// A request. A URL may also be a name below `/godwit/`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Ask {
-    /// The first of a connection: who asks.
+    /// The first request of a connection: introduces the program.
     Hello(Box<Hello>),
-    /// A file, as a descriptor.
+    /// Opens a file; the answer carries a descriptor.
     Open(Open),
-    /// That these bytes of an open file be there.
+    /// Waits until these bytes of an open file are present.
     Ensure(Ensure),
-    /// Given back; what was written is a generation.
+    /// Closes a file; the bytes written to it become a generation.
     Close(Close),
-    /// A file that is written here and delivered to its target.
+    /// Opens a file that is written here and delivered to its target.
     Put(Put),
-    /// Leave to write a range of an open file by its descriptor.
+    /// Asks for permission to write a range of an open file by its descriptor.
     Grant(Grant),
-    /// That was written. Not answered.
+    /// Reports a finished write. Not answered.
     Written(Written),
-    /// Writes, packed into the body ([`records`](super::records)). Not answered: what goes wrong is told at the
-    /// end of them.
+    /// Writes, packed into the body ([`records`](super::records)). Not answered: a failure is reported at their end.
     Write(Write),
-    /// No more comes: the generation ends.
+    /// The last write was sent: the generation ends.
     End(Close),
-    /// What was written so far survives a crash of this machine.
+    /// Waits until the bytes written so far are durable on this machine.
     Commit(Whose),
-    /// It is where it was to go.
+    /// Waits until the file is at its target.
     Push(Whose),
-    /// Bytes of a file: in the body of the answer, or where they are many as a file in memory.
+    /// Reads bytes of a file: in the body of the answer, or if they are many in a file in memory.
     Get(Get),
-    /// A whole file, as one in memory that is on no disk.
+    /// Reads a whole file into a file in memory, which is on no disk.
     Memory(Where),
-    /// What is known of a file.
+    /// The attributes of a file.
     Stat(Where),
-    /// The names in a directory: lines of JSON, each a [`Stat`](super::tell::Stat).
+    /// Lists a directory: lines of JSON, each a [`Stat`](super::tell::Stat).
     List(Where),
-    /// What is owed, a row each.
+    /// Lists the pending changes, a row each.
     Queue(Whose),
-    /// Try now what waits.
+    /// Retries a pending change now.
     Retry(Where),
-    /// Deliver what is owed to somewhere else.
+    /// Delivers a pending change to another target.
     Redirect(Redirect),
-    /// Deliver what is held, over what is there now.
+    /// Delivers a change that is on hold, over the target's current version.
     Release(Where),
-    /// Forget what is owed.
+    /// Discards a pending change.
     Drop(Where),
-    /// What its server has of a name, or below it, was changed past the node: who reads it next is to see that.
+    /// Marks cached data of a name, and of all below the name, as stale: the server's copy was changed past the node.
     Changed {
         /// The name.
         url: String,
     },
-    /// Files that are kept, and why.
+    /// Lists or changes the kept files.
     Cache(Cache),
-    /// Fetch it, and keep it under a tag.
+    /// Fetches a file and keeps it under a tag.
     Stage(Stage),
-    /// Deliver what is owed of it, and take the tag off.
+    /// Delivers a file's pending changes, and takes the tag off.
     Unstage(Stage),
-    /// The same of the depot of another machine: [`Stage`], [`Unstage`](Ask::Unstage) or [`Cache`] of it.
+    /// A request to the depot of another machine: [`Stage`], [`Unstage`](Ask::Unstage) or [`Cache`].
     On(On),
-    /// Something done to a name, in turn with what is written.
+    /// An operation on a name, in order with the writes.
     Deed(Deed),
-    /// Lines for the end of a file: in the body.
+    /// Appends lines to a file: in the body.
     Append(Append),
-    /// That a file of one server be copied to another, from there to there where both can.
+    /// Copies a file between two servers, directly if both can.
     Copy(Copy),
-    /// That a directory of the program be served to others, until this is cancelled or the connection ends.
+    /// Serves a directory of the program to others, until this request is cancelled or the connection ends.
     Serve(Serve),
-    /// What the program says to somebody who would see or change what it serves. Not answered.
+    /// The program's decision about a request to what it serves. Not answered.
     Let(Let),
-    /// Whole lines for the end of a file, each once: whoever does not hear that they were taken says them again.
+    /// Appends whole lines to a file, each once: a program that gets no answer sends them again.
     Lines(Lines),
-    /// What was asked under that number is not wanted any more.
+    /// Cancels an earlier request.
     Cancel {
         /// The number of the ask.
         of: Number,
@@ -104,21 +103,21 @@ pub enum Ask {
 }
 
 impl Ask {
-    /// Tells whether it gets no answer: whoever asks goes on at once.
+    /// Tells whether the request gets no answer, so that the program continues at once.
     pub fn is_silent(&self) -> bool {
         matches!(self, Self::Written(_) | Self::Write(_) | Self::Let(_))
     }
 }
 
-/// Who asks.
+/// The program at the other end, as its first request introduces it.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
 pub struct Hello {
-    /// How it speaks.
+    /// The version of the protocol.
     pub version: u32,
     /// The program, as logs name it.
     pub program: String,
-    /// What belongs together, of several programs: `commit` and `push` can be of that alone.
+    /// A name that several programs share, so that `commit` and `push` can wait for their files alone.
     pub session: Option<String>,
     /// The job that it is part of, as variables of batch systems tell: files it opens get that for a tag.
     pub job: BTreeMap<String, String>,
@@ -128,7 +127,7 @@ pub struct Hello {
     pub scratch: Option<Link>,
     /// A file that proves who it is to servers; else whatever is found as always.
     pub credential: Option<Link>,
-    /// Whoever asks does it for somebody of another machine: who sees and keeps a part of their own.
+    /// The user of another machine for whom the program acts: that user sees and keeps only their own files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub visitor: Option<String>,
     /// The catalog whose names it uses.
@@ -193,9 +192,9 @@ pub enum Fresh {
     /// As its kind of version says.
     #[default]
     Usual,
-    /// It must be asked, and answer.
+    /// The origin must be asked, and must answer.
     Asked,
-    /// It need not be asked while there is anything here.
+    /// The origin is not asked while any version is here.
     Kept,
 }
 
@@ -274,7 +273,7 @@ pub struct Close {
     pub handle: Handle,
     #[serde(default)]
     pub wait: Wait,
-    /// It is no generation: what was written is not delivered.
+    /// Whether to discard the written bytes: they are no generation and are not delivered.
     #[serde(default)]
     pub give_up: bool,
     /// How long is waited at most.
@@ -282,16 +281,16 @@ pub struct Close {
     pub timeout_ms: Option<u64>,
 }
 
-/// What whoever writes waits for.
+/// How far a change must be before the node answers.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wait {
     /// Nothing.
     #[default]
     Nothing,
-    /// It survives a crash of this machine.
+    /// Durable on this machine.
     Commit,
-    /// It is at its target.
+    /// At its target.
     Push,
 }
 
@@ -322,7 +321,7 @@ pub struct Put {
     pub packed: bool,
 }
 
-/// Asks for leave to write.
+/// Asks for permission to write.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[allow(missing_docs)]
 pub struct Grant {
@@ -331,7 +330,7 @@ pub struct Grant {
     pub end: u64,
 }
 
-/// Says that what leave was given for was written.
+/// Reports that a granted range was written.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[allow(missing_docs)]
 pub struct Written {
@@ -339,7 +338,7 @@ pub struct Written {
     pub grant: u64,
     /// How long the file is now.
     pub size: u64,
-    /// What was written hashes to, if that was a leaf of 1 MiB: nobody has to read it again to know.
+    /// The hash of the written bytes, if they were one leaf of 1 MiB; that leaf need not be read again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chain: Option<Text<Chain>>,
 }
@@ -351,7 +350,7 @@ pub struct Write {
     pub handle: Handle,
 }
 
-/// Of what is owed, which.
+/// Selects pending changes.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
 pub struct Whose {
@@ -388,7 +387,7 @@ pub struct Get {
     pub fresh: Fresh,
 }
 
-/// Another target for what is owed.
+/// Sends a pending change to another target.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[allow(missing_docs)]
 pub struct Redirect {
@@ -396,7 +395,7 @@ pub struct Redirect {
     pub to: String,
 }
 
-/// What is done with the files that are kept.
+/// An operation on the kept files.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -412,9 +411,9 @@ pub enum Cache {
     },
     /// One of them.
     Stat(Where),
-    /// Begins one that a program fills: nobody else does until it is done.
+    /// Begins a file that a program fills; no other program fills the same one until the end.
     Add(Add),
-    /// It is filled.
+    /// Ends the filling of a file.
     AddDone(AddDone),
     /// Takes a tag off; without one all of them, and forgets the file.
     Rm {
@@ -480,12 +479,12 @@ pub struct AddDone {
     /// A time that means what its user says.
     #[serde(default)]
     pub timestamp: Option<i64>,
-    /// It did not become anything.
+    /// Whether to discard the file.
     #[serde(default)]
     pub give_up: bool,
 }
 
-/// What is fetched before it is wanted, or delivered before anybody asks.
+/// A file to fetch early, or to deliver at once.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
 #[allow(missing_docs)]
@@ -493,23 +492,23 @@ pub struct Stage {
     pub url: String,
     pub tag: Option<String>,
     pub expires_in_s: Option<u64>,
-    /// It comes no faster; nothing: as fast as it can.
+    /// The highest rate; `None`: no limit.
     pub bytes_per_s: Option<NonZeroU64>,
     pub timeout_ms: Option<u64>,
     pub on: Option<String>,
 }
 
-/// What is asked of the depot of another machine. What came before this is told so by name: an older node would
-/// pass over a member of a deed, and do it here.
+/// A request to the depot of another machine. An older node ignores an unknown member of a request, and would act on
+/// its own depot; therefore this is a request of its own.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct On {
-    /// Whose: `peer:NAME`.
+    /// The other machine: `peer:NAME`.
     pub on: String,
-    /// What.
+    /// The request.
     pub ask: Box<Ask>,
 }
 
-/// What is done to a name.
+/// An operation on a name.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -529,7 +528,7 @@ pub enum Deed {
         url: String,
         size: u64,
     },
-    /// Attributes: those that are there.
+    /// Sets the attributes that are given.
     Set {
         url: String,
         #[serde(default)]
@@ -540,7 +539,7 @@ pub enum Deed {
     },
 }
 
-/// From where to where.
+/// The source and the target of a copy.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[allow(missing_docs)]
 pub struct Copy {
@@ -548,7 +547,7 @@ pub struct Copy {
     pub to: String,
 }
 
-/// What a program serves.
+/// A directory that a program serves.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Serve {
     /// The directory.
@@ -556,7 +555,7 @@ pub struct Serve {
     /// Where, as `127.0.0.1:0`; nothing: there, on any port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen: Option<String>,
-    /// It may be written to.
+    /// Whether others may write.
     #[serde(default)]
     pub writes: bool,
     /// The program is asked about each deed; else all that is served is for everybody.
@@ -570,14 +569,14 @@ pub struct Serve {
     pub config: Option<Link>,
 }
 
-/// What is answered to a [`Knock`](super::tell::Knock).
+/// The program's answer to a [`Knock`](super::tell::Knock).
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Let {
-    /// Which.
+    /// The number of the knock.
     pub knock: u64,
-    /// Whether they may.
+    /// Whether the access is granted.
     pub may: bool,
-    /// Where it is instead: they are told.
+    /// The URL at which to ask instead, sent to the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refer: Option<String>,
 }
@@ -588,13 +587,13 @@ pub struct Let {
 pub struct Lines {
     /// The file.
     pub url: String,
-    /// Who appends: a number that nobody else has.
+    /// The appending program: a number that no other program has.
     pub by: u64,
-    /// Which of theirs, from 1. One that follows is said once this is answered.
+    /// The number of these lines, from 1. The program sends the next ones after the answer.
     pub seq: u64,
 }
 
-/// For the end of a file.
+/// Bytes for the end of a file.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Append {
     /// The file.
@@ -602,14 +601,14 @@ pub struct Append {
     /// The body is one piece that is cut nowhere; else it may be divided, also within lines.
     #[serde(default)]
     pub record: bool,
-    /// Nothing more comes.
+    /// Whether these are the last bytes.
     #[serde(default)]
     pub end: bool,
-    /// What is appended comes by a stream, and not in the body: the answer is [`Tell::Opened`](super::Tell::Opened)
-    /// with the end to write to, which the node reads until its close. [`Ask::Close`] waits for that.
+    /// Whether the bytes arrive by a stream instead of the body. The answer is [`Tell::Opened`](super::Tell::Opened)
+    /// with the stream's end to write to. The node reads until its close, for which [`Ask::Close`] waits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stream: bool,
-    /// What is waited for.
+    /// How far the append must be before the node answers.
     #[serde(default)]
     pub wait: Wait,
 }

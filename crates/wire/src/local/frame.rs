@@ -8,7 +8,7 @@ use super::{Error, Result};
 pub const LENGTHS_BYTES: usize = 8;
 /// The longest head: a URL has at most [`URL_BYTES_MAX`](super::URL_BYTES_MAX), escaped six times as much.
 pub const HEAD_BYTES_MAX: usize = 64 << 10;
-/// The longest body. What is longer comes as a file in memory.
+/// The longest body. Longer data is sent as a file in memory.
 pub const BODY_BYTES_MAX: usize = 4 << 20;
 
 /// A whole frame.
@@ -96,7 +96,7 @@ impl Decoder {
 /// Moves what is missing to `len` bytes, as far as it is there.
 fn take(into: &mut Vec<u8>, len: usize, input: &[u8]) -> usize {
     let more = (len - into.len()).min(input.len());
-    // A body that comes in many pieces need not be moved as it grows, once it is known to come.
+    // Reserves space for the body at once: a body in many pieces is then not moved as it grows.
     if into.capacity() == 0 && more > 0 {
         into.reserve_exact(len.min(more.max(AT_ONCE_BYTES)));
     }
@@ -104,7 +104,7 @@ fn take(into: &mut Vec<u8>, len: usize, input: &[u8]) -> usize {
     more
 }
 
-/// What is set aside for bytes that have not come.
+/// The most that is reserved for bytes that have not arrived.
 const AT_ONCE_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_beyond_the_bounds_are_refused_before_a_byte_is_kept() {
+    fn excess_lengths_are_refused_before_reading() {
         for (head, body) in [(u32::MAX, 0), (0, u32::MAX), (65537, 0), (0, (4 << 20) + 1)] {
             let mut decoder = Decoder::new();
             let bytes = [head.to_le_bytes(), body.to_le_bytes()].concat();
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_set_aside_than_came_and_a_little() {
+    fn frame_reserves_little_ahead() {
         let mut decoder = Decoder::new();
         let whole = lengths(0, BODY_BYTES_MAX).unwrap();
         decoder.next(&whole).unwrap();
@@ -175,7 +175,7 @@ mod tests {
         }
 
         #[test]
-        fn noise_is_read_the_same_however_it_comes(bytes in prop::collection::vec(any::<u8>(), 0..100), piece in 1usize..9) {
+        fn noise_reads_alike_in_any_pieces(bytes in prop::collection::vec(any::<u8>(), 0..100), piece in 1usize..9) {
             prop_assert_eq!(found(&bytes, piece), found(&bytes, 100));
         }
     }

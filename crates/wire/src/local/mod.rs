@@ -1,8 +1,8 @@
-//! What programs of this machine and its node say to each other, over a UNIX socket.
+//! The protocol between programs of this machine and its node, over a UNIX socket.
 //!
-//! Frames of a head (one object of JSON) and a body of bytes, divided anyhow ([`frame`]). Each [`Ask`] has a
-//! number and each [`Tell`] names it, so that many are under way at once and are answered in any order. Open
-//! files come beside the bytes; the head says how many are its own.
+//! A frame has a head (one object of JSON) and a body of bytes, and arrives in any pieces ([`frame`]). Each [`Ask`]
+//! has a number, which its [`Tell`]s repeat: many are in flight, and are answered in any order. Open files are sent
+//! beside the bytes; the head says how many are its own.
 
 pub mod ask;
 pub mod frame;
@@ -16,11 +16,11 @@ pub use tell::Tell;
 
 use serde::{Deserialize, Serialize};
 
-/// The version of what is said. Within it more may come to be known: what is not known in an object is passed
-/// over, and an ask that is not known is refused by its number.
+/// The version of the protocol. A later node may know more within one version. Unknown members of an object are
+/// ignored, and an unknown request is refused by its number.
 pub const VERSION: u32 = 1;
 
-/// What an ask is called among those of its connection.
+/// The number of a request, unique on its connection.
 pub type Number = u64;
 
 /// An open file, among those of its connection.
@@ -29,19 +29,19 @@ pub type Handle = u64;
 /// The longest URL that is taken.
 pub const URL_BYTES_MAX: usize = 8192;
 
-/// What is in a head, on the way to the node.
+/// The head of a request.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Asked {
-    /// What the answer is to name.
+    /// The number that the answer repeats.
     pub n: Number,
     /// How many descriptors come with it.
     #[serde(default, skip_serializing_if = "is_none")]
     pub fds: u8,
-    /// What is asked.
+    /// The request.
     pub ask: Ask,
 }
 
-/// What is in a head, on the way back.
+/// The head of an answer.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Told {
     /// Which ask it answers.
@@ -49,7 +49,7 @@ pub struct Told {
     /// How many descriptors come with it.
     #[serde(default, skip_serializing_if = "is_none")]
     pub fds: u8,
-    /// What is told.
+    /// The answer.
     pub tell: Tell,
 }
 

@@ -34,7 +34,7 @@ fn first(body: &[u8]) -> Option<(u64, &[u8], &[u8])> {
     let (len, rest) = rest.split_first_chunk::<4>()?;
     let offset = u64::from_le_bytes(*offset);
     let (bytes, behind) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
-    // As far as the kernel goes: an offset is signed there.
+    // The kernel's offsets are signed.
     let end = offset.checked_add(bytes.len() as u64)?;
     (end <= i64::MAX as u64).then_some((offset, bytes, behind))
 }
@@ -45,7 +45,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_body_that_is_cut_or_reaches_too_far_writes_nothing() {
+    fn cut_or_excess_body_writes_nothing() {
         let mut body = Vec::new();
         push(&mut body, 5, b"hello");
         push(&mut body, 0, b"");

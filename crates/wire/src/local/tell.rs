@@ -1,4 +1,4 @@
-//! What the node of this machine tells.
+//! Answers of the node of this machine.
 
 use super::Handle;
 use crate::{
@@ -11,66 +11,66 @@ use crate::{
 use godwit_core::Kind;
 use serde::{Deserialize, Serialize};
 
-/// What is told.
+/// An answer.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Tell {
-    /// Who answers.
+    /// The node introduces itself.
     Hello(Hello),
-    /// A file is open: its descriptor comes with this, unless none was wanted.
+    /// A file is open; its descriptor is sent with this answer, unless the request declined one.
     Opened(Opened),
-    /// Leave to write.
+    /// Permission to write a range.
     Granted {
-        /// Which, when it is said to be written.
+        /// The number of the grant, for [`Ask::Written`](super::Ask::Written).
         grant: u64,
     },
-    /// It is done.
+    /// The request is done.
     Done(Done),
-    /// Bytes: in the body, or in the file in memory that comes with this.
+    /// Bytes: in the body, or in the file in memory that is sent with this answer.
     Bytes {
         /// How many.
         len: u64,
         /// How long the file is.
         size: u64,
     },
-    /// What is known of a file.
+    /// The attributes of a file.
     Stat(Stat),
-    /// One of several; more come, and then [`Tell::Done`].
+    /// One of several rows; others follow, and then [`Tell::Done`].
     Row(Box<Row>),
-    /// It goes on.
+    /// The request is still at work.
     Progress {
         /// How much of it is done.
         done: u64,
         /// Of how much.
         total: Option<u64>,
     },
-    /// Where a program's directory is served; more comes.
+    /// Where a program's directory is served; other answers follow.
     Serving {
         /// Its URL.
         url: String,
     },
-    /// Somebody would see or change what a program serves, and waits for its word; more comes.
+    /// A visitor asks to see or change what a program serves, and waits for its decision; other answers follow.
     Knock(Knock),
     /// How full the depot is.
     Space(Space),
     /// How the node is.
     Status(Status),
-    /// Answers of the catalog: lines of JSON in the body; more comes, and then [`Tell::Done`].
+    /// Answers of the catalog: lines of JSON in the body; others follow, and then [`Tell::Done`].
     Answers,
     /// The lengths of fragments: 8 bytes each in the body, the lowest first.
     Fragments {
         /// The version of the file; 0: there is none.
         version: u64,
     },
-    /// In a sentence.
+    /// A sentence for the user.
     Words(String),
-    /// It is not done.
+    /// The request failed.
     Refused(#[serde(with = "refusal::local")] Box<Refusal>),
 }
 
 impl Tell {
-    /// Tells whether nothing more is told of the same ask.
+    /// Tells whether this is the last answer to its request.
     pub fn is_last(&self) -> bool {
         !matches!(
             self,
@@ -83,17 +83,17 @@ impl Tell {
     }
 }
 
-/// Who answers.
+/// The node, as it introduces itself.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
 pub struct Hello {
-    /// How it speaks.
+    /// The version of the protocol.
     pub version: u32,
-    /// Of the program.
+    /// The version of the program.
     pub godwit: String,
     /// Its process.
     pub process: u32,
-    /// What it calls this connection.
+    /// The node's number of this connection.
     pub connection: u64,
 }
 
@@ -105,7 +105,7 @@ pub struct Opened {
     pub handle: Handle,
     pub size: u64,
     pub version: Version,
-    /// It was here, and need not be fetched.
+    /// Whether the file was present and need not be fetched.
     pub was_here: bool,
     /// Some of its bytes are not here: the reader [ensures](super::ask::Ensure) what it is about to read.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -123,7 +123,7 @@ pub struct Opened {
     pub path: Option<Link>,
 }
 
-/// What was done.
+/// The result of a request.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
 pub struct Done {
@@ -131,12 +131,12 @@ pub struct Done {
     pub files: u64,
     /// How many bytes.
     pub bytes: u64,
-    /// What to know about it: that a commit waits for the next hop, that delivery waits for the next start.
+    /// Notes for the user: that a commit waits for the next hop, or a delivery for the node's next start.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
-/// What is known of a file.
+/// The attributes of a file.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
 #[allow(missing_docs)]
@@ -150,66 +150,66 @@ pub struct Stat {
     pub mode: Option<u32>,
 }
 
-/// A file that is kept, or owed.
+/// A kept file, or a pending change.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
 pub struct Row {
     /// Its name among the files of the depot.
     pub id: String,
-    /// Where it belongs.
+    /// The URL of the file.
     pub url: String,
-    /// What is owed there: `publish`, `rename`, `unlink`, `mkdir`, `set`, `append`.
+    /// The pending operation: `publish`, `rename`, `unlink`, `mkdir`, `set`, `append`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub what: String,
     /// The new name of a rename.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// Whose it is.
+    /// The users who may see the file.
     pub audience: String,
     /// The session that wrote it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     /// How long it is.
     pub size: u64,
-    /// How much of it is here.
+    /// How many of its bytes are present.
     pub present_bytes: u64,
-    /// How much of it the target does not have.
+    /// How many of its bytes the target lacks.
     pub owed_bytes: u64,
-    /// It owes something, if only its name.
+    /// Whether a change is pending, if only of the name.
     pub owes: bool,
-    /// What is owed survives a crash of this machine.
+    /// Whether the pending change is durable on this machine.
     pub committed: bool,
-    /// How much of it is safe in an upload at the target.
+    /// How many of its bytes have landed in an upload at the target.
     pub landed_bytes: u64,
-    /// What its origin had, in words.
+    /// The version that the origin had, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
     /// Which generation is being written or delivered.
     pub generation: u64,
-    /// Of what is owed: `writing`, `queued`, `sending`, `waiting`, `held`. Of what is kept: `current` or `old`. Of what
-    /// was verified: `whole`, `wrong`, `unknown`.
+    /// Of a pending change: `writing`, `queued`, `sending`, `waiting`, `held`. Of a kept file: `current` or `old`. Of
+    /// a verified file: `whole`, `wrong`, `unknown`.
     pub stage: String,
-    /// The name of what goes first.
+    /// The name of the change that must be delivered first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
     /// Why nothing moves, in a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// The same for a program.
+    /// The cause as a code, for programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(with = "words::local::option")]
     pub reason: Option<Kind>,
-    /// When it is tried next, in milliseconds from now.
+    /// When delivery is retried, in milliseconds from now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_ms: Option<u64>,
-    /// For how long it has been owed.
+    /// For how long the change has been pending.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_ms: Option<u64>,
     /// How often delivery was tried.
     pub attempts: u64,
     /// How often it was fetched.
     pub transfers: u64,
-    /// What keeps it.
+    /// The tags that keep the file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
     /// How many have it open.
@@ -224,12 +224,12 @@ pub struct Row {
     pub used_s: Option<u64>,
 }
 
-/// Who would do what with something that a program serves.
+/// A visitor who asks to see or change what a program serves.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Knock {
-    /// What the answer is to name.
+    /// The number that the answer repeats.
     pub knock: u64,
-    /// As whom they proved themselves; nothing: they did not.
+    /// The identity that the visitor proved; `None`: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
     /// `read`, `write`, `create`, `delete`, `list`.
@@ -244,15 +244,15 @@ pub struct Knock {
 pub struct Space {
     /// Where it is.
     pub path: String,
-    /// What it may take; nothing: as much as the disk has.
+    /// The limit of the depot; `None`: the disk's own.
     pub quota_bytes: Option<u64>,
-    /// What it takes.
+    /// The bytes that the depot uses.
     pub used_bytes: u64,
-    /// Of that, what targets do not have.
+    /// Of them, the bytes that targets lack.
     pub owed_bytes: u64,
-    /// Of that, what cannot be forgotten now.
+    /// Of them, the bytes that cannot be evicted now.
     pub kept_bytes: u64,
-    /// What the disk has left.
+    /// The free bytes of the disk.
     pub free_bytes: Option<u64>,
     /// How many files.
     pub files: u64,
@@ -272,11 +272,11 @@ pub struct Status {
     pub connections: u64,
     /// How many files they have open.
     pub open: u64,
-    /// What is owed.
+    /// How many files have pending changes.
     pub owed_files: u64,
-    /// The same.
+    /// How many bytes are pending.
     pub owed_bytes: u64,
-    /// When it ends unless somebody asks something; it does not while it owes.
+    /// When the node ends if no request arrives; `None` while changes are pending.
     pub ends_in_ms: Option<u64>,
 }
 
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_short_and_says_what_it_is() {
+    fn head_is_short_and_named() {
         let open = ask::Open {
             url: "godwit://lab/run7".into(),
             read: true,
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_later_is_passed_over_in_objects_and_refused_by_its_number() {
+    fn unknown_members_ignored_unknown_ask_refused() {
         let known = br#"{"n":3,"later":1,"ask":{"stat":{"url":"u","later":[1]}}}"#;
         let ask = Asked::read(known).unwrap().ask;
         assert_eq!(ask, Ask::Stat(ask::Where::is("u")));

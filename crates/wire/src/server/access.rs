@@ -70,7 +70,7 @@ impl Session {
         }
     }
 
-    /// Says no to somebody who wants to come in, and goodbye to who tries on.
+    /// Refuses a login, and closes the session after too many failures.
     pub(super) fn turn_down(&mut self, code: u16, why: &str) {
         self.say.line(code, why);
         self.logins_failed += 1;
@@ -100,7 +100,7 @@ impl Session {
     }
 }
 
-/// Tells whether a name is that of somebody who does not say theirs.
+/// Tells whether a user name is an anonymous one.
 pub fn is_nobody(user: &str) -> bool {
     ["anonymous", "ftp"].contains(&user)
 }

@@ -1,4 +1,4 @@
-//! What the session wants done by whoever drives it, and what it is told.
+//! Requests of the session to its driver, and the driver's answers.
 //!
 //! Paths are relative to the root of what is served, without `..`.
 
@@ -19,7 +19,7 @@ pub enum Ask {
     /// A token of the client. → `Token`; or, with [`super::Session::guard_with`],
     /// → `Proved`
     Prove { token: Vec<u8> },
-    /// Who is it, and what may they do? → `Welcome`
+    /// Checks a name and password, and finds the user's rights. → `Welcome`
     Login { user: String, password: Vec<u8> },
     /// Listen for data connections, forgetting earlier ones: at one address, or
     /// at one for each stripe. → `Listening`
@@ -35,9 +35,9 @@ pub enum Ask {
     DataCredential { pem: Option<Vec<u8>> },
     /// → `Stat`
     Stat { path: PathBuf },
-    /// The same of what is shown next, if it may be. → `Stat`
+    /// As `Stat`, for a name that a listing shows next, if the user may see that name. → `Stat`
     Look { path: PathBuf },
-    /// The same of the name itself, also if it is a link that leads nowhere. → `Stat`
+    /// As `Stat`, of the name itself, even if the name is a link whose target is missing. → `Stat`
     Name { path: PathBuf },
     /// Length; of a name that is only a partial of this user: its prefix. → `Size`
     Size { path: PathBuf },
@@ -83,7 +83,7 @@ pub enum Ask {
         give: Give,
         leg: Leg,
     },
-    /// What of an upload has landed? → `Landed`
+    /// Finds the ranges of an upload that have landed. → `Landed`
     Landed { path: PathBuf, id: Option<String> },
     /// Publish an upload. → `Sent`
     Finish {
@@ -108,7 +108,7 @@ pub enum Ask {
     Hidden { path: PathBuf },
 }
 
-/// A way to prove who somebody is.
+/// A way to prove an identity.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mechanism {
     /// By certificates, as Globus does, or by a ticket (Kerberos).
@@ -137,7 +137,7 @@ impl Mechanism {
     }
 }
 
-/// What is to be removed.
+/// Which kind of name is removed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[allow(missing_docs)]
 pub enum Removed {
@@ -173,16 +173,16 @@ pub struct Leg {
     pub striping: Option<Striping>,
     /// This session is one of several that make a striped transfer.
     pub share: Option<Share>,
-    /// What data connections are to hold; `None`: as the kernel finds best.
+    /// The buffer size of data connections; `None`: the kernel's choice.
     pub buffer_bytes: Option<u32>,
-    /// The address must be told before the transfer: listen first, in this family if one
-    /// was named, and tell `Session::on_address`.
+    /// The client needs the address before the transfer: listen first, in this family if one was named, and call
+    /// `Session::on_address`.
     pub delayed: Option<Option<Family>>,
-    /// How often `Session::on_range` wants to be told what landed.
+    /// How often to call `Session::on_range` with the landed ranges.
     pub restart_every: Duration,
-    /// How often `Session::on_progress` wants to be told; `None` never.
+    /// How often to call `Session::on_progress`; `None`: never.
     pub progress_every: Option<Duration>,
-    /// `Session::on_leaves` wants to be told.
+    /// Whether to call `Session::on_leaves`.
     pub leaves: bool,
     /// The client wants digests, or has not said that it does not.
     pub digests: bool,
@@ -190,7 +190,7 @@ pub struct Leg {
     pub ours: bool,
     /// To whom each data connection must prove to lead.
     pub peer: DataPeer,
-    /// What is done to the bytes on it.
+    /// The protection of the bytes on data connections.
     pub level: Level,
     /// How long a block may be, where they go in blocks.
     pub block_bytes: u32,
@@ -201,20 +201,20 @@ pub struct Leg {
 pub struct Want {
     /// The part asked for; block offsets on the wire count from its start.
     pub part: Range<u64>,
-    /// What the receiver has of the part, counted from its start.
+    /// The ranges of the part that the receiver has, counted from the part's start.
     pub have: Extents,
 }
 
-/// What to do with the bytes that come.
+/// The target of the bytes that arrive, and the checks at their end.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Give {
     /// Where they go.
     pub place: Place,
-    /// What the receiver has, by `REST`; in stream mode bytes go behind it.
+    /// The ranges that the receiver has, by `REST`; in stream mode the bytes follow them.
     pub rest: Option<crate::command::Rest>,
     /// Announced length (`ALLO`): of the whole, or of what is coming.
     pub size: Option<u64>,
-    /// What the whole must hash to (`SCKS`).
+    /// The hash that the whole file must have (`SCKS`).
     pub check: Option<(Algorithm, String)>,
     /// Time of change to give it.
     pub modify: Option<Duration>,
@@ -271,7 +271,7 @@ pub enum Answer {
     Failed(super::Refusal),
 }
 
-/// Somebody was let in.
+/// A user who was let in.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Welcome {
     /// Under which name.
@@ -282,7 +282,7 @@ pub struct Welcome {
     pub home: PathBuf,
 }
 
-/// What is known after a transfer.
+/// The result of a transfer.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Outcome {
     /// Length of the file; with a module, of what went over the data connections.
@@ -296,7 +296,7 @@ pub struct Outcome {
     pub blake3: Option<String>,
     /// Length of the file that a module made of an upload.
     pub kept: Option<u64>,
-    /// What landed, of an upload that is not published.
+    /// The landed ranges of an upload that is not published.
     pub done: Option<Extents>,
     /// Whether an upload is under its name now.
     pub published: Option<bool>,
@@ -304,6 +304,6 @@ pub struct Outcome {
     pub reread_bytes: u64,
     /// A file was to be replaced, and readers saw it change: its directory is closed.
     pub in_place: bool,
-    /// What was made of the streams, where that was ours to decide.
+    /// How the sender tuned its streams, if the choice was this server's.
     pub tuned: Option<Tuned>,
 }

@@ -9,10 +9,10 @@ use crate::{
 use godwit_core::Kind;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 
-/// Where data goes to or comes from.
+/// The way in which data connections are made.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Data {
-    /// Nobody has said.
+    /// No command has chosen one.
     None,
     /// `PASV` was answered "later".
     Delayed(Passive, Option<Family>),

@@ -1,9 +1,8 @@
-//! Why something was not done, and the reply that says so.
+//! Why a request failed, and the reply that says so.
 //!
-//! Bodies have the lines of GCT, so that its clients, and programs that read
-//! their output, find `c=PATH_NOT_FOUND` and the words of the system where they
-//! look for them. What GCT calls the reason, "System error in open", says what was
-//! wanted; a line of ours says what to do next.
+//! Bodies have the lines of GCT. Its clients, and programs that read their output, find `c=PATH_NOT_FOUND` and the
+//! system's words in their usual place. The reason in GCT's lines ("System error in open") names the operation; a
+//! godwit line adds the next step.
 
 use super::say::Say;
 use crate::Refusal;
@@ -54,7 +53,7 @@ impl Refusal {
     }
 }
 
-/// `blake3:ab…` is told as `ab…`, as GCT does.
+/// Strips the algorithm: `blake3:ab…` becomes `ab…`, as in GCT.
 fn bare(digest: &str) -> &str {
     digest.rsplit([':', ' ']).next().unwrap_or(digest)
 }

@@ -3,10 +3,10 @@
 use crate::time::{Civil, Written};
 use std::{io::Write, os::unix::ffi::OsStrExt, path::Path, path::PathBuf, time::Duration};
 
-/// What is told of a file.
+/// The attributes of a file that a listing can show.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Stat {
-    /// What it is.
+    /// The kind of the entry.
     pub kind: EntryKind,
     /// Length in bytes.
     pub size: u64,
@@ -30,7 +30,7 @@ pub struct Stat {
     pub touched: Option<Duration>,
 }
 
-/// What something is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[allow(missing_docs)]
 pub enum EntryKind {
@@ -44,12 +44,12 @@ pub enum EntryKind {
     Parent,
 }
 
-/// What a listing is to look like, and how far it goes.
+/// The form of a listing and its depth.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Listing {
     /// The form of a line.
     pub form: Form,
-    /// All that is below, with relative paths; links are told, not followed.
+    /// Includes all levels below, with relative paths; links are listed, not followed.
     pub recursive: bool,
     /// Which names, with `*` and `?`; only of forms that people read.
     pub pattern: Option<Vec<u8>>,
@@ -61,7 +61,7 @@ pub struct Listing {
     pub times: Times,
 }
 
-/// How finely times are told.
+/// The resolution of times in facts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Times {
     /// By the second, as GCT does. RFC 3659 §2.3 allows fractions, but nearly no
@@ -92,7 +92,7 @@ pub enum Form {
     Names,
 }
 
-/// Which facts are told.
+/// The facts that a client asked for.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Facts(Vec<Fact>);
 
@@ -137,7 +137,7 @@ impl Facts {
         )
     }
 
-    /// The line of FEAT: those that are told now have a star.
+    /// Returns the line of FEAT: facts that are on now have a star.
     pub fn announced(&self) -> String {
         let one = |&(fact, name): &(Fact, &str)| {
             format!("{name}{};", if self.0.contains(&fact) { "*" } else { "" })
@@ -172,9 +172,9 @@ impl Listing {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// RFC 2640: a CR inside a name is followed by NUL, a lone LF stands as it
-    /// is. Others would read a line feed as the end of a line, and what follows
-    /// as an entry that somebody forged: they get a name that is not there.
+    /// RFC 2640: a CR inside a name is followed by NUL, a lone LF stays. Other clients would read a line feed as the
+    /// end of a line, and the rest as a forged entry. They receive `?` in place of a CR or LF, a name that does not
+    /// exist.
     fn write_name(&self, name: &[u8], out: &mut Vec<u8>) {
         for &byte in name {
             match byte {
@@ -253,7 +253,7 @@ fn type_of(kind: EntryKind) -> &'static str {
     }
 }
 
-/// RFC 3659 §7.5.5, as far as it can be told without trying.
+/// RFC 3659 §7.5.5, as far as mode and kind decide without a try.
 fn permissions(stat: &Stat, may_write: bool) -> &'static str {
     let readable = stat.mode.is_none_or(|m| m & 0o444 != 0);
     let writable = may_write && stat.mode.is_none_or(|m| m & 0o222 != 0);

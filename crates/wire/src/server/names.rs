@@ -294,7 +294,7 @@ pub(super) fn done(doing: &'static str) -> Then {
     }
 }
 
-/// What went wrong, of an answer that is not the one that was wanted.
+/// Returns the refusal in an answer that was not the expected one.
 pub(super) fn failed(answer: Answer) -> Refusal {
     match answer {
         Answer::Failed(failure) => failure,

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tilde_is_the_home_at_the_beginning_only() {
+    fn tilde_is_home_only_in_front() {
         let at = |name: &str| {
             let (home, current) = (Path::new("home/me"), Path::new("pub"));
             resolve_from(home, current, name.as_bytes()).unwrap()

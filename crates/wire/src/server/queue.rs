@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(crate) struct Queue {
     waiting: VecDeque<Queued>,
-    /// So many of them, from the front, are out of their wrapping.
+    /// How many lines, from the front, are unwrapped.
     opened: usize,
     begun: Vec<u8>,
     skipping: bool,
@@ -17,18 +17,18 @@ pub(crate) struct Queue {
     only_crlf: bool,
     line_bytes_max: usize,
     count_max: usize,
-    /// What waits, and what it takes to keep it.
+    /// The bytes of the waiting lines, and the cost of keeping them.
     bytes: usize,
     /// How many of those that wait are an `ABOR`.
     aborts: usize,
 }
 
-/// What came as one line.
+/// A command line, as the queue read it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Queued {
     Line(Vec<u8>),
     TooLong,
-    /// It could not be taken out of its wrapping.
+    /// The line could not be unwrapped.
     Spoiled(Error),
 }
 
@@ -96,7 +96,7 @@ impl Queue {
         self.opened = self.waiting.len();
     }
 
-    /// What came cannot be taken out of what was around it: nothing comes behind.
+    /// Ends the queue with an error: a line could not be unwrapped, so the lines after it are lost too.
     pub(crate) fn spoil(&mut self, error: Error) {
         self.bytes += LINE_COST;
         self.waiting.push_back(Queued::Spoiled(error));
@@ -202,7 +202,7 @@ fn is_abort(line: &[u8]) -> bool {
 
 /// Of one session; as much as a transfer needs for its data anyway.
 const BYTES_MAX: usize = 1 << 20;
-/// What keeping a line takes beside its bytes.
+/// The cost of keeping a line beside its bytes.
 const LINE_COST: usize = 64;
 
 const TELNET_COMMAND: u8 = 0xff;
@@ -220,7 +220,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_come_out_however_the_input_was_cut(
+        fn queue_lines_are_equal_in_any_split(
             text in prop::collection::vec(prop_oneof![Just(b'\n'), Just(b'\r'), Just(0xffu8), Just(0xf4), Just(0xf2), Just(b'a')], 0..80),
             cuts in prop::collection::vec(0..80usize, 0..8),
         ) {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn telnet_marks_in_front_of_abor_are_skipped() {
+    fn telnet_marks_before_abor_are_skipped() {
         let mut queue = Queue::new(100, 10);
         queue.on_bytes(b"\xff\xf4\xff\xf2ABOR\r\n\xf2ABOR\r\nDELE a\xff\xf4\n");
         assert_eq!(
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_contain_a_line_feed_if_both_know() {
+    fn name_may_have_agreed_line_feed() {
         let mut queue = Queue::new(100, 10);
         queue.only_crlf_ends_lines();
         queue.on_bytes(b"RETR a\nb\r");
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn an_abort_is_seen_until_it_is_taken_out() {
+    fn abort_is_seen_until_taken() {
         let mut queue = Queue::new(100, 10);
         queue.on_bytes(b"NOOP\r\nabor\r\nABORT\r\nNOOP\r\n");
         let mut seen = vec![queue.has_abort()];

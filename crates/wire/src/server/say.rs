@@ -43,7 +43,7 @@ impl Say {
         self.more_bytes(code, text.as_bytes());
     }
 
-    /// The same for names.
+    /// Adds an inner line of a reply that has a name in it, as raw bytes.
     pub(crate) fn more_bytes(&mut self, code: u16, text: &[u8]) {
         self.start(code, b'-');
         self.safe(text);
@@ -86,8 +86,7 @@ impl Say {
         }
     }
 
-    /// What is to be sent: every line under the shield, in the order in which it
-    /// was said.
+    /// Returns the bytes to send: every line under the shield, in the order of the replies.
     pub(crate) fn sealed(&mut self, shield: &mut Shield) -> Result<&mut Vec<u8>> {
         match shield {
             Shield::Clear => self.wire.append(&mut self.plain),
@@ -110,7 +109,7 @@ impl Say {
         Ok(&mut self.wire)
     }
 
-    /// What was sealed and not yet sent.
+    /// Returns the sealed bytes that have not been sent.
     pub(crate) fn wire(&mut self) -> &mut Vec<u8> {
         &mut self.wire
     }
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn each_line_of_a_reply_is_wrapped_for_itself() {
+    fn reply_lines_are_wrapped_one_by_one() {
         use crate::shield::tests::Turned;
         let mut say = Say::default();
         say.line(235, "ok");

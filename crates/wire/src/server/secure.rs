@@ -32,7 +32,7 @@ impl Session {
         self.is_guarded() && self.cover == Cover::Proofs
     }
 
-    /// Tells whether protected data goes in blocks.
+    /// Tells whether protected data is sent in blocks.
     pub(super) fn goes_in_blocks(&self) -> bool {
         self.is_guarded() && self.cover == Cover::Blocks
     }
@@ -77,8 +77,8 @@ impl Session {
         }
     }
 
-    /// The 234 is the last line in clear. Whatever came behind the AUTH may have been put
-    /// there by somebody who stands between: it is not obeyed, and we do not go on.
+    /// The 234 is the last line in clear. An attacker on the path may have added the bytes behind the AUTH. They are
+    /// not obeyed, and the session ends.
     fn go_under_tls(&mut self) {
         let Some(guard) = self.guard.take() else {
             return self.close("TLS cannot begin by an error of the server; its log tells more.");
@@ -130,8 +130,8 @@ impl Session {
         }
     }
 
-    /// The 235 is the last line in clear. Commands that were sent ahead of it were
-    /// sent by somebody who had proved nothing.
+    /// The 235 is the last line in clear. Commands that were sent ahead of it came from a client that had proved
+    /// nothing.
     fn raise_shield(&mut self) {
         let Some(guard) = self.guard.take() else {
             return self.close("The login failed by an error of the server; its log tells more. Try again in a while.");
@@ -150,8 +150,8 @@ impl Session {
         self.say.line(200, &format!("PBSZ={size}"));
     }
 
-    /// `PBSZ` where data goes in blocks: no longer ones may come. RFC 2228: the server may
-    /// say less than it was asked for.
+    /// `PBSZ` for data in blocks: longer blocks are refused from now on. RFC 2228 lets the server answer with less
+    /// than the client asked for.
     pub(super) fn size_blocks(&mut self, size: u64) {
         if size < BLOCK_BYTES_MIN.into() {
             let text =
@@ -163,7 +163,7 @@ impl Session {
         self.say.line(200, &format!("PBSZ={size}"));
     }
 
-    /// `PROT` where data goes in blocks; clients say it before the login.
+    /// `PROT` for data in blocks; clients may send it before the login.
     pub(super) fn set_level_of_blocks(&mut self, letter: &str) -> Option<Ask> {
         let level = self.level_among(&[Level::Clear, Level::Safe, Level::Private], letter)?;
         if level != Level::Clear && self.block_bytes.is_none() {
@@ -198,8 +198,8 @@ impl Session {
         self.change_level(level)
     }
 
-    /// In clear there is no security to protect with, and saying otherwise would
-    /// send in clear what somebody wants kept.
+    /// Refuses all but `PROT C` in a session in clear: accepting more would send in clear what the client wants
+    /// protected.
     pub(super) fn set_level(&mut self, letter: &str) -> Option<Ask> {
         let known: &[Level] = match self.is_guarded() {
             true => &[Level::Clear, Level::Safe, Level::Private],
@@ -283,11 +283,11 @@ fn set_to(level: Level) -> String {
 
 /// Less than this is mostly what wraps it.
 const BLOCK_BYTES_MIN: u32 = 1024;
-/// What is held for each connection.
+/// The memory of one connection's block.
 const BLOCK_BYTES_MAX: u32 = 1 << 20;
 
 impl Refusal {
-    /// Returns the failure of somebody's proof.
+    /// Returns the refusal of a failed login.
     pub fn of_login(said: impl Into<String>) -> Self {
         Self::of_kind(Kind::Login, said)
     }

@@ -8,7 +8,7 @@ use crate::{
 use godwit_core::Striping;
 use std::time::Duration;
 
-/// What stays set until it is set again.
+/// Settings that stay until a command changes them.
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) representation: Type,
@@ -67,9 +67,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Those of somebody who has just come in. GFD.20: after a login by GSI both
-    /// ends of a data connection prove that they are who logged in. `level` may have been
-    /// said before.
+    /// Returns the settings after a login. GFD.20: after a login by GSI, both ends of a data connection prove the
+    /// identity that logged in. The client may have set `level` before.
     pub(super) fn of_login(has_proofs: bool, level: Level) -> Self {
         Self {
             level,
@@ -185,5 +184,5 @@ impl Session {
 /// As GCT does.
 const MARKERS_EVERY: Duration = Duration::from_secs(5);
 
-/// More connections than this for one file help nobody.
+/// The most connections for one file; more do not raise throughput.
 const STREAMS_MAX: usize = 64;

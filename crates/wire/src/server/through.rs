@@ -1,7 +1,7 @@
 //! `ERET` and `ESTO` with a module: bytes go through a program of the server.
 //!
-//! What comes out has no size before it is there and cannot be gone on with, so there is
-//! no `REST` in front of it; all else is as with `RETR` and `STOR`.
+//! The program's output has no size before its end and cannot be resumed, so `REST` is refused. All else is as with
+//! `RETR` and `STOR`.
 
 use super::{Ask, Give, Module, Place, Session, Way, data::Direction};
 use crate::command::{Rest, Through};

@@ -17,7 +17,7 @@ use crate::{
 use godwit_core::{Algorithm, Chain, Extents, Kind};
 use std::{ops::Range, path::Path, time::Duration};
 
-/// What was said about the next transfer. Any transfer uses it up.
+/// Settings for the next transfer, which any transfer uses up.
 #[derive(Debug, Default)]
 pub(super) struct Next {
     pub(super) rest: Option<Rest>,
@@ -31,7 +31,7 @@ pub(super) struct Next {
     unique: Option<String>,
 }
 
-/// What cannot wait until a transfer is over.
+/// A command that is answered during a transfer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Urgent {
     /// `ABOR`: end the transfer, then answer the ask as `Aborted`.
@@ -429,7 +429,7 @@ fn doing(kind: Kind, direction: Option<Direction>, opened: bool) -> &'static str
     }
 }
 
-/// What no answer should lead to.
+/// The reply to an answer that the session did not expect.
 const INTERNAL: &str =
     "The transfer failed by an error of the server; its log tells more. Try again in a while.";
 /// docs/formats/ftp-extensions.md.

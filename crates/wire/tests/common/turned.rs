@@ -1,9 +1,9 @@
-//! A guard that hides nothing from anybody who looks, for tests.
+//! A guard for tests: wraps every line, and hides nothing.
 
 use super::{Guard, Spoiled};
 
-/// Turns every bit around, and numbers what goes each way: enough to see that
-/// every line is wrapped, once, and in order.
+/// Inverts every bit, and numbers the lines of each direction. A test fails if a line is not wrapped, is wrapped
+/// twice or is out of order.
 #[derive(Debug, Default)]
 pub(crate) struct Turned {
     sent: u8,
@@ -23,7 +23,7 @@ impl Guard for Turned {
             [number, turned @ ..] if *number == self.came => {
                 Ok(turned.iter().map(|b| !b).collect())
             }
-            _ => Err(Spoiled("nobody sent this, or not now".into())),
+            _ => Err(Spoiled("not sent by the peer, or out of order".into())),
         }
     }
 }

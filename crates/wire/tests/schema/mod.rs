@@ -1,5 +1,5 @@
-//! As much of JSON Schema (2020-12) as the description of the door uses. A keyword that is not known here
-//! is a fault of the description: it would promise what nobody checks.
+//! As much of JSON Schema (2020-12) as the description of the door uses. An unknown keyword is a fault of the
+//! description: no check would enforce it.
 
 use regex_automata::{
     Input,
@@ -37,8 +37,8 @@ impl<'a> Schemas<'a> {
             .unwrap_or_else(|| panic!("{name} is not described"))
     }
 
-    /// Says why a value is not as a schema says. A member of which none speaks is a fault: whoever
-    /// reads an answer passes it over, but it should have been described.
+    /// Returns why a value breaks a schema. A member that no schema describes is a fault here, although readers of
+    /// answers ignore it.
     pub fn check(self, schema: &'a Value, value: &Value) -> Result<(), String> {
         let schema = self
             .follow(schema)
@@ -56,7 +56,7 @@ impl<'a> Schemas<'a> {
                 "required" => has_all(said, value),
                 "additionalProperties" => self.rest(schema, said, value),
                 "items" => self.items(schema, said, value),
-                unknown => panic!("keyword {unknown} of a schema is checked by nobody"),
+                unknown => panic!("keyword {unknown} of a schema is not checked"),
             };
             kept.map_err(|why| format!("{why} in {value}"))?;
         }

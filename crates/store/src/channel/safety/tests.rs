@@ -107,7 +107,7 @@ fn pair(world: &World, level: Level) -> (Channel, Channel, SocketAddr) {
 }
 
 #[test]
-fn files_arrive_whole_at_every_level_whoever_listens() {
+fn protected_file_arrives_whole_on_either_side() {
     let world = World::new();
     for (mode, level) in MODES.into_iter().flat_map(|m| LEVELS.map(|l| (m, l))) {
         for (size, sender_listens) in [(0, false), (3_000_001, false), (3_000_001, true)] {
@@ -131,7 +131,7 @@ fn files_arrive_whole_at_every_level_whoever_listens() {
 }
 
 #[test]
-fn protected_connections_of_mode_e_are_used_again() {
+fn protected_mode_e_connections_are_reused() {
     let world = World::new();
     let (mut receiver, mut sender, _) = pair(&world, Level::Private);
     for size in [10, 2_000_000, 0, 5] {
@@ -147,7 +147,7 @@ fn protected_connections_of_mode_e_are_used_again() {
 }
 
 #[test]
-fn nobody_on_the_way_sees_what_is_private() {
+fn private_bytes_are_encrypted_on_the_wire() {
     let world = World::new();
     let secret = b"the position of the whale".repeat(100);
     for (level, is_seen) in [(Level::Clear, true), (Level::Private, false)] {
@@ -186,7 +186,7 @@ fn tap_once(tap: &TcpListener, address: SocketAddr) -> Vec<u8> {
 }
 
 #[test]
-fn strangers_that_say_nothing_or_nonsense_are_in_nobodys_way() {
+fn silent_or_garbled_strangers_delay_no_transfer() {
     let world = World::new();
     for mode in MODES {
         let (mut receiver, mut sender, address) = pair(&world, Level::Private);
@@ -203,7 +203,7 @@ fn strangers_that_say_nothing_or_nonsense_are_in_nobodys_way() {
 }
 
 #[test]
-fn strangers_at_the_port_of_a_sender_get_nothing_and_cost_nothing() {
+fn strangers_at_a_sender_receive_no_bytes() {
     let world = World::new();
     for (mode, level) in MODES.into_iter().flat_map(|m| LEVELS.map(|l| (m, l))) {
         let (mut sender, mut receiver, address) = pair(&world, level);
@@ -236,7 +236,7 @@ fn strangers_at_the_port_of_a_sender_get_nothing_and_cost_nothing() {
 }
 
 #[test]
-fn a_connection_that_leads_to_somebody_else_carries_nothing() {
+fn connection_to_wrong_identity_carries_no_bytes() {
     let world = World::new();
     for (mode, level) in MODES.into_iter().flat_map(|m| LEVELS.map(|l| (m, l))) {
         let (mut receiver, _, address) = pair(&world, level);
@@ -255,7 +255,7 @@ fn a_connection_that_leads_to_somebody_else_carries_nothing() {
                 }
                 other => panic!("{mode:?} {level:?}: {other:?}"),
             }
-            // It was no stranger by chance: nobody waits long for another.
+            // A wrong identity is no stranger by chance: the wait for another peer is short.
             assert!(began.elapsed() < Duration::from_secs(2));
         });
     }

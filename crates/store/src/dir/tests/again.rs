@@ -1,11 +1,11 @@
-//! Bytes that are put again, and a process that dies, or a power that goes, while they are.
+//! Bytes that are put again, and a crash or a power cut meanwhile.
 
 use super::{crashes::dies_in, publish::reboot, *};
 use std::os::unix::fs::FileExt;
 
 const M: u64 = LEAF_BYTES;
 
-/// What was first, and what is put over its second leaf and a part of its third.
+/// A file, and a version of it whose second leaf and a part of the third are changed.
 fn versions() -> (Vec<u8>, Vec<u8>) {
     let first = noise(3 * MIB, 80);
     let mut second = first.clone();
@@ -41,7 +41,7 @@ fn child_that_puts_again() {
 }
 
 #[test]
-fn again_is_not_taken_for_what_was_there_after_a_kill() {
+fn again_after_kill_counts_no_old_bytes() {
     for point in [
         "dir.taken-back",
         "dir.bytes-written:4",
@@ -74,7 +74,7 @@ fn again_is_not_taken_for_what_was_there_after_a_kill() {
 }
 
 #[test]
-fn again_after_a_commit_survives_a_power_cut_only_as_it_is() {
+fn again_after_commit_survives_power_cut() {
     let place = Scratch::new();
     let dir = place.dir();
     let sink = committed(&dir);

@@ -10,7 +10,7 @@ use std::{
     process::Command,
 };
 
-/// What writer `writer` appends as its `seq`th.
+/// The bytes of append number `seq` by writer `writer`.
 fn part(writer: u64, seq: u64) -> Vec<u8> {
     let text = format!("{writer}.{seq}:").into_bytes();
     [text, noise(9_000, writer * 100 + seq)].concat()
@@ -26,7 +26,7 @@ fn given((writer, seq): (u64, u64)) -> Given {
     }
 }
 
-/// What is appended in one go.
+/// The appends that a child makes, in batches.
 const STEPS: [&[(u64, u64)]; 4] = [&[(1, 1)], &[(1, 2), (2, 1)], &[(1, 3)], &[(2, 2)]];
 
 fn all_of_them() -> Vec<u8> {
@@ -61,7 +61,7 @@ fn child() {
     all_appended(&dir, |steps| fs::write(&acked, steps.to_string()).unwrap());
 }
 
-/// A directory that somebody died in, what they were told before, and what a disk has of it.
+/// A directory in which a process died, the state that the disk may have, and how many appends were answered.
 struct Dead {
     place: Scratch,
     disk: Scratch,
@@ -78,7 +78,7 @@ impl Dead {
         .again(point)
     }
 
-    /// Has somebody else come and die there.
+    /// Runs another process there, which dies at `point`.
     fn again(mut self, point: &str) -> Self {
         let aside = Scratch::new();
         let acked = aside.0.join("acked");
@@ -102,8 +102,8 @@ impl Dead {
         names.find(|name| name.ends_with(".seqs"))
     }
 
-    /// What was told is there, and all is there once, when all was appended again: by the
-    /// same writers, or when others came first.
+    /// Checks that answered appends are there, and that after a retry every append is there once. The retry is by the
+    /// same writers, or after others.
     fn goes_on(&self, what: &str) {
         let was_told = bytes_of(self.told);
         let before = fs::read(self.place.0.join("log")).unwrap_or_default();
@@ -115,7 +115,7 @@ impl Dead {
         let of_ledger = ledger.as_ref().map(|path| fs::read(path).unwrap());
         all_appended(&self.place.dir(), |_| {});
         assert!(self.place.bytes("log") == all_of_them(), "{what}");
-        // Once more, and somebody else first.
+        // Once more, with another writer first.
         fs::write(self.place.0.join("log"), before).unwrap();
         match (ledger, of_ledger) {
             (Some(path), Some(bytes)) => fs::write(path, bytes).unwrap(),
@@ -138,7 +138,7 @@ impl Dead {
     }
 }
 
-/// Where somebody may die; the number says in which append.
+/// Points at which a process dies; the number says in which append.
 const POINTS: [&str; 16] = [
     "append.file-made",
     "append.ledger-made",
@@ -159,11 +159,11 @@ const POINTS: [&str; 16] = [
 ];
 
 #[test]
-fn append_is_there_once_after_kill_at_every_point() {
+fn append_is_once_after_any_kill() {
     for point in POINTS {
         Dead::at(point).goes_on(point);
     }
-    // And whoever settles it may die as well.
+    // The process that settles the append may die as well.
     for point in ["append.bytes-written:2", "append.intended:3"] {
         Dead::at(point).again("append.settled").goes_on(point);
     }
@@ -186,7 +186,7 @@ fn append_that_was_torn_is_cut_off() {
     }
 }
 
-/// What a disk may have of a file: of each page what was synced, or what was written since.
+/// All mixtures of pages that a disk may have of a file: each page synced, or as written since.
 fn mixtures(mut synced: Vec<u8>, written: &[u8]) -> Vec<Vec<u8>> {
     const PAGE: usize = 4096;
     synced.resize(written.len(), 0); // Where nothing was, a hole is.
@@ -237,11 +237,11 @@ fn goes_on_without_power(dead: &Dead, what: &str) {
 }
 
 #[test]
-fn append_is_there_once_after_a_power_cut_at_every_point() {
+fn append_is_once_after_any_power_cut() {
     for point in POINTS {
         goes_on_without_power(&Dead::at(point), point);
     }
-    // What was killed and settled by another is told to be done by them: it must be as safe.
+    // An append that was interrupted and settled by another process counts as done, so it must be durable.
     for later in ["append.settled", "append.said:1", "append.bytes-written:1"] {
         let dead = Dead::at("append.bytes-written:2").again(later);
         goes_on_without_power(&dead, &format!("killed, and then at {later}"));
@@ -249,7 +249,7 @@ fn append_is_there_once_after_a_power_cut_at_every_point() {
 }
 
 #[test]
-fn append_of_which_the_answer_was_lost_is_there_once() {
+fn append_with_lost_answer_is_once() {
     let place = Scratch::new();
     let dir = Faulty::new(place.dir(), []);
     for seq in 1..=3 {
@@ -292,7 +292,7 @@ fn text_appended(dir: &Dir, (writer, seq): (u64, u64), text: &[u8]) -> Result<Fi
     told.unwrap()
 }
 
-/// What does not go through godwit is never cut off, nor counted as ours.
+/// Bytes written past godwit are never cut off, nor counted as an append.
 #[test]
 fn append_spares_what_others_have_written_behind() {
     let place = Scratch::new();
@@ -308,7 +308,7 @@ fn append_spares_what_others_have_written_behind() {
     text_appended(&dir, (1, 2), b"b").unwrap();
     text_appended(&dir, (1, 2), b"b").unwrap();
     assert_eq!(place.bytes("log"), b"aothers b");
-    // Somebody died before a byte of theirs came, and others wrote more than that.
+    // A process died before any of its bytes were written, and another program wrote more than that.
     let dead = Dead::at("append.intended:2");
     let before = dead.place.bytes("log");
     let file = fs::OpenOptions::new()
@@ -323,9 +323,9 @@ fn append_spares_what_others_have_written_behind() {
     assert!(without == all_of_them());
 }
 
-/// What is sent without a number comes in between, whole blocks of it, and settles what was begun.
+/// Appends without a number are written as whole blocks in between, and settle an append that was begun.
 #[test]
-fn append_with_a_number_and_without_do_not_tear_each_other() {
+fn append_numbered_and_plain_stay_whole() {
     let dead = Dead::at("append.intended:2");
     let before = dead.place.bytes("log");
     let dir = dead.place.dir();
@@ -343,7 +343,7 @@ fn append_with_a_number_and_without_do_not_tear_each_other() {
 }
 
 #[test]
-fn append_waits_for_whoever_has_the_file_locked() {
+fn append_waits_for_a_locked_file() {
     let place = Scratch::new();
     let dir = place.dir();
     text_appended(&dir, (1, 1), b"a").unwrap();
@@ -403,7 +403,7 @@ fn append_by_many_processes_loses_nothing() {
 }
 
 #[test]
-fn append_leaves_a_ledger_that_goes_with_the_file() {
+fn append_ledger_is_removed_with_its_file() {
     let place = Scratch::new();
     let dir = place.dir();
     let ledgers = |of: &str| {
@@ -429,7 +429,7 @@ fn append_leaves_a_ledger_that_goes_with_the_file() {
     let own = own.map(|e| e.unwrap().file_name());
     let own = own.into_iter().find(|n| is_ledger_name(n)).unwrap();
     let own = p("below").join(own);
-    assert!(dir.stat(&own).is_err(), "nobody's file");
+    assert!(dir.stat(&own).is_err(), "no user's file");
     assert!(dir.remove(&own, What::File).is_err());
     dir.remove(p("below/log"), What::File).unwrap();
     assert_eq!(ledgers("below"), 0);
@@ -454,7 +454,7 @@ fn is_ledger_name(name: &OsStr) -> bool {
 }
 
 #[test]
-fn append_ledgers_of_files_that_are_gone_are_swept() {
+fn append_ledgers_of_removed_files_are_swept() {
     let place = Scratch::new();
     let dir = place.dir();
     text_appended(&dir, (1, 1), b"a").unwrap();
@@ -467,8 +467,7 @@ fn append_ledgers_of_files_that_are_gone_are_swept() {
     assert!(place.names().is_empty());
 }
 
-/// A file that took the inode of another has not its appends, and whoever finds a ledger that makes no
-/// sense begins a new one.
+/// A file with a reused inode does not have the appends of the older file. A ledger that cannot be read is replaced.
 #[test]
 fn append_believes_no_ledger_of_another_file() {
     let place = Scratch::new();
@@ -500,9 +499,9 @@ fn append_believes_no_ledger_of_another_file() {
     assert_eq!(place.bytes("log"), b"ab!!!");
 }
 
-/// Whoever may make names beside a file of somebody else cannot have it cut.
+/// A user who may create names beside another's file cannot have that file cut.
 #[test]
-fn append_believes_no_ledger_of_who_may_not_write() {
+fn append_ignores_ledger_of_unprivileged_user() {
     let place = Scratch::new();
     if fs::metadata(&place.0).unwrap().uid() != 0 {
         eprintln!("skipped: only root can make files of others");
@@ -548,8 +547,8 @@ fn append_takes_any_ledger_without_harm() {
 }
 
 #[test]
-fn append_is_refused_where_nothing_can_be_recorded() {
-    // Root may write everywhere, so somebody else does it.
+fn append_without_ledger_space_is_refused() {
+    // Root may write everywhere, so an ordinary user runs the test.
     if std::env::var_os("GODWIT_CLOSED").is_none() {
         let place = Scratch::new();
         place.dir();
@@ -559,7 +558,7 @@ fn append_is_refused_where_nothing_can_be_recorded() {
         fs::set_permissions(&place.0, fs::Permissions::from_mode(0o555)).unwrap();
         let exe = std::env::temp_dir().join(format!("godwit-closed-log-{}", std::process::id()));
         fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
-        let name = "dir::tests::appends::append_is_refused_where_nothing_can_be_recorded";
+        let name = "dir::tests::appends::append_without_ledger_space_is_refused";
         let mut command = Command::new(&exe);
         command.args(["--exact", name]);
         command.env("GODWIT_CLOSED", &place.0).current_dir("/");
@@ -586,7 +585,7 @@ fn append_is_refused_where_nothing_can_be_recorded() {
     text_appended(&dir, (0, 0), b"!").unwrap();
 }
 
-/// Whoever adds a point adds it to the tests.
+/// Fails if a crash point has no test.
 #[test]
 fn every_point_of_appends_is_tested() {
     let code = concat!(include_str!("../append.rs"), include_str!("../ledger.rs"));

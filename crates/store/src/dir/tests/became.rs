@@ -1,4 +1,4 @@
-//! Whoever did not hear that their upload was published is told by the next process.
+//! A writer that lost the answer to a publication receives it from the next process.
 
 use super::{crashes::dies_in, *};
 use crate::StoreExt;
@@ -52,7 +52,7 @@ fn became_is_told_after_a_kill() {
     }
 }
 
-/// The note is nobody's to see, and goes in time.
+/// The note is hidden from listings, and removed in time.
 #[test]
 fn became_is_hidden_and_swept() {
     let place = Scratch::new();
@@ -88,9 +88,9 @@ fn became_is_hidden_and_swept() {
     dir.remove(p("d"), What::Directory).unwrap();
 }
 
-/// Where no node serves a tree nobody sweeps it.
+/// A tree that no node serves has no sweep.
 #[test]
-fn old_notes_go_with_the_next_that_is_written_where_nobody_sweeps() {
+fn old_notes_are_removed_by_next_note() {
     let place = Scratch::new();
     let writes = |dir: &Dir, name: &str| {
         let sink = dir.write(p(name), &counted(1)).unwrap();
@@ -125,7 +125,7 @@ fn old_notes_go_with_the_next_that_is_written_where_nobody_sweeps() {
     }
 }
 
-/// An upload of which somebody has written a leaf, and gone.
+/// Leaves an upload with one leaf.
 fn leave(dir: &Dir, path: &str) {
     let write = Write::of_size(2 << 20);
     let sink = dir.write(p(path), &write).unwrap();
@@ -133,7 +133,7 @@ fn leave(dir: &Dir, path: &str) {
 }
 
 #[test]
-fn what_nobody_goes_on_with_is_removed_where_no_node_sweeps() {
+fn abandoned_uploads_are_removed_by_next_note() {
     let place = Scratch::new();
     let opened = || place.dir();
     let parts = || {

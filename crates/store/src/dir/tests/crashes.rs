@@ -1,9 +1,9 @@
-//! A process that dies at a named point, and one that goes on.
+//! A process that dies at a named point, and another that resumes.
 
 use super::*;
 use std::{os::unix::process::ExitStatusExt, process::Command};
 
-/// What the child writes; one block each for every byte but the last five.
+/// The bytes that the child writes; one block for every byte but the last five.
 fn source() -> Vec<u8> {
     noise(4 * MIB + 5, 77)
 }
@@ -46,7 +46,7 @@ pub(super) fn dies_in(child: &str, point: &str) -> Scratch {
     place
 }
 
-/// Goes on, and returns how many bytes the dead one had left.
+/// Resumes the upload, and returns how many bytes the dead process had left.
 fn goes_on(place: &Scratch, point: &str) -> u64 {
     let dir = place.dir();
     let sink = dir.write(p("file"), &how()).unwrap();
@@ -70,7 +70,7 @@ fn goes_on(place: &Scratch, point: &str) -> u64 {
 }
 
 #[test]
-fn publish_goes_on_after_kill_at_every_point() {
+fn publish_resumes_after_kill_at_every_point() {
     const M: u64 = LEAF_BYTES;
     let points = [
         ("dir.part-made", 0),
@@ -135,7 +135,7 @@ fn child_of_many_threads() {
 }
 
 #[test]
-fn publish_loses_at_most_one_block_a_thread() {
+fn publish_loses_one_block_per_thread() {
     for (point, landed) in [
         ("dir.bytes-written:5", 1),
         ("dir.slot-written:20", 20),
@@ -168,10 +168,9 @@ fn publish_loses_at_most_one_block_a_thread() {
     }
 }
 
-/// Between taking its name and dropping its record: the file is whole, and the
-/// record says nothing to anybody.
+/// A crash between the rename and the removal of the record: the file is complete, and the record has no use.
 #[test]
-fn publish_is_over_once_the_file_has_its_name() {
+fn publish_is_over_after_the_rename() {
     let place = dies_at("dir.after-rename");
     assert_eq!(place.bytes("file"), source());
     assert_eq!(place.names().len(), 2, "the record is still there");
@@ -186,7 +185,7 @@ fn publish_is_over_once_the_file_has_its_name() {
     );
 }
 
-/// Whoever adds a point adds it to the tests.
+/// Fails if a crash point has no test.
 #[test]
 fn every_point_is_tested() {
     let code = concat!(include_str!("../upload.rs"), include_str!("../partial.rs"));

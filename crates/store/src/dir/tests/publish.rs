@@ -31,7 +31,7 @@ fn publish_appears_only_when_whole() {
 }
 
 #[test]
-fn publish_goes_on_where_it_was_without_reading() {
+fn publish_resumes_without_reading_again() {
     let place = Scratch::new();
     let bytes = noise(4 * MIB, 2);
     let write = Write::of_size(bytes.len() as u64);
@@ -58,7 +58,7 @@ fn publish_goes_on_where_it_was_without_reading() {
 }
 
 #[test]
-fn publish_keeps_partials_of_identities_and_ids_apart() {
+fn publish_separates_partials_by_identity_and_id() {
     let place = Scratch::new();
     let bytes = noise(2 * MIB, 3);
     let write = Write::of_size(2 * LEAF_BYTES);
@@ -115,7 +115,7 @@ fn publish_never_shares_a_partial_in_use() {
 }
 
 #[test]
-fn publish_abandons_on_request_but_not_in_use() {
+fn publish_abandons_only_unused_partials() {
     let place = Scratch::new();
     let dir = place.dir();
     let write = Write::of_size(2 * LEAF_BYTES);
@@ -135,7 +135,7 @@ fn publish_abandons_on_request_but_not_in_use() {
 }
 
 #[test]
-fn publish_begins_anew_for_another_origin_or_size() {
+fn publish_restarts_for_other_origin_or_size() {
     let place = Scratch::new();
     let dir = place.dir();
     let at = |seconds| Version::Weak {
@@ -187,7 +187,7 @@ fn publish_begins_anew_for_another_origin_or_size() {
 }
 
 #[test]
-fn publish_keeps_mode_and_owner_of_what_it_replaces() {
+fn publish_keeps_mode_and_owner_when_replacing() {
     let place = Scratch::new();
     let dir = place.dir();
     let path = place.0.join("file");
@@ -218,7 +218,7 @@ fn publish_keeps_mode_and_owner_of_what_it_replaces() {
             "root: {is_root}"
         );
     }
-    // What is asked for goes before what was there.
+    // A requested mode has priority over the old file's.
     let sink = dir.write(p("file"), &Write::default()).unwrap();
     put(&*sink, 0, b"x");
     sink.finish(&Whole {
@@ -230,7 +230,7 @@ fn publish_keeps_mode_and_owner_of_what_it_replaces() {
 }
 
 #[test]
-fn publish_gives_a_new_file_its_mode_and_time() {
+fn publish_sets_mode_and_time() {
     let place = Scratch::new();
     let sink = place
         .dir()
@@ -257,8 +257,8 @@ fn publish_gives_a_new_file_its_mode_and_time() {
 }
 
 #[test]
-fn publish_goes_in_place_where_the_directory_is_closed() {
-    // Root may write everywhere, so somebody else does it.
+fn publish_patches_in_place_in_closed_directory() {
+    // Root may write everywhere, so an ordinary user runs the test.
     if std::env::var_os("GODWIT_CLOSED").is_none() {
         let place = Scratch::new();
         let path = place.0.join("file");
@@ -267,7 +267,7 @@ fn publish_goes_in_place_where_the_directory_is_closed() {
         fs::set_permissions(&place.0, fs::Permissions::from_mode(0o555)).unwrap();
         let exe = std::env::temp_dir().join(format!("godwit-closed-{}", std::process::id()));
         fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
-        let name = "dir::tests::publish::publish_goes_in_place_where_the_directory_is_closed";
+        let name = "dir::tests::publish::publish_patches_in_place_in_closed_directory";
         let mut command = std::process::Command::new(&exe);
         command
             .args(["--exact", name])
@@ -344,7 +344,7 @@ fn publish_keeps_holes() {
 }
 
 #[test]
-fn publish_keeps_holes_when_it_goes_on_over_what_nobody_recorded() {
+fn publish_keeps_holes_over_unrecorded_bytes() {
     let place = Scratch::new();
     let write = Write::of_size(8 << 20);
     let sink = place.dir().write(p("file"), &write).unwrap();
@@ -433,13 +433,13 @@ fn publish_writes_through_links_that_stay_inside() {
 }
 
 #[test]
-fn publish_keeps_what_resume_needs_when_there_is_no_room() {
+fn publish_without_room_keeps_the_partial() {
     let place = Scratch::new();
     let dir = place.dir();
     let bytes = noise(2 * MIB, 1);
     let sink = dir.write(p("file"), &Write::of_size(2 << 20)).unwrap();
     put(&*sink, 0, &bytes[..MIB]);
-    // Further than any file system goes.
+    // Beyond the limit of any file system.
     let refused = sink.put(Block::at(1 << 62, &bytes[MIB..]));
     assert!(refused.is_err());
     assert_eq!(sink.done(), Extents::from(0..LEAF_BYTES));
@@ -452,7 +452,7 @@ fn publish_keeps_what_resume_needs_when_there_is_no_room() {
 }
 
 #[test]
-fn publish_distrusts_what_was_not_confirmed_when_the_whole_differs() {
+fn publish_drops_unconfirmed_leaves_after_mismatch() {
     let place = Scratch::new();
     let dir = place.dir();
     let bytes = noise(3 * MIB, 1);
@@ -486,7 +486,7 @@ fn publish_distrusts_what_was_not_confirmed_when_the_whole_differs() {
 }
 
 #[test]
-fn publish_answers_corrupt_until_what_differs_is_repaired() {
+fn publish_is_corrupt_until_leaf_is_repaired() {
     let place = Scratch::new();
     let dir = place.dir();
     let bytes = noise(MIB + 5, 1);
@@ -505,7 +505,7 @@ fn publish_answers_corrupt_until_what_differs_is_repaired() {
 }
 
 #[test]
-fn publish_reads_again_only_leaves_that_were_partly_there() {
+fn publish_reads_only_partial_leaves_again() {
     let place = Scratch::new();
     let dir = place.dir();
     let bytes = noise(4 * MIB, 1);
@@ -530,7 +530,7 @@ fn publish_reads_again_only_leaves_that_were_partly_there() {
 }
 
 #[test]
-fn publish_keeps_a_small_upload_that_was_dropped() {
+fn publish_keeps_a_dropped_small_upload() {
     let place = Scratch::new();
     let dir = place.dir();
     let write = Write::of_size(10_000);
@@ -555,7 +555,7 @@ fn publish_keeps_a_small_upload_that_was_dropped() {
 }
 
 #[test]
-fn publish_leaves_no_trace_of_an_upload_of_nothing() {
+fn publish_leaves_no_trace_without_bytes() {
     let place = Scratch::new();
     drop(
         place
@@ -567,7 +567,7 @@ fn publish_leaves_no_trace_of_an_upload_of_nothing() {
 }
 
 #[test]
-fn publish_believes_after_a_power_cut_only_what_was_synced() {
+fn publish_trusts_synced_bytes_after_power_cut() {
     let place = Scratch::new();
     let dir = place.dir();
     let bytes = noise(5 * MIB, 1);
@@ -613,7 +613,7 @@ fn publish_believes_after_a_power_cut_only_what_was_synced() {
 }
 
 #[test]
-fn publish_forgets_for_good_what_a_power_cut_took() {
+fn publish_forgets_bytes_lost_in_power_cut() {
     let place = Scratch::new();
     let dir = place.dir();
     let write = Write::of_size(3 << 20);
@@ -663,7 +663,7 @@ fn publish_resumed_is_not_vouched_for() {
 }
 
 #[test]
-fn publish_partial_changed_by_others_is_read_again() {
+fn publish_reads_changed_partial_again() {
     let place = Scratch::new();
     let dir = place.dir();
     let bytes = noise(3 * MIB, 1);
@@ -751,7 +751,7 @@ pub(super) fn reboot(place: &Scratch) {
 }
 
 #[test]
-fn publish_never_joins_a_record_with_bytes_of_another_partial() {
+fn publish_keeps_records_of_partials_apart() {
     let place = Scratch::new();
     let dir = place.dir();
     let write = Write::of_size(2 << 20);
@@ -801,7 +801,7 @@ fn publish_sweeps_what_nobody_goes_on_with() {
 
 /// The tables of docs/semantics name tests that exist, and all of them.
 #[test]
-fn every_cell_of_the_tables_has_its_test() {
+fn every_table_cell_has_its_test() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let read = |path: &str| fs::read_to_string(root.join(path)).unwrap();
     let tests = [

@@ -64,7 +64,7 @@ fn sample(len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_written_is_read_through_lines_of_any_width() {
+fn bytes_pass_through_lines_of_any_width() {
     for room in [1, 700, 20_000, 1 << 20] {
         run(async {
             let (mut server, mut client) = conversation(room).await;
@@ -113,7 +113,7 @@ fn what_is_idle_holds_nothing() {
 }
 
 #[test]
-fn the_end_is_heard_behind_all_that_was_said() {
+fn end_arrives_after_all_bytes() {
     run(async {
         let (mut server, mut client) = conversation(1 << 10).await;
         let sample = sample(100_000);
@@ -152,7 +152,7 @@ fn a_cut_is_no_end() {
 }
 
 #[test]
-fn who_hangs_up_at_the_beginning_is_a_connection_that_broke() {
+fn early_hangup_is_a_broken_connection() {
     run(async {
         let key = lab::throw_away(Duration::from_secs(60)).unwrap();
         let doorway = Doorway::of(&key, &[], None).unwrap();

@@ -25,7 +25,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What the server has said of this upload.
+/// The server's replies about this upload.
 pub(super) struct Words {
     pub(super) state: Mutex<Said>,
     pub(super) ended: Condvar,
@@ -38,7 +38,7 @@ pub(super) struct Said {
     pub(super) landed: Extents,
     pub(super) chains: BTreeMap<u64, Chain>,
     pub(super) is_closing: bool,
-    /// Nobody wants it any more.
+    /// The transfer is not wanted any more.
     pub(super) is_broken_off: bool,
     pub(super) has_ended: bool,
     pub(super) refusal: Option<Reply>,
@@ -56,7 +56,7 @@ impl Words {
         self.closing.raise();
     }
 
-    /// The same where no end follows: the server would wait for more connections with the rest.
+    /// Ends a transfer without its end of data, where the server would wait for more connections.
     pub(super) fn break_off(&self) {
         self.state().is_broken_off = true;
         self.close();
@@ -86,7 +86,7 @@ impl Words {
 pub(super) struct Listening {
     pub(super) session: Session,
     pub(super) told: Arc<Words>,
-    /// Whoever waited in vain for our end has given it up.
+    /// The claim on the part, given up if the wait for the end timed out.
     pub(super) part: Weak<Claim>,
     /// Only of ours it is known that they obey at once and go on.
     pub(super) is_ours: bool,
@@ -147,7 +147,7 @@ impl Listening {
                 self.session.say(&Line::new("ABOR"))?;
                 is_told = true;
             }
-            // As long as there is more to send, whoever sends knows best.
+            // While bytes are left to send, the sending threads check the timeouts.
             if !is_closing || self.watch.moved_bytes() != moved {
                 (since, moved) = (Instant::now(), self.watch.moved_bytes());
             }

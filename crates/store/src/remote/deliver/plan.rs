@@ -1,4 +1,4 @@
-//! What is settled about an upload before its first byte, and by which commands it begins.
+//! The decisions about an upload before its first byte, and the commands that begin it.
 
 use crate::remote::{
     Appear, Remote, names,
@@ -17,12 +17,12 @@ use std::{
     },
 };
 
-/// What was settled before the first byte.
+/// The decisions about an upload before its first byte.
 pub(super) struct Delivery {
     pub(super) path: PathBuf,
     /// Where the file is to appear.
     pub(super) name: Vec<u8>,
-    /// What is written to until then.
+    /// The name that is written to until the publication.
     pub(super) part: Arc<Claim>,
     pub(super) family: Family,
     pub(super) how: How,

@@ -1,5 +1,5 @@
-//! Putting a file under its name once all of it is there, and comparing it with
-//! what was sent and with what the source says.
+//! Gives a complete upload its name, and compares the file with the sent bytes and with
+//! the source's hashes.
 
 use crate::remote::{Remote, faults, names, session::Session};
 use crate::store::is_no_conflict;
@@ -121,9 +121,9 @@ impl Delivering {
         }
     }
 
-    /// Compares a published file with a digest that only a foreign source could
-    /// tell, of an algorithm that is not computed on the way. What is wrong does
-    /// not stay under its name.
+    /// Compares a published file with a digest that only a foreign source has, of an algorithm
+    /// that is not computed on the way. A wrong file is
+    /// removed from its name.
     fn compare_published(&self, session: &mut Session, expected: &Digest) -> Result<Verified> {
         let (plan, by) = (&self.plan, expected.algorithm());
         let reply = session.ask_one(client::checksum(by, None, &plan.name)?)?;
@@ -278,8 +278,8 @@ impl Delivering {
     /// Renames the part to its name.
     fn move_in(&self, session: &mut Session) -> Result<()> {
         let plan = &self.plan;
-        // Between two of ours nothing comes between the look and the rename; another
-        // program may, since FTP knows no "only if it is free".
+        // The lock keeps other uploads of this process from coming between the check and the rename. Another program
+        // may, since FTP has no "only if the name is free".
         let _alone = self.remote.0.publishing.lock();
         if plan.how == How::New && names::exists(session, &plan.path, &plan.name)? {
             return Err(Error::exists(plan.path.clone()));
@@ -302,7 +302,7 @@ impl Delivering {
     }
 }
 
-/// What landed there, and did not survive an end of the server, is to be sent again; nobody changed anything.
+/// Landed bytes that were lost in a restart of the server are sent again; no other writer changed the file.
 fn lost_there(error: Error, host: &str) -> Error {
     match error {
         Error::Changed { what, .. } if what.contains(LACKS) => {
@@ -360,7 +360,7 @@ fn digest_of(
     Ok(hashed.expect("it is taken here only").finish())
 }
 
-/// Hashes what comes in order, as it does on one stream.
+/// Hashes bytes that arrive in order, as on one stream.
 struct ReadBack(Mutex<Option<Hashing>>);
 
 impl Take for ReadBack {

@@ -1,5 +1,5 @@
-//! Third party: the server that is written to gets the bytes from the server that
-//! has them, and none goes through us. We say where to, hear both, and compare.
+//! Third-party transfer: the target receives bytes directly from the source, and none pass through us. We set the
+//! addresses, read both servers' replies, and compare them.
 
 use super::{Delivering, Phase};
 use crate::{
@@ -41,7 +41,7 @@ struct Ends<'a> {
     reuses: &'a mut bool,
     /// The connections that can serve the next transfer, if this one ends well.
     pair: Option<Pair>,
-    /// How the source was lost, while the target goes on.
+    /// The error by which the source was lost, while the target continues.
     lost: Option<Error>,
 }
 
@@ -65,8 +65,8 @@ impl Delivering {
         self.relay_over(&mut reuses, from, path, want, on)
     }
 
-    /// The same; if it `reuses` connections, then those of the transfer before. Tells
-    /// whether there were such.
+    /// Relays as `relay` does; if `reuses` is set, over the connections of the transfer before. Sets whether there
+    /// were any.
     fn relay_over(
         &self,
         reuses: &mut bool,
@@ -232,9 +232,9 @@ impl Ends<'_> {
         self.target.warm = pair.map(Warm::Theirs);
     }
 
-    /// Hears both servers until each has said its last word; `None` if they could
-    /// not reach each other. When the source is lost, the target may still take in
-    /// what is on its way, and is heard as long as it does.
+    /// Reads both servers' replies up to the final ones; `None` if they could
+    /// not reach each other. If the source is lost, the target may still receive
+    /// bytes in flight, and its replies are read meanwhile.
     fn hear(&mut self, delivering: &Delivering) -> Result<Option<(Reply, Reply)>> {
         let (mut sent, mut written) = (None::<Reply>, None::<Reply>);
         let mut since = Instant::now();
@@ -372,7 +372,7 @@ fn common(source: Option<Pair>, target: Option<Pair>, streams: (usize, usize)) -
     source.filter(|pair| target == Some(*pair)).filter(serves)
 }
 
-/// What the source says of leaves takes the place of our own look at them.
+/// Takes the source's hashes of leaves, so that this process need not read the file.
 fn on_source(delivering: &Delivering, reply: &Reply) -> Result<()> {
     let Some(leaves) = &delivering.leaves else {
         return Ok(());
@@ -387,7 +387,7 @@ fn on_source(delivering: &Delivering, reply: &Reply) -> Result<()> {
 }
 
 /// Tells whether a refusal is of the file: nothing that the other side could say would tell more.
-/// What is of a connection, the other side may know better.
+/// An error of the connection is different: the other side may know its cause.
 fn says_why(reply: &Reply) -> bool {
     let refused = faults::check("", Path::new(""), reply).err();
     matches!(
@@ -423,7 +423,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_of_the_file_waits_for_nobody() {
+    fn refusal_of_file_ends_the_wait() {
         let says_why = |code, text| says_why(&Reply::new(code, text));
         assert!(says_why(550, "f: Permission denied"));
         assert!(says_why(550, "f: No such file or directory"));

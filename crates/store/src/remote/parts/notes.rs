@@ -1,7 +1,7 @@
-//! Notes of what landed on servers of others, in files that outlive this process.
+//! Notes of landed ranges on servers that are no nodes, in files that outlive this process.
 //!
-//! A note is a small text, replaced in one step; a lock beside it tells that
-//! somebody writes to the part. Without a note nothing is wrong, only sent again.
+//! A note is a small text, replaced in one step; a lock beside it shows that the part is in use. Without a note, the
+//! bytes are sent again.
 
 use crate::error::gone;
 use godwit_core::{Algorithm, Digest, Extents};
@@ -76,13 +76,13 @@ impl Note {
 impl Drop for Note {
     fn drop(&mut self) {
         if !self.path.with_extension(LANDED).exists() {
-            // The lock is still held, so nobody else has it.
+            // The lock is still held, so no other process uses the file.
             let _ = fs::remove_file(self.path.with_extension(LOCK));
         }
     }
 }
 
-/// Removes notes that nobody went on with for so long.
+/// Removes notes that were unused for `age`.
 pub(super) fn sweep(directory: &Path, age: Duration) -> io::Result<()> {
     let now = SystemTime::now();
     for entry in fs::read_dir(directory)? {
@@ -104,7 +104,7 @@ pub(super) fn sweep(directory: &Path, age: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// Locks a note; `None`: somebody else has it.
+/// Locks a note; `None`: another process has the lock.
 fn lock(path: &Path) -> io::Result<Option<File>> {
     let path = path.with_extension(LOCK);
     for _ in 0..LOCK_TRIES {
@@ -115,7 +115,7 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        // Whoever had it may have removed it before we got it.
+        // The previous owner may have removed the file before we locked it.
         if fs::metadata(&path)
             .is_ok_and(|meta| file.metadata().is_ok_and(|f| f.ino() == meta.ino()))
         {
@@ -164,11 +164,13 @@ mod tests {
     const OF: &str = "ftp://me@fermi:21 /data/.x.0123.godwit-part";
 
     fn open(directory: &Path) -> Note {
-        Note::open(directory, OF).unwrap().expect("nobody has it")
+        Note::open(directory, OF)
+            .unwrap()
+            .expect("it is not in use")
     }
 
     #[test]
-    fn what_was_noted_is_known_to_who_comes_after() {
+    fn note_is_read_by_next_process() {
         let directory = tempfile::tempdir().unwrap();
         let landed: Extents = [0..5, 7..9].into_iter().collect();
         let mut note = open(directory.path());
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_that_follow_fast_are_left_out_but_not_the_last() {
+    fn fast_notes_are_skipped_except_last() {
         let directory = tempfile::tempdir().unwrap();
         let mut note = open(directory.path());
         note.write(&(0..1).into(), When::InTime).unwrap();
@@ -214,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn old_notes_are_swept_but_not_those_in_use() {
+    fn sweep_spares_notes_in_use() {
         let directory = tempfile::tempdir().unwrap();
         let mut left = Note::open(directory.path(), "left").unwrap().unwrap();
         left.write(&(0..1).into(), When::Now).unwrap();
