@@ -4,13 +4,13 @@ use godwit_core::Url;
 use godwit_store::engine::Place;
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-/// Finds the store of a URL, for somebody.
+/// Finds the store of a URL for an identity.
 pub type Connect = Arc<dyn Fn(&Url, &Who) -> godwit_store::Result<Place> + Send + Sync>;
 
 /// For whom something is done.
 #[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Who {
-    /// Who may hit bytes that were fetched for them: a name of the identity that their origin was shown.
+    /// The identity that the origin was shown, by its name: fetched bytes are for readers of that name only.
     pub audience: String,
     /// By what it was proved, where that is not as always.
     pub credential: Option<PathBuf>,
@@ -28,7 +28,7 @@ impl Who {
     }
 }
 
-/// What a depot keeps to.
+/// The limits and times of a depot.
 #[derive(Clone, Debug)]
 pub struct Rules {
     /// How many bytes it may hold; `None`: as many as the disk.
@@ -41,7 +41,7 @@ pub struct Rules {
     pub movers: usize,
     /// The longest pause before a server is tried again.
     pub pause_max: Duration,
-    /// How long a server may answer that it has trouble of its own before somebody is to decide.
+    /// How long a server may answer that it has trouble of its own before a file is put on hold.
     pub trouble_max: Duration,
     /// After so long each file is read again, and compared with what it was when it came; `None`: never.
     pub scrub_every: Option<Duration>,

@@ -3,19 +3,19 @@
 use crate::{Error, Result, Who};
 use godwit_core::Url;
 
-/// What came of the end of an editor.
+/// The outcome of the end of an editor.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ended {
-    /// Nobody else writes it: this is a generation, safe here, and on its way if it is another than before.
+    /// No other program writes it: this is a generation, durable here, and pending if it differs from the one before.
     Last(u64),
-    /// Somebody still has it open for writing.
+    /// A program still has it open for writing.
     Open,
 }
 
-/// Tells whether somebody still wants what they have asked for.
+/// Tells whether the caller still waits for the answer.
 pub type StillWanted<'a> = &'a (dyn Fn() -> bool + Sync);
 
-/// What a comparison of what is held with what it should be found.
+/// The outcome of a comparison of an entry with its hashes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Verified {
     /// Whose.
@@ -31,12 +31,12 @@ pub struct Verified {
 /// For whom a name is changed.
 #[derive(Clone, Copy)]
 pub struct By<'a> {
-    /// Who may.
+    /// The identity that is allowed to.
     pub who: &'a Who,
     /// By what they find it again.
     pub session: &'a str,
     /// Whether they still want it: it is asked before it is promised, since servers may take long to say what there is,
-    /// and whoever gave up meanwhile may have done something else to the name since.
+    /// and a caller that gave up meanwhile may have done something else to the name since.
     pub is_wanted: &'a (dyn Fn() -> bool + Sync),
 }
 
@@ -55,7 +55,7 @@ impl std::fmt::Debug for By<'_> {
     }
 }
 
-/// Which of what is owed.
+/// A selection of pending files and operations.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Scope {
     /// Everything.
@@ -64,20 +64,20 @@ pub enum Scope {
     Url(Url),
     /// A name, and all that is in it where it is a directory.
     Below(Url),
-    /// What one session wrote.
+    /// All that one session wrote.
     Session(String),
 }
 
-/// What goes before something else that is owed.
+/// A pending file or operation that goes before another.
 #[derive(Clone, Debug)]
 pub struct Before {
     /// Its number.
     pub id: String,
-    /// What is to be done, as of what is owed.
+    /// The operation, by the words of [`Owed::what`](crate::Owed::what).
     pub what: &'static str,
     /// Where.
     pub url: Url,
-    /// Nothing happens until somebody decides on it.
+    /// It is on hold until a person decides.
     pub is_held: bool,
 }
 
@@ -94,7 +94,7 @@ impl Before {
         }
     }
 
-    /// The same for whoever calls it so, and asks elsewhere what to do.
+    /// Returns these words for a caller that has another name for it, and asks elsewhere what to do.
     pub(crate) fn words_at(&self, name: &str) -> String {
         let name = match self.what {
             "publish" => name.to_owned(),
@@ -117,7 +117,7 @@ pub enum Fresh {
     Now,
     /// The origin is asked, and what might be another with the size and the time of the old is not believed.
     Proved,
-    /// What is here will do.
+    /// The origin is not asked.
     Any,
 }
 

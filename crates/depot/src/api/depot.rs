@@ -39,7 +39,7 @@ impl fmt::Debug for Depot {
 }
 
 impl Depot {
-    /// Opens the depot in a directory, making it if there is none, and goes on with what it owes.
+    /// Opens the depot in a directory, making it if there is none, and goes on with what is pending.
     pub fn open(root: &Path, rules: Rules, connect: Connect) -> Result<Self> {
         Self::open_watched(root, rules, connect, (clock::boot(), None))
     }
@@ -114,12 +114,12 @@ impl Depot {
         owes || !self.inner.logs.owing().is_empty()
     }
 
-    /// Tells whether somebody fills a file.
+    /// Tells whether a program fills a file.
     pub fn is_locked(&self) -> bool {
         self.inner.locks.are_any()
     }
 
-    /// Takes nothing more, and tells whoever waits that it ends. What is owed stays owed.
+    /// Takes nothing more, and tells all waiting callers that it ends. Pending files stay pending.
     pub fn end(&self) {
         self.inner.is_ending.store(true, SeqCst);
         self.inner.nudge();
@@ -148,5 +148,5 @@ impl Drop for Depot {
     }
 }
 
-/// So many files are appended to at once.
+/// The number of files that are appended to at once.
 const APPENDERS: usize = 4;

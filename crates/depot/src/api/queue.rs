@@ -29,18 +29,18 @@ use std::{
 /// Where something is on its way.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Stage {
-    /// Somebody writes it.
+    /// A program writes it.
     Open,
-    /// It waits for its turn.
+    /// The entry waits for its turn.
     Queued,
-    /// It is being sent.
+    /// The entry is in flight.
     Sending,
     /// The target cannot be reached at the moment; it is tried again.
     Waiting {
         /// When.
         again_in: Duration,
     },
-    /// Nothing happens until somebody decides.
+    /// On hold until a person decides.
     Held,
 }
 
@@ -49,7 +49,7 @@ pub enum Stage {
 pub struct Owed {
     /// Its number, for [`Depot::retry`] and the others.
     pub id: String,
-    /// What is to be done at the target: `publish`, `rename`, `unlink`, `mkdir`, `set`, `append`.
+    /// The operation at the target: `publish`, `rename`, `unlink`, `mkdir`, `set`, `append`.
     pub what: &'static str,
     /// The new name of a rename.
     pub to: Option<Url>,
@@ -57,7 +57,7 @@ pub struct Owed {
     pub url: Url,
     /// Where it is on its way.
     pub stage: Stage,
-    /// What goes first, if it waits for something.
+    /// The file or operation that goes first, if this one waits for one.
     pub waits_for: Option<Before>,
     /// Its length.
     pub size: u64,
@@ -69,18 +69,18 @@ pub struct Owed {
     pub tries: u32,
     /// Why it is not there yet.
     pub why: String,
-    /// It is a conflict: the target has something else by now.
+    /// A conflict: the target has something else by now.
     pub is_conflict: bool,
     /// How it ended the last time that it was tried.
     pub last: Option<Error>,
-    /// It survives the end of this machine's power.
+    /// Durable on this machine.
     pub is_committed: bool,
-    /// Who wrote it.
+    /// The session that wrote it.
     pub session: String,
 }
 
 impl Owed {
-    /// Tells whether nothing happens until somebody decides, here or at a node that it goes by.
+    /// Tells whether it is on hold, here or at a node that it goes by.
     pub fn is_held(&self) -> bool {
         let last = self.last.as_ref().and_then(Error::of_store);
         self.stage == Stage::Held || last.is_some_and(is_held_behind)
@@ -109,12 +109,12 @@ impl Owed {
 }
 
 impl Depot {
-    /// Returns what is owed, the oldest first.
+    /// Returns all that is pending, the oldest first.
     pub fn queue(&self) -> Vec<Owed> {
         self.queue_of(&Scope::All)
     }
 
-    /// Returns what is owed of a scope, the oldest first; of a name what is owed there.
+    /// Returns what is pending of a scope, the oldest first. If `scope` is a name, returns its entries.
     pub fn queue_of(&self, scope: &Scope) -> Vec<Owed> {
         let owing: Vec<_> = match scope {
             Scope::Url(url) => self.inner.all().owing_called(url),
@@ -258,7 +258,7 @@ impl Depot {
         Ok(())
     }
 
-    /// Gives up what is owed: its bytes are lost, unless its target has them.
+    /// Gives up what is pending: its bytes are lost, unless its target has them.
     pub fn discard(&self, id: &str) -> Result<()> {
         if self.inner.logs.discard(id) {
             tracing::info!(id, "what was to be appended is dropped");
@@ -363,7 +363,7 @@ fn busy(url: Option<Url>, what: &str) -> Error {
     }
 }
 
-/// What is on record under a name that nobody can read.
+/// Describes a row whose name cannot be read.
 fn unreadable(id: Id, what: &'static str, url: &str, path: &Path, why: &str) -> Option<Owed> {
     let escaped = escaped(url);
     let path = std::path::absolute(path).ok()?;
@@ -395,7 +395,7 @@ pub(crate) fn escaped(name: &str) -> String {
     shown.flat_map(char::escape_default).collect()
 }
 
-/// What is to be appended.
+/// Describes the pending pieces of a log.
 fn owed_lines(log: &Log) -> Owed {
     let (why, tries, is_held, last) = log.trouble();
     let stage = match (is_held, tries) {
