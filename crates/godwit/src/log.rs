@@ -1,6 +1,6 @@
 //! The log, on standard error.
 
-use crate::{options::LogFormat, screen::Tone};
+use crate::{args::LogFormat, screen::Tone};
 use std::{
     borrow::Cow,
     io::{self, IsTerminal, Write, stderr},

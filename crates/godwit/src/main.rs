@@ -4,7 +4,9 @@
 //! says what came of it. It decides where files go ([`layout`]) and nothing else
 //! about data.
 
+mod args;
 mod bytes;
+mod cli;
 mod conditions;
 mod layout;
 mod listing;
@@ -12,7 +14,6 @@ mod log;
 mod meter;
 mod moving;
 mod names;
-mod options;
 mod owed;
 mod places;
 mod progress;
@@ -30,7 +31,7 @@ mod verbs;
 mod waiting;
 
 use clap::{Command, CommandFactory, FromArgMatches};
-use options::{Godwit, Verb};
+use cli::{Godwit, Verb};
 use screen::{Screen, Tone};
 use serde_json::Value;
 use std::{ffi::OsString, io::Write, process::ExitCode};

@@ -1,9 +1,9 @@
 //! What `cp`, `mv` and `sync` share: what goes where, and letting the engine do it.
 
 use crate::{
+    args::Moving,
     layout::{self, Act, Goes, Misfit, Source, TARGET_MISSING, Target, There},
     names,
-    options::Moving,
     owed::{self, Reach, Turn},
     places::{self, Place},
     progress::Reporter,

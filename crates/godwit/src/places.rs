@@ -1,9 +1,8 @@
 //! From arguments to places: a store and a path in it.
 
 use crate::{
-    names,
-    options::{Names, Talking},
-    record,
+    args::{Names, Talking},
+    names, record,
     screen::Screen,
     trouble::{CliError, Run},
 };

@@ -1,9 +1,9 @@
 //! Shows and records what the engine tells: one bar, plain lines or objects.
 
 use crate::{
+    args::Progress,
     meter::{Look, Meter},
     moving,
-    options::Progress,
     record::Record,
     screen::Screen,
     silence::SILENT_MAX,

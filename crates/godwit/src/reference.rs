@@ -1,7 +1,7 @@
 //! The pages of docs/reference, from the tables that the program uses itself. The test compares them with the files;
 //! `make reference` has it write them. The page of the metrics is written by the node crate.
 
-use crate::{options::Godwit, topics};
+use crate::{cli::Godwit, topics};
 use godwit_core::{Fault, Kind};
 use godwit_node::{KEYS, Key, MODULE_KEYS};
 use serde_json::Value;
@@ -134,7 +134,7 @@ fn command_line(pages: &mut Pages) -> Vec<(String, String, String)> {
     let mut whole = Godwit::grouped().term_width(100);
     whole.build();
     let mut all = Vec::new();
-    for (group, verbs) in crate::options::GROUPS {
+    for (group, verbs) in crate::cli::GROUPS {
         let (mut sections, mut firsts) = (Vec::new(), Vec::new());
         for verb in *verbs {
             let command = whole.find_subcommand(verb).unwrap();

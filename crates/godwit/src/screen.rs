@@ -6,7 +6,7 @@
 //! others do: by SIGPIPE.
 
 use crate::{
-    options::LogFormat,
+    args::LogFormat,
     places,
     trouble::{CliError, OUTPUT, Tally, plain},
 };

@@ -2,8 +2,8 @@
 
 use super::{Facts, catalog, facts};
 use crate::{
+    args::Moving,
     moving,
-    options::Moving,
     screen::Screen,
     trouble::{CliError, Run},
 };

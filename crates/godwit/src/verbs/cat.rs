@@ -6,8 +6,8 @@ use super::{
     facts,
 };
 use crate::{
+    args::{Names, Talking},
     bytes,
-    options::{Names, Talking},
     owed::{self, Reach},
     places,
     screen::Screen,

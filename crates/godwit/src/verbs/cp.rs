@@ -5,9 +5,9 @@ pub(crate) mod through;
 
 use super::Facts;
 use crate::{
+    args::{Moving, Names},
     layout::{Act, There},
     moving::{self, Pair, Planned, Work},
-    options::{Moving, Names},
     owed::{self, Reach, Turn},
     places,
     screen::Screen,

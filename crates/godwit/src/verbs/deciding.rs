@@ -2,7 +2,7 @@
 
 use super::{Facts, config, local, node::Told};
 use crate::{
-    options::Talking,
+    args::Talking,
     owed, places,
     screen::Screen,
     trouble::{CliError, Run},

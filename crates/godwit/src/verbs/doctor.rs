@@ -4,9 +4,8 @@ mod here;
 
 use super::Facts;
 use crate::{
-    names,
-    options::Talking,
-    places, record,
+    args::Talking,
+    names, places, record,
     screen::Screen,
     trouble::{CliError, Run},
     units,

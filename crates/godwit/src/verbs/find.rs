@@ -2,9 +2,9 @@
 
 use super::{Facts, catalog, facts};
 use crate::{
+    args::{Names, Talking},
     conditions::Wanted,
     listing,
-    options::{Names, Talking},
     owed::{self, Reach},
     places,
     screen::Screen,

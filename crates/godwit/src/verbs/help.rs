@@ -2,7 +2,7 @@
 
 use super::Facts;
 use crate::{
-    options::Godwit,
+    cli::Godwit,
     screen::Screen,
     topics,
     trouble::{CliError, Run},

@@ -2,7 +2,7 @@
 
 use super::{Facts, facts};
 use crate::{
-    options::Godwit,
+    cli::Godwit,
     screen::Screen,
     trouble::{CliError, Run},
 };

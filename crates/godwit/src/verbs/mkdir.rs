@@ -2,8 +2,8 @@
 
 use super::Facts;
 use crate::{
+    args::{Names, Talking},
     moving,
-    options::{Names, Talking},
     owed::{Reach, Turn},
     places::{self, Place},
     screen::Screen,

@@ -5,10 +5,10 @@ use super::{
     rm::{self, Remover},
 };
 use crate::{
+    args::{Moving, Names},
     bytes,
     layout::{Act, There},
     moving::{self, Moved, Pair, Planned, Work},
-    options::{Moving, Names},
     owed::Turn,
     places::{self, Place},
     progress::tell_skipped,

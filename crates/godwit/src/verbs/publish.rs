@@ -2,8 +2,8 @@
 
 use super::{Facts, catalog};
 use crate::{
+    args::Moving,
     moving::{self, Pair, Work},
-    options::Moving,
     places,
     screen::Screen,
     trouble::{CliError, Run},

@@ -2,10 +2,9 @@
 
 use super::{Facts, cp::ends, local};
 use crate::{
+    args::{Choosing, Names},
     layout::{self, Act, Goes, Source, Target, There},
-    moving,
-    options::{Choosing, Names},
-    places,
+    moving, places,
     progress::Reporter,
     screen::Screen,
     trouble::{CliError, Run},

@@ -2,7 +2,7 @@
 
 use super::{Facts, catalog, facts};
 use crate::{
-    options::Talking,
+    args::Talking,
     places,
     screen::Screen,
     trouble::{CliError, Run},

@@ -2,9 +2,9 @@
 
 use super::{Facts, catalog};
 use crate::{
+    args::Moving,
     conditions::Wanted,
     moving::{self, Pair, Work},
-    options::Moving,
     screen::Screen,
     trouble::{CliError, Run},
 };

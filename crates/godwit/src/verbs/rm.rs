@@ -2,8 +2,8 @@
 
 use super::{Facts, catalog};
 use crate::{
+    args::{Names, Talking},
     moving,
-    options::{Names, Talking},
     owed::{Reach, Turn},
     places::{self, Place},
     screen::Screen,

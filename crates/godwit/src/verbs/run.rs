@@ -7,7 +7,7 @@ use super::{
     preloaded,
 };
 use crate::{
-    options::Talking,
+    args::Talking,
     places,
     screen::Screen,
     trouble::{CliError, Run as Ran},

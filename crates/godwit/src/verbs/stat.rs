@@ -2,8 +2,8 @@
 
 use super::Facts;
 use crate::{
+    args::{Names, Talking},
     listing,
-    options::{Names, Talking},
     owed::{self, Reach},
     places,
     screen::Screen,

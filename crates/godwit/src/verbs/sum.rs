@@ -2,8 +2,8 @@
 
 use super::{Facts, facts};
 use crate::{
+    args::{Names, Talking},
     bytes, moving,
-    options::{Names, Talking},
     owed::{self, Reach},
     places::{self, Place},
     screen::Screen,

@@ -2,10 +2,10 @@
 
 use super::{Facts, cp};
 use crate::{
+    args::{Moving, Names},
     bytes,
     layout::Act,
     moving::{self, Pair, Planned, Work},
-    options::{Moving, Names},
     owed::Turn,
     places::{self, Place},
     same,

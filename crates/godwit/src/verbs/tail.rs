@@ -2,8 +2,8 @@
 
 use super::{Facts, facts};
 use crate::{
+    args::Talking,
     bytes,
-    options::Talking,
     places::{self, Place},
     screen::Screen,
     signals::Stop,

@@ -2,7 +2,7 @@
 
 use super::{Facts, config, facts, local, node::Told};
 use crate::{
-    options::Talking,
+    args::Talking,
     places,
     screen::Screen,
     trouble::{CliError, Run, plain},

@@ -1,7 +1,7 @@
 //! `godwit farm hostfile`: the hosts of the fragments of a file, for programs that start others.
 
 use crate::{
-    options::Talking,
+    args::Talking,
     places,
     screen::Screen,
     trouble::{CliError, Run},

@@ -1,8 +1,8 @@
 //! `godwit farm import`: a file is cut into fragments at the sites of a collection.
 
 use crate::{
+    args::Talking,
     bytes,
-    options::Talking,
     places::{self, Place},
     screen::Screen,
     trouble::{CliError, Run},

@@ -1,7 +1,7 @@
 //! `godwit farm make` and `godwit farm verify`: files are computed again from their history.
 
 use crate::{
-    options::Talking,
+    args::Talking,
     places,
     screen::Screen,
     trouble::{CliError, Run},

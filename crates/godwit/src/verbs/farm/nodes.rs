@@ -1,7 +1,7 @@
 //! `godwit farm nodes`, `drain` and `return`: the nodes that keep files of the catalog.
 
 use crate::{
-    options::Talking,
+    args::Talking,
     places,
     screen::Screen,
     trouble::{CliError, Run},

@@ -1,7 +1,7 @@
 //! `godwit farm run`: a program runs where the fragments of a file lie.
 
 use crate::{
-    options::Talking,
+    args::Talking,
     places,
     screen::Screen,
     signals::Stop,
