@@ -25,7 +25,7 @@ use std::{
 pub(crate) struct Cache {
     /// That of a peer.
     on: Option<String>,
-    /// What this program has locked.
+    /// Files that this program has locked.
     locked: Mutex<HashMap<String, Locked>>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Cache {
 struct Locked {
     era: u64,
     handle: Handle,
-    /// Where its file lies.
+    /// Path of the file.
     path: PathBuf,
 }
 

@@ -83,7 +83,7 @@ pub extern "C" fn godwit_remove(name: *const c_char) -> c_int {
     })
 }
 
-/// How long a server may be away before the program is told.
+/// How long a server may be away before the program gets an error.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[unsafe(no_mangle)]

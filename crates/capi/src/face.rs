@@ -1,6 +1,6 @@
-//! The functions of `godwit.h`. Each looks at its pointers, calls what is safe, and keeps why it failed.
+//! The functions of `godwit.h`. Each checks its pointers, calls a safe function, and keeps the failure.
 //!
-//! Nothing unwinds into C: what panics is a failure as well, of a kind that nobody should see.
+//! No panic unwinds into C: a panic is a failure of its own kind.
 
 use crate::{
     cache::Cache,
@@ -51,7 +51,7 @@ pub(crate) fn told<T>(failed: T, call: impl FnOnce() -> Result<T>) -> T {
     }
 }
 
-/// Reads a name; whoever calls vouches that it ends with a zero byte.
+/// Reads a name; the caller guarantees that it ends with a zero byte.
 pub(crate) fn text<'a>(name: *const c_char) -> Result<&'a CStr> {
     if name.is_null() {
         return Err(Failure::invalid("read a name", "it is NULL"));
@@ -147,7 +147,7 @@ pub extern "C" fn godwit_note() -> *const c_char {
 
 // ---- Files
 
-/// `mode` is there for whoever makes a file: C says `...`, which on Linux passes it in the same place.
+/// `mode` is for callers that create a file: C says `...`, which Linux passes in the same place.
 #[unsafe(no_mangle)]
 pub extern "C" fn gass_open(name: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     told(-1, || files::open(text(name)?, flags, mode))
@@ -409,7 +409,7 @@ pub extern "C" fn gass_cache_list(
 ) -> c_long {
     told(-1, || {
         let each =
-            each.ok_or_else(|| Failure::invalid("list a cache", "there is nobody to tell"))?;
+            each.ok_or_else(|| Failure::invalid("list a cache", "there is no function to call"))?;
         let rows = cache(on)?.list(optional(prefix, "the beginning of a URL")?.unwrap_or(""))?;
         let mut count = 0;
         for row in &rows {
@@ -926,7 +926,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// Asks the program what it says to somebody.
+    /// Asks the program for its answer to a visitor.
     fn decide(&self, visit: &Visit, is_read: bool) -> Word {
         if let Some(refer) = self.refer.filter(|_| is_read) {
             let url = refer(self.context, visit);
@@ -976,8 +976,8 @@ fn terms(terms: *const Terms) -> Result<Terms> {
         return Err(Failure::invalid("read options", words));
     }
     let size = size.min(size_of::<Terms>());
-    // SAFETY: both are that long; whoever was compiled with less ends between two parts, of which each is what its type
-    // says.
+    // SAFETY: both are that long. An older caller's struct ends between two fields, and each field
+    // has its type.
     unsafe {
         ptr::copy_nonoverlapping(terms.cast::<u8>(), (&raw mut known).cast::<u8>(), size);
     }

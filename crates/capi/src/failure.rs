@@ -1,10 +1,10 @@
-//! What a call tells when it fails.
+//! Failures of calls, as C reads them.
 
 use godwit_core::Fault;
 use godwit_local::{Kind, Refusal};
 use std::{cell::RefCell, ffi::CString, io};
 
-/// Why a call failed: a number and a name as errno(3) has them, and words.
+/// Failure of a call: a number and a name as in errno(3), and words.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) errno: i32,
@@ -17,7 +17,7 @@ pub(crate) struct Failure {
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
 impl Failure {
-    /// Of a call for what lies on this machine.
+    /// Returns the failure of a call for a local file.
     pub(crate) fn system(wanted: &str, error: &io::Error) -> Self {
         let errno = error.raw_os_error().unwrap_or(libc::EIO);
         let known = Kind::all().find(|kind| kind.errno() == errno);
@@ -30,12 +30,12 @@ impl Failure {
         }
     }
 
-    /// Of what the program asked in a way that makes no sense.
+    /// Returns the failure of a call whose arguments make no sense.
     pub(crate) fn invalid(wanted: impl Into<String>, because: impl Into<String>) -> Self {
         Refusal::new(Kind::Invalid, wanted, because).into()
     }
 
-    /// Of something that has not ended yet.
+    /// Returns the failure of a question about an operation that has not ended.
     pub(crate) fn under_way(wanted: &str) -> Self {
         Self {
             errno: libc::EINPROGRESS,
@@ -59,7 +59,7 @@ impl From<Refusal> for Failure {
     }
 }
 
-/// The same as C sees it.
+/// The last failure, in strings for C.
 struct Last {
     errno: i32,
     name: CString,
@@ -98,7 +98,7 @@ pub(crate) fn said() -> *const libc::c_char {
     found.unwrap_or(c"".as_ptr())
 }
 
-/// What is asked about the last failure.
+/// Part of the last failure to read.
 #[derive(Clone, Copy)]
 pub(crate) enum About {
     Words,
@@ -106,7 +106,7 @@ pub(crate) enum About {
     Name,
 }
 
-/// Keeps it for whoever asks on this thread.
+/// Keeps a failure for the next question of this thread.
 pub(crate) fn note(failure: Failure) {
     let last = Last {
         errno: failure.errno,
@@ -115,7 +115,7 @@ pub(crate) fn note(failure: Failure) {
         next: text(failure.next.unwrap_or_default()),
         is_passing: failure.is_passing,
     };
-    // A thread that is ending has nobody to ask.
+    // A thread that is ending asks no more.
     let _ = LAST.try_with(|kept| *kept.borrow_mut() = last);
 }
 
@@ -132,7 +132,8 @@ pub(crate) fn last(about: About) -> *const libc::c_char {
     found.unwrap_or(c"".as_ptr())
 }
 
-/// Returns where all of it stands as one sentence, until the next failure of this thread that is told so.
+/// Returns the address of the failure as one sentence, valid until this thread asks for a sentence
+/// again.
 pub(crate) fn sentence() -> *const libc::c_char {
     let said = LAST.try_with(|last| {
         let last = last.borrow();

@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-/// What this process has open of the node's.
+/// Files of the node that this process has open.
 #[derive(Debug, Default)]
 pub(crate) struct Files(Mutex<HashMap<RawFd, Opened>>);
 
@@ -33,17 +33,17 @@ struct Opened {
     handle: Handle,
     /// The number may have been closed and be another file's by now.
     inode: Inode,
-    /// What it is called, if it is written.
+    /// URL of the file, if it is open for writing.
     written: Option<String>,
-    /// The name, if parts of it come when they are asked for.
+    /// Name of the file, if its parts are fetched on demand.
     lazy: Option<String>,
 }
 
-/// What whoever closes waits for.
+/// Condition on which a close returns.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum How {
     Wait(Wait),
-    /// It is not delivered at all.
+    /// At once: the file is not delivered.
     Discard,
 }
 
@@ -158,7 +158,7 @@ pub(crate) fn close(fd: RawFd, how: Option<How>) -> Result<()> {
     close_with(fd, how, &mut || system::close(fd))
 }
 
-/// The same, where `shut` closes the descriptor and tells what went wrong in that.
+/// Closes a file; `shut` closes the descriptor and returns its error.
 pub(crate) fn close_with(
     fd: RawFd,
     how: Option<How>,
@@ -182,7 +182,7 @@ pub(crate) fn close_with(
     };
     let shut = shut();
     if shut.is_err() {
-        // What stdio still had could not be written: half a file is not what anybody wants delivered.
+        // stdio could not write the rest: half a file must not be delivered.
         opened.give_back(&ours.talk, true);
         return shut.map_err(closed);
     }
@@ -216,8 +216,8 @@ impl Files {
         }
     }
 
-    /// At exit(3): what was written and closed by close(2) is delivered. What is open still is not: nobody knows whether it
-    /// is whole.
+    /// At exit(3): delivers files that were written and closed by close(2). Files still open are
+    /// not delivered, since they may be incomplete.
     pub(crate) fn leave(&self, talk: &Talk) -> Vec<Ticket> {
         let Ok(mut all) = self.0.try_lock() else {
             return Vec::new();
@@ -268,7 +268,8 @@ impl Opened {
         outcome.map_err(Failure::from)
     }
 
-    /// What nobody has open is delivered by a node that starts, so it hears before that this is to be given up.
+    /// Opens the file again if its node has ended, so that it can be given up. A node that starts
+    /// delivers files that no process has open.
     fn keep_from_going(&mut self, talk: &Talk) {
         let Some(url) = &self.written else {
             return;
@@ -497,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_before_anybody_is_asked() {
+    fn invalid_arguments_are_refused_locally() {
         let errno = |flags| asked("ftp://a/x", flags, 0).unwrap_err().errno;
         assert_eq!(errno(libc::O_ACCMODE), libc::EINVAL);
         assert_eq!(errno(libc::O_RDONLY | libc::O_TRUNC), libc::EINVAL);

@@ -1,8 +1,9 @@
 //! `libgodwit.so`: files of other machines, from C.
 //!
-//! A client of the node of this machine, and nothing else: one connection a process, made by the first call that
-//! needs it. It starts no thread, so whoever waits for an answer reads for all who do ([`talk`]). The functions that C
-//! sees stand in [`face`]: they look at their pointers and call what is safe.
+//! A client of this machine's node, and nothing else: one connection a process, made by the first
+//! call that needs it. The library starts no thread, so a waiting thread reads for all that wait
+//! ([`talk`]). [`face`] has the functions that C sees: they check their pointers and call safe
+//! functions.
 
 mod cache;
 #[allow(unsafe_code)]

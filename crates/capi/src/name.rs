@@ -9,12 +9,12 @@ use std::{
     os::unix::ffi::OsStrExt,
 };
 
-/// Where a name leads.
+/// Place that a name leads to.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Name {
-    /// To this machine's own files.
+    /// A file of this machine.
     Here(CString),
-    /// To the node.
+    /// A file of the node.
     There(String),
 }
 
@@ -45,7 +45,7 @@ impl Name {
         }
     }
 
-    /// The same, where only a file of another machine will do.
+    /// Returns the URL of a name that must be of another machine.
     pub(crate) fn there(name: &CStr) -> Result<String> {
         match Self::of(name)? {
             Self::There(url) => Ok(url),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn only_urls_and_names_below_godwit_are_of_other_machines() {
+    fn urls_and_godwit_names_are_remote() {
         for there in [
             "/godwit/lab/x",
             "/godwit",
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_become_a_url() {
+    fn non_utf8_bytes_become_a_url() {
         let name = CString::new(&b"/godwit/ftp:fermi/a\xff b"[..]).unwrap();
         let url = Name::there(&name).unwrap();
         assert_eq!(url, "ftp://fermi/a%FF%20b");

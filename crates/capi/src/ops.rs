@@ -1,7 +1,8 @@
-//! What goes on while the program does something else.
+//! Operations that continue while the program does something else.
 //!
-//! An [`Op`] is a small machine that is driven by the calls that ask about it, since there is no thread that could: it
-//! looks whether an answer has come, or moves one unit of bytes, and is then as it is until the next call.
+//! An [`Op`] is a small machine that the calls about it drive, since there is no thread. A call
+//! reads an answer that has arrived, or moves one unit of bytes. Then the operation pauses until
+//! the next call.
 
 use crate::{
     failure::{Failure, Result},
@@ -23,10 +24,10 @@ use std::{
     time::Instant,
 };
 
-/// What is called by its number.
+/// Number of an operation.
 pub(crate) type Number = i64;
 
-/// All that is under way, or has ended and was not asked about.
+/// Operations that are in flight, or have ended without a question since.
 #[derive(Debug, Default)]
 pub(crate) struct Ops(Mutex<All>);
 
@@ -69,7 +70,7 @@ pub(crate) enum End {
 enum Work {
     /// One ask, which says by itself what was done.
     One(Ticket),
-    /// The same: a file in memory is the answer.
+    /// A get whose answer is a file in memory.
     Memory(Ticket),
     /// A range in the body of an answer, or in a file in memory.
     Get(Ticket, Target),
@@ -81,7 +82,7 @@ enum Work {
     Reading(Source, Target),
     /// Bytes are moved into it.
     Writing(Sink, Origin),
-    /// What was written ends.
+    /// A write whose file is being closed at the node.
     Ending(Ticket),
     Over,
 }
@@ -112,14 +113,14 @@ struct Sink {
     wait: Wait,
 }
 
-/// Where bytes go.
+/// Target of the bytes.
 #[derive(Debug)]
 pub(crate) enum Target {
     Buffer(Buffer),
     Descriptor(File),
 }
 
-/// Where bytes come from.
+/// Origin of the bytes.
 #[derive(Debug)]
 pub(crate) enum Origin {
     Buffer(Buffer),
@@ -379,7 +380,7 @@ impl All {
 }
 
 impl Op {
-    /// Does one thing, if there is one that waits for nobody; tells whether there may be another.
+    /// Takes one step if one is possible without waiting; tells whether another may follow.
     fn step(&mut self, talk: &Talk) -> bool {
         if self.end.is_some() {
             return false;
@@ -465,7 +466,7 @@ impl Op {
                 self.work = Work::Ensuring(talk.send(Some(ticket.era), ask, b"")?, handle, rest);
                 Ok(Turn::Again)
             }
-            // Waited for by nobody who would count bytes: how many were written is known.
+            // This answer has no count of bytes: the count of written bytes is known here.
             (Work::Ending(_), Tell::Done(_)) => Ok(Turn::Ended(End::Bytes(self.done))),
             (Work::Memory(_), Tell::Bytes { len, .. }) => memory(file, answer.body, len),
             (Work::Get(_, into), Tell::Bytes { len, .. }) => self.got(into, file, answer.body, len),
@@ -510,7 +511,8 @@ impl Op {
         }
     }
 
-    /// All is written. Whoever still had the file open to write would be waited for.
+    /// Ends a write after its last byte. The descriptor is closed first, since the node waits for
+    /// every writer.
     fn end_writing(&mut self, talk: &Talk) -> Result<()> {
         let Work::Writing(write, _) = std::mem::replace(&mut self.work, Work::Over) else {
             return Ok(());
@@ -638,7 +640,7 @@ impl Source {
 }
 
 impl Sink {
-    /// The same; nothing moves at the end.
+    /// Moves one unit of bytes and returns its length; 0 at the end.
     fn step(&mut self, from: &mut Origin, unit_bytes: usize) -> Result<u64> {
         let moved = match from {
             Origin::Buffer(buffer) => {
@@ -698,7 +700,7 @@ fn unknown() -> Failure {
     Failure::invalid("find what is under way", "there is nothing of that number")
 }
 
-/// What is asked for at once; more than that goes by a descriptor.
+/// Most bytes in one request; more are passed by a descriptor.
 const AT_ONCE_BYTES: u64 = 64 << 20;
-/// What is moved at a time, unless the program says.
+/// Bytes moved at a time, unless the program chooses.
 pub(crate) const UNIT_BYTES: usize = 1 << 20;

@@ -1,8 +1,8 @@
-//! What programs of others append to `dev/stdout` and `dev/stderr` of a directory that is served, for this program to
-//! print.
+//! Output files: other programs append to `dev/stdout` and `dev/stderr` of a served directory, and
+//! this program prints them.
 //!
-//! They are plain files there: who may append, that no line is torn and none comes twice is the business of the node that
-//! serves them. Here it is looked what has grown, and whole lines are handed on.
+//! At the node they are plain files. The node decides who may append, and keeps lines whole and
+//! single. This module looks for growth, and hands whole lines on.
 
 use crate::{
     failure::{Failure, Result},
@@ -114,7 +114,7 @@ impl Output {
     }
 
     fn hand_on(&mut self, print: Print<'_>, is_over: bool) -> io::Result<bool> {
-        // Whoever serves it cuts off what did not come to its end.
+        // The server cuts off bytes of an incomplete append.
         self.at = self.at.min(self.file.metadata()?.len());
         let (mut piece, mut has_come) = (vec![0; PIECE_BYTES], false);
         loop {
@@ -146,7 +146,7 @@ mod tests {
     use std::{ffi::CString, fs, io::Write};
 
     #[test]
-    fn whole_lines_are_handed_on_and_the_rest_at_the_end() {
+    fn whole_lines_first_rest_at_end() {
         let dir = std::env::temp_dir().join(format!("godwit-outputs-{}", std::process::id()));
         fs::create_dir_all(dir.join("dev")).unwrap();
         fs::write(dir.join("dev/stdout"), "of a run before\n").unwrap();

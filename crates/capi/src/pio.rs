@@ -1,7 +1,8 @@
 //! Files in fragments: a view of one, and the fragment that is in use.
 //!
-//! A fragment that lies on this machine is read and written by its own descriptor. Of what is read each leaf is compared
-//! with its chaining value, which merges to the digest in the catalog, before a byte of it is returned.
+//! A fragment on this machine is read and written by its own descriptor. Each leaf that is read is
+//! compared with its chaining value before a byte is returned. The values merge to the digest in
+//! the catalog.
 
 use crate::{
     failure::{Failure, Result},
@@ -224,7 +225,7 @@ impl Pio {
         let before = std::mem::replace(&mut self.view, view);
         self.at = 0;
         self.hints.replicate |= hints.replicate;
-        // What is wrong with a fragment is told now, not by the first byte.
+        // An error of a fragment is reported now, not at the first byte.
         let entered = match self.view {
             View::Fragment { index, .. } => self.enter(index),
             View::Global => Ok(()),

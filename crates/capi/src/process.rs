@@ -1,8 +1,8 @@
-//! What belongs to this process, and not to a child of it.
+//! State of this process that a forked child must not share.
 //!
-//! A child that was forked has the descriptors of its parent, and the parent's locks as they were at that moment. It
-//! gets all of it anew: what was its parent's is closed as soon as there is a child, so that the node sees the parent
-//! end, and the rest is never looked at again.
+//! A forked child has the descriptors of its parent, and the parent's locks as they were then. The
+//! child makes all state anew. It closes the parent's descriptors at once, so that the node sees
+//! the parent end. Other state of the parent is never read again.
 
 use crate::{
     failure::{Failure, Result},
@@ -80,12 +80,12 @@ impl Library {
             remember(Known::Ready, &library.talk.ready);
             return Ok(library);
         }
-        // SAFETY: nobody else has seen `made`; another thread was first.
+        // SAFETY: no other thread has seen `made`; another thread was first.
         drop(unsafe { Box::from_raw(made) });
         Self::existing().ok_or_else(|| Failure::invalid("begin", "two threads began at once"))
     }
 
-    /// The same, if there is one.
+    /// Returns the state of this process, if there is one.
     pub(crate) fn existing() -> Option<&'static Self> {
         let library = Self::at(OURS.load(SeqCst))?;
         (library.process == std::process::id()).then_some(library)
@@ -133,7 +133,7 @@ pub(crate) fn watch(ready: BorrowedFd<'_>) -> Result<RawFd> {
     }
     let slot = &KNOWN[Known::Watch as usize];
     if let Err(other) = slot.compare_exchange(-1, made, SeqCst, SeqCst) {
-        // SAFETY: it was made above, and nobody has it.
+        // SAFETY: it was made above, and no other code has it.
         unsafe { libc::close(made) };
         return Ok(other);
     }
@@ -190,7 +190,7 @@ pub(crate) fn watch_no_more(fd: &impl AsFd) {
 
 /// Returns what can be read when a file that is watched for it has grown.
 pub(crate) fn grown() -> io::Result<OwnedFd> {
-    // SAFETY: a number; what comes back is nobody else's.
+    // SAFETY: a number; the returned descriptor is ours alone.
     unsafe {
         let made = libc::inotify_init1(libc::IN_CLOEXEC | libc::IN_NONBLOCK);
         match made {
@@ -253,7 +253,7 @@ extern "C" fn leave() {
             let _ = library.talk.receive(ticket, Some(until));
         }
     }));
-    drop(left); // nobody is left to be told
+    drop(left); // no caller is left
 }
 
 /// How long the end of a program waits for a node that does not answer.

@@ -27,7 +27,7 @@ struct State {
     files: HashMap<String, Put>,
     /// On which connection something was written that was not committed since.
     uncommitted: Option<u64>,
-    /// The same for what was not pushed.
+    /// Connection with writes that were not pushed since.
     unpushed: Option<u64>,
 }
 
@@ -149,7 +149,7 @@ impl Puts {
         for (url, put) in &mut self.lock().files {
             if of.is_none_or(|of| of == url) {
                 put.send(talk);
-                // Whoever reads what they put must not be shown what was there before.
+                // A reader of its own put must not see older bytes.
                 if of.is_some() && put.failed.is_none() && talk.is_lost(put.era) {
                     put.failed = Some(gone());
                 }
@@ -208,7 +208,8 @@ impl Puts {
             timeout_ms: left(until),
             ..ask::Whose::default()
         };
-        // What another connection wrote is not of this one: all that this user owes is more, and enough.
+        // Bytes written through another connection are not in this era. All pending bytes of this
+        // user include them.
         let era = era.filter(|_| whose.mine);
         let mut answer = talk.ask(era, Ask::Push(whose.clone()), None, &mut |_| ());
         if matches!(&answer, Err(refusal) if refusal.kind == Kind::NodeLost) && whose.mine {
@@ -222,8 +223,8 @@ impl Puts {
         Ok(())
     }
 
-    /// At exit(3): sends what was gathered. Another thread that puts meanwhile is left alone: nobody knows what it will
-    /// have put.
+    /// At exit(3): sends the gathered bytes. A thread that is putting is left alone, since its
+    /// bytes are incomplete.
     pub(crate) fn leave(&self, talk: &Talk) -> Vec<Ticket> {
         let Ok(mut state) = self.0.try_lock() else {
             return Vec::new();
@@ -314,7 +315,7 @@ fn left(until: Option<Instant>) -> Option<u64> {
 }
 
 const GATHERED_BYTES: usize = 64 << 10;
-/// What was put is not kept longer, if more is put.
+/// Longest time for which bytes are gathered while more are put.
 const GATHERED_FOR: Duration = Duration::from_millis(1);
-/// A write that is longer goes in several: a body has at most 4 MiB.
+/// A longer write is sent in pieces: a body has at most 4 MiB.
 const PIECE_BYTES: usize = 1 << 20;

@@ -24,7 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What is served, until it is closed.
+/// A directory that is served until it is closed.
 #[derive(Debug)]
 pub(crate) struct Server {
     ticket: Ticket,
@@ -32,15 +32,15 @@ pub(crate) struct Server {
     outputs: Option<Outputs>,
 }
 
-/// What a program says to a visitor.
+/// Answer of a program to a visitor.
 #[derive(Debug)]
 pub(crate) enum Word {
     May(bool),
-    /// It is at that URL.
+    /// The visitor must go to that URL.
     Elsewhere(String),
 }
 
-/// How it is served.
+/// Options of serving.
 #[derive(Debug)]
 pub(crate) struct Manner<'a> {
     pub(crate) listen: Option<&'a str>,
@@ -58,7 +58,7 @@ impl Server {
             path.map(Link)
                 .map_err(|error| Failure::system(&wanted(), &error))
         };
-        // Before anybody can append: nothing of it is missed.
+        // Opened before a client can append, so that no line is missed.
         let outputs = match manner.outputs {
             true => Some(Outputs::open(directory)?),
             false => None,
@@ -133,7 +133,8 @@ impl Server {
         }
     }
 
-    /// Returns when nobody sees it any more, and all that was appended is handed on.
+    /// Ends the serving. Returns when no client sees the directory any more, and all appended lines
+    /// are handed on.
     pub(crate) fn close(&self, print: Print<'_>) -> Result<()> {
         self.end();
         match &self.outputs {
@@ -157,5 +158,5 @@ impl Server {
     }
 }
 
-/// So long its visitors have to leave.
+/// How long visitors have to leave.
 const LEAVING: Duration = Duration::from_secs(10);

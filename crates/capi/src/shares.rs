@@ -24,11 +24,11 @@ pub(crate) struct Shared {
     pub(crate) is_read_only: bool,
     /// Bytes that are here for sure.
     pub(crate) here: Extents,
-    /// Where the bytes begin that are written without a grant.
+    /// Start of the range that is written without a grant.
     pub(crate) free_from: u64,
-    /// Bytes that nothing from the server overwrites.
+    /// Ranges that no byte from the server overwrites.
     pub(crate) granted: Extents,
-    /// Bytes that were written and of which the node was not told yet.
+    /// Ranges that were written and not yet reported to the node.
     pub(crate) wrote: Extents,
 }
 

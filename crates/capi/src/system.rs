@@ -32,10 +32,11 @@ pub(crate) fn inode(fd: RawFd) -> io::Result<Inode> {
     Ok(Inode(stat.st_dev, stat.st_ino))
 }
 
-/// Keeps the file of a descriptor from being forgotten by the kernel; nobody can read or write it by that.
+/// Keeps the kernel from forgetting the file of a descriptor; the result can neither read nor
+/// write.
 pub(crate) fn hold(fd: RawFd) -> io::Result<OwnedFd> {
     let path = CString::new(format!("/proc/self/fd/{fd}"))?;
-    // SAFETY: the path is a C string; what comes back is nobody else's.
+    // SAFETY: the path is a C string; the returned descriptor is ours alone.
     unsafe {
         let fd = told(libc::open(path.as_ptr(), libc::O_PATH | libc::O_CLOEXEC))?;
         Ok(OwnedFd::from_raw_fd(fd))
@@ -60,7 +61,7 @@ pub(crate) fn put_over(file: RawFd, fd: RawFd) -> io::Result<()> {
 
 /// Returns a descriptor of our own for what the program has open under that number.
 pub(crate) fn copy_of(fd: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: a number; what comes back is nobody else's.
+    // SAFETY: a number; the returned descriptor is ours alone.
     unsafe {
         let fd = told(libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3))?;
         Ok(OwnedFd::from_raw_fd(fd))
@@ -192,8 +193,8 @@ pub(crate) struct Buffer {
     len: usize,
 }
 
-// SAFETY: the program leaves it to the library until it is told the end (godwit.h); one thread at a time uses it, since
-// it lies behind a lock.
+// SAFETY: the program leaves the buffer to the library until the end is reported (godwit.h). One
+// thread at a time uses it, since it lies behind a lock.
 unsafe impl Send for Buffer {}
 
 impl Buffer {

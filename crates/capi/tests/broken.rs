@@ -1,4 +1,5 @@
-//! What programs see of a server that goes away, or changes, in the middle of a file, and of a node that is killed.
+//! Errors that programs see when a server goes away, a file changes during a fetch, or a node is
+//! killed.
 #![allow(clippy::unwrap_used)] // a test may
 
 mod common;
@@ -20,10 +21,10 @@ fn bytes(size: u32, seed: u32) -> Vec<u8> {
 
 /// More than sockets keep of it on the way.
 const SIZE: u32 = 24 << 20;
-/// So much has come by when something happens.
+/// Bytes that arrive before the fault.
 const SOME: u64 = 12 << 20;
 
-/// Somebody else's server, if it can run here.
+/// vsftpd, an independent server, if it can run here.
 struct Vsftpd {
     port: u16,
     shown: PathBuf,
@@ -62,7 +63,7 @@ impl Vsftpd {
         fs::metadata("/proc/self").is_ok_and(|meta| std::os::unix::fs::MetadataExt::uid(&meta) == 0)
     }
 
-    /// What it calls a file of `shown`.
+    /// Returns the path of a file of `shown` at the server.
     fn name(&self, name: &str) -> String {
         match self.is_below_root() {
             true => format!("pub/{name}"),
@@ -112,7 +113,7 @@ fn until_it_is_gone(
 }
 
 #[test]
-fn of_a_server_that_goes_away_in_the_middle_nothing_is_shown_and_the_rest_comes_later() {
+fn lost_server_shows_nothing_until_rest_arrives() {
     let Some(mut machine) = Machine::new() else {
         return;
     };
@@ -126,10 +127,10 @@ fn of_a_server_that_goes_away_in_the_middle_nothing_is_shown_and_the_rest_comes_
         said.contains("of 25165824 bytes came before its server went away"),
         "{said}"
     );
-    // Whoever comes while it is away is told that it is, and is shown no part of it either.
+    // A caller during the outage gets an error, and no part of the file either.
     let said = machine.told(&["read", &between.url("large")]);
     assert!(said.starts_with("ECONNREFUSED 1\ncannot "), "{said}");
-    // It comes back, and the rest of the file is fetched.
+    // The server returns, and the rest of the file is fetched.
     machine.serve();
     let again = Between::on(between.port, machine.port);
     let copy = common::programs::compile(&machine.scratch, "examples/copy.c");
@@ -139,7 +140,7 @@ fn of_a_server_that_goes_away_in_the_middle_nothing_is_shown_and_the_rest_comes_
 }
 
 #[test]
-fn a_fetch_goes_on_for_whoever_comes_next_when_who_wanted_it_is_killed() {
+fn fetch_of_killed_reader_serves_next() {
     let Some(machine) = Machine::new() else {
         return;
     };
@@ -166,7 +167,7 @@ fn a_fetch_goes_on_for_whoever_comes_next_when_who_wanted_it_is_killed() {
 }
 
 #[test]
-fn a_file_to_memory_whose_server_goes_away_is_none() {
+fn lost_server_gives_no_memory_file() {
     let Some(mut machine) = Machine::new() else {
         return;
     };
@@ -177,7 +178,7 @@ fn a_file_to_memory_whose_server_goes_away_is_none() {
     assert!(said.starts_with("ECONNABORTED 1\ncannot "), "{said}");
 }
 
-/// Puts another file of that length there, as somebody who writes a new one and renames it.
+/// Replaces the file by another of that length, as a writer that renames a new file over it.
 fn replace(file: &Path, seed: u32) -> Vec<u8> {
     let (new, bytes) = (file.with_extension("new"), bytes(SIZE, seed));
     fs::write(&new, &bytes).unwrap();
@@ -223,7 +224,7 @@ fn changes_in_the_middle(machine: &Machine, between: &Between, name: &str, file:
 }
 
 #[test]
-fn a_file_that_changes_while_it_comes_is_fetched_anew_or_refused() {
+fn file_changed_during_fetch_is_refetched() {
     let Some(machine) = Machine::new() else {
         return;
     };
@@ -232,7 +233,7 @@ fn a_file_that_changes_while_it_comes_is_fetched_anew_or_refused() {
 }
 
 #[test]
-fn a_foreign_servers_file_that_changes_while_it_comes_is_fetched_anew_or_refused() {
+fn foreign_file_changed_during_fetch_is_refetched() {
     let Some(machine) = Machine::new() else {
         return;
     };
@@ -268,7 +269,7 @@ fn finish(
 }
 
 #[test]
-fn what_others_changed_meanwhile_is_a_conflict_and_both_are_kept() {
+fn foreign_change_is_conflict_keeping_both() {
     let Some(machine) = Machine::new() else {
         return;
     };
@@ -276,12 +277,12 @@ fn what_others_changed_meanwhile_is_a_conflict_and_both_are_kept() {
     let url = machine.url("shared");
     let edit = begin(&machine, &["slowly", &url, "ours", "edit"]);
     assert_eq!(edit.2, "half\n");
-    fs::write(machine.export("shared"), "somebody else's").unwrap();
+    fs::write(machine.export("shared"), "another user's").unwrap();
     let said = finish(edit);
     assert!(said.starts_with("EREMCHG 1\ncannot "), "{said}");
     assert_eq!(
         fs::read(machine.export("shared")).unwrap(),
-        b"somebody else's"
+        b"another user's"
     );
     assert_eq!(machine.told(&["whole-of", &url]), "ourst was\n");
     good(machine.command(&machine.godwit).args(["release", &url]));
@@ -294,7 +295,7 @@ fn what_others_changed_meanwhile_is_a_conflict_and_both_are_kept() {
 }
 
 #[test]
-fn who_reads_or_writes_goes_on_when_the_node_is_killed() {
+fn readers_and_writers_survive_node_kill() {
     let Some(machine) = Machine::new() else {
         return;
     };
@@ -325,7 +326,7 @@ fn who_reads_or_writes_goes_on_when_the_node_is_killed() {
 }
 
 #[test]
-fn what_is_given_up_after_the_node_was_killed_is_not_delivered() {
+fn discarded_file_after_kill_is_not_delivered() {
     let Some(machine) = Machine::new() else {
         return;
     };
@@ -349,7 +350,7 @@ fn what_is_given_up_after_the_node_was_killed_is_not_delivered() {
 }
 
 #[test]
-fn what_close_confirmed_outlives_the_node_and_what_it_waits_for_is_had_or_told() {
+fn confirmed_close_survives_node_kill() {
     let Some(mut machine) = Machine::new() else {
         return;
     };
@@ -389,7 +390,7 @@ fn what_close_confirmed_outlives_the_node_and_what_it_waits_for_is_had_or_told()
 }
 
 #[test]
-fn who_opens_while_the_node_is_killed_gets_the_file_from_the_next() {
+fn open_during_kill_uses_next_node() {
     let Some(machine) = Machine::new() else {
         return;
     };
@@ -406,7 +407,7 @@ fn who_opens_while_the_node_is_killed_gets_the_file_from_the_next() {
 }
 
 #[test]
-fn without_a_way_to_a_server_it_is_said_so() {
+fn unreachable_server_is_reported() {
     let Some(machine) = Machine::new() else {
         return;
     };

@@ -6,7 +6,7 @@ mod common;
 use common::programs::{Scratch, good, install, sources};
 use std::{fs, process::Command};
 
-/// What the header declares.
+/// Returns the functions that the header declares.
 fn declared() -> Vec<String> {
     let header = fs::read_to_string(sources().join("include/godwit.h")).unwrap();
     let names = header.match_indices('(').filter_map(|(at, _)| {
@@ -25,7 +25,7 @@ fn declared() -> Vec<String> {
 }
 
 #[test]
-fn it_is_found_by_pkg_config_and_all_of_it_is_used_from_cxx() {
+fn pkg_config_and_cxx_find_whole_library() {
     let version = env!("CARGO_PKG_VERSION");
     let scratch = Scratch::new();
     let prefix = scratch.path();

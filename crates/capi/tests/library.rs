@@ -54,7 +54,7 @@ fn plain_names_ask_nobody() {
 }
 
 #[test]
-fn what_is_written_is_at_its_target_when_close_returns() {
+fn close_returns_after_delivery() {
     let (node, _scratch) = rule("written", |_| ());
     assert_eq!(node.bytes("godwit://lab/new").unwrap(), b"First");
     assert_eq!(node.bytes("godwit://lab/by-stdio").unwrap(), b"3 lines");
@@ -84,7 +84,7 @@ fn each_failure_has_a_number_and_words() {
 }
 
 #[test]
-fn a_write_back_that_fails_is_told_by_close() {
+fn close_reports_failed_write_back() {
     let url = "godwit://lab/refused";
     let (node, _scratch) = rule("refused", |node| {
         node.keep(url, b"");
@@ -96,7 +96,7 @@ fn a_write_back_that_fails_is_told_by_close() {
 }
 
 #[test]
-fn at_the_end_what_was_closed_is_delivered_and_what_is_open_is_not() {
+fn exit_delivers_closed_files_only() {
     let (node, _scratch) = rule("left", |_| ());
     assert_eq!(node.bytes("godwit://lab/closed").unwrap(), b"whole");
     assert_eq!(node.bytes("godwit://lab/other").unwrap(), b"whole");
@@ -105,7 +105,7 @@ fn at_the_end_what_was_closed_is_delivered_and_what_is_open_is_not() {
 }
 
 #[test]
-fn a_file_is_given_back_once_with_the_last_copy() {
+fn last_descriptor_releases_file_once() {
     let (node, _scratch) = rule("copies", |_| ());
     assert_eq!(node.bytes("godwit://lab/dup").unwrap(), b"one two");
     assert_eq!(node.count("close 1 "), 1);
@@ -117,7 +117,7 @@ fn a_file_is_given_back_once_with_the_last_copy() {
 }
 
 #[test]
-fn what_a_node_tells_wrongly_is_not_believed() {
+fn wrong_answers_of_node_are_refused() {
     rule("lies", |node| node.world().lies = true);
 }
 
@@ -144,12 +144,12 @@ fn threads_wait_for_their_own_answers_alone() {
 }
 
 #[test]
-fn no_threads_no_signals_nothing_left_open_for_others() {
+fn library_leaves_no_threads_signals_or_descriptors() {
     rule("quiet", |_| ());
 }
 
 #[test]
-fn a_child_has_a_conversation_of_its_own() {
+fn child_has_own_connection() {
     let scratch = Scratch::new();
     let node = StandIn::start(scratch.path());
     node.keep(RUN, b"hello world");
@@ -195,7 +195,7 @@ fn a_child_has_a_conversation_of_its_own() {
 }
 
 #[test]
-fn a_node_that_goes_away_is_told_once() {
+fn lost_node_is_reported_once() {
     let (node, _scratch) = rule("lost", |node| {
         node.world().dies_at = Some("get godwit://lab/dies");
         // The next has another file of that name.
@@ -206,7 +206,7 @@ fn a_node_that_goes_away_is_told_once() {
 }
 
 #[test]
-fn a_node_that_took_with_it_what_nobody_waited_for_is_told() {
+fn lost_unawaited_write_is_reported() {
     let (node, _scratch) = rule("lost_behind", |node| {
         node.world().dies_at = Some("get godwit://lab/dies");
     });
@@ -219,7 +219,7 @@ fn a_node_that_took_with_it_what_nobody_waited_for_is_told() {
 }
 
 #[test]
-fn what_was_being_written_the_next_node_has() {
+fn next_node_continues_open_writes() {
     let (node, _scratch) = rule("survives", |node| {
         let mut world = node.world();
         world.dies_at = Some("get godwit://lab/dies");
@@ -234,7 +234,7 @@ fn what_was_being_written_the_next_node_has() {
 }
 
 #[test]
-fn what_is_only_read_is_asked_of_the_next_node() {
+fn reads_continue_at_next_node() {
     let (node, _scratch) = rule("again", |node| {
         node.world().dies_at = Some("get godwit://lab/run7");
     });
@@ -289,7 +289,7 @@ fn what_is_asynchronous_goes_on_meanwhile() {
 }
 
 #[test]
-fn the_cache_is_added_to_locked_tagged_and_cleaned_up() {
+fn cache_calls_add_lock_tag_and_clean() {
     let (node, _scratch) = rule("cache", |_| ());
     assert_eq!(node.bytes("godwit://lab/a").unwrap(), b"filled");
     let world = node.world();
@@ -323,7 +323,7 @@ fn what_is_appended_goes_at_once() {
 }
 
 #[test]
-fn only_its_own_names_are_exported_and_all_that_are_declared() {
+fn exported_names_match_header() {
     let symbols = Command::new("nm")
         .args(["-D", "--defined-only"])
         .arg(library())

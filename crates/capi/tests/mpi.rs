@@ -14,7 +14,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-/// Returns the MPIs that are here; a missing one is told.
+/// Returns the installed MPIs; a missing one is reported.
 fn flavours() -> Vec<&'static str> {
     let is_here = |mpi: &&str| {
         let compiler = Command::new(format!("mpicc.{mpi}")).arg("-show").output();

@@ -140,7 +140,7 @@ fn write_to_unknown_peer_is_refused() {
 }
 
 #[test]
-fn of_a_file_that_is_got_in_part_only_that_part_is_fetched() {
+fn partial_get_fetches_only_its_part() {
     let Some(machine) = Machine::new() else {
         return;
     };
@@ -154,7 +154,7 @@ fn of_a_file_that_is_got_in_part_only_that_part_is_fetched() {
 }
 
 #[test]
-fn many_readers_of_one_file_fetch_it_once() {
+fn many_readers_fetch_file_once() {
     let Some(machine) = Machine::new() else {
         return;
     };
@@ -178,7 +178,7 @@ fn many_readers_of_one_file_fetch_it_once() {
 }
 
 #[test]
-fn what_goes_wrong_is_told_and_nothing_is_lost() {
+fn failed_delivery_is_reported_without_loss() {
     let Some(mut machine) = Machine::new() else {
         return;
     };
@@ -208,7 +208,7 @@ fn what_goes_wrong_is_told_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_program_fills_what_is_kept_and_if_it_dies_the_next_does() {
+fn next_program_fills_after_first_dies() {
     let Some(machine) = Machine::new() else {
         return;
     };
@@ -254,7 +254,7 @@ fn a_program_fills_what_is_kept_and_if_it_dies_the_next_does() {
 }
 
 #[test]
-fn a_file_goes_from_one_server_to_another() {
+fn file_is_copied_between_servers() {
     let (Some(here), Some(there)) = (Machine::new(), Machine::new()) else {
         return;
     };
@@ -293,7 +293,7 @@ fn a_file_goes_from_one_server_to_another() {
 }
 
 #[test]
-fn a_program_serves_a_directory_and_says_who_may_what() {
+fn program_serves_directory_and_decides_rights() {
     let Some(machine) = Machine::new() else {
         return;
     };
@@ -341,7 +341,7 @@ fn a_program_serves_a_directory_and_says_who_may_what() {
     assert!(gone.starts_with("ECONNREFUSED 1\n"), "{gone}");
     // A file that was read is known without its server.
     assert_eq!(machine.told(&["stat", &at("open/a")]), "ok 4\n");
-    // Nobody is asked, and nothing is written.
+    // The program is not asked, and no file is written.
     let (mut serving, _said, url) = begin(&["all"]);
     assert_eq!(
         machine.told(&["whole-of", &format!("{url}closed/a")]),
@@ -370,7 +370,7 @@ fn what_is_given_up_is_not_delivered() {
         machine.told(&["discard", &machine.url("there"), "bytes"]),
         "ok 0\n"
     );
-    // What is owed is all at its target when this returns, and there is nothing of these.
+    // All pending bytes have been delivered when this returns, and none are left of these.
     assert_eq!(
         machine.told(&["write", &machine.url("kept"), "kept"]),
         "ok 0\n"
@@ -391,7 +391,7 @@ fn what_is_given_up_is_not_delivered() {
 }
 
 #[test]
-fn a_new_file_has_the_mode_of_its_opening_and_an_old_one_keeps_its_own() {
+fn new_file_gets_mode_old_keeps() {
     let Some(machine) = Machine::new() else {
         return;
     };
@@ -417,7 +417,7 @@ fn a_new_file_has_the_mode_of_its_opening_and_an_old_one_keeps_its_own() {
 }
 
 #[test]
-fn of_several_who_write_a_file_the_last_delivers_it() {
+fn last_of_several_writers_delivers() {
     let Some(machine) = Machine::new() else {
         return;
     };
@@ -429,9 +429,9 @@ fn of_several_who_write_a_file_the_last_delivers_it() {
     assert_eq!(fs::read(machine.export("shared")).unwrap(), b"bytes!");
 }
 
-/// What a program sees of what is wrong: a number, its name, and words.
+/// Each bad input gives a program a number, its name, and words.
 #[test]
-fn each_bad_input_has_a_number_and_a_sentence_of_its_own() {
+fn each_bad_input_has_own_error() {
     let Some(mut machine) = Machine::new() else {
         return;
     };
@@ -493,7 +493,7 @@ fn each_bad_input_has_a_number_and_a_sentence_of_its_own() {
         );
         assert!(sentences.insert(sentence.to_owned()), "twice: {sentence}");
     }
-    // Full of what is owed: nothing of it can be forgotten.
+    // The depot is full of pending bytes, which cannot be forgotten.
     machine.away();
     let mut command = machine.command(&machine.told);
     let bytes = "b".repeat(100_000);
@@ -509,7 +509,7 @@ fn each_bad_input_has_a_number_and_a_sentence_of_its_own() {
         said.starts_with("EDQUOT 1\ncannot ") && said.contains("full"),
         "{said}"
     );
-    // A write-back that fails is told, and what was written is kept and shown.
+    // A write-back that fails is reported; its bytes are kept and listed.
     let said = machine.told(&["push", &machine.url("owed")]);
     assert!(said.starts_with("EACCES 1\ncannot "), "{said}");
     let queue = good(machine.command(&machine.godwit).args(["--json", "queue"]));

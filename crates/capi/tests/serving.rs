@@ -1,4 +1,4 @@
-//! What a program serves: what others print there, and who they prove to be.
+//! Directories that a program serves: prints of other programs there, and their identities.
 #![allow(clippy::unwrap_used)] // a test may
 
 mod common;
@@ -91,7 +91,7 @@ fn curl(args: &[&str], input: &str) -> Option<bool> {
 }
 
 #[test]
-fn what_others_append_is_printed_by_the_program_that_serves_it() {
+fn server_prints_appended_lines() {
     let Some(machine) = Machine::new() else {
         return;
     };
@@ -133,7 +133,7 @@ fn what_others_append_is_printed_by_the_program_that_serves_it() {
 }
 
 #[test]
-fn a_program_may_print_what_is_appended_itself() {
+fn program_prints_appended_lines_itself() {
     let Some(machine) = Machine::new() else {
         return;
     };
@@ -159,10 +159,11 @@ fn whoever_is_referred_reads_what_is_there() {
     assert_eq!(machine.told(&["get", &moved]), "hat is there\n");
     assert_eq!(machine.told(&["whole-of", &serving.at("open/a")]), "text\n");
     serving.end();
-    // Back to itself, to a file of this machine, to nothing: nobody is led there.
+    // A file of this machine, a text without a URL, a redirect to a wrong URL: no visitor is led
+    // there.
     fs::write(machine.scratch.path().join("secret"), "secret").unwrap();
     let secret = format!("file://{}/secret", machine.scratch.path().display());
-    for to in [&*secret, "no URL", "ftp://somebody@127.0.0.1:1/x"] {
+    for to in [&*secret, "no URL", "ftp://anna@127.0.0.1:1/x"] {
         let serving = Serving::start(&machine, &["refers", to]);
         let refused = machine.told(&["whole-of", &serving.at("moved")]);
         assert!(refused.starts_with("EACCES 1\ncannot "), "{to}: {refused}");
@@ -215,7 +216,7 @@ fn configured(lab: &Path, doors: &str) -> String {
     config.into_os_string().into_string().unwrap()
 }
 
-/// Alice comes with her proxy, and somebody from another machine without.
+/// Alice calls with her proxy, and another machine without.
 fn only_alice_comes(doors: &str, scheme: &str) {
     let (Some(mut machine), Some(mut other)) = (Machine::new(), Machine::new()) else {
         return;
@@ -254,13 +255,13 @@ fn only_alice_comes(doors: &str, scheme: &str) {
 }
 
 #[test]
-fn by_tls_a_program_knows_who_comes_and_they_know_it() {
+fn tls_proves_both_ends() {
     let doors = "[ftp]\nlisten = \"none\"\n[https]\nlisten = \"127.0.0.1:0\"";
     only_alice_comes(doors, "godwit:");
 }
 
 #[test]
-fn by_gsi_a_program_knows_who_comes_and_they_know_it() {
+fn gsi_proves_both_ends() {
     only_alice_comes("[ftp]\nlisten = \"127.0.0.1:0\"", "gsiftp:");
 }
 
@@ -293,7 +294,7 @@ fn door(machine: &Machine, lab: &Path) -> (Child, String) {
 }
 
 #[test]
-fn who_appends_is_told_that_its_node_was_killed() {
+fn append_fails_after_node_kill() {
     let Some(mut machine) = Machine::new() else {
         return;
     };

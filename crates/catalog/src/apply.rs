@@ -371,8 +371,8 @@ impl<'a> Applying<'a> {
         self.note_deletion((*location, bytes(path)), name, holder, now_s() + LEASE_S)
     }
 
-    /// Tells whether the file at a place is also a home at another location, whose directory is the same or lies above or
-    /// below.
+    /// Tells whether the file at a place is also a home at another location. The directory of that
+    /// location is the same, or lies above or below.
     fn lies_elsewhere(&self, location: u64, path: &[u8]) -> Result<bool> {
         let mut places: Vec<(u64, Url)> = Vec::new();
         for mut row in self.db.select("SELECT location, url FROM locations", &[])? {

@@ -13,7 +13,7 @@ pub enum Condition {
     Size(Is),
     /// The last change was after this time since the epoch.
     Newer(Duration),
-    /// An attribute with this key is set, with this value if one is told.
+    /// An attribute with this key is set, with this value if there is one.
     Attribute(String, Option<String>),
     /// A number of sites have a whole copy of its current version.
     Copies(Is),

@@ -66,7 +66,7 @@ impl Group {
         };
         let own = made.next();
         for (other, made) in others.into_iter().zip(made) {
-            // It waits until it is told.
+            // The other writer waits for this message.
             let _ = other.turn.send(Turn::Done(made));
         }
         own.unwrap_or_else(|| Err(lost()))

@@ -134,7 +134,7 @@ fn make(db: &mut Connection) -> Result<()> {
 
 impl Catalog for Sqlite {
     fn ask(&self, question: &Question, each: &mut Each<'_>) -> Result<()> {
-        // The page is read before it is told: a receiver that stops holds no transaction.
+        // The page is read before it is passed on: a receiver that stops holds no transaction.
         let mut page = Page::default();
         let connect = || connect(&self.path, false, READER_KIB);
         self.readers.with(connect, |db| {

@@ -1,4 +1,4 @@
-//! The ranges that a reader will want next, told from those it has read.
+//! Prediction of the ranges that a reader will want next, from the ranges that it has read.
 
 use crate::Extents;
 use std::ops::Range;
@@ -22,7 +22,7 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// Notes a read; returns what is worth fetching before the reader asks for it.
+    /// Notes a read; returns the ranges worth fetching ahead.
     pub fn read(&mut self, read: Range<u64>) -> Extents {
         if read.is_empty() || read == self.last {
             return Extents::new();

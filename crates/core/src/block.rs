@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// Some bytes of a file and their offset in it. Blocks may come in any order.
+/// Some bytes of a file and their offset in it. Blocks may arrive in any order.
 #[derive(Clone, Copy, Debug)]
 pub struct Block<'a> {
     /// Offset of the first byte in the file.

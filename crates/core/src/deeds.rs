@@ -368,7 +368,8 @@ impl Deeds {
         };
         match outcome {
             Outcome::Done => drop(self.remove(position)),
-            // Where older attempts are not refused, one of them may have come between the look and this.
+            // Where older attempts are not refused, one may have taken effect between the check and
+            // this.
             Outcome::Refused(Held::Missing) if self.doubted.remove(&position) => {
                 self.doubt(position);
             }

@@ -303,14 +303,13 @@ impl AdlerParts {
         known.missing(0..size)
     }
 
-    /// Returns ADLER32 of the whole file of `size` bytes, once all came and
-    /// nothing beyond.
+    /// Returns ADLER32 of the whole file of `size` bytes, once all bytes arrived and none beyond.
     pub fn total(&self, size: u64) -> Option<Digest> {
         let end = self.0.last_key_value().map_or(0, |(_, run)| run.end);
         (end == size).then(|| self.of(0..size)).flatten()
     }
 
-    /// Returns ADLER32 of a range that came as blocks of its own.
+    /// Returns ADLER32 of a range that arrived as blocks of its own.
     pub fn of(&self, range: std::ops::Range<u64>) -> Option<Digest> {
         let mut total = Run {
             end: range.start,
@@ -356,7 +355,7 @@ impl Run {
 
 const ADLER_BASE: u64 = 65521;
 
-/// How much has to be read again, at most, for each block that came twice.
+/// Most bytes to read again for each block that arrived twice.
 const WINDOW_BYTES: u64 = 64 << 20;
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ impl Extents {
         Self::default()
     }
 
-    /// Adds `range`, merging what it overlaps or touches.
+    /// Adds `range`, and merges the ranges that it overlaps or touches.
     pub fn insert(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -102,7 +102,7 @@ impl Extents {
             .filter(|r| !r.is_empty())
     }
 
-    /// Returns the part of `range` that is not in the set: what is still to be moved.
+    /// Returns the part of `range` that is not in the set, and so is still to be moved.
     pub fn missing(&self, range: Range<u64>) -> Self {
         let mut left = Self::from(range.clone());
         self.within(range).for_each(|r| left.remove(r));

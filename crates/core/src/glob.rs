@@ -2,7 +2,8 @@
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 
-/// Which names below a directory are copied: the first rule whose pattern matches decides, and no rule means yes.
+/// Choice of the names below a directory that are copied. The first rule whose pattern matches
+/// decides; without one the answer is yes.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Choice(Vec<Rule>);
 
@@ -83,7 +84,7 @@ pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     pattern[p..].iter().all(|&b| b == b'*')
 }
 
-/// Returns where the pattern goes on if its next part matches `byte`.
+/// Returns the next position in the pattern if its next part matches `byte`.
 fn one(pattern: &[u8], at: usize, byte: u8) -> Option<usize> {
     match *pattern.get(at)? {
         b'?' => Some(at + 1),

@@ -35,7 +35,7 @@ pub enum Base {
     Any,
 }
 
-/// How a generation comes to its target.
+/// Way in which a generation is delivered to its target.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mode {
     /// As a whole, at once: readers there see one generation or the next.
@@ -73,7 +73,7 @@ pub struct Holding {
     scan: Option<Ticket>,
     /// After a crash: the bytes on disk must be scanned before they change again.
     is_doubtful: bool,
-    /// Of `present`, what the target does not have in its published file.
+    /// Ranges of `present` that the target's published file lacks.
     owed: Extents,
     /// The target differs by more than pending bytes: the file is new, or was cut short.
     altered: bool,
@@ -105,7 +105,7 @@ impl Holding {
         }
     }
 
-    /// Holds what is to be written into a file at the target that is not asked for.
+    /// Creates a holding for writes into a file that is never checked at the target.
     pub fn blind() -> Self {
         Self::empty(Base::Any, Mode::InPlace)
     }
@@ -136,7 +136,7 @@ impl Holding {
         }
     }
 
-    /// Returns how it comes to its target.
+    /// Returns the way in which the file is delivered.
     pub fn mode(&self) -> Mode {
         self.mode
     }
@@ -151,12 +151,13 @@ impl Holding {
         self.size
     }
 
-    /// Returns what a reader may see.
+    /// Returns the ranges that a reader may see.
     pub fn present(&self) -> &Extents {
         &self.present
     }
 
-    /// Returns how much came of it, also by fetches that broke off: no reader sees that yet.
+    /// Returns how many bytes arrived, also in fetches that broke off: readers do not see those
+    /// yet.
     pub fn come_bytes(&self) -> u64 {
         self.present.len_bytes() + self.unproved.len_bytes()
     }

@@ -58,7 +58,7 @@ pub enum HomeState {
     Lost,
 }
 
-/// A range of a file and who holds it.
+/// A range of a file and its homes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Fragment {
     /// Which bytes of the file.
@@ -68,8 +68,7 @@ pub struct Fragment {
 }
 
 impl Fragment {
-    /// Returns the part of the fragment that lies in `range`; its homes begin
-    /// accordingly later.
+    /// Returns the part of the fragment in `range`; the offsets of its homes move along.
     pub fn cut(&self, range: &Range<u64>) -> Option<Self> {
         let part = self.range.start.max(range.start)..self.range.end.min(range.end);
         (!part.is_empty()).then(|| Self {

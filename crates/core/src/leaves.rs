@@ -121,7 +121,7 @@ pub struct Leaves {
     growing: BTreeMap<u64, Growing>,
     /// BLAKE3 of leaf 0 as if it were the file.
     first_root: Option<blake3::Hash>,
-    /// Whole, but not told by `newly_complete` yet.
+    /// Whole leaves that `newly_complete` has not reported yet.
     fresh: BTreeSet<u64>,
     last_told: Option<(u64, Chain)>,
 }
@@ -132,7 +132,7 @@ impl Leaves {
         Self::default()
     }
 
-    /// Adds what a block contributes.
+    /// Adds the contribution of a block.
     pub fn add(&mut self, piece: Piece) {
         match piece.0 {
             Body::Leaf { index, node } => self.add_node(index * LEAF_BYTES, node),
@@ -146,7 +146,7 @@ impl Leaves {
         }
     }
 
-    /// Returns the value of leaf `index` of a file of `size` bytes, once all its bytes came.
+    /// Returns the value of leaf `index` of a file of `size` bytes, once all its bytes arrived.
     pub fn chain(&self, index: u64, size: u64) -> Option<Chain> {
         let len = leaf_len(index, size);
         match self.whole.get(&index) {
@@ -155,7 +155,7 @@ impl Leaves {
         }
     }
 
-    /// Returns every leaf of a file of `size` bytes whose value is known: what a record keeps.
+    /// Returns every leaf of a file of `size` bytes whose value is known, for a record.
     pub fn known(&self, size: u64) -> impl Iterator<Item = (u64, Chain)> + '_ {
         let last = last_leaf(size).filter(|last| !self.whole.contains_key(last));
         self.whole
@@ -218,8 +218,8 @@ impl Leaves {
         }
     }
 
-    /// The file was so long, and is longer now: what a record said of the leaf in which it ended is of
-    /// fewer bytes than that has.
+    /// Notes that the file grew from `before` bytes. The recorded value of its last leaf is of
+    /// fewer bytes than the leaf has now.
     pub fn grown(&mut self, before: u64) {
         let last = before / LEAF_BYTES;
         let is_short = !before.is_multiple_of(LEAF_BYTES);
@@ -238,8 +238,8 @@ impl Leaves {
         }
     }
 
-    /// Returns which bytes of a file of `size` bytes must be read (again) before the
-    /// root can be told.
+    /// Returns the ranges of a file of `size` bytes that must be read (again) before the root is
+    /// known.
     pub fn unknown(&self, size: u64) -> Extents {
         let mut unknown = Extents::from(0..size);
         if size <= LEAF_BYTES && self.root(size).is_none() && self.whole.contains_key(&0) {

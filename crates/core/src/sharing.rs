@@ -1,7 +1,7 @@
-//! Which bytes of a file are here that programs of one machine read and write together.
+//! Local ranges of a file that programs of one machine read and write together.
 //!
-//! The programs use one sparse file. Bytes of the server fill it when a program reads them. Bytes that a program writes are
-//! right whatever the server has.
+//! The programs use one sparse file. Bytes of the server fill it when a program reads them. Bytes
+//! that a program writes are right, whatever the server has.
 
 use crate::Extents;
 use std::{collections::BTreeMap, ops::Range};
@@ -14,13 +14,14 @@ pub type Fetching = u64;
 pub struct Sharing {
     /// The length of the server's file, as far as it is still part of this one.
     there: u64,
-    /// Programs write from here on without a word: nothing that comes goes there before the next look.
+    /// Start of the range that programs write without a message: no bytes arrive there before the
+    /// next check.
     free_from: u64,
-    /// Bytes that came from the server and are of one version.
+    /// Ranges that arrived from the server and are of one version.
     clean: Extents,
-    /// Bytes that a program has written, or may be writing. Nothing that comes goes over them.
+    /// Ranges that a program has written, or may be writing. Arriving bytes never overwrite them.
     granted: Extents,
-    /// Bytes that are on their way, by fetch.
+    /// Ranges in flight, by fetch.
     coming: BTreeMap<Fetching, Extents>,
     /// Bytes that were written and that the server lacks.
     owed: Extents,
@@ -69,7 +70,7 @@ impl Sharing {
         wanted.and(&there).minus(&self.clean).minus(&self.granted)
     }
 
-    /// Begins to fetch what is missing and on no way yet; `None`: there is no such byte.
+    /// Begins to fetch the ranges that are missing and not in flight; `None`: there are none.
     pub fn fetch(&mut self, wanted: &Extents) -> Option<(Fetching, Extents)> {
         let mut ranges = self.missing(wanted);
         for coming in self.coming.values() {
@@ -83,7 +84,7 @@ impl Sharing {
         Some((self.fetches, ranges))
     }
 
-    /// Returns which bytes of a block that came may be put into the file.
+    /// Returns the ranges of an arrived block that may be written to the file.
     pub fn arrived(&self, fetch: Fetching, block: Range<u64>) -> Extents {
         let Some(coming) = self.coming.get(&fetch) else {
             return Extents::new();
@@ -95,7 +96,7 @@ impl Sharing {
         Extents::from(there).and(coming).minus(&self.granted)
     }
 
-    /// Ends a fetch. Its bytes count only if all of them came, and of the version that this file is made of.
+    /// Ends a fetch. Its bytes count only if all of them arrived, and of this file's version.
     pub fn fetched(&mut self, fetch: Fetching, is_good: bool) {
         let Some(came) = self.coming.remove(&fetch) else {
             return;
@@ -147,7 +148,7 @@ impl Sharing {
         !self.owed.is_empty() || self.cut.is_some()
     }
 
-    /// Begins to deliver what the server lacks of the file, which has so many bytes by now.
+    /// Begins to deliver the bytes that the server lacks of the file, which has `size` bytes now.
     pub fn deliver(&mut self, size: u64) -> Delivery {
         let mut ranges = self.owed.and(&Extents::from(0..size));
         // A length beyond the last written byte is sent as its last byte, which is zero.
@@ -191,8 +192,8 @@ impl Sharing {
         self.is_stale = true;
     }
 
-    /// Ends a look at the server at a time when no program of this machine writes the file. If others changed the server's
-    /// file since the last look, its bytes count, but for those that it still lacks.
+    /// Ends a check of the server while no program of this machine writes the file. If others
+    /// changed the server's file since the last check, its bytes count. Pending bytes stay.
     pub fn looked(&mut self, there: u64, is_changed: bool) {
         if is_changed || self.is_stale {
             self.forget_clean(there);

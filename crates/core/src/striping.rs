@@ -1,4 +1,4 @@
-//! How one file is dealt out to several who send it at once.
+//! Division of one file among several senders.
 
 use crate::Extents;
 use std::ops::Range;
@@ -16,8 +16,8 @@ pub enum Striping {
 }
 
 impl Striping {
-    /// Returns what the sender number `index` of `count` has of `whole`. All shares
-    /// together are `whole`, and no byte is in two of them.
+    /// Returns the ranges of `whole` for sender number `index` of `count`. The shares of all
+    /// senders are disjoint, and together are `whole`.
     pub fn share(self, whole: Range<u64>, index: u64, count: u64) -> Extents {
         let len = whole.end.saturating_sub(whole.start);
         let count = count.max(1);

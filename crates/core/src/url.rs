@@ -224,7 +224,7 @@ impl Url {
         self.same_server(directory).then_some(rest)
     }
 
-    /// Returns the URL without its password: what a log or record keeps.
+    /// Returns the URL without its password, for logs and records.
     pub fn without_password(&self) -> Self {
         Self {
             password: None,

@@ -24,7 +24,7 @@ pub enum Version {
         size: u64,
         /// Time of its last change.
         mtime: Duration,
-        /// When we looked, by the same clock as far as we know.
+        /// Time of the observation, by the same clock as far as known.
         seen_at: Duration,
         /// Time of the last change to the file or its attributes; no program can set it at will.
         /// `None`: the server does not report it.
@@ -54,7 +54,7 @@ pub enum Strength {
 }
 
 impl Strength {
-    /// Tells whether it is the same as far as size and time tell: proved or not, and whatever else may have been changed.
+    /// Tells whether size and time agree, whether proved or not, and whatever else changed.
     pub fn looks_same(self) -> bool {
         match self {
             Self::Same | Self::Likely | Self::Touched | Self::AskAgain => true,
@@ -64,7 +64,7 @@ impl Strength {
 }
 
 impl Version {
-    /// Compares what was seen (`self`) with what is seen `now`.
+    /// Compares an earlier version (`self`) with the version `now`.
     ///
     /// Versions of different kinds cannot be compared; nor can digests by
     /// different algorithms.

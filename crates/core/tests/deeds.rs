@@ -137,7 +137,7 @@ struct Target {
 }
 
 impl Target {
-    /// Refuses what is older than what it has heard of.
+    /// Refuses an attempt that is older than the last one seen.
     fn hears(&mut self, asked: &Do) -> bool {
         if matches!(asked.what, What::Publish(_)) {
             let last = self.published.entry(asked.number).or_default();
@@ -524,7 +524,7 @@ impl World {
         self.promise(before, &path, What::Set(values), condition);
     }
 
-    // What the machine wants.
+    // Steps that the machine asks for.
 
     fn ask(&mut self) -> bool {
         let mask = self.dice.roll();
@@ -616,7 +616,7 @@ impl World {
         }
     }
 
-    // What others do, what breaks, and what a person decides.
+    // Steps of other clients, failures, and decisions.
 
     fn world_turns(&mut self) {
         if !self.trouble {
@@ -666,7 +666,7 @@ impl World {
         }
     }
 
-    /// The connection breaks. What was sent may still arrive, and so may answers.
+    /// The connection breaks. Requests in flight may still arrive, and so may answers.
     fn lose(&mut self) {
         self.deeds.lost();
         let published = |d: &&Deed| matches!(d.what, What::Publish(_));
@@ -695,7 +695,7 @@ impl World {
         }
     }
 
-    /// Holds one, or decides about what is held.
+    /// Puts a deed on hold, or decides about one on hold.
     fn decide(&mut self) {
         self.taint();
         let count = self.deeds.pending().count();
@@ -772,7 +772,7 @@ impl World {
         let is_free = !self.view.contains_key(to) && has_parent(&self.view, to);
         let is_new = !self.deeds.pending().any(touches) && !self.target.names.contains_key(to);
         let published = matches!(deed.what, What::Publish(_));
-        // What its directory waits for comes first here, and later there.
+        // Deeds for its directory are done first here, and later at the target.
         let parent = to.rsplit_once('/').map_or("", |(parent, _)| parent);
         let stands = parent.is_empty() || self.target.names.contains_key(parent);
         if !published || !self.is_last(deed) || !is_free || !is_new || !stands || self.has_others {
@@ -787,8 +787,8 @@ impl World {
         self.undo.insert(deed.number, vec![(to.into(), None)]);
     }
 
-    /// Nothing breaks any more. What is held stops only what is after it at its names; then it is
-    /// released, and all comes to rest.
+    /// Ends the faults. A deed on hold stops only later deeds at its names. Then it is released,
+    /// and all deeds end.
     fn settle(&mut self) {
         self.trouble = false;
         self.lose();

@@ -83,7 +83,7 @@ impl Dice {
 
 type Bytes = Vec<u8>;
 
-/// A copy of bytes at their offsets; nothing where nothing came.
+/// A copy of bytes at their offsets, without the bytes that did not arrive.
 type Parts = BTreeMap<u64, u8>;
 
 fn name(number: u64) -> Version {
@@ -101,7 +101,7 @@ fn overlay(file: &mut Bytes, at: u64, bytes: &[u8]) {
     file[at as usize..end].copy_from_slice(bytes);
 }
 
-/// The target: one file, one upload of it, and what others do to it.
+/// The target: one file, one upload of it, and changes by other clients.
 #[derive(Default)]
 struct Remote {
     /// Holding that the upload belongs to.
@@ -332,7 +332,7 @@ impl World {
         world
     }
 
-    /// Begins to hold what the target has now.
+    /// Creates a holding of the target's present file.
     fn begin(&mut self) {
         self.id += 1;
         self.view = self.remote.content.clone();
@@ -405,7 +405,7 @@ impl World {
         dies
     }
 
-    /// Readers see what was written here over one version of the origin, and nothing else.
+    /// Checks that readers see the local writes over one version of the origin.
     fn look(&self) {
         if self.recovered {
             return;
@@ -500,7 +500,7 @@ impl World {
         self.changed();
     }
 
-    /// Notes what is on disk.
+    /// Notes the digests of bytes on disk.
     fn digest(&mut self, range: Range<u64>) {
         for i in range {
             if let Some(byte) = self.disk.get(i as usize) {
@@ -576,7 +576,7 @@ impl World {
         }
     }
 
-    /// Compares what is on disk with what we last knew, leaf by leaf.
+    /// Compares the bytes on disk with the last known digests, leaf by leaf.
     fn found(&self) -> Scan {
         let same = |r: Range<u64>, other: &dyn Fn(u64) -> Option<u8>| {
             r.clone()
@@ -646,7 +646,7 @@ impl World {
         }
     }
 
-    /// In place nothing is sent that is not sealed, and the file there not looked at.
+    /// Prepares a delivery in place: no byte is sent before the seal and the check of the target.
     fn enter(&mut self) {
         if self.writers.is_empty() {
             self.held.seal();
@@ -677,7 +677,7 @@ impl World {
         }
     }
 
-    /// The connection breaks. What was sent may still arrive, later than what is sent after it.
+    /// The connection breaks. Messages in flight may still arrive, later than newer ones.
     fn lose(&mut self) {
         for ticket in std::mem::take(&mut self.fetching) {
             self.held.broke_off(ticket);
@@ -698,7 +698,7 @@ impl World {
         }
     }
 
-    /// A person looks at what is held.
+    /// Decides about a holding on hold, as a user would.
     fn decide(&mut self) {
         let Some(held) = self.held.held().cloned() else {
             return;
@@ -915,7 +915,7 @@ impl World {
         }
     }
 
-    /// Each byte that readers see at the target is what it was, or what it was at some time here.
+    /// Checks that each byte at the target is its old value, or one that the local file has had.
     fn change_in_place(&mut self, content: Bytes) {
         let before = self.remote.before.as_ref().expect("it was looked at first");
         for (i, byte) in content.iter().enumerate() {
@@ -929,7 +929,7 @@ impl World {
         (self.known, self.made) = (self.remote.number, self.remote.number);
     }
 
-    /// The target is asked to show an upload to everybody.
+    /// Answers a request to publish the upload.
     fn show(&mut self, asked: &Publication) -> Answer {
         if self.trouble && self.dice.one_in(10) {
             self.remote.upload.clear(); // It was swept.
@@ -1061,7 +1061,7 @@ impl World {
 
     fn answer(&mut self, of: u64, answer: Answer) {
         let answer = match answer {
-            // It had been published, and we were not told.
+            // The generation had been published, and the answer was lost.
             Answer::Refused(Held::Conflict(Base::Seen(version))) => {
                 let number = self.remote.versions.keys().copied();
                 let number = number.into_iter().find(|n| name(*n) == version);
@@ -1133,7 +1133,7 @@ impl World {
             && kept.open == Some(Notices::None)
             && kept.committed < kept.generation;
         self.held = Holding::recover(self.record.clone(), after, self.incarnation << 32);
-        // Without a writer, what was cut or grew behind our back is not ours.
+        // Without a writer, an unseen cut or growth is not ours.
         if !self.held.is_unseen() {
             self.disk.resize(self.held.size() as usize, 0);
         }
@@ -1176,14 +1176,14 @@ impl World {
             found
         };
         self.view = (0..size).map(byte).collect();
-        // The promise is still that of before: what is found now may be lost again.
+        // The older commit still counts: bytes found now may be lost again.
         self.changed();
         if self.writers.is_empty() && !self.unfinished {
             self.wholes.insert(self.view.clone());
         }
     }
 
-    /// Nothing breaks any more: all comes to rest, and the target has what was meant.
+    /// Ends the faults: all operations end, and the target has the right file.
     fn settle(&mut self) {
         self.trouble = false;
         self.lose(); // Waiters for a lost answer give up.

@@ -100,7 +100,7 @@ impl Catalog for AtNode {
             let mut parts = names.chunks(PAGE).map(<[_]>::to_vec);
             return parts.try_for_each(|names| self.ask(&Question::Locate { names }, each));
         }
-        // A page that was cut is asked for again, so no answer is told before its end.
+        // A page that was cut is requested again, so no answer is passed on before its end.
         let page = self.persist(&|| {
             let mut page: Vec<Answer> = Vec::new();
             let asked = self
@@ -156,7 +156,7 @@ fn misbehaved(what: &str) -> Error {
     Error::misbehaved("the node of the catalog", what)
 }
 
-/// Returns what a caller of the catalog is told of a node that did not answer.
+/// Returns the refusal for a caller of the catalog whose node did not answer.
 fn unreached(error: &Error) -> Refusal {
     let refusal = Refusal::of_kind(error.kind(), error.to_string()).waiting(error.fault());
     match (error.hint(), error.fault()) {

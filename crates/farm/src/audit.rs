@@ -183,7 +183,7 @@ impl Auditing<'_> {
                 None => dark.push(path),
             }
         }
-        // A name that was renamed lies elsewhere, and a link is told by its target.
+        // A renamed file lies elsewhere, and a link is reported as its target.
         for (path, home) in homes {
             match place.store.stat(&place.path.join(&path)) {
                 Ok(stat) => {

@@ -18,8 +18,9 @@ use std::{
     time::Duration,
 };
 
-/// A version that is written in fragments. It is forgotten with its bytes unless it is published; of a job, only if one of
-/// its processes says so, or the leases of all have ended.
+/// A version that is written in fragments. The draft and its bytes are discarded unless it is
+/// published. For a job, that happens only if one of its processes asks, or when all leases have
+/// ended.
 pub struct Draft {
     names: Logical,
     name: PathBuf,

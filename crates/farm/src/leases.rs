@@ -102,7 +102,7 @@ impl Shared {
             };
             let changes: Vec<_> = held.intents.iter().map(of).collect();
             drop(held);
-            // A lease that ends is told to the writer by the next change of its intent.
+            // A writer learns by the next change of its intent that its lease has ended.
             if let Err(refusal) = self.catalog.change(&Changes::from(changes)) {
                 tracing::warn!(why = refusal.said, "leases were not renewed");
             }

@@ -20,8 +20,8 @@ use godwit_wire::door::{
 use std::path::{Path, PathBuf};
 
 impl Logical {
-    /// Computes again what no site can give of a file or fragment; of a removed file that a run made, all of it.
-    /// Returns the count of fragments that were computed.
+    /// Computes a file or fragment again that no site can give. Of a removed file that a run made,
+    /// computes all of it. Returns the count of fragments that were computed.
     pub fn make(&self, name: &Path) -> Result<usize> {
         let asked = self.sites.catalog.make(name);
         if let Some(count) = asked.map_err(|refusal| failed(name, refusal))? {

@@ -165,7 +165,7 @@ impl Pack<'_> {
                 let At {
                     place, location, ..
                 } = &one.begun.at;
-                // A directory that cannot be made is told by the file that is to lie in it.
+                // The error of a directory that cannot be made is reported for the file in it.
                 let _ = self.sites.make_above(*location, place);
                 Given {
                     path: place.path.clone(),

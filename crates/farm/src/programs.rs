@@ -145,7 +145,8 @@ impl Logical {
         Ok(())
     }
 
-    /// Brings the program of a recipe to the node of a home, unless it is there; returns what that node is told.
+    /// Brings the program of a recipe to the node of a home, unless it is there. Returns the
+    /// message for that node.
     pub(crate) fn bring(&self, recipe: &Recipe, home: &Home) -> Result<Staging> {
         let mut staging = Staging::default();
         for input in recipe.inputs.iter().filter(|input| input.whole) {

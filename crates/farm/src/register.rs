@@ -40,7 +40,7 @@ const HASHED_AT_ONCE: usize = 8;
 /// A file that is to be noted: its path below the location, and what is known of it.
 type Found = (PathBuf, Stat);
 
-/// Notes what lies at `url` under `name`; `each` is told of every file.
+/// Registers the files at `url` under `name`; `each` receives every file.
 pub fn register(
     catalog: &dyn Catalog,
     stores: &Stores,

@@ -169,7 +169,7 @@ struct Running {
     drafts: Mutex<[Option<Draft>; 2]>,
     ranks: Mutex<Vec<Rank>>,
     recipe: Recipe,
-    /// By site what its node is told of the program, once it has it.
+    /// Message about the program for the node of each site, once the program is there.
     ready: Mutex<HashMap<String, Arc<Mutex<Option<Staging>>>>>,
 }
 
@@ -464,7 +464,7 @@ impl Running {
         outputs.run(home, &asked, (options, start.as_ref()), each)
     }
 
-    /// Brings the program to the node of a home, once; returns what that node is told of it.
+    /// Brings the program to the node of a home, once; returns the message for that node.
     fn bring(&self, home: &Home) -> Result<Staging> {
         let ready = self
             .ready

@@ -51,7 +51,7 @@ pub struct Aim {
     pub data: bool,
     /// Whether files in fragments are left out of lists: each fragment is asked for by its own name.
     pub in_one_piece: bool,
-    /// The conditions on files that are told below a collection.
+    /// The conditions on files below a collection.
     pub wanted: Conditions,
 }
 

@@ -208,7 +208,8 @@ impl Watching {
         self.sky().order(homes, (&self.here, bytes), chance)
     }
 
-    /// Notes what a read took. The catalog is told now and then, and at the end.
+    /// Notes the time of a read. The catalog receives the measurements now and then, and at the
+    /// end.
     pub(crate) fn measured(&self, from: &str, bytes: u64, took: Duration, fault: bool) {
         let measured = self.sample(&self.here, from, (bytes, took), fault);
         let mut fresh = self.fresh.lock();
@@ -285,7 +286,7 @@ const NEW_ONE_OF: u64 = 4;
 const WORTH_A_TRY: f64 = 3.0;
 /// How long what the catalog knows is used.
 const SEEN_FOR: Duration = Duration::from_secs(30);
-/// How many transfers are kept before the catalog is told.
+/// How many transfers are kept before the catalog receives them.
 const NOTED_AT: usize = 256;
 /// How many transfers of one way and size are noted at once.
 const FEW: u32 = 4;

@@ -1,4 +1,4 @@
-//! Rules about copies, kept without anybody asking.
+//! Rules about copies, applied without a request.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

@@ -590,7 +590,8 @@ fn next_writer_settles_what_died() {
 
 #[test]
 fn names_keep_what_stores_promise() {
-    // One name has one writer at a time: the second one is told. Whether bytes can be put again is up to the site.
+    // A name has one writer at a time: the second one is refused. Whether bytes can be put again is
+    // up to the site.
     let not = [
         "of two that are new one wins",
         "the last to finish wins whole",

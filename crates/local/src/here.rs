@@ -25,9 +25,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// One connection to the node. Many asks may be under way at once; each is answered by its number.
+/// One connection to the node. Many requests may be in flight at once; each answer has the number
+/// of its request.
 ///
-/// It belongs to the process that made it: a child that was forked needs one of its own
+/// The connection belongs to the process that made it: a forked child needs one of its own
 /// ([`Here::is_ours`]).
 #[derive(Debug)]
 pub struct Here {
@@ -39,17 +40,17 @@ pub struct Here {
     buffer: Vec<u8>,
     /// Came, and belongs to frames that have not ended.
     files: VecDeque<OwnedFd>,
-    /// What came of asks that nobody has taken yet.
+    /// Answers that no caller has taken yet.
     inbox: BTreeMap<Number, VecDeque<Answer>>,
     last: Number,
-    /// Why nothing more can be said.
+    /// Reason why the connection is over, if it is.
     broken: Option<Refusal>,
 }
 
-/// What was told, with what came with it.
+/// Answer of the node, with its bytes and descriptors.
 #[derive(Debug)]
 pub struct Answer {
-    /// The words.
+    /// The message.
     pub tell: Tell,
     /// The bytes.
     pub body: Vec<u8>,
@@ -58,12 +59,12 @@ pub struct Answer {
 }
 
 impl Here {
-    /// Finds the node of this machine, and starts it if nobody listens.
+    /// Finds the node of this machine, and starts it if none listens.
     pub fn find(hello: &Hello, environment: Environment<'_>) -> Result<Self> {
         Self::find_at(&Place::find(environment)?, hello)
     }
 
-    /// The same, at a given place.
+    /// Finds or starts the node of a given place.
     pub fn find_at(place: &Place, hello: &Hello) -> Result<Self> {
         if let Some(here) = Self::at(place, hello)? {
             return Ok(here);
@@ -77,18 +78,18 @@ impl Here {
         };
         let lock = lock_within(&path, deadline).map_err(failed)?;
         let lock = lock.ok_or_else(|| {
-            let words = "somebody else is starting it, and it does not listen yet";
+            let words = "another program is starting it, and it does not listen yet";
             Refusal::new(Kind::Late, WANTED, words).waiting(Fault::Passing)
         })?;
-        // Whoever had the lock before us has started it, most likely.
+        // The previous holder of the lock has probably started it.
         if let Some(here) = Self::at(place, hello)? {
             return Ok(here);
         }
         Self::start(place, hello, &lock, deadline)
     }
 
-    /// Starts it. Where that fails since the one before it is not gone yet, or it is killed before it says anything, it is
-    /// tried again for a while.
+    /// Starts the node. Retries for a while if the previous node is still ending, or if the new one
+    /// is killed early.
     fn start(place: &Place, hello: &Hello, lock: &Lock, deadline: Instant) -> Result<Self> {
         let until = Instant::now() + AGAIN;
         let mut pause = STEP;
@@ -107,7 +108,7 @@ impl Here {
                 pause *= 2;
                 continue;
             }
-            // Somebody removed the socket of a node that lives, and it listens anew once it has noticed.
+            // The socket of a live node was removed; the node listens again once it notices.
             return match refusal.kind {
                 Kind::InUse => Self::again(place, hello)?.ok_or(refusal),
                 _ => Err(refusal),
@@ -115,7 +116,7 @@ impl Here {
         }
     }
 
-    /// Waits for a node that does not listen just now, longer than it takes to notice that nobody finds it.
+    /// Waits for a node that does not listen now, longer than a node takes to notice a lost socket.
     fn again(place: &Place, hello: &Hello) -> Result<Option<Self>> {
         let deadline = Instant::now() + NOTICED;
         loop {
@@ -127,7 +128,7 @@ impl Here {
         }
     }
 
-    /// Begins a conversation with a node that listens; none if nobody does.
+    /// Connects to a node that listens; `None` if none does.
     pub fn at(place: &Place, hello: &Hello) -> Result<Option<Self>> {
         let path = &place.socket;
         let socket = match connect_local(path, PATIENCE) {
@@ -177,7 +178,7 @@ impl Here {
                 )
                 .next("godwit node stop ends it; the next program starts one of today"));
             }
-            // It was about to end when we came.
+            // The node was ending when we connected.
             Err(refusal) if refusal.kind == Kind::NodeLost => return Ok(None),
             Err(refusal) => return Err(refusal),
         }
@@ -198,7 +199,8 @@ impl Here {
         }
     }
 
-    /// Returns the socket alone: another process goes on with it ([`Here::go_on`]). Nothing may be under way.
+    /// Returns the socket alone, for another process ([`Here::go_on`]). No request may be in
+    /// flight.
     pub fn give_up(self) -> OwnedFd {
         let is_between = self.inbox.is_empty() && !self.decoder.is_within();
         assert!(is_between, "an answer is under way");
@@ -211,12 +213,13 @@ impl Here {
         Arc::clone(&self.socket)
     }
 
-    /// Goes on with a conversation that another process began. What the node said of itself was told to that.
+    /// Takes over a connection that another process began. That process has received the node's
+    /// introduction.
     pub fn go_on(socket: OwnedFd) -> Self {
         Self::begin(socket.into())
     }
 
-    /// Returns what the node says of itself.
+    /// Returns the node's introduction.
     pub fn node(&self) -> &tell::Hello {
         &self.node
     }
@@ -226,8 +229,8 @@ impl Here {
         self.process == std::process::id()
     }
 
-    /// Returns what can be waited for with poll(2): it is readable when there may be something to
-    /// [`receive`](Self::poll).
+    /// Returns a descriptor for poll(2), which is readable when an answer may have arrived
+    /// ([`receive`](Self::poll)).
     pub fn waits_on(&self) -> impl AsFd {
         self.socket.as_fd()
     }
@@ -272,7 +275,7 @@ impl Here {
         Ok(n)
     }
 
-    /// Returns the next thing that is told of an ask, and waits for it until `deadline`.
+    /// Returns the next answer to a request, and waits for it until `deadline`.
     pub fn receive(&mut self, n: Number, deadline: Option<Instant>) -> Result<Answer> {
         loop {
             if let Some(answer) = self.next_of(n)? {
@@ -299,20 +302,20 @@ impl Here {
         }
     }
 
-    /// The same without waiting: none if nothing has come.
+    /// Returns the next answer without waiting; `None` if none has arrived.
     pub fn poll(&mut self, n: Number) -> Result<Option<Answer>> {
         loop {
             if let Some(answer) = self.came(n)? {
                 return Ok(Some(answer));
             }
-            // What is broken is told above, after what came before.
+            // A break is reported above, after the answers that arrived before it.
             if !self.take().unwrap_or(true) {
                 return Ok(None);
             }
         }
     }
 
-    /// The same, and without looking whether more has come.
+    /// Returns the next answer that was already read from the socket.
     pub fn came(&mut self, n: Number) -> Result<Option<Answer>> {
         match (self.next_of(n)?, &self.broken) {
             (None, Some(broken)) => Err(broken.clone()),
@@ -320,13 +323,13 @@ impl Here {
         }
     }
 
-    /// Asks and waits for the answer, passing over how it goes on; a refusal is an error.
+    /// Sends a request and waits for its answer, ignoring progress; a refusal is an error.
     pub fn ask(&mut self, ask: Ask) -> Result<Answer> {
         self.ask_with(ask, b"", None, &mut |_| ())
     }
 
-    /// The same with bytes, a deadline, and whom to tell of rows and progress. At the deadline the ask is taken
-    /// back.
+    /// Sends a request with bytes and a deadline; `more` receives rows and progress. At the
+    /// deadline the request is cancelled.
     pub fn ask_with(
         &mut self,
         ask: Ask,
@@ -354,7 +357,7 @@ impl Here {
         }
     }
 
-    /// Opens by what is asked, and returns the descriptor with what is known of the file.
+    /// Opens a file by a request, and returns its properties and its descriptor.
     pub fn open(&mut self, ask: Ask) -> Result<(tell::Opened, Option<File>)> {
         let mut answer = self.ask(ask)?;
         match answer.tell {
@@ -369,23 +372,23 @@ impl Here {
         self.send(Ask::Write(write), records).map(drop)
     }
 
-    /// Tells whether nothing more can be said: what came before is still told.
+    /// Tells whether the connection is over: answers that arrived before can still be taken.
     pub fn is_over(&self) -> bool {
         self.broken.is_some()
     }
 
-    /// The same after looking, without waiting: a node that ended may not have been heard to.
+    /// Reads the socket without waiting, and tells whether the connection is over.
     pub fn is_over_by_now(&mut self) -> bool {
         while self.take().is_ok_and(|has_come| has_come) {}
         self.is_over()
     }
 
-    /// Passes over what comes of an ask, which goes on.
+    /// Discards the answers to a request, which continues.
     pub fn forget(&mut self, n: Number) {
         self.inbox.remove(&n);
     }
 
-    /// Takes an ask back; what comes of it no longer matters.
+    /// Cancels a request; its answers are discarded.
     pub fn cancel(&mut self, n: Number) {
         self.inbox.remove(&n);
         if let Ok(cancel) = self.send(Ask::Cancel { of: n }, b"") {
@@ -405,7 +408,7 @@ impl Here {
         Ok(answer)
     }
 
-    /// Takes what has come into the inbox; tells whether there was anything.
+    /// Reads the available answers into the inbox; tells whether there were any.
     fn take(&mut self) -> Result<bool> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.resize(AT_ONCE_BYTES, 0);
@@ -450,7 +453,7 @@ impl Here {
                 return Err(self.misled("a file that was to come did not"));
             }
             let files = self.files.drain(..count).collect();
-            // Of what was taken back nothing is kept.
+            // Answers to a cancelled request are dropped.
             if let Some(came) = self.inbox.get_mut(&n) {
                 let words = "it tells what this program does not understand";
                 let tell = tell.unwrap_or_else(|| {
@@ -512,7 +515,7 @@ fn stranger(path: &std::path::Path, peer: Peer) -> Refusal {
     Refusal::new(Kind::Denied, WANTED, words).next("name a socket of yours in GODWIT_SOCKET")
 }
 
-/// Says of an answer that it is none to what was asked.
+/// Returns the refusal for an answer that does not fit its request.
 pub fn odd(tell: &Tell) -> Refusal {
     let words = format!("it answers otherwise than was asked: {tell:?}");
     Refusal::new(Kind::Version, "understand the node of this machine", words)
@@ -520,7 +523,7 @@ pub fn odd(tell: &Tell) -> Refusal {
 
 const WANTED: &str = "reach the node of this machine";
 const NOTICED: Duration = Duration::from_secs(3);
-/// So long it is tried to start it, where whatever is in the way may be gone in a moment.
+/// How long a start is retried while the obstacle may vanish.
 const AGAIN: Duration = Duration::from_secs(4);
 const STEP: Duration = Duration::from_millis(50);
 const AT_ONCE_BYTES: usize = 32 << 10;

@@ -1,8 +1,8 @@
-//! The node of this machine, as programs reach it: where its socket is, how it is started if nobody listens,
-//! and a conversation with it ([`Here`]).
+//! Client of this machine's node: finds its socket, starts the node if none listens, and holds the
+//! connection ([`Here`]).
 //!
-//! It blocks, starts no thread, and keeps nothing between calls but one socket, so that it can be part of any
-//! program. What is said is in [`godwit_wire::local`].
+//! Calls block. The library starts no thread, and keeps only one socket between calls. So it can be
+//! part of any program. The messages are in [`godwit_wire::local`].
 
 mod here;
 mod place;
@@ -17,5 +17,5 @@ pub use start::{Lock, lock_within};
 pub use talk::{Owner, Talk, Ticket, gone};
 pub use who::{program, who};
 
-/// The result of what is asked of the node: why not, in words and as a number.
+/// Result of a request to the node: a refusal has words and a number.
 pub type Result<T, E = Refusal> = std::result::Result<T, E>;

@@ -1,4 +1,4 @@
-//! Where the node of this user is reached, and where it keeps what it has.
+//! Socket and state directories of this user's node.
 
 use crate::{Kind, Refusal, Result};
 use godwit_core::{Algorithm, Digest};
@@ -21,9 +21,9 @@ pub type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 /// A node of this machine: its socket, and its state.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Place {
-    /// Where it listens. Beside it lie its locks.
+    /// Socket of the node. Its lock files lie beside it.
     pub socket: PathBuf,
-    /// Where it keeps its depot and its log.
+    /// Directory of the depot and the log.
     pub state: PathBuf,
 }
 
@@ -35,7 +35,7 @@ impl Place {
         Self::of(None, None, environment)
     }
 
-    /// The same, where socket or state were told.
+    /// Finds the place, given a socket or a state directory.
     pub fn of(
         socket: Option<&Path>,
         state: Option<&Path>,
@@ -64,7 +64,7 @@ impl Place {
         Ok(Self { socket, state })
     }
 
-    /// Returns the file that is locked by whoever starts a node for this socket.
+    /// Returns the file that a process locks while it starts a node for this socket.
     pub fn starting(&self) -> PathBuf {
         beside(&self.socket, ".starting")
     }
@@ -74,12 +74,13 @@ impl Place {
         beside(&self.socket, ".lock")
     }
 
-    /// Returns where a node that was started for somebody writes what happens.
+    /// Returns the log of a node that was started on demand.
     pub fn log(&self) -> PathBuf {
         self.state.join("node.log")
     }
 
-    /// Returns the file that is there from when a node begins here until one ends that owes nothing.
+    /// Returns the file that exists while a node runs, and after it until a node ends with nothing
+    /// pending.
     pub fn unfinished(&self) -> PathBuf {
         self.state.join("unfinished")
     }
@@ -132,7 +133,7 @@ fn usual_socket(environment: Environment<'_>) -> Result<PathBuf> {
     ];
     for dir in of_login.into_iter().flatten() {
         let ours = dir.join("godwit");
-        // A job may be told a directory that is not there, or that is another user's.
+        // The batch system may name a directory that is missing or another user's.
         if own(&dir).is_ok() && make_one(&ours).is_ok() && own(&ours).is_ok() {
             return Ok(ours.join("socket"));
         }
@@ -144,8 +145,9 @@ fn usual_socket(environment: Environment<'_>) -> Result<PathBuf> {
     }
 }
 
-/// Returns a directory of this user's alone, below one where everybody may make some. Another user can make the usual
-/// name first: then one with a random end is made, and every program finds the oldest of those.
+/// Returns a private directory of this user below one that every user may write. If another user
+/// has made the usual name first, one with a random end is made. Every program finds the oldest of
+/// those.
 fn private_below(parent: &Path) -> io::Result<PathBuf> {
     let usual = parent.join(usual_name());
     // It is made only where there is no other.
@@ -240,7 +242,7 @@ fn make_one(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes sure that it is a directory of this user's, no link, and that nobody else can write there.
+/// Checks that the path is a directory of this user, no link, and not writable by others.
 fn own(dir: &Path) -> io::Result<()> {
     let meta = fs::symlink_metadata(dir)?;
     let refuse = |what: &str| Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
@@ -283,7 +285,7 @@ fn beside(socket: &Path, end: &str) -> PathBuf {
 
 const TMP: &str = "/tmp";
 const VAR_TMP: &str = "/var/tmp";
-/// What the kernel takes (unix(7)), with room for the name that a node first listens by.
+/// Length limit of the kernel (unix(7)), less room for the name under which a node listens first.
 const SOCKET_BYTES_MAX: usize = 107 - ".new".len();
 
 #[cfg(test)]
@@ -317,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_goes_before_what_is_usual() {
+    fn given_place_precedes_default() {
         let scratch = Scratch::new("told");
         let (run, home) = (scratch.0.join("run"), scratch.0.join("home"));
         make(&run).unwrap();
@@ -351,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_the_login_that_is_of_no_use_is_passed_over() {
+    fn unusable_login_directory_is_skipped() {
         let scratch = Scratch::new("login");
         let absent = scratch.0.join("absent");
         let (open, link) = (scratch.0.join("open"), scratch.0.join("link"));
@@ -376,7 +378,7 @@ mod tests {
     fn occupied_directory_is_passed_over() {
         let scratch = Scratch::new("occupied");
         let usual = scratch.0.join(usual_name());
-        fs::write(&usual, "somebody was quicker").unwrap();
+        fs::write(&usual, "another user was quicker").unwrap();
         let open = scratch.0.join(format!("{}-0", usual_name()));
         make(&open).unwrap();
         fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
@@ -385,7 +387,7 @@ mod tests {
             let all: Vec<_> = (0..8).map(|_| scope.spawn(find)).collect();
             all.into_iter().map(|one| one.join().unwrap()).collect()
         });
-        // Once all are made, everybody finds the same.
+        // Once all are made, every program finds the same.
         let ours = find();
         assert!(own(&ours).is_ok() && ours != usual && ours != open);
         assert!(found.iter().all(|one| own(one).is_ok()), "{found:?}");
@@ -394,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_others_could_have_made_is_refused() {
+    fn directory_of_other_user_is_refused() {
         let scratch = Scratch::new("others");
         let open = scratch.0.join("open");
         make(&open).unwrap();
@@ -413,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_no_socket_can_have_is_said_to_be_too_long() {
+    fn too_long_socket_name_is_refused() {
         let scratch = Scratch::new("long");
         let long = scratch.0.join("x".repeat(100));
         let refusal = Place::find(&with(&[("GODWIT_SOCKET", &*long)])).unwrap_err();

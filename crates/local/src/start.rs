@@ -1,8 +1,9 @@
-//! Starting the node when nobody listens.
+//! Starts the node if none listens.
 //!
-//! Of many programs that want it at once, whoever gets the lock beside the socket starts it; the others wait until that
-//! lock is let go, which the kernel does for those that are killed, and then find it listening. Nobody polls: closing
-//! the lock is an event of inotify(7), and the node says on a pipe that it listens.
+//! Of many programs that need the node at once, the one that gets the lock beside the socket starts
+//! it. The others wait for the lock, which the kernel frees if its holder is killed, and then find
+//! the node. No program polls: closing the lock is an event of inotify(7), and the node reports on
+//! a pipe that it listens.
 
 use crate::{Kind, Place, Refusal, Result};
 use godwit_core::Fault;
@@ -37,7 +38,8 @@ impl Lock {
     }
 }
 
-/// Locks a file, which is made if it is not there; none if somebody else has it until `deadline`.
+/// Locks a file, which is made if it does not exist; `None` if another process has the lock until
+/// `deadline`.
 pub fn lock_within(path: &Path, deadline: Instant) -> io::Result<Option<Lock>> {
     let open = || {
         OpenOptions::new()
@@ -50,7 +52,7 @@ pub fn lock_within(path: &Path, deadline: Instant) -> io::Result<Option<Lock>> {
     if try_lock(&file)? {
         return Ok(Some(Lock(file)));
     }
-    // Whoever has it now and closes it later is heard, since the watch stands before the next look.
+    // A close by the present holder is not missed, since the watch begins before the next try.
     let (Ok(closes), Ok(wake)) = (Closes::new(), Wake::new()) else {
         // There are too many watches of this user already: the kernel wakes us, if later than `deadline`.
         file.lock()?;
@@ -69,11 +71,11 @@ pub fn lock_within(path: &Path, deadline: Instant) -> io::Result<Option<Lock>> {
     }
 }
 
-/// What became of a node that was started.
+/// Result of starting a node.
 pub(crate) enum Started {
-    /// It listens.
+    /// The node listens.
     Listens,
-    /// It ended before, and did not say why: somebody may have killed it, and the next one may live.
+    /// The node ended first, without a reason: it may have been killed, and the next one may live.
     Ended(Refusal),
 }
 
@@ -119,7 +121,7 @@ pub(crate) fn start(
     }
 }
 
-/// Returns what it says first, which is nothing if it ended; none if it says nothing until `deadline`.
+/// Returns the first line, empty if the node ended; `None` if no line arrives until `deadline`.
 fn first_line(said: &mut PipeReader, deadline: Instant) -> io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     loop {
@@ -179,7 +181,8 @@ fn begin_at(
 /// The beginnings of variables that libraries and launchers of a program set for that program alone.
 const FOREIGN: [&str; 6] = ["LD_PRELOAD", "PMI_", "PMIX_", "OMPI_", "MPI", "HYDRA_"];
 
-/// Returns what is started: `GODWIT_BIN`; else ourselves, if we are it; else what PATH finds.
+/// Returns the program to start: `GODWIT_BIN`; else this program, if it is godwit; else the one in
+/// PATH.
 fn program() -> OsString {
     let told = env::var_os("GODWIT_BIN").filter(|told| !told.is_empty());
     let ours = || {
@@ -189,7 +192,7 @@ fn program() -> OsString {
     told.or_else(ours).unwrap_or_else(|| "godwit".into())
 }
 
-/// Returns the last words of a log, of those that came behind `begin`.
+/// Returns the last message of a log after the offset `begin`.
 fn last_line(path: &Path, begin: u64) -> Option<String> {
     let mut file = File::open(path).ok()?;
     let end = file.metadata().ok()?.len();
@@ -198,7 +201,7 @@ fn last_line(path: &Path, begin: u64) -> Option<String> {
     let mut tail = Vec::new();
     file.take(TAIL_BYTES).read_to_end(&mut tail).ok()?;
     let tail = String::from_utf8_lossy(&tail);
-    // Words for a person stand in three lines: what was wanted, why not, what next.
+    // A message for a person has three lines: the wish, the reason, the next step.
     let mut lines = tail.lines().rev().map(str::trim);
     let line = lines.find(|line| !line.is_empty() && !line.starts_with("hint: "))?;
     Some(line.to_owned())
@@ -221,7 +224,7 @@ mod tests {
     use std::{sync::Barrier, thread};
 
     #[test]
-    fn whoever_waits_for_a_lock_gets_it_when_it_is_let_go() {
+    fn released_lock_wakes_a_waiter() {
         let dir = env::temp_dir().join(format!("godwit-local-lock-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         let path = dir.join("lock");
@@ -236,7 +239,7 @@ mod tests {
             };
             let waiting: Vec<_> = (0..8).map(|_| scope.spawn(wait)).collect();
             begun.wait();
-            thread::sleep(Duration::from_millis(100)); // nothing tells that somebody waits
+            thread::sleep(Duration::from_millis(100)); // no event tells of a waiter
             let let_go = Instant::now();
             drop(held);
             for waiter in waiting {
@@ -245,14 +248,14 @@ mod tests {
             let took = let_go.elapsed();
             assert!(
                 took < Duration::from_secs(10),
-                "nobody was woken for {took:?}"
+                "no waiter was woken for {took:?}"
             );
         });
         fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
-    fn the_last_words_of_a_log_are_why_not() {
+    fn last_log_line_is_the_reason() {
         let path = env::temp_dir().join(format!("godwit-local-log-{}", std::process::id()));
         fs::write(&path, "before\nwanted\n  the disk is full\nhint: do\n\n").unwrap();
         assert_eq!(last_line(&path, 7).as_deref(), Some("the disk is full"));

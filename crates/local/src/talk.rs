@@ -36,9 +36,9 @@ pub struct Talk {
 /// The program that has a conversation.
 #[derive(Clone, Debug)]
 pub struct Owner {
-    /// Returns what the program says of itself to each new connection.
+    /// Returns the program's introduction for each new connection.
     pub hello: fn(Environment<'_>) -> Hello,
-    /// Hears of the socket of each connection, and of `None` before that is closed.
+    /// Receives the socket of each connection, and `None` before that socket is closed.
     pub on_socket: fn(Option<BorrowedFd<'_>>),
     /// The session of connections, if the environment names none.
     pub session: Option<String>,
@@ -50,7 +50,7 @@ struct Shared {
     /// Which connection it is: handles of another mean nothing.
     era: u64,
     has_leader: bool,
-    /// How often something may have come.
+    /// Count of the turns in which an answer may have arrived.
     turns: u64,
 }
 
@@ -126,7 +126,7 @@ impl Talk {
         }
     }
 
-    /// Asks what may be asked again: if the node ends meanwhile, the next is asked.
+    /// Sends a request that may be repeated: if the node ends meanwhile, the next node receives it.
     pub fn ask_twice(&self, ask: &Ask) -> Result<(u64, Answer)> {
         match self.ask(None, ask.clone(), None, &mut |_| ()) {
             Err(refusal) if refusal.kind == Kind::NodeLost => {
@@ -147,7 +147,8 @@ impl Talk {
         Err(late.waiting(Fault::Passing))
     }
 
-    /// Waits for the next answer until the deadline; `None`: there is none yet, and the ask goes on.
+    /// Waits for the next answer until the deadline; `None`: there is none yet, and the request
+    /// continues.
     pub fn await_answer(
         &self,
         ticket: Ticket,
@@ -215,12 +216,12 @@ impl Talk {
         self.lock().turns
     }
 
-    /// Waits until something may have come since that was told.
+    /// Waits until an answer may have arrived since the turn `seen`.
     pub fn await_turn(&self, seen: u64, deadline: Option<Instant>) {
         self.await_turn_or(seen, None, deadline);
     }
 
-    /// Waits until something may have come, or `also` can be read.
+    /// Waits until an answer may have arrived, or `also` can be read.
     pub fn await_turn_or(
         &self,
         seen: u64,
@@ -233,12 +234,12 @@ impl Talk {
         }
     }
 
-    /// Tells whether nothing can come any more.
+    /// Tells whether no more answers can arrive.
     pub fn is_over(&self) -> bool {
         self.lock().here.as_ref().is_some_and(Here::is_over)
     }
 
-    /// Waits once until something may have come, or the deadline.
+    /// Waits once until an answer may have arrived, or the deadline.
     fn rest<'a>(
         &'a self,
         mut shared: MutexGuard<'a, Shared>,
@@ -275,7 +276,8 @@ impl Talk {
         shared
     }
 
-    /// Returns the connection, which is made if there is none, or if there was one that is over and no `era` is asked for.
+    /// Returns the connection, which is made if there is none. Without an `era`, a connection that
+    /// is over is replaced.
     fn connected(&self, era: Option<u64>) -> Result<MutexGuard<'_, Shared>> {
         let mut shared = self.lock();
         if let Some(era) = era {

@@ -1,4 +1,4 @@
-//! Who asks, as its environment tells.
+//! Identity of the caller, from its environment.
 
 use crate::Environment;
 use godwit_wire::{
@@ -22,7 +22,7 @@ pub fn who(program: &str, environment: Environment<'_>) -> Hello {
         .iter()
         .filter_map(|&name| Some((name.to_owned(), text(name)?)))
         .collect();
-    // What others than a batch system call so need not end with anything.
+    // Variables that other programs set too need not name a job's directory.
     let of_job = || (!job.is_empty()).then(|| path("TMPDIR")).flatten();
     let scratch = path("_CONDOR_SCRATCH_DIR").or_else(|| path("SLURM_TMPDIR"));
     Hello {
@@ -38,7 +38,7 @@ pub fn who(program: &str, environment: Environment<'_>) -> Hello {
     }
 }
 
-/// Returns what the kernel calls this program.
+/// Returns the kernel's name of this program.
 pub fn program() -> String {
     let name = fs::read_to_string("/proc/self/comm").unwrap_or_default();
     name.trim_end().to_owned()
@@ -107,14 +107,14 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_ends_with_a_job_is_told() {
+    fn job_scratch_directory_is_reported() {
         let scratch = |set: &[(&str, &str)]| {
             let value = |name: &str| set.iter().find(|(set, _)| *set == name);
             let hello = who("test", &|name| Some(OsString::from(value(name)?.1)));
             hello.scratch.map(|path| path.0.display().to_string())
         };
         let (job, tmp) = (("SLURM_JOB_ID", "7"), ("TMPDIR", "/tmp/7"));
-        assert_eq!(scratch(&[tmp]), None, "of nobody's job");
+        assert_eq!(scratch(&[tmp]), None, "outside of a job");
         assert_eq!(scratch(&[job, tmp]).as_deref(), Some("/tmp/7"));
         let local = ("SLURM_TMPDIR", "/local/7");
         assert_eq!(scratch(&[job, tmp, local]).as_deref(), Some("/local/7"));

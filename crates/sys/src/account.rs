@@ -35,8 +35,8 @@ use std::{
     },
 };
 
-/// An account of this machine, as whom names beneath the export are looked up.
-/// Clones share its opener, which is forked when it is needed.
+/// An account of this machine, with whose rights names beneath the export are looked up. Clones
+/// share its opener, which is forked when needed.
 #[derive(Clone, Debug)]
 pub struct Account(Arc<Inner>);
 
@@ -56,7 +56,7 @@ impl Account {
         }))
     }
 
-    /// Returns what it is called.
+    /// Returns the account's name.
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -259,7 +259,7 @@ impl Link {
             }),
             over: AtomicBool::new(false),
         };
-        // Its first word says whether it could become who it is to be.
+        // The first reply says whether the opener could become the account.
         let greeting = link.answer(&mut link.line()).map_err(|e| link.why(e))?;
         match greeting.reply {
             Reply::Hello { process } => Ok(Self { process, ..link }),

@@ -20,14 +20,12 @@ use std::{
 
 /// A directory, and all that is beneath it.
 ///
-/// Links are followed as long as they stay beneath: relative ones and absolute
-/// ones that name something beneath. What leads out is refused with `EXDEV`,
-/// and so are `..` above the root and the links of `/proc` that are no names.
-/// The root `/` has no outside: there every link is followed.
+/// Links are followed as long as they stay beneath: relative ones, and absolute ones that name an
+/// entry beneath. Names that lead out are refused with `EXDEV`. So are `..` above the root, and the
+/// links of `/proc` that are no names. The root `/` has no outside: there every link is followed.
 ///
-/// The kernel does the lookup (`openat2`, Linux 5.6). Where it cannot, and for
-/// absolute links, we walk name by name from held descriptors, with the same
-/// answers; that is slower, and as safe.
+/// The kernel does the lookup (`openat2`, Linux 5.6). Without it, and for absolute links, we walk
+/// name by name from open descriptors. The answers are the same; the walk is slower, and as safe.
 #[derive(Debug)]
 pub(crate) struct Beneath {
     fd: OwnedFd,
@@ -61,8 +59,8 @@ impl Beneath {
         Self::open_with(path, lookup)
     }
 
-    /// Opens the directory for lookups that follow no links: what is one, on the way or at its
-    /// end, is refused with `ELOOP`.
+    /// Opens the directory for lookups that follow no links: a link on the way or at the end is
+    /// refused with `ELOOP`.
     pub(crate) fn open_plain(path: &Path) -> io::Result<Self> {
         let open = Self::open_with(path.canonicalize()?, Lookup::Kernel)?;
         Ok(Self {
@@ -109,7 +107,7 @@ impl Beneath {
         Ok(Held(self.lookup(path, flags, Mode::empty())?))
     }
 
-    /// Returns what the kernel tells of a name; links are followed.
+    /// Returns the attributes of a name; links are followed.
     pub(crate) fn meta(&self, path: &Path) -> io::Result<Meta> {
         meta(&self.file(path, Open::Name, 0)?)
     }
@@ -181,9 +179,8 @@ impl Beneath {
         Err(Errno::AGAIN)
     }
 
-    /// Looks up name by name. No name is ever given to the kernel that it could
-    /// follow: links are read and their targets looked up like any path, and
-    /// `..` goes back to the descriptor we came from.
+    /// Looks up name by name. The kernel never receives a name that it could follow. Links are read
+    /// and their targets looked up like any path, and `..` returns to the previous descriptor.
     fn walk(&self, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
         let mut above: Vec<OwnedFd> = Vec::new();
         let mut left = VecDeque::new();

@@ -15,8 +15,8 @@ use std::{
 pub(crate) struct Cage(OwnedFd);
 
 impl Cage {
-    /// Returns a cage in which there is only what is beneath `readable`. What is not there need
-    /// not be closed off. Before Linux 5.13 there are none.
+    /// Returns a cage with only the entries beneath `readable`. A path that does not exist is
+    /// skipped. Before Linux 5.13 there are no cages.
     pub(crate) fn new<'a>(readable: impl IntoIterator<Item = &'a Path>) -> io::Result<Self> {
         let abi = created(std::ptr::null(), 0, VERSION)?;
         let handled = Handled {
@@ -24,7 +24,7 @@ impl Cage {
             net: if abi >= 4 { NET } else { 0 },
             scoped: if abi >= 6 { SCOPED } else { 0 },
         };
-        // Kernels refuse what is longer than they know, unless the rest is zero.
+        // Kernels refuse a struct longer than theirs, unless the rest is zero.
         let fd = created(&raw const handled, size_of::<Handled>(), 0)?;
         // SAFETY: the kernel has just made this descriptor, and no other code knows it.
         #[allow(unsafe_code)]
@@ -65,8 +65,8 @@ impl Cage {
         succeeded(done).map(drop)
     }
 
-    /// Goes into the cage, for good; what is started from there is in it too. One system
-    /// call, fit to be made between fork and exec.
+    /// Enters the cage for good; child processes are in it too. One system call, safe between fork
+    /// and exec.
     pub(crate) fn enter(&self) -> io::Result<()> {
         // SAFETY: the descriptor is open, and nothing is read or written.
         #[allow(unsafe_code)]

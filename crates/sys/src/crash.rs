@@ -38,7 +38,7 @@ fn note(name: &str) {
 #[cfg(debug_assertions)]
 fn die() -> ! {
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
-    // The signal comes before the call returns; this satisfies the type.
+    // The signal arrives before the call returns; this satisfies the type.
     std::process::abort()
 }
 

@@ -24,7 +24,8 @@ pub fn start_detached(command: &mut Command) -> io::Result<()> {
     Ok(())
 }
 
-/// Asks a process to end (SIGTERM), and waits; one that goes on after `within` is killed. One that is gone is no error.
+/// Asks a process to end (SIGTERM), and kills it after `within`. A process that has ended is no
+/// error.
 pub fn end_detached(pid: u32, within: Duration) -> io::Result<()> {
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -54,7 +55,7 @@ pub fn send_signal(pid: u32, signal: i32) -> io::Result<()> {
     Ok(rustix::process::kill_process(pid, signal)?)
 }
 
-/// Leaves the session, and goes on as a child of the one that was forked.
+/// Leaves the session, and continues as a child of the forked process.
 fn apart() -> io::Result<()> {
     setsid()?;
     // SAFETY: three numbers; the descriptors are closed by the exec that follows.
@@ -97,7 +98,7 @@ mod tests {
         let fields: Vec<&str> = stat.split(' ').collect();
         let ours = std::process::id().to_string();
         assert_ne!(fields[3], ours, "{stat}");
-        // Ours from the same place: it is 0 where who began it lives in another pid namespace.
+        // Our session as this namespace sees it: 0 if our starter is in another pid namespace.
         let our_stat = std::fs::read_to_string("/proc/self/stat").unwrap();
         let session = our_stat.rsplit(") ").next().unwrap().split(' ').nth(3);
         assert_ne!(Some(fields[5]), session, "{stat}");

@@ -1,4 +1,4 @@
-//! A directory held open, and what can be done to names in it.
+//! An open directory, and operations on names in it.
 
 use crate::{Kind, Meta};
 use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
@@ -108,7 +108,7 @@ impl Held {
         Ok(File::from(fd))
     }
 
-    /// Returns what the kernel tells of a name; of a link itself if it is one.
+    /// Returns the attributes of a name; of a link itself if it is one.
     pub(crate) fn meta(&self, name: &OsStr) -> io::Result<Meta> {
         Ok(fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)?.into())
     }
@@ -119,7 +119,7 @@ impl Held {
         Ok(OsString::from_vec(bytes).into())
     }
 
-    /// Returns what the kernel tells of a name, and where a link points to.
+    /// Returns the attributes of a name, and the target of a link.
     pub(crate) fn told(&self, name: &OsStr) -> io::Result<Told> {
         let meta = self.meta(name)?;
         let target = match meta.kind {
@@ -129,7 +129,7 @@ impl Held {
         Ok(Told { meta, target })
     }
 
-    /// Makes a new file, unless what stands under its name is in the way.
+    /// Makes a new file, unless the entry under its name is in the way.
     pub(crate) fn begin(&self, fresh: &Fresh) -> io::Result<Begun> {
         let old = match self.meta(&fresh.name) {
             Ok(old) => Some(old),
@@ -204,7 +204,7 @@ impl Held {
     }
 }
 
-/// The names in a directory, with what the directory says they are.
+/// The names in a directory, with the kinds that the directory reports.
 #[derive(Debug)]
 pub struct Names(fs::Dir);
 

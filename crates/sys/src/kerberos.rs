@@ -89,7 +89,7 @@ pub struct Ends {
     pub hides: bool,
     /// Whether wrapped bytes cannot be changed unseen.
     pub is_safe: bool,
-    /// Whether the library looks for what is said twice.
+    /// Whether the library detects replays.
     pub sees_replays: bool,
 }
 
@@ -172,7 +172,7 @@ impl KerberosContext {
         })
     }
 
-    /// Returns where tickets come from: `FILE:/tmp/krb5cc_1000`; `None`: the library does not say.
+    /// Returns the ticket cache, such as `FILE:/tmp/krb5cc_1000`; `None`: the library does not say.
     pub fn cache() -> Option<String> {
         let library = library().ok()?;
         let (mut minor, mut name) = (0, ptr::null());
@@ -186,15 +186,15 @@ impl KerberosContext {
         Some(name.to_string_lossy().into_owned())
     }
 
-    /// Takes a token of the other side; an initiator's first is empty. After an error, or
-    /// once it stands, it must not be called again.
+    /// Takes a token of the other side; an initiator's first is empty. Must not be called after an
+    /// error, or when both sides have agreed.
     pub fn step(&mut self, token: &[u8]) -> Result<Stepped, Refused> {
         let (came, mut said) = (Bytes::of(token), Bytes::none());
         let mut minor = 0;
         let library = self.library;
         let major = match self.side {
-            // SAFETY: the context is ours and no other thread's; what is pointed to outlives the
-            // call. No bindings: those that the peer gives are then not looked at.
+            // SAFETY: the context is ours and no other thread's; all pointers outlive the call.
+            // Without bindings here, those of the peer are ignored.
             Side::Acceptor(keys) => unsafe {
                 (library.accept_sec_context)(
                     &mut minor,
@@ -235,7 +235,7 @@ impl KerberosContext {
         Ok(Stepped { token, stands })
     }
 
-    /// Returns who is at either end of a context that stands.
+    /// Returns the names at both ends of an established context.
     pub fn ends(&mut self) -> Result<Ends, Refused> {
         let library = self.library;
         let (mut minor, mut flags, mut is_open) = (0, 0, 0);
@@ -277,7 +277,7 @@ impl KerberosContext {
         let (came, mut wrapped) = (Bytes::of(clear), Bytes::none());
         let (mut minor, mut hidden) = (0, 0);
         let hide = c_int::from(how == Wrapping::Private);
-        // SAFETY: the context is ours; what is pointed to outlives the call.
+        // SAFETY: the context is ours; all pointers outlive the call.
         let major = unsafe {
             (self.library.wrap)(
                 &mut minor,
@@ -301,9 +301,9 @@ impl KerberosContext {
         }
     }
 
-    /// Returns what the other side protected.
+    /// Returns the plain bytes of a protected token.
     pub fn unwrap(&mut self, wrapped: &[u8]) -> Result<Unwrapped, Refused> {
-        // MIT's library rotates it where it lies.
+        // MIT's library rotates the bytes in place.
         let mut wrapped = wrapped.to_vec();
         let came = Bytes {
             length: wrapped.len(),
@@ -311,7 +311,7 @@ impl KerberosContext {
         };
         let mut clear = Bytes::none();
         let (mut minor, mut hidden) = (0, 0);
-        // SAFETY: the context is ours; what is pointed to outlives the call.
+        // SAFETY: the context is ours; all pointers outlive the call.
         let major = unsafe {
             (self.library.unwrap)(
                 &mut minor,
@@ -339,7 +339,7 @@ impl KerberosContext {
     pub fn room(&mut self, token_bytes: u32, how: Wrapping) -> Result<u32, Refused> {
         let hide = c_int::from(how == Wrapping::Private);
         let (mut minor, mut room) = (0, 0);
-        // SAFETY: the context is ours; what is pointed to outlives the call.
+        // SAFETY: the context is ours; all pointers outlive the call.
         let major = unsafe {
             (self.library.wrap_size_limit)(
                 &mut minor,
@@ -395,12 +395,12 @@ impl Library {
         }
     }
 
-    /// Returns what a status means, in the library's words.
+    /// Returns the library's message for a status.
     fn words(&self, status: Number, of: c_int) -> String {
         let (mut more, mut said) = (0, Vec::new());
         for _ in 0..WORDS_MAX {
             let (mut minor, mut text) = (0, Bytes::none());
-            // SAFETY: what is pointed to outlives the call.
+            // SAFETY: all pointers outlive the call.
             let major = unsafe {
                 (self.display_status)(
                     &mut minor,
@@ -469,8 +469,8 @@ const OF_MECHANISM: c_int = 2;
 const REPLAYS: Number = 4;
 const HIDES: Number = 16;
 const INTEGRITY: Number = 32;
-/// Both sides prove who they are, and nothing is delegated. The order is not looked at, since
-/// lines and data go by different ways.
+/// Both sides prove their names, and no right is delegated. The order is not checked, since lines
+/// and data use different connections.
 const WANTED: Number = 2 | REPLAYS | HIDES | INTEGRITY;
 const WORDS_MAX: usize = 4;
 const FINE: &str = "Success";

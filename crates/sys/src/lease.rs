@@ -54,7 +54,7 @@ pub fn lease(file: &File, unless: Unless) -> io::Result<Leased> {
             "it is open for writing here",
         ));
     }
-    // The lease belongs to what was opened, which our own descriptor keeps open.
+    // The lease belongs to the open file, which our own descriptor keeps open.
     let file = OwnedFd::from(file.try_clone()?);
     ask(&file, F_SETSIG, libc::SIGURG)?;
     match ask(&file, libc::F_SETLEASE, kind) {
@@ -108,8 +108,8 @@ mod tests {
         time::{Duration, Instant},
     };
 
-    /// The lease, as soon as no child of another test has a copy of what is open here: it has
-    /// one from its fork to its exec.
+    /// Gets the lease once no child of another test has a copy of our descriptors: it has one from
+    /// its fork to its exec.
     fn granted(file: &File, unless: Unless) -> Lease {
         let until = Instant::now() + Duration::from_secs(10);
         loop {

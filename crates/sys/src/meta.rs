@@ -86,10 +86,10 @@ fn since_epoch(seconds: i64, nanos: u64) -> Duration {
     })
 }
 
-/// Attributes that a file is to get, those that are there.
+/// Attributes to set on a file; `None`: the attribute stays.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Attributes {
-    /// User and group, as far as we are permitted to give it to them.
+    /// User and group, as far as this process may set them.
     pub owner: Option<(u32, u32)>,
     /// Group; an error if we are not permitted to.
     pub group: Option<u32>,
@@ -118,7 +118,7 @@ impl Attributes {
     }
 }
 
-/// Returns what the kernel tells of an open file.
+/// Returns the attributes of an open file.
 pub fn meta(file: impl AsFd) -> io::Result<Meta> {
     Ok(fs::fstat(file)?.into())
 }
@@ -161,7 +161,7 @@ fn locker(locks: &str, (major, minor): (u32, u32), inode: u64) -> Option<u32> {
     let held = locks.lines().filter_map(|line| {
         let words: Vec<_> = line.split_whitespace().collect();
         match words[..] {
-            // Of who waits the second word is an arrow.
+            // In a waiter's line the second word is an arrow.
             [_, "FLOCK", _, _, process, at, ..] if at.ends_with(&end) => {
                 let process = process.parse().ok().filter(|process| *process > 0);
                 Some((at, process?))
@@ -247,8 +247,8 @@ fn set_group(file: impl AsFd, gid: u32) -> io::Result<()> {
     Ok(fs::chownat(file, "", None, gid, AtFlags::EMPTY_PATH)?)
 }
 
-/// Makes a range of an open file a hole, whatever was there; its length stays.
-/// An error where the file system has no holes.
+/// Makes a range of an open file a hole; its length stays. An error if the file system has no
+/// holes.
 pub fn punch(file: &File, offset: u64, len: u64) -> io::Result<()> {
     let flags = fs::FallocateFlags::PUNCH_HOLE | fs::FallocateFlags::KEEP_SIZE;
     Ok(fs::fallocate(file, flags, offset, len)?)

@@ -43,8 +43,8 @@ impl Root {
         Ok(Self(By::Us(Beneath::open_with(path, lookup)?)))
     }
 
-    /// Opens the directory for lookups that follow no links: what is one is refused, as
-    /// [`crate::is_ring`] tells.
+    /// Opens the directory for lookups that follow no links: a link is refused, and
+    /// [`crate::is_ring`] recognizes the error.
     pub fn open_plain(path: &Path) -> io::Result<Self> {
         Ok(Self(By::Us(Beneath::open_plain(path)?)))
     }
@@ -91,7 +91,7 @@ impl Root {
         }))
     }
 
-    /// Opens a directory, and tells what stands under a name in it.
+    /// Opens a directory, and returns the attributes of a name in it.
     pub fn place(&self, folder: &Path, name: &OsStr) -> io::Result<(Folder, io::Result<Told>)> {
         match &self.0 {
             By::Us(beneath) => {
@@ -121,7 +121,7 @@ impl Root {
         }
     }
 
-    /// Returns what the kernel tells of a name; links are followed.
+    /// Returns the attributes of a name; links are followed.
     pub fn meta(&self, path: &Path) -> io::Result<Meta> {
         match &self.0 {
             By::Us(beneath) => beneath.meta(path),
@@ -129,7 +129,7 @@ impl Root {
         }
     }
 
-    /// Gives attributes to what is called so; links are followed.
+    /// Sets attributes of the named file; links are followed.
     pub fn dress(&self, path: &Path, attributes: &Attributes) -> io::Result<()> {
         match &self.0 {
             By::Us(beneath) => attributes.put_on(&beneath.file(path, Open::Name, 0)?),
@@ -137,7 +137,7 @@ impl Root {
         }
     }
 
-    /// Returns the extended attributes of what is called so; links are followed.
+    /// Returns the extended attributes of the named file; links are followed.
     pub fn xattrs(&self, path: &Path) -> io::Result<Vec<(OsString, Vec<u8>)>> {
         match &self.0 {
             By::Us(beneath) => {
@@ -151,7 +151,7 @@ impl Root {
         }
     }
 
-    /// Sets an extended attribute of what is called so, or removes it; links are followed.
+    /// Sets an extended attribute of the named file, or removes it; links are followed.
     pub fn set_xattr(&self, path: &Path, name: &OsStr, value: Option<&[u8]>) -> io::Result<()> {
         match &self.0 {
             By::Us(beneath) => xattrs::set(&beneath.file(path, Open::Name, 0)?, name, value),
@@ -174,7 +174,7 @@ impl Folder {
         }
     }
 
-    /// Returns what the kernel tells of a name; of a link itself if it is one.
+    /// Returns the attributes of a name; of a link itself if it is one.
     pub fn meta(&self, name: &OsStr) -> io::Result<Meta> {
         match &self.0 {
             At::Here(held) => held.meta(name),
@@ -182,7 +182,7 @@ impl Folder {
         }
     }
 
-    /// Returns what there is to tell of many names: quicker than one by one.
+    /// Returns the attributes of many names: faster than one by one.
     pub fn tell(&self, names: &[OsString]) -> io::Result<Vec<io::Result<Told>>> {
         match &self.0 {
             At::Here(held) => Ok(names.iter().map(|name| held.told(name)).collect()),
@@ -251,7 +251,7 @@ impl Folder {
         }
     }
 
-    /// Makes a new file, unless what stands under its name is in the way.
+    /// Makes a new file, unless the entry under its name is in the way.
     pub fn begin(&self, fresh: &Fresh) -> io::Result<Begun> {
         match &self.0 {
             At::Here(held) => held.begin(fresh),
@@ -278,7 +278,7 @@ impl Folder {
         }
     }
 
-    /// Returns the names in it, as they come.
+    /// Returns the names in the directory, unsorted.
     pub fn names(&self) -> io::Result<Names> {
         Names::of(self.lockable()?)
     }

@@ -45,7 +45,7 @@ pub fn send_passing(
 ) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PASSED_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    // With no bytes there would be nothing for them to come with.
+    // Without bytes, the descriptors would have no message to travel with.
     if !passed.is_empty()
         && (bytes.is_empty() || !control.push(SendAncillaryMessage::ScmRights(passed)))
     {
@@ -62,8 +62,8 @@ pub fn send_passing(
     Ok(sent)
 }
 
-/// Receives what has come, and adds the descriptors that came with it to `passed`; they are closed when a
-/// program is started. None are no bytes: the other end is closed. More descriptors at once than
+/// Receives the bytes that have arrived, and adds their descriptors to `passed`; the descriptors
+/// are closed on exec. No bytes: the other end is closed. More descriptors at once than
 /// [`PASSED_MAX`], or than this process may have open, are an error.
 pub fn receive_passing(
     socket: impl AsFd,
@@ -113,7 +113,7 @@ pub struct Peer {
     pub gid: u32,
 }
 
-/// Returns who is at the other end of a socket of this machine.
+/// Returns the process at the other end of a local socket.
 pub fn peer_of(socket: impl AsFd) -> io::Result<Peer> {
     let told = sockopt::socket_peercred(socket)?;
     Ok(Peer {

@@ -35,7 +35,7 @@ pub struct Program {
     pub variables: Vec<(OsString, OsString)>,
     /// The bounds of its use of the machine.
     pub bounds: Bounds,
-    /// Whether [`Running::read`] tells what it writes to its standard error.
+    /// Whether [`Running::read`] returns what the program writes to its standard error.
     pub hears_words: bool,
     /// Whether the program is a tool of the caller. A tool may gain rights, and is ended by TERM, not KILL,
     /// with the thread that started it.
@@ -56,7 +56,7 @@ pub struct Bounds {
     pub open_files: u64,
 }
 
-/// A program under way. Dropping it ends it, and all of its group.
+/// A running program. Dropping it ends it, and all of its group.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -149,7 +149,7 @@ impl Running {
     fn ready(&self) -> io::Result<()> {
         if let Some(out) = &self.out {
             ioctl_fionbio(out, true)?;
-            // Fewer changes between the two processes; what is not given is no harm.
+            // Fewer switches between the two processes; a refusal does no harm.
             let _ = fcntl_setpipe_size(out, PIPE_BYTES);
         }
         match &self.words {
@@ -158,8 +158,8 @@ impl Running {
         }
     }
 
-    /// Waits until it has written something, and reads that; or until it has ended, `stop` can
-    /// be read, or it is `late`. What others that it started still write then is not waited for.
+    /// Waits for output and reads it, or until the program has ended, `stop` can be read, or it is
+    /// `late`. Output of its own children after its end is not waited for.
     pub fn read(
         &mut self,
         buffer: &mut [u8],

@@ -15,7 +15,7 @@ pub struct Agreed {
 }
 
 impl Agreed {
-    /// Keeps what a connection has agreed on.
+    /// Keeps the session of a connection.
     pub fn on(ssl: &SslRef, session: &SslSessionRef) -> Result<Self, ErrorStack> {
         let (session, settings) = (session.to_der()?, settings_of(ssl));
         Ok(Self { session, settings })

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A directory that everybody may write to; it goes with this.
+/// A directory that every user may write to; it is removed on drop.
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {

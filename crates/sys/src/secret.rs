@@ -3,8 +3,8 @@
 use rustix::termios::{LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcsetattr};
 use std::io::{self, BufRead, Read, Write};
 
-/// Reads a line from standard input, without its end; at a terminal after `prompt`, and
-/// without showing what is typed.
+/// Reads a line from standard input, without its end. At a terminal it prints `prompt` and hides
+/// the typed text.
 pub fn ask_secret(prompt: &str) -> io::Result<Vec<u8>> {
     let input = io::stdin();
     let silence = match isatty(&input) {

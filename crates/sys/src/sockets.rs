@@ -30,8 +30,8 @@ pub fn send_ahead(socket: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
     Ok(rustix::net::send(socket, bytes, flags)?)
 }
 
-/// Sends a range of a file as it lies in memory, without copying it. Like `write`
-/// it may send less than it was asked to; nothing at all at the end of the file.
+/// Sends a range of a file from the page cache, without copying it. Like `write` it may send fewer
+/// bytes; none at the end of the file.
 pub fn send_file(socket: &TcpStream, file: &File, range: Range<u64>) -> io::Result<usize> {
     let (mut offset, len) = (range.start, range.end - range.start);
     Ok(rustix::fs::sendfile(
@@ -80,12 +80,12 @@ pub fn platform() -> String {
     format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS)
 }
 
-/// Returns by which names and addresses others may reach this machine, as far as it knows: what
-/// it is called, and from where it speaks to the rest of the world. Nothing is sent for that.
+/// Returns the names and addresses by which others may reach this machine: its host name, and its
+/// source addresses. No packet is sent for that.
 pub fn names_of_this_machine() -> Vec<String> {
     let called = host_name().filter(|called| called != "localhost");
     let mut names: Vec<String> = called.into_iter().collect();
-    // Of those that are kept for examples, so they are far away from everybody.
+    // Addresses reserved for examples, so they are on no local network.
     let far: [SocketAddr; 2] = [
         (Ipv4Addr::new(203, 0, 113, 1), 9).into(),
         (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1), 9).into(),
@@ -117,15 +117,15 @@ pub fn connect(to: SocketAddr, most: Duration) -> io::Result<TcpStream> {
     }
 }
 
-/// Has what will be connected through this socket not be paced: BBR sets timers for
-/// what no network will ever see. To be asked before there is a connection, since the
-/// kernel goes on pacing what it once began to. One that will not stays as it is.
+/// Turns pacing off for connections of this socket: BBR sets timers that a local connection does
+/// not need. Must be called before there is a connection, since the kernel keeps pacing once it
+/// began. A refusal is ignored.
 pub fn spare_pacing(socket: BorrowedFd<'_>) {
     let _ = sockopt::set_tcp_congestion(socket, "cubic");
 }
 
-/// Has a connection that gets no answer try again every two seconds, and not twice as
-/// late each time: when a network comes back, it is noticed. Kernels before 6.15 cannot.
+/// Has an unanswered connection retry every two seconds, without doubling the interval. So a
+/// network that is back is noticed soon. Kernels before 6.15 ignore this.
 pub fn retry_often(socket: BorrowedFd<'_>) {
     set_tcp(socket, TCP_RTO_MAX_MS, 2000);
 }
@@ -163,8 +163,8 @@ pub fn size_buffers(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     )?)
 }
 
-/// Returns how many bytes a connection holds, sent and received. The kernel counts
-/// its own book-keeping too, so this is twice what was asked for.
+/// Returns the buffer sizes of a connection, for sending and receiving. The kernel counts its own
+/// book-keeping too, so this is twice the requested size.
 pub fn buffer_sizes(socket: BorrowedFd<'_>) -> io::Result<(usize, usize)> {
     let sent = sockopt::socket_send_buffer_size(socket)?;
     Ok((sent, sockopt::socket_recv_buffer_size(socket)?))
@@ -189,8 +189,8 @@ pub struct Traffic {
     pub has_slowed: bool,
 }
 
-/// Returns what the kernel knows of a TCP connection: the fields that a kernel since
-/// 4.10 tells; what an older one does not know is 0.
+/// Returns the kernel's data of a TCP connection: fields of kernels since 4.10. A field that an
+/// older kernel lacks is 0.
 pub fn traffic(socket: BorrowedFd<'_>) -> io::Result<Traffic> {
     let mut info = [0u8; TCP_INFO_BYTES];
     let mut len = TCP_INFO_BYTES as libc::socklen_t;
@@ -311,7 +311,7 @@ mod tests {
         let (mut from, mut to) = pair();
         from.write_all(&[7; 1000]).unwrap();
         to.read_exact(&mut [0; 1000]).unwrap();
-        // A byte that comes back confirms all before it.
+        // A byte in the other direction confirms all before it.
         to.write_all(b"x").unwrap();
         from.read_exact(&mut [0]).unwrap();
         let traffic = traffic(from.as_fd()).unwrap();
@@ -330,7 +330,7 @@ mod tests {
         let (from, _to) = pair();
         retry_often(from.as_fd());
         let (mut most_ms, mut len) = (0i32, 4);
-        // SAFETY: both point to what the kernel may write to.
+        // SAFETY: both point to memory that the kernel may write.
         #[allow(unsafe_code)]
         let told = unsafe {
             libc::getsockopt(

@@ -1,7 +1,8 @@
-//! A program with a view of this machine's files of its own, in which a directory is served through FUSE.
+//! Runs a program with its own view of the machine's files, in which a directory is served through
+//! FUSE.
 //!
-//! The program becomes a child in new namespaces: of mounts, and where the user is not root of users, in which uid and
-//! gid stay what they are. Between fork and exec nothing is allocated: all names are made before.
+//! The program becomes a child in new namespaces: of mounts, and of users unless the user is root.
+//! There uid and gid stay. Between fork and exec nothing is allocated: all names are made before.
 
 use crate::send_passing;
 use rustix::{

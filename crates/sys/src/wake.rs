@@ -39,8 +39,8 @@ impl AsFd for Wake {
     }
 }
 
-/// Has waits of this thread end when they are over, and not up to 50 µs later. A kernel that
-/// cannot goes on as it did.
+/// Makes waits of this thread end on time, and not up to 50 µs later. A kernel that cannot ignores
+/// it.
 pub fn end_waits_on_time() {
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
 }
@@ -101,7 +101,7 @@ pub fn wait_gone<const N: usize>(
     readable: [BorrowedFd<'_>; N],
     patience: Duration,
 ) -> io::Result<bool> {
-    // Asked about nothing, the kernel tells of the end alone.
+    // Without requested events, the kernel reports the close alone.
     let mut fds = vec![PollFd::from_borrowed_fd(socket, PollFlags::empty())];
     fds.extend(readable.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
     let limit = Timespec::try_from(patience).unwrap_or(FOREVER);

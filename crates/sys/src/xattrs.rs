@@ -1,4 +1,4 @@
-//! Extended attributes: names and values that hang on a file. Only those that belong to users.
+//! Extended attributes of files, those of users only.
 
 use crate::meta::own_path;
 use rustix::{
@@ -62,7 +62,7 @@ pub(crate) fn is_gone(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::NODATA.raw_os_error())
 }
 
-/// Refuses those that belong to the system.
+/// Refuses attributes of the system.
 fn user(name: &OsStr) -> io::Result<&OsStr> {
     match name.as_bytes().starts_with(USER.as_bytes()) {
         true => Ok(name),

@@ -1,4 +1,4 @@
-//! Whose signatures count, and the judgement of a chain of certificates.
+//! Trusted authorities, and the check of a certificate chain.
 //!
 //! The library builds the chain and checks signatures, dates and the rules of proxies. What
 //! Globus adds is checked here: signing policies, revocation lists, the languages of proxies.
@@ -31,8 +31,8 @@ use std::{
     time::SystemTime,
 };
 
-/// A directory of authorities (`HASH.0`, `HASH.signing_policy`, `HASH.r0`), looked at anew
-/// for each judgement: a change counts from the next one on. Cheap to clone.
+/// A directory of authorities (`HASH.0`, `HASH.signing_policy`, `HASH.r0`), read again for each
+/// check: a change counts from the next check on. Cheap to clone.
 #[derive(Clone)]
 pub struct Authorities(Arc<Inner>);
 
@@ -40,14 +40,14 @@ struct Inner {
     dir: PathBuf,
     /// Trusted beside the directory, and without a policy: what DCSC brings.
     also: Vec<X509>,
-    /// What this machine trusts as well, for servers that anybody may have.
+    /// The system's authorities count as well, for public servers.
     system: bool,
 }
 
 impl Authorities {
-    /// Finds whose word counts for a server that anybody may have: the directory of the grid,
-    /// if there is one, and whatever this machine trusts (`SSL_CERT_FILE`, `SSL_CERT_DIR`, or
-    /// where the library was told that it is: `/etc/ssl/certs`).
+    /// Finds the authorities for a public server: the grid's directory, if there is one, and the
+    /// system's. The system's are in `SSL_CERT_FILE`, `SSL_CERT_DIR`, or the library's default
+    /// `/etc/ssl/certs`.
     pub fn of_servers() -> Self {
         let found = Surroundings::of_this_process().authorities();
         Self(Arc::new(Inner {
@@ -57,8 +57,8 @@ impl Authorities {
         }))
     }
 
-    /// Finds the directory where everybody expects it: `X509_CERT_DIR`,
-    /// `~/.globus/certificates`, `/etc/grid-security/certificates`.
+    /// Finds the directory in the usual places: `X509_CERT_DIR`, `~/.globus/certificates`,
+    /// `/etc/grid-security/certificates`.
     pub fn discover() -> Result<Self> {
         Self::in_dir(&Surroundings::of_this_process().authorities()?)
     }
@@ -69,7 +69,7 @@ impl Authorities {
         Ok(Self::new(dir.into(), Vec::new()))
     }
 
-    /// Returns nobody: what a cluster knows that has a key and no certificates.
+    /// Returns no authorities, for a cluster with a key and no certificates.
     pub fn none() -> Self {
         Self::new("/nonexistent".into(), Vec::new())
     }
@@ -82,15 +82,15 @@ impl Authorities {
         }))
     }
 
-    /// Returns the same authorities and those of a PEM text, which need no signing policy:
-    /// what somebody brings for the data channels of one session (DCSC).
+    /// Returns these authorities with those of a PEM text, which need no signing policy. A client
+    /// brings them for the data channels of one session (DCSC).
     pub fn and_these(&self, pem: &[u8]) -> Result<Self> {
         let more = X509::stack_from_pem(pem).doing("reading certificates")?;
         let also = [self.0.also.clone(), more].concat();
         Ok(Self::new(self.0.dir.clone(), also))
     }
 
-    /// Judges a credential of our own as a peer would that trusts the same authorities.
+    /// Checks a credential of our own as a peer with the same authorities would.
     pub fn check(&self, credential: &Credential) -> Result<Identity> {
         self.judge(credential.chain(), SystemTime::now())
     }
@@ -100,7 +100,7 @@ impl Authorities {
         &self.0.dir
     }
 
-    /// Judges what somebody showed, leaf first: who is it?
+    /// Checks a certificate chain, leaf first, and returns its identity.
     pub(crate) fn judge(&self, shown: &[X509], now: SystemTime) -> Result<Identity> {
         match self.judge_here(shown, now) {
             Err(unknown @ (Error::UnknownAuthority { .. } | Error::NoPolicy { .. }))
@@ -112,7 +112,7 @@ impl Authorities {
         }
     }
 
-    /// What the machine trusts has no policies, and vouches for no proxies.
+    /// Checks a chain by the system's authorities. They have no policies, and vouch for no proxies.
     fn judge_by_system(&self, shown: &[X509], now: SystemTime, unknown: Error) -> Result<Identity> {
         let doing = "reading what this machine trusts";
         let store = system_store(now).doing(doing)?;
@@ -137,7 +137,7 @@ impl Authorities {
         if let [only] = shown
             && self.0.also.iter().any(|trusted| trusted == only)
         {
-            // A certificate that was handed to us is known by being the same, whoever signed it.
+            // A certificate that was handed to us is known by equality, whatever its issuer.
             check_dates(only, now, Ours::No)?;
             return identity_of(shown);
         }
@@ -154,7 +154,7 @@ impl Authorities {
             }
         }
         Ok(Identity {
-            // The authorities at the end are not what was shown.
+            // The authorities at the end were not shown.
             chain: shown.iter().map(|c| slashed(c.subject_name())).collect(),
             ..identity
         })
@@ -203,7 +203,7 @@ impl Authorities {
         }
     }
 
-    /// Says in our words what the library found wrong with the certificate `at`.
+    /// Translates the library's error about the certificate `at`.
     fn explain(
         &self,
         error: &X509VerifyResult,
@@ -250,7 +250,7 @@ impl Authorities {
         Error::unknown_authority(subject, issuer, hex(hash), self.0.dir.clone())
     }
 
-    /// Returns where an authority of the directory lies; `None` if it is none.
+    /// Returns the file of an authority of the directory; `None` if it is none.
     fn file_of(&self, at: &X509Ref) -> Option<PathBuf> {
         (0..FILES_MAX)
             .map(|number| self.hashed(at.subject_name_hash(), &number.to_string()))
@@ -283,7 +283,7 @@ impl Authorities {
         Err(Error::outside_policy(authority, subject, path))
     }
 
-    /// An authority without a list revokes nobody; one whose list is old says nothing we could rely on.
+    /// An authority without a list revokes no certificate; an expired list proves nothing.
     fn check_revocation(&self, subject: &X509, issuer: &X509Ref, now: SystemTime) -> Result<()> {
         let authority = || slashed(issuer.subject_name());
         let key = issuer.public_key().doing("reading a certificate")?;
@@ -342,7 +342,7 @@ impl Authorities {
         self.0.dir.join(format!("{}.{ending}", hex(hash)))
     }
 
-    /// Returns what a file says, read again if it changed; `None` if there is no such file.
+    /// Returns the content of a file, read again if it changed; `None` if there is no such file.
     fn file(&self, path: &Path, parse: fn(&Path, &[u8]) -> Result<File>) -> Result<Option<File>> {
         let stamp = match fs::metadata(path) {
             Ok(meta) => Stamp::of(&meta),
@@ -373,10 +373,10 @@ impl fmt::Debug for Authorities {
     }
 }
 
-/// Files as they were read, with the stamp that tells whether they are still the same.
+/// Files as they were read, with the stamps that tell whether they have changed.
 static READ: LazyLock<Mutex<HashMap<PathBuf, (Stamp, File)>>> = LazyLock::new(Mutex::default);
 
-/// What a file of the directory says.
+/// Content of a file of the directory.
 #[derive(Clone)]
 enum File {
     Certificates(Arc<Vec<X509>>),

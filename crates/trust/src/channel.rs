@@ -1,9 +1,9 @@
 //! A GSI security context: tokens in, tokens out, no socket.
 //!
-//! A token is what the TLS engine has to say at that moment, whole records and nothing
-//! around them. After the handshake come GSI's own bytes, as TLS data: from the acceptor a
-//! zero byte (TLS 1.3 only: there it has nothing else to say), from the initiator `D` or
-//! `0`; after `D` the acceptor's request for a certificate, then the new proxy.
+//! A token is the TLS engine's output at that moment, whole records without a frame. After the
+//! handshake GSI's own bytes follow, as TLS data. The acceptor sends a zero byte (TLS 1.3 only:
+//! there it has nothing else to send). The initiator sends `D` or `0`; after `D` the acceptor sends
+//! a certificate request, and the initiator the new proxy.
 
 mod flow;
 
@@ -34,10 +34,10 @@ use std::{
     time::SystemTime,
 };
 
-/// What an initiator gives the acceptor to act with in its name.
+/// Rights that an initiator delegates to the acceptor.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Delegate {
-    /// Nothing.
+    /// No rights.
     No,
     /// A limited proxy: good for files, not for starting jobs.
     #[default]
@@ -46,26 +46,26 @@ pub enum Delegate {
     Full,
 }
 
-/// Whom an initiator accepts as its peer.
+/// Peer that an initiator accepts.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Expect {
-    /// Whoever a trusted authority vouches for.
+    /// Any peer that a trusted authority vouches for.
     Anyone,
-    /// The machine of that name or address (RFC 2818, and `host/NAME`, `ftp/NAME` of old).
+    /// The machine of that name or address (RFC 2818, or old names `host/NAME`, `ftp/NAME`).
     Host(String),
-    /// Exactly that subject.
+    /// The peer with exactly this subject.
     Subject(String),
-    /// Somebody with our own identity.
+    /// A peer with our own identity.
     Myself,
 }
 
-/// What a server gives to its clients to resume by.
+/// Way in which a server lets its clients resume.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Resumption {
-    /// Tickets, behind the handshake.
+    /// Tickets, after the handshake.
     ByTicket,
-    /// Nothing: who sends a file over this connection and closes it would not read them,
-    /// and what is not read makes the kernel throw away what was sent.
+    /// No resumption. A client that sends a file and closes would leave the tickets unread. Then
+    /// the kernel would discard the sent bytes.
     NotFromHere,
 }
 
@@ -74,19 +74,19 @@ pub struct Channel {
     tls: SslStream<Pipe>,
     phase: Phase,
     side: Side,
-    /// Whom an acceptor takes; `None`: everybody.
+    /// Peer that an acceptor accepts; `None`: any peer.
     only: Option<Expect>,
     credential: Credential,
     authorities: Authorities,
     peer: Option<Identity>,
-    /// What the peer showed, leaf first: a delegated proxy stands before these.
+    /// Certificates of the peer, leaf first. A delegated proxy stands before them.
     shown: Vec<X509>,
     delegated: Option<Credential>,
     /// Bytes that the peer sent before it was known.
     taken: usize,
 }
 
-/// What a side of the context wants of the other.
+/// Expectation of one side.
 enum Side {
     Initiator {
         expect: Expect,
@@ -96,21 +96,21 @@ enum Side {
     Acceptor(Manner),
 }
 
-/// What comes behind the handshake.
+/// Protocol after the handshake.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Manner {
     /// GSI's bytes.
     Gsi,
-    /// Nothing: what comes is the peer's data.
+    /// None: the peer's data follow.
     Tls,
-    /// The same, of a peer that is asked for no certificate.
+    /// None, and the peer is not asked for a certificate.
     Host(Resumption),
 }
 
-/// What must come next.
+/// Next message that must arrive.
 enum Phase {
     Handshake,
-    /// Initiator, TLS 1.3: the byte that exists because somebody must speak.
+    /// Initiator, TLS 1.3: the zero byte, sent because a message is due.
     Null,
     /// Initiator: a certificate request.
     Request,
@@ -119,7 +119,7 @@ enum Phase {
     /// Acceptor: the certificate for this key.
     Proxy(PKey<Private>),
     Done,
-    /// Nothing: what came before was wrong.
+    /// None: an earlier message was wrong.
     Broken,
 }
 
@@ -139,9 +139,9 @@ impl Channel {
         )
     }
 
-    /// Begins a context of TLS alone, as the client: a protected data connection (PROT S and P),
-    /// where GSI's bytes would be taken for data; or, with [`Credential::nobody`], whatever
-    /// everybody speaks TLS for.
+    /// Begins a context of TLS alone, as the client. Protected data connections (PROT S and P) need
+    /// it, since GSI's bytes would count as data there. With [`Credential::nobody`] it reaches any
+    /// TLS server.
     pub fn initiate_tls(
         credential: &Credential,
         authorities: &Authorities,
@@ -182,15 +182,14 @@ impl Channel {
         Self::new(credential, authorities, Role::Acceptor, side)
     }
 
-    /// Begins as a server that shows who it is and does not ask who comes, as every server
-    /// of TLS does (RFC 4217).
+    /// Begins as a server that shows its certificate and asks for none, as an ordinary TLS server
+    /// does (RFC 4217).
     pub fn serve(credential: &Credential, resumption: Resumption) -> Result<Self> {
         let side = Side::Acceptor(Manner::Host(resumption));
         Self::new(credential, &Authorities::none(), Role::Host, side)
     }
 
-    /// Has an acceptor take this peer only: at a data connection both sides know whom
-    /// they want.
+    /// Makes an acceptor accept this peer only: at a data connection both sides know the peer.
     pub fn only(self, peer: Expect) -> Self {
         Self {
             only: Some(peer),
@@ -242,7 +241,7 @@ impl Channel {
         })
     }
 
-    /// Returns what the initiator delegated to us.
+    /// Returns the credential that the initiator delegated to us.
     pub fn delegated(&self) -> Option<&Credential> {
         self.delegated.as_ref()
     }
@@ -288,7 +287,7 @@ impl Channel {
 
     fn say_flag(&mut self) -> Result<Step> {
         let wanted = matches!(self.side, Side::Initiator { delegate: Some(delegate), .. } if delegate != Delegate::No);
-        // Members have the same key: there is nothing to give.
+        // Members have the same key: there is no credential to delegate.
         let is_delegating = wanted && self.credential.keys().is_none();
         let (flag, next) = match is_delegating {
             true => (DELEGATE, Phase::Request),
@@ -372,7 +371,7 @@ impl Channel {
         Ok(self.wait_for(Phase::Done, None))
     }
 
-    /// A token after the last: TLS may have something to say to itself, nobody else has.
+    /// Handles a token after the last: only TLS itself may have a message in it.
     fn on_more(&mut self) -> Result<Step> {
         if !self.hear(1)?.is_empty() {
             return Err(Error::Token("a message in a token of the handshake".into()));
@@ -386,12 +385,12 @@ impl Channel {
         Step { token, done }
     }
 
-    /// Learns who the peer is, and whether it is who we want.
+    /// Learns the peer's identity, and checks that it is the expected one.
     fn meet(&mut self) -> Result<()> {
         let peer = match self.credential.keys() {
             Some(_) => cluster::met(self.tls.ssl())?,
-            // Nobody else could take up what was agreed on with a server that was judged; of its
-            // chain only the leaf was kept.
+            // Only this client can resume a session with a checked server; of its chain only the
+            // leaf was kept.
             None if self.credential.agreed().is_some() && self.tls.ssl().session_reused() => {
                 self.shown = shown(self.tls.ssl());
                 identity_of(&self.shown)?
@@ -412,7 +411,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Goes on with the handshake; returns what is to be sent.
+    /// Continues the handshake; returns the bytes to send.
     fn shake(&mut self) -> Result<Option<Vec<u8>>> {
         forget_old_errors();
         match self.tls.do_handshake() {
@@ -424,7 +423,7 @@ impl Channel {
         Ok(Some(token).filter(|token| !token.is_empty()))
     }
 
-    /// Says of a failed handshake by a key what the engine does not know.
+    /// Adds the key's part to the error of a failed handshake by a key.
     fn why_not(&self, error: Error) -> Error {
         match (self.credential.keys(), error) {
             (Some(keys), Error::Token(said) | Error::Garbled(said)) => {
@@ -454,7 +453,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Returns what came, at most `bytes_max` of it; more is an error.
+    /// Returns the bytes that arrived, at most `bytes_max`; more are an error.
     fn hear(&mut self, bytes_max: usize) -> Result<Vec<u8>> {
         forget_old_errors();
         let mut heard = Vec::new();
@@ -496,7 +495,7 @@ impl Context for Channel {
             self.phase = Phase::Broken;
             return Err(too_long());
         }
-        // Whatever goes wrong below leaves it broken.
+        // An error below leaves the context broken.
         match mem::replace(&mut self.phase, Phase::Broken) {
             Phase::Handshake => self.on_handshake(),
             Phase::Null => self.on_null(),
@@ -547,7 +546,7 @@ impl fmt::Debug for Channel {
     }
 }
 
-/// The TLS engine's ends: what it has not read yet, what it has said.
+/// Buffers of the TLS engine: unread input, and unsent output.
 #[derive(Default)]
 struct Pipe {
     incoming: Vec<u8>,
@@ -642,7 +641,7 @@ fn request(key: &PKey<Private>) -> Result<Vec<u8>, ErrorStack> {
     let mut request = X509ReqBuilder::new()?;
     request.set_version(0)?;
     let mut name = X509NameBuilder::new()?;
-    // Whoever signs it chooses the name.
+    // The signer chooses the name.
     name.append_entry_by_text("CN", "NULL SUBJECT NAME ENTRY")?;
     request.set_subject_name(&name.build())?;
     request.set_pubkey(key)?;
@@ -653,13 +652,13 @@ fn request(key: &PKey<Private>) -> Result<Vec<u8>, ErrorStack> {
     request.build().to_der()
 }
 
-/// The engine takes whatever error this thread met before for its own: a strange
-/// extension in a revocation list would end every conversation that reads it.
+/// Clears old errors of this thread, which the engine would take for its own. Else a strange
+/// extension in a revocation list would end every connection that reads it.
 fn forget_old_errors() {
     drop(ErrorStack::get());
 }
 
-/// Says what the engine met: the peer's alert, or our own displeasure.
+/// Returns the engine's error: the peer's alert, or our own refusal.
 pub fn refusal(error: &openssl::ssl::Error) -> Error {
     let Some(stack) = error.ssl_error() else {
         return Error::Token("it ended the context".into());
@@ -675,8 +674,8 @@ pub fn refusal(error: &openssl::ssl::Error) -> Error {
     }
 }
 
-/// Alerts of a peer that got something else than we sent (RFC 8446, 6.2). All others are about certificates, keys or
-/// versions, and come again.
+/// Alerts of a peer that received other bytes than we sent (RFC 8446, 6.2). All other alerts are
+/// about certificates, keys or versions, and would recur.
 const GARBLED: [&str; 10] = [
     "unexpected message",
     "bad record mac",
@@ -690,7 +689,7 @@ const GARBLED: [&str; 10] = [
     "internal error",
 ];
 
-/// What our engine says of a peer that speaks no TLS, none of our versions, or proves nothing.
+/// Messages of our engine for a peer without TLS, without a common version, or without a proof.
 const LASTING: [&str; 9] = [
     "wrong version number",
     "packet length too long",
@@ -725,8 +724,8 @@ fn too_long() -> Error {
     Error::Token(format!("more than {TOKEN_BYTES_MAX} bytes in tokens"))
 }
 
-/// Returns how many bytes a TLS record has, told by its first five; on a data connection, where
-/// tokens have no frame, a token is a record. What is none is refused.
+/// Returns the length of a TLS record from its first five bytes. On a data connection, where tokens
+/// have no frame, a token is a record. Other bytes are refused.
 pub fn record_bytes(head: [u8; 5]) -> Result<usize> {
     let [kind, major, _, high, low] = head;
     let length = usize::from(u16::from_be_bytes([high, low]));
@@ -736,7 +735,7 @@ pub fn record_bytes(head: [u8; 5]) -> Result<usize> {
     Ok(head.len() + length)
 }
 
-/// RFC 5246, 6.2.3: what a cipher may add to 16 KiB.
+/// RFC 5246, 6.2.3: bytes that a cipher may add to 16 KiB.
 const RECORD_BYTES_MAX: usize = 16 * 1024 + 2048;
 
 /// No token that a peer sends may be longer, nor all of a handshake's together.

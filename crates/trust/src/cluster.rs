@@ -1,9 +1,9 @@
-//! Keys that the members of a cluster share, as TLS knows them: external pre-shared keys with
-//! fresh secrets for each conversation (RFC 8446, 4.2.11).
+//! Keys that the members of a cluster share: external pre-shared keys of TLS with fresh secrets for
+//! each connection (RFC 8446, 4.2.11).
 //!
-//! Such a key proves that somebody is a member, not which one. Members by address say the same
-//! with a key that everybody knows, and so prove nothing; but they have to answer what we say,
-//! which bytes that somebody has a server send to us (RFC 2577, bounce) do not.
+//! Such a key proves that the peer is a member, not which one. Members by address use a public key,
+//! and so prove nothing. But they must answer our messages. Bytes that an attacker makes a server
+//! send to us do not answer (RFC 2577, bounce).
 
 use crate::{
     Error, Identity, Result,
@@ -27,7 +27,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-/// Keys of which any will do. What we show ourselves is the first.
+/// Keys of a cluster, any of which counts. We show the first ourselves.
 #[derive(Clone)]
 pub(crate) struct Keys(Arc<[Key]>);
 
@@ -37,7 +37,7 @@ struct Key {
     secret: [u8; SECRET_BYTES],
 }
 
-/// Makes a key for a cluster in a new file that nobody else may read; returns its id.
+/// Makes a key for a cluster in a new file that only its owner may read; returns its id.
 pub fn new_key(path: &Path) -> Result<String> {
     let mut secret = [0; SECRET_BYTES];
     rand_bytes(&mut secret).doing("making a key")?;
@@ -58,7 +58,7 @@ pub fn new_key(path: &Path) -> Result<String> {
 }
 
 impl Keys {
-    /// Reads a file: 64 hexadecimal digits. Of what is wrong nothing is told but that it is.
+    /// Reads a file: 64 hexadecimal digits. An error does not repeat the text.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, &'static str> {
         let digits = bytes.trim_ascii();
         let digits = std::str::from_utf8(digits).ok().and_then(unhex);
@@ -80,7 +80,7 @@ impl Keys {
         self.0.first().map_or("", |key| &key.id)
     }
 
-    /// Returns who shows it.
+    /// Returns the identity of a holder of the key.
     pub(crate) fn identity(&self) -> Identity {
         Identity::member(by(self.id()), None)
     }
@@ -89,15 +89,15 @@ impl Keys {
     pub(crate) fn context(&self, role: Role) -> Result<SslContextBuilder, ErrorStack> {
         let mut context = SslContext::builder(SslMethod::tls())?;
         context.set_min_proto_version(Some(SslVersion::TLS1_3))?;
-        // RFC 8446, 4.2.11: a key goes with one hash function, which is this.
+        // RFC 8446, 4.2.11: a key has one hash function, and this is ours.
         context.set_ciphersuites("TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256")?;
         resume_never(&mut context)?;
         match role {
-            // A server that shows a certificate instead is nobody.
+            // A server that shows a certificate instead is refused.
             Role::Initiator | Role::Visitor => {
                 context.set_verify_callback(SslVerifyMode::PEER, |_, _| false);
             }
-            // It shows none, and so the engine asks for none.
+            // The client shows none, and so the engine asks for none.
             Role::Acceptor | Role::Host => context.set_verify(SslVerifyMode::NONE),
         }
         let keys = self.clone();
@@ -107,13 +107,13 @@ impl Keys {
         Ok(context)
     }
 
-    /// Has a server let members in by these keys, beside those who show certificates.
+    /// Makes a server accept members by these keys, besides clients with certificates.
     pub(crate) fn let_in(&self, context: &mut SslContextBuilder) {
         let keys = self.clone();
         context.set_psk_server_callback(move |ssl, said, secret| keys.find(ssl, said, secret));
     }
 
-    /// Fills in what a client says, ended by a zero, and its secret.
+    /// Fills in the client's identity, ended by a zero, and its secret.
     fn show(&self, said: &mut [u8], secret: &mut [u8]) -> usize {
         let Some(key) = self.0.first() else { return 0 };
         let text = format!("{MARK} {} {}\0", key.id, our_name());
@@ -125,7 +125,7 @@ impl Keys {
         SECRET_BYTES
     }
 
-    /// Finds the secret of what a client said, and notes that it said so.
+    /// Finds the secret for a client's identity, and notes the identity.
     fn find(
         &self,
         ssl: &mut SslRef,
@@ -161,9 +161,9 @@ impl Keys {
     }
 }
 
-/// Returns who is at the other end of a handshake by a key.
+/// Returns the identity of the peer in a handshake by a key.
 pub(crate) fn met(ssl: &SslRef) -> Result<Identity> {
-    // TLS counts a key of before as a conversation that is taken up again.
+    // TLS reports an external key as a resumed session.
     if !ssl.session_reused() {
         return Err(Error::no_member("it got through without"));
     }
@@ -190,7 +190,7 @@ impl Key {
     }
 }
 
-/// What a client says before anything is proved.
+/// Claim of a client before its proof.
 struct Said {
     id: String,
     name: Option<String>,
@@ -231,7 +231,7 @@ static SAID: LazyLock<Index<Ssl, Said>> =
     LazyLock::new(|| Ssl::new_ex_index().expect("the TLS library has room for a pointer"));
 
 const MARK: &str = "godwit1";
-/// Where others have the id of a key.
+/// Id of the public key, for members by address.
 const ADDRESS: &str = "address";
 const SECRET_BYTES: usize = 32;
 const ID_BYTES: usize = 8;
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_the_key_is_a_member_to_who_has_it() {
+    fn key_holder_is_a_member() {
         let dir = tempfile::tempdir().unwrap();
         let ours = key(&dir, "key");
         let (mut client, mut server) = meet(&ours, &ours).unwrap();
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn another_key_is_told_from_ours_without_telling_either() {
+    fn other_key_is_refused_without_disclosure() {
         let dir = tempfile::tempdir().unwrap();
         let (ours, theirs) = (key(&dir, "ours"), key(&dir, "theirs"));
         let error = refusal(&theirs, &ours);
@@ -327,9 +327,9 @@ mod tests {
         }
     }
 
-    /// Whoever heard the id can say it, and has still to prove that they have the key.
+    /// A peer that overheard the id can send it, and must still prove that it has the key.
     #[test]
-    fn the_name_of_a_key_is_no_key() {
+    fn key_id_is_no_key() {
         let dir = tempfile::tempdir().unwrap();
         let ours = key(&dir, "key");
         let mut guessed = Key::of([7; SECRET_BYTES]);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_counts_only_for_who_looked_at_it() {
+    fn address_counts_only_after_check() {
         let dir = tempfile::tempdir().unwrap();
         let (ours, address) = (key(&dir, "key"), Credential::by_address());
         let (_, server) = meet(&address, &ours.clone().or_by_address()).unwrap();
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_once_proves_nothing_the_second_time() {
+    fn replayed_handshake_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let (ours, nobody) = (key(&dir, "key"), Authorities::none());
         let begin = || Channel::accept(&ours, &nobody).unwrap();
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_given_nothing_to_act_with() {
+    fn member_receives_no_delegation() {
         let dir = tempfile::tempdir().unwrap();
         let ours = key(&dir, "key");
         let wanted = crate::NewProxy::default();
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_others_may_read_is_refused() {
+    fn key_readable_by_others_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("key");
         new_key(&path).unwrap();
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused_without_being_shown() {
+    fn bad_key_is_refused_without_disclosure() {
         let digits = "0123456789abcdef".repeat(4);
         for good in [digits.clone(), format!("{digits}\n"), digits.to_uppercase()] {
             assert!(Keys::parse(good.as_bytes()).is_ok(), "{good}");
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_says_is_plain_before_it_is_logged() {
+    fn client_names_are_plain_before_logging() {
         let name = |said: &str| Said::parse(said.as_bytes()).and_then(|said| said.name);
         assert_eq!(name("godwit1 00ff fermi.lab").as_deref(), Some("fermi.lab"));
         assert_eq!(name("godwit1 00ff a\nb"), None);

@@ -13,14 +13,14 @@ use openssl::{
 };
 use std::sync::PoisonError;
 
-/// Who speaks first.
+/// Role of a side in the handshake.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Role {
     Initiator,
     Acceptor,
-    /// An acceptor that asks nobody for a certificate.
+    /// An acceptor that asks for no certificate.
     Host,
-    /// An initiator there, who shows what it has.
+    /// An initiator at a host, which shows the certificate that it has.
     Visitor,
 }
 
@@ -77,8 +77,8 @@ fn make(credential: &Credential) -> Result<SslContextBuilder> {
     made.doing("using our own certificate")
 }
 
-/// As every client of TLS is set. What a server lets it resume is kept: some let only who
-/// resumes come to their data ports, to know that it is the same client.
+/// Settings of an ordinary TLS client. The session is kept: some servers admit only resumed
+/// sessions at their data ports, as a proof of the same client.
 fn make_nobody(credential: &Credential) -> Result<SslContextBuilder, ErrorStack> {
     let mut context = SslContext::builder(SslMethod::tls())?;
     context.set_min_proto_version(Some(SslVersion::TLS1_2))?;
@@ -88,8 +88,8 @@ fn make_nobody(credential: &Credential) -> Result<SslContextBuilder, ErrorStack>
     if let Some(agreed) = credential.agreed().cloned() {
         context.set_new_session_callback(move |ssl, session| {
             let mut kept = agreed.lock().unwrap_or_else(PoisonError::into_inner);
-            // The first: that is a control channel's, whose server was judged. What others
-            // agree on may be with somebody who is found out only afterwards.
+            // Only the first session: it is a control channel's, whose server was checked. Later
+            // ones may be with a server that is checked only afterwards.
             if kept.is_none() {
                 *kept = Agreed::on(ssl, &session).ok();
             }
@@ -100,8 +100,8 @@ fn make_nobody(credential: &Credential) -> Result<SslContextBuilder, ErrorStack>
     Ok(context)
 }
 
-/// As every server of TLS is set. Resuming saves a signature for each data connection; what
-/// it takes lies in tickets that the client keeps.
+/// Settings of an ordinary TLS server. To resume saves a signature for each data connection; the
+/// state is in tickets that the client keeps.
 fn make_host(credential: &Credential) -> Result<SslContextBuilder> {
     let (leaf, key) = (credential.leaf()?, credential.key()?);
     let made = shown(leaf, key, &credential.chain()[1..]).and_then(|mut context| {
@@ -125,7 +125,7 @@ pub(crate) fn make_door(credential: &Credential) -> Result<SslContextBuilder> {
             select_next_proto(HTTP_LISTED, theirs).ok_or(AlpnError::NOACK)
         });
         context.set_session_id_context(HTTP_LISTED)?;
-        // Who it is, `Authorities` or our list of peers judges.
+        // `Authorities` or our list of peers checks the identity.
         context.set_verify_callback(SslVerifyMode::PEER, |_, _| true);
         Ok(context)
     });
@@ -175,8 +175,8 @@ fn certified(
 ) -> Result<SslContextBuilder, ErrorStack> {
     let mut context = shown(leaf, key, above)?;
     resume_never(&mut context)?;
-    // Both sides show a certificate. The engine checks that the peer has its key; who the peer
-    // is, `Authorities` judges before anything is sent or believed.
+    // Both sides show a certificate, and the engine checks that the peer has its key. `Authorities`
+    // checks the peer's identity before any byte is sent or believed.
     context.set_verify_callback(
         SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT,
         |_, _| true,
@@ -205,7 +205,7 @@ fn write_in_pieces(context: &mut SslContextBuilder) {
     context.set_mode(SslMode::ENABLE_PARTIAL_WRITE);
 }
 
-/// Tickets would be a token that nobody waits for; GSI never resumes.
+/// Tickets would be a token that no side waits for; GSI never resumes.
 pub(crate) fn resume_never(context: &mut SslContextBuilder) -> Result<(), ErrorStack> {
     context.set_mode(SslMode::NO_AUTO_CHAIN | SslMode::RELEASE_BUFFERS);
     context.set_session_cache_mode(SslSessionCacheMode::OFF);
@@ -218,8 +218,8 @@ pub(crate) fn resume_never(context: &mut SslContextBuilder) -> Result<(), ErrorS
 
 /// As TLS lists it: its length before it.
 const OURS_LISTED: &[u8] = b"\x06godwit";
-/// What a visitor would rather have: all of them protect as well as is known, the first costs
-/// least where the processor helps.
+/// Preferred cipher suites of a visitor. All protect equally well; the first costs least where the
+/// processor helps.
 const SUITES: &str = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
-/// The same of HTTP, of which we have the first version that keeps connections.
+/// Protocols of HTTP that we speak: the first version that keeps connections.
 const HTTP_LISTED: &[u8] = b"\x08http/1.1";

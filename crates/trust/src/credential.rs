@@ -1,4 +1,5 @@
-//! A certificate with its key, or a key that a cluster shares: what we show to prove who we are.
+//! Credential: a certificate with its key, or a cluster's shared key, by which we prove our
+//! identity.
 
 use crate::{
     Error, Identity, Result,
@@ -35,7 +36,7 @@ use std::{
 #[derive(Clone)]
 pub struct Credential(Arc<Inner>);
 
-/// The same one, not one like it.
+/// Equal only to itself and its clones.
 impl PartialEq for Credential {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -50,7 +51,7 @@ struct Inner {
     /// From when on, and until when, all of it is believed.
     dates: Range<SystemTime>,
     file: Option<PathBuf>,
-    /// What it was read from, as that was then.
+    /// Files that the credential was read from, with their stamps.
     sources: Sources,
     contexts: Contexts,
 }
@@ -61,23 +62,23 @@ type Sources = Vec<(PathBuf, Stamp)>;
 /// How a file is opened.
 type OpenFile<'a> = &'a dyn Fn(&Path) -> io::Result<File>;
 
-/// By what the identity is proved.
+/// Proof of the identity.
 enum Proof {
     Certificate {
         key: PKey<Private>,
         /// Leaf first, each signed by the next; the authority's own is left out.
         chain: Vec<X509>,
     },
-    /// By being one of those who know these.
+    /// Membership: knowledge of one of these keys.
     Shared(Keys),
-    /// By nothing; what was agreed on with a server says that it is the same client.
+    /// No proof; a resumed session shows a server that this is the same client.
     Nothing(Kept),
 }
 
-/// What a server lets its client resume.
+/// Session that a server lets its client resume.
 pub(crate) type Kept = Arc<Mutex<Option<Agreed>>>;
 
-/// What the TLS library makes of a credential, once for each role.
+/// Settings that the TLS library makes of a credential, once for each role.
 #[derive(Default)]
 pub(crate) struct Contexts {
     pub(crate) initiator: OnceLock<SslContext>,
@@ -87,8 +88,8 @@ pub(crate) struct Contexts {
 }
 
 impl Credential {
-    /// Finds the credential of whoever runs this program, where everybody expects it:
-    /// `X509_USER_PROXY`, `/tmp/x509up_uN`, `X509_USER_CERT` and `X509_USER_KEY`, `~/.globus`.
+    /// Finds the credential of this program's user in the usual places: `X509_USER_PROXY`,
+    /// `/tmp/x509up_uN`, `X509_USER_CERT` and `X509_USER_KEY`, `~/.globus`.
     pub fn discover() -> Result<Option<Self>> {
         crate::discover::Surroundings::of_this_process().credential()
     }
@@ -99,27 +100,27 @@ impl Credential {
         crate::discover::Surroundings::of_this_process().host_credential()
     }
 
-    /// Reads a certificate (with its chain) and a key that lie in files of their own, or in one.
+    /// Reads a certificate (with its chain) and a key from two files, or from one.
     ///
-    /// A key that somebody else could read or write is refused.
+    /// A key that other users could read or write is refused.
     pub fn from_files(cert: &Path, key: &Path) -> Result<Self> {
         Self::unlock(cert, key, Passphrase::Never)
     }
 
-    /// Reads the same, of a key that may be encrypted.
+    /// Reads a certificate and a key that may be encrypted.
     pub fn unlock(cert: &Path, key: &Path, passphrase: Passphrase<'_>) -> Result<Self> {
         Self::from_sources(cert, key, passphrase, &|path| File::open(path))
     }
 
-    /// Tells whether the files it was read from are still what they were. One that was not
-    /// read from files stays as it is.
+    /// Tells whether the credential's files are unchanged. A credential without files stays as it
+    /// is.
     pub fn is_current(&self) -> bool {
         let mut sources = self.0.sources.iter();
         sources.all(|(path, stamp)| fs::metadata(path).is_ok_and(|meta| Stamp::of(&meta) == *stamp))
     }
 
-    /// Reads it again from the files it came from; `open` opens those that only somebody
-    /// else may read. `None` if it did not come from files.
+    /// Reads the credential again from its files; `open` opens those of another user. `None` if the
+    /// credential did not come from files.
     pub fn read_again(&self, open: OpenFile<'_>) -> Option<Result<Self>> {
         let ((cert, _), (key, _)) = (self.0.sources.first()?, self.0.sources.last()?);
         Some(Self::from_sources(cert, key, Passphrase::Never, open))
@@ -212,14 +213,14 @@ impl Credential {
         Ok(Self::shared(keys, Some(path.into())))
     }
 
-    /// Returns what members show who are so by their address alone. It proves nothing: whoever
-    /// takes it has looked where they come from.
+    /// Returns the credential of members by address. It proves nothing: the acceptor has checked
+    /// the peer's address.
     pub fn by_address() -> Self {
         Self::shared(Keys::by_address(), None)
     }
 
-    /// Takes, beside those who have the key, members by their address: for somebody who comes
-    /// from one. A certificate stays what it is.
+    /// Accepts members by their address too, for a peer that comes from such an address. A
+    /// certificate stays as it is.
     pub fn or_by_address(self) -> Self {
         match &self.0.proof {
             Proof::Shared(keys) => Self::shared(keys.or_by_address(), self.0.file.clone()),
@@ -227,8 +228,8 @@ impl Credential {
         }
     }
 
-    /// Returns what a client of TLS shows that says afterwards who it is: nothing. All of
-    /// its connections to one server should have the same, since some servers want that.
+    /// Returns the empty credential of a TLS client that logs in later. All its connections to one
+    /// server should share it, since some servers require that.
     pub fn nobody() -> Self {
         Self::of_proof(
             Identity::named("nobody"),
@@ -237,7 +238,7 @@ impl Credential {
         )
     }
 
-    /// Returns where what a server lets resume is kept, if nothing is shown.
+    /// Returns the slot for a server's session, if the credential is empty.
     pub(crate) fn agreed(&self) -> Option<&Kept> {
         match &self.0.proof {
             Proof::Nothing(kept) => Some(kept),
@@ -245,14 +246,14 @@ impl Credential {
         }
     }
 
-    /// Finds the key of the cluster that whoever runs this program named: `GODWIT_CLUSTER_KEY`,
-    /// a file, or `none` for a member by its address.
+    /// Finds the cluster key that the user named: `GODWIT_CLUSTER_KEY`, a file, or `none` for a
+    /// member by its address.
     pub fn discover_member() -> Result<Option<Self>> {
         crate::discover::Surroundings::of_this_process().member()
     }
 
-    /// Says that a server refused the key, if it is one that we showed and that is what the
-    /// reply is about (RFC 2228: 535).
+    /// Returns the error for a refused cluster key, if we showed one and the reply is about it (RFC
+    /// 2228: 535).
     pub fn key_refused(&self, code: u16, said: &str) -> Option<Error> {
         let keys = self.keys().filter(|_| code == 535)?;
         let what = match (&self.0.file, self.0.identity.is_by_address()) {
@@ -291,7 +292,7 @@ impl Credential {
         self.keys().map(Keys::id)
     }
 
-    /// Returns whom it names.
+    /// Returns the identity that the credential names.
     pub fn identity(&self) -> Identity {
         self.0.identity.clone()
     }
@@ -307,7 +308,7 @@ impl Credential {
         leaf.is_some_and(|leaf| matches!(Kind::of(leaf), Ok(Some(_))))
     }
 
-    /// Returns who signed the last certificate of the chain: the authority.
+    /// Returns the issuer of the last certificate of the chain: the authority.
     pub fn authority(&self) -> String {
         let last = self.chain().last();
         last.map_or_else(|| "nobody".into(), |last| slashed(last.issuer_name()))
@@ -349,9 +350,9 @@ impl Credential {
         Ok(pem)
     }
 
-    /// Returns the whole as it is handed over for the data connections of a session
-    /// (DCSC). What stands behind the key counts as trusted there, so a certificate
-    /// that signed itself stands twice.
+    /// Returns the whole credential as it is handed over for the data connections of a session
+    /// (DCSC). Certificates after the key are trusted there, so a self-signed certificate is
+    /// written twice.
     pub fn to_session_pem(&self) -> Result<Vec<u8>> {
         let mut pem = self.to_pem()?;
         if is_self_signed(self.leaf()?) {
@@ -377,7 +378,7 @@ impl Credential {
         Self::new(key, chain, None)
     }
 
-    /// Signs a proxy for a key that somebody else keeps.
+    /// Signs a proxy for a key that another process keeps.
     pub(crate) fn sign<T: HasPublic>(
         &self,
         key: &PKeyRef<T>,
@@ -388,7 +389,7 @@ impl Credential {
         self.check_dates(SystemTime::now())?;
         let leaf = self.leaf()?;
         let kind = match kind {
-            // Nobody would believe it to be more than its issuer.
+            // A verifier would accept it for no more than its issuer.
             Kind::Full if self.0.identity.limited => Kind::Limited,
             kind => kind,
         };
@@ -408,7 +409,7 @@ impl Credential {
         proxy::sign(leaf, self.key()?, key, &wanted)
     }
 
-    /// Refuses a credential that nobody would accept any more, or yet.
+    /// Refuses a credential that has expired or is not valid yet.
     pub fn check_dates(&self, now: SystemTime) -> Result<()> {
         // Asked for each file.
         if self.0.dates.contains(&now) {
@@ -425,7 +426,7 @@ impl Credential {
         Ok(self.chain().first().ok_or_else(no_certificate)?)
     }
 
-    /// Returns the certificates, leaf first; none of what a cluster shares.
+    /// Returns the certificates, leaf first; none of a cluster's shared key.
     pub(crate) fn chain(&self) -> &[X509] {
         match &self.0.proof {
             Proof::Certificate { chain, .. } => chain,
@@ -468,7 +469,7 @@ pub enum Passphrase<'a> {
     Given(&'a [u8]),
 }
 
-/// What a new proxy shall be.
+/// Properties of a new proxy.
 #[derive(Clone, Debug)]
 pub struct NewProxy {
     /// Files yes, jobs no.
@@ -511,7 +512,7 @@ fn no_certificate() -> Error {
     Error::bad_request("the key of a cluster is no certificate: nothing can be made of it")
 }
 
-/// Refuses a certificate whose days are over, or have not come.
+/// Refuses a certificate that has expired or is not valid yet.
 pub(crate) fn check_dates(certificate: &X509Ref, now: SystemTime, ours: Ours) -> Result<()> {
     let subject = || slashed(certificate.subject_name());
     let file = None;
@@ -540,7 +541,7 @@ fn dates_of(chain: &[X509]) -> Result<Range<SystemTime>> {
     Ok(dates.unwrap_or(SystemTime::UNIX_EPOCH..SystemTime::UNIX_EPOCH))
 }
 
-/// Returns whom a chain names, without judging it.
+/// Returns the identity of a chain, without checking it.
 pub(crate) fn identity_of(chain: &[X509]) -> Result<Identity> {
     let mut identity = Identity::named("");
     identity.chain = chain.iter().map(|c| slashed(c.subject_name())).collect();
@@ -602,7 +603,7 @@ pub(crate) fn is_self_signed(certificate: &X509Ref) -> bool {
 fn private_key(pem: &[u8], passphrase: Passphrase<'_>, path: &Path) -> Result<PKey<Private>> {
     let is_locked = Cell::new(false);
     let key = match passphrase {
-        // Else the library would ask whoever sits at the terminal.
+        // Else the library would ask at the terminal.
         Passphrase::Never => PKey::private_key_from_pem_callback(pem, |_| {
             is_locked.set(true);
             Err(ErrorStack::get())
@@ -631,7 +632,7 @@ pub(crate) fn read_key(path: &Path) -> Result<Vec<u8>> {
 fn read_key_by(path: &Path, open: OpenFile<'_>) -> Result<(Vec<u8>, Stamp)> {
     let io = |cause| Error::io(path, cause);
     let file = open(path).map_err(io)?;
-    // Of what was opened, so that nobody swaps the file in between.
+    // Of the opened file, so that it cannot be swapped in between.
     let meta = file.metadata().map_err(io)?;
     let exposed = |what: String| Error::exposed(path, what);
     let mode = meta.mode() & 0o777;
@@ -649,7 +650,7 @@ fn read_key_by(path: &Path, open: OpenFile<'_>) -> Result<(Vec<u8>, Stamp)> {
     Ok((read_open(file, path)?, Stamp::of(&meta)))
 }
 
-/// Reads a file that anybody may know.
+/// Reads a file that is not secret.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
     Ok(read_stamped(path)?.0)
 }
@@ -678,7 +679,7 @@ fn read_open(file: File, path: &Path) -> Result<Vec<u8>> {
 /// Keys of a cluster do not expire: the end of the year 9999.
 const NEVER: Duration = Duration::from_secs(253_402_300_799);
 
-/// Longer chains than anybody has: a proxy of a proxy of a proxy is three.
+/// Longer chains than exist: a proxy of a proxy of a proxy is three.
 pub(crate) const CHAIN_MAX: usize = 32;
 
 /// The revocation lists of the largest authorities have some megabytes.

@@ -57,7 +57,7 @@ pub(crate) fn extension<'a>(certificate: &'a [u8], oid: &[u8]) -> Option<&'a [u8
     while let Some(extension) = expect(left, SEQUENCE) {
         let name = expect(extension.contents, OBJECT)?;
         if name.contents == oid {
-            // A BOOLEAN, if critical, stands before the value.
+            // A BOOLEAN, if critical, precedes the value.
             let value = element(name.rest)?;
             return match value.tag {
                 OCTETS => Some(value.contents),

@@ -1,4 +1,4 @@
-//! Where everybody keeps credentials and authorities.
+//! Usual places of credentials and authorities.
 
 use crate::{Credential, Error, Result};
 use std::{
@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What a search depends on: environment, user, and where the file tree begins.
+/// Inputs of a search: environment, user, and the root of the file tree.
 pub(crate) struct Surroundings<'a> {
     pub(crate) variable: &'a dyn Fn(&str) -> Option<OsString>,
     pub(crate) user: u32,
@@ -58,7 +58,7 @@ impl Surroundings<'_> {
         )
     }
 
-    /// Only what was named: nobody is in a cluster by chance.
+    /// Returns only a named key: a node is in no cluster by chance.
     pub(crate) fn member(&self) -> Result<Option<Credential>> {
         match self.named("GODWIT_CLUSTER_KEY") {
             None => Ok(None),
@@ -87,7 +87,7 @@ impl Surroundings<'_> {
         self.root.join(format!("tmp/x509up_u{}", self.user))
     }
 
-    /// The certificate's name alone will do if the key is in the same file.
+    /// The certificate's name alone is enough if the key is in the same file.
     fn named_pair(&self) -> Result<Option<Credential>> {
         let (cert, key) = (self.named("X509_USER_CERT"), self.named("X509_USER_KEY"));
         match (cert, key) {
@@ -143,7 +143,7 @@ pub fn owner_files() -> (PathBuf, PathBuf) {
     )
 }
 
-/// Says who named a file that is not there.
+/// Adds the variable that named a missing file.
 pub(crate) fn named<T>(variable: &str, read: Result<T>) -> Result<T> {
     read.map_err(|error| match error {
         Error::Io { path, cause } if cause.kind() == io::ErrorKind::NotFound => {
@@ -169,7 +169,7 @@ mod tests {
     };
     use std::{collections::HashMap, fs, os::unix::fs::PermissionsExt, time::Duration};
 
-    /// A file tree with a home and /tmp, and somebody who can be found there.
+    /// A file tree with a home, /tmp and a user.
     struct Machine {
         root: tempfile::TempDir,
         variables: HashMap<&'static str, PathBuf>,
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_others_may_read_is_refused() {
+    fn key_readable_by_others_is_refused() {
         let machine = Machine::new();
         let path = machine.proxy("tmp/x509up_u1000");
         for mode in [0o640, 0o604, 0o660, 0o602] {
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_that_somebody_else_planted_is_refused() {
+    fn proxy_of_other_owner_is_refused() {
         let machine = Machine::new();
         let path = machine.proxy("tmp/x509up_u1000");
         if std::os::unix::fs::chown(&path, Some(12_345), None).is_err() {
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn authorities_are_looked_for_from_the_person_to_the_machine() {
+    fn user_authorities_precede_machine_authorities() {
         let mut machine = Machine::new();
         let error = machine.ask(|s| s.authorities()).unwrap_err().to_string();
         assert!(
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn an_encrypted_key_is_named_and_nobody_is_asked() {
+    fn encrypted_key_fails_without_prompt() {
         let machine = Machine::new();
         machine.pair("home/.globus/usercert.pem", "home/.globus/userkey.pem");
         let pem = machine

@@ -1,8 +1,7 @@
-//! TLS of the door between nodes: who serves, who visits, and by what each is known.
+//! TLS of the door between nodes: the host's certificate, the visitor's, and the proof of each.
 //!
-//! The library's engine is given out as it is, since HTTP's own colleague drives it; whom it met
-//! is judged here. A node has a key of its own, which others *pin*: then no name, no authority
-//! and no clock has a say.
+//! The engine is handed out as it is, since the HTTP library drives it; its peer is checked here. A
+//! node has a key of its own, which others *pin*: then no name, authority or clock counts.
 
 use crate::{
     Authorities, Credential, Error, Expect, Identity, Result,
@@ -27,7 +26,7 @@ use std::{
     time::SystemTime,
 };
 
-/// What a public key hashes to (SHA-256 of its SubjectPublicKeyInfo).
+/// Hash of a public key (SHA-256 of its SubjectPublicKeyInfo).
 #[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Fingerprint([u8; 32]);
 
@@ -78,21 +77,21 @@ impl FromStr for Fingerprint {
     }
 }
 
-/// Whom a visitor wants to meet.
+/// Host that a visitor wants to reach.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Wanted {
-    /// Whoever has this key.
+    /// The holder of this key.
     Key(Fingerprint),
-    /// Whom authorities vouch for.
+    /// A host that authorities vouch for.
     Vouched(Expect),
-    /// Whoever is there: to ask what anybody may know, and to say nothing.
+    /// Any host: for public questions only, without a secret.
     Anybody,
 }
 
-/// For whom a visitor asked who wants a key that is not shown here; empty until then.
+/// Label of a key that a visitor asked for and that is not shown here; empty until then.
 ///
-/// TLS ends such a conversation before anything is said but for an alert: whoever knows the way to
-/// that key keeps the alert back, and passes on what came.
+/// TLS ends such a connection with an alert only. A caller that knows the way to that key keeps the
+/// alert back, and forwards the bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Elsewhere(Arc<OnceLock<String>>);
 
@@ -103,8 +102,7 @@ impl Elsewhere {
     }
 }
 
-/// What is shown at a door: what shows which host it is, and to those who ask for one of our own
-/// keys, that.
+/// Certificates shown at a door: the host's, and our own keys for visitors that ask for one.
 pub struct Doorway {
     context: SslContext,
     shown: Vec<Credential>,
@@ -114,9 +112,9 @@ pub struct Doorway {
 }
 
 impl Doorway {
-    /// Returns the door at which `usual` is shown, and each of `own` to whoever asks for it.
+    /// Returns the door that shows `usual`, and each key of `own` to visitors that ask for it.
     ///
-    /// Members of a cluster need neither: `member` has its key.
+    /// Members of a cluster need neither: `member` has their key.
     pub fn of(usual: &Credential, own: &[Credential], member: Option<&Credential>) -> Result<Self> {
         let doing = "using our own certificate";
         let (mut contexts, mut labels) = (Vec::new(), Vec::new());
@@ -136,7 +134,7 @@ impl Doorway {
                 Some((_, context)) => ssl
                     .set_ssl_context(context)
                     .map_err(|_| SniError::ALERT_FATAL),
-                // To show another key would be told as somebody who stands in between.
+                // To show another key would look like an attacker in between.
                 None if wanted.ends_with(LABEL_END) && wanted != label => {
                     if let Some(elsewhere) = ssl.ex_data(*ELSEWHERE) {
                         let _ = elsewhere.0.set(wanted.to_owned());
@@ -185,8 +183,8 @@ impl Doorway {
         Some(*pin)
     }
 
-    /// Returns the engine of one conversation. Visitors may show a certificate, and need not. Who
-    /// asks for the key of somebody else is refused, and `elsewhere` told whose.
+    /// Returns the engine of one connection. Visitors may show a certificate, and need not. A
+    /// visitor that asks for an unknown key is refused, and `elsewhere` receives its label.
     pub fn open(&self, elsewhere: &Elsewhere) -> Result<Ssl> {
         let mut ssl = Ssl::new(&self.context).doing("beginning TLS")?;
         ssl.set_ex_data(*ELSEWHERE, elsewhere.clone());
@@ -201,12 +199,11 @@ impl fmt::Debug for Doorway {
     }
 }
 
-/// Returns the engine of one conversation at somebody's door; [`Credential::nobody`] shows
-/// nothing.
+/// Returns the engine of one connection to a door; [`Credential::nobody`] shows no certificate.
 pub fn visit(credential: &Credential, wanted: &Wanted, host: &str) -> Result<Ssl> {
     let doing = "beginning TLS";
     if let Wanted::Vouched(_) = wanted {
-        // Of keys that know each other no clock has a say.
+        // Keys that know each other do not depend on a clock.
         credential.check_dates(SystemTime::now())?;
     }
     let mut ssl = Ssl::new(context::of(credential, Role::Visitor)?).doing(doing)?;
@@ -221,7 +218,7 @@ pub fn visit(credential: &Credential, wanted: &Wanted, host: &str) -> Result<Ssl
     Ok(ssl)
 }
 
-/// Judges whom a visitor met, once the handshake is over.
+/// Checks the visitor's peer, once the handshake is over.
 pub fn met(
     ssl: &SslRef,
     wanted: &Wanted,
@@ -229,7 +226,7 @@ pub fn met(
     ours: &Credential,
 ) -> Result<Identity> {
     if ours.keys().is_some() {
-        // Who has the key is whom we want, whatever it is called.
+        // The holder of the key is the right peer, whatever its name.
         return cluster::met(ssl);
     }
     let shown = shown(ssl);
@@ -254,7 +251,7 @@ pub fn met(
     }
 }
 
-/// Returns what the key of whoever is at the other end hashes to; `None`: nothing was shown.
+/// Returns the hash of the key at the other end; `None`: no certificate was shown.
 pub fn key_shown(ssl: &SslRef) -> Result<Option<Fingerprint>> {
     shown(ssl)
         .first()
@@ -262,22 +259,22 @@ pub fn key_shown(ssl: &SslRef) -> Result<Option<Fingerprint>> {
         .transpose()
 }
 
-/// What a visitor showed, to be judged whenever there is reason to.
+/// Certificates that a visitor showed, to be checked when needed.
 #[derive(Clone)]
 pub struct Shown(Vec<X509>);
 
 impl Shown {
-    /// Returns what was shown; `None`: nothing.
+    /// Returns the certificates shown; `None`: there were none.
     pub fn of(ssl: &SslRef) -> Option<Self> {
         Some(Self(shown(ssl))).filter(|shown| !shown.0.is_empty())
     }
 
-    /// Returns what the key of whoever showed it hashes to.
+    /// Returns the hash of the visitor's key.
     pub fn key(&self) -> Result<Fingerprint> {
         Fingerprint::of(self.0.first().ok_or_else(showed_nothing)?)
     }
 
-    /// Returns for whom an authority vouches.
+    /// Returns the identity that an authority vouches for.
     pub fn vouched(&self, authorities: &Authorities) -> Result<Identity> {
         authorities.judge(&self.0, SystemTime::now())
     }
@@ -289,9 +286,9 @@ impl fmt::Debug for Shown {
     }
 }
 
-/// Returns the member of our cluster that came to our door, if it is one.
+/// Returns the member of our cluster that visits our door; `None` for other visitors.
 pub fn member_visitor(ssl: &SslRef) -> Option<Identity> {
-    // Nothing else is ever taken up again here.
+    // No other session is ever resumed here.
     ssl.session_reused()
         .then(|| cluster::met(ssl).ok())
         .flatten()
@@ -311,7 +308,7 @@ pub fn is_elsewhere(error: &openssl::ssl::Error) -> bool {
     })
 }
 
-/// Says what the engine met: the peer's alert, or our own displeasure.
+/// Returns the engine's error: the peer's alert, or our own refusal.
 pub use crate::channel::refusal;
 
 fn showed_nothing() -> Error {
@@ -324,7 +321,7 @@ const LABEL_DIGITS: usize = 32;
 const LABEL_END: &str = ".godwit.invalid";
 /// OpenSSL: 1000 and the number of the alert (RFC 6066).
 const UNRECOGNIZED_NAME: i32 = 1112;
-/// Where a conversation keeps what its visitor turned out to want.
+/// Slot of a connection for the label that its visitor asked for.
 static ELSEWHERE: LazyLock<Index<Ssl, Elsewhere>> =
     LazyLock::new(|| Ssl::new_ex_index().expect("a number for our own data is free memory"));
 
@@ -341,7 +338,7 @@ mod tests {
         (key, print)
     }
 
-    /// Has somebody who wants `pin` meet what `door` says.
+    /// Connects a visitor that wants `pin` to `door`.
     fn meet(door: Ssl, pin: Fingerprint) -> std::result::Result<Result<Identity>, bool> {
         let (here, there) = UnixStream::pair().unwrap();
         let served = thread::spawn(move || SslStream::new(door, there).unwrap().accept().is_ok());
@@ -358,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shows_another_key_is_not_who_is_wanted() {
+    fn other_key_is_refused_by_visitor() {
         let ((usual, print), (_, wanted)) = (key(), key());
         let open = || Ssl::new(&context::make_door(&usual).unwrap().build()).unwrap();
         assert!(meet(open(), print).unwrap().is_ok());
@@ -367,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_not_shown_here_is_elsewhere() {
+    fn unknown_key_is_elsewhere() {
         let ((host, _), (own, print), (_, wanted)) = (key(), key(), key());
         let door = Doorway::of(&host, std::slice::from_ref(&own), None).unwrap();
         let elsewhere = Elsewhere::default();

@@ -1,4 +1,4 @@
-//! What can go wrong, in words that name the file and the date.
+//! Errors, in words that name the file and the date.
 
 use crate::when;
 use godwit_core::{Fault, Kind};
@@ -9,11 +9,12 @@ use std::{
     time::SystemTime,
 };
 
-/// The result of what may be refused.
+/// Result of an operation that may be refused.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 godwit_core::errors! {
-    /// What a caller would tell apart. The message is the fact; what to do next says [`Error::hint`].
+    /// Failures that a caller would tell apart. The message is the fact; [`Error::hint`] has the
+    /// next step.
     #[derive(Debug)]
     pub enum Error {
         #[error("{}: {}", .path.display(), why(.cause))]
@@ -22,10 +23,10 @@ godwit_core::errors! {
         BadFile { path: PathBuf, what: String } => bad_file, Invalid;
         #[error("{}: is there already", .path.display())]
         Exists { path: PathBuf } => exists, Exists;
-        /// What somebody asks to be made cannot be.
+        /// The request cannot be fulfilled.
         #[error("{what}")]
         BadRequest { what: String } => bad_request, Invalid;
-        /// A name or a key that is to be somebody's is another's already.
+        /// A name or a key is taken already.
         #[error("another node is called {name} here")]
         NameTaken { name: String } => name_taken, Invalid;
         #[error("this node itself is called {name}")]
@@ -34,7 +35,7 @@ godwit_core::errors! {
         KeyTaken { known_as: String } => key_taken, Invalid;
         #[error("that is this node itself: it has that key")]
         OwnKey, Invalid;
-        /// By what somebody wants to join lets nobody in.
+        /// The invite or word admits no node.
         #[error("{what}")]
         NoInvite { what: String } => no_invite, Unproven;
         /// An authority cannot declare its own certificate void.
@@ -76,7 +77,7 @@ godwit_core::errors! {
         /// The certificates do not prove what they say.
         #[error("{subject}: {why}")]
         BadChain { subject: String, why: String } => bad_chain, Unproven;
-        /// Somebody made themselves an authority of a name that is taken, or the authority's key was replaced.
+        /// An authority was made under a name that is taken, or the authority's key was replaced.
         #[error("{subject}: is signed with another key than that of {issuer} in {}", .file.display())]
         OtherIssuer { subject: String, issuer: String, file: PathBuf } => other_issuer, Unproven;
         #[error("{subject} is a proxy of the old kind, without proxyCertInfo (RFC 3820)")]
@@ -90,7 +91,7 @@ godwit_core::errors! {
         OtherKey { theirs: String, ours: String, file: Option<PathBuf> } => other_key, Unproven;
         #[error("the peer does not prove that it has the cluster key: {said}")]
         NoMember { said: String } => no_member, Unproven;
-        /// What a server said to our key.
+        /// Refusal of our key, in the server's words.
         #[error("{what} was refused: {said}")]
         KeyRefused { what: String, said: String } => key_refused, Unproven;
         #[error("{subject} cannot delegate: {why}")]
@@ -116,13 +117,13 @@ godwit_core::errors! {
     }
 }
 
-/// How it begins what is wrong with a file that holds no certificate or key.
+/// Beginning of the error for a file without a readable certificate or key.
 pub(crate) const NO_CREDENTIAL: &str = "no readable ";
-/// The same of a list of what was revoked, and of an authority.
+/// Reason for a revocation list that cannot be read.
 pub(crate) const NO_LIST: &str = "no readable revocation list";
 pub(crate) const NO_AUTHORITY: &str = "no readable certificate of an authority";
 
-/// Whose certificate it is: ours can be renewed here, the peer's only there.
+/// Owner of a certificate: ours can be renewed here, the peer's only there.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[allow(missing_docs)]
 pub enum Ours {
@@ -139,14 +140,14 @@ pub enum NoTicket {
     Expired,
     /// Two clocks differ.
     Clock,
-    /// The KDC does not know whom we want to speak to.
+    /// The KDC does not know the server.
     UnknownServer,
     NoKdc,
     /// A server cannot read its own keys.
     Keys,
     /// The ticket is for another key than the server has.
     Keytab,
-    /// A server cannot write down what it has seen.
+    /// A server cannot write its replay cache.
     Replays,
     Other,
 }
@@ -193,7 +194,7 @@ impl Error {
         self.is_no_tls() || matches!(self, Self::Token(said) | Self::Refused(said) if is_one(said))
     }
 
-    /// Tells whether what came is nothing that TLS says: who answers speaks something else.
+    /// Tells whether the peer's bytes are no TLS: the peer speaks another protocol.
     pub fn is_no_tls(&self) -> bool {
         const WORDS: [&str; 3] = [
             "wrong version number",
@@ -264,12 +265,12 @@ impl Error {
         })
     }
 
-    /// Names the file in which a certificate lies, and that it is our own.
+    /// Adds the file of a certificate of our own.
     pub(crate) fn of_ours(self, path: Option<&PathBuf>) -> Self {
         self.lies_in(path.cloned(), Ours::Yes)
     }
 
-    /// Names the file in which a certificate lies that is not our own.
+    /// Adds the file of a certificate that is not our own.
     pub(crate) fn in_file(self, path: Option<PathBuf>) -> Self {
         self.lies_in(path, Ours::No)
     }
@@ -319,7 +320,7 @@ impl NoTicket {
     }
 }
 
-/// Lets `?` name what was being done when the library said no.
+/// Lets `?` name the operation that the library failed in.
 pub(crate) trait Doing<T> {
     fn doing(self, doing: &'static str) -> Result<T>;
 }
@@ -343,7 +344,7 @@ pub(crate) fn reasons(stack: &ErrorStack) -> String {
     }
 }
 
-/// Says of a file what it does not hold, and the library's own words.
+/// Returns the error for a file without the expected content, with the library's own words.
 pub(crate) fn unreadable(path: &Path, what: &'static str) -> impl FnOnce(ErrorStack) -> Error {
     let path = path.to_owned();
     move |stack| Error::BadFile {
@@ -390,7 +391,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_credential_is_made_anew_by_its_user() {
+    fn only_credential_errors_ask_for_renewal() {
         let hint = |what: &str| {
             Error::bad_file("file", format!("{what}: no start line"))
                 .hint()

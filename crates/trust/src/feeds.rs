@@ -1,5 +1,5 @@
-//! What is fed with whatever a peer or a file may say, for `cargo fuzz` and the bounded run
-//! in the tests: one function for each parser. No promise to anybody else.
+//! Fuzz targets: one function for each parser of bytes from a peer or a file. Used by `cargo fuzz`
+//! and the bounded run in the tests; no stable interface.
 
 use crate::{
     Authorities, Channel, Context, Credential, Delegate, Expect, KeyKind, Opened, Result, Rights,
@@ -27,7 +27,7 @@ pub fn policy(bytes: &[u8]) {
 /// A grid-mapfile.
 pub fn mapfile(bytes: &[u8]) {
     for (subject, accounts) in gridmap::parse(bytes).into_iter().flatten() {
-        assert!(!accounts.is_empty(), "{subject}: mapped to nobody");
+        assert!(!accounts.is_empty(), "{subject}: mapped to no account");
     }
 }
 
@@ -69,7 +69,7 @@ pub fn credential(bytes: &[u8]) {
     let _ = Credential::from_pem(bytes);
 }
 
-/// Somebody whom an authority knows, at both ends of a context.
+/// Identity that an authority knows, at both ends of a context.
 #[derive(Debug)]
 pub struct Pair {
     credential: Credential,
@@ -102,7 +102,7 @@ impl Pair {
         Ok((client, server))
     }
 
-    /// Tokens of `ADAT`, one of which somebody changed.
+    /// Feeds tokens of `ADAT`, one of them changed.
     pub fn tokens(&self, bytes: &[u8]) {
         let Some((&spoilt_at, changes)) = bytes.split_first() else {
             return;
@@ -130,8 +130,8 @@ impl Pair {
         }
     }
 
-    /// What a peer says under protection where a proxy is asked for and given: it is who it is,
-    /// and says what it likes. Returns whether a proxy was given.
+    /// Feeds a peer's protected bytes where a proxy is requested or given. The peer is known and
+    /// sends arbitrary bytes. Returns whether a proxy was given.
     pub fn delegation(&self, bytes: &[u8]) -> bool {
         let given = match bytes.split_first() {
             Some((0..128, changes)) => self.to_acceptor(changes),
@@ -225,16 +225,12 @@ impl Pair {
     fn assert_known(&self, channel: &Channel) {
         let subject = self.credential.identity();
         let peer = channel.peer().map(|peer| peer.subject());
-        assert_eq!(
-            peer,
-            Some(subject.subject()),
-            "a context with somebody else"
-        );
+        assert_eq!(peer, Some(subject.subject()), "a context with another peer");
     }
 }
 
-/// Carries tokens to and fro until one of both needs no more, and returns what the other has
-/// not read.
+/// Exchanges tokens until one side needs no more, and returns the bytes that the other side has not
+/// read.
 fn shake(client: &mut Channel, first: Vec<u8>, server: &mut Channel) -> Result<Vec<u8>> {
     let (mut token, mut is_over) = (first, false);
     loop {

@@ -6,8 +6,8 @@
 use crate::{Identity, Result, credential::read, identity::spelled, kept::Kept};
 use std::{collections::HashMap, path::Path, sync::Arc};
 
-/// Which accounts of this machine each subject may use, the first by default. The file is
-/// looked at anew for each question. Cheap to clone.
+/// Accounts of this machine that each subject may use, the first by default. Each question checks
+/// whether the file has changed. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Gridmap(Arc<Kept<Accounts>>);
 
@@ -21,13 +21,12 @@ impl Gridmap {
         Ok(map)
     }
 
-    /// Returns the account that somebody gets without asking for one.
+    /// Returns the default account of an identity.
     pub fn account(&self, who: &Identity) -> Option<String> {
         self.accounts(who).into_iter().next()
     }
 
-    /// Returns all accounts that somebody may ask for. A file that cannot be read any more
-    /// maps nobody.
+    /// Returns all accounts that an identity may ask for. An unreadable file maps no identity.
     pub fn accounts(&self, who: &Identity) -> Vec<String> {
         let Ok(accounts) = self.current() else {
             return Vec::new();
@@ -111,7 +110,7 @@ fn subject(line: &[u8]) -> Result<(String, &[u8]), String> {
     }
 }
 
-/// Half of a quoted subject names somebody else, or nobody.
+/// A half-quoted subject would be another name, or none.
 fn lone_quote() -> String {
     "a quotation mark out of place: two stand around the subject, and none elsewhere".into()
 }
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_keeps_all_its_accounts_in_order() {
+    fn subject_keeps_accounts_in_order() {
         let text = "# people\n\"/O=Grid/CN=alice b\" alice,shared\n\n\"/O=Grid/CN=alice b\" shared other\n";
         assert_eq!(
             accounts(text, "/O=Grid/CN=alice b"),
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_named_by_its_line() {
+    fn bad_line_is_named_by_number() {
         for wrong in ["\"/CN=a x", "\"/CN=a\"", "\"/CN=\\xZZ\" x", "/CN=a"] {
             let error = parse(format!("# one\n{wrong}").as_bytes()).unwrap_err();
             assert!(error.starts_with("line 2: "), "{error}");
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_quotation_mark_is_no_part_of_a_name() {
+    fn lone_quotation_mark_is_refused() {
         for wrong in [
             "/CN=a \"alice",
             "/CN=a b\" alice",
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_file_counts_from_the_next_question() {
+    fn changed_file_counts_at_next_lookup() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("grid-mapfile");
         fs::write(&path, "\"/CN=a\" one").unwrap();

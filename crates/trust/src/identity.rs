@@ -6,7 +6,7 @@ use openssl::{
 };
 use std::{fmt, net::IpAddr, time::SystemTime};
 
-/// Who somebody is: the subject of the end entity, whatever proxies stand before it.
+/// Proved name of a peer: the subject of the end entity, whatever proxies stand before it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Identity {
     pub(crate) subject: String,
@@ -16,20 +16,20 @@ pub struct Identity {
     pub(crate) by: By,
 }
 
-/// By what somebody is known.
+/// Proof by which a peer is known.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) enum By {
-    /// By a name that an authority vouches for.
+    /// A name that an authority vouches for.
     #[default]
     Name,
-    /// By the key of a cluster.
+    /// The key of a cluster.
     Key,
-    /// By where they come from.
+    /// The address of the peer.
     Address,
 }
 
 impl Identity {
-    /// Returns somebody of that name, as if a certificate of the name had been shown.
+    /// Returns the identity of that name, as if a certificate of the name had been shown.
     pub fn named(subject: impl Into<String>) -> Self {
         let subject = subject.into();
         Self {
@@ -41,7 +41,7 @@ impl Identity {
         }
     }
 
-    /// Returns a member of a cluster; `name` is what it calls itself, which it need not be.
+    /// Returns a member of a cluster; `name` is its own claim, which is not proved.
     pub(crate) fn member(by: By, name: Option<&str>) -> Self {
         let chain = name.map(|name| format!("{CLUSTER}/CN={name}"));
         Self {
@@ -51,7 +51,7 @@ impl Identity {
         }
     }
 
-    /// Returns a node whose key is pinned here under that name.
+    /// Returns a node whose key is pinned under that name.
     pub(crate) fn peer(name: &str) -> Self {
         Self::named(format!("{PEER}/CN={name}"))
     }
@@ -87,7 +87,7 @@ impl Identity {
         self.not_after
     }
 
-    /// Tells whether `subject` names the same, in any of the spellings in use.
+    /// Tells whether `subject` is the same name, in any of the spellings in use.
     pub fn is_called(&self, subject: &str) -> bool {
         spelled(&self.subject) == spelled(subject)
     }
@@ -99,13 +99,13 @@ impl fmt::Display for Identity {
     }
 }
 
-/// Of what nodes are that are known by their keys.
+/// Prefix of the names of nodes that are known by their keys.
 const PEER: &str = "/O=godwit/OU=peer";
-/// What all members of a cluster are called: the key does not tell them apart.
+/// Name of all members of a cluster: the key does not tell them apart.
 const CLUSTER: &str = "/O=godwit/CN=cluster";
 
-/// Tells whether a text names somebody: `/O=Grid/CN=alice` as certificates do, or
-/// `alice@REALM` as Kerberos does. A name with stars is one too.
+/// Tells whether a text is a name: `/O=Grid/CN=alice` as in certificates, or `alice@REALM` as in
+/// Kerberos. A name with stars is one too.
 pub fn is_name(text: &str) -> bool {
     let is_plain = !text.contains(char::is_control);
     is_plain && (text.starts_with('/') || is_principal(text))
@@ -149,8 +149,8 @@ pub(crate) fn spelled(subject: &str) -> String {
 
 /// Tells whether a certificate was made for that host.
 ///
-/// RFC 2818: the alternative names if there are any of that kind, else the common name, which
-/// may be `host/NAME` or `ftp/NAME` as GT2 made them. Names of the resolver are not asked for.
+/// RFC 2818: the alternative names if there are any of that kind, else the common name. The common
+/// name may be `host/NAME` or `ftp/NAME` as GT2 made them. No resolver is asked for other names.
 pub(crate) fn is_for_host(certificate: &X509Ref, host: &str) -> bool {
     let host = host.trim_matches(['[', ']']);
     host_names(certificate)

@@ -1,4 +1,4 @@
-//! What was made of a file, for as long as the file stays the same.
+//! Cache of a file's parsed content, valid while the file stays the same.
 
 use crate::{Error, Result};
 use std::{
@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// What a file says. It is looked at anew for each question, and read again when it changed.
+/// Parsed content of a file. Each question checks the file, and reads it again if it has changed.
 pub(crate) struct Kept<T> {
     path: PathBuf,
     read: Mutex<Option<(Stamp, Arc<T>)>>,
@@ -27,7 +27,7 @@ impl<T> Kept<T> {
         &self.path
     }
 
-    /// Returns what the file says now, which `parse` understands or says why not.
+    /// Returns the file's present content, parsed by `parse`.
     pub(crate) fn now(
         &self,
         read: impl FnOnce(&Path) -> Result<Vec<u8>>,
@@ -64,7 +64,7 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    /// Returns what it looks like now.
+    /// Returns the stamp of a file.
     pub(crate) fn of(meta: &fs::Metadata) -> Self {
         Self {
             inode: (meta.dev(), meta.ino()),

@@ -1,10 +1,9 @@
-//! A Kerberos security context: tokens in, tokens out, no socket (RFC 2228, appendix I, and
-//! RFC 4121).
+//! A Kerberos security context: tokens in, tokens out, no socket (RFC 2228, appendix I, and RFC
+//! 4121).
 //!
-//! One token goes each way: the ticket with a proof of now, and the server's proof that it
-//! could read it. Then the same context wraps lines and, in [`Blocks`], what goes over data
-//! connections. Whose names are known here, and where tickets come from, is the business of
-//! the machine's Kerberos.
+//! One token is sent each way: the ticket with a proof of its freshness, and the server's proof
+//! that it could read the ticket. Then the same context wraps lines and, in [`Blocks`], data
+//! connections. Keytab and ticket cache belong to the machine's Kerberos.
 
 mod blocks;
 mod frames;
@@ -28,11 +27,11 @@ use std::{
 
 /// A context in either role.
 pub struct Kerberos {
-    /// Shared with the data connections of the same conversation.
+    /// Shared with the data connections of this login.
     context: Shared,
     phase: Phase,
     side: Side,
-    /// Where an acceptor has its keys, for the log.
+    /// Keytab of an acceptor, for the log.
     keytab: Option<PathBuf>,
     peer: Option<Identity>,
     ourselves: Option<String>,
@@ -42,7 +41,7 @@ pub struct Kerberos {
 
 type Shared = Arc<Mutex<Both>>;
 
-/// A context, and which tokens have come of it.
+/// A context, and the numbers of its tokens.
 struct Both {
     context: KerberosContext,
     /// The library looks for replays; yafc does not ask it to.
@@ -51,7 +50,7 @@ struct Both {
 }
 
 impl Both {
-    /// Returns what the peer protected, once.
+    /// Returns the plain bytes of a protected token, once.
     fn unwrap(&mut self, token: &[u8]) -> Result<Unwrapped> {
         let unwrapped = self.context.unwrap(token).map_err(refusal)?;
         let is_new = match seen::number_of(token) {
@@ -77,7 +76,7 @@ enum Phase {
     /// Tokens go back and forth.
     Underway,
     Done,
-    /// What came before was wrong.
+    /// An earlier token was wrong.
     Broken,
 }
 
@@ -103,7 +102,7 @@ impl Kerberos {
         })
     }
 
-    /// Refuses a keytab, and a place for what was seen, with which no login could ever succeed.
+    /// Refuses a keytab or a replay cache with which every login would fail.
     pub fn check_place(keytab: Option<&Path>) -> Result<()> {
         keys::must_be_ours(keytab)?;
         keys::must_be_noted()
@@ -114,8 +113,7 @@ impl Kerberos {
         keys::must_be_kept(keytab)
     }
 
-    /// Begins as the client of a host, with the ticket that whoever runs this has; returns the
-    /// first token.
+    /// Begins as the client of a host, with the user's ticket; returns the first token.
     pub fn initiate(host: &str) -> Result<(Self, Vec<u8>)> {
         let mut refused = None;
         for kind in KINDS {
@@ -172,7 +170,7 @@ impl Kerberos {
         token.first() == Some(&FRAME)
     }
 
-    /// Learns who the peer is, once that is proved.
+    /// Learns the peer's identity, once it is proved.
     fn meet(&mut self) -> Result<()> {
         let ends = self.context().context.ends().map_err(refusal)?;
         if !ends.hides || !ends.is_safe {
@@ -188,7 +186,7 @@ impl Kerberos {
         self.peer = Some(match self.side {
             Side::Initiator => {
                 self.ourselves = Some(String::from_utf8_lossy(&initiator).into_owned());
-                // Nobody asks who that is but the log; often its realm is left to the KDC.
+                // Only the log uses this name; often its realm is left to the KDC.
                 Identity::named(String::from_utf8_lossy(&acceptor))
             }
             Side::Acceptor => {
@@ -199,7 +197,7 @@ impl Kerberos {
         Ok(())
     }
 
-    /// Returns who an initiator has shown to be: `alice@REALM`.
+    /// Returns the principal that an initiator has shown: `alice@REALM`.
     pub fn ourselves(&self) -> Option<&str> {
         self.ourselves.as_deref()
     }
@@ -289,8 +287,8 @@ impl fmt::Debug for Kerberos {
 }
 
 impl Identity {
-    /// Returns somebody whose ticket was proved: `alice@REALM`. What could be taken for the
-    /// subject of a certificate is refused.
+    /// Returns the identity of a proved ticket: `alice@REALM`. A principal that looks like a
+    /// certificate's subject is refused.
     fn by_ticket(principal: &[u8]) -> Result<Self> {
         let mut name = String::new();
         for &byte in principal {
@@ -308,8 +306,7 @@ impl Identity {
     }
 }
 
-/// A ticket for something else on this host shows that somebody spoke to that, which may be
-/// less to be trusted than we are.
+/// Refuses a ticket for another service of this host. That service may be less trusted than we are.
 fn must_be_for_us(acceptor: &[u8]) -> Result<()> {
     let is_ours = |kind: &str| {
         let rest = acceptor.strip_prefix(kind.as_bytes());
@@ -324,8 +321,8 @@ fn must_be_for_us(acceptor: &[u8]) -> Result<()> {
     }
 }
 
-/// Tells whether a first token says in its frame that it is Kerberos' own: negotiation
-/// (SPNEGO) would bring mechanisms in that nobody asked for.
+/// Tells whether a first token is Kerberos' own by its frame. Negotiation (SPNEGO) would admit
+/// other mechanisms.
 fn is_of_kerberos(token: &[u8]) -> bool {
     let behind_length = match token {
         [FRAME, 0..=0x7f, rest @ ..] => rest,
@@ -337,7 +334,7 @@ fn is_of_kerberos(token: &[u8]) -> bool {
     behind_length.starts_with(KERBEROS)
 }
 
-/// What a peer may say before it is known, and what frames may be, for the feeds.
+/// Fuzz target for bytes of an unknown peer and for frames.
 pub(crate) fn feed(bytes: &[u8]) {
     if is_of_kerberos(bytes) {
         assert!(Kerberos::is_token(bytes));
@@ -376,7 +373,7 @@ fn no_keys(keytab: Option<&Path>, why: Refused) -> Error {
     }
 }
 
-/// Names the file whose keys are not those of a ticket.
+/// Names the keytab whose keys do not fit a ticket.
 fn in_keytab(keytab: Option<&Path>, error: Error) -> Error {
     match (keytab, error) {
         (Some(path), Error::Ticket { why, said }) if why == NoTicket::Keytab => {
@@ -410,7 +407,7 @@ fn refusal(why: Refused) -> Error {
         156 => NoTicket::NoKdc,
         _ => match major >> 16 {
             NO_CREDENTIAL => NoTicket::Nothing,
-            // Told when a context that has just begun is looked at.
+            // Reported when a new context is queried.
             EXPIRED | CONTEXT_EXPIRED => NoTicket::Expired,
             _ => NoTicket::Other,
         },
@@ -422,12 +419,12 @@ fn refusal(why: Refused) -> Error {
     Error::ticket(why, said)
 }
 
-/// What servers are called before the slash, in the order in which clients ask for them.
+/// Services of a server, before the slash, in the order in which clients ask for them.
 const KINDS: [&str; 2] = ["ftp", "host"];
 const FRAME: u8 = 0x60;
 /// The number of Kerberos as DER has it: 1.2.840.113554.1.2.2.
 const KERBEROS: &[u8] = b"\x06\x09\x2a\x86\x48\x86\xf7\x12\x01\x02\x02";
-/// What Kerberos' own errors are counted from.
+/// Offset of Kerberos' own error numbers.
 const KRB5: i32 = -1_765_328_384;
 const NO_CREDENTIAL: u32 = 7;
 const EXPIRED: u32 = 11;
@@ -438,7 +435,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_of_another_mechanism_is_none_of_kerberos() {
+    fn other_mechanism_token_is_not_kerberos() {
         let framed =
             |length: &[u8], number: &[u8]| [&[FRAME], length, number, b"\x01\x00"].concat();
         for length in [
@@ -463,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_and_keys_are_told_apart_by_what_kerberos_calls_them() {
+    fn clock_and_key_errors_are_distinct() {
         let why = |code: i32| {
             let (major, minor, said) = (13 << 16, KRB5 + code, String::new());
             match refusal(Refused::No { major, minor, said }) {
@@ -481,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn only_tickets_for_ftp_and_host_are_for_us() {
+    fn only_ftp_and_host_tickets_count() {
         for name in ["ftp/fermi@R", "host/fermi@R"] {
             must_be_for_us(name.as_bytes()).unwrap();
         }
@@ -501,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn a_principal_cannot_be_taken_for_a_certificate() {
+    fn principal_is_never_a_certificate_subject() {
         let named = |name: &str| Identity::by_ticket(name.as_bytes());
         assert_eq!(named("alice/admin@R").unwrap().subject(), "alice/admin@R");
         assert_eq!(named("j\u{fc}rg@R").unwrap().subject(), "j\\xC3\\xBCrg@R");

@@ -1,7 +1,7 @@
-//! Fresh keys, some RSA keys ready before they are asked for.
+//! Fresh keys, with some RSA keys ready in advance.
 //!
-//! An RSA key takes some 90 ms to find, which a login should not wait for; a thread that
-//! the first use starts keeps a few in store.
+//! An RSA key takes some 90 ms to find, and a login should not wait for it. A thread that the first
+//! use starts keeps a few ready.
 
 use crate::{Result, error::Doing};
 use openssl::{
@@ -46,14 +46,14 @@ pub(crate) fn ready_rsa() -> Result<PKey<Private>> {
     let mut stock = STOCK.lock();
     let key = stock.keys.pop();
     if key.is_none() {
-        // More people come at once than we thought.
+        // More clients arrive at once than expected.
         stock.keys_wanted = (stock.keys_wanted * 2).min(KEYS_MAX);
     }
     fill(stock);
     key.map_or_else(|| rsa(BITS), Ok)
 }
 
-/// Has keys made now, since somebody may need one soon.
+/// Has keys made now, since one may be needed soon.
 pub(crate) fn prepare() {
     fill(STOCK.lock());
 }
@@ -69,7 +69,7 @@ fn fill(mut stock: MutexGuard<'static, Shelf>) {
 }
 
 fn tend() {
-    // What is made ahead may wait for what is asked for.
+    // Keys in advance are less urgent than keys in demand.
     let _ = rustix::process::nice(10);
     loop {
         let mut stock = STOCK.lock();
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_with_an_elliptic_key_gets_one() {
+    fn elliptic_peer_gets_elliptic_key() {
         let peer = elliptic().unwrap();
         assert_eq!(like(&peer).unwrap().id(), Id::EC);
     }

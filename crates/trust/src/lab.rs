@@ -1,8 +1,8 @@
 //! A certificate authority for a laboratory that has none, and for tests.
 //!
-//! Its directory has everything: `ca.pem` and `ca.key`, what was issued, and under
-//! `certificates/` just what others need to trust it (hash links, signing policy, revocation
-//! list). One person keeps it; it is no substitute for an authority that checks passports.
+//! Its directory has `ca.pem`, `ca.key` and the issued certificates. Under `certificates/` it has
+//! the files that others need to trust it (hash links, signing policy, revocation list). One person
+//! keeps it; it does not replace an authority that checks passports.
 
 use crate::{
     Credential, Error, KeyKind, Result,
@@ -45,7 +45,7 @@ pub struct Ca {
     key: PKey<Private>,
 }
 
-/// What is to be issued.
+/// Certificate to issue.
 #[derive(Clone, Debug)]
 pub struct Issue {
     /// Under the authority's own name: `alice` becomes `/O=Lab/CN=alice`. A whole subject,
@@ -74,7 +74,7 @@ impl Issue {
         }
     }
 
-    /// The same, valid for so long; never longer than the authority's own.
+    /// Returns the request with another lifetime; never longer than the authority's own.
     pub fn lasting(self, lifetime: Duration) -> Self {
         let not_after = when::after(SystemTime::now(), lifetime);
         Self { not_after, ..self }
@@ -123,7 +123,7 @@ impl Ca {
                 "it holds no private key that can be read without a passphrase",
             )
         })?;
-        // What another key signs nobody believes.
+        // No client accepts the signature of another key.
         if !is_of(&certificate, &key) {
             let (key, certificate) = (key_at.display(), at.display());
             return Err(Error::bad_request(format!(
@@ -200,7 +200,7 @@ impl Ca {
         Credential::new(key, vec![certificate], None)
     }
 
-    /// Returns whom a certificate would name.
+    /// Returns the subject that a certificate would have.
     fn subject_of(&self, issue: &Issue) -> String {
         match issue.name.starts_with('/') {
             true => issue.name.clone(),
@@ -208,7 +208,7 @@ impl Ca {
         }
     }
 
-    /// Refuses what nobody would believe, however well it was signed.
+    /// Refuses certificates that no client would accept, however well they are signed.
     pub fn check(&self, issue: &Issue) -> Result<()> {
         check_dates(&self.certificate, SystemTime::now(), Ours::Yes)
             .map_err(|error| error.of_ours(Some(&self.dir.join(CERTIFICATE))))?;
@@ -260,7 +260,7 @@ impl Ca {
                 self.subject()
             )));
         }
-        // Nobody believes a list that is signed by what it declares void.
+        // No client accepts a list signed by a certificate that the list revokes.
         if is_of(&certificate, &self.key) {
             return Err(Error::itself(subject));
         }
@@ -268,7 +268,7 @@ impl Ca {
         Ok(subject)
     }
 
-    /// Writes the revocation list anew.
+    /// Writes a new revocation list.
     pub fn renew_list(&self) -> Result<()> {
         self.write_list(None, LIST_LIFETIME)
     }
@@ -279,7 +279,7 @@ impl Ca {
         self.write_list(None, lifetime)
     }
 
-    /// Returns the subject without its last common name: what it may vouch for lies below.
+    /// Returns the subject without its last common name: the authority vouches for names below it.
     fn realm(&self) -> String {
         let subject = self.subject();
         let realm = subject.rfind("/CN=").map_or("", |at| &subject[..at]);
@@ -395,7 +395,7 @@ impl Ca {
         list.build()?.to_pem()
     }
 
-    /// RFC 5280, 5.2: whose list it is, and its number.
+    /// RFC 5280, 5.2: key identifier of the list's issuer, and the list's number.
     fn list_extensions(&self, number: i64) -> Result<[X509Extension; 2], ErrorStack> {
         let key = self
             .certificate
@@ -414,7 +414,7 @@ impl Ca {
     }
 }
 
-/// Writes a credential as the files that everybody expects: certificate for all, key for its owner.
+/// Writes a credential as two files: the certificate readable by all, the key by its owner.
 pub fn write_pair(credential: &Credential, cert: &Path, key: &Path) -> Result<()> {
     let doing = "writing a certificate";
     let mut pem = Vec::new();
@@ -431,7 +431,7 @@ pub fn write_proxy(credential: &Credential, path: &Path) -> Result<()> {
     put(path, &credential.to_pem()?, 0o600)
 }
 
-/// Replaces a file as a whole; nobody sees half of it, and a secret is nobody's for no moment.
+/// Replaces a file as a whole: no reader sees half of it, and a secret is never readable by others.
 fn put(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let io = |cause: io::Error| Error::io(path, cause);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -448,7 +448,7 @@ fn put(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
         fs::rename(&partial, path)
     };
     write().map_err(|cause| {
-        // What went wrong is told; the remains are nobody's.
+        // The error is returned; the partial file is removed.
         let _ = fs::remove_file(&partial);
         io(cause)
     })
@@ -468,7 +468,7 @@ fn new_key(kind: KeyKind) -> Result<PKey<Private>> {
     }
 }
 
-/// Refuses what is no name of a host, and what would break a line of a grid-mapfile.
+/// Refuses wrong host names, and characters that would break a line of a grid-mapfile.
 fn check_names(issue: &Issue) -> Result<()> {
     let bad = |what| Err(Error::BadRequest { what });
     if issue.name.chars().any(char::is_control) {
@@ -521,8 +521,8 @@ pub(crate) fn name(subject: &str) -> Result<X509Name> {
     build().map_err(|stack: ErrorStack| wrong(&crate::error::reasons(&stack)))
 }
 
-/// Makes a certificate that nobody vouches for: it counts where it is handed over
-/// (DCSC), and nowhere else.
+/// Makes a certificate that no authority vouches for: it counts only where it is handed over
+/// (DCSC).
 pub fn throw_away(lifetime: Duration) -> Result<Credential> {
     let doing = "making a certificate for data connections";
     let key = keys::elliptic()?;

@@ -1,11 +1,10 @@
-//! Who speaks, and what they may do.
+//! Identity of peers, and their rights.
 //!
-//! A [`Channel`] is a conversation with somebody whose name was proved: tokens in, tokens
-//! out, as GSI has them (TLS records and nothing else). Names come from X.509 certificates
-//! and the proxies that people make of them (RFC 3820), judged by a directory of
-//! [`Authorities`]; or a key proves that somebody is a member of our cluster. [`Kerberos`] is the same by a
-//! ticket; what the two have in common is a [`Context`]. No socket here, no protocol that
-//! carries the tokens, no account of this machine.
+//! A [`Channel`] is a context with a peer whose name was proved: tokens in, tokens out, as in GSI
+//! (TLS records only). Names come from X.509 certificates and the proxies that users make of them
+//! (RFC 3820). A directory of [`Authorities`] judges them. A key can prove that a peer is a member
+//! of our cluster. [`Kerberos`] proves a name by a ticket; both are a [`Context`]. No socket here,
+//! no protocol that carries the tokens, no account of this machine.
 
 mod authorities;
 mod channel;

@@ -1,8 +1,8 @@
-//! Passwords for servers of others, as `ftp`, `curl` and `wget` find them: `~/.netrc`, or the
-//! file that `NETRC` names. They need not stand in a URL then, where `ps` shows them.
+//! Passwords for other servers, as `ftp`, `curl` and `wget` find them: in `~/.netrc`, or the file
+//! that `NETRC` names. So they need not be in a URL, where `ps` shows them.
 //!
-//! `machine HOST login NAME password SECRET`, in any arrangement of lines; `default` stands
-//! for hosts that no `machine` names. Macros are skipped; a remark begins a line with `#`.
+//! `machine HOST login NAME password SECRET`, in any arrangement of lines; `default` is for hosts
+//! without a `machine`. Macros are skipped; a remark begins a line with `#`.
 
 use crate::{
     Error, Result,
@@ -11,8 +11,8 @@ use crate::{
 };
 use std::path::Path;
 
-/// Returns the login that the user's file has for a host: that of `user`, or, if nobody is
-/// named, the first. A file with passwords that others could read is refused.
+/// Returns the login of a host from the user's file: that of `user`, or the first if `user` is
+/// `None`. A file with passwords that others could read is refused.
 pub fn netrc_login(host: &str, user: Option<&str>) -> Result<Option<(String, String)>> {
     let here = Surroundings::of_this_process();
     if let Some(path) = here.named("NETRC") {
@@ -87,7 +87,7 @@ fn parse(text: &str) -> Result<Vec<Entry>, String> {
     Ok(entries)
 }
 
-/// What is left of a file.
+/// Rest of a file.
 struct Words<'a>(&'a str);
 
 impl Words<'_> {
@@ -102,7 +102,7 @@ impl Words<'_> {
         self.word()
     }
 
-    /// Returns what a word is about: a secret may begin with any character.
+    /// Returns the value of a keyword: a secret may begin with any character.
     fn value(&mut self, of: &str) -> Result<String, String> {
         self.0 = self.0.trim_start();
         let value = self.word()?;
@@ -130,7 +130,7 @@ impl Words<'_> {
         Err("a quotation mark is not closed".into())
     }
 
-    /// A macro goes to the next empty line.
+    /// Skips a macro, up to the next empty line.
     fn skip_macro(&mut self) {
         self.0 = self.0.split_once("\n\n").map_or("", |(_, rest)| rest);
     }
@@ -166,7 +166,7 @@ default login anonymous password me@
     }
 
     #[test]
-    fn a_host_has_its_logins_and_the_rest_the_default() {
+    fn host_has_own_logins_others_default() {
         for (host, user, login) in [
             ("fermi.example", None, Some("alice two words \" \\")),
             (

@@ -1,9 +1,9 @@
-//! People who prove who they are by a password or a token, for clients that have nothing
-//! else (RFC 4217): a file of them, which holds neither passwords nor tokens.
+//! Logins by a password or a token, for clients that have nothing else (RFC 4217). They are listed
+//! in a file that has neither passwords nor tokens.
 //!
-//! A line is `NAME password scrypt:LOG_N:R:P:SALT:HASH` or `NAME token sha256:HASH`, bytes as
-//! hex; `#` begins a remark. A password is short and guessed, so that finding it must cost
-//! (RFC 7914); a token is 256 bits that nobody guesses, so one SHA-256 will do.
+//! A line is `NAME password scrypt:LOG_N:R:P:SALT:HASH` or `NAME token sha256:HASH`, bytes as hex;
+//! `#` begins a remark. A password is short and can be guessed, so a guess must be expensive (RFC
+//! 7914). A token is 256 random bits, so one SHA-256 will do.
 
 use crate::{Error, Identity, Result, credential::read_key, error::Doing, kept::Kept};
 use godwit_core::hex;
@@ -15,15 +15,15 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// Who has which password and which tokens. The file is looked at anew for each question.
-/// Cheap to clone.
+/// Passwords and tokens of all users. Each question checks whether the file has changed. Cheap to
+/// clone.
 #[derive(Clone)]
 pub struct Passwords(Arc<Inner>);
 
 struct Inner {
     people: Kept<People>,
-    /// Hashing takes a while and 32 MiB: one at a time, so that those who guess cannot take
-    /// all of the machine.
+    /// Hashing takes a while and 32 MiB: one at a time, so that attackers cannot use up the
+    /// machine.
     hashing: Mutex<()>,
 }
 
@@ -41,7 +41,7 @@ struct Hashed {
     hash: [u8; HASH_BYTES],
 }
 
-/// What hashing costs: memory is 128 · 2^log_n · r bytes.
+/// Cost of hashing: memory is 128 · 2^log_n · r bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Cost {
     log_n: u32,
@@ -61,10 +61,10 @@ impl Passwords {
         Ok(passwords)
     }
 
-    /// Returns who it is that says this name and this password or token; `None`: nobody
-    /// that we know. With a token the name may be `token` instead of the person's own.
+    /// Returns the user of this name and this password or token; `None`: no user that the file
+    /// lists. With a token the name may be `token` instead of the user's own.
     ///
-    /// A wrong password takes as long as the right one, whether there is such a person or not.
+    /// A wrong password takes as long as the right one, for an unknown user too.
     pub fn who(&self, name: &str, secret: &[u8]) -> Result<Option<String>> {
         let people = self.current()?;
         if secret.is_empty() || secret.len() > SECRET_BYTES_MAX {
@@ -106,7 +106,8 @@ impl fmt::Debug for Passwords {
 }
 
 impl Identity {
-    /// Returns somebody who proved it by a password or a token: `/O=godwit/OU=password/CN=NAME`.
+    /// Returns the identity of a user who logged in by a password or a token:
+    /// `/O=godwit/OU=password/CN=NAME`.
     pub fn by_password(name: &str) -> Self {
         Self::named(format!("/O=godwit/OU=password/CN={name}"))
     }
@@ -148,7 +149,7 @@ pub fn new_token(name: &str) -> Result<(String, String)> {
     Ok((token, format!("{name} token sha256:{hash}")))
 }
 
-/// Returns a name that nobody can guess: 32 hexadecimal digits.
+/// Returns a random name of 32 hexadecimal digits, which cannot be guessed.
 pub fn unguessable() -> Result<String> {
     let mut bytes = [0; 16];
     rand_bytes(&mut bytes).doing("making a name that nobody can guess")?;
@@ -162,7 +163,7 @@ impl People {
         for (number, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or_default().trim();
             if !line.is_empty() {
-                // Not the line itself: what is in it is nobody's business.
+                // The line itself is not repeated: it may have secrets.
                 let added = people.add(line);
                 added.map_err(|what| format!("line {}: {what}", number + 1))?;
             }
@@ -207,7 +208,7 @@ impl People {
         owner
     }
 
-    /// What is compared where there is nothing to compare with.
+    /// Returns the hash to compare with for a user without a password.
     fn nobody(&self) -> Hashed {
         let some = self.passwords.values().next();
         Hashed {
@@ -238,7 +239,7 @@ impl Hashed {
     }
 }
 
-/// Never what a password is compared with.
+/// Shows the cost only, never the hash.
 impl fmt::Debug for Hashed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.cost.fmt(f)
@@ -274,7 +275,7 @@ impl Cost {
     }
 }
 
-/// A name goes into a subject, into logs and perhaps to the machine's own accounts.
+/// A name is used in subjects, in logs and perhaps in the machine's own accounts.
 fn check_name(name: &str) -> Result<()> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-@".contains(&byte);
     let is_good = (1..=64).contains(&name.len()) && name.bytes().all(is_plain);
@@ -292,9 +293,9 @@ fn unhex<const N: usize>(digits: &str) -> Option<[u8; N]> {
 }
 
 const HASHING: &str = "hashing a password";
-/// Whom the token names, is who it is.
+/// Name for a login by any token: the token names the user.
 const ANY_TOKEN: &str = "token";
-/// By it people and programs that look for lost secrets know one.
+/// Mark by which users and programs that look for leaked secrets recognize a token.
 const TOKEN_MARK: &str = "godwit-";
 const SALT_BYTES: usize = 16;
 const HASH_BYTES: usize = 32;
@@ -336,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_known_by_the_line_made_of_it() {
+    fn password_matches_its_line() {
         let line = password_line("alice", b"open sesame").unwrap();
         assert!(!line.contains("sesame"), "{line}");
         let (_dir, path) = file(&line);
@@ -354,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_its_owners_under_both_names_and_nobody_elses() {
+    fn token_belongs_to_its_owner_only() {
         let (token, line) = new_token("alice").unwrap();
         assert!(!line.contains(&token));
         let (_dir, path) = file(&format!("# people\n{line} # laptop\n{}", cheap("bob", "b")));
@@ -379,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_is_named_by_its_number_and_not_shown() {
+    fn bad_line_is_named_by_number_only() {
         for (bad, why) in [
             ("alice secret", "is not NAME password HASH"),
             ("alice password secret", "no scrypt hash"),
@@ -400,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_may_read_is_refused() {
+    fn password_file_readable_by_others_is_refused() {
         use std::os::unix::fs::PermissionsExt;
         let (_dir, path) = file(&cheap("alice", "one"));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
@@ -409,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_passwords_that_cannot_be_said_are_refused() {
+    fn unspeakable_names_and_passwords_are_refused() {
         for name in ["", "anonymous", "ftp", "token", "a b", "a/b", "é"] {
             assert!(password_line(name, b"x").is_err(), "{name}");
             assert!(new_token(name).is_err(), "{name}");
@@ -420,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_takes_as_long_as_a_friend() {
+    fn unknown_user_takes_as_long() {
         let people = People::parse(cheap("alice", "one").as_bytes()).unwrap();
         assert_eq!(people.nobody().cost, people.passwords["alice"].cost);
         assert_eq!(People::default().nobody().cost, Cost::USUAL);

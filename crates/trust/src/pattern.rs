@@ -1,9 +1,9 @@
 //! Patterns with stars and question marks, as signing policies and rights have them.
 
-/// Tells whether a name fits a pattern: `*` stands for anything, `?` for one character.
+/// Tells whether a name fits a pattern: `*` matches any text, `?` one character.
 pub(crate) fn fits(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
-    // Where to go back to: behind the last star, and one byte further in the name.
+    // Position to retry from: behind the last star, and one byte further in the name.
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
         match pattern.get(p) {
@@ -34,7 +34,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_pattern_fits_as_the_dumbest_matcher_says(pattern in "[ab*?]{0,8}", name in "[ab]{0,8}") {
+        fn pattern_matches_like_simple_matcher(pattern in "[ab*?]{0,8}", name in "[ab]{0,8}") {
             fn dumb(p: &[u8], n: &[u8]) -> bool {
                 match (p.first(), n.first()) {
                     (None, None) => true,
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn many_stars_cost_no_more_than_the_square() {
+    fn many_stars_cost_at_most_square() {
         let (pattern, name) = ("*a".repeat(2000), "a".repeat(1999));
         assert!(!fits(pattern.as_bytes(), name.as_bytes()));
     }

@@ -1,10 +1,11 @@
-//! Nodes that know each other by their keys: no name service, no authority, no clock of others.
+//! Peers: nodes that know each other by their keys. No name service, no authority, no clock of
+//! others.
 //!
-//! A node's [`Home`] is a directory with its own key, a file for each peer, and one for each
-//! invite that waits. An [`Invite`] is one line that somebody carries from one machine to another:
-//! where the node is, what its key hashes to, and a secret that is good once.
+//! A node's [`Home`] is a directory with its own key and a file for each peer and each pending
+//! invite. An [`Invite`] is one line that a person carries from one machine to another. It has the
+//! node's addresses, the hash of its key, and a secret that is good once.
 //!
-//! Several processes use one home: the node, and whoever says a command. What reads a file and
+//! Several processes use one home: the node, and commands of users. A process that reads a file and
 //! writes it anew does both under the home's lock.
 
 mod files;
@@ -26,7 +27,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Where a node keeps its key and what it knows of others.
+/// Directory with a node's key and its records of peers.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Home(PathBuf);
 
@@ -36,22 +37,23 @@ pub struct Home(PathBuf);
 pub struct Peer {
     /// How it is called here: `godwit://NAME/`.
     pub name: String,
-    /// What its key hashes to.
+    /// Hash of its key.
     #[serde(deserialize_with = "pin")]
     pub key: Fingerprint,
-    /// What the key hashes to that it says it has now. Both count until it has shown the new one.
+    /// Hash of the new key that the peer has announced. Both keys count until the peer has shown
+    /// the new one.
     #[serde(default, deserialize_with = "maybe_pin")]
     pub next: Option<Fingerprint>,
-    /// Where it can be reached, `HOST:PORT`; nowhere, if it only comes to us.
+    /// Addresses of the peer, `HOST:PORT`; empty if it only connects to us.
     #[serde(default)]
     pub addresses: Vec<String>,
-    /// As which account of this machine it acts, where root started the node.
+    /// Account of this machine that the peer acts as, if root started the node.
     #[serde(default)]
     pub account: Option<String>,
-    /// Its changes are refused, whatever its account may do.
+    /// Changes by the peer are refused, whatever its account may do.
     #[serde(default)]
     pub read_only: bool,
-    /// By which of our keys it knows us, as far as we have seen.
+    /// Our key by which the peer knows us, as far as we have seen.
     #[serde(default, deserialize_with = "maybe_pin")]
     pub knows: Option<Fingerprint>,
     /// Which newer key of ours it has taken note of since.
@@ -62,7 +64,7 @@ pub struct Peer {
     pub by: Option<String>,
 }
 
-/// What was known of peers at a time, for comparing.
+/// Stamp of the peers' records, for comparison.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct AsOf(Option<(u64, i64, i64)>);
 
@@ -77,7 +79,8 @@ impl Home {
         &self.0
     }
 
-    /// Returns what makes this machine a node: its keys, its peers and its invites. The name comes last.
+    /// Returns the files that make this machine a node: its keys, its peers and its invites. The
+    /// name is last.
     pub fn parts(&self) -> Vec<PathBuf> {
         let parts = [INVITES, PEERS, keys::OLD, keys::KEY, MYSELF];
         let parts = parts.map(|name| self.0.join(name));
@@ -100,7 +103,7 @@ impl Home {
         }))
     }
 
-    /// Refuses what this node cannot be called, or by what it cannot be reached.
+    /// Refuses a name or addresses that this node cannot have.
     pub fn may_be_called(&self, name: &str, addresses: &[String]) -> Result<()> {
         if let Some(known) = self.peer(name)? {
             return Err(Error::name_taken(known.name));
@@ -121,8 +124,8 @@ impl Home {
         Ok(myself)
     }
 
-    /// Returns all that are known, in the order of their names. A file that says nothing is an
-    /// error: whom it named might be let in by another name.
+    /// Returns all peers, in the order of their names. An unreadable file is an error: its peer
+    /// might be admitted under another name.
     pub fn peers(&self) -> Result<Vec<Peer>> {
         let mut peers = Vec::new();
         for file in self.files(PEERS)? {
@@ -134,15 +137,15 @@ impl Home {
         Ok(peers)
     }
 
-    /// Returns what is another as soon as anything is known of peers that was not before. It costs one look at a
+    /// Returns a stamp that changes when a record of a peer changes. It costs one stat of a
     /// directory: each peer is a file in it, which is replaced as a whole.
     pub fn peers_are(&self) -> AsOf {
         let meta = fs::metadata(self.0.join(PEERS)).ok();
         AsOf(meta.map(|meta| (meta.ino(), meta.mtime(), meta.mtime_nsec())))
     }
 
-    /// Returns the peer of that name, with capitals or without: the host of a URL has none. It is called as it was
-    /// written when it came to be known.
+    /// Returns the peer of that name, ignoring case, since the host of a URL has none. The spelling
+    /// is from when the peer became known.
     pub fn peer(&self, name: &str) -> Result<Option<Peer>> {
         if !is_name(name) {
             return Ok(None);
@@ -166,8 +169,8 @@ impl Home {
         Ok(self.peers()?.into_iter().find(|peer| peer.has(key)))
     }
 
-    /// Notes whoever brings an invite back. An invite is not used up by somebody whose name is taken;
-    /// who has joined already, and did not hear so, joins again.
+    /// Notes the node that used an invite. A node whose name is taken does not use the invite up. A
+    /// node that has joined already, and lost the answer, joins again.
     pub fn join(&self, secret: &str, peer: &Peer, now: SystemTime) -> Result<()> {
         let _lock = self.lock()?;
         let known = self.peer(&peer.name)?;
@@ -186,7 +189,7 @@ impl Home {
         })
     }
 
-    /// Notes a peer; one of the same name and key is replaced, but for the account and the rights that it was given.
+    /// Notes a peer. A peer of the same name and key is replaced, but keeps its account and rights.
     pub fn add(&self, peer: &Peer) -> Result<()> {
         let _lock = self.lock()?;
         self.check(peer)?;
@@ -200,13 +203,13 @@ impl Home {
         })
     }
 
-    /// Writes down what is known of a peer.
+    /// Writes the record of a peer.
     fn put(&self, peer: &Peer) -> Result<()> {
         let file = Path::new(PEERS).join(format!("{}.toml", peer.name));
         self.write(&file, peer.to_toml().as_bytes(), Replace::Whole)
     }
 
-    /// Changes what is known of a peer; `None`: nobody is called so.
+    /// Changes the record of a peer; `None`: there is no peer of that name.
     fn amend(&self, name: &str, change: impl FnOnce(&mut Peer)) -> Result<Option<Peer>> {
         let _lock = self.lock()?;
         let Some(mut peer) = self.peer(name)? else {
@@ -220,14 +223,15 @@ impl Home {
         Ok(Some(peer))
     }
 
-    /// Says as which account of this machine a peer acts; `false`: nobody is called so.
+    /// Sets the account of this machine that a peer acts as; `false`: there is no peer of that
+    /// name.
     pub fn map(&self, name: &str, account: Option<&str>) -> Result<bool> {
         check_name(name)?;
         let account = account.map(str::to_owned);
         Ok(self.amend(name, |peer| peer.account = account)?.is_some())
     }
 
-    /// Refuses a name or key that stands for another, or for this node itself.
+    /// Refuses a name or key of another peer, or of this node itself.
     pub fn check(&self, peer: &Peer) -> Result<()> {
         peer.check()?;
         let name = &peer.name;
@@ -260,8 +264,8 @@ impl Home {
         }
     }
 
-    /// Makes an invite to this node, good for that long; it must have said how it is called. Who comes by
-    /// it acts as that account, where root started the node, and changes nothing if it is `read_only`.
+    /// Makes an invite to this node, good for `lifetime`; the node must have a name. The joining
+    /// node acts as that account, if root started this node. With `read_only` it changes nothing.
     pub fn invite(
         &self,
         lifetime: Duration,
@@ -298,7 +302,7 @@ impl Home {
     fn take_back(&self, secret: &str, now: SystemTime) -> Result<Waiting> {
         let file = self.invite_file(secret)?;
         let waiting = Waiting::read(&file)?.ok_or_else(no_invite)?;
-        // Of two who say the same at once, one takes the file away.
+        // Of two uses at once, one takes the file away.
         if !removed(&file)? {
             return Err(no_invite());
         }
@@ -310,7 +314,7 @@ impl Home {
         }
     }
 
-    /// Removes invites whose time is over; returns those that wait.
+    /// Removes expired invites; returns those that wait.
     fn sweep_invites(&self, now: SystemTime) -> Result<Vec<Waiting>> {
         let mut waiting = Vec::new();
         for file in self.files(INVITES)? {
@@ -326,10 +330,11 @@ impl Home {
         Ok(self.0.join(INVITES).join(kept_as(secret)?))
     }
 
-    /// Returns the file of the peer of that name, which is called as that was written when the peer came to be known.
+    /// Returns the file of the peer of that name, whose spelling is from when the peer became
+    /// known.
     fn peer_file(&self, name: &str) -> Result<Option<PathBuf>> {
         let file = self.0.join(PEERS).join(format!("{name}.toml"));
-        // One that is written just so comes first: homes from before this have names that differ in capitals only.
+        // An exact spelling precedes: homes of older versions have names that differ in case only.
         if file.exists() {
             return Ok(Some(file));
         }
@@ -343,7 +348,7 @@ impl Home {
 }
 
 impl Peer {
-    /// Returns somebody of whom no more is known.
+    /// Returns a peer with a name, a key and addresses only.
     pub fn new(name: &str, key: Fingerprint, addresses: &[String]) -> Self {
         Self {
             name: name.into(),
@@ -444,7 +449,7 @@ fn maybe_pin<'de, D: serde::Deserializer<'de>>(
     pin(from).map(Some)
 }
 
-/// What lies about for longer is forgotten, and found by others.
+/// Longest lifetime of an invite: an older word may be found by others.
 pub const INVITE_LIFETIME_MAX: Duration = Duration::from_secs(30 * 86_400);
 const MYSELF: &str = "myself.toml";
 const PEERS: &str = "peers";
@@ -472,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_made_once_and_is_its_owners() {
+    fn key_is_made_once_for_owner() {
         use std::os::unix::fs::PermissionsExt;
         let (_dir, home) = home();
         assert!(home.key().unwrap().is_none());
@@ -484,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invite_is_one_word_and_reads_back() {
+    fn invite_is_one_word_and_parses() {
         let (_dir, home) = home();
         let invite = invite(&home);
         let text = invite.to_string();
@@ -496,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invite_is_good_once_and_for_its_time() {
+    fn invite_is_good_once_until_expiry() {
         let (_dir, home) = home();
         let now = SystemTime::now();
         let secret = invite(&home).secret;
@@ -531,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_the_same_with_capitals_and_without() {
+    fn peer_names_ignore_case() {
         let ((_dir, home), (_there, lab)) = (home(), home());
         let peer = Peer {
             name: "Alice".into(),
@@ -567,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_are_known_by_name_and_by_key() {
+    fn peers_are_found_by_name_and_key() {
         let ((_dir, home), (_there, lab)) = (home(), home());
         assert_eq!(home.peers().unwrap(), []);
         let peer = invite(&lab).peer();
@@ -576,7 +581,7 @@ mod tests {
         home.add(&peer).unwrap();
         assert_eq!(home.peer("lab").unwrap(), Some(peer.clone()));
         assert_eq!(home.peer_with(&peer.key).unwrap(), Some(peer.clone()));
-        // Who joins again is still mapped as before.
+        // A node that joins again keeps its account.
         home.map("lab", Some("hep")).unwrap();
         home.add(&peer).unwrap();
         let account = home.peer("lab").unwrap().unwrap().account;

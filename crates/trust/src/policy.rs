@@ -6,7 +6,7 @@
 
 use crate::{identity::spelled, pattern::fits};
 
-/// What one file allows.
+/// Permissions of one file.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Policy {
     entries: Vec<Entry>,
@@ -119,7 +119,7 @@ mod tests {
         cond_subjects  globus  '\"/C=us/O=Globus/*\"  \"/C=US/O=Globus/*\"'\n";
 
     #[test]
-    fn an_authority_vouches_for_its_own_names_only() {
+    fn authority_vouches_for_own_names_only() {
         let policy = Policy::parse(GLOBUS).unwrap();
         let may = |ca: &str, subject: &str| policy.allows(ca, subject);
         assert!(may(
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_without_the_right_to_sign_allows_nobody() {
+    fn policy_without_sign_right_allows_none() {
         let policy = Policy::parse(&GLOBUS.replace("CA:sign", "CA:look")).unwrap();
         assert!(!policy.allows("/C=US/O=Globus/CN=Globus CA", "/C=US/O=Globus/CN=alice"));
     }

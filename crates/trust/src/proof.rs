@@ -1,10 +1,11 @@
-//! What all ways to prove who somebody is have in common, for whoever carries tokens and lines.
+//! Security contexts: the common face of all proofs of identity, for callers that carry tokens and
+//! lines.
 
 use crate::{Identity, Result};
 use std::fmt::Debug;
 
-/// A security context in either role: tokens go back and forth until both sides know each
-/// other, and what is said behind is protected by the same.
+/// A security context in either role. Tokens are exchanged until both sides know each other. The
+/// context then protects their messages.
 pub trait Context: Debug + Send + Sync {
     /// Takes the peer's token. After an error the context is of no use.
     fn step(&mut self, token: &[u8]) -> Result<Step>;
@@ -13,17 +14,18 @@ pub trait Context: Debug + Send + Sync {
     /// they were wrapped.
     fn wrap(&mut self, clear: &[u8]) -> Result<Vec<u8>>;
 
-    /// Returns what the peer protected. What came before, or is out of order, is refused.
+    /// Returns the plain bytes of a protected token. A repeated token, or one out of order, is
+    /// refused.
     fn unwrap(&mut self, token: &[u8]) -> Result<Vec<u8>>;
 
-    /// Returns who the peer is, once that is proved.
+    /// Returns the peer's identity, once it is proved.
     fn peer(&self) -> Option<&Identity>;
 }
 
-/// What comes of a token.
+/// Result of a token.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Step {
-    /// What must be sent to the peer.
+    /// Token that must be sent to the peer.
     pub token: Option<Vec<u8>>,
     /// The context stands: peer known, delegation over. A token beside it is the last one due.
     pub done: bool,

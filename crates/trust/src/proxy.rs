@@ -29,7 +29,7 @@ pub(crate) enum Kind {
     Limited,
     /// None of them: a name of its own.
     Independent,
-    /// What a policy says that we cannot read.
+    /// A policy that we cannot read.
     Restricted,
 }
 
@@ -59,7 +59,7 @@ impl Kind {
     }
 }
 
-/// What is to be signed.
+/// Properties of a proxy to sign.
 pub(crate) struct Wanted {
     pub(crate) kind: Kind,
     pub(crate) not_before: SystemTime,
@@ -136,7 +136,7 @@ pub(crate) fn ends_the_chain(certificate: &X509Ref) -> Result<bool> {
     Ok(depth().is_some_and(|depth| depth.iter().all(|&byte| byte == 0)))
 }
 
-/// Refuses a request whose key is not its sender's, or weak.
+/// Refuses a request with a weak key, or with a key that its sender does not have.
 pub(crate) fn check_request(request: &X509ReqRef) -> Result<()> {
     let key = request.public_key().doing("reading the peer's request")?;
     if !request.verify(&key).doing("checking the peer's request")? {
@@ -147,7 +147,7 @@ pub(crate) fn check_request(request: &X509ReqRef) -> Result<()> {
     check_strength(&key).map_err(Error::Token)
 }
 
-/// Refuses keys that nobody should trust any more.
+/// Refuses keys that are too weak.
 pub(crate) fn check_strength<T: HasPublic>(key: &PKeyRef<T>) -> Result<(), String> {
     let enough = match key.id() {
         Id::RSA => (2048..=RSA_BITS_MAX).contains(&key.bits()),
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limited_proxy_is_written_as_globus_writes_it() {
+    fn limited_proxy_matches_globus_encoding() {
         let bytes = info(Kind::Limited, None).unwrap().to_der().unwrap();
         let wire = [
             0x30, 0x0f, 0x30, 0x0d, 0x06, 0x0b, 0x2b, 0x06, 0x01, 0x04, 0x01, 0x9b, 0x50, 0x01,
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_cannot_be_read_gives_no_rights() {
+    fn unreadable_policy_gives_no_rights() {
         for value in [
             &[][..],
             &[0x30, 0],

@@ -1,14 +1,13 @@
-//! What a server says to whoever it does not let in: what concerns them, and never where its
-//! own files are, which is for its log. A client knows some of the words again, and says what
-//! to do.
+//! Refusals of a login, in a server's words. They never name the server's own files, which are for
+//! its log. A client recognizes some of the words, and adds a hint.
 
 use crate::{Error, NoTicket, Ours, when};
 use std::time::SystemTime;
 
-/// What a server says behind whatever only who runs it can mend.
+/// Appended to a refusal that only the administrator can mend.
 pub const LOG: &str = "its log tells more";
 
-/// Returns what a client can do where a server's words tell what is wrong.
+/// Returns the client's hint for a refusal that it recognizes.
 pub fn hint_of(said: &str) -> Option<String> {
     let hint = match said {
         _ if said.contains(CLOCKS) => return Some(to_set_the_clock(SystemTime::now())),
@@ -28,13 +27,13 @@ impl Error {
         self.of_others().is_none()
     }
 
-    /// Returns what the other side may know of it: nothing of where our files are.
+    /// Returns the part of the error that the other side may know, without the names of our files.
     pub fn told(&self) -> String {
         self.of_others()
             .unwrap_or_else(|| format!("this node cannot use a file of its own; {LOG}"))
     }
 
-    /// Returns what it says beyond files of ours, if anything.
+    /// Returns the part of the error that is not about our files, if any.
     fn of_others(&self) -> Option<String> {
         Some(match self {
             Self::Io { .. }
@@ -116,7 +115,7 @@ impl NoTicket {
             Self::Expired => EXPIRED.into(),
             Self::Keys | Self::Nothing => format!("this node cannot read its keytab; {LOG}"),
             Self::Replays => format!("this node cannot note which tickets it has seen; {LOG}"),
-            // The library's own words; what has a slash may be the path of a file.
+            // The library's own words; a word with a slash may be the path of a file.
             Self::UnknownServer | Self::NoKdc | Self::Other if said.contains('/') => {
                 format!("this node's Kerberos does not take the ticket; {LOG}")
             }
@@ -143,9 +142,9 @@ mod tests {
     use std::{io, path::PathBuf, time::Duration};
 
     #[test]
-    fn what_the_other_side_is_told_names_no_file_of_ours() {
+    fn refusal_names_no_local_file() {
         let path = || PathBuf::from("/etc/secret/place");
-        let text = || String::from("/O=Lab/CN=somebody");
+        let text = || String::from("/O=Lab/CN=anna");
         let now = SystemTime::now();
         let ticket = |why| Error::ticket(why, "/etc/secret/place: no such file");
         let errors = [
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cause_has_its_own_words_and_a_hint_that_fits() {
+    fn each_cause_has_words_and_hint() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
         let told = |why: NoTicket| why.told("", now);
         let clock = told(NoTicket::Clock);

@@ -1,8 +1,7 @@
-//! Rights: who may do what, where.
+//! Rights: rules for users, deeds and paths.
 //!
-//! A list of rules; the first that speaks of this person, this deed and this path decides, and
-//! where none does the answer is no. Accounts of the machine, quotas and modes of files are
-//! others' business: this is asked before them.
+//! The first rule that fits the user, the deed and the path decides; without one the answer is no.
+//! Accounts of the machine, quotas and file modes are checked elsewhere, after the rights.
 
 use crate::{
     Error, Identity, Result,
@@ -34,7 +33,7 @@ pub struct Rule {
     allows: bool,
 }
 
-/// What somebody wants to do. A rename deletes one name and creates another.
+/// Operation that a client asks for. A rename deletes one name and creates another.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "lowercase")]
 pub enum Deed {
@@ -48,19 +47,19 @@ pub enum Deed {
     Delete,
     /// Names and facts.
     List,
-    /// A file of another server into the depot of this machine: the place is the name of its URL below `/godwit/`.
-    /// Not among [`DEEDS`]: whoever may do all that is served makes nobody fetch anything.
+    /// Copy a file of another server into the local depot. The path is the URL's name below
+    /// `/godwit/`. Not among [`DEEDS`]: a right to all deeds must not cause fetches.
     Stage,
     /// A program beside a file, as the account of the node. Not among [`DEEDS`] either.
     Run,
 }
 
-/// What comes of a question.
+/// Answer to a question.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Decision<'a> {
-    /// Whether it may be done.
+    /// Whether the deed is allowed.
     pub allowed: bool,
-    /// The rule that says so; none spoke of it if `None`.
+    /// Rule that decided; `None`: no rule fits.
     pub rule: Option<&'a Rule>,
 }
 
@@ -106,7 +105,7 @@ impl Rights {
         })
     }
 
-    /// Lets everybody do everything: what a node does that was told no rules but its own.
+    /// Allows every client every deed: the rights of a node without a file of rights.
     pub fn all() -> Self {
         let rule = Rule {
             number: 1,
@@ -118,7 +117,7 @@ impl Rights {
         Self { rules: vec![rule] }
     }
 
-    /// Decides. Nobody whose name was proved is `None`; the path is one within the export,
+    /// Decides. `who` is `None` for a client without a proved name. The path is within the export,
     /// with its links resolved.
     pub fn decide(&self, who: Option<&Identity>, deed: Deed, path: &Path) -> Decision<'_> {
         let rule = parts(path).and_then(|path| {
@@ -131,8 +130,8 @@ impl Rights {
         }
     }
 
-    /// Returns the first rule that speaks of a place below a path and not of the path itself,
-    /// of whomever: with a directory, what is there would come under other rules.
+    /// Returns the first rule, for any client, that fits a place below a path and not the path
+    /// itself. A renamed directory would move its files under other rules.
     pub fn of_below(&self, path: &Path) -> Option<&Rule> {
         let path = parts(path)?;
         let is_below =
@@ -143,7 +142,7 @@ impl Rights {
         rules.find(|rule| rule.under.iter().any(is_below))
     }
 
-    /// Tells whether somebody may do that anywhere.
+    /// Tells whether a client may do the deed at any path.
     pub fn may_somewhere(&self, who: Option<&Identity>, deed: Deed) -> bool {
         let allows = |rule: &Rule| rule.allows && rule.deeds.contains(&deed);
         let mut rules = self.rules.iter().filter(|rule| allows(rule));
@@ -157,7 +156,7 @@ impl Rights {
 }
 
 impl Decision<'_> {
-    /// Says why, to whom may know the rules.
+    /// Returns the reason, for a user who may know the rules.
     pub fn because(&self) -> String {
         match self.rule {
             Some(rule) => format!("rule {}: {rule}", rule.number()),
@@ -165,7 +164,7 @@ impl Decision<'_> {
         }
     }
 
-    /// Says why not, to anybody.
+    /// Returns the reason for a refusal, in words that any client may see.
     pub fn refusal(&self) -> String {
         match self.rule {
             Some(rule) => format!("rule {} of the rights denies it", rule.number()),
@@ -219,7 +218,7 @@ impl Deed {
     }
 }
 
-/// All that is done with what is served.
+/// All deeds on served files.
 pub const DEEDS: [Deed; 5] = [
     Deed::Read,
     Deed::Write,
@@ -297,7 +296,7 @@ impl Under {
         pairs.all(|(nth, (pattern, part))| {
             let (pattern, part) = (pattern.as_bytes(), part.as_bytes());
             match deed {
-                // What is staged is of a host, which is the same with capitals and without.
+                // A staged file belongs to a host, whose name ignores case.
                 Deed::Stage if nth == HOST => {
                     fits(&pattern.to_ascii_lowercase(), &part.to_ascii_lowercase())
                 }
@@ -307,7 +306,8 @@ impl Under {
     }
 }
 
-/// Returns the names of a path from the root; `None` if it leads upward, which nobody may.
+/// Returns the names of a path from the root; `None` if the path leads upward, which is always
+/// refused.
 fn parts(path: &Path) -> Option<Vec<&OsStr>> {
     let mut parts = Vec::new();
     for part in path.components() {
@@ -401,7 +401,7 @@ fn deeds_of(text: &str) -> Result<Vec<Deed>, String> {
     })
 }
 
-/// Where the host is in the name of a URL: `/godwit/HOST/path`.
+/// Index of the host in the name of a URL: `/godwit/HOST/path`.
 const HOST: usize = 1;
 
 #[cfg(test)]
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_of_a_realm_does_not_speak_of_certificates() {
+    fn realm_rule_ignores_certificates() {
         let rule = "[[rule]]\nwho = \"*@LAB\"\nmay = \"read\"";
         let rights = Rights::parse(rule).unwrap();
         let may = |who: &str| {
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_speaks_decides_and_none_is_no() {
+    fn first_fitting_rule_decides() {
         let alice = Some("/O=Lab/CN=alice");
         for (who, deed, path, answer) in [
             (None, Deed::Read, "/public/a", (true, Some(2))),
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rules_allow_nothing_and_all_allows_everything() {
+    fn empty_rules_deny_and_all_allows() {
         for deed in DEEDS {
             assert!(!Rights::default().decide(None, deed, Path::new("/")).allowed);
             assert!(Rights::all().decide(None, deed, Path::new("/x/y")).allowed);
@@ -518,12 +518,12 @@ mod tests {
         let b = Identity::named("/CN=b");
         let read = rights.decide(Some(&b), Deed::Read, Path::new("/godwit/lab/data/f"));
         assert!(!read.allowed);
-        // What it says is no place of what is served.
+        // The rule's place is no place of served files.
         assert_eq!(rights.of_below(Path::new("/godwit")), None);
     }
 
     #[test]
-    fn a_rule_of_a_place_below_is_found_from_above() {
+    fn rule_below_is_found_from_above() {
         let rights = Rights::parse(RULES).unwrap();
         for (path, rule) in [
             ("/", Some(2)),
@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_the_rule() {
+    fn error_names_the_rule() {
         for (text, said) in [
             (
                 "[[rule]]\nwho = \"alice\"\nmay = \"read\"",

@@ -18,7 +18,7 @@ use std::{
 use tempfile::TempDir;
 
 #[test]
-fn its_server_knows_us_and_takes_what_we_delegate() {
+fn globus_server_accepts_us_and_delegation() {
     if !have("globus-gridftp-server") {
         return;
     }
@@ -62,7 +62,7 @@ fn its_server_knows_us_and_takes_what_we_delegate() {
 }
 
 #[test]
-fn its_server_knows_an_elliptic_key_that_delegates_nothing() {
+fn globus_server_accepts_elliptic_key() {
     if !have("globus-gridftp-server") {
         return;
     }
@@ -81,7 +81,7 @@ fn its_server_knows_an_elliptic_key_that_delegates_nothing() {
 }
 
 #[test]
-fn its_server_refuses_whom_it_should_and_we_refuse_it() {
+fn wrong_peers_are_refused_both_ways() {
     if !have("globus-gridftp-server") {
         return;
     }
@@ -119,7 +119,7 @@ fn its_server_refuses_whom_it_should_and_we_refuse_it() {
 }
 
 #[test]
-fn its_client_knows_us_and_delegates_to_us() {
+fn globus_client_accepts_us_and_delegates() {
     if !have("globus-url-copy") {
         return;
     }
@@ -136,7 +136,7 @@ fn its_client_knows_us_and_delegates_to_us() {
 }
 
 #[test]
-fn a_proxy_with_an_elliptic_key_is_given_an_elliptic_one() {
+fn elliptic_proxy_receives_elliptic_delegation() {
     if !have("globus-url-copy") {
         return;
     }
@@ -150,7 +150,7 @@ fn a_proxy_with_an_elliptic_key_is_given_an_elliptic_one() {
 }
 
 #[test]
-fn its_proxies_are_ours_and_ours_are_its() {
+fn proxies_are_interchangeable_with_globus() {
     if !(have("grid-proxy-init") && have("grid-proxy-info") && have("openssl")) {
         return;
     }
@@ -190,7 +190,7 @@ fn its_proxies_are_ours_and_ours_are_its() {
 }
 
 #[test]
-fn an_old_proxy_is_refused_with_the_reason() {
+fn old_proxy_is_refused_with_reason() {
     if !have("grid-proxy-init") {
         return;
     }
@@ -215,8 +215,8 @@ fn an_old_proxy_is_refused_with_the_reason() {
     assert!(error.hint().unwrap().contains("proxy init"));
 }
 
-/// Lets `globus-url-copy` log in to a server of a few lines; returns whom it met, what was
-/// delegated, and the first commands.
+/// Lets `globus-url-copy` log in to a server of a few lines. Returns its identity, the delegated
+/// credential, and the first commands.
 fn serve_its_client(lab: &Lab, proxy: &Path, tls: &str) -> (String, Credential, Vec<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

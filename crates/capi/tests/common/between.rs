@@ -1,4 +1,5 @@
-//! What lies between a client and an FTP server: it passes on what both say, and can stop in the middle of a file.
+//! Proxy between a client and an FTP server: it forwards both ways, and can stop in the middle of a
+//! file.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -14,7 +15,7 @@ pub struct Between {
 }
 
 struct Shared {
-    /// Where the server listens.
+    /// Port of the server.
     server: u16,
     state: Mutex<State>,
     changed: Condvar,
@@ -24,16 +25,16 @@ struct Shared {
 struct State {
     /// How many bytes of files went from the server to the client.
     passed: u64,
-    /// So many do before it stops.
+    /// Bytes that pass before it stops.
     until: Option<u64>,
-    /// It stops once in each transfer, when so many have.
+    /// Bytes that pass in each transfer before it stops once.
     each: Option<u64>,
     is_held: bool,
     is_over: bool,
 }
 
 impl Between {
-    /// Listens, for whoever wants that server.
+    /// Listens as a proxy of that server.
     pub fn before(server: u16) -> Self {
         Self::on(0, server)
     }
@@ -74,7 +75,7 @@ impl Between {
         state.until = Some(state.passed + bytes);
     }
 
-    /// The same of each transfer that begins from now on.
+    /// Stops once in each transfer that begins from now on.
     pub fn stop_in_each(&self, bytes: u64) {
         self.shared.state().each = Some(bytes);
     }
@@ -98,7 +99,7 @@ impl Between {
         self.shared.changed.notify_all();
     }
 
-    /// Nobody listens here any more.
+    /// Stops listening.
     pub fn ends(&self) {
         self.shared.state().is_over = true;
         let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));

@@ -32,7 +32,7 @@ pub struct Machine {
     pub told: PathBuf,
     /// How many bytes its node may keep.
     pub quota: Option<&'static str>,
-    /// What programs here find in their environment.
+    /// Environment of local programs.
     pub environment: Vec<(&'static str, PathBuf)>,
 }
 
@@ -62,7 +62,7 @@ impl Machine {
         self.serve_for("write");
     }
 
-    /// The same, where nobody may change anything.
+    /// Serves the export read-only.
     pub fn serve_readonly(&mut self) {
         self.serve_for("read");
     }
@@ -97,7 +97,7 @@ impl Machine {
         }
     }
 
-    /// What kills it when it is called: the machine itself may be in use until then.
+    /// Returns a function that kills the server; the machine may be used until then.
     pub fn server_to_kill(&mut self) -> impl FnOnce() + use<> {
         let mut server = self.server.take().unwrap();
         move || {
@@ -148,7 +148,7 @@ impl Machine {
         command.stdout(Stdio::piped()).spawn().unwrap()
     }
 
-    /// Ends the node of this machine as nobody expects, and returns when it is gone.
+    /// Kills the node of this machine, and returns when it is gone.
     pub fn kill_node(&self) {
         let mut status = self.command(&self.godwit);
         let status = good(status.args(["--json", "node", "status"]));

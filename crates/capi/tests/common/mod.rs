@@ -1,4 +1,4 @@
-//! What the tests of the library share: a stand-in for the node, and C programs.
+//! Fixtures of the library's tests: a stand-in for the node, and C programs.
 
 #![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used)] // each test file uses its part
 

@@ -36,13 +36,13 @@ pub struct Kept {
     pub is_cached: bool,
 }
 
-/// What tests see and set.
+/// State that tests read and set.
 #[derive(Debug, Default)]
 pub struct World {
     pub files: BTreeMap<String, Kept>,
-    /// What was asked, a line each: `open godwit://lab/x`.
+    /// Requests, a line each: `open godwit://lab/x`.
     pub log: Vec<String>,
-    /// Delivery of these fails so.
+    /// Files whose delivery fails, with the kind of failure.
     pub refused: HashMap<String, Kind>,
     /// How many files are open.
     pub open: usize,
@@ -53,13 +53,13 @@ pub struct World {
     pub held_up: Vec<String>,
     /// Connections end at the next ask of this kind.
     pub dies_at: Option<&'static str>,
-    /// What programs were writing when a connection ended, the next has as it is.
+    /// Whether the next connection takes over the files that were being written.
     pub goes_on: bool,
-    /// Where that lies.
+    /// Paths of those files.
     being_written: HashMap<String, PathBuf>,
-    /// It tells more bytes than were asked for, and passes memory that can change.
+    /// Whether the stand-in returns too many bytes, and passes memory that can change.
     pub lies: bool,
-    /// Writes that came packed, and frames of them.
+    /// Writes that arrived packed, and their frames.
     pub packed: (u64, u64),
 }
 
@@ -180,7 +180,7 @@ impl Talk {
         world.connected += 1;
         world.connections += 1;
         let number = world.connections;
-        // What nobody can write any more counts, as soon as there is a node.
+        // A file without a writer counts, as soon as there is a node.
         for (url, path) in &world.being_written {
             let file = File::open(path).unwrap();
             let is_free = godwit_sys::lease(&file, godwit_sys::Unless::Written);
@@ -551,8 +551,8 @@ impl Talk {
         let (url, bytes) = match open {
             Open::Read | Open::Added { .. } => return Ok((done(0), Vec::new(), None)),
             Open::Write { url, path } => {
-                // The kernel knows whether somebody still can write. A program that another test just begins
-                // has all that this process has, until it is another program.
+                // The kernel knows whether a writer is left. A program that another test has just
+                // started has this process's descriptors until it runs its own code.
                 let file = File::open(&path).unwrap();
                 let is_free = || {
                     let leased = godwit_sys::lease(&file, godwit_sys::Unless::Written);
@@ -564,7 +564,7 @@ impl Talk {
                         thread::yield_now();
                         continue;
                     }
-                    let busy = refusal(Kind::InUse, "deliver what somebody still writes");
+                    let busy = refusal(Kind::InUse, "deliver a file that is still written");
                     return Err(busy.about(url));
                 }
                 (url, fs::read(&path).unwrap())

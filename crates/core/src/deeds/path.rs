@@ -7,7 +7,7 @@ use std::{borrow::Borrow, fmt, ops::Bound};
 pub struct Path(Vec<u8>);
 
 impl Path {
-    /// Parses a path. What it means to go upwards is the target's affair, and must be decided before.
+    /// Parses a path. The target must resolve `..` before.
     pub fn new(path: impl AsRef<[u8]>) -> Self {
         let parts = path.as_ref().split(|b| *b == b'/');
         let parts: Vec<&[u8]> = parts.filter(|p| !p.is_empty()).collect();
@@ -19,7 +19,7 @@ impl Path {
         &self.0
     }
 
-    /// Tells whether they are the same, or one is a directory that the other is below.
+    /// Tells whether the names are equal, or one is a directory above the other.
     pub fn overlaps(&self, other: &Path) -> bool {
         let (short, long) = match self.0.len() < other.0.len() {
             true => (&self.0, &other.0),

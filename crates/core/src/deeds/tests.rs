@@ -77,7 +77,7 @@ fn renamed_new_file_publishes_last_name_only() {
         deeds.add(at("tmp"), to("b"), Base::Any),
         Added::Folded(born)
     );
-    // What lies under the new name goes first, and what was set is never missed.
+    // The entry under the new name is removed first, and attributes are never missing.
     assert_eq!(deeds.next(|_| true).map(|d| d.what), Some(What::Unlink));
     assert_eq!(deeds.next(|_| true), None);
     let last = deeds.pending().last().expect("it is to be published");
@@ -91,7 +91,7 @@ fn sent_deed_is_not_merged() {
     deeds.add(at("tmp"), publish(1), Base::Absent);
     deeds.next(|_| true).expect("it is free");
     deed(deeds.add(at("tmp"), to("b"), Base::Any));
-    // Nor what the target has had under that name before.
+    // Nor an entry that the target had under that name before.
     deeds.add(at("c"), publish(2), Base::Any);
     deed(deeds.add(at("c"), What::Unlink, Base::Any));
 }
@@ -120,7 +120,7 @@ fn rename_already_done_is_not_repeated() {
         let look = deeds.next(|_| true).expect("it is free");
         assert_eq!(look.step, Step::Look);
         assert!(look.attempt > asked.attempt);
-        // An answer that comes late is none.
+        // A late answer is ignored.
         deeds.ended(number, asked.attempt, Outcome::Refused(Held::Missing));
         // Another file was made under the old name meanwhile.
         let sight = Sight {
@@ -162,7 +162,7 @@ fn older_attempt_done_after_check_counts() {
     deeds.saw(number, look.attempt, &sight(there.clone(), Thing::Nothing));
     let again = deeds.next(|_| true).expect("it was not done");
     assert_eq!(again.step, Step::Try);
-    // Meanwhile the server came to what the first had asked.
+    // Meanwhile the server did the first attempt's request.
     deeds.ended(number, again.attempt, Outcome::Refused(Held::Missing));
     let look = deeds.next(|_| true).expect("it is in doubt");
     assert_eq!(look.step, Step::Look);
@@ -260,7 +260,7 @@ fn mkdir_does_not_wait_for_children() {
         [None, Some(made)]
     );
     assert_eq!(deeds.next(|_| true).map(|d| d.number), Some(made));
-    // But for what was promised of its own name before.
+    // Except for a deed for its own name that was promised earlier.
     let gone = deed(deeds.add(at("e"), What::Unlink, Base::Any));
     let anew = deed(deeds.add(at("e"), What::Mkdir, Base::Any));
     let inner = deed(deeds.add(at("e/f"), What::Mkdir, Base::Any));

@@ -77,7 +77,7 @@ pub(super) fn await_back(line: &OwnedFd) -> io::Result<Back> {
     }
 }
 
-/// Makes this process what a login of that account begins with.
+/// Gives this process the environment of a login of that account.
 fn log_in(user: &User, variables: &[(OsString, OsString)]) -> io::Result<()> {
     chdir("/")?;
     umask(Mode::from_bits_retain(0o022));

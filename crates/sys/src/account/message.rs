@@ -1,7 +1,7 @@
 //! Requests to an opener and its replies, as bytes.
 //!
-//! Both sides mistrust the other: whatever does not decode is no message, and
-//! every length is bounded before anything is allocated.
+//! Both sides mistrust the other: bytes that do not decode are no message. Every length is bounded
+//! before memory is allocated.
 
 use crate::{Attributes, Fresh, Kind, Meta, Open, Over, Room, Told, xattrs::VALUE_BYTES_MAX};
 use std::{

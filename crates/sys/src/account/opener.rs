@@ -1,4 +1,4 @@
-//! The process that has the rights of one account, and what it does all day.
+//! Opener: the process that has the rights of one account, and its requests.
 
 use super::{
     message::{BYTES_MAX, Reply, Request},
@@ -26,12 +26,12 @@ pub(super) fn serve(line: &OwnedFd, root: Beneath) {
     let mut buffer = vec![0; BYTES_MAX];
     let mut closing = false;
     loop {
-        // A descriptor that comes along is not asked for, and closed.
+        // A descriptor that is sent along was not requested, and is closed.
         let len = match passing::receive(line, &mut buffer) {
             Ok((len, _)) => len,
             Err(error) if passing::is_silence(&error) && !opener.folders.is_empty() => continue,
             Err(error) if passing::is_silence(&error) && !closing => {
-                // What was sent before this moment is still answered.
+                // Requests sent before this moment are still answered.
                 passing::shut_ear(line);
                 closing = true;
                 continue;
@@ -212,7 +212,7 @@ impl Opener {
     }
 }
 
-/// Refuses what is more than a name in a directory: it could lead out of it.
+/// Refuses a name that is more than one name in a directory: it could lead out.
 fn plain(name: &OsStr) -> io::Result<&OsStr> {
     let bytes = name.as_encoded_bytes();
     let leads = bytes.is_empty() || bytes == b".." || bytes.contains(&b'/');
@@ -254,7 +254,7 @@ fn done(done: io::Result<()>) -> io::Result<Given> {
     done.map(|()| Given::Word(Reply::Done))
 }
 
-/// Few errors come without a number, and their kinds have one.
+/// Few errors have no number; their kinds have one.
 fn number(error: &io::Error) -> i32 {
     let errno = match error.kind() {
         io::ErrorKind::NotFound => Errno::NOENT,
@@ -264,7 +264,7 @@ fn number(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(errno.raw_os_error())
 }
 
-/// Some descriptors are for what is opened and passed on.
+/// Some descriptors are kept for files that are opened and passed on.
 fn folders_max() -> usize {
     let limit = crate::raise_open_files().unwrap_or(256);
     usize::try_from(limit)

@@ -56,12 +56,12 @@ pub(super) fn shut(socket: &OwnedFd) {
     let _ = net::shutdown(socket, Shutdown::Both);
 }
 
-/// Takes nothing more; what was sent before can still be received.
+/// Receives nothing more, except bytes that were sent before.
 pub(super) fn shut_ear(socket: &OwnedFd) {
     let _ = net::shutdown(socket, Shutdown::Read);
 }
 
-/// Tells whether an error only says that nothing came in time.
+/// Tells whether an error is a time-out.
 pub(super) fn is_silence(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
 }

@@ -24,14 +24,14 @@ pub struct User {
     pub gid: u32,
     /// All groups it is in, its own too.
     pub groups: Vec<u32>,
-    /// Its directory, and what it logs in to, where the machine says so.
+    /// Home directory and shell of the account, if the machine has them.
     pub home: Option<PathBuf>,
     pub shell: Option<PathBuf>,
 }
 
 impl User {
-    /// Finds an account as the machine knows it. One that has no name may be
-    /// called by its number; its group is then the same number, and the only one.
+    /// Finds an account of the machine. An account without a name may be given by its number. Its
+    /// only group then has the same number.
     pub fn find(name: &str) -> io::Result<Self> {
         let unknown = || {
             io::Error::new(
@@ -82,7 +82,7 @@ impl User {
             .unwrap_or_else(|_| Err(io::Error::other("the thread that tried it broke off")))
     }
 
-    /// Returns whose a file is.
+    /// Returns the owner of a file.
     pub fn owner_of(path: &Path) -> io::Result<Self> {
         use std::os::unix::fs::MetadataExt;
         Self::of_number(fs::metadata(path)?.uid())
@@ -114,13 +114,13 @@ pub(super) fn become_user(user: &User) -> io::Result<()> {
         let one = CapabilitySet::from_bits_retain(1 << bit);
         match thread::remove_capability_from_bounding_set(one) {
             Err(Errno::INVAL) => break, // behind the last one of this kernel
-            // A root that may not do even this; that nothing comes back is seen to below.
+            // A root that may not do even this; the check below makes sure that no right returns.
             Err(Errno::PERM) => break,
             done => done?,
         }
     }
-    // Who is that account already keeps its groups: root of a user namespace may
-    // change neither.
+    // A process that is that account already keeps its groups: root of a user namespace may change
+    // neither.
     let is_other = rustix::process::geteuid() != uid;
     if is_other {
         thread::set_thread_groups(&groups)?;
@@ -226,7 +226,7 @@ fn entry<E, T>(
         let mut found = std::ptr::null_mut();
         match ask(entry.as_mut_ptr(), &mut buffer, &mut found) {
             libc::ERANGE if buffer.len() < ENTRY_MAX => buffer.resize(buffer.len() * 4, 0),
-            // Some say so of what is not there.
+            // Some systems report a missing entry so.
             0 | libc::ENOENT | libc::ESRCH if found.is_null() => return Ok(None),
             // SAFETY: it found something, so it has filled `entry`; what that points
             // to lies in `buffer`, which is still as it was.

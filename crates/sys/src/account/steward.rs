@@ -37,9 +37,9 @@ pub struct Rules {
     pub export: PathBuf,
     /// No account, nor its group, below this number. Root never.
     pub uid_min: u32,
-    /// An opener that holds nothing and hears nothing for so long ends.
+    /// An opener that holds no directory ends after this time without a request.
     pub idle: Duration,
-    /// Files that the node reads again when they change, and root alone may read.
+    /// Files that the node reads again when they change, and that only root may read.
     pub secrets: Vec<PathBuf>,
     /// Openers follow no links: the caller has resolved them already.
     pub plain: bool,
@@ -89,8 +89,8 @@ impl Steward {
         self.0.plain
     }
 
-    /// Returns an account, as whom names can be looked up. Whether there is one
-    /// of this name is seen when it is needed: [`Account::ready`].
+    /// Returns an account for looking names up. [`Account::ready`] tells whether the account
+    /// exists.
     pub fn account(&self, name: &str) -> Account {
         Account::new(self.clone(), name)
     }
@@ -102,8 +102,8 @@ impl Steward {
         Ok(File::from(self.ask(&format!("{SECRET}{nth}"))?))
     }
 
-    /// Has the errand done by a process that becomes that account, with a word for it, and returns what it brings
-    /// back. It may take a while, during which others are served.
+    /// Has the errand done by a process that becomes that account, with a word for it. Returns the
+    /// result. Other requests are served meanwhile.
     pub fn send(&self, name: &str, word: &str) -> io::Result<Back> {
         if !rights::is_name(name) {
             return Err(no_account());
@@ -296,7 +296,7 @@ fn work(line: &OwnedFd, name: &str, rules: &Rules) {
     }
 }
 
-/// Asks who that is only here: what looks names up (LDAP, say) never runs in the steward.
+/// Looks the account up only here: lookups (in LDAP, say) never run in the steward.
 fn become_account(name: &str, rules: &Rules) -> io::Result<User> {
     let user = User::find(name)?;
     let least = rules.uid_min.max(1);
@@ -311,7 +311,7 @@ fn become_account(name: &str, rules: &Rules) -> io::Result<User> {
     Ok(user)
 }
 
-/// Runs `child` in a new process, whose number is returned. In that process it never returns.
+/// Runs `child` in a new process and returns its number. In the new process this never returns.
 fn fork(child: impl FnOnce()) -> io::Result<Pid> {
     // SAFETY: there is only one thread (`Steward::start` checks, and a steward never makes one). So
     // no lock is held by a thread that the child lacks.
@@ -365,9 +365,9 @@ const ERRANDS_MAX: usize = 256;
 const NAME_MAX: usize = 255;
 /// The longest word for an errand.
 const WORD_MAX: usize = 4096;
-/// Begins what is no name of an account: the number of a file.
+/// First character of a request for a file by its number; no account name has it.
 const SECRET: char = '/';
-/// Begins, and ends, the name of an account that goes on an errand.
+/// First and last character around the account name of an errand.
 const ERRAND: char = ':';
 const ASKED_MAX: usize = NAME_MAX + WORD_MAX + 2;
 const SAID_MAX: usize = 1024;

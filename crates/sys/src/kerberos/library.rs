@@ -132,7 +132,7 @@ functions! {
     delete_sec_context = c"gss_delete_sec_context" (*mut Thing, *mut Bytes);
 }
 
-/// Returns the library, loaded at the first call; what went wrong then goes on being wrong.
+/// Returns the library, loaded at the first call; a failure then is returned by all later calls.
 pub(super) fn library() -> Result<&'static Library, Refused> {
     static LOADED: OnceLock<Result<Library, Refused>> = OnceLock::new();
     let loaded = LOADED.get_or_init(|| {

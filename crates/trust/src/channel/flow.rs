@@ -1,23 +1,22 @@
-//! The same context for bytes that flow: data connections, where tokens have no ends that
-//! anybody else could see.
+//! Security context of a byte stream: data connections, where no observer sees the ends of tokens.
 
 use super::{Channel, forget_old_errors, refusal};
 use crate::Result;
 use openssl::ssl::{ErrorCode, ShutdownResult};
 
-/// What came of looking for plain bytes.
+/// Result of looking for plain bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Opened {
-    /// So many, at least one.
+    /// This many bytes, at least one.
     Bytes(usize),
-    /// None before more has come.
+    /// None until more bytes arrive.
     Nothing,
-    /// None any more: the peer said so, under protection.
+    /// None any more: the peer ended the stream, under protection.
     End,
 }
 
 impl Channel {
-    /// Protects bytes; adds what must be sent for them to `sealed`.
+    /// Protects bytes, and appends the sealed bytes to `sealed`.
     pub fn seal(&mut self, clear: &[u8], sealed: &mut Vec<u8>) -> Result<()> {
         self.must_stand()?;
         self.say(clear)?;
@@ -25,14 +24,15 @@ impl Channel {
         Ok(())
     }
 
-    /// Takes what came, cut anywhere. Whoever feeds more than was looked for holds it.
+    /// Takes bytes that arrived, cut anywhere. A caller that feeds more than it reads makes the
+    /// context hold them.
     pub fn take_in(&mut self, came: &[u8]) -> Result<()> {
         self.must_stand()?;
         self.tls.get_mut().put(came);
         Ok(())
     }
 
-    /// Looks for plain bytes in what came.
+    /// Looks for plain bytes in the bytes that arrived.
     pub fn open(&mut self, clear: &mut [u8]) -> Result<Opened> {
         self.must_stand()?;
         forget_old_errors();
@@ -44,8 +44,7 @@ impl Channel {
         }
     }
 
-    /// Takes what the engine has to say by itself: answers to the peer's engine, or, after an
-    /// error, why it goes no further.
+    /// Takes the engine's own output: answers to the peer's engine or, after an error, the alert.
     pub fn said(&mut self) -> Vec<u8> {
         self.outgoing()
     }
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_come_out_however_the_flow_was_cut() {
+    fn bytes_arrive_however_flow_is_cut() {
         let (mut client, mut server) = bare(&world());
         let whole: Vec<u8> = (0..100_000u32).map(|i| i as u8).collect();
         let mut sealed = Vec::new();
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shows_nothing_learns_who_serves_and_resumes_as_often_as_it_likes() {
+    fn anonymous_client_knows_server_and_resumes() {
         let world = world();
         let nobody = Credential::nobody();
         let meet = |whom: &str, resumption| {
@@ -184,13 +183,13 @@ mod tests {
             assert_eq!(client.peer().unwrap().subject(), "/O=Lab/CN=alice");
             assert!(server.peer().is_none());
         }
-        // What was agreed on is with alice, whomever one wants now.
+        // The session is alice's, whatever peer is expected now.
         let error = meet("/O=Lab/CN=bob", Resumption::NotFromHere).unwrap_err();
         assert!(error.to_string().contains("the peer is"), "{error}");
     }
 
     #[test]
-    fn what_was_agreed_on_first_is_all_that_is_resumed() {
+    fn only_first_session_is_resumed() {
         let world = world();
         let nobody = Credential::nobody();
         let meet = |by: &Credential| {
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_that_is_cut_off_has_no_end() {
+    fn cut_flow_has_no_end() {
         let (mut client, mut server) = bare(&world());
         let mut sealed = Vec::new();
         client.seal(b"all of it", &mut sealed).unwrap();
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_leads_to_who_is_wanted_or_is_refused_by_either_side() {
+    fn flow_to_wrong_peer_is_refused() {
         let world = world();
         let them = &world.authorities;
         for bare in [true, false] {

@@ -8,7 +8,7 @@ use crate::{
 use std::{fs, sync::LazyLock, time::Duration};
 use tempfile::TempDir;
 
-/// An authority, what it trusts, a person and a host.
+/// An authority, its trust store, a user and a host.
 struct World {
     dir: TempDir,
     ca: Ca,
@@ -59,7 +59,7 @@ impl World {
     }
 }
 
-/// What most tests need is the same for all.
+/// Fixture that most tests share.
 static WORLD: LazyLock<World> = LazyLock::new(World::new);
 
 /// Elliptic keys: RSA keys take their time.
@@ -116,7 +116,7 @@ fn each_learns_who_the_other_is() {
 }
 
 #[test]
-fn what_one_wraps_the_other_unwraps_in_order_only() {
+fn wrapped_tokens_unwrap_in_order_only() {
     let (mut client, mut server) = WORLD
         .meet(&WORLD.alice, Expect::Anyone, Delegate::Limited)
         .unwrap();
@@ -153,7 +153,7 @@ fn half_a_message_is_refused() {
 }
 
 #[test]
-fn tls_1_3_takes_a_null_token_and_tls_1_2_none() {
+fn null_token_follows_tls13_only() {
     // Rounds as measured with Globus: see the module's words on the null byte.
     for (is_old, delegate, rounds) in [
         (false, Delegate::No, 3),
@@ -173,7 +173,7 @@ fn tls_1_3_takes_a_null_token_and_tls_1_2_none() {
     }
 }
 
-/// Cuts what would come over a socket into records.
+/// Cuts the bytes for a socket into records.
 fn records(mut bytes: &[u8]) -> Vec<&[u8]> {
     let mut records = Vec::new();
     while let Some((head, _)) = bytes.split_first_chunk() {
@@ -184,7 +184,7 @@ fn records(mut bytes: &[u8]) -> Vec<&[u8]> {
     records
 }
 
-/// Feeds record by record, as a data connection must; returns what is to be answered.
+/// Feeds record by record, as on a data connection; returns the bytes of the answer.
 fn feed(channel: &mut Channel, bytes: &[u8]) -> (Vec<u8>, bool) {
     let (mut answer, mut done) = (Vec::new(), false);
     for record in records(bytes) {
@@ -197,7 +197,7 @@ fn feed(channel: &mut Channel, bytes: &[u8]) -> (Vec<u8>, bool) {
 }
 
 #[test]
-fn a_data_connection_goes_record_by_record_with_gsi_and_without() {
+fn data_connection_is_framed_by_records() {
     for (is_old, is_gsi) in [(false, true), (false, false), (true, true), (true, false)] {
         let alice = Credential::from_pem(&WORLD.alice.to_pem().unwrap()).unwrap();
         if is_old {
@@ -234,7 +234,7 @@ fn a_data_connection_goes_record_by_record_with_gsi_and_without() {
 }
 
 #[test]
-fn what_is_no_record_is_refused_by_its_head() {
+fn non_record_is_refused_by_its_head() {
     assert_eq!(record_bytes([22, 3, 1, 1, 0]).unwrap(), 261);
     for head in [
         *b"GET /",
@@ -247,7 +247,7 @@ fn what_is_no_record_is_refused_by_its_head() {
 }
 
 #[test]
-fn a_delegated_proxy_logs_in_again_and_stays_limited() {
+fn delegated_proxy_logs_in_and_stays_limited() {
     let (_, server) = WORLD
         .meet(&WORLD.alice, Expect::Anyone, Delegate::Limited)
         .unwrap();
@@ -277,7 +277,7 @@ fn a_full_proxy_is_delegated_when_asked() {
 }
 
 #[test]
-fn a_peer_with_an_rsa_key_delegates_to_one_unless_it_is_a_godwit() {
+fn rsa_peer_delegates_to_rsa_unless_godwit() {
     for (is_ours, kind) in [(true, "EC 256"), (false, "RSA 2048")] {
         let bob = WORLD.ca.issue(&Issue::user("bob")).unwrap();
         if !is_ours {
@@ -314,7 +314,7 @@ fn last_proxy() -> Credential {
 }
 
 #[test]
-fn a_proxy_that_allows_none_to_follow_delegates_nothing() {
+fn proxy_with_zero_depth_delegates_nothing() {
     let last = last_proxy();
     let error = WORLD
         .meet(&last, Expect::Anyone, Delegate::Limited)
@@ -346,14 +346,14 @@ fn a_path_length_is_obeyed_whoever_signs() {
 }
 
 #[test]
-fn a_proxy_of_another_kind_gives_no_rights() {
+fn proxy_of_unknown_kind_is_refused() {
     let bad = unasked(Kind::Independent, &WORLD.alice, &WORLD.alice);
     assert!(WORLD.refusal(&bad).contains("independent"));
 }
 
 #[test]
-fn a_certificate_signed_by_a_person_is_no_proof() {
-    // Neither proxy nor authority: what a thief of alice's key would make for bob.
+fn certificate_signed_by_person_is_refused() {
+    // Neither proxy nor authority: a forgery for bob by a thief of alice's key.
     let key = keys::elliptic().unwrap();
     let mut forged = openssl::x509::X509Builder::new().unwrap();
     forged.set_version(2).unwrap();
@@ -382,7 +382,7 @@ fn a_certificate_signed_by_a_person_is_no_proof() {
 }
 
 #[test]
-fn a_proxy_named_for_somebody_else_is_refused() {
+fn proxy_with_foreign_subject_is_refused() {
     let bob = WORLD.ca.issue(&quick(Issue::user("bob"))).unwrap();
     // Names bob as its issuer, but alice signed it.
     let bad = unasked(Kind::Full, &bob, &WORLD.alice);
@@ -391,7 +391,7 @@ fn a_proxy_named_for_somebody_else_is_refused() {
 }
 
 #[test]
-fn days_count_and_the_message_has_the_date() {
+fn expired_certificate_is_refused_with_date() {
     let world = World::new();
     let old = world.ca.issue(&quick(Issue {
         not_before: SystemTime::now() - DAY * 2,
@@ -437,7 +437,7 @@ fn days_count_and_the_message_has_the_date() {
 }
 
 #[test]
-fn an_unknown_authority_is_named_and_where_it_was_looked_for() {
+fn unknown_authority_is_named_with_directory() {
     let stranger = World::new();
     let other = stranger.ca.issue(&quick(Issue::user("mallory"))).unwrap();
     // The same name, another key: an impostor.
@@ -486,12 +486,12 @@ fn an_authority_vouches_within_its_policy_only() {
 }
 
 #[test]
-fn a_revoked_owner_is_refused_behind_a_proxy_too_at_once() {
+fn proxy_of_revoked_owner_is_refused() {
     let world = World::new();
     let proxy = proxy(&world.alice, NewProxy::default());
     assert!(
         world.meet(&proxy, Expect::Anyone, Delegate::No).is_ok(),
-        "no list, nobody revoked"
+        "no list, no revocation"
     );
     let pem = world.alice.leaf().unwrap().to_pem().unwrap();
     world.ca.renew_list_for(DAY).unwrap();
@@ -520,7 +520,7 @@ fn a_revoked_owner_is_refused_behind_a_proxy_too_at_once() {
 }
 
 #[test]
-fn an_authority_below_another_needs_both_policies_and_both_lists() {
+fn intermediate_authority_needs_policies_and_lists() {
     let world = World::new();
     let sub = world
         .ca
@@ -563,7 +563,7 @@ fn an_authority_below_another_needs_both_policies_and_both_lists() {
 }
 
 #[test]
-fn the_credential_that_globus_makes_for_dcsc_works() {
+fn globus_dcsc_credential_works() {
     // `-data-cred auto`: its own issuer, signed with MD5, sent as certificate, key and certificate again.
     let key = keys::rsa(2048).unwrap();
     let name = crate::lab::name("/C=US/CN=Globus DCSC Cert").unwrap();
@@ -594,7 +594,7 @@ fn the_credential_that_globus_makes_for_dcsc_works() {
 }
 
 #[test]
-fn a_list_out_of_date_is_no_list() {
+fn expired_revocation_list_is_refused() {
     let world = World::new();
     world.ca.renew_list_for(Duration::from_secs(3600)).unwrap();
     let later = SystemTime::now() + Duration::from_secs(7200);
@@ -607,7 +607,7 @@ fn a_list_out_of_date_is_no_list() {
 }
 
 #[test]
-fn a_list_that_somebody_else_signed_is_refused() {
+fn revocation_list_of_other_signer_is_refused() {
     let (world, other) = (World::new(), World::new());
     other.ca.renew_list_for(DAY).unwrap();
     let name = format!("{}.r0", world.ca.hash());
@@ -620,7 +620,7 @@ fn a_list_that_somebody_else_signed_is_refused() {
 }
 
 #[test]
-fn the_initiator_gets_whom_it_expects_or_nobody() {
+fn initiator_accepts_expected_peer_only() {
     let meet = |expect| WORLD.meet(&WORLD.alice, expect, Delegate::No);
     for good in [
         Expect::Host("fermi.lab".into()),
@@ -650,7 +650,7 @@ fn the_initiator_gets_whom_it_expects_or_nobody() {
 }
 
 #[test]
-fn old_host_certificates_count_by_their_common_name() {
+fn old_host_certificate_matches_common_name() {
     let world = World::new();
     for (cn, host, is_good) in [
         ("host/dirac.lab", "dirac.lab", true),
@@ -692,7 +692,7 @@ fn nothing_a_peer_sends_first_does_harm() {
 }
 
 #[test]
-fn endless_pieces_of_a_handshake_come_to_an_end() {
+fn endless_handshake_is_bounded() {
     let mut server = WORLD.accept();
     // A record that says it is large, and then bytes that never complete a message.
     let piece = [
@@ -742,7 +742,7 @@ fn until_the_proxy() -> (Channel, Channel, Vec<u8>) {
 }
 
 #[test]
-fn a_certificate_that_was_not_asked_for_is_no_delegation() {
+fn unrequested_certificate_is_no_delegation() {
     let own = WORLD.alice.leaf().unwrap().to_der().unwrap();
     let other = proxy(&WORLD.alice, NewProxy::default());
     let other = other.leaf().unwrap().to_der().unwrap();
@@ -772,7 +772,7 @@ fn until_the_request() -> (Channel, Channel) {
 }
 
 #[test]
-fn a_request_that_is_not_one_is_not_signed() {
+fn malformed_request_is_not_signed() {
     let good = request(&keys::elliptic().unwrap()).unwrap();
     let weak = request(&keys::rsa(1024).unwrap()).unwrap();
     let mut stolen = good.clone();
@@ -810,8 +810,9 @@ fn no_secret_is_shown() {
 }
 
 #[test]
-fn a_self_signed_certificate_counts_where_it_was_handed_over() {
-    // As DCSC's automatic credential: nobody vouches for it but the session that brought it.
+fn self_signed_certificate_counts_if_handed_over() {
+    // Like DCSC's automatic credential: no authority vouches for it, only the session that brought
+    // it.
     let dir = tempfile::tempdir().unwrap();
     let ca = Ca::init(
         dir.path(),

@@ -1,5 +1,5 @@
-//! A bounded run of what `cargo fuzz` does without bound, and of whole contexts with a peer that
-//! says broken versions of what is right. `GODWIT_HOSTILE_ROUNDS` asks for more.
+//! Bounded runs of the `cargo fuzz` targets, and of whole contexts with a peer that sends broken
+//! messages. `GODWIT_HOSTILE_ROUNDS` sets the rounds.
 
 use super::*;
 use crate::NewProxy;
@@ -72,7 +72,7 @@ fn no_file_and_no_certificate_panics() {
 }
 
 #[test]
-fn whatever_token_comes_nobody_is_let_in_who_is_not_known() {
+fn hostile_tokens_admit_no_stranger() {
     for round in 0..rounds(400) {
         let mut noise = Noise(round);
         let spoilt_at = noise.below(7);
@@ -102,7 +102,7 @@ fn whatever_token_comes_nobody_is_let_in_who_is_not_known() {
 }
 
 #[test]
-fn whoever_is_known_may_say_anything_and_gets_nothing_by_it() {
+fn known_peer_gains_nothing_by_hostile_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let pair = Pair::in_dir(dir.path()).unwrap();
     assert!(pair.delegation(&[0, b'D']) && pair.delegation(&[200, 1]));

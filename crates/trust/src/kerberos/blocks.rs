@@ -1,12 +1,12 @@
-//! What goes over data connections, in blocks that the control channel's context wraps:
-//! each with its length in four bytes before it, and an empty one at the end (RFC 2228, 3).
+//! Data connections in blocks that the control channel's context wraps. Each block has its length
+//! in four bytes before it; an empty block is the end (RFC 2228, 3).
 
 use super::{Shared, frames::Frames, held, refusal, seen::number_of};
 use crate::{Error, Opened, Result};
 use godwit_sys::{Unwrapped, Wrapping};
 use std::fmt;
 
-/// What data connections are wrapped with: the context of their conversation.
+/// Wrapper of data connections: the context of their control connection.
 #[derive(Clone)]
 pub struct Blockwise(Shared);
 
@@ -38,7 +38,7 @@ pub struct Blocks {
     /// How much of `clear` has been handed over.
     taken: usize,
     is_over: bool,
-    /// The number of the block that came last: on one connection they rise.
+    /// Number of the last block: on one connection numbers rise.
     last: Option<u64>,
 }
 
@@ -65,7 +65,7 @@ impl Blocks {
         })
     }
 
-    /// Protects bytes; adds what must be sent for them to `sealed`.
+    /// Protects bytes, and appends the sealed bytes to `sealed`.
     pub fn seal(&mut self, clear: &[u8], sealed: &mut Vec<u8>) -> Result<()> {
         clear
             .chunks(self.room)
@@ -89,12 +89,13 @@ impl Blocks {
         Ok(())
     }
 
-    /// Takes what came, cut anywhere. Whoever feeds more than was looked for holds it.
+    /// Takes bytes that arrived, cut anywhere. A caller that feeds more than it reads makes the
+    /// buffer hold them.
     pub fn take_in(&mut self, came: &[u8]) {
         self.came.take_in(came);
     }
 
-    /// Looks for plain bytes in what came.
+    /// Looks for plain bytes in the bytes that arrived.
     pub fn open(&mut self, into: &mut [u8]) -> Result<Opened> {
         while self.taken == self.clear.len() {
             if self.is_over {
@@ -124,7 +125,7 @@ impl Blocks {
         }
     }
 
-    /// Unwraps the next block; returns false if it has not come whole.
+    /// Unwraps the next block; returns false if it has not arrived whole.
     fn unwrap_next(&mut self) -> Result<bool> {
         let Some(block) = self.came.next()? else {
             return Ok(false);

@@ -3,10 +3,10 @@
 use crate::{Error, Result};
 use std::ops::Range;
 
-/// What came, cut anywhere, and how far it has been used.
+/// Received bytes, cut anywhere, and how many of them are used.
 #[derive(Debug)]
 pub(super) struct Frames {
-    /// How long a block may be.
+    /// Longest block, in bytes.
     bytes_max: usize,
     came: Vec<u8>,
     used: usize,
@@ -21,7 +21,7 @@ impl Frames {
         }
     }
 
-    /// Takes what came. Whoever feeds more than was looked for holds it.
+    /// Takes bytes that arrived. A caller that feeds more than it reads makes the buffer hold them.
     pub(super) fn take_in(&mut self, came: &[u8]) {
         if self.used == self.came.len() {
             self.came.clear();
@@ -33,7 +33,7 @@ impl Frames {
         self.came.extend_from_slice(came);
     }
 
-    /// Returns the next block, if it has come whole.
+    /// Returns the next block, if it has arrived whole.
     pub(super) fn next(&mut self) -> Result<Option<&[u8]>> {
         let Some(block) = self.find()? else {
             return Ok(None);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_longer_than_agreed_is_refused_before_it_comes() {
+    fn too_long_block_is_refused_early() {
         let mut frames = Frames::new(1000);
         frames.take_in(&1001u32.to_be_bytes());
         assert!(frames.has_more());

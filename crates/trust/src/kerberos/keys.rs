@@ -1,5 +1,5 @@
-//! Whether a node can take tickets at all: what is in its keytab, and where the library writes
-//! down which tickets it has seen. It says neither before the first login.
+//! Checks whether a node can take tickets at all: the keys in its keytab, and the library's replay
+//! cache. The library reports neither before the first login.
 
 use super::KINDS;
 use crate::{
@@ -136,8 +136,8 @@ fn is_ours(parts: &[String]) -> bool {
     }
 }
 
-/// Returns whose keys are in a keytab, the realm behind the last part; `None`: it is of
-/// another kind. Its form is that of MIT's version 2.
+/// Returns the principals of a keytab, the realm as the last part; `None`: it has another format.
+/// The format is version 2 of MIT.
 fn principals(bytes: &[u8]) -> Option<Vec<Vec<String>>> {
     let mut left = bytes.strip_prefix(b"\x05\x02")?;
     let mut found = Vec::new();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn only_keys_of_ftp_and_host_are_ours() {
+    fn only_ftp_and_host_keys_count() {
         let keytab = |entries: &[Vec<u8>]| [b"\x05\x02", entries.concat().as_slice()].concat();
         let ours = |parts: &[&str]| {
             let text = keytab(&[hole(7), entry(&["R", "alice"]), entry(parts)]);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_group_may_read_a_keytab_beside_its_owner() {
+    fn keytab_readable_by_others_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("keytab");
         fs::write(&path, b"").unwrap();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_keytab_is_left_to_the_library() {
+    fn non_keytab_is_left_to_library() {
         let whole = [b"\x05\x02".to_vec(), entry(&["R", "alice"])].concat();
         assert_eq!(principals(&whole).unwrap(), [["alice@R"]]);
         for wrong in [

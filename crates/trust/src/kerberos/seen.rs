@@ -1,11 +1,11 @@
-//! Which tokens of a context have come: each counts once, in whatever order.
+//! Tokens of a context that have arrived: each counts once, in any order.
 //!
-//! The library remembers the last few dozen. Lines and several data connections overtake each
-//! other by more, so what is too old for it is looked up here.
+//! The library remembers the last few dozen tokens. Lines and several data connections overtake
+//! each other by more, so older tokens are looked up here.
 
 use std::collections::BTreeMap;
 
-/// The numbers of tokens that came, as ranges: first to end.
+/// Numbers of the tokens that arrived, as ranges: first to end.
 #[derive(Debug, Default)]
 pub(super) struct Seen(BTreeMap<u64, u64>);
 
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_remembered_up_to_a_bound() {
+    fn missing_numbers_are_kept_within_bound() {
         let mut seen = Seen::default();
         for hole in 0..RANGES_MAX as u64 {
             assert!(seen.note(2 * hole));

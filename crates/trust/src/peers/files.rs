@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Whether what is there already is replaced.
+/// Whether an existing file is replaced.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Replace {
     Never,
@@ -20,7 +20,7 @@ pub(super) enum Replace {
 }
 
 impl Home {
-    /// Keeps every other process from changing what it read here, until this is dropped.
+    /// Locks the home against changes by other processes until the lock is dropped.
     pub(super) fn lock(&self) -> Result<File> {
         let path = self.0.join(LOCK);
         let io = |cause| Error::io(path.clone(), cause);
@@ -43,7 +43,7 @@ impl Home {
         }
     }
 
-    /// Refuses a home in which others could say who is a peer.
+    /// Refuses a home in which other users could add peers.
     pub(super) fn must_be_ours_alone(&self) -> Result<()> {
         for path in [self.0.clone(), self.0.join(super::PEERS)] {
             let mode = fs::metadata(&path).map_or(0, |meta| meta.mode());
@@ -64,7 +64,7 @@ impl Home {
         removed(&self.0.join(PROBE)).map(drop)
     }
 
-    /// A file says whom it is called after: else two could be let in by one name.
+    /// Reads a peer. The file must have the peer's name: else one name could admit two nodes.
     pub(super) fn read_peer(&self, file: &Path) -> Result<Peer> {
         let peer = read_peer(file)?;
         match file.file_stem().is_some_and(|stem| stem == &*peer.name) {
@@ -111,7 +111,7 @@ impl Home {
             crash::point("home.synced");
             let published = match replace {
                 Replace::Whole => fs::rename(&partial, &path),
-                // Whoever was first has it.
+                // The first writer wins.
                 Replace::Never => match fs::hard_link(&partial, &path) {
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
                     linked => linked,
@@ -141,7 +141,8 @@ impl Home {
         }
     }
 
-    /// What root puts into somebody's home is theirs: their node must read and change it.
+    /// Gives a file that root wrote into a user's home to that user: the user's node must read and
+    /// change it.
     fn give_to_owner(&self, path: &Path) -> io::Result<()> {
         if godwit_sys::user_id() != 0 {
             return Ok(());
@@ -167,6 +168,6 @@ pub(super) fn removed(file: &Path) -> Result<bool> {
 
 const LOCK: &str = "lock";
 const PROBE: &str = "probe";
-/// Whoever holds it writes a few small files.
+/// A lock holder only writes a few small files.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);

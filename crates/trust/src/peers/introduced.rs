@@ -10,7 +10,7 @@ pub enum Introduced {
     Added(Peer),
     /// A peer that is not known any more.
     Removed(Peer),
-    /// A peer whose name or key stands for another one here.
+    /// A peer whose name or key belongs to another peer here.
     Refused(Error),
 }
 
@@ -94,7 +94,7 @@ mod tests {
         let changes = home.introduce("lab", &[friend.clone(), hand.clone()]);
         assert!(matches!(&changes.unwrap()[..], [Introduced::Added(one)] if one.name == "friend"));
         assert_eq!(names(&home), [by("friend"), ("hand".into(), None)]);
-        // What was said of it here stays, and its addresses follow.
+        // The local settings stay, and the peer's addresses are updated.
         home.map("friend", Some("alice")).unwrap();
         let moved = Peer::new("friend", friend.key, &["elsewhere:1".into()]);
         assert!(home.introduce("lab", from_ref(&moved)).unwrap().is_empty());
@@ -135,7 +135,7 @@ mod tests {
         let (old, new) = (peer("friend", key()), peer("friend", key()));
         home.introduce("lab", from_ref(&old)).unwrap();
         home.expect_key("friend", new.key).unwrap();
-        // It told us its next key, and the other node knows one of the two.
+        // The peer sent us its next key, and the other node knows one of the two.
         for one in [&old, &new] {
             assert!(home.introduce("lab", from_ref(one)).unwrap().is_empty());
         }

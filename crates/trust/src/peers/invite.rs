@@ -1,4 +1,4 @@
-//! What lets somebody join, once: the word that is carried, and what is kept of it.
+//! Invites: the word that is carried to a new node, and the part that is kept.
 
 use super::{check_name, maybe_pin};
 use crate::{Error, Peer, Result, door::Fingerprint};
@@ -11,20 +11,20 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// What lets somebody join, once.
+/// Invite by which one node may join, once.
 #[derive(Clone, Eq, PartialEq)]
 pub struct Invite {
     /// How the inviting node calls itself.
     pub name: String,
-    /// What its key hashes to.
+    /// Hash of its key.
     pub key: Fingerprint,
-    /// Where it is.
+    /// Addresses of the inviting node.
     pub addresses: Vec<String>,
-    /// What it must be told.
+    /// Secret that the new node must send.
     pub secret: String,
 }
 
-/// What is written into a log tells no secret.
+/// The debug form for logs omits the secret.
 impl fmt::Debug for Invite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Invite")
@@ -57,7 +57,7 @@ impl fmt::Display for Invite {
 impl FromStr for Invite {
     type Err = Error;
 
-    /// What is wrong is named by its place, and never repeated: the secret may be in it.
+    /// Errors name the wrong part by its place and never repeat it: the secret may be in it.
     fn from_str(text: &str) -> Result<Self> {
         let wrong = |what: &str| Error::BadRequest {
             what: format!(
@@ -100,7 +100,7 @@ impl FromStr for Invite {
     }
 }
 
-/// Says what is wrong with digits that somebody typed or cut.
+/// Returns the error in hexadecimal digits that a user typed or cut.
 fn must_be_hex(part: &str, text: &str, wanted: usize) -> std::result::Result<(), String> {
     if let Some(at) = text.chars().position(|c| !c.is_ascii_hexdigit()) {
         let nth = at + 1;
@@ -113,16 +113,16 @@ fn must_be_hex(part: &str, text: &str, wanted: usize) -> std::result::Result<(),
     }
 }
 
-/// What is kept of an invite until somebody brings it back. The secret itself is not.
+/// Part of an invite that is kept until it is used. The secret is not kept.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Waiting {
-    /// Until which second it is good.
+    /// Last second in which the invite is good.
     pub(super) until: u64,
-    /// Which of our keys it tells.
+    /// Hash of our key that the invite tells.
     #[serde(default, deserialize_with = "maybe_pin")]
     pub(super) key: Option<Fingerprint>,
-    /// As which account whoever comes by it acts.
+    /// Account for a node that joins by the invite.
     #[serde(default)]
     pub(super) account: Option<String>,
     /// The node that joins by it may read only.
@@ -166,7 +166,8 @@ pub(super) fn no_invite() -> Error {
     )
 }
 
-/// The secret itself is nowhere on the disk of whoever made it.
+/// Returns the hash under which an invite is kept. The secret itself is not on the disk of its
+/// maker.
 pub(super) fn kept_as(secret: &str) -> Result<String> {
     let digest = hash(MessageDigest::sha256(), secret.as_bytes());
     let digest = crate::error::Doing::doing(digest, "hashing a secret")?;

@@ -1,14 +1,15 @@
-//! A node's own keys: the one that it has, and older ones by which somebody still knows it.
+//! A node's own keys: the current key, and older ones that a peer may still know.
 //!
-//! A key is replaced without anybody's hand: the old one is kept, and whoever pinned it is told the new
-//! one over a connection that the old one proves. On each side a file is written before anything that
-//! relies on it is said, so that whoever dies in between is still known afterwards:
+//! A key is replaced without manual work: the old key is kept, and peers that pinned it receive the
+//! new one. They receive it over a connection that the old key proves. Each side writes a file
+//! before it sends a message that relies on it. So a node that crashes in between is still known
+//! afterwards:
 //!
-//! 1. we note by which key each peer knows us (`knows`), keep the old key below `old/`, and replace our own;
-//! 2. a peer that is told notes the new key as `next`: from now on both count there;
-//! 3. we note that it was told (`told`), and show it the new key from now on;
-//! 4. it sees the new key, which takes the place of the old (`key`), and we note so (`knows`);
-//! 5. once everybody knows the new key, and no invite that tells the old one waits, that is removed.
+//! 1. we note by which key each peer knows us (`knows`), keep the old key below `old/`, and replace ours;
+//! 2. a peer that receives the new key notes it as `next`: from now on both count there;
+//! 3. we note that the peer has it (`told`), and show it the new key from now on;
+//! 4. the peer sees the new key, moves it to the place of the old (`key`), and we note so (`knows`);
+//! 5. when every peer knows the new key, and no pending invite has the old one, the old key is removed.
 
 use super::{Home, Peer, Replace, removed};
 use crate::{Credential, Error, Result, door::Fingerprint, kept::Stamp, lab};
@@ -19,16 +20,16 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// What tells whether a home's own keys are still those that were read.
+/// Stamps that tell whether a home's own keys have changed since they were read.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct KeysSeen([Option<Stamp>; 2]);
 
-/// What tells whether what is known of a peer is still what was read.
+/// Stamp that tells whether the record of a peer has changed since it was read.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct PeerSeen(Option<Stamp>);
 
 impl Home {
-    /// Looks at what a peer is known by.
+    /// Returns the stamp of a peer's record.
     pub fn peer_seen(&self, name: &str) -> PeerSeen {
         let file = self.peer_file(name).ok().flatten();
         let meta = file.and_then(|file| fs::metadata(file).ok());
@@ -55,8 +56,8 @@ impl Home {
             .ok_or_else(|| Error::io(self.0.join(KEY), io::ErrorKind::NotFound))
     }
 
-    /// Returns the node's own keys: the one that it has first, then those by which somebody may still
-    /// know it.
+    /// Returns the node's own keys: the current key first, then older keys that a peer may still
+    /// know.
     pub fn keys(&self) -> Result<Vec<Credential>> {
         let mut keys = vec![self.key_or_new()?];
         let newest = Fingerprint::of_credential(&keys[0])?;
@@ -69,7 +70,7 @@ impl Home {
         Ok(keys)
     }
 
-    /// Returns what our older keys hash to that still count, each with when it was replaced.
+    /// Returns the hashes of older keys that still count, each with the time of its replacement.
     pub fn old_keys_since(&self) -> Result<Vec<(Fingerprint, SystemTime)>> {
         let (files, mut old) = (self.old_keys()?, Vec::new());
         if files.is_empty() {
@@ -87,7 +88,7 @@ impl Home {
         Ok(old)
     }
 
-    /// Looks at what the keys are read from.
+    /// Returns the stamps of the files with the keys.
     pub fn keys_seen(&self) -> KeysSeen {
         let look = |name| {
             let meta = fs::metadata(self.0.join(name)).ok()?;
@@ -120,7 +121,7 @@ impl Home {
         Ok(true)
     }
 
-    /// The same, whoever has not been told of the one before.
+    /// Replaces the key even if a peer has not received the one before.
     pub fn rotate_anew(&self) -> Result<()> {
         let _lock = self.lock()?;
         if self.old_keys()?.len() >= OLD_MAX {
@@ -167,8 +168,8 @@ impl Home {
         .map(drop)
     }
 
-    /// Notes that a peer knows us by that key: it has been used between us. Removes those that nobody
-    /// needs any more.
+    /// Notes that a peer knows us by that key: it was used between us. Removes keys that are no
+    /// longer needed.
     pub fn note_knows(&self, name: &str, ours: Fingerprint) -> Result<()> {
         self.amend(name, |peer| {
             peer.knows = Some(ours);
@@ -200,7 +201,7 @@ impl Home {
         .map(drop)
     }
 
-    /// Removes old keys by which nobody knows us; returns how many are left.
+    /// Removes old keys that no peer knows us by; returns how many are left.
     pub fn drop_unneeded(&self) -> Result<usize> {
         if self.old_keys()?.is_empty() && self.files(super::INVITES)?.is_empty() {
             return Ok(0);
@@ -210,7 +211,7 @@ impl Home {
         let newest = Fingerprint::of_credential(&self.key_or_new()?)?;
         let is_needed = |key: Option<Fingerprint>| {
             let by_peer = |peer: &Peer| peer.knows == key || peer.told == key;
-            // One that was kept just before its follower would have come is no older one.
+            // A key that was kept just before a crash, without a successor, is not older.
             key.is_some_and(|key| key != newest)
                 && (peers.iter().any(by_peer) || invites.iter().any(|i| i.key == key))
         };
@@ -225,7 +226,7 @@ impl Home {
         Ok(left)
     }
 
-    /// Removes all old keys. Whoever knows no newer one does not know us any more.
+    /// Removes all old keys. A peer that knows no newer key does not know us any more.
     pub fn forget_old_keys(&self) -> Result<usize> {
         let _lock = self.lock()?;
         let old = self.old_keys()?;
@@ -242,7 +243,7 @@ impl Home {
         Ok(files)
     }
 
-    /// Reads a key of our own. Root may read those of whoever owns the home.
+    /// Reads a key of our own. Root may read the keys of the home's owner.
     fn read_own(&self, file: &Path) -> Result<Credential> {
         let io = |cause| Error::io(file, cause);
         let (home, key) = (fs::metadata(&self.0), fs::metadata(file));
@@ -260,7 +261,7 @@ impl Home {
 
 pub(super) const KEY: &str = "node.pem";
 pub(super) const OLD: &str = "old";
-/// More than anybody needs; each costs a context of TLS.
+/// More than a node needs; each key costs a context of TLS.
 const OLD_MAX: usize = 8;
 const KEY_LIFETIME: Duration = Duration::from_secs(100 * 365 * 86_400);
 
@@ -286,7 +287,7 @@ mod tests {
         }
     }
 
-    /// What a visit of `from` to `to` does, to the point that it is told to stop at.
+    /// Does the steps of a visit of `from` to `to`, up to the given point.
     fn visit(from: &Home, to: &Home, points: usize) {
         let name = |home: &Home| home.myself().unwrap().unwrap().name;
         let (we, they) = (name(from), name(to));
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_dies_between_two_steps_is_still_known() {
+    fn crash_between_steps_keeps_peers_connected() {
         for (first, second) in (0..=5).flat_map(|a| (0..=5).map(move |b| (a, b))) {
             let scratch = tempfile::tempdir().unwrap();
             let (a, b) = (home(&scratch, "a"), home(&scratch, "b"));
@@ -326,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_key_stays_for_whoever_needs_it() {
+    fn old_key_stays_while_needed() {
         let scratch = tempfile::tempdir().unwrap();
         let (a, b) = (home(&scratch, "a"), home(&scratch, "b"));
         knows_each_other(&a, &b);
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invite_keeps_the_key_that_it_tells() {
+    fn invite_keeps_its_key() {
         let scratch = tempfile::tempdir().unwrap();
         let a = home(&scratch, "a");
         let invite = a.invite(DAY, None, false).unwrap();
@@ -369,13 +370,13 @@ mod tests {
         knows_each_other(&a, &c);
         let error = a.expect_key("b", pin(&c)).unwrap_err().to_string();
         assert!(error.contains("another node"), "{error}");
-        // What was not announced changes nothing.
+        // An unannounced key changes nothing.
         a.has_shown("b", pin(&c)).unwrap();
         assert_eq!(a.peer("b").unwrap().unwrap().key, pin(&b));
     }
 
     #[test]
-    fn a_home_that_others_may_write_is_nobodys() {
+    fn home_writable_by_others_is_refused() {
         use std::os::unix::fs::PermissionsExt;
         let scratch = tempfile::tempdir().unwrap();
         let (a, b) = (home(&scratch, "a"), home(&scratch, "b"));
