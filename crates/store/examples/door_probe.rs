@@ -1,11 +1,10 @@
-//! Asks a door what no verb of the command line asks at once: a thousand ranges, ten thousand names.
+//! Times calls of a door that no verb makes: a read of a thousand ranges, the attributes of ten thousand names.
 //!
-//! `door_probe URL read LOCAL RANGES BYTES STREAMS` reads so many random ranges of the URL's file, and
-//! compares them with those of a local file; `door_probe URL stat NAMES` asks for `NAMES/1000` directories
-//! `dNN` of a thousand files `fNNNNN` below the URL. Each is done four times: as the first thing
-//! that is said, on a connection over which only a greeting went, and twice more on that. One line of JSON tells the seconds
-//! of each. Nothing is timed but the call.
-#![allow(clippy::unwrap_used)] // whoever runs it reads where it panicked
+//! `door_probe URL read LOCAL RANGES BYTES STREAMS` reads random ranges of a file, and compares them with a local
+//! file. `door_probe URL stat NAMES` asks for `NAMES/1000` directories `dNN` of a thousand files `fNNNNN` below the
+//! URL. Each call is made four times: first on a new connection, then after a greeting, and twice more. One line of
+//! JSON has the seconds of each call, without the setup.
+#![allow(clippy::unwrap_used)] // its user reads where it panicked
 
 use godwit_core::{Block, Extents, Url};
 use godwit_store::{RemoteOptions, Result, Store, Take, Trust, channel::Cancel, door::Door};
@@ -55,7 +54,7 @@ fn main() {
     );
 }
 
-/// Opens a node as the command line does; nothing is said yet.
+/// Opens a node as the command line does; no call is made yet.
 fn open(url: &Url) -> Door {
     let options = RemoteOptions {
         trust: Trust {
@@ -68,7 +67,7 @@ fn open(url: &Url) -> Door {
     Door::open(url, &options).unwrap()
 }
 
-/// Returns so many ranges of a file that do not touch, each somewhere in its share of the file.
+/// Returns `ranges` ranges that do not touch, of `bytes` bytes each, at random places in their shares of the file.
 fn random(seed: u64, size: u64, ranges: u64, bytes: u64) -> Extents {
     let share = size / ranges;
     assert!(

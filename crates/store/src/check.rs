@@ -1,7 +1,7 @@
 //! The promises of every store, as a suite that runs on any implementation.
 //!
-//! A check is a function on an empty store. What a store says it cannot do
-//! ([`Can`]) it must refuse, with an error and without a trace.
+//! A check is a function on an empty store. The store must refuse all that its abilities ([`Can`]) lack, with an
+//! error and without a trace.
 
 mod again;
 mod append;
@@ -290,7 +290,7 @@ fn names(store: &dyn Store, path: &str) -> Vec<PathBuf> {
     names
 }
 
-/// A foreign server may say no more than 550.
+/// A foreign server may reply no more than 550.
 fn is_missing<T>(result: Result<T>) -> bool {
     matches!(
         result,
@@ -311,7 +311,7 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Keeps what it is given.
+/// Keeps the blocks that it receives.
 #[derive(Debug, Default)]
 struct Got(Mutex<Vec<(u64, Vec<u8>)>>);
 
@@ -367,5 +367,5 @@ impl Take for Full {
 
 const MIB: usize = LEAF_BYTES as usize;
 
-/// Beyond what 32 bits can say.
+/// Beyond 32 bits.
 const FAR: u64 = 5 << 30;

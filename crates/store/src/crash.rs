@@ -2,8 +2,8 @@
 
 pub(crate) use godwit_sys::crash::point;
 
-/// Waits until what was written to a file survives a power cut. In tests it is also laid aside
-/// where `GODWIT_DISK` says, so that the power can be cut there.
+/// Waits until a file's bytes are durable. In tests, also copies the file to the directory in `GODWIT_DISK`, the
+/// state after a power cut.
 pub(crate) fn sync(file: &std::fs::File) -> std::io::Result<()> {
     file.sync_data()?;
     #[cfg(test)]

@@ -1,9 +1,8 @@
 //! A store over a directory of this machine.
 //!
-//! Every name is looked up beneath the held root, so that neither `..` nor a
-//! link nor a race leads out of it. Files appear whole: what is written lies
-//! under a hidden name beside the target ([`partial`]) with a record of what has
-//! landed ([`record`]) until it takes its name in one step ([`upload`]).
+//! Every name is looked up beneath the held root: no `..`, no link and no race leads out. Files appear whole. A file
+//! in progress has a hidden name beside the target ([`partial`]), with a record of the landed ranges ([`record`]).
+//! One step gives it the target's name ([`upload`]).
 
 mod append;
 mod attempts;
@@ -47,7 +46,7 @@ use std::{
 #[derive(Clone, Debug)]
 pub struct Dir(Arc<Inner>);
 
-/// With whose rights names are looked up and files opened.
+/// The rights with which names are looked up and files opened.
 #[derive(Clone, Debug, Default)]
 pub enum Opener {
     /// With those of this process.
@@ -67,7 +66,7 @@ struct Inner {
     known: Known,
     /// When each directory was last searched for old notes; `None`: a node does that.
     tidied: Option<Mutex<HashMap<PathBuf, Instant>>>,
-    /// Where notes of what was published lie; `None`: beside the files.
+    /// The directory for notes of publications; `None`: beside the files.
     notes: Option<Folder>,
 }
 
@@ -105,7 +104,7 @@ impl Dir {
         self
     }
 
-    /// Keeps notes of what was published in `directory`, and not beside the files.
+    /// Keeps notes of publications in `directory`, and not beside the files.
     pub fn keeping_notes(mut self, directory: &Path) -> Result<Self> {
         let notes = Root::open(directory).and_then(|root| root.folder(Path::new("")));
         let inner = Arc::get_mut(&mut self.0).expect("it was just opened");
@@ -113,8 +112,7 @@ impl Dir {
         Ok(self)
     }
 
-    /// Returns the values of leaves of a file, which is read if need be.
-    /// Leaves beyond its end do not come.
+    /// Returns the hashes of leaves of a file, which is read if necessary. Leaves beyond the end are left out.
     pub fn leaves(&self, path: &Path, leaves: Range<u64>) -> Result<Vec<Chain>> {
         self.0.leaves(path, leaves)
     }
@@ -137,14 +135,13 @@ impl Dir {
         patch::share(&self.0, path, write)
     }
 
-    /// Returns the path by which the same is reached through no link, as far as there is
-    /// anything. Of use where links are not followed ([`Opener::Plainly`]): what becomes a link
-    /// behind us is then refused.
+    /// Returns the same path without links, as far as it exists. For stores that follow no links
+    /// ([`Opener::Plainly`]): a name that becomes a link afterwards is then refused.
     pub fn without_links(&self, path: &Path) -> Result<PathBuf> {
         self.0.without_links(path)
     }
 
-    /// Opens a file for a program that is to read it, and tells what it is now.
+    /// Opens a file for a program to read, and returns its attributes.
     pub fn lend(&self, path: &Path) -> Result<(File, Stat)> {
         self.0.lend(path)
     }
@@ -446,13 +443,13 @@ impl Inner {
                     format!("renaming to {}", to.display()),
                     "it is on another file system",
                 ),
-                // The kernel does not say which directory forbids it.
+                // The kernel does not report which directory forbids the rename.
                 io::ErrorKind::PermissionDenied if is_open(&target) => wrong(from, e),
                 _ => wrong(to, e),
             })
     }
 
-    /// Renames, and takes along what is recorded of appends.
+    /// Renames a file together with its ledger of appends.
     fn rename_with_ledger(
         &self,
         (source, old): (&Folder, &OsStr),
@@ -467,7 +464,7 @@ impl Inner {
         let replaced = replaced.and_then(|is| Doomed::find(target, new, &is));
         let carried = Carried::begin(source, old, &meta, target)?;
         let renamed = source.rename(old, target, new, over);
-        // What is needed no more: the ledger of what was replaced, and one of the two.
+        // Removes the ledger of the replaced file, and one of the two names of the kept one.
         if let (Ok(()), Some(ledger)) = (&renamed, replaced) {
             ledger.remove(target);
         }
@@ -490,13 +487,13 @@ fn is_open(folder: &Folder) -> bool {
     made.is_ok() && folder.remove_file(&name).is_ok()
 }
 
-/// Names what a system call met, and tells what leads outside.
+/// Adds the path to the error of a system call, and explains names that lead outside.
 fn wrong(path: &Path, cause: io::Error) -> Error {
     let why = match cause.kind() {
         io::ErrorKind::CrossesDevices => "leads out of the exported directory",
         _ if sys::is_ring(&cause) => "leads through too many links",
         io::ErrorKind::InvalidInput => "is no name here",
-        // Nothing on a disk says so, only an opener that ended.
+        // No disk returns this error, only an opener that ended.
         io::ErrorKind::ConnectionAborted => {
             return Error::busy("this machine", cause.to_string());
         }
@@ -505,7 +502,7 @@ fn wrong(path: &Path, cause: io::Error) -> Error {
     Error::bad_name(path, why)
 }
 
-/// Names what a call about extended attributes met.
+/// Adds the path to the error of a call about extended attributes.
 fn of_xattrs(path: &Path, cause: io::Error) -> Error {
     match cause.kind() {
         _ if sys::has_no_xattrs(&cause) => Error::unsupported(

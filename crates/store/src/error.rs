@@ -48,7 +48,7 @@ godwit_core::errors! {
         /// A write was to be finished before all of it came.
         #[error("{}: {} of {size} bytes are missing (the first at {})", shown(.path), .missing.len_bytes(), first(.missing))]
         Incomplete { path: PathBuf, size: u64, missing: Extents } => incomplete, Incomplete;
-        /// An append that is not the next one of its writer: what was before it is not there.
+        /// An append whose number is not the next of its writer: an earlier one is missing.
         #[error("{}: append {seq} of writer {writer} came, and {expected} is the next", shown(.path))]
         OutOfTurn { path: PathBuf, writer: u64, seq: u64, expected: u64 } => out_of_turn, OutOfTurn;
         /// A later attempt at the same upload has begun: what this one still sends or asks is refused.
@@ -153,7 +153,7 @@ fn first(missing: &Extents) -> u64 {
     missing.iter().next().map_or(0, |range| range.start)
 }
 
-/// Returns what was said as it is added to a fact; nothing if it is that fact once more, in one of these words.
+/// Returns a server's message as an addition to a fact; empty if it repeats one of `facts`.
 fn after_colon(said: &str, facts: &[&str]) -> String {
     let said = match said.rsplit_once(" (os error ") {
         Some((said, _)) => said,
@@ -171,7 +171,7 @@ fn after_colon(said: &str, facts: &[&str]) -> String {
     }
 }
 
-/// Of a file, not of the room that is left.
+/// The limit is the file's size, not the room that is left.
 pub(crate) const TOO_LARGE: &str = "file too large";
 const NO_SPACE: &[&str] = &["no space left on device", "no space left"];
 
@@ -189,7 +189,7 @@ impl Error {
         (is_of_others && url.user().is_none()).then_some(url)
     }
 
-    /// Names what a local system call met.
+    /// Returns the error of a local system call on a path.
     pub fn io(path: impl Into<PathBuf>, cause: io::Error) -> Self {
         use io::ErrorKind as K;
         match cause.kind() {
@@ -213,7 +213,7 @@ impl Error {
         Self::busy_until(host, said, None::<Duration>)
     }
 
-    /// Of an append that has a number.
+    /// Returns the error of a numbered append that is too long.
     pub(crate) fn too_long_to_append() -> Self {
         let what = format!("one append of more than {SMALL_BYTES} bytes");
         Self::unsupported(
@@ -429,7 +429,7 @@ fn to_reach(host: &str, cause: &io::Error) -> String {
     }
 }
 
-/// Returns what came of a removal: that it is not there is as good.
+/// Returns the result of a removal; a missing file counts as removed.
 pub(crate) fn gone(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -437,7 +437,7 @@ pub(crate) fn gone(removed: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// How a node begins what a damaged handshake was.
+/// The first words of a node about a damaged handshake.
 const BROKE: &str = "broke the security dialogue";
 /// The first wait of a session.
 pub(crate) const GREETING: &str = "waiting for the greeting";
@@ -446,7 +446,7 @@ pub(crate) const GREETING_AGAIN: &str = "waiting for it to greet again";
 /// The step after the greeting.
 pub(crate) const LOGIN: &str = "logging in";
 
-/// Returns what a command calls a name behind a door.
+/// Returns a name behind a door as a command takes it.
 fn pasted(host: &str, path: &Path) -> String {
     let server = Url::from_argument(format!("godwit://{host}/"));
     let url = server.and_then(|url| url.with_path(path.as_os_str().as_bytes()));

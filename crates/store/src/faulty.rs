@@ -30,9 +30,9 @@ pub struct Faulty<S> {
 pub enum Defect {
     /// The connection is lost instead of the `n`th verb, from 1. Once.
     LosesVerb(u64),
-    /// The connection is lost when so many bytes were read. Once.
+    /// The connection is lost when that many bytes were read. Once.
     LosesReadAt(u64),
-    /// The connection is lost when so many bytes were written. Once.
+    /// The connection is lost when that many bytes were written. Once.
     LosesWriteAt(u64),
     /// The answer to `finish` is lost: the file is published, and the client does not know. Once.
     LosesFinish,
@@ -40,7 +40,7 @@ pub enum Defect {
     LosesPublish,
     /// Landed bytes are lost before publication, as in a power cut at a server that does not sync. Once.
     LosesLanded,
-    /// There is room for so many bytes, until [`Faulty::mend`].
+    /// The store has room for that many bytes, until [`Faulty::mend`].
     FullAt(u64),
     /// A bit of the byte at this offset of a file flips when it is read. Once.
     FlipsRead(u64),

@@ -316,7 +316,7 @@ impl crate::Direct for Fenced {
 
 /// Half of the most idle uploads that are kept.
 const GENERATION_MAX: usize = 10_000;
-/// Longer than a disk takes for one block, or for what it has to sync; who waits longer asks again.
+/// Longer than a disk needs for one block or one sync; a client that waits longer asks again.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 

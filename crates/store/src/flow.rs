@@ -1,4 +1,4 @@
-//! TLS around all that is said on a control channel (RFC 4217), for either end.
+//! TLS around the whole flow of a control channel (RFC 4217), for either end.
 
 use godwit_trust::{Channel, Context, Error, Opened};
 use godwit_wire::shield::{Guard, Spoiled};

@@ -1,4 +1,4 @@
-//! How wrappers pass on what they do not change.
+//! Macros with which wrappers forward the methods that they do not change.
 
 /// Writes methods that call those of the store or sink behind a wrapper. `before` is called first, with the name of
 /// the method; an error of it is returned.
@@ -92,8 +92,8 @@ macro_rules! forward {
     };
 }
 
-/// Writes the method by which a store or sink says its facets, or a receiver its faster ways: those that it has itself,
-/// and, of a wrapper, the rest of what is behind it.
+/// Writes the method that returns the facets of a store or sink, or a receiver's faster ways. A wrapper has its own,
+/// and the rest of the wrapped one.
 #[macro_export]
 macro_rules! has {
     ($self:ident, Fast) => {

@@ -23,7 +23,7 @@ pub(crate) struct Landed {
     leaves: Leaves,
     adler: AdlerParts,
     said: BTreeMap<u64, Chain>,
-    /// Leaves that hashed to something else than was said, and did not come again.
+    /// Leaves whose hash differs from the source's, and that did not arrive again.
     refused: BTreeMap<u64, Difference>,
     /// Leaves of which bytes arrived twice at once: only a read can tell which count.
     doubtful: BTreeSet<u64>,
@@ -115,12 +115,11 @@ impl Landed {
     /// Takes back an announcement: the bytes were not, or not all, written.
     pub(crate) fn failed(&mut self, range: &Range<u64>) {
         self.end_of(range);
-        // What was there before is there no longer.
+        // The earlier bytes are overwritten.
         self.done.remove(range.clone());
     }
 
-    /// Adds bytes that were written. Returns the leaves that now differ from
-    /// what was said of them, and are not done any more.
+    /// Adds written bytes. Returns the leaves that now differ from the source's hashes, and are not done any more.
     pub(crate) fn landed(&mut self, range: Range<u64>, hashed: Hashed) -> Vec<u64> {
         self.end_of(&range);
         self.done.insert(range.clone());
@@ -165,7 +164,7 @@ impl Landed {
     pub(crate) fn came(&mut self, ranges: &Extents, leaves: &[(u64, Chain)]) {
         for range in ranges.iter() {
             if self.begin(range.clone()).is_again {
-                // What we hashed is there no more, and what is we have not seen.
+                // The bytes that we hashed are gone, and we have not seen the new ones.
                 self.doubtful.extend(leaves_of(range.clone()));
             }
             let unseen = Hashed {

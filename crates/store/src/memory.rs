@@ -748,7 +748,7 @@ impl crate::Resume for Writing {
 }
 
 impl Drop for Writing {
-    /// Keeps what a resume needs.
+    /// Keeps the partial for a resume.
     fn drop(&mut self) {
         if self.over || !matches!(self.aim, Aim::Publish) {
             return;
@@ -849,7 +849,7 @@ const PAGE_BYTES: u64 = 1 << 16;
 /// The room that the store reports; a file cannot be longer.
 const ROOM_BYTES: u64 = 1 << 44;
 
-/// As on Linux.
+/// The limit of Linux.
 const NAME_BYTES_MAX: usize = 255;
 
 const _: () = assert!(SMALL_BYTES.is_multiple_of(PAGE_BYTES));

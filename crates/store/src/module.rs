@@ -1,5 +1,5 @@
-//! A module of a server as a store: a read gives what the module makes of a file, and a write
-//! publishes what it makes of the bytes that are drawn from another store.
+//! A module of a server as a store: a read returns the module's output for a file. A write publishes its output for
+//! bytes that are drawn from another store.
 
 use crate::{
     Can, Direct, Error, Facets, Finished, Passage, Read, Remote, Result, SIZE_UNKNOWN, Sink, Stat,
@@ -71,7 +71,7 @@ struct Making {
     module: Module,
     path: PathBuf,
     is_verified: bool,
-    /// Bytes that were sent, and their hash as the server tells it.
+    /// The bytes that were sent, and the server's hash of the output.
     made: Mutex<Option<(u64, Option<Digest>)>>,
 }
 

@@ -27,7 +27,7 @@ pub struct Pace {
     pub latency: Duration,
     /// No more than this moves, in both directions and all streams together.
     pub bytes_per_second: Option<u64>,
-    /// When so many bytes have moved, nothing does for this long; once.
+    /// After that many bytes, the line stalls for this long; once.
     pub stall: Option<(u64, Duration)>,
 }
 
@@ -68,7 +68,7 @@ impl Line {
         Ok(())
     }
 
-    /// Waits until the line has carried so many bytes more.
+    /// Waits until the line has carried that many more bytes.
     fn carry(&self, bytes: usize) {
         let until = {
             let mut state = self.state.lock();

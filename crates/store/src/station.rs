@@ -26,7 +26,7 @@ pub struct Station {
 }
 
 impl Station {
-    /// Returns the last one, by what is known of the file there.
+    /// Returns the last station, by the attributes of the file there.
     pub fn at_the_end(stat: Result<Stat>) -> Result<Self> {
         match stat {
             Ok(stat) => Ok(Self {

@@ -34,7 +34,7 @@ pub trait Store: Send + Sync {
     /// Says honestly what this store can do. May have to ask the server.
     fn can(&self) -> Result<Can>;
 
-    /// Returns what is known of a file or directory; follows links.
+    /// Returns the attributes of a file or directory; follows links.
     fn stat(&self, path: &Path) -> Result<Stat>;
 
     /// Calls `each` for every entry of a directory, in no order, without `.` and
@@ -51,7 +51,7 @@ pub trait Store: Send + Sync {
     /// Starts to write one file.
     fn write(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>>;
 
-    /// Removes a file, a link (not what it points to), or an empty directory.
+    /// Removes a file, a link (not its target), or an empty directory.
     fn remove(&self, path: &Path, what: What) -> Result<()>;
 
     /// Renames within the store; replaces an existing file in one step where the
@@ -67,7 +67,7 @@ pub trait Store: Send + Sync {
     /// Returns the digest of a range; `None` means the whole file.
     fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest>;
 
-    /// Returns what it has beside these verbs; [`Facets::default`] if nothing.
+    /// Returns the abilities beside these verbs; [`Facets::default`] if there are none.
     fn facets(&self) -> Facets<'_>;
 }
 
@@ -140,25 +140,24 @@ impl Lying<'_> {
         self.fill(offset, bytes)
     }
 
-    /// The error of a file that ends before what was known of it.
+    /// Returns the error of a file that has become shorter than its known length.
     pub fn became_shorter(&self) -> Error {
         Error::changed(self.path, "it became shorter")
     }
 }
 
-/// Writes one file. Dropping a sink that was not finished leaves what a resume needs.
+/// Writes one file. Dropping an unfinished sink keeps the partial for a resume.
 pub trait Sink: Take {
     /// Returns the ranges that need not be sent again if this process died now. Files
     /// up to [`SMALL_BYTES`] are an exception: they are sent again as a whole.
     fn done(&self) -> Extents;
 
-    /// Waits until what was put has landed, or is known not to have, and returns
-    /// what has. After it more may be put.
+    /// Waits until the fate of all put bytes is known, and returns the landed ranges. More may be put later.
     fn settle(&self) -> Result<Extents> {
         Ok(self.done())
     }
 
-    /// Makes what was put durable, and returns what would survive a power cut now.
+    /// Makes the put bytes durable, and returns the ranges that would survive a power cut now.
     fn commit(&self) -> Result<Extents>;
 
     /// Publishes the complete file under its name, in one step. Refused (`Corrupt`)
@@ -167,10 +166,10 @@ pub trait Sink: Take {
     /// the partial is kept.
     fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished>;
 
-    /// Forgets what was written.
+    /// Removes the written bytes.
     fn abandon(self: Box<Self>) -> Result<()>;
 
-    /// Returns what it has beside these verbs; [`SinkFacets::default`] if nothing.
+    /// Returns the abilities beside these verbs; [`SinkFacets::default`] if there are none.
     fn facets(&self) -> SinkFacets<'_>;
 }
 
@@ -179,8 +178,8 @@ pub trait Sink: Take {
 pub struct Can {
     /// Blocks may be put in any order and with gaps filled later.
     pub any_order: bool,
-    /// Bytes may be put again with others, before a file is finished: the last count. A file whose
-    /// length was not announced may be finished shorter than what was put.
+    /// Bytes may be put again before the end, and the last ones count. A file whose length was not announced may be
+    /// finished shorter than its put bytes.
     pub again: bool,
     /// An existing file can be changed in place.
     pub in_place: bool,
@@ -190,7 +189,7 @@ pub struct Can {
     pub attempts: bool,
     /// A file appears only when whole.
     pub atomic: bool,
-    /// An interrupted write can go on, by ranges or by prefix.
+    /// An interrupted write can be resumed, by ranges or by prefix.
     pub resume: bool,
     /// `read` of a part.
     pub ranges: bool,
@@ -208,7 +207,7 @@ pub struct Can {
     pub space: bool,
     /// The algorithms that `digest` can use.
     pub digests: Vec<Algorithm>,
-    /// `read` and `finish` compare BLAKE3 leaves: the peer is one of ours.
+    /// `read` and `finish` compare BLAKE3 leaves: the peer is a node.
     pub leaves: bool,
     /// Files are delivered to another store, and only a push waits for that.
     pub passes_on: bool,
@@ -251,7 +250,7 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Returns what is known where only the kind and the length are.
+    /// Returns the attributes of an entry of which only the kind and the length are known.
     pub fn of(kind: EntryKind, size: u64) -> Self {
         Self {
             kind,
@@ -267,7 +266,7 @@ impl Stat {
         }
     }
 
-    /// Returns the length; `None` if only the end of a read tells it.
+    /// Returns the length; `None` if it is unknown until the end of a read.
     pub fn known_size(&self) -> Option<u64> {
         (self.size != SIZE_UNKNOWN).then_some(self.size)
     }
@@ -288,13 +287,13 @@ impl Stat {
         }
     }
 
-    /// Tells whether both are of one time, as far as the coarser of them tells it:
-    /// most servers tell whole seconds, disks and ours more. Neither is if it tells none.
+    /// Tells whether both have the same time, at the coarser resolution: most servers have whole seconds, disks and
+    /// nodes more. False if a time is missing.
     pub fn is_of_time(&self, other: &Self) -> bool {
         let (Some(a), Some(b)) = (self.mtime, other.mtime) else {
             return false;
         };
-        // What the coarser of them counts in.
+        // The unit of the coarser time.
         let unit = unit_nanos(a).max(unit_nanos(b));
         a.as_secs() == b.as_secs() && a.subsec_nanos() / unit == b.subsec_nanos() / unit
     }
@@ -312,7 +311,7 @@ fn unit_nanos(time: Duration) -> u32 {
     }
 }
 
-/// One name in a directory (for `walk`: relative path) and what it is.
+/// One name in a directory (for `walk`: relative path) and its attributes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Entry {
     /// The name, or the path relative to where a walk began.
@@ -336,8 +335,8 @@ pub enum How {
     Append {
         /// The number of the writer, unique among those of one identity.
         writer: u64,
-        /// That writer's count, from 1. 0: not counted; then the bytes come as they are put, of any
-        /// length, and again if they are sent again.
+        /// The writer's count of this append, from 1. 0: not counted; the bytes are then appended as they are put, of
+        /// any length, and twice if they are sent twice.
         seq: u64,
     },
 }
@@ -363,7 +362,7 @@ pub struct Write<'a> {
     pub mode: Option<u32>,
     /// The hashes to compute on the way.
     pub checks: Checks,
-    /// Go on with an earlier partial of the same key and origin.
+    /// Whether to resume an earlier partial of the same key and origin.
     pub resume: bool,
     /// How many threads will call `put`.
     pub streams: usize,
@@ -371,7 +370,7 @@ pub struct Write<'a> {
     pub watch: Option<Arc<Watch>>,
     /// How many streams it may have, where that is decided on the way.
     pub width: Option<&'a Arc<Width>>,
-    /// Which nodes passed it on, the first first.
+    /// The nodes that forwarded the file, first one first.
     pub passed: &'a [String],
 }
 
@@ -384,7 +383,7 @@ impl Write<'_> {
         }
     }
 
-    /// Returns a write of so many bytes.
+    /// Returns a write of that many bytes.
     pub fn of_size(bytes: u64) -> Self {
         Self {
             size: Some(bytes),
@@ -421,7 +420,7 @@ pub struct Origin {
     pub version: Version,
 }
 
-/// Tells whether a partial of one origin may be gone on with for another.
+/// Tells whether a partial of one origin may be resumed for another.
 ///
 /// A writer without an origin resumes any partial. A source that changed too recently to be sure counts as the same:
 /// the digest at the end decides.
@@ -437,13 +436,13 @@ pub fn same_origin(kept: Option<&Origin>, now: Option<&Origin>) -> bool {
     }
 }
 
-/// Tells whether what was found may be replaced by a writer who expects `version`.
-/// Seen too soon after its change to be sure is no conflict, nor is it that its rights were changed.
+/// Tells whether the found version may be replaced by a writer that expects `version`. A version seen too soon after
+/// its change is no conflict, nor is a change of its rights.
 pub(crate) fn is_no_conflict(version: &Version, found: &Version) -> bool {
     *version == Version::None || version.compare(found).looks_same()
 }
 
-/// Which digests a sink computes of what it is given.
+/// The digests that a sink computes of its bytes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Checks {
     /// Leaves and root of BLAKE3.
@@ -476,7 +475,7 @@ pub struct Whole {
 }
 
 impl Whole {
-    /// Returns what is true of a file of so many bytes.
+    /// Returns the attributes of a file of that many bytes.
     pub fn of_size(bytes: u64) -> Self {
         Self {
             size: Some(bytes),
@@ -504,7 +503,7 @@ pub struct Finished {
 /// How strongly a copy is known to equal its source.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum Verified {
-    /// Both sides told the same digest.
+    /// Both sides have the same digest.
     By(Algorithm),
     /// Only the sizes were compared.
     #[default]
@@ -567,8 +566,7 @@ pub struct Set {
     pub mtime: Option<Duration>,
     /// Time of the last reading.
     pub atime: Option<Duration>,
-    /// Extended attributes to set, or to remove if they are there. They are set one after the other: an error leaves
-    /// those that came before it.
+    /// Extended attributes to set, or to remove if they exist. They are set in order: an error keeps those before it.
     pub xattrs: BTreeMap<OsString, Option<Vec<u8>>>,
     /// Make a symbolic link that points here; the path must be free.
     pub link_to: Option<PathBuf>,
@@ -628,7 +626,7 @@ impl Set {
 
 /// The prefix of a user's extended attributes; others are the system's.
 const XATTR_NAMES: &str = "user.";
-/// As Linux has it.
+/// The limits of Linux.
 const XATTR_NAME_MAX: usize = 255;
 const XATTR_BYTES_MAX: usize = 64 << 10;
 /// In one call.
@@ -639,7 +637,7 @@ const XATTRS_BYTES_MAX: usize = 1 << 20;
 pub struct Space {
     /// In all.
     pub total_bytes: u64,
-    /// That this user may still fill.
+    /// The space that this user may still fill.
     pub free_bytes: u64,
 }
 

@@ -1,8 +1,8 @@
 //! How many streams a transfer uses: measurements in, decision out.
 //!
-//! A transfer begins with few streams, adds some as long as the rate rises, keeps the best number, and tries again
-//! now and then. The tuning knows no socket and no clock. Of congestion control it knows only the effect: a sender
-//! that slows down for losses without a queue gains by more streams.
+//! A transfer begins with few streams, and adds some as long as the rate rises. The best number is kept, and others
+//! are tried now and then. The tuning knows no socket and no clock. Of congestion control it knows only the effect: a
+//! sender that slows down for losses without a queue gains by more streams.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ pub struct Seen {
     pub bytes: u64,
     /// Segments that were sent, and again.
     pub segments: u64,
-    /// Of those, sent again.
+    /// Of them, sent again.
     pub lost: u64,
     /// The round trip of a stream, as it is now.
     pub round_trip: Duration,
     /// The shortest ever.
     pub round_trip_min: Duration,
-    /// Streams with more to send than they may: the network is what they wait for.
+    /// Streams that wait for the network, with more bytes to send.
     pub waiting: usize,
     /// Streams that a loss has slowed down.
     pub slowed: usize,
@@ -47,7 +47,7 @@ pub struct Tuned {
 pub enum Limit {
     /// The user set the number.
     Asked,
-    /// Both ends are near: what they compute is the limit.
+    /// Both ends are near: their processors are the limit.
     Near,
     /// The transfer was over before there was anything to decide.
     Brief,
@@ -113,7 +113,7 @@ pub struct Tuning {
     began: Option<Seen>,
     window: Option<Seen>,
     trial: Option<Trial>,
-    /// For so many windows nothing is tried: the last time it brought nothing.
+    /// How many windows pass without a trial, since the last one brought nothing.
     rest: u32,
     rest_next: u32,
 }
@@ -148,12 +148,12 @@ impl Tuning {
         }
     }
 
-    /// Returns what it came to so far.
+    /// Returns the result so far.
     pub fn tuned(&self) -> Tuned {
         self.tuned
     }
 
-    /// Takes in what is seen now; returns how many streams to use from now on.
+    /// Takes a measurement; returns how many streams to use from now on.
     pub fn look(&mut self, seen: Seen) -> usize {
         let began = *self.began.get_or_insert(seen);
         let before = *self.window.get_or_insert(seen);
@@ -179,7 +179,7 @@ impl Tuning {
         if let Some(mut trial) = self.trial {
             trial.windows += 1;
             self.trial = Some(trial);
-            // Those that were added have to get going first.
+            // Added streams need a while to gain speed.
             if trial.windows < 2 || (is_rising && trial.windows < TRIAL_WINDOWS_MAX) {
                 return;
             }
@@ -238,7 +238,7 @@ const SOME: usize = 2;
 mod tests {
     use super::*;
 
-    /// A way of so many bytes a second, on which one stream makes at most so many.
+    /// A link of `capacity` bytes a second, on which one stream reaches at most `of_one`.
     struct Way {
         capacity: f64,
         of_one: f64,
@@ -253,8 +253,8 @@ mod tests {
         feeds: f64::MAX,
     };
 
-    /// Runs a transfer of 30 s, looked at every tenth of a second, and returns when
-    /// which number of streams was chosen.
+    /// Runs a transfer of 30 s with a measurement every tenth of a second. Returns when each number of streams was
+    /// chosen.
     fn run(way: &Way, tuning: &mut Tuning) -> Vec<(u64, usize)> {
         let mut seen = Seen::default();
         let mut streams = tuning.tuned().streams;

@@ -65,7 +65,7 @@ impl Width {
         self.state.lock().tuning.tuned().streams
     }
 
-    /// Returns what it came to.
+    /// Returns the result so far.
     pub fn now(&self) -> Tuned {
         let state = self.state.lock();
         state.told.unwrap_or_else(|| state.tuning.tuned())
@@ -76,8 +76,8 @@ impl Width {
         self.state.lock().told = Some(told);
     }
 
-    /// Returns the best size of a block: the bytes that a stream sends in a quarter of a
-    /// second, so that streams end at about the same time.
+    /// Returns the best size of a block: what a stream sends in a quarter of a second. Streams then end at about the
+    /// same time.
     pub fn block_bytes(&self) -> u64 {
         let tuned = self.state.lock().tuning.tuned();
         let share = (tuned.rate / tuned.streams as f64 * BLOCK_SECONDS) as u64;
@@ -87,7 +87,7 @@ impl Width {
         }
     }
 
-    /// Takes in what is seen; wakes those who wait if there is more to do.
+    /// Takes a measurement; wakes waiting threads if there are more streams to use.
     pub fn look(&self, seen: Seen) {
         let mut state = self.state.lock();
         let before = state.tuning.tuned();

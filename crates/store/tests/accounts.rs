@@ -110,7 +110,7 @@ const TESTS: &[Test] = &[
 
 struct Test {
     name: &'static str,
-    /// As root, in this process.
+    /// Runs as root, in this process.
     prepare: fn(&Scratch),
     /// In a process of its own, which has just begun.
     run: fn(&Path),
@@ -198,7 +198,7 @@ fn passes(test: &Test) -> bool {
 const RUN: &str = "GODWIT_TEST_ACCOUNTS_RUN";
 const EXPORT: &str = "GODWIT_TEST_ACCOUNTS_EXPORT";
 
-/// A directory that vanishes, with an export in it that everybody can reach.
+/// A directory that is removed at its drop, with an export in it that every account can reach.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -284,7 +284,7 @@ fn run(word: &str) -> Back {
     }
 }
 
-/// As a node does: the steward first, then root is given up for good.
+/// Acts as a node does: starts the steward first, then gives up root for good.
 fn as_node(export: &Path) -> Steward {
     let steward = steward(export);
     drop_root(&User::of_number(65_534).unwrap()).unwrap();
@@ -402,7 +402,7 @@ fn permissions_hold(export: &Path) {
     let meta = fs::metadata(export.join("small")).unwrap();
     assert_eq!((meta.uid(), meta.mode() & 0o7777), (ALICE, 0o640));
     assert_eq!(meta.mtime(), 1_000_000_000);
-    // What this process may is not what the account may.
+    // The rights of this process are not those of the account.
     assert!(fs::File::open(export.join("mine")).is_err());
 }
 
@@ -537,7 +537,7 @@ fn errand_is_done(export: &Path) {
         assert_eq!(u64::from_str_radix(&told[set], 16), Ok(0), "{set} {told:?}");
     }
     assert_eq!((&*told["NoNewPrivs"], &*told["Umask"]), ("1", "0022"));
-    // The line, the two ends of what it brings back, and the list itself.
+    // The line, the two ends of the answer's pipe, and the directory of the list itself.
     assert_eq!((&*told["open"], &*told["cwd"]), ("4", "/"));
     let variables: Vec<&String> = told.keys().filter(|key| key.starts_with('$')).collect();
     assert_eq!(variables.len(), 4, "{variables:?}");
@@ -623,7 +623,7 @@ fn nothing_leads_out(export: &Path) {
         assert!(read(&alice, path).is_err(), "{path}");
         assert!(write(&alice, path, b"x").is_err(), "{path}");
     }
-    // As a node would ask that means harm: names that are ways.
+    // A compromised node might send names that are paths.
     let root = Root::of(steward.account(&ALICE.to_string()));
     let folder = root.folder(p("d")).unwrap();
     let leads = |name: &str| {
@@ -671,7 +671,7 @@ fn system_accounts(export: &Path) {
         let error = steward.send(name, "tell").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{name:?}");
     }
-    // And what is permitted still is.
+    // Permitted operations still work.
     steward.account("1000").ready().unwrap();
 }
 

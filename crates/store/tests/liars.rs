@@ -26,13 +26,13 @@ impl Take for Kept {
     }
 }
 
-/// Speaks to one client: what it says to each command, and what it sends on data connections.
+/// A server for one client: its reply to each command, and its bytes on data connections.
 struct Liar {
     address: String,
     thread: Option<JoinHandle<()>>,
 }
 
-/// How long nothing may get on; and what a server needs for a piece of its work.
+/// How long a client waits without progress, and how long a server needs for a piece of work.
 const STALL: Duration = Duration::from_millis(700);
 const BUSY: Duration = Duration::from_millis(250);
 
@@ -54,7 +54,7 @@ impl Liar {
         Self::of(1, answer)
     }
 
-    /// Holds so many conversations, one after the other.
+    /// Serves that many sessions, one after the other.
     fn of(conversations: usize, answer: impl Fn(&str) -> Does + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -238,7 +238,7 @@ fn a_transfer_that_stalls_is_given_up() {
     assert!(matches!(error, Error::Stalled { .. }), "{error}");
 }
 
-/// Asks a server for a digest that says so on the way, and the digest behind it.
+/// Asks a server for a digest, which it announces by progress lines before the answer.
 fn digest(
     features: &'static str,
     on_the_way: impl Fn(u64) -> String + Send + 'static,

@@ -70,7 +70,7 @@ pub enum Command {
     EpsvAll,
     Spas(Option<Family>),
     Port(Vec<SocketAddr>),
-    // What the next transfer is to be.
+    // Settings of the next transfer.
     Allo(u64),
     Rest(Rest),
     Scks {
@@ -398,8 +398,7 @@ fn option<'a>(items: &'a str, key: &str) -> Option<&'a str> {
         .map(|(_, v)| v.trim())
 }
 
-/// A size of socket buffers; 0 leaves them to the kernel. What a client may ask for
-/// has a bound, since it is memory of ours.
+/// Reads a size of socket buffers; 0 leaves it to the kernel. The size is bounded, since the memory is the server's.
 fn buffer_bytes(text: &[u8]) -> Parsed<Option<u32>> {
     let bytes = number(text)?;
     let within = bytes.clamp(u64::from(BUFFER_MIN), u64::from(BUFFER_MAX));

@@ -1,6 +1,6 @@
 //! Input that cannot be understood, by FTP, at the door and at the local socket.
 
-/// The result of decoding what a peer sent.
+/// The result of decoding a peer's bytes.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Bytes that break the protocol. All of these are lasting: the same peer will
@@ -69,7 +69,7 @@ pub enum Error {
     BadRecords,
 }
 
-/// Returns text for a message: what a peer sent, printable and short.
+/// Returns a peer's bytes for a message, printable and short.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     let mut text = String::new();
     for part in bytes.utf8_chunks() {

@@ -25,7 +25,7 @@ pub struct Facts {
     pub unique: Option<String>,
     /// When anything of it was last changed, its rights or its name among it.
     pub touched: Option<Duration>,
-    /// Where a link of this name points to; `kind` may be that of what it points to.
+    /// The target of a link of this name; `kind` may be the target's.
     pub link: Option<Vec<u8>>,
 }
 
@@ -84,7 +84,7 @@ impl Named {
 }
 
 impl Facts {
-    /// Reads `fact=value;fact=value;`. Facts that we do not know are passed over.
+    /// Reads `fact=value;fact=value;`. Unknown facts are ignored.
     fn parse(text: &[u8]) -> Option<Self> {
         let mut facts = Self::default();
         let (mut uid, mut gid) = (None, None);

@@ -22,7 +22,7 @@ impl Features {
         features
     }
 
-    /// Returns what a server with these lines can.
+    /// Returns the features of a server with these lines.
     pub fn of<'a>(lines: impl IntoIterator<Item = &'a str>) -> Self {
         let mut features = Self::default();
         lines.into_iter().for_each(|line| features.add(line));

@@ -1,9 +1,8 @@
 //! Dialogues as values: how FTP and GridFTP look on the wire.
 //!
-//! Bytes and time come in as arguments; bytes and events go out as returns. Here
-//! nothing opens a socket, waits or reads a clock. What a peer sends never panics
-//! and never makes memory grow without bound. Names are raw bytes: a protocol
-//! that knows no encoding must not be given one.
+//! Bytes and time are arguments; bytes and events are results. No function here opens a socket, waits or reads a
+//! clock. No peer's bytes cause a panic or make memory grow without bound. Names are raw bytes, since the protocol
+//! knows no encoding.
 
 pub mod address;
 pub mod base64;

@@ -20,9 +20,9 @@ pub struct Lines {
 /// How a line ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum End {
-    /// As the standards say.
+    /// By the standards.
     CrLf,
-    /// As careless servers do, or inside of a name that contains a line feed.
+    /// As some servers write, or inside a name with a line feed.
     Lf,
 }
 
@@ -38,13 +38,13 @@ impl Lines {
         }
     }
 
-    /// From now on a line ends with CR LF only, and LF is a byte like any other:
-    /// so two of ours tell names (docs/formats/ftp-extensions.md).
+    /// From now on a line ends with CR LF only, and LF is a byte like any other: nodes send names so
+    /// (docs/formats/ftp-extensions.md).
     pub fn end_with_crlf_only(&mut self) {
         self.only_crlf = true;
     }
 
-    /// Takes what came. What was given out before is forgotten here.
+    /// Takes bytes that arrived, and forgets the lines that were handed out.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.start);
         self.searched -= self.start;
@@ -76,7 +76,7 @@ impl Lines {
         }))
     }
 
-    /// Returns where the next line ends, counted from what was searched.
+    /// Returns where the next line ends, counted from the end of the searched bytes.
     fn find_end(&self) -> Option<usize> {
         let is_end = |at: usize| {
             let cr = (self.searched + at)
@@ -95,7 +95,7 @@ impl Lines {
         }
     }
 
-    /// Returns what came after the last line end.
+    /// Returns the bytes after the last line end.
     pub fn rest(&self) -> &[u8] {
         &self.bytes[self.start..]
     }

@@ -63,7 +63,7 @@ impl Listing {
     }
 
     /// Returns an empty listing of a node. Lines end with CR LF only. A lone LF is a part of a name, and so is a CR
-    /// with a zero byte behind it (docs/formats/ftp-extensions.md).
+    /// with a zero byte behind (docs/formats/ftp-extensions.md).
     pub fn of_ours(form: Form, reach: Reach) -> Self {
         let mut listing = Self::new(form, reach);
         listing.lines.end_with_crlf_only();
@@ -71,7 +71,7 @@ impl Listing {
         listing
     }
 
-    /// Takes what came.
+    /// Takes bytes that arrived.
     pub fn push(&mut self, bytes: &[u8]) {
         self.lines.push(bytes);
     }

@@ -16,11 +16,11 @@ pub enum Marker {
         /// How many bytes.
         bytes: u64,
     },
-    /// 115 (ours): what leaves hash to, beginning with leaf `first`.
+    /// 115 (godwit): hashes of leaves, beginning with leaf `first`.
     Leaves {
         /// Index of the first leaf.
         first: u64,
-        /// Its value and those of the ones behind it.
+        /// The hashes of this leaf and those after it.
         chains: Vec<Chain>,
     },
 }
@@ -30,7 +30,7 @@ pub enum Marker {
 pub struct Progress {
     /// When, by the server's clock since the epoch; tenths of a second.
     pub at: Duration,
-    /// Which stripe.
+    /// The index of the stripe.
     pub stripe: u64,
     /// How many bytes that stripe has.
     pub bytes: u64,
@@ -130,7 +130,7 @@ fn leaves(reply: &Reply) -> Option<Marker> {
     Some(Marker::Leaves { first, chains })
 }
 
-/// Returns what an inner line `name: value` tells; GCT 13.24 puts two blanks after the colon.
+/// Returns the value of an inner line `name: value`; GCT 13.24 puts two blanks after the colon.
 fn fact(reply: &Reply, name: &str) -> Option<String> {
     reply.inner().iter().find_map(|line| {
         let text = str::from_utf8(line).ok()?;

@@ -1,8 +1,8 @@
-//! Extended block mode (GFD.20 §3, MODE E): blocks that say where they belong.
+//! Extended block mode (GFD.20 §3, MODE E): blocks with an offset.
 //!
 //! A block is a header of 17 bytes (flags, count, offset, big-endian) and `count`
-//! bytes of payload. Blocks of one file may come over many connections, in any
-//! order. Nothing here knows a socket or how many connections there are.
+//! bytes of payload. Blocks of one file may arrive over many connections, in any order. This module knows no socket,
+//! nor the number of connections.
 
 use crate::{Error, Result};
 use std::ops::Range;
@@ -82,8 +82,8 @@ impl Header {
 
     /// Reads a header.
     ///
-    /// Flags that GCT never sends (suspect data, restart marker, end of record)
-    /// are refused: to skip what they mean would be to store wrong bytes.
+    /// Flags that GCT never sends (suspect data, restart marker, end of record) are refused: to ignore their meaning
+    /// would store wrong bytes.
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self> {
         let [flags, numbers @ ..] = bytes;
         let (count, offset) = (number(&numbers[..8]), number(&numbers[8..]));
@@ -120,7 +120,7 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Takes a header that came on any connection.
+    /// Takes a header that arrived on any connection.
     pub fn on_header(&mut self, header: &Header) -> Result<()> {
         if let What::EndOfFile { ends } = header.what {
             if self.announced.is_some() {
@@ -141,7 +141,7 @@ impl Ends {
         }
     }
 
-    /// Tells whether everything came.
+    /// Tells whether all ends have arrived.
     pub fn is_complete(&self) -> bool {
         self.announced == Some(self.ended)
     }

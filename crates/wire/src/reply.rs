@@ -43,7 +43,7 @@ pub enum Class {
     Transient,
     /// 5: no.
     Permanent,
-    /// 6: wrapped; only seen by what unwraps.
+    /// 6: wrapped; only the shield sees these.
     Wrapped,
 }
 
@@ -64,7 +64,7 @@ impl Reply {
         }
     }
 
-    /// Returns what the first digit says.
+    /// Returns the class by the first digit.
     pub fn class(&self) -> Class {
         match self.code / 100 {
             1 => Class::Preliminary,
@@ -81,7 +81,7 @@ impl Reply {
         self.class() != Class::Preliminary
     }
 
-    /// Tells whether the command was done, or may go on.
+    /// Tells whether the command succeeded, or may continue.
     pub fn is_positive(&self) -> bool {
         self.code < 400
     }
@@ -101,8 +101,7 @@ impl Reply {
             .map_or_else(String::new, |line| String::from_utf8_lossy(line).into())
     }
 
-    /// Returns all that was said in one line, for a person: without a last line
-    /// that is a mere `End`.
+    /// Returns the text of the reply in one line, for a person. A last line that is a mere `End` is left out.
     pub fn said(&self) -> String {
         let is_end = |line: &[u8]| {
             line.trim_ascii_end()
@@ -224,7 +223,7 @@ impl Default for Replies {
 }
 
 impl Replies {
-    /// Takes what came.
+    /// Takes bytes that arrived.
     pub fn push(&mut self, bytes: &[u8]) {
         self.lines.push(bytes);
     }
@@ -234,16 +233,16 @@ impl Replies {
         self.lines.end_with_crlf_only();
     }
 
-    /// Tells whether nothing came that is not given out.
+    /// Tells whether all bytes that arrived were handed out.
     pub fn is_empty(&self) -> bool {
         self.lines.rest().is_empty() && self.assembly.is_between_replies()
     }
 
-    /// Returns the next whole reply, if it came.
+    /// Returns the next whole reply, if it has arrived.
     pub fn next_reply(&mut self) -> Result<Option<Reply>> {
         while let Some((line, end)) = self.lines.next_line()? {
-            // GCT answers `TYPE E` with a CR LF inside of the text; what follows
-            // it is no reply, and nothing is lost by passing over an empty line.
+            // GCT answers `TYPE E` with a CR LF inside the text. The rest is no reply, and an empty line can be
+            // skipped without loss.
             if line.is_empty() && self.assembly.is_between_replies() {
                 let _: End = end;
                 continue;
@@ -256,7 +255,7 @@ impl Replies {
     }
 }
 
-/// Tells a code, what follows it (space or dash; a bare code counts as space), and the text.
+/// Divides a line into the code, the byte after it (space or dash; a bare code counts as space), and the text.
 fn split_code(line: &[u8]) -> Option<(u16, u8, &[u8])> {
     let (digits, after) = line.split_at_checked(3)?;
     if !digits.iter().all(u8::is_ascii_digit) || !(b'1'..=b'6').contains(&digits[0]) {

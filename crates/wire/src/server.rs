@@ -40,7 +40,7 @@ use settings::Settings;
 use std::path::PathBuf;
 use transfer::Next;
 
-/// One conversation with one client.
+/// One session with one client.
 #[derive(Debug)]
 pub struct Session {
     profile: Profile,
@@ -108,11 +108,11 @@ pub struct Module {
     pub name: String,
     /// On which way.
     pub way: Way,
-    /// A few words on what it does, and its parameters.
+    /// A few words on the program and its parameters.
     pub about: String,
 }
 
-/// Which way bytes go through a module.
+/// The direction of bytes through a module.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Way {
     /// Out of a file, to the client: `ERET`.
@@ -146,7 +146,7 @@ impl Default for Profile {
 pub enum Step {
     /// Do this and answer.
     Ask(Ask),
-    /// Send what is in `output`, then close.
+    /// Send the bytes in `output`, then close.
     Close,
 }
 
@@ -249,7 +249,7 @@ impl Session {
         }
     }
 
-    /// Returns the whole conversation with a client for whom there is no room.
+    /// Returns all bytes for a client that is refused for lack of room.
     pub fn turned_away(why: &str) -> Vec<u8> {
         let mut say = Say::default();
         say.line(421, why);
@@ -258,7 +258,7 @@ impl Session {
             .unwrap_or_default()
     }
 
-    /// Takes what came from the client.
+    /// Takes bytes of the client.
     pub fn on_bytes(&mut self, bytes: &[u8]) {
         match &mut self.shield {
             Shield::Clear => self.queue.on_bytes(bytes),
@@ -278,8 +278,7 @@ impl Session {
         !self.queue.is_full()
     }
 
-    /// Returns what must happen next; `None`: more bytes must come, or the open
-    /// ask be answered.
+    /// Returns the next step; `None`: the session waits for bytes, or for the answer to the open request.
     pub fn poll(&mut self) -> Option<Step> {
         if let Some(ask) = self.follow.take() {
             return Some(Step::Ask(ask));
@@ -312,7 +311,7 @@ impl Session {
         self.say.wire()
     }
 
-    /// Says the last word, if protection has one.
+    /// Returns the closing word of the protection, if it has one.
     pub fn end(&mut self) -> Vec<u8> {
         match &self.spoiled {
             Some(_) => Vec::new(),
@@ -336,7 +335,7 @@ impl Session {
         std::mem::take(&mut self.unproved)
     }
 
-    /// Tells who is logged in.
+    /// Returns the user who is logged in.
     pub fn user(&self) -> Option<&str> {
         match &self.state {
             State::Ready(ready) => Some(&ready.user),
@@ -349,13 +348,13 @@ impl Session {
         matches!(&self.state, State::Ready(ready) if ready.may_write)
     }
 
-    /// Returns what the client said of itself, for the log.
+    /// Returns the client's description of itself, for the log.
     pub fn note(&self) -> &str {
         &self.note
     }
 
-    /// Tells whether the client is ours, and so knows what to do when its data
-    /// connections are closed between transfers.
+    /// Tells whether the client is a node, which knows what to do when its data connections are closed between
+    /// transfers.
     pub fn is_ours(&self) -> bool {
         matches!(&self.state, State::Ready(ready) if ready.settings.ours)
     }
@@ -559,7 +558,7 @@ impl Session {
         self.state = State::Closed;
     }
 
-    /// Strangers are not told what is wrong with their commands.
+    /// Clients without a login receive no reason for a refused command.
     fn says_why(&self) -> bool {
         self.is_ready() || self.proof == secure::Proof::Begun
     }
@@ -568,7 +567,7 @@ impl Session {
         matches!(self.state, State::Ready(_))
     }
 
-    /// The state of a user, for commands that come after login only.
+    /// The state of a user, for commands after the login only.
     fn ready(&mut self) -> &mut Ready {
         match &mut self.state {
             State::Ready(ready) => ready,
@@ -597,7 +596,7 @@ impl Session {
         None
     }
 
-    /// Resolves a name, or says why not.
+    /// Resolves a name, or replies with the reason for a refusal.
     fn path(&mut self, name: &[u8], doing: &str) -> Option<PathBuf> {
         let ready = self.ready();
         match place::resolve_from(&ready.home, &ready.current, name) {

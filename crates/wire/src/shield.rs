@@ -13,10 +13,10 @@ pub trait Guard: fmt::Debug + Send + Sync {
     /// Protects bytes that are to be sent.
     fn wrap(&mut self, plain: &[u8]) -> Result<Vec<u8>, Spoiled>;
 
-    /// Undoes what the other side's `wrap` did.
+    /// Reverses the other side's `wrap`.
     fn unwrap(&mut self, wrapped: &[u8]) -> Result<Vec<u8>, Spoiled>;
 
-    /// Says under protection that nothing more will be said, where that is a word.
+    /// Returns the protected closing word, if the protection has one.
     fn end(&mut self) -> Vec<u8> {
         Vec::new()
     }
@@ -28,7 +28,7 @@ pub trait Guard: fmt::Debug + Send + Sync {
     }
 }
 
-/// Bytes that are not what the other side protected: the conversation is over.
+/// Bytes that the other side did not protect: the session is over.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct Spoiled(pub String);
@@ -36,7 +36,7 @@ pub struct Spoiled(pub String);
 /// The protection between lines and the socket.
 #[derive(Debug, Default)]
 pub enum Shield {
-    /// Nothing.
+    /// No protection.
     #[default]
     Clear,
     /// Every line is wrapped.
@@ -45,7 +45,7 @@ pub enum Shield {
     Flow(Box<dyn Guard>),
 }
 
-/// To whom a data connection must prove to lead (`DCAU`, GFD.20).
+/// The identity that the peer of a data connection must prove (`DCAU`, GFD.20).
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum DataPeer {
     /// `N`: no proof is asked for.
@@ -69,28 +69,27 @@ pub enum Level {
     Private,
 }
 
-/// By what data connections are protected.
+/// The protection of data connections.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Cover {
-    /// By a proof on each of them, and TLS behind it (GFD.20).
+    /// A proof on each of them, and TLS behind it (GFD.20).
     #[default]
     Proofs,
-    /// By what wraps the control channel's lines, in blocks (RFC 2228); nothing is proved by it
-    /// while bytes go in clear.
+    /// Blocks, wrapped as the control channel's lines are (RFC 2228); in clear, the peer proves nothing.
     Blocks,
 }
 
-/// Which line of a reply it is.
+/// The position of a line in a reply.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Row {
     /// Others of the same reply follow.
     Inner,
-    /// None does.
+    /// The last line of the reply.
     Last,
 }
 
 impl Level {
-    /// Returns what `PROT` calls it.
+    /// Returns the letter of `PROT`.
     pub fn letter(self) -> &'static str {
         match self {
             Self::Clear => "C",
@@ -117,7 +116,7 @@ impl Shield {
         matches!(self, Self::Flow(_))
     }
 
-    /// Takes what came out of what is wrapped around the flow of it.
+    /// Unwraps arrived bytes, if the whole flow is wrapped.
     pub(crate) fn open_flow(&mut self, came: &[u8]) -> Result<Vec<u8>> {
         match self {
             Self::Flow(guard) => guard.unwrap(came).map_err(spoiled),
@@ -125,7 +124,7 @@ impl Shield {
         }
     }
 
-    /// Returns the farewell of what is wrapped around the flow.
+    /// Returns the farewell of the guard around the flow.
     pub(crate) fn end(&mut self) -> Vec<u8> {
         match self {
             Self::Flow(guard) => guard.end(),
@@ -133,8 +132,8 @@ impl Shield {
         }
     }
 
-    /// Returns a command line, both with CR LF, as it is sent. Always `ENC`: what
-    /// the guard does is the same for all verbs, and GCT does not look at them.
+    /// Returns a command line as it is sent; both have CR LF. Always `ENC`: the guard does the same for all verbs,
+    /// and GCT does not check them.
     pub(crate) fn seal_command(&mut self, line: &[u8]) -> Result<Vec<u8>> {
         match self {
             Self::Clear => Ok(line.to_vec()),
@@ -146,7 +145,7 @@ impl Shield {
         }
     }
 
-    /// Returns what stood in a command line, both without line end.
+    /// Returns the plain text of a command line; both lack the line end.
     pub(crate) fn open_command(&mut self, line: Vec<u8>) -> Result<Vec<u8>> {
         let Self::Guarded(guard) = self else {
             return Ok(line);
@@ -180,8 +179,8 @@ impl Shield {
         }
     }
 
-    /// Returns what stood in a line of a reply that came without its CR LF: one or
-    /// more lines, each with its end. GCT's client takes any 6yz, and so do we.
+    /// Returns the plain text of a reply line that arrived without its CR LF. That is one or more lines, each with
+    /// its end. Any 6yz is accepted, as by GCT's client.
     pub(crate) fn open_reply(&mut self, line: &[u8]) -> Result<Vec<u8>> {
         let Self::Guarded(guard) = self else {
             return Ok([line, b"\r\n"].concat());

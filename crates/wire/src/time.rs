@@ -149,7 +149,7 @@ impl fmt::Display for HttpDate {
     }
 }
 
-/// Reads what `Display` writes; the other two forms that HTTP once had are not read.
+/// Reads the form that `Display` writes, but not the two older forms of HTTP.
 impl FromStr for HttpDate {
     type Err = ();
 

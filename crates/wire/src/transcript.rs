@@ -16,15 +16,15 @@ use std::fmt;
 /// A line of a dialogue.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Spoken {
-    /// Whose.
+    /// The speaker.
     pub by: By,
-    /// What, without line end.
+    /// The text, without line end.
     pub text: String,
     /// On which line of the file.
     pub line: usize,
 }
 
-/// Whose line it is.
+/// The speaker of a line.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum By {
     /// `C: `
@@ -33,13 +33,13 @@ pub enum By {
     Server,
     /// `W: `, a request to the client.
     Want,
-    /// `R: `, what came of it.
+    /// `R: `, the result of the request.
     Result,
-    /// `D< `, what the client finds on a data connection.
+    /// `D< `, the bytes that the client receives on a data connection.
     Down,
-    /// `D> `, what the client sends on a data connection.
+    /// `D> `, the bytes that the client sends on a data connection.
     Up,
-    /// `X: `, what a client says without the protection that is due.
+    /// `X: `, a command that the client sends without the required protection.
     Bare,
 }
 

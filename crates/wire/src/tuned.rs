@@ -7,7 +7,7 @@ use std::{fmt, str::FromStr, time::Duration};
 pub struct Tuned {
     /// Streams in use at the end.
     pub streams: usize,
-    /// A word that says why so many.
+    /// A word for the reason of the number.
     pub why: String,
     /// Bytes a second, over the last window that was measured.
     pub rate: u64,

@@ -86,7 +86,7 @@ fn under_tls() -> Session {
     session
 }
 
-/// Around the flow there is nothing to say where nothing is said.
+/// A guard of the whole flow, which leaves empty input empty.
 #[derive(Debug, Default)]
 struct Around(Turned);
 

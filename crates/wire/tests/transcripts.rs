@@ -23,11 +23,11 @@ use turned::Turned;
 #[path = "common/turned.rs"]
 mod turned;
 
-/// Checks what the client says, and answers what the file says.
+/// Checks the client's commands, and answers with the file's replies.
 struct Script {
     left: VecDeque<Spoken>,
     dialogue: Dialogue,
-    /// The server's, once it was proved who is there.
+    /// The server's guard, after the proof.
     guard: Option<Turned>,
     /// The markers that arrived during the transfer.
     news: Vec<Marker>,
@@ -274,7 +274,7 @@ fn want(script: &mut Script, peer: &mut Peer, wanted: &str) -> String {
 
 fn run(path: &Path) {
     let mut left: VecDeque<_> = parse(&fs::read_to_string(path).unwrap()).unwrap().into();
-    // A server speaks before anything is wanted; its greeting is heard at login.
+    // A server sends its greeting before the first request; the login reads it.
     let greeting: Vec<_> =
         std::iter::from_fn(|| left.pop_front_if(|s| s.by == By::Server)).collect();
     let mut script = Script {

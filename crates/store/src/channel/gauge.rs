@@ -19,7 +19,7 @@ pub struct Gauge {
 }
 
 impl Gauge {
-    /// A connection that cannot be looked at is left out.
+    /// Leaves out connections whose measurements cannot be read.
     pub(super) fn new<'a>(width: Arc<Width>, links: impl Iterator<Item = &'a Link>) -> Self {
         Self {
             began: Instant::now(),

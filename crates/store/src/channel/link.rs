@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A connected data socket, what has been read ahead from it, and what is still to be written.
+/// A connected data socket, with the bytes read ahead and the bytes not yet written.
 #[derive(Debug)]
 pub(super) struct Link {
     stream: TcpStream,
@@ -48,7 +48,7 @@ impl Link {
         })
     }
 
-    /// Has the socket hold so many bytes in each direction.
+    /// Sets the size of the socket's buffers in both directions.
     pub(super) fn size_buffers(&self, bytes: u32) -> io::Result<()> {
         godwit_sys::size_buffers(self.stream.as_fd(), bytes)
     }
@@ -63,7 +63,7 @@ impl Link {
         godwit_sys::buffer_sizes(self.stream.as_fd()).unwrap()
     }
 
-    /// Proves what is due, if anything is.
+    /// Runs the proof, if one is due.
     pub(super) fn greet(&mut self, patience: &mut Patience<'_>) -> Result<()> {
         if let Shield::Due(due) = &mut self.shield {
             self.shield = due.prove(&self.stream, patience)?;
@@ -71,7 +71,7 @@ impl Link {
         Ok(())
     }
 
-    /// Tells what is still to be proved.
+    /// Returns the side of a proof that is due; `None`: none is.
     pub(super) fn due(&self) -> Option<Side> {
         match &self.shield {
             Shield::Due(due) => Some(due.side),
@@ -84,7 +84,7 @@ impl Link {
         matches!(&self.shield, Shield::Due(due) if due.goes_on_alone())
     }
 
-    /// Returns why we refuse the peer, if that is known by now.
+    /// Returns the error that refuses the peer, if the proof has failed by now.
     pub(super) fn refusal(&mut self) -> Option<Error> {
         match &mut self.shield {
             Shield::Due(due) => due.refusal(),
@@ -96,7 +96,7 @@ impl Link {
         host_of(&self.stream)
     }
 
-    /// Returns what has been read and not yet consumed.
+    /// Returns the bytes that were read and not yet consumed.
     pub(super) fn ahead(&self) -> &[u8] {
         &self.ahead[self.start..self.end]
     }
@@ -136,8 +136,8 @@ impl Link {
         Ok(true)
     }
 
-    /// Reads ahead until `deadline`, or `bytes_max` are there. Tells whether the connection
-    /// has ended by then. What is protected is not looked at.
+    /// Reads ahead until `deadline`, or until `bytes_max` are there. Tells whether the connection has ended. A
+    /// protected connection is not examined.
     pub(super) fn ends_before(&mut self, deadline: Instant, bytes_max: usize) -> Result<bool> {
         if !matches!(self.shield, Shield::Clear) {
             return Ok(false);
@@ -170,7 +170,7 @@ impl Link {
         }
     }
 
-    /// Moves what is ahead to where the payload behind one header is aligned to a page.
+    /// Moves the bytes read ahead, so that the payload behind one header is aligned to a page.
     fn settle(&mut self, need: usize) {
         let left = self.end - self.start;
         let room = 2 * PAGE + need.max(SMALL) + HEADER_BYTES;
@@ -235,8 +235,8 @@ impl Link {
 
     /// Writes a header and a payload that lies in a file; `buffer` has room for it.
     ///
-    /// The kernel sends the pages of the file themselves where it can. Who changes
-    /// the file meanwhile changes what is sent, as with any read that takes a while.
+    /// The kernel sends the pages of the file itself where it can. A program that changes the file meanwhile changes
+    /// the bytes sent, as in any read that takes a while.
     pub(super) fn write_from(
         &mut self,
         header: &[u8],
@@ -278,7 +278,7 @@ impl Link {
         }
     }
 
-    /// Writes what was queued.
+    /// Writes the queued bytes.
     pub(super) fn flush(&mut self, patience: &mut Patience<'_>) -> Result<()> {
         self.greet(patience)?;
         let mut sent = 0;
@@ -290,7 +290,7 @@ impl Link {
         self.pour(patience)
     }
 
-    /// Sends what protection still holds.
+    /// Sends the bytes that the protection still holds.
     fn pour(&mut self, patience: &mut Patience<'_>) -> Result<()> {
         while let Shield::Guarded(guarded) = &mut self.shield {
             match guarded.push(&self.stream) {
@@ -345,7 +345,7 @@ impl Link {
         }
     }
 
-    /// Says that nothing more will be sent; in stream mode this is the end of the file.
+    /// Announces that no more bytes follow; in stream mode this is the end of the file.
     pub(super) fn end(&mut self, patience: &mut Patience<'_>) -> Result<()> {
         self.flush(patience)?;
         if let Shield::Guarded(guarded) = &mut self.shield {
@@ -385,8 +385,7 @@ impl Link {
         }
     }
 
-    /// Tells whether the peer has closed the connection. What it may have sent
-    /// ahead of the next transfer is welcome.
+    /// Tells whether the peer has closed the connection. Bytes that it sent ahead for the next transfer are kept.
     pub(super) fn is_stale(&mut self) -> bool {
         if !self.ahead().is_empty() || self.due().is_some() {
             return false;

@@ -48,9 +48,9 @@ pub enum Mode {
 /// Whether `open` had to make a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Opened {
-    /// A new one: servers say 150.
+    /// A new connection: servers reply 150.
     New,
-    /// One was left by the transfer before: servers say 125.
+    /// A connection left by the transfer before: servers reply 125.
     Reused,
 }
 
@@ -93,7 +93,7 @@ enum Way {
     Connect(Vec<SocketAddr>),
 }
 
-/// A listener, and who may come in.
+/// A listener, and the addresses that may connect.
 #[derive(Debug)]
 struct Door {
     listener: TcpListener,
@@ -101,7 +101,7 @@ struct Door {
 }
 
 impl Door {
-    /// Accepts the next connection of those who may come in; others are closed.
+    /// Accepts the next connection from an allowed address; others are closed.
     fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         loop {
             let (stream, from) = self.listener.accept()?;
@@ -164,8 +164,8 @@ impl Channel {
         }
     }
 
-    /// Announces so many ends of data where it sends, since others send there too;
-    /// 0: one of the others announces them. `None`: as many as it has connections.
+    /// Sets how many ends of data are announced at the target, to which others send too. 0: another sender announces
+    /// them. `None`: as many as there are connections.
     pub fn announce(&mut self, ends: Option<u64>) {
         self.ends = ends;
     }
@@ -177,13 +177,13 @@ impl Channel {
         }
     }
 
-    /// Has connections that are still to come prove where they lead.
+    /// Sets the protection of connections made later.
     pub fn protect(&mut self, safety: Option<Safety>) {
         self.reach.safety = safety;
     }
 
-    /// Waits elsewhere for the first connection, if it has something to prove: a
-    /// server that connects says nothing before that is over.
+    /// Waits in a thread for the first connection, if it needs a proof: a server that connects sends no reply before
+    /// the end of the proof.
     pub fn await_proof(&mut self) -> Result<()> {
         let Way::Listen(door) = &self.reach.way else {
             return Ok(());
@@ -213,7 +213,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Takes in what was waited for elsewhere.
+    /// Adds connections that another thread has opened meanwhile.
     fn collect(&mut self, watch: &Watch) -> Result<()> {
         let Some(mut coming) = self.coming.take() else {
             return Ok(());
@@ -225,8 +225,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Has connections hold so many bytes; `None`: what the kernel finds best, for
-    /// connections that are still to come.
+    /// Sets the buffer size of connections; `None`: the kernel's choice, for connections made later.
     pub fn size_buffers(&mut self, bytes: Option<u32>) {
         if let Some(bytes) = bytes
             && self.reach.buffer_bytes != Some(bytes)
@@ -272,15 +271,14 @@ impl Channel {
         Ok(Opened::New)
     }
 
-    /// Tells whether something is being proved without us, so that [`Channel::refusal`] may
-    /// come to know something.
+    /// Tells whether a proof runs in a thread, so that [`Channel::refusal`] may return an error later.
     pub(crate) fn may_refuse(&self) -> bool {
         let mut links = self.links.iter();
         self.coming.is_some() || links.any(|stripe| stripe.link.may_refuse())
     }
 
-    /// Returns why we refuse who is at the other end of a connection, if that is known by
-    /// now: then there is nothing to wait for. If it is the peer that minds, it says why.
+    /// Returns the error that refuses the peer of a connection, if the proof has failed by now: waiting is then in
+    /// vain. If the peer refuses us, the peer's message says why.
     pub fn refusal(&mut self) -> Option<Error> {
         let coming = self
             .coming
@@ -315,8 +313,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Tells whether the kernel can send pages of files: what is protected has to be
-    /// read first.
+    /// Tells whether the kernel can send pages of files; protected bytes must be read and encrypted first.
     fn sends_pages(&self) -> bool {
         let safety = self.reach.safety.as_ref();
         safety.is_none_or(Safety::goes_in_clear)
@@ -568,6 +565,6 @@ const OTHERS_MAX: Duration = Duration::from_secs(5);
 const KNOWN_MAX: Duration = Duration::from_millis(300);
 /// Between connecting and beginning to prove who one is.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
-/// Connections that may stand there and say nothing.
+/// The most silent connections that are kept.
 const SILENT_MAX: usize = 64;
 const ACCEPTING: &str = "waiting for a data connection";

@@ -180,8 +180,8 @@ impl State {
     }
 }
 
-/// The ends that each of several senders announces for itself. All who connect
-/// to one address of ours count as one: they agree on what is announced.
+/// The counts of ends, one for each sender that announces its own. All that connect to one of our addresses count as
+/// one sender: they agree on the announcement.
 struct AllEnds(Vec<Ends>);
 
 impl AllEnds {
@@ -405,7 +405,7 @@ impl Round<'_> {
             return Ok(());
         }
         if self.state.lock().error.is_some() {
-            return Err(Error::Canceled); // somebody else's error is the one that counts
+            return Err(Error::Canceled); // the error of another thread is the one that counts
         }
         self.into.put(Block::at(offset, &link.ahead()[..len]))?;
         link.consume(len);

@@ -48,9 +48,9 @@ pub enum Safety {
 pub struct Tls {
     /// Our certificate and key.
     pub credential: Credential,
-    /// Whom we believe.
+    /// The authorities that may vouch for the peer.
     pub authorities: Authorities,
-    /// To whom it must lead.
+    /// The identity that the peer must prove.
     pub expect: Expect,
     /// The protection of the bytes after the proof.
     pub level: Level,
@@ -103,7 +103,7 @@ impl Safety {
         Some(Self::Blocks { by, how, bytes_max })
     }
 
-    /// Returns to whom a connection must prove to lead; `None`: nothing is proved on it.
+    /// Returns the identity that the peer of a connection must prove; `None`: there is no proof.
     pub fn expect(&self) -> Option<&Expect> {
         match self {
             Self::Tls(tls) => Some(&tls.expect),
@@ -115,7 +115,7 @@ impl Safety {
     pub(crate) fn check_dates(&self, host: &str) -> Result<()> {
         let dates = match self {
             Self::Tls(tls) => tls.credential.check_dates(SystemTime::now()),
-            // What stands, stands.
+            // A context that was made stays valid.
             Self::Blocks { .. } => Ok(()),
         };
         dates.map_err(Error::not_proved(host))
@@ -126,13 +126,13 @@ impl Safety {
         matches!(self, Self::Tls(tls) if tls.part == Part::Peer)
     }
 
-    /// Tells whether bytes go as they are, once what must be proved is.
+    /// Tells whether bytes are sent in clear after the proof.
     pub(super) fn goes_in_clear(&self) -> bool {
         matches!(self, Self::Tls(tls) if tls.level == Level::Clear)
     }
 }
 
-/// Which end of a connection is ours.
+/// The side of a connection that is ours.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Side {
     Connected,
@@ -150,7 +150,7 @@ pub(super) enum Shield {
     Guarded(Box<Guarded>),
 }
 
-/// A proof that is still to come.
+/// A proof that is still due.
 #[derive(Debug)]
 pub(super) struct Due {
     safety: Tls,
@@ -168,7 +168,7 @@ impl Due {
             side,
             alone: None,
         };
-        // A server of TLS is spoken to only once it has said that it transfers.
+        // In plain TLS the client begins only after the server's 150.
         if side == Side::Connected && due.safety.part != Part::Server {
             let (safety, stream) = (due.safety.clone(), stream.try_clone()?);
             let watch = Watch::new(ALONE_MAX)?;
@@ -190,7 +190,7 @@ impl Due {
         self.alone.is_some()
     }
 
-    /// Returns why we refuse the peer, if that is known by now.
+    /// Returns the error that refuses the peer, if the proof has failed by now.
     pub(super) fn refusal(&mut self) -> Option<Error> {
         self.alone.as_mut()?.refusal()
     }
@@ -209,7 +209,7 @@ impl Due {
     }
 }
 
-/// Returns who is there, for messages.
+/// Returns the address of the peer, for messages.
 pub(super) fn host_of(stream: &TcpStream) -> String {
     let peer = stream.peer_addr();
     peer.map_or_else(|_| "the peer".into(), |address| address.to_string())
@@ -230,7 +230,7 @@ impl Shield {
 }
 
 impl Tls {
-    /// Proves who is at either end of a connection.
+    /// Proves the identities of both ends of a connection.
     fn prove(
         &self,
         stream: &TcpStream,
@@ -251,7 +251,7 @@ impl Tls {
         let channel = proved.map_err(|error| match error {
             Stop::Trust(cause) => Error::Trust {
                 host: format!("data connection with {host}"),
-                // The peer may show what we gave it: then that is over as well.
+                // The peer may show the credential that we gave it; that one has then expired too.
                 cause: Box::new(
                     self.credential
                         .check_dates(SystemTime::now())
@@ -322,7 +322,7 @@ impl From<Error> for Stop {
     }
 }
 
-/// A socket on which both sides say TLS records.
+/// A socket on which both sides exchange TLS records.
 struct Records<'a, 'w> {
     stream: &'a TcpStream,
     host: &'a str,
@@ -332,7 +332,7 @@ struct Records<'a, 'w> {
 }
 
 impl Records<'_, '_> {
-    /// Reads one record, and not a byte behind it.
+    /// Reads one record, and no byte behind it.
     fn next(&mut self) -> Result<Vec<u8>> {
         let mut record = vec![0; HEAD_BYTES];
         self.fill(&mut record)?;
@@ -428,12 +428,12 @@ impl Flow {
         }
     }
 
-    /// Tells whether it is TLS of everybody, in this part or any.
+    /// Tells whether the protection is plain TLS, in this part or any.
     fn is_of_everybody(&self) -> bool {
         matches!(self, Self::Tls(_, Part::Server | Part::Client))
     }
 
-    /// Returns how who has no more to say says so, under protection.
+    /// Returns the closing word that a peer sends under protection.
     fn last_word(&self) -> Option<LastWord> {
         match self {
             Self::Blocks(_) => Some(LastWord::Block),
@@ -453,7 +453,7 @@ impl Flow {
     }
 }
 
-/// How a protected connection says that no more will come.
+/// The closing word of a protected connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LastWord {
     /// In TLS.
@@ -478,9 +478,9 @@ pub(super) struct Guarded {
     flow: Flow,
     /// The word without which it ended.
     lacks: Option<LastWord>,
-    /// As it came from the socket.
+    /// Bytes as they came from the socket.
     came: Vec<u8>,
-    /// As it is sent.
+    /// Bytes as they are sent.
     sealed: Vec<u8>,
     sent: usize,
 }
@@ -550,8 +550,7 @@ impl Guarded {
         self.lacks
     }
 
-    /// Takes plain bytes to be sent, as many as suit; [`Guarded::push`] sends the last
-    /// of them.
+    /// Takes some of the plain bytes to send; [`Guarded::push`] sends the last of them.
     pub(super) fn write(&mut self, stream: &TcpStream, parts: [&[u8]; 2]) -> io::Result<usize> {
         self.push(stream)?;
         let mut taken = 0;
@@ -569,12 +568,12 @@ impl Guarded {
         }
     }
 
-    /// Says that nothing more will be said.
+    /// Sends the closing word.
     pub(super) fn end(&mut self) -> io::Result<()> {
         self.flow.end(&mut self.sealed)
     }
 
-    /// Sends what is to be sent.
+    /// Sends the sealed bytes.
     pub(super) fn push(&mut self, mut stream: &TcpStream) -> io::Result<()> {
         while self.sent < self.sealed.len() {
             match stream.write(&self.sealed[self.sent..])? {
@@ -587,7 +586,7 @@ impl Guarded {
         Ok(())
     }
 
-    /// Tells whether plain bytes may be there without anything more coming.
+    /// Tells whether plain bytes may be buffered, so that a wait for the socket would be wrong.
     pub(super) fn has_more(&self) -> bool {
         self.flow.has_more()
     }

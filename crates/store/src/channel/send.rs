@@ -15,9 +15,8 @@ use std::{
 
 /// A file on its way into the data connections: the sink of a [`crate::Store::read`].
 ///
-/// Dropping it without [`Sending::end`] closes the connections, which tells the
-/// receiver that the file is not whole. It borrows channel and watch, or owns
-/// them where it outlives the call that made it.
+/// Dropping it without [`Sending::end`] closes the connections, so that the receiver detects an incomplete file.
+/// Channel and watch are borrowed, or owned if the sending outlives the call that made it.
 pub struct Sending<C, W> {
     mode: Mode,
     base: u64,
@@ -48,11 +47,10 @@ pub struct Sent {
 }
 
 impl Channel {
-    /// Begins to send a file over the connections that are open, with block
-    /// offsets on the wire that count from `base`.
+    /// Begins to send a file over the open connections. Block offsets on the wire count from `base`.
     ///
-    /// No connection is added later: with commands sent ahead, the receiver may
-    /// still be in the file before, and would take the blocks for that file's.
+    /// No connection is added later. With commands sent ahead, the receiver may still be in the file before. The
+    /// blocks would then be taken for that file's.
     pub fn send<'a>(
         &'a mut self,
         mode: Mode,
@@ -63,8 +61,7 @@ impl Channel {
         Sending::over(self, mode, base, checks, watch)
     }
 
-    /// Queues a whole small file, in MODE E, to be written with its neighbours.
-    /// [`Channel::flush`] writes what is queued.
+    /// Queues a whole small file, in MODE E, to be written with its neighbours by [`Channel::flush`].
     pub fn queue_whole(&mut self, bytes: &[u8], watch: &Watch) -> Result<()> {
         let mut patience = watch.patience();
         if let Some(stripe) = self.links.first_mut().filter(|_| !bytes.is_empty()) {
@@ -77,7 +74,7 @@ impl Channel {
         })
     }
 
-    /// Writes what [`Channel::queue_whole`] kept.
+    /// Writes the files that [`Channel::queue_whole`] queued.
     pub fn flush(&mut self, watch: &Watch) -> Result<()> {
         let mut patience = watch.patience();
         self.links
@@ -94,7 +91,7 @@ impl Channel {
         }
         .encode();
         for mut stripe in self.links.drain(..) {
-            // The peer may be gone already, which is what we want.
+            // The peer may be gone already, which is as good.
             let _ = stripe.link.write(&bye, &[], &mut patience);
         }
     }
@@ -167,15 +164,15 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
         Ok((sent, self.channel))
     }
 
-    /// Ends the connections so that no receiver takes it for the end of the file: in stream mode
-    /// dropping it would say just that.
+    /// Ends the connections so that no receiver takes the break for the end of the file. In stream mode a drop would
+    /// look like that.
     pub fn break_off(self) {
         for stripe in &self.state.lock().free {
             stripe.link.reset();
         }
     }
 
-    /// Returns what watches over it.
+    /// Returns the watch of the transfer.
     pub fn watch(&self) -> &W {
         &self.watch
     }
@@ -186,7 +183,7 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
         self.sends_pages
     }
 
-    /// Runs `look` on the tree of what was sent so far.
+    /// Runs `look` on the tree of the bytes sent so far.
     pub fn leaves<T>(&self, look: impl FnOnce(&mut Leaves) -> T) -> Option<T> {
         self.leaves.as_ref().map(|leaves| look(&mut leaves.lock()))
     }
@@ -314,7 +311,7 @@ pub(crate) fn look(
 }
 
 impl State {
-    /// In stream mode the first block may begin anywhere; what follows may not.
+    /// In stream mode the first block may begin anywhere; later ones must follow it.
     fn continues_at(&self, offset: u64) -> bool {
         self.sent.is_empty() || self.sent.end() == offset
     }
@@ -346,6 +343,6 @@ fn end_blocks(
     Ok(())
 }
 
-/// Half of what a processor's own cache holds at least.
+/// Half of the smallest cache of a processor core.
 const LOOK_BYTES: u64 = 128 << 10;
 const RETURNED_SOON: Duration = Duration::from_millis(20);

@@ -17,7 +17,7 @@ use std::{
 pub struct Cancel(Arc<(AtomicBool, Wake)>);
 
 impl Cancel {
-    /// Returns a flag that says "go on".
+    /// Returns a flag that is not cancelled.
     pub fn new() -> io::Result<Self> {
         Ok(Self(Arc::new((AtomicBool::new(false), Wake::new()?))))
     }
@@ -135,7 +135,7 @@ pub(super) struct Patience<'a> {
 }
 
 impl<'a> Patience<'a> {
-    /// Returns what becomes readable when the transfer is cancelled.
+    /// Returns a descriptor that becomes readable when the transfer is cancelled.
     pub(super) fn canceled(&self) -> BorrowedFd<'a> {
         self.watch.cancel.as_fd()
     }

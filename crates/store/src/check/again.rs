@@ -5,7 +5,7 @@ use crate::{Can, Result, Sink, SinkExt, Store, Whole, Write};
 use godwit_core::{Algorithm, Block, Chain, Digest, LEAF_BYTES, Leaves, Piece};
 use std::collections::BTreeMap;
 
-/// A sink, and what it must have.
+/// A sink, and the bytes that it must have.
 struct Putting {
     sink: Box<dyn Sink>,
     bytes: Vec<u8>,
@@ -40,7 +40,7 @@ impl Putting {
         self.told.extend(self.sink.newly_whole(1000));
     }
 
-    /// Finishes it as what was put last, and looks at what came of it.
+    /// Finishes the file, and compares it with the bytes that were put last.
     fn finish(mut self, store: &dyn Store, can: &Can) {
         self.hear();
         let size = self.bytes.len() as u64;
@@ -106,7 +106,7 @@ pub(super) fn put_again(store: &dyn Store, can: &Can) {
             putting.put(0, &noise(MIB, 33));
             putting.hear();
             putting.put(MIB, &noise(MIB, 34));
-            // Some of one, over the edge of two, the end, and some of what was put again.
+            // A part of a leaf, bytes over the edge of two, the end, and some that were put twice.
             putting.put(2 * MIB + 5, &noise(1000, 35));
             putting.put(3 * MIB - 70_000, &noise(200_000, 36));
             putting.put(4 * MIB + 70, &noise(7, 37));
@@ -188,7 +188,7 @@ pub(super) fn shorter_than_put(store: &dyn Store, can: &Can) {
         putting.bytes.truncate(size);
         putting.finish(store, can);
     }
-    // It grew again: what is behind the cut are zeros, and then what was written there.
+    // The file grew again: behind the cut are zeros, and then the bytes written there.
     let mut putting = Putting::begin(store, noise(3 * MIB, 62), &how);
     putting.put(MIB + 100, &vec![0; MIB]);
     putting.put(2 * MIB + 100, &noise(200, 63));

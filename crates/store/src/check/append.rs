@@ -42,7 +42,7 @@ pub(super) fn appending(store: &dyn Store, can: &Can) {
     for digest in finished.digests {
         assert_eq!(digest, Digest::of(digest.algorithm(), b"three"));
     }
-    // What is not counted is there as often as it is sent.
+    // An append without a number is there as often as it was sent.
     for _ in 0..2 {
         append(store, (0, 0), "!").expect("anybody may");
     }
@@ -89,7 +89,7 @@ pub(super) fn appending_out_of_turn(store: &dyn Store, can: &Can) {
     assert_eq!(expected(append(store, (1, 3), "c")), 2);
     assert_eq!(expected(append(store, (2, 7), "c")), 1);
     append(store, (1, 2), "b").expect("next");
-    // Two writers of one number would each lose what the other wrote.
+    // Two writers with one number would each lose the other's bytes.
     let other = append(store, (1, 2), "B");
     assert!(matches!(other, Err(Error::Changed { .. })), "{other:?}");
     assert_eq!(text(store), "ab");
@@ -215,7 +215,7 @@ pub(super) fn appending_unheard(store: &dyn Store, can: &Can) {
         let sink = store.write(p("log"), &write).expect("write");
         put(&*sink, 0, b"on");
         drop(sink);
-        // Who does so after it has, and need not know.
+        // A writer that leaves after the end has appended, and need not know.
         drop(append(store, (9, seq), "once "));
         append(store, (9, seq), "once ").expect("it is told to be there");
     }

@@ -105,7 +105,7 @@ pub(super) fn what_landed_is_told(store: &dyn Store, can: &Can) {
     assert!(read(store, "file") == bytes);
 }
 
-/// A crash here may have taken what was written since it was sent, or the other way round.
+/// The store's file may differ from the bytes that the writer remembers, after a crash at either side.
 pub(super) fn what_differs_is_not_done(store: &dyn Store, can: &Can) {
     if !(can_count(store, can) && can.resume && can.any_order) {
         return;

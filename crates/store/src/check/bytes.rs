@@ -1,4 +1,4 @@
-//! Bytes come back as they were written, whatever the order and the place.
+//! Bytes are read as they were written, in any order and at any offset.
 
 use super::{FAR, Full, Got, MIB, all_of, begin, noise, p, put, read, stat, whole, write};
 use crate::{Can, EntryKind, Error, Given, How, Result, Small, Store, StoreExt, Whole, Write};
@@ -161,7 +161,7 @@ pub(super) fn in_place(store: &dyn Store, can: &Can) {
     put(&*sink, 3, b"abc");
     sink.finish(&Whole::default()).expect("finish");
     assert_eq!(read(store, "new"), b"\0\0\0abc");
-    // Or without any; and what is there stays as it is.
+    // A new file may have no bytes, and a write of no bytes leaves an existing file unchanged.
     let none = Whole::of_size(0);
     let sink = store.write(p("none"), &how).expect("write");
     sink.finish(&none).expect("finish");

@@ -1,4 +1,4 @@
-//! Leaves that are put as what they were when they were written.
+//! Leaves that are put with the hash from the time of their write.
 
 use super::{MIB, begin, noise, p, put, read, whole};
 use crate::{Can, Lying, Store, TakeExt, Write};
@@ -24,7 +24,7 @@ pub(super) fn put_as_known(store: &dyn Store, can: &Can) {
     let sink = begin(store, "file", &bytes, &Write::default());
     for leaf in 0..3 {
         let mut chain = was(leaf);
-        // It is not any more what it was.
+        // The leaf has changed since its hash was computed.
         chain.0[7] ^= u8::from(leaf == 1);
         let known = (leaf, Chain(chain.0));
         sink.put_known(&lying, known, &mut buffer).expect("put");

@@ -258,7 +258,7 @@ pub(super) fn version_guards(store: &dyn Store, can: &Can) {
     let refused = sink.finish(&whole(b"fifth"));
     assert!(matches!(refused, Err(Error::Changed { .. })), "{refused:?}");
     assert_eq!(read(store, "file"), b"another write");
-    // Nothing in place of something, too.
+    // An empty file can replace another one.
     let seen = Version::Strong(Digest::of(Algorithm::Blake3, b"another write"));
     guarded(b"", &seen).expect("it is that");
     assert_eq!(read(store, "file"), b"");
@@ -319,7 +319,7 @@ pub(super) fn goes_on(store: &dyn Store, can: &Can) {
     for digest in finished.digests {
         assert_eq!(digest, Digest::of(digest.algorithm(), &bytes));
     }
-    // Once published there is nothing left to go on with.
+    // After the publication there is no partial to resume.
     let sink = begin(store, "file", &bytes, &how);
     assert_eq!(sink.done(), Extents::new());
     sink.abandon().expect("abandon");
@@ -420,7 +420,7 @@ pub(super) fn versions_kept(store: &dyn Store, can: &Can) {
     for text in [&b"the second"[..], b"the third one"] {
         assert_ne!(kept, Version::None);
         over(&now(), text).expect("it was only looked at");
-        // What is there is another one now, of another length at least.
+        // The file is another one now, at least of another length.
         let refused = over(&kept, b"over it").expect_err("it was changed");
         assert!(matches!(refused, Error::Changed { .. }), "{refused}");
         assert_eq!(read(store, "file"), text);

@@ -198,7 +198,7 @@ impl Run {
         }
     }
 
-    /// Appends them, and tells of each what became of it.
+    /// Appends the files, and reports the result of each.
     pub(super) fn write(self, dir: &Arc<Inner>, each: &mut dyn FnMut(PathBuf, Result<Finished>)) {
         if let [_, _, ..] = &self.parts[..]
             && let Ok(finished) = write_all(dir, &self.parts)
@@ -260,7 +260,7 @@ struct Part {
     writer: u64,
     seq: u64,
     bytes: Vec<u8>,
-    /// The beginning of what they hash to.
+    /// The first bytes of their hash.
     hash: [u8; HASH_BYTES],
 }
 
@@ -347,7 +347,7 @@ impl Opened {
         })
     }
 
-    /// Appends what others wait for, in one go, and tells each of them.
+    /// Appends the parts of all waiting requests, and returns the result of each.
     fn append_all(&self, waits: &[Arc<Wait>]) -> Result<Vec<Told>> {
         let failed = |e| self.failed(e);
         let _alone = Alone::with(&self.file).map_err(failed)?;
@@ -388,7 +388,7 @@ impl Opened {
         Ledger::begin(folder, &self.file, &self.meta, name)
     }
 
-    /// Writes what was planned: the ledger says so before, and that it is there after.
+    /// Writes the planned bytes: the ledger has the intent before, and its completion after.
     fn put(&self, plan: &Plan, ledger: &mut Ledger) -> io::Result<()> {
         let intent = ledger.intend(Intent {
             count: 0,
@@ -397,7 +397,7 @@ impl Opened {
             digest: blake3_of(&plan.bytes),
             turns: plan.turns.clone(),
         })?;
-        // Where there is no room a reader is not shown what would be taken back.
+        // Reserves the room first, so that readers never see bytes that are cut off again.
         let room = sys::reserve_blocks(&self.file, intent.offset, intent.len);
         let written = room.and_then(|()| self.write(&plan.bytes)).and_then(|at| {
             crash::point("append.bytes-written");
@@ -460,7 +460,7 @@ fn failed(path: &Path, error: io::Error) -> Error {
     }
 }
 
-/// Sees to it that what was begun before is either there or not.
+/// Completes or cuts off every append that was interrupted.
 fn settle(place: &Place, file: &File, ledger: &mut Ledger) -> io::Result<()> {
     for intent in ledger.outstanding()? {
         if holds(place, file, &intent)? {
@@ -475,14 +475,14 @@ fn settle(place: &Place, file: &File, ledger: &mut Ledger) -> io::Result<()> {
     Ok(())
 }
 
-/// Tells whether all bytes of an intent are where it says.
+/// Tells whether the file has all bytes of an intent at their offset.
 fn holds(place: &Place, file: &File, intent: &Intent) -> io::Result<bool> {
     let meta = sys::meta(file)?;
     let end = intent.offset.checked_add(intent.len);
     if end.is_none_or(|end| end > meta.size) || intent.len > BYTES_MAX as u64 {
         return Ok(false);
     }
-    // What is open may only be written.
+    // The open descriptor is for writing only.
     let file = place.folder.open(&place.name, Open::Read, 0)?;
     if key_of(&sys::meta(&file)?) != key_of(&meta) {
         return Ok(false);
@@ -496,7 +496,7 @@ fn holds(place: &Place, file: &File, intent: &Intent) -> io::Result<bool> {
     Ok(read.is_ok() && blake3_of(&bytes) == intent.digest)
 }
 
-/// Cuts off what was written of an intent, if nothing else can be there, and forgets it.
+/// Cuts off the bytes of an intent, if no other bytes can be there, and removes the intent.
 fn take_back(file: &File, ledger: &mut Ledger, intent: &Intent) -> io::Result<()> {
     let size = sys::meta(file)?.size;
     let end = intent.offset.saturating_add(intent.len);
@@ -530,7 +530,7 @@ pub(super) fn between<T>(
 /// The batch: the bytes to write, and the result of each request.
 struct Plan {
     bytes: Vec<u8>,
-    /// How far their writers will have come, each once.
+    /// The last append of each writer in the batch.
     turns: Vec<Turn>,
     told: Vec<Vec<Result<()>>>,
 }
@@ -575,7 +575,7 @@ enum Verdict {
     IsThere,
 }
 
-/// Decides about one append, by how far its writer has come.
+/// Decides about one append, by its writer's last one.
 fn judge(path: &Path, part: &Part, last: Option<Turn>) -> Result<Verdict> {
     let is_at = last.map_or(0, |turn| turn.seq);
     let is_other = last.is_some_and(|turn| turn.seq == part.seq && turn.hash != part.hash);
@@ -675,7 +675,7 @@ impl Queue {
         }
     }
 
-    /// Takes as many as go together, in the order in which they came.
+    /// Takes as many requests as fit into one batch, in their order.
     fn next_batch(&self) -> Vec<Arc<Wait>> {
         let mut waiting = self.waiting.lock();
         let (mut batch, mut bytes, mut writers) = (Vec::new(), 0, HashSet::new());

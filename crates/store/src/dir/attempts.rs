@@ -13,7 +13,7 @@ use std::{
 /// Two openings of one directory in this process are one place.
 static FENCES: LazyLock<Fences<Upload>> = LazyLock::new(Fences::default);
 
-/// Device and inode of the root and when it was made, and whose upload it is to which path beneath it.
+/// Device, inode and birth of the root, and the key of an upload beneath it.
 type Upload = (u64, u64, Option<Duration>, [u8; 32]);
 
 fn upload(dir: &Inner, path: &Path, id: Option<&str>) -> io::Result<Upload> {
@@ -35,7 +35,7 @@ pub(super) fn begin(
 ) -> Result<Box<dyn Sink>> {
     let key = upload(dir, path, write.id).map_err(|e| wrong(path, e))?;
     FENCES.take_over(&key, (path, attempt), |watch: &Arc<Watch>| {
-        // Those of before this process began can still have asked to publish it.
+        // Attempts of an earlier process may have been published.
         let place = dir.place_of_file(path)?;
         let was = Was::read(dir.note(&place.folder, path)).map_err(|e| wrong(path, e))?;
         if was.is_some_and(|was| was.key == key.3 && was.attempt > attempt) {

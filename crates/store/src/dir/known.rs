@@ -29,7 +29,7 @@ struct Entry {
 }
 
 impl Known {
-    /// Remembers what a file hashes to that we have just written ourselves.
+    /// Remembers the hash of a file that this process has just written.
     pub(super) fn wrote(&self, meta: &Meta, digest: &Digest) {
         if digest.algorithm() != Algorithm::Blake3 {
             return;
@@ -50,8 +50,8 @@ impl Known {
         all.young.insert((meta.device, meta.inode), entry);
     }
 
-    /// Remembers what a file hashes to that we have read, unless it changed so
-    /// lately that a further change could look the same.
+    /// Remembers the hash of a file that was read. A file that changed just before is left out, since a further
+    /// change could look the same.
     pub(super) fn read(&self, meta: &Meta, digest: &Digest) {
         let changed = meta.mtime.max(meta.ctime);
         if now().saturating_sub(changed) >= SETTLED {
@@ -59,7 +59,7 @@ impl Known {
         }
     }
 
-    /// Returns what a file hashes to, if it is as it was.
+    /// Returns the hash of a file, if the file is unchanged.
     pub(super) fn find(&self, meta: &Meta) -> Option<Digest> {
         let all = self.0.lock();
         let name = (meta.device, meta.inode);
@@ -69,7 +69,7 @@ impl Known {
     }
 }
 
-/// Half of what is remembered at most: about 10 MB in all.
+/// Half of the most hashes that are kept: about 10 MB in all.
 const GENERATION_MAX: usize = 1 << 15;
 
 /// Clocks of file systems tick coarsely.

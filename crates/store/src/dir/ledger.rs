@@ -1,9 +1,8 @@
-//! The record beside a file that is appended to: who has appended how many times, and
-//! what was about to be written when a process died.
+//! The record beside a file with appends: how many times each writer has appended, and the append in progress.
 //!
-//! docs/formats/append-ledger.md has every byte. A header says which file it is of; two cells
-//! in turn hold what is being appended; then come pages of slots, one slot for each
-//! writer. What a crash tore has a wrong seal, and is as if it had never been written.
+//! docs/formats/append-ledger.md has every byte. A header names the file, and two cells in turn have the append in
+//! progress. Pages of slots follow, one slot for each writer. Each part has a seal, so a part that a crash tore
+//! counts as never written.
 
 use super::{
     now,
@@ -44,7 +43,7 @@ impl Writer {
     }
 }
 
-/// How far a writer has come.
+/// The last append of a writer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Turn {
     pub(super) writer: Writer,
@@ -61,9 +60,9 @@ pub(super) struct Intent {
     pub(super) count: u64,
     pub(super) offset: u64,
     pub(super) len: u64,
-    /// Of all the bytes.
+    /// The hash of all the bytes.
     pub(super) digest: [u8; 32],
-    /// How far their writers have come once they are there.
+    /// The last append of each writer, once the bytes are there.
     pub(super) turns: Vec<Turn>,
 }
 
@@ -74,7 +73,7 @@ pub(super) struct Ledger {
     cells: [Option<Intent>; 2],
 }
 
-/// Which file a ledger is of.
+/// The identity of a ledger's file.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Header {
     inode: u64,
@@ -119,7 +118,7 @@ impl Ledger {
             ..Attributes::default()
         };
         folder.dress(&own, &file, &attributes)?;
-        // Both names are on disk before anything stands in it: what has a header needs that no more.
+        // Both names are on disk before the header is written, so a ledger with a header needs no other sync.
         folder.sync()?;
         crash::point("append.ledger-made");
         let header = Header {
@@ -134,7 +133,7 @@ impl Ledger {
         })
     }
 
-    /// Returns how far a writer has come.
+    /// Returns the last append of a writer.
     pub(super) fn turn(&self, writer: Writer) -> io::Result<Option<Turn>> {
         let page = self.page(writer)?;
         Ok(page.find(writer).map(|(_, slot)| slot.turn))
@@ -156,7 +155,7 @@ impl Ledger {
         Ok(outstanding)
     }
 
-    /// Says what is about to be written, durably: no byte of it may be there before.
+    /// Persists the intent to append, before the first byte is written.
     pub(super) fn intend(&mut self, mut intent: Intent) -> io::Result<Intent> {
         let last = self.cells.iter().flatten().map(|intent| intent.count).max();
         intent.count = last.unwrap_or(0).wrapping_add(1);
@@ -173,13 +172,12 @@ impl Ledger {
         Ok(intent)
     }
 
-    /// Says that the bytes are there, and durable. That this is durable too is
-    /// seen to before the next but one takes the cell.
+    /// Notes that the bytes are durable. The note itself is synced before the next append but one reuses its cell.
     pub(super) fn note(&self, intent: &Intent) -> io::Result<()> {
         intent.turns.iter().try_for_each(|turn| self.put(*turn))
     }
 
-    /// Says that they are not, and will not be.
+    /// Notes that the bytes are not in the file, and never will be.
     pub(super) fn forget(&mut self, intent: &Intent) -> io::Result<()> {
         let cell = (intent.count % 2) as usize;
         self.file.write_all_at(&[0; CELL_BYTES], cell_at(cell))?;
@@ -225,8 +223,8 @@ impl Ledger {
     }
 }
 
-/// Tells whether only a user who may write to the file can have written its ledger. The ledger decides where
-/// the file is cut, and any user of the directory could forge one.
+/// Tells whether only a user who may write to the file can have written its ledger. The ledger decides where the file
+/// is cut, and any user of the directory could forge one.
 fn may_be_believed(ledger: &Meta, file: &Meta, us: u32) -> bool {
     let of_group = file.mode & 0o020 != 0 && ledger.gid == file.gid;
     ledger.uid == file.uid || ledger.uid == us || of_group || file.mode & 0o002 != 0
@@ -321,7 +319,7 @@ impl Carried {
     }
 }
 
-/// Copies what is no hole.
+/// Copies all ranges that are not holes.
 fn copy_slowly(from: &File, to: &File, size: u64) -> io::Result<()> {
     let mut page = vec![0; PAGE_BYTES];
     for at in (0..size).step_by(PAGE_BYTES) {
@@ -337,7 +335,7 @@ fn copy_slowly(from: &File, to: &File, size: u64) -> io::Result<()> {
 #[derive(Debug)]
 pub(super) struct Doomed {
     name: OsString,
-    /// As long as it is open no other file has its inode, and thereby its ledger.
+    /// While the file is open, no other file has its inode and thereby its ledger.
     _file: File,
 }
 
@@ -522,7 +520,7 @@ impl Page {
     }
 }
 
-/// The beginning of what bytes and their place hash to.
+/// The first bytes of the hash of bytes and their place.
 fn seal_of(bytes: &[u8], place: u64) -> [u8; 8] {
     let mut hashed = place.to_le_bytes().to_vec();
     hashed.extend_from_slice(bytes);
@@ -541,11 +539,11 @@ const NAME_BYTES_MAX: usize = 1024;
 const CELL_BYTES: usize = 4096;
 const PAGES_AT: u64 = (HEADER_BYTES + 2 * CELL_BYTES) as u64;
 const PAGE_BYTES: usize = 4096;
-/// None lies in two sectors of a disk.
+/// A slot never spans two sectors of a disk.
 const SLOT_BYTES: usize = 64;
 const TURN_BYTES: usize = 48;
 pub(super) const HASH_BYTES: usize = 24;
-/// As many writers fit in a cell.
+/// The most writers of one cell.
 pub(super) const TURNS_MAX: usize = 64;
 
 /// A writer that has not appended for this long loses its slot if others need one.

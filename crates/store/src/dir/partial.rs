@@ -32,7 +32,7 @@ use std::{
 /// A kept upload, as its owner may see it.
 #[derive(Clone, Debug)]
 pub struct Partial {
-    /// Which bytes need not be sent again.
+    /// The ranges that need not be sent again.
     pub done: Extents,
     /// The length that was announced.
     pub size: Option<u64>,
@@ -47,8 +47,8 @@ pub struct Partial {
 }
 
 impl Partial {
-    /// Returns how many bytes from the beginning are there without a gap: what
-    /// `SIZE` tells a client that can only go on behind the end.
+    /// Returns how many bytes from the beginning have landed without a gap. `SIZE` returns that to a client that can
+    /// resume only at the end.
     pub fn prefix(&self) -> u64 {
         self.done.prefix()
     }
@@ -128,7 +128,7 @@ fn is_ledger(name: &OsStr) -> bool {
     is_reserved(name) && name.as_bytes().ends_with(LEDGER.as_bytes())
 }
 
-/// Tells whether a name is that of a note of what was published.
+/// Tells whether a name is that of a note of a publication.
 fn is_note(name: &OsStr) -> bool {
     is_reserved(name) && name.as_bytes().ends_with(NOTE.as_bytes())
 }
@@ -192,7 +192,7 @@ impl Inner {
             }
             let Some((file, meta)) = locked else {
                 if write.attempt > 0 {
-                    // What another process has of it cannot be taken from it.
+                    // A partial in use by another process cannot be taken over.
                     let busy = "the upload is in use, by a writer that does not count attempts or by another process";
                     return Err(io::Error::new(io::ErrorKind::ConnectionAborted, busy));
                 }
@@ -209,7 +209,7 @@ impl Inner {
                 held.left = self.left_by_predecessor(path, place, write, &held, &meta)?;
             }
             if held.left.is_none() {
-                // The record first: it must never speak of bytes that came after it.
+                // The record first: it must never describe bytes of a later upload.
                 gone(place.folder.remove_file(&held.name.record))?;
                 if meta.size > 0 {
                     held.file.set_len(0)?;
@@ -317,8 +317,8 @@ impl Inner {
                 lost.push(leaf);
             }
         }
-        // Written when all was read, for it makes the record younger than the
-        // partial; and what was lost first: the next one must not believe it.
+        // Lost leaves are written to the record before the others and after all reads. The write makes the record
+        // younger than the partial, and the next process must not trust lost leaves.
         for leaf in lost {
             let nothing = Slot {
                 boot: sys::boot_id(),
@@ -434,7 +434,7 @@ impl Inner {
         Ok(Removed::Gone)
     }
 
-    /// Finds what has the name of a partial, in the whole tree below.
+    /// Finds all names of partials, in the whole tree below.
     pub(super) fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         self.each_below(path, &mut Err, &mut |path, _, name| {
@@ -491,8 +491,8 @@ impl Inner {
         }
     }
 
-    /// Calls `each` for all names in the whole tree below that is open to us, and
-    /// `closed` for what cannot be read: its error ends it.
+    /// Calls `each` for all names in the whole tree below, and `closed` for a directory that cannot be read. An error
+    /// of `closed` ends the walk.
     fn each_below(
         &self,
         path: &Path,
@@ -573,7 +573,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Begins a record for a partial that is ours.
+    /// Begins a record for a new partial of this process.
     pub(super) fn begin_record(
         &self,
         place: &Place,
@@ -602,7 +602,7 @@ fn patient_lock(file: &File) -> io::Result<bool> {
 
 enum Seen {
     Nothing,
-    /// A partial that says nothing.
+    /// A partial without a valid record.
     Void,
     Some(Partial),
 }
@@ -621,8 +621,8 @@ fn is_of(header: &Header, inode: u64, key: Key) -> bool {
     header.inode == inode && header.key == key.0
 }
 
-/// Tells whether another program wrote to a partial after its record: ours writes the bytes first, and their slot at
-/// once.
+/// Tells whether another program wrote to a partial after its record. This one writes the bytes first, and their slot
+/// at once.
 fn is_changed(part: &sys::Meta, record: &sys::Meta) -> bool {
     part.mtime > record.mtime + BYTES_TO_SLOT
 }
@@ -650,7 +650,7 @@ fn chain_on_disk(path: &Path, file: &File, leaf: u64, slot: &Slot) -> Result<Opt
 }
 
 pub(super) const PREFIX: &str = ".godwit-";
-/// Of twelve bytes of a hash, or of a nonce and a count.
+/// The digits of twelve bytes of a hash, or of a nonce and a count.
 const HASH_DIGITS: usize = 24;
 const PART: &str = ".part";
 const RECORD: &str = ".done";

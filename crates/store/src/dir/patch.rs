@@ -1,5 +1,4 @@
-//! Changing a file where it is: readers see every byte at once, and there is
-//! nothing to resume.
+//! Patches of a file in place: readers see every byte at once, and nothing is resumed.
 
 use super::{Inner, append, now, place::Place, regular, stat, wrong};
 use crate::{

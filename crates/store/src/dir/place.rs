@@ -1,4 +1,4 @@
-//! Where a name is: the directory that holds it, and what it is called there.
+//! The place of a name: its directory, and its name there.
 
 use super::{Inner, partial, stat, wrong};
 use crate::{Error, Result, Stat};
@@ -9,7 +9,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-/// Where a file will be: links are followed, also to what is not there yet.
+/// The place of a file that will be written; links are followed, even to a missing name.
 #[derive(Debug)]
 pub(super) struct Place {
     /// Beneath the root, with links followed.
@@ -98,7 +98,7 @@ impl Inner {
                 ..
             }) = &told
             else {
-                // What is not there has no place above it.
+                // A missing directory has no parent.
                 if told.is_err() && left.iter().any(|name| name == "..") {
                     return Err(Error::missing(path));
                 }
@@ -185,5 +185,5 @@ pub(super) fn not_reserved(path: &Path) -> Result<()> {
     }
 }
 
-/// As many links as Linux follows.
+/// The limit of links, as in Linux.
 const LINKS_MAX: usize = 40;

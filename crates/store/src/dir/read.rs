@@ -124,8 +124,7 @@ impl Inner {
     }
 }
 
-/// Reads with `threads`, and with more, but never `most`, if what takes the bytes
-/// can take more at once.
+/// Reads with `threads`, and with up to `most` if the receiver can take more at once.
 fn read_by_many(
     lying: &Lying<'_>,
     left: Extents,
@@ -189,7 +188,7 @@ fn read_in_order(
     Ok(())
 }
 
-/// Tells the file as it is now, if it is what it was when we began.
+/// Returns the attributes of a file after a read, if they are those from before.
 fn unchanged(path: &Path, file: &File, before: &Meta) -> Result<Meta> {
     let after = sys::meta(file).map_err(|e| wrong(path, e))?;
     let what = if after.size != before.size {

@@ -63,7 +63,7 @@ impl Record {
         }
     }
 
-    /// Says what of a leaf landed.
+    /// Writes the landed ranges of a leaf.
     pub(super) fn write(&self, leaf: u64, slot: &Slot) -> io::Result<()> {
         let at = leaf
             .checked_mul(SLOT_BYTES as u64)
@@ -72,12 +72,12 @@ impl Record {
         self.file.write_all_at(&slot.encode(leaf), at)
     }
 
-    /// Says that no slot is to be believed after a power cut before its leaf was read.
+    /// Notes that after a power cut no slot counts before its leaf was read.
     pub(super) fn distrust(&mut self) -> io::Result<()> {
         self.commit(0)
     }
 
-    /// Says that all slots up to this epoch, and their bytes, are on disk.
+    /// Notes that all slots up to this epoch, and their bytes, are durable.
     pub(super) fn commit(&mut self, epoch: u64) -> io::Result<()> {
         // The slots first: the cell speaks of them.
         self.file.sync_data()?;
@@ -93,7 +93,7 @@ impl Record {
 }
 
 impl Found {
-    /// Reads a record; `None` if there is none that makes sense.
+    /// Reads a record; `None` if there is no valid one.
     pub(super) fn read(file: &File) -> io::Result<Option<Self>> {
         let mut top = vec![0; SLOTS_AT as usize];
         let len = read_up_to(file, &mut top, 0)?;
@@ -301,8 +301,8 @@ fn decode_version(bytes: &[u8]) -> Option<Version> {
 }
 
 impl Slot {
-    /// Returns what can be said of the ranges of a leaf, and whether that is all:
-    /// of a leaf in many splinters the longest ones.
+    /// Returns the slot for the ranges of a leaf, and whether the slot has all of them. Of a leaf in many splinters
+    /// it has the longest ones.
     pub(super) fn of(leaf: u64, ranges: impl Iterator<Item = Range<u64>>) -> (Self, bool) {
         let start = leaf_range(leaf).start;
         let mut ranges: Vec<Range<u32>> = ranges

@@ -1,4 +1,4 @@
-//! The directory as a store: what only it promises.
+//! The directory as a store: the promises of this store alone.
 
 mod again;
 mod appends;
@@ -103,7 +103,7 @@ pub(super) fn write(dir: &Dir, path: &str, bytes: &[u8]) -> Finished {
     sink.finish(&Whole::default()).unwrap()
 }
 
-/// Drops what it is given, after doing something.
+/// Drops its blocks, after an action.
 struct Meanwhile<F>(F);
 
 impl<F: Fn() + Send + Sync> Take for Meanwhile<F> {

@@ -64,7 +64,7 @@ pub(super) fn begin(dir: &Arc<Inner>, path: &Path, write: &Write<'_>) -> Result<
     )?))
 }
 
-/// Tells whether what is there is this very upload, published by an earlier attempt.
+/// Tells whether the current file is this very upload, published by an earlier attempt.
 fn is_published(dir: &Inner, path: &Path, write: &Write<'_>) -> Result<bool> {
     match write.id.filter(|_| write.attempt > 0) {
         Some(id) => Ok(dir.became(path, id)?.is_some()),
@@ -202,7 +202,7 @@ impl Upload {
         Ok(ends_in_hole)
     }
 
-    /// Says in the record what has landed of the leaves that `range` touches.
+    /// Writes the landed ranges of all leaves that `range` touches to the record.
     fn record(&self, progress: &mut Progress, range: Range<u64>) -> io::Result<()> {
         if progress.record.is_none() {
             if !self.wants_record(progress) {
@@ -258,11 +258,12 @@ impl Upload {
         }
     }
 
-    /// Says in the record that bytes which landed are about to be written over: before the first of them
-    /// is, or after a kill it would vouch for what is half of each.
+    /// Takes landed bytes out of the record before they are overwritten. Otherwise, after a kill, the record would
+    /// claim blocks that are half old and half new.
     ///
-    /// A power cut may take that word and leave the bytes. So nothing that was committed is believed
-    /// without being read after one, until the next commit: one sync for all that is put again between two.
+    /// A power cut may undo that change of the record and keep the new bytes. Committed ranges are therefore read
+    /// again after a power cut, until the next commit. That costs one sync for all bytes that are put again between
+    /// two commits.
     fn take_back(&self, progress: &mut Progress, range: Range<u64>) -> io::Result<()> {
         progress.taken_back.insert(range.clone());
         if progress.record.is_none() {
@@ -322,7 +323,7 @@ impl Upload {
     /// Notes the id of the upload before its publication: a writer that counts attempts may lose the answer.
     fn say_what_it_becomes(&self, named: &Named<'_>, mtime: Option<Duration>) -> io::Result<()> {
         if mtime.is_some() {
-            // As the file system has it, which may keep less of it.
+            // The file system may keep a coarser time, which the note must have.
             let attributes = Attributes {
                 mtime,
                 ..Attributes::default()
@@ -539,7 +540,7 @@ impl Upload {
 }
 
 impl Drop for Upload {
-    /// Keeps what a resume needs, and nothing if there is nothing to keep.
+    /// Keeps the partial for a resume, unless no byte landed.
     fn drop(&mut self) {
         if self.over {
             return;
@@ -574,9 +575,8 @@ pub(super) struct Named<'a> {
 }
 
 impl Named<'_> {
-    /// Sets the attributes of the file, and then its final name. Attributes that the writer did not
-    /// ask for are those of the replaced file, as far as the process may set them. The name
-    /// replaces an existing file.
+    /// Sets the attributes of the file, and then its final name, which replaces an existing file. Attributes that the
+    /// writer did not set are those of the replaced file, if the process may set them.
     pub(super) fn publish(
         &self,
         mut mode: Option<u32>,
@@ -604,7 +604,7 @@ impl Named<'_> {
         Ok(())
     }
 
-    /// Gives it to whom the old one belongs to; tells whether it is theirs.
+    /// Gives the file the old one's owner and group; tells whether they are the same now.
     fn give(&self, old: &Meta) -> io::Result<bool> {
         let owner = |meta: Meta| (meta.uid, meta.gid);
         if owner(sys::meta(self.file)?) == owner(*old) {
@@ -648,7 +648,7 @@ fn leaves_in(extents: &Extents) -> Vec<u64> {
     leaves
 }
 
-/// Refuses if what stands under the name is not what the writer expects there.
+/// Refuses the write if the current file is not the one that the writer expects.
 fn check_condition(
     dir: &Inner,
     path: &Path,

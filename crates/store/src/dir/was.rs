@@ -18,7 +18,7 @@ use std::{ffi::OsString, fs::File, io, os::unix::fs::FileExt, path::Path, time::
 /// A note.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Was {
-    /// Whose upload it was, with its id.
+    /// The key of the upload: identity, path and id.
     pub(super) key: [u8; 32],
     pub(super) attempt: u64,
     inode: u64,
@@ -30,7 +30,7 @@ pub(super) struct Was {
 }
 
 impl Was {
-    /// Returns what is true of a file once it has its name.
+    /// Returns the note that is true once the file has its name.
     pub(super) fn of(file: &File, key: Key, attempt: u64) -> io::Result<Self> {
         let meta = sys::meta(file)?;
         Ok(Self {
@@ -50,7 +50,7 @@ impl Was {
         file.write_all_at(&self.encode(), 0)
     }
 
-    /// Reads the one that is there; `None` if there is none that makes sense.
+    /// Reads a note; `None` if there is no valid one.
     pub(super) fn read((folder, name): (&Folder, OsString)) -> io::Result<Option<Self>> {
         let file = match folder.open(&name, Open::Read, 0) {
             Ok(file) => file,
@@ -111,7 +111,7 @@ impl Was {
 }
 
 impl Inner {
-    /// Returns where the note lies about what this identity publishes under a path: its directory, and its name.
+    /// Returns the directory and name of the note about this identity's publications under a path.
     pub(super) fn note<'a>(&'a self, beside: &'a Folder, path: &Path) -> (&'a Folder, OsString) {
         let Key(key) = Key::of(&self.identity, path, None);
         let name = format!("{PREFIX}{}{NOTE}", hex(&key[..12]));

@@ -1,4 +1,4 @@
-//! Calls whose refusals come back as the node said them: those of the catalog, and of programs.
+//! Calls whose refusals are returned as the node sent them: those of the catalog, and of programs.
 
 use super::{Door, cannot_speak, visit::Sent};
 use crate::{Error, Result, refused};
@@ -42,7 +42,7 @@ impl Door {
         Ok(heard.map(drop))
     }
 
-    /// Asks what the node is, and how many programs it runs.
+    /// Asks the node to introduce itself, with the number of programs that it runs.
     pub fn hello(&self) -> Result<Hello> {
         let mut told = None;
         self.call_raw("hello", Method::GET, &(), &mut |line| {

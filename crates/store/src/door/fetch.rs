@@ -11,10 +11,10 @@ use hyper::body::Incoming;
 use parking_lot::Mutex;
 use std::{path::Path, thread};
 
-/// Reads `want` of a file through at most so many connections.
+/// Reads `want` of a file over at most `visits` connections.
 ///
-/// Each asks for a share, and then for another while there is something left. Shares become
-/// shorter towards the end, so that none is long in coming while the others are through.
+/// Each connection asks for a share, and then for another while any is left. Shares become shorter towards the end,
+/// so that all connections end at about the same time.
 pub(super) fn read(
     inner: &Inner,
     path: &Path,
@@ -62,7 +62,8 @@ struct Shares {
 }
 
 impl Shares {
-    /// Takes the next share of what is left. No leaf is in two shares: it could not be verified.
+    /// Takes the next share of the unread ranges. Each leaf is in one share only, since a part of one cannot be
+    /// verified.
     fn next(&mut self, visits: u64) -> Option<Extents> {
         let wanted = (self.left.len_bytes() / (2 * visits)).max(SHARE_MIN);
         let mut share = Extents::new();
@@ -74,7 +75,7 @@ impl Shares {
         (!share.is_empty()).then_some(share)
     }
 
-    /// Joins what was read of one file: it must have been the same one all the time.
+    /// Joins the results of two reads, which must be of the same version.
     fn join(&mut self, path: &Path, read: Result<Read>) {
         let is_same = |one: &Stat, other: &Stat| (one.size, one.mtime) == (other.size, other.mtime);
         let joined = match (self.read.take(), read) {
@@ -124,11 +125,11 @@ impl Fetch<'_> {
         read
     }
 
-    /// Takes in a pack. The outer error is one after which the connection is of no use.
+    /// Receives a pack. After the outer error the connection is unusable.
     fn pack(&self, visit: &Visit, body: Incoming, want: &Extents) -> Result<Result<Read>> {
         let mut gathered = Gathered::new(self.into);
         let read = self.frames(visit, body, want, &mut gathered);
-        // What came is kept, whatever became of the rest.
+        // Bytes that arrived are kept, even if the rest failed.
         gathered.end()?;
         read
     }
@@ -201,7 +202,7 @@ impl Fetch<'_> {
 struct Asked<'a> {
     want: &'a Extents,
     missing: Extents,
-    /// Of the pack, and how many of them are bytes of the file.
+    /// The bytes of the pack, and those of the file among them.
     heard_bytes: u64,
     data_bytes: u64,
     has_begun: bool,
@@ -265,7 +266,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Returns what did not come of a file of that length.
+    /// Returns the ranges that did not arrive of a file of that length.
     fn missing(&self, size: u64) -> Extents {
         self.missing.and(&Extents::from(0..size))
     }

@@ -1,4 +1,4 @@
-//! Bytes come from a network in pieces of any length; a disk, and who hashes, want longer ones.
+//! Gathers bytes that arrive from a network in pieces of any length, since disks and hashes need longer ones.
 
 use crate::{Result, Take};
 use godwit_core::Block;
@@ -41,7 +41,7 @@ impl<'a> Gathered<'a> {
         Ok(())
     }
 
-    /// Puts what is left; returns how many bytes there were.
+    /// Puts the gathered bytes; returns how many bytes there were in all.
     pub fn end(mut self) -> Result<u64> {
         self.put()?;
         Ok(self.taken)

@@ -1,9 +1,8 @@
 //! Replaced keys: ours, which a node learns, and the node's, which it announces.
 //!
-//! A node with a new key still shows the older one to clients that ask for it. The node announces the new one with
-//! every
-//! answer. Both keys then count here until the new one was shown. Our own key is replaced the same way: a visitor
-//! announces its new key once to a node that knows the older one.
+//! A node with a new key still shows the older one to clients that ask for it. With every answer the node announces
+//! the new key. Both keys then count here until the new one was shown. Our own key is replaced the same way: a
+//! visitor announces its new key once to a node that knows the older one.
 
 use super::{Door, Inner, Visit, done};
 use crate::{Error, RemoteOptions, Result};
@@ -51,7 +50,7 @@ impl Door {
         Ok(Self(std::sync::Arc::new(inner)))
     }
 
-    /// Tells the node which key we have now. It is opened anew then, to show it.
+    /// Announces our new key to the node, over a new connection that shows the key.
     pub fn tell_key(&self) -> Result<()> {
         let visit = match &self.0.pinned {
             Some(pinned) => {
@@ -136,7 +135,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Hears which key a node has now, that showed an older one.
+    /// Notes the new key that a node announces while it shows an older one.
     pub(super) fn heard_key(&self, said: &str) {
         let (Some(pinned), Ok(key)) = (&self.pinned, said.parse::<Fingerprint>()) else {
             return;

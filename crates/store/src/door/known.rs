@@ -1,4 +1,4 @@
-//! Which peer a URL names: by how it is called here, or by an address that it has told.
+//! Finds the peer that a URL names: by its name here, or by one of its addresses.
 
 use super::Door;
 use crate::{Error, RemoteOptions, Result};
@@ -38,7 +38,7 @@ impl Door {
                 peer.addresses.join(" ")
             )));
         }
-        // Who said by what to prove it, or whom to expect, means authorities.
+        // A user who sets a credential or an expected identity means authorities, not peers.
         if there.is_empty() || trust.credential.is_some() || trust.expect.is_some() {
             return Ok(None);
         }

@@ -60,7 +60,7 @@ impl fmt::Display for Mark {
     }
 }
 
-/// Those of others are passed on if they fit into a line of a log.
+/// An id from another program is forwarded if it fits into a line of a log.
 impl FromStr for Mark {
     type Err = NoMark;
 

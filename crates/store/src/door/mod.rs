@@ -1,8 +1,7 @@
 //! Files on a node, through its door: one port, HTTPS.
 //!
-//! A [`Door`] is a few connections that are kept. What is said stands in `wire::door`; here are
-//! the connections, and which call does which verb. Nothing is tried again here, but for one
-//! thing: an idle connection that the node ended is replaced. Retry is the engine's.
+//! A [`Door`] keeps a few connections. `wire::door` has the calls; this module has the connections, and the calls of
+//! each verb. Retry is the engine's, with one exception: an idle connection that the node closed is replaced.
 
 mod catalog;
 mod clock;
@@ -77,9 +76,9 @@ use words::Said;
 pub struct Door(Arc<Inner>);
 
 struct Inner {
-    /// Where it may be, `(host, port)`.
+    /// The addresses to try, `(host, port)`.
     targets: Vec<(String, u16)>,
-    /// Which of them answered.
+    /// The index of the one that answered.
     answered: AtomicUsize,
     limits: Limits,
     connect: Duration,
@@ -87,13 +86,13 @@ struct Inner {
     credential: Credential,
     authorities: Authorities,
     wanted: Wanted,
-    /// How it is known here by its key.
+    /// The peer's entry here, with its key; `None`: the node is no peer.
     pinned: Option<keys::Pinned>,
     /// The secret of a grant, shown instead of our identity.
     grant: Option<String>,
     /// The hash of the key that the node showed last.
     met: Mutex<Option<Fingerprint>>,
-    /// How far its clock is from ours.
+    /// The difference between the node's clock and ours.
     skew: Mutex<Option<Duration>>,
     idle: Idle,
     known: Mutex<Option<Known>>,
@@ -103,7 +102,7 @@ struct Inner {
     mark: Mark,
 }
 
-/// Connections to one node, of one visitor, in which nothing is said now. Clones are of the same ones.
+/// Idle connections to one node, of one visitor. Clones share them.
 #[derive(Clone, Default)]
 pub struct Idle(Arc<Mutex<Vec<Visit>>>);
 
@@ -126,7 +125,7 @@ impl Idle {
     }
 }
 
-/// Of every connection.
+/// Limits of every connection.
 struct Limits {
     /// How the node is called in errors.
     at: String,
@@ -153,8 +152,8 @@ impl fmt::Debug for Door {
 }
 
 impl Door {
-    /// Opens the node of a URL. The path of the URL is of no matter here, and nothing is asked
-    /// of the node yet; but who is at the address of a peer is asked for its key.
+    /// Opens the node of a URL, whose path is ignored. No call is made yet, but a node at the address of a peer is
+    /// asked for its key.
     pub fn open(url: &Url, options: &RemoteOptions) -> Result<Self> {
         let not_served = |why: &str| Error::not_served(url.without_password(), why);
         if !matches!(url.scheme(), Scheme::Https | Scheme::Godwit) {
@@ -265,8 +264,8 @@ impl Door {
         })
     }
 
-    /// Returns where we found the node, before all other places where it may be, and what its key
-    /// hashes to: from elsewhere another of them may be the one that leads there.
+    /// Returns the addresses of the node, the one that answered first, and the hash of its key. From another place,
+    /// another address may lead there.
     pub fn place(&self) -> Result<(Vec<String>, Fingerprint)> {
         self.known()?;
         let key = *self.0.met.lock();
@@ -378,7 +377,7 @@ impl Door {
         found.ok_or_else(|| self.0.broke("its answer does not say what was asked"))
     }
 
-    /// Returns what is known of many names, asked in as few questions as their number allows.
+    /// Returns the attributes of many names, in as few calls as possible.
     pub fn stat_many(
         &self,
         paths: &[PathBuf],
@@ -477,7 +476,7 @@ impl Inner {
                     return Ok(visit);
                 }
                 Err(Error::Canceled) => return Err(Error::Canceled),
-                // Who answers, and is not whom we want, tells more than who does not.
+                // A node with a wrong identity is a better error than one that does not answer.
                 Err(Error::Unreachable { .. }) if wrong.is_some() => {}
                 Err(error) => wrong = Some(error),
             }
@@ -612,7 +611,7 @@ impl Inner {
                     }
                     Line::End => is_over = true,
                     Line::Error(refusal) => {
-                        // Only the end of the body may come behind it.
+                        // Only the end of the body may follow.
                         let rest = visit.more(&mut body, during);
                         if rest.is_ok_and(|rest| rest.is_none()) && !visit.has_poured {
                             self.give_back(visit);
@@ -655,7 +654,7 @@ impl Inner {
         }
     }
 
-    /// The node says what we do not understand.
+    /// Returns the error of an answer that this version does not understand.
     fn strange(&self, what: &str) -> Error {
         match self.must_upgrade() {
             // A newer one says nothing that an older node could not; so that one is broken.
@@ -679,7 +678,7 @@ impl Inner {
         Some((is, why))
     }
 
-    /// An answer ended before its end was said.
+    /// Returns the error of an answer that was cut.
     fn cut(&self, during: &str) -> Error {
         Error::lost(self.limits.at.clone(), during, io::ErrorKind::UnexpectedEof)
     }
@@ -976,7 +975,7 @@ impl Door {
         })
     }
 
-    /// Refuses what a node from before would do more than once.
+    /// Refuses an append at a node that would execute a repeated one twice.
     fn must_count(&self) -> Result<()> {
         let known = self.known()?;
         match known.can.append {
@@ -992,7 +991,7 @@ impl Door {
         }
     }
 
-    /// Refuses what a node from before would not refuse to older attempts.
+    /// Refuses counted attempts at a node that would accept superseded ones.
     fn must_count_attempts(&self) -> Result<()> {
         let known = self.known()?;
         match known.can.attempts {
@@ -1001,7 +1000,7 @@ impl Door {
         }
     }
 
-    /// Refuses what a node from before would not understand.
+    /// Refuses extended attributes at a node that does not know them.
     fn must_say_xattrs(&self) -> Result<()> {
         let known = self.known()?;
         match known.says_xattrs {
@@ -1037,7 +1036,7 @@ impl Door {
             made.truncate(paths.len() - 1);
             made.push(Err(error));
         }
-        // Of those behind what broke the conversation nothing is known.
+        // The results behind the broken call are unknown.
         made.resize_with(paths.len(), || Err(self.0.cut("mkdir")));
         made
     }

@@ -60,7 +60,7 @@ fn read_some(inner: &Inner, mut some: VecDeque<PathBuf>, each: EachRead<'_>) -> 
     let about = some.front().cloned().unwrap_or_default();
     let (visit, body) = match inner.ask_for_pack(&asked, &about, READING) {
         Ok(begun) => begun,
-        // Of one file alone the answer may be why not.
+        // A call for one file may be refused for the file's own reason.
         Err(error) if some.len() == 1 && is_of_file(&error) => {
             tell(about, Some(Err(error)));
             return Ok(());
@@ -113,7 +113,7 @@ struct Files<'a> {
     /// Bytes that arrived and were not decoded yet.
     held: Bytes,
     decoder: Decoder,
-    /// Which file is the next.
+    /// The number of the next file.
     nth: u64,
 }
 

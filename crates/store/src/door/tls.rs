@@ -42,7 +42,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Tls<S> {
             }
             Err(error) => Failed::Said(door::refusal(&error)),
         })?;
-        // What a handshake says is waited for, and the library flushes it in the middle.
+        // In the handshake each flush was sent, since the peer waits for it. From now on writes are gathered.
         tls.get_mut().gathers = true;
         Ok(Self(tls))
     }
@@ -52,7 +52,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Tls<S> {
         self.0.get_ref().sent_bytes
     }
 
-    /// Returns the engine, which knows who was met.
+    /// Returns the engine, which has the peer's certificate.
     pub fn ssl(&self) -> &SslRef {
         self.0.ssl()
     }
@@ -161,7 +161,7 @@ struct Strides<S> {
     stream: S,
     read: Held,
     written: Held,
-    /// Whether what is written may wait for more.
+    /// Whether written bytes may wait for more.
     gathers: bool,
     /// Whether nothing more can come.
     is_over: bool,
@@ -263,8 +263,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Strides<S> {
         Poll::Ready(Ok(bytes.len()))
     }
 
-    /// The library flushes in the middle of what it says; what it gathers is sent by
-    /// [`Strides::poll_sent`].
+    /// The library flushes in the middle of its messages; gathered bytes are sent by [`Strides::poll_sent`].
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.gathers {
             true => Poll::Ready(Ok(())),

@@ -111,7 +111,7 @@ struct State {
     before: Option<BTreeMap<u64, Chain>>,
     /// All that was ever sent.
     sent: Extents,
-    /// Leaves of which something was sent twice: what the node says of one may be older than what we say.
+    /// Leaves of which bytes were sent twice: the node's hash of one may be older than ours.
     again: BTreeSet<u64>,
     /// Open requests that no thread writes to now.
     idle: Vec<Stream>,
@@ -195,7 +195,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Sends a frame, whose header is still free, and notes what was sent.
+    /// Sends a frame whose header is still free, and notes its range.
     fn pour(
         &self,
         mut stream: Stream,
@@ -216,7 +216,7 @@ impl Upload {
         let range = offset..offset + len as u64;
         let mut state = self.state.lock();
         state.size = state.size.max(range.end);
-        // As far as we know; what the node says of it counts.
+        // A preliminary note; the node's report decides.
         state.done.insert(range.clone());
         state.wrong.remove(range.clone());
         if let Some(piece) = piece {
@@ -308,7 +308,7 @@ impl Upload {
             before.extend(leaves);
             let is_all = said.leaves.len() < LEAVES_A_LINE;
             self.note(said);
-            // What is not told by then is sent again.
+            // Ranges that are not reported by then are sent again.
             if is_all || nth == LINES_MAX {
                 break;
             }
@@ -369,7 +369,7 @@ impl crate::Fast for Upload {
         self.put_pieces(bytes_of(leaf), false, |piece, bytes| {
             file.fill(piece.start, bytes)
         })?;
-        // Only now: what was sent of it before was another reading.
+        // Only now, since earlier bytes of the leaf were from another read.
         let mut state = self.state.lock();
         state.leaves.set_full(leaf, chain);
         state.compare(leaf);
@@ -380,13 +380,13 @@ impl crate::Fast for Upload {
 /// How a request is ended.
 #[derive(Clone, Copy)]
 enum Ended {
-    /// All of it was said.
+    /// The body is complete.
     Whole,
     /// The node takes no more.
     Cut,
 }
 
-/// By which request bytes are to go.
+/// The request on which a range is sent.
 enum Next {
     /// This one of those that are idle.
     Idle(usize),
@@ -422,7 +422,7 @@ impl State {
         self.open.entry(nth).or_default().insert(range.clone());
     }
 
-    /// Notes what landed and differs from what is here, or cannot be compared with it.
+    /// Notes shown ranges that differ from the bytes that landed, or cannot be compared with them.
     fn compare_shown(&mut self, shown: Range<u64>, size: u64) {
         let Some(before) = &self.before else {
             return;
@@ -610,7 +610,7 @@ impl crate::Direct for Upload {
     }
 }
 
-/// Those of 512 GiB.
+/// Enough lines for the leaves of 512 GiB.
 const LINES_MAX: u32 = 32;
 /// A node tells no more leaves at once.
 const LEAVES_A_LINE: usize = 16 << 10;

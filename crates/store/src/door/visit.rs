@@ -79,7 +79,7 @@ pub(super) struct Showing<'a> {
 }
 
 impl Visit {
-    /// Says who we are through a socket that leads to a door, and learns who is behind it.
+    /// Makes a TLS connection over a socket: shows our credential, and learns the node's identity.
     pub(super) fn begin(socket: TcpStream, showing: &Showing<'_>, limits: &Limits) -> Result<Self> {
         let at = &limits.at;
         let lost = |cause| Error::lost(at.clone(), LOGIN, cause);
@@ -307,7 +307,7 @@ impl Waiting {
     }
 }
 
-/// Finds what the system said, beneath what hyper made of it.
+/// Finds the system's error beneath hyper's.
 fn io_cause(error: hyper::Error) -> io::Error {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
     while let Some(inner) = cause {

@@ -1,6 +1,6 @@
-//! Files on any HTTP server, to be read: GET with ranges, and what HEAD tells of a name.
+//! Files on any HTTP server, read only: GET with ranges, and the attributes by HEAD.
 //!
-//! Nothing is written or listed here. Retry is the engine's.
+//! Writes and listings are refused. Retry is the engine's.
 
 use super::{
     Door, Gathered, Limits,
@@ -216,7 +216,7 @@ impl Web {
         Err(self.broke("it redirects for ever"))
     }
 
-    /// Returns what the head of a good answer tells of a file.
+    /// Returns the attributes of a file in the head of a good answer.
     fn told(&self, path: &Path, answer: &Answer) -> Result<Stat> {
         let (headers, path) = (answer.head.headers(), path.to_owned());
         let status = answer.head.status();
@@ -310,7 +310,7 @@ impl Web {
                 Err(error) => break Err(error),
             }
         };
-        // What came is kept, whatever became of the rest.
+        // Bytes that arrived are kept, even if the rest failed.
         gathered.end()?;
         read?;
         match at < end {

@@ -171,7 +171,7 @@ impl Said for Can {
             space: said.space,
             leaves: said.leaves,
             passes_on: said.passes_on,
-            // Those that a newer one has, and we do not know, are none for us.
+            // Algorithms that only a newer node knows are ignored.
             digests: said.digests.iter().filter_map(|d| d.parse().ok()).collect(),
         }
     }

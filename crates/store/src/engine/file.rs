@@ -1,4 +1,4 @@
-//! One large file: what is missing, over several streams, until it is whole.
+//! Copies one large file: the missing ranges, over several streams, until it is complete.
 
 use super::{Copying, Event, Item, Outcome, Place, Rule, retry::Retry, turns::Turn};
 use crate::{
@@ -138,7 +138,7 @@ impl Run<'_> {
         Ok(self.outcome(&plan, finished, reread_source_bytes))
     }
 
-    /// Compares a range that was written in place at both ends, where one is a server and both know a checksum.
+    /// Compares a range written in place at both ends, by a checksum that both know. One end must be a server.
     fn compare_range(&self, range: &Range<u64>) -> Result<Verified> {
         let Item { source, target, .. } = self.item;
         if range.is_empty() || !(source.is_remote() || target.is_remote()) {
@@ -162,7 +162,7 @@ impl Run<'_> {
         }
     }
 
-    /// Reads what the sink does not have, until it has all of it.
+    /// Reads the ranges that the sink lacks, until it has all.
     fn fill(&self, sink: &dyn Sink, plan: &Plan) -> Result<Option<Read>> {
         let Item { source, .. } = self.item;
         let (told, copying) = (&self.told, self.copying);
@@ -281,8 +281,8 @@ impl Run<'_> {
         })
     }
 
-    /// Returns how many streams it may have. Only we ourselves and nodes of ours
-    /// decide that on the way: who sends sees what the network does.
+    /// Returns how many streams a file may have. Only this program and nodes vary the number during a transfer: a
+    /// sender sees how the network behaves.
     fn width(&self, range: &Range<u64>) -> Result<Width> {
         let Item { source, target, .. } = self.item;
         if source.passage().or(target.passage()).is_some() {
@@ -364,7 +364,7 @@ impl Run<'_> {
         let can = source.store.can()?;
         let by = match self.is_comparable(Algorithm::Blake3)? {
             true if can.leaves => Algorithm::Blake3,
-            // Both ends of a copy between servers must know it.
+            // In a copy between servers, both must know the algorithm.
             false if can.leaves => Algorithm::Adler32,
             _ if plan.checks.adler32 => Algorithm::Adler32,
             _ => return Ok(None),
@@ -385,8 +385,8 @@ impl Run<'_> {
         let Item { source, .. } = self.item;
         let now = source.store.stat(&source.path)?;
         if (now.size, now.mtime) != (self.stat.size, self.stat.mtime) {
-            // Never a mix of two contents. What the sink has is of another
-            // version and it will see that; what we tell of it is stale.
+            // Never mix two versions. The sink's bytes are of another version, which it detects; our attributes of
+            // the source are stale.
             self.stat = now;
         }
         Ok(())
@@ -528,7 +528,7 @@ fn tell(told: &Mutex<Extents>, range: Range<u64>) -> (u64, u64) {
     (now - before, now)
 }
 
-/// Shows what it is given.
+/// Shows blocks to a sink.
 struct Shown<'a>(&'a dyn Sink);
 
 impl Take for Shown<'_> {
@@ -545,5 +545,5 @@ const LANES_PROVED: usize = 16;
 const LANES_OF_OTHERS: usize = 16;
 /// How often a file is started anew because it changed or came wrong.
 const ANEW_MAX: u32 = 2;
-/// How often what came wrong is asked for again within one try.
+/// How often wrong leaves are requested again within one attempt.
 const LEGS_MAX: u32 = 4;

@@ -1,10 +1,8 @@
 //! Copies from any store to any store.
 //!
-//! One thread finds what is to be copied; several move it: small files many in
-//! flight together, large ones block by block over several streams, between two
-//! servers without a byte through us. What arrived is never sent again, what can
-//! pass is tried again, and every file ends with a sentence about how it is
-//! known to be right.
+//! One thread finds the files, and several move them. Small files are in flight together; large ones are moved in
+//! blocks over several streams. Between two servers no byte passes through this process. Landed bytes are never sent
+//! again, and passing faults are retried. Every file ends with a sentence about its verification.
 
 mod file;
 mod plan;
@@ -43,7 +41,7 @@ use std::{
 };
 use turns::{Turn, Turns};
 
-/// How to copy. The default is right for nearly everybody.
+/// How to copy. The default suits nearly every user.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Streams of one large file; `None`: as the transfer finds best on its way.
@@ -56,14 +54,13 @@ pub struct Options {
     pub via_us: bool,
     /// Compare digests.
     pub verify: bool,
-    /// Go on with what an earlier attempt left.
+    /// Whether to resume the partial of an earlier attempt.
     pub resume: bool,
     /// Give copies the source's time of change.
     pub keep_times: bool,
     /// Give copies the source's permission bits.
     pub keep_modes: bool,
-    /// Which of them: a program that runs as its owner is not taken over from a
-    /// stranger unless asked.
+    /// The permission bits to copy: a program that runs as its owner keeps that right only on request.
     pub mode_bits: u32,
     /// How often in a row a passing fault may come without any progress; `None`: [`Retry`] decides.
     pub retries: Option<u32>,
@@ -75,11 +72,11 @@ pub struct Options {
     pub notes: Option<PathBuf>,
     /// The buffer size of data connections at both ends; `None`: the kernels' choice.
     pub tcp_buffer: Option<u32>,
-    /// By what we prove who we are, and how bytes are protected.
+    /// Our credentials, and the protection of bytes.
     pub trust: Trust,
-    /// By what nodes find in their logs what is asked through their doors.
+    /// The id of this operation, which nodes write to their logs.
     pub mark: Mark,
-    /// Which names below directories are copied.
+    /// The choice of names below directories.
     pub choice: Choice,
     /// How many bytes a second may come through here at most.
     pub bytes_per_s: Option<NonZeroU64>,
@@ -132,7 +129,7 @@ pub struct Task {
     pub range: Option<Range<u64>>,
     /// The treatment of an existing target.
     pub rule: Rule,
-    /// Remove from the target tree what the source tree does not have.
+    /// Whether to remove target files that the source tree does not have.
     pub delete: bool,
 }
 
@@ -158,7 +155,7 @@ pub enum Event<'a> {
         files: u64,
         /// Their bytes.
         bytes: u64,
-        /// Nothing more will be found.
+        /// Whether the search is complete.
         complete: bool,
     },
     /// Bytes of a file landed.
@@ -219,7 +216,7 @@ pub struct Outcome {
     pub target: Place,
     /// Length of the file, or of the range that was asked.
     pub bytes: u64,
-    /// Of those, bytes that an earlier attempt had brought.
+    /// Of them, bytes of an earlier attempt.
     pub resumed_bytes: u64,
     /// Bytes that the source had to read a second time to tell the digest.
     pub reread_source_bytes: u64,
@@ -229,9 +226,9 @@ pub struct Outcome {
     pub in_place: bool,
     /// How long it took.
     pub seconds: f64,
-    /// Over how many streams, and why so many.
+    /// The number of streams, and its reason.
     pub tuned: Tuned,
-    /// How it is known to be right.
+    /// How the copy was verified.
     pub verified: Verified,
     /// The hash of the file, if it was computed on the way.
     pub digest: Option<Digest>,
@@ -248,7 +245,7 @@ pub struct Summary {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Of those, brought by earlier attempts.
+    /// Of them, bytes of earlier attempts.
     pub resumed_bytes: u64,
     /// Read again by sources to tell digests.
     pub reread_source_bytes: u64,
@@ -307,8 +304,8 @@ struct Copying<'a> {
     undressed: Mutex<Vec<(Place, u32)>>, // directories, and the bits they get at the end
 }
 
-/// Copies everything, and returns what became of it. `on` is called from many
-/// threads, often. Cancelling keeps what a resume needs.
+/// Copies all tasks, and returns the result. `on` is called often, from many threads. After a cancellation, partials
+/// are kept for a resume.
 pub fn copy(tasks: Vec<Task>, options: &Options, on: &(dyn Fn(&Event<'_>) + Sync)) -> Summary {
     let crew = Crew::of(&tasks, options);
     let copying = Copying {
@@ -402,7 +399,7 @@ impl Crew {
             false => LARGE_FILES_FAR,
         };
         let large = small.min(large.max(options.holders));
-        // Who asked for so many at once does not get more.
+        // A number of streams that the user chose is an upper limit.
         let is_relieved = far >= FAR && options.parallel.is_none();
         Self {
             small,
@@ -551,8 +548,8 @@ impl Copying<'_> {
         }
     }
 
-    /// Tells whether waiting can help. What we show may have been renewed meanwhile: the next
-    /// login shows that.
+    /// Tells whether waiting can help. The credential may have been renewed meanwhile, and the next login uses the
+    /// new one.
     fn fault_of(&self, error: &Error) -> Fault {
         match error.fault() {
             Fault::Lasting if error.is_of_our_proof() && is_renewed(&self.options.trust) => {
@@ -638,7 +635,7 @@ impl Copying<'_> {
         self.summary.lock()
     }
 
-    /// Waits until so many more bytes may pass.
+    /// Waits until the rate allows that many more bytes.
     fn pace(&self, bytes: u64) -> Result<()> {
         let Some(rate) = self.options.bytes_per_s else {
             return Ok(());

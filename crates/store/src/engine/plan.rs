@@ -1,4 +1,4 @@
-//! Finding what is to be copied, and deciding about each file.
+//! Finds the files to copy, and decides about each.
 
 use super::{Copying, Event, Item, Place, Rule, Task};
 use crate::{
@@ -27,7 +27,7 @@ pub(super) fn find(copying: &Copying<'_>, task: &Task) -> Result<()> {
         EntryKind::Directory => find_tree(copying, task),
         _ => {
             let there = match task.rule {
-                Rule::Always => None, // nobody will ask
+                Rule::Always => None, // replaced in any case
                 _ => task.target.store.stat(&task.target.path).ok(),
             };
             offer(
@@ -148,8 +148,7 @@ fn find_tree(copying: &Copying<'_>, task: &Task) -> Result<()> {
 
 /// A tree that is being listed.
 ///
-/// Directories of a target that is far are made many at once; what was found behind
-/// the first of them waits until they are.
+/// Directories of a remote target are made in batches; entries behind the first of them wait until they exist.
 struct Finding<'a> {
     copying: &'a Copying<'a>,
     task: &'a Task,
@@ -246,7 +245,7 @@ impl Finding<'_> {
         Ok(())
     }
 
-    /// Looks at what was taken for directories and got nothing that would have failed.
+    /// Checks the unproved directories that received no file.
     fn prove(&mut self) {
         for (path, target) in std::mem::take(&mut self.unproved) {
             let error = match target.store.stat(&target.path) {
@@ -260,7 +259,7 @@ impl Finding<'_> {
         }
     }
 
-    /// Tells whether a directory is there and new, by what came of making it.
+    /// Tells whether a directory exists and is new, from the result of `mkdir`.
     fn is_made(&mut self, one: &Unmade, made: Result<()>) -> Result<bool> {
         let target = &one.target;
         let is_directory = || {
@@ -311,7 +310,7 @@ impl Finding<'_> {
             Some(usual) => usual,
             None => match target.store.stat(&target.path)?.mode {
                 Some(usual) => *self.usual.insert(usual),
-                None => return Ok(()), // whoever tells none is not asked for any
+                None => return Ok(()), // the target has no modes
             },
         };
         let mode = mode | usual & SET_GROUP_ID;
@@ -361,8 +360,8 @@ fn offer_entry(
             )
         }
         EntryKind::Link => {
-            // What a link points to is copied, as `cp` and all FTP clients do; a
-            // link to a directory could lead in circles and is left.
+            // The target of a link is copied, as `cp` and all FTP clients do. A link to a directory could lead in
+            // circles, and is skipped.
             let stat = source.store.stat(&source.path)?;
             if stat.kind == EntryKind::File {
                 let from = (&source, stat.size);
@@ -395,7 +394,7 @@ fn item(task: &Task, source: Place, target: Place, stat: Stat) -> Item {
 
 /// Gives new directories the bits that had to wait until all is in them.
 pub(super) fn dress(copying: &Copying<'_>) {
-    // What is in a directory is found after it.
+    // Directories are in the list before those within them, so the last ones come first.
     while let Some((target, mode)) = { copying.undressed().pop() } {
         if let Err(error) = set_mode(&target, mode) {
             copying.failed(&target, &target, error);
@@ -429,7 +428,7 @@ fn cleared(
     if !task.delete {
         return Err(Error::directory(target.path.clone()));
     }
-    // Nothing makes room for what cannot be read.
+    // A file is removed only if its replacement can be read.
     source.store.read(
         &source.path,
         &Extents::from(0..u64::from(size > 0)),
@@ -440,7 +439,7 @@ fn cleared(
     let (choice, root) = (&copying.options.choice, &task.target.path);
     let at = target.path.strip_prefix(root).unwrap_or(Path::new(""));
     target.store.walk(&target.path, &mut |entry| {
-        // What is not chosen is not removed.
+        // A name outside the choice is not removed.
         if !choice.has(
             &at.join(&entry.path),
             entry.stat.kind == EntryKind::Directory,
@@ -495,7 +494,7 @@ fn offer(copying: &Copying<'_>, item: Item, there: Option<Stat>) -> Result<()> {
     Ok(())
 }
 
-/// Nothing is there to be copied from behind the end of a file.
+/// Refuses a range that begins behind the end of the file.
 fn refuse_beyond(item: &Item) -> Result<()> {
     let size = item.stat.size;
     match &item.range {
@@ -562,7 +561,7 @@ impl<'a> There<'a> {
             return Ok(None);
         };
         if self.task.rule == Rule::Always {
-            return Ok(None); // nobody will ask
+            return Ok(None); // replaced in any case
         }
         if let Some((_, names)) = self
             .listed
@@ -586,7 +585,7 @@ impl<'a> There<'a> {
     }
 }
 
-/// Removes what the sources do not have, where a task asks for it and nothing failed.
+/// Removes files that the sources do not have, if the task asks for it and no file failed.
 pub(super) fn delete(copying: &Copying<'_>, tasks: &[Task]) {
     for task in tasks.iter().filter(|task| task.delete) {
         if copying.summary().failed > 0 {
@@ -625,7 +624,7 @@ fn remove(copying: &Copying<'_>, target: &Place, kind: EntryKind) -> Result<()> 
     Ok(())
 }
 
-/// Returns what is below `target` and not below `source`, deepest first.
+/// Returns the names below `target` that are not below `source`, deepest first.
 pub fn extra(source: &Place, target: &Place) -> Result<Vec<(PathBuf, EntryKind)>> {
     let mut known = HashSet::new();
     source.store.walk(&source.path, &mut |entry| {

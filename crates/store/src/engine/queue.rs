@@ -22,9 +22,9 @@ struct State<T> {
 pub(super) enum Taken<T> {
     /// Something to do.
     Item(T),
-    /// Nothing at the moment.
+    /// The queue is empty at the moment.
     NotNow,
-    /// Nothing, for ever.
+    /// The queue is empty and closed.
     Closed,
 }
 

@@ -169,7 +169,7 @@ impl Batch<'_> {
         flying.remove(at)
     }
 
-    /// Takes the next file between the same two stores, if it is there by now.
+    /// Takes the next file between the same two stores, if one was found by now.
     fn next(&self) -> Option<Item> {
         if let Some(first) = self.first.borrow_mut().take() {
             return Some(first);
@@ -182,7 +182,7 @@ impl Batch<'_> {
             Arc::ptr_eq(&item.source.store, &self.source.store)
                 && Arc::ptr_eq(&item.target.store, &self.target.store)
         };
-        // Those found right behind the first go out with it.
+        // Files found right behind the first are sent with it.
         let patience = if self.flying.borrow().is_empty() {
             LULL
         } else {
@@ -307,6 +307,6 @@ const LULL: Duration = Duration::from_millis(20);
 /// How long a batch that has begun waits for more to begin with.
 const GATHER: Duration = Duration::from_millis(5);
 const BATCH_MAX: Duration = Duration::from_secs(60);
-/// How many files of a source that is far are read at once, and how many bytes of them are in memory.
+/// How many files of a remote source are in flight, and how many of their bytes are in memory.
 const READ_MAX: usize = 64;
 const READ_BYTES_MAX: u64 = 16 << 20;

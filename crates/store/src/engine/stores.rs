@@ -28,7 +28,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Returns what is called `name` (a name or relative path) below this place.
+    /// Returns the place of `name` (a name or relative path) below this place.
     pub fn join(&self, name: &Path) -> Result<Self> {
         use std::os::unix::ffi::OsStrExt;
         let url = self
@@ -42,7 +42,7 @@ impl Place {
         })
     }
 
-    /// Returns the place reached by connections of its own, where hints ask for such and the server is one of FTP.
+    /// Returns the place over connections of its own, if the hints need them and the server is one of FTP.
     pub fn hinted(&self, hints: &DataHints) -> Result<Self> {
         let mut place = self.clone();
         if let Some(remote) = self.store.as_remote()
@@ -109,7 +109,7 @@ pub struct Stores {
 /// A store that is open.
 struct Known {
     url: Url,
-    /// Whom its server had to prove to be.
+    /// The identity that its server had to prove.
     proofs: Proofs,
     /// The state of the list of peers at that time: a host may be a peer now, or have another key.
     as_of: AsOf,

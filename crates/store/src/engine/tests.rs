@@ -86,7 +86,7 @@ fn options() -> Options {
     Options::new(Cancel::new().unwrap())
 }
 
-/// Runs, and checks that told progress adds up and never passes what was found.
+/// Runs a copy, and checks that the reported progress never exceeds the found bytes.
 fn run(tasks: Vec<Task>, options: &Options) -> Summary {
     let (found, moved) = (AtomicU64::new(0), AtomicU64::new(0));
     let summary = copy(tasks, options, &|event| match event {
@@ -304,7 +304,7 @@ fn copy_without_progress_is_given_up() {
     assert_eq!(get(&*target, "a"), None, "nothing half appears");
 }
 
-/// A tree on a server that believes us only after so many questions, and its number of files.
+/// A tree on a server that refuses our credential `times` times, and its number of files.
 fn unproved(times: u64) -> (Place, u64) {
     let inner = Memory::new();
     let files = tree(&inner).len() as u64;

@@ -1,4 +1,4 @@
-//! Whose turn it is to move a large file.
+//! Turns of large files to move.
 
 use parking_lot::{Condvar, Mutex};
 use std::{
@@ -76,7 +76,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// In so many parts of the lead its rate is measured.
+/// The rate is measured over this fraction of the lead.
 const PARTS: u32 = 8;
 
 #[cfg(test)]
@@ -92,7 +92,7 @@ mod tests {
         let began = Instant::now();
         first.moved(began + second, 100, 900);
         first.moved(began + second * 2, 300, 700);
-        // So little time says nothing of the rate.
+        // So short a time is no measure of the rate.
         first.moved(began + second * 2, 600, 400);
         assert!(take().is_none());
         first.moved(began + second * 3, 700, 300);

@@ -86,7 +86,7 @@ fn said(error: &Error) -> String {
         Error::PeerMisbehaved { what, .. } => {
             format!("The data connection broke the protocol: {what}")
         }
-        // What we show on a data connection is what our client gave us for it.
+        // The credential on a data connection is the one that our client delegated.
         Error::Trust { host, cause } if error.is_of_our_proof() => format!(
             "{host}: {}; if you delegated it, renew yours and log in again",
             told(cause)

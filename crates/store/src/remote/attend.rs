@@ -44,8 +44,7 @@ pub(super) fn begin(
     begun.map_err(|error| ours_first(session, error))
 }
 
-/// Both ends prove a data connection by what is ours: once that is over, this is the reason,
-/// whichever of the two noticed.
+/// Both ends prove a data connection by our credential: if it has expired, that is the cause, whichever end noticed.
 fn ours_first(session: &Session, error: Error) -> Error {
     let is_of_proof = match &error {
         Error::Trust { .. } | Error::Lost { .. } | Error::Stalled { .. } => true,
@@ -58,8 +57,8 @@ fn ours_first(session: &Session, error: Error) -> Error {
     }
 }
 
-/// Connects for data while the server that was asked for it waits, and hears what
-/// it says first. What it refuses it says better than a connection that fails.
+/// Connects for data while the server waits, and reads its first reply. The server's refusal explains more than a
+/// connection that fails.
 pub(super) fn connect_and_begin(
     session: &mut Session,
     channel: &mut Channel,
@@ -80,7 +79,7 @@ pub(super) fn connect_and_begin(
     }
 }
 
-/// Runs `carry` in a thread until the bytes are there and the server has said so.
+/// Runs `carry` in a thread until the bytes have moved and the server has confirmed them.
 ///
 /// Calls `on_word` with every preliminary reply. A negative final reply explains more than the broken connection that
 /// it causes, so the reply is waited for briefly. A fault of our own side is returned as it is.

@@ -24,7 +24,7 @@ pub(crate) fn connect(
     let mut left = addresses.len() as u32;
     for address in addresses {
         cancel.check()?;
-        // Who does not answer must leave time for the others.
+        // An address that does not answer must leave time for the others.
         let share = within.saturating_sub(began.elapsed()) / left.max(1);
         left -= 1;
         match TcpStream::connect_timeout(&address, share.max(SHARE_MIN)) {
@@ -44,8 +44,7 @@ pub(crate) fn host_port(host: &str, port: u16) -> String {
     }
 }
 
-/// Asks the resolver. It knows no deadline of its own, so it is asked in a thread
-/// that may be left behind.
+/// Asks the resolver, which has no deadline. It therefore runs in a thread that may be left behind.
 pub(super) fn resolve(host: &str, port: u16, within: Duration) -> Result<Vec<SocketAddr>> {
     if let Ok(ip) = host.parse() {
         return Ok(vec![SocketAddr::new(ip, port)]);

@@ -17,7 +17,7 @@ use std::{
     path::Path,
 };
 
-/// Which of the hosts of a striped server are to have a part in a transfer.
+/// The hosts of a striped server that have a part in a transfer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Hosts {
     /// The one that we speak to.
@@ -51,8 +51,8 @@ impl Session {
         Ok(channel)
     }
 
-    /// Like [`Session::open_data`], but connects nowhere yet: with one of ours the
-    /// transfer is asked for first, and both are under way at the same time.
+    /// Prepares as [`Session::open_data`] does, but connects nowhere yet. With a node the command is sent first, so
+    /// that both are in flight at the same time.
     pub(super) fn aim_data(&mut self, flow: Flow, mode: Mode, streams: usize) -> Result<Channel> {
         self.aim(flow, mode, streams, Hosts::One)
     }
@@ -251,7 +251,7 @@ impl Session {
         }
     }
 
-    /// Returns an error that this session met, with what it was about.
+    /// Adds the host and the path to an error of this session.
     pub(super) fn about(&self, error: Error, path: &Path) -> Error {
         faults::about(error, &self.host, path)
     }

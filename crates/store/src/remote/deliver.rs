@@ -91,7 +91,7 @@ struct Delivering {
     leaves: Option<Mutex<Leaves>>,
     sums: Option<Mutex<AdlerParts>>,
     shown: Mutex<Extents>,
-    /// The bytes of a small file for one of ours.
+    /// The bytes of a small file for a node.
     kept: Option<Mutex<Vec<u8>>>,
     /// Another server sends it, so nothing is kept here.
     is_drawn: AtomicBool,
@@ -344,7 +344,7 @@ impl Delivering {
         }
     }
 
-    /// Returns what the server says, if it says why the data connection broke.
+    /// Returns the server's reason for a broken data connection, if its reply has one.
     fn explained(&self, error: Error) -> Error {
         let error = faults::about(error, &self.remote.0.host, &self.plan.path);
         if !matches!(
@@ -372,7 +372,7 @@ impl Delivering {
         }
     }
 
-    /// Ends the transfer under way, and takes in what the server says of it.
+    /// Ends the transfer in progress, and takes the server's final reply.
     fn end_transfer(&self) -> Result<()> {
         let mut phase = self.phase.write();
         let moving = match std::mem::replace(&mut *phase, Phase::Over) {
@@ -406,7 +406,7 @@ impl Delivering {
         Ok(())
     }
 
-    /// Settles what landed: what the server says, without leaves that differ.
+    /// Takes the landed ranges of the server's reply, without leaves that differ.
     fn take_in(&self, reply: &Reply) {
         let mut said = self.told.state();
         let given = self.given.lock().bytes.clone();
@@ -442,7 +442,7 @@ impl Delivering {
     fn ensure_begun(&self) -> Result<()> {
         let nothing_came =
             self.given.lock().bytes.is_empty() && self.told.state().landed.is_empty();
-        // In place that could cut off what is there.
+        // In place, that could cut off the existing file.
         if nothing_came && (self.plan.how != How::InPlace || self.is_missing()?) {
             self.start(0)?;
         }
@@ -499,7 +499,7 @@ impl Delivering {
         finished.expect("each file is told once")
     }
 
-    /// Puts a file without bytes in place of what is there, if that is what it was to be.
+    /// Replaces the target by an empty file, if the target is the expected version.
     fn finish_empty(&self, whole: &Whole) -> Result<Finished> {
         if let How::Replace(Some(version)) = &self.plan.how {
             let mut session = self.session()?;
@@ -511,8 +511,7 @@ impl Delivering {
         self.finish_kept(whole, Vec::new())
     }
 
-    /// Tells whether there is nothing to hold on to: one of ours has no partial of
-    /// a file without bytes.
+    /// Tells whether the upload is an empty one to a node, which keeps no partial of an empty file.
     fn is_empty_for_ours(&self) -> bool {
         let nothing_came =
             self.given.lock().bytes.is_empty() && self.told.state().landed.is_empty();
@@ -569,7 +568,7 @@ impl Take for Delivering {
             let range = start..start.saturating_add(LEAF_BYTES);
             let mut given = self.given.lock();
             given.bytes.remove(range.clone());
-            // What is right is sent after it, and compared in the end.
+            // The right bytes are sent later, and compared in the end.
             given.now.remove(range.clone());
             drop(given);
             self.told.state().landed.remove(range);
@@ -737,8 +736,7 @@ impl crate::Direct for Delivering {
 }
 
 impl Delivering {
-    /// Breaks off, and waits for the server to notice: then an attempt that
-    /// follows at once can go on with what landed.
+    /// Breaks off, and waits for the server to notice. An attempt that follows at once can then resume.
     fn stop(&self) {
         let phase = std::mem::replace(&mut *self.phase.write(), Phase::Over);
         match phase {

@@ -100,7 +100,7 @@ impl Fetch<'_> {
             rest_in_ranges(leg, end),
             Line::new("RETR").bytes(&self.name)?,
         );
-        // How many of the connections it uses is up to one of ours, unless it was asked for.
+        // A node may choose the number of connections in use, unless the user set it.
         let width = self.into.width().filter(|_| is_ours);
         let varies = width.and_then(|width| {
             let settings = &mut session.settings;
@@ -110,7 +110,7 @@ impl Fetch<'_> {
         let mut lines: Vec<Line> = varies.iter().chain(&rest).cloned().collect();
         lines.push(retr);
         if !is_ours {
-            // Executed when the transfer is over: what the file is then.
+            // Executed at the end of the transfer: the attributes of the file then.
             lines.push(Line::new("MLST").bytes(&self.name)?);
         }
         session.say_all(&lines)?;
@@ -226,7 +226,7 @@ impl Fetch<'_> {
     }
 }
 
-/// Notes what the sender made of its streams.
+/// Notes how the sender tuned its streams.
 pub(super) fn tell_width(width: Option<&Arc<Width>>, told: &Told) {
     let (Some(width), Some(said)) = (width.filter(|width| width.is_tuned()), &told.tuned) else {
         return;
@@ -245,7 +245,7 @@ pub(super) fn new_watch(options: &RemoteOptions) -> Result<Watch> {
     Watch::new(options.stall).map_err(|cause| Error::io("a wake", cause))
 }
 
-/// Passes on what the server says of leaves.
+/// Passes on the server's hashes of leaves.
 fn on_leaves(reply: &Reply, into: &dyn Take) -> Result<()> {
     if let Some(Marker::Leaves { first, chains }) = Marker::from_reply(reply)? {
         for (leaf, chain) in (first..).zip(chains) {
@@ -255,13 +255,13 @@ fn on_leaves(reply: &Reply, into: &dyn Take) -> Result<()> {
     Ok(())
 }
 
-/// Returns the command that names what is *not* to be sent; `None` if all is.
+/// Returns the command with the ranges that are *not* to be sent; `None`: all are.
 fn rest_in_ranges(want: &Extents, end: u64) -> Option<Line> {
     let already = want.missing(0..end);
     (!already.is_empty()).then(|| Line::new("REST").and(already))
 }
 
-/// Cuts what is wanted into pieces that fit on a command line.
+/// Divides the wanted ranges into pieces that fit on a command line.
 fn legs(want: &Extents) -> Vec<Extents> {
     let ranges: Vec<_> = want.iter().collect();
     if ranges.is_empty() {
@@ -273,7 +273,7 @@ fn legs(want: &Extents) -> Vec<Extents> {
         .collect()
 }
 
-/// Lets through what is wanted, and notes what came.
+/// Passes on the wanted bytes, and notes which arrived.
 pub(super) struct Wanted<'a> {
     into: &'a dyn Take,
     left: Mutex<Extents>,

@@ -1,5 +1,5 @@
-//! Whether a server gets on with what it was asked. Words alone are no reason to wait
-//! longer: some say every few seconds how far they are, also when they are stuck.
+//! Detects whether a server makes progress with a command. Words alone are no reason to wait longer: some servers
+//! repeat their position every few seconds, even when they are stuck.
 
 use godwit_core::Extents;
 use godwit_wire::{marker::Marker, reply::Reply};

@@ -38,12 +38,12 @@ impl Member {
         &self.0.host
     }
 
-    /// Tells whether the conversation can go on.
+    /// Tells whether the session can be used further.
     pub fn is_alive(&self) -> bool {
         !self.0.is_broken && self.0.outstanding() == 0 && !self.0.is_stale()
     }
 
-    /// Tells whether something that was said has no final reply yet.
+    /// Tells whether a command has no final reply yet.
     pub fn is_busy(&self) -> bool {
         !self.0.is_broken && self.0.outstanding() > 0
     }
@@ -80,7 +80,7 @@ impl Member {
         self.0.say_all(lines)
     }
 
-    /// Returns what a negative reply of it means.
+    /// Returns the error that a negative reply means.
     pub fn check(&self, path: &Path, reply: &Reply) -> Result<()> {
         faults::check(&self.0.host, path, reply).map(drop)
     }

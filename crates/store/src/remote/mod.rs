@@ -1,11 +1,9 @@
 //! Files on an FTP or GridFTP server.
 //!
-//! A [`Remote`] is a few conversations that are kept warm. What is said in them
-//! is decided in `wire`; here are sockets, deadlines, and the choice of the way
-//! that suits a server: ours, a GridFTP server, or any other.
+//! A [`Remote`] keeps a few sessions open. `wire` decides their commands. This module has sockets, deadlines, and the
+//! choice of commands by the kind of server: a node, a GridFTP server, or any other.
 //!
-//! Nothing is tried again here, but for one thing: an idle conversation that the
-//! server ended is replaced. Retry is the engine's.
+//! Retry is the engine's, with one exception: an idle session that the server ended is replaced.
 
 mod attend;
 pub(crate) mod connect;
@@ -73,10 +71,10 @@ pub struct RemoteOptions {
     pub cancel: Cancel,
     /// How uploads to foreign servers appear.
     pub appear: Appear,
-    /// Whether servers of ours are to hash what they read and write.
+    /// Whether nodes compute hashes of the bytes that they read and write.
     pub digests: bool,
-    /// Where to note what landed on servers that cannot be asked for it, so that
-    /// another process can go on; `None`: nowhere.
+    /// The directory for notes of landed ranges, for servers that cannot be asked. Another process can resume by
+    /// them. `None`: no notes.
     pub notes: Option<PathBuf>,
     /// The buffer size of data connections at both ends; `None`: the kernels' choice.
     pub tcp_buffer: Option<u32>,
@@ -86,11 +84,11 @@ pub struct RemoteOptions {
     pub one_host: bool,
     /// For servers of `gsiftp:`, and of `ftp:` that are to be private.
     pub trust: Trust,
-    /// By what nodes find in their logs what is asked through their doors.
+    /// The id of this operation, which nodes write to their logs.
     pub mark: Mark,
 }
 
-/// How an upload appears on a server that is not one of ours.
+/// How an upload appears on a server that is no node.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Appear {
     /// Under another name until it is whole, then renamed.
@@ -156,7 +154,7 @@ enum Login {
     Password,
     /// The password under TLS (RFC 4217).
     Tls,
-    /// GSI, before a word is said.
+    /// GSI, before the login.
     Proof,
     /// Kerberos, likewise.
     Ticket,
@@ -188,8 +186,7 @@ impl fmt::Debug for Remote {
 }
 
 impl Remote {
-    /// Opens the server of a URL. The path of the URL is of no matter here, and
-    /// nothing is asked of the server yet.
+    /// Opens the server of a URL, whose path is ignored. No command is sent yet.
     pub fn open(url: &Url, options: &RemoteOptions) -> Result<Self> {
         let not_served = |why: &str| Error::not_served(url.without_password(), why);
         let scheme = url.scheme();
@@ -234,7 +231,7 @@ impl Remote {
             },
             Err(cause) => return Err(Error::not_proved(&at)(cause)),
         };
-        // What ssh has for this host in its own configuration counts more than what is usual.
+        // The port of ssh's own configuration has priority over the default.
         let port = port.or((login != Login::Shell).then_some(usual));
         let server = format!("{}://{}@{at}", scheme.as_str(), who.user);
         let inner = Inner {
@@ -340,8 +337,8 @@ impl Remote {
         self.data_ports() < NARROW
     }
 
-    /// Returns what is said to one of ours to look at a file, which can be said
-    /// before it is known whether it is one.
+    /// Returns the command that asks a node for a file's attributes. It can be sent before the server's kind is
+    /// known.
     fn looking(&self, path: &Path) -> Option<Line> {
         let ours = Peer {
             features: Features::of(["GODWIT 1"]),
@@ -356,7 +353,7 @@ impl Remote {
         self.with_ahead(path, &[], ask)
     }
 
-    /// Like [`Remote::with`]; should it take a login, `ahead` is said together with it.
+    /// Runs `f` as [`Remote::with`] does; a login also sends `ahead`.
     fn with_ahead<T>(
         &self,
         path: &Path,
@@ -424,8 +421,7 @@ impl Inner {
         self.take_or_open(&[])
     }
 
-    /// Like [`Inner::take`], and if there is one that has connections to the server
-    /// of `other` in common with it, then that.
+    /// Takes a session as [`Inner::take`] does. Prefers one whose connections with the server of `other` are kept.
     fn take_for(&self, other: &Session) -> Result<Session> {
         let wanted = other.pair().map(|pair| pair.id);
         let is_its = |one: &Session| one.pair().map(|pair| pair.id) == wanted;
@@ -460,7 +456,7 @@ impl Inner {
         self.open(ahead)
     }
 
-    /// Begins a conversation; `lines` are said with the login to one of ours.
+    /// Begins a session; a node receives `lines` with the login.
     fn open(&self, lines: &[Line]) -> Result<Session> {
         let before = self.known().clone();
         let calls_itself_ours = |known: &Known| {
@@ -474,7 +470,7 @@ impl Inner {
         let opened = Session::open(at, self.login, &self.who, &self.options, ahead);
         let now = opened.as_ref().ok().map(|session| {
             let now = Known::from(session);
-            // What was said before the greeting waited for the server's own start as well.
+            // A wait for the greeting includes the start of the server.
             let shortest = before.map_or(now.round_trip, |known| known.round_trip);
             Known {
                 round_trip: now.round_trip.min(shortest),
@@ -515,14 +511,12 @@ impl Store for Remote {
         Ok(Can {
             any_order: in_blocks,
             again: false,
-            // What stands behind the bytes of a REST and STOR is kept by some
-            // servers and cut off by others (Pure-FTPd).
+            // Some servers keep the bytes behind those of a REST and STOR, others cut them off (Pure-FTPd).
             in_place: in_blocks,
             append: false,
             attempts: false,
             atomic: is_ours || self.0.options.appear == Appear::WhenWhole,
-            // What landed in blocks on a GridFTP server is known from its markers,
-            // every five seconds, which is too rare to promise.
+            // A GridFTP server reports landed blocks in markers, every five seconds: too rarely for a promise.
             resume: is_ours || (!in_blocks && peer.features.restarts_streams()),
             ranges: in_blocks || peer.features.restarts_streams(),
             write: true,
@@ -667,8 +661,7 @@ impl crate::Peer for Remote {
 impl crate::Batch for Remote {
     fn walk_all(&self, path: &Path, walk: &mut Walk<'_>) -> Result<()> {
         let Known { peer, .. } = self.known()?;
-        // GCT follows what it lists in an order of its own, and writes line feeds
-        // raw; ours promises directories first.
+        // GCT lists a tree in an order of its own, and writes line feeds raw; a node lists directories first.
         if peer.family() != Family::Godwit || !names::lists_trees(&peer) {
             return walk_by_listing(self, path, walk);
         }
@@ -750,7 +743,7 @@ impl crate::Transit for Remote {
         })
     }
 
-    /// FTP has no words for what is behind a server that passes things on.
+    /// FTP has no command for the hops behind a server.
     fn trace(&self, path: &Path, _passed: &[String]) -> Result<Vec<Station>> {
         let mut station = Station::at_the_end(self.stat(path))?;
         let is_somewhere = station.stage == THERE;

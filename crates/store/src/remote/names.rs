@@ -1,4 +1,4 @@
-//! Looking at names and changing them, without touching what is in files.
+//! Attributes and changes of names, without the bytes of files.
 
 use super::{
     RemoteOptions,
@@ -44,8 +44,7 @@ pub(super) fn stat(session: &mut Session, path: &Path, name: &[u8]) -> Result<St
     }
 }
 
-/// Returns what facts say. Of a link the facts of a server that follows it are
-/// those of the file it points to.
+/// Returns the attributes in facts. If a server follows links, they are those of the link's target.
 pub(super) fn stat_of_facts(facts: &Facts) -> Stat {
     Stat {
         kind: match facts.kind {
@@ -68,7 +67,7 @@ pub(super) fn stat_of_facts(facts: &Facts) -> Stat {
     }
 }
 
-/// Returns what the final reply of one of ours says of a file.
+/// Returns the attributes of a file in the final reply of a node.
 pub(super) fn stat_of_told(told: &Told) -> Option<Stat> {
     Some(Stat {
         mtime: told.modify,
@@ -170,7 +169,7 @@ fn list_plainly(
         form: Form::Ls { now: now() },
         reach: Reach::Directory,
     };
-    // What is hidden is listed by none of the standards, and by all with `-a`.
+    // No standard lists hidden names, and all servers list them with `-a`.
     let mut found = Vec::new();
     let keep = &mut |entry| {
         found.push(entry);
@@ -221,7 +220,7 @@ fn tell_with_times(
 
 /// Commands sent ahead, some 2 kB.
 const TIMES_AHEAD: usize = 64;
-/// Commands sent ahead to one of ours, which lets 512 of them wait.
+/// Commands sent ahead to a node, which queues 512 of them.
 const COMMANDS_AHEAD: usize = 256;
 
 #[derive(Clone, Copy)]
@@ -356,7 +355,7 @@ fn now() -> std::time::Duration {
         .unwrap_or_default()
 }
 
-/// In a list a link is a link, also where its facts are those of what it points to.
+/// In a list a link is a link, even if its facts are those of its target.
 fn entry(named: Named) -> Entry {
     let mut stat = stat_of_facts(&named.facts);
     if named.facts.link.is_some() {
@@ -461,7 +460,7 @@ pub(super) fn mkdir(session: &mut Session, path: &Path, name: &[u8]) -> Result<(
     Err(error)
 }
 
-/// Makes directories on one of ours, all asked for at once.
+/// Makes directories on a node, in one round trip.
 pub(super) fn mkdir_many(
     session: &mut Session,
     paths: &[(PathBuf, Vec<u8>)],
@@ -505,7 +504,7 @@ pub(super) fn digest(
     Ok(client::checksum_of(&reply, by)?)
 }
 
-/// Has one of ours write to its disk what it took in where a path is.
+/// Makes a node sync its disk at a path.
 pub(super) fn flush(session: &mut Session, path: &Path, name: &[u8]) -> Result<()> {
     session.say(&Line::new("SITE GODWIT FLUSH").bytes(name)?)?;
     let reply = session.final_reply_within("writing to its disk", SILENT_WORK_MAX)?;
@@ -519,7 +518,7 @@ pub(super) fn flush(session: &mut Session, path: &Path, name: &[u8]) -> Result<(
 /// How long a server may work in silence, if it cannot report progress.
 const SILENT_WORK_MAX: Duration = Duration::from_secs(3600);
 
-/// Asks one of ours for the room where a path is.
+/// Asks a node for the free space at a path.
 pub(super) fn space(session: &mut Session, path: &Path, name: &[u8]) -> Result<Space> {
     let unsupported = |host: &str| {
         Error::unsupported("asking for free space", format!("{host} does not tell it"))

@@ -25,7 +25,7 @@ struct Shared {
     notes: Option<Notes>,
 }
 
-/// Where other processes will look for what we heard.
+/// The notes that other processes read.
 struct Notes {
     directory: PathBuf,
     /// The server and the login, without secrets.
@@ -48,7 +48,7 @@ pub(super) struct Claim {
 /// Whether what lands in a part is worth a note for another process.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Remembered {
-    /// The server cannot be asked for it, and the name says of what it is a part.
+    /// The server cannot be asked for its ranges, and the part's name tells its source.
     OnDisk,
     /// The server knows.
     No,
@@ -150,12 +150,12 @@ impl Claim {
         }
     }
 
-    /// Returns what it is called.
+    /// Returns the name of the part.
     pub(super) fn name(&self) -> &[u8] {
         &self.name
     }
 
-    /// Returns what is known to have landed.
+    /// Returns the ranges that are known to have landed.
     pub(super) fn landed(&self) -> Extents {
         let Some(parts) = &self.parts else {
             return Extents::new();
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn landed_ranges_are_shared_until_forgotten() {
         let directory = tempfile::tempdir().unwrap();
-        // Each knows only what it heard itself and what is noted.
+        // Each knows only its own server's reports, and the notes.
         let process = || Parts::new(Some(directory.path().into()), "ftp://fermi:21".into());
         let (one, two) = (process(), process());
         let first = claim(&one);

@@ -18,9 +18,8 @@ use godwit_wire::{
 };
 use std::{path::Path, time::SystemTime};
 
-/// By what we prove to servers who we are, and whom we believe. What is `None` is
-/// looked for where everybody keeps it, each time anew: a proxy that was renewed
-/// counts from the next login on.
+/// Our credentials, and the authorities that we trust. `None`: the value is read from its usual place at each login,
+/// so that a renewed proxy counts at once.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
     /// The credential that servers of `ftp:` are shown.
@@ -29,7 +28,7 @@ pub struct Trust {
     pub credential: Option<Credential>,
     /// The authorities that are trusted.
     pub authorities: Option<Authorities>,
-    /// Whom the server must prove to be; `None`: the host of the URL.
+    /// The identity that the server must prove; `None`: the host of the URL.
     pub expect: Option<Expect>,
     /// The rights that the server receives in our name.
     pub delegate: Delegate,
@@ -38,16 +37,16 @@ pub struct Trust {
     pub level: Level,
     /// Where the nodes stand that are known by their keys.
     pub home: Option<Home>,
-    /// For whom we ask; others than ourselves only as a member of a cluster.
+    /// The user for whom we act; another than ourselves only as a member of a cluster.
     pub whom: Whom,
 }
 
 /// The proofs between us and one server; `None`: as [`Trust`] says.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Proofs {
-    /// Whom the server must prove to be.
+    /// The identity that the server must prove.
     pub expect: Option<Expect>,
-    /// By what we prove who we are.
+    /// Our own credential.
     pub credential: Option<Credential>,
 }
 
@@ -73,7 +72,7 @@ pub enum Whom {
     Subject {
         /// Their name.
         subject: String,
-        /// Which of their accounts they chose; `None`: their first.
+        /// The account that the user chose; `None`: the first one.
         account: Option<String>,
     },
 }
@@ -98,7 +97,7 @@ pub(super) struct Proved {
     pub(super) authorities: Authorities,
 }
 
-/// Proves who we are and who the server is; what is said behind is protected.
+/// Proves both identities; all later lines are protected.
 pub(super) fn prove(
     session: &mut Session,
     host: &str,
@@ -155,7 +154,7 @@ fn discovered() -> godwit_trust::Result<Option<Credential>> {
     }
 }
 
-/// Tells whether what is shown at the next login is valid.
+/// Tells whether the credential of the next login is valid.
 pub(crate) fn is_renewed(trust: &Trust) -> bool {
     let now = SystemTime::now();
     let found = match &trust.credential {
@@ -184,7 +183,7 @@ pub(super) fn settle_data(session: &mut Session, proved: Proved) -> Result<()> {
         };
     }
     if proved.credential.identity().is_by_address() {
-        // What everybody knows protects nothing.
+        // A secret that every user knows protects nothing.
         return match level {
             Level::Clear => session.settle("DCAU N"),
             _ => Err(cannot("knows us by our address only")),

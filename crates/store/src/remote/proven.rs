@@ -10,7 +10,7 @@ use godwit_wire::{
 
 /// The result of the proofs before a login.
 pub(super) enum Proven {
-    /// Nothing.
+    /// No proof.
     Nothing,
     /// Both identities, by certificates or the key of a cluster.
     Both(proof::Proved),
@@ -21,8 +21,8 @@ pub(super) enum Proven {
 }
 
 impl Proven {
-    /// Proves what a login needs; `host` is whom the server must prove to be. The inner error is
-    /// the server's refusal.
+    /// Runs the proofs that a login needs; `host` is the identity that the server must prove. The inner error is the
+    /// server's refusal.
     pub(super) fn of(
         session: &mut Session,
         login: Login,
@@ -37,8 +37,7 @@ impl Proven {
         })
     }
 
-    /// Returns who logs in. A stranger hardly knows the name by which one of ours maps whom it
-    /// knows.
+    /// Returns the user of the login. A server that is no node hardly knows the name that a node maps to an account.
     pub(super) fn named(&self, who: &Credentials, pace: Pace) -> Credentials {
         let mut who = who.clone();
         if let Self::Ticket(proved) = self
@@ -85,8 +84,8 @@ pub(super) fn exchange(
     client::authenticate(session, mechanism, first, pace, &mut step)
 }
 
-/// Settles what is done to the bytes of files, in blocks of at most so many bytes; returns how
-/// many the server can do. Nothing is done unless that is said.
+/// Sets the protection of the bytes of files, in blocks of at most `bytes_max`; returns the server's limit. Without
+/// the command there is no protection.
 pub(super) fn settle_level(session: &mut Session, level: Level, bytes_max: u32) -> Result<u32> {
     let mut bytes_max = bytes_max;
     if level == Level::Clear {

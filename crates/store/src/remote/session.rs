@@ -1,8 +1,8 @@
-//! One conversation with one server: a control socket with deadlines, who is at
-//! the other end, and the data connections that live on between transfers.
+//! One session with one server: a control socket with deadlines, the server's features, and the data connections that
+//! are kept between transfers.
 //!
-//! A session belongs to one thread at a time. Once anything went wrong below the
-//! level of replies it is broken, and is never used again.
+//! A session belongs to one thread at a time. After an error below the level of replies it is broken, and is never
+//! used again.
 
 use super::{
     Login, RemoteOptions, connect,
@@ -86,22 +86,22 @@ pub(super) struct Pair {
     pub(super) at: Instant,
 }
 
-/// Data connections, and what they may carry.
+/// Data connections that are kept, and the transfers that they fit.
 #[derive(Debug)]
 pub(super) struct Ours {
     /// The connections.
     pub(super) channel: Channel,
-    /// Which way bytes went; the other way needs new ones.
+    /// The direction of their bytes; the other direction needs new ones.
     pub(super) flow: Flow,
     /// How blocks were framed.
     pub(super) mode: Mode,
     /// How many there were to be.
     pub(super) streams: usize,
-    /// To whom they lead.
+    /// The hosts at their other ends.
     pub(super) hosts: Hosts,
 }
 
-/// Which way bytes go.
+/// The direction of bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Flow {
     /// To us.
@@ -111,8 +111,8 @@ pub(crate) enum Flow {
 }
 
 impl Session {
-    /// Connects and logs in. To one of ours `ahead` is said in the same breath;
-    /// who asks one of these lines next has the answer already.
+    /// Connects and logs in. A node receives `ahead` together with the login. The next command, if it is one of these
+    /// lines, has its reply already.
     pub(super) fn open(
         (host, port): (&str, Option<u16>),
         login: Login,
@@ -223,7 +223,7 @@ impl Session {
             if let Some(buffer) = buffer.filter(|_| self.family() != Family::Plain) {
                 self.ask_one(buffer)?;
             }
-            // One of ours behind a banner of its own.
+            // A node behind a banner of its own.
             if self.family() == Family::Godwit && !self.options.digests {
                 self.ask_one(no_digests)?;
             }
@@ -266,8 +266,7 @@ impl Session {
         Ok(())
     }
 
-    /// Refuses to ask for data connections when what we have to prove there is not believed
-    /// any more. All that needs none can still be asked.
+    /// Refuses to open data connections with a credential that has expired. Commands that need none still work.
     pub(super) fn check_dates(&self) -> Result<()> {
         match &self.safety {
             Some(safety) => safety.check_dates(&self.host),
@@ -275,8 +274,8 @@ impl Session {
         }
     }
 
-    /// Tells whether we could prove more in a new conversation: what we prove in this one
-    /// is not believed any more, and has been renewed.
+    /// Tells whether a new session could prove more: the credential of this one has expired, and a renewed one
+    /// exists.
     pub(super) fn is_outdated(&self) -> bool {
         self.check_dates().is_err() && proof::is_renewed(&self.options.trust)
     }
@@ -287,7 +286,7 @@ impl Session {
         faults::check(&self.host, Path::new(line), &reply).map(drop)
     }
 
-    /// Wraps all that is said from now on.
+    /// Wraps all later lines.
     pub(super) fn protect(&mut self, guard: Box<dyn Guard>) -> Result<()> {
         Ok(self.dialogue.protect(guard)?)
     }
@@ -344,8 +343,8 @@ impl Session {
         self.tunnel.is_some()
     }
 
-    /// Tells whether the conversation can go on. A server that was not asked for a while is asked now: one whose way
-    /// vanished says nothing, and the system does not notice.
+    /// Tells whether the session can be used further. A session that was idle for a while is tested: a lost path
+    /// sends nothing, and the system does not notice.
     pub(super) fn answers(&mut self) -> bool {
         if self.used_at.elapsed() < ASK_AFTER {
             return true;
@@ -542,7 +541,7 @@ impl Session {
     }
 }
 
-/// Returns how much is said before an answer is waited for.
+/// Returns how much is sent before a reply is awaited.
 fn pace_for(banner: &str) -> Pace {
     match banner.contains("godwit") {
         true => Pace::AtOnce,

@@ -49,11 +49,9 @@ pub(super) fn read(
     }
 }
 
-/// Reads over one data connection. Should there be more to do over another one,
-/// returns what must be asked for again.
+/// Reads over one data connection. Returns the files that must be requested again over another one; `None`: none.
 ///
-/// Ours closes the data connection when it refuses a file, and then has none for
-/// those that were asked for behind it.
+/// A node closes the data connection when it refuses a file, and then has none for the requests behind it.
 fn read_round(
     remote: &Remote,
     session: &mut Session,
@@ -158,7 +156,7 @@ fn ask_ahead(
 /// window of the TCP connection.
 struct Window {
     size: usize,
-    /// There is room once no more than so many are on their way.
+    /// New requests are sent once at most this many are in flight.
     low: usize,
 }
 
@@ -289,12 +287,10 @@ fn check_size(path: &Path, came: usize, size: u64) -> Result<()> {
     Err(Error::changed(path, format!("{came} bytes came of {size}")))
 }
 
-/// Writes files to one of ours, their bytes sent ahead as well.
+/// Writes files to a node, their bytes sent ahead too.
 ///
-/// A refused file leaves its bytes on the data connection, where the server must
-/// not take them for the next file's: each upload names its digest, so it cannot;
-/// and the conversation is given up, and what was on its way is said again in
-/// another one.
+/// A refused file leaves its bytes on the data connection, where they could be taken for the next file's. The digest
+/// of each upload prevents that. The session is then given up, and files in flight are sent again in another one.
 pub(super) fn write_to_ours(
     remote: &Remote,
     next: Next<'_, Given>,
@@ -320,11 +316,11 @@ pub(super) fn write_to_ours(
 enum Over {
     /// With nothing left to do.
     AllLanded,
-    /// With a refusal: what is still flying must be said again.
+    /// A file was refused: those in flight must be sent again.
     OneRefused,
 }
 
-/// As much as one conversation carries.
+/// The files of one session.
 struct Round<'a> {
     remote: &'a Remote,
     session: &'a mut Session,
@@ -337,7 +333,7 @@ impl Round<'_> {
         let watch = new_watch(&self.remote.0.options)?;
         let mut channel = self.session.aim_data(Flow::Deliver, Mode::Extended, 1)?;
         let mut window = Window::new();
-        // What an earlier round left is said again first.
+        // Files left by an earlier round are sent first.
         let mut unsaid = self.flying.len();
         loop {
             self.remote.0.options.cancel.check()?;
@@ -365,7 +361,7 @@ impl Round<'_> {
             if let Some((bad, error)) = unsayable {
                 let given = self.flying.remove(from + bad).expect("it was there");
                 each(given.path, Err(error));
-                // The ones behind it were not said.
+                // The commands behind it were not sent.
                 unsaid -= bad + 1;
                 continue;
             }
@@ -458,7 +454,7 @@ fn finished(session: &Session, path: &Path, reply: &Reply, has_digest: bool) -> 
     Ok(Finished {
         version: told.blake3.clone().map_or(Version::None, Version::Strong),
         digests: told.blake3.into_iter().collect(),
-        // It is published only if it hashes to what was said.
+        // The node publishes the file only if its hash is the announced one.
         verified: match has_digest {
             true => Verified::By(Algorithm::Blake3),
             false => Verified::SizeOnly,
@@ -468,9 +464,8 @@ fn finished(session: &Session, path: &Path, reply: &Reply, has_digest: bool) -> 
     })
 }
 
-/// Writes files to a GridFTP server of others: commands ahead, but bytes only once
-/// it says that it waits for them. It knows no digest of what it is to get, and
-/// would put the bytes of a refused file into the next one.
+/// Writes files to a GridFTP server that is no node. Commands are sent ahead, but bytes only when the server waits
+/// for them. The server knows no digest of a file: bytes of a refused one would become part of the next.
 pub(super) fn write_to_grid(
     remote: &Remote,
     session: &mut Session,
@@ -606,7 +601,7 @@ fn bytes_of(flying: &VecDeque<Given>) -> usize {
 /// Commands on their way. At 50 ms and 1 Gbit/s one window carries 640 files of
 /// 10 kB a window's time; more would only fill buffers.
 const WINDOW: usize = 256;
-/// As many as fit into the first window of ten segments, several times.
+/// As many as fit into the first window of ten segments, several times over.
 const WINDOW_FIRST: usize = 16;
 /// Bytes on their way, which are kept until the server has said that they landed.
 const AHEAD_BYTES: usize = 4 << 20;

@@ -43,9 +43,8 @@ impl Remote {
         })
     }
 
-    /// Sends what `fill` gives, `size` bytes from the first to the last, and has the server
-    /// publish what its module makes of them; `digest` is what they hash to, if it is known. Returns
-    /// what was sent, and what the server says that it hashes to.
+    /// Sends the `size` bytes of `fill`, in order; the server publishes its module's output. `digest` is their hash,
+    /// if known. Returns what was sent, and the server's hash of the output.
     pub(crate) fn write_through(
         &self,
         path: &Path,
@@ -70,8 +69,8 @@ impl Remote {
         })
     }
 
-    /// Has bytes carried after `line`, which is said behind those `before` it. Returns what
-    /// came of it here, and what the server told of it.
+    /// Runs `carry` after `line`, which is sent behind the lines `before`. Returns its result and the facts in the
+    /// server's reply.
     fn over_module<T: Send>(
         &self,
         session: &mut Session,
@@ -119,7 +118,7 @@ fn line(verb: &str, through: &Through, name: &[u8]) -> Result<Line> {
     Ok(line.bytes(name)?)
 }
 
-/// Notes what came.
+/// Notes the ranges that arrive.
 struct Counted<'a> {
     into: &'a dyn Take,
     came: Mutex<Extents>,

@@ -1,5 +1,5 @@
-//! Kerberos: a ticket shows the server who we are, and the server shows that it could read it.
-//! Nothing is delegated.
+//! Kerberos: a ticket proves our identity to the server, and the server proves that it could read the ticket. Nothing
+//! is delegated.
 
 use super::{
     proven::{BLOCK_BYTES_MAX, exchange, settle_level},
@@ -24,7 +24,7 @@ impl Proved {
     }
 }
 
-/// Proves who we are and that the server is who we want; what is said behind is protected.
+/// Proves both identities; all later lines are protected.
 pub(super) fn prove(
     session: &mut Session,
     host: &str,

@@ -1,5 +1,4 @@
-//! Explicit TLS (RFC 4217): the server shows a certificate, and who we are is said under
-//! its protection.
+//! Explicit TLS (RFC 4217): the server shows a certificate, and the login follows under its protection.
 
 use super::session::Session;
 use crate::{Error, Flow, Result, channel::Safety};
@@ -7,8 +6,8 @@ use godwit_trust::{Authorities, Channel, Context, Credential, Expect};
 use godwit_wire::client::{Line, Talk};
 use std::time::Instant;
 
-/// Has all that is said from now on go under TLS, to the server that it must be. Returns
-/// what data connections must prove, once that is settled too.
+/// Begins TLS with the server, which must prove the identity `host`. Returns the requirements of data connections,
+/// after they are settled too.
 pub(super) fn begin(session: &mut Session, host: &str) -> Result<Safety> {
     let reply = session.ask_one(Line::new("AUTH TLS"))?;
     if reply.code != 234 {

@@ -27,13 +27,13 @@ pub(super) struct Tunnel {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Way<'a> {
     pub(super) host: &'a str,
-    /// As `ssh` is configured for this host where nothing is said.
+    /// The port; `None`: as `ssh` is configured for this host.
     pub(super) port: Option<u16>,
     pub(super) user: Option<&'a str>,
 }
 
 impl Tunnel {
-    /// Starts `ssh`, and returns the end of what it carries.
+    /// Starts `ssh`, and returns our end of its stream.
     pub(super) fn open(way: Way<'_>) -> Result<(TcpStream, Self)> {
         let mut command = command(env::var("GODWIT_SSH").ok().as_deref(), way);
         let mut started = || -> io::Result<_> {
@@ -113,7 +113,7 @@ fn command(configured: Option<&str>, way: Way<'_>) -> Command {
     command
 }
 
-/// The last line of what it complained about.
+/// Returns the last line of the program's error output.
 fn last_words(stderr: impl Read) -> String {
     let mut words = Vec::new();
     let mut all = io::BufReader::new(stderr);

@@ -38,7 +38,7 @@ pub struct Facets<'a> {
 /// How bytes pass that are in order and of which none is at rest.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Passage {
-    /// Nothing is read or put twice.
+    /// No byte is read or put twice.
     Once,
     /// Made anew for each attempt: none resumes an earlier one.
     Anew,
@@ -53,7 +53,7 @@ pub struct SinkFacets<'a> {
     pub direct: Option<&'a dyn Direct>,
 }
 
-/// Tells what the next file is; `None`: no more for now.
+/// Returns the next file; `None`: no more for now.
 pub type Next<'a, T> = dyn FnMut() -> Option<T> + 'a;
 /// Is given what became of a small file.
 pub type Told<'a, T> = dyn FnMut(PathBuf, Result<T>) + 'a;
@@ -68,8 +68,8 @@ pub struct Walk<'a> {
     pub unread: &'a mut dyn FnMut(PathBuf, Error) -> Result<()>,
 }
 
-/// Writes facets, and the trait by which callers use them: the body of a verb is what is done where the facet is missing,
-/// or has nothing better.
+/// Defines a facet, and the trait by which callers use it. The body of a verb runs if the facet is missing, or has no
+/// better way.
 macro_rules! facets {
     (@ $self:ident ($($get:tt)*)) => { $self.$($get)* };
     ($of:ident, $(#[$all:meta])* $ext:ident { $($more:tt)* } $(
@@ -99,7 +99,7 @@ macro_rules! facets {
 
 facets! {
     Store,
-    /// Every store, with what it does better than by its ten verbs if it can.
+    /// Every store, with a better way than its ten verbs if it has one.
     StoreExt {
         /// Tells whether the bytes are on a server that must be asked for them.
         fn is_remote(&self) -> bool {
@@ -143,10 +143,10 @@ facets! {
     }
     /// How bytes become durable, and where they are sent on.
     Transit(facets().transit) {
-        /// Waits until what was published where `path` is survives a power cut, in a store that can see to that.
+        /// Waits until publications at `path` are durable, in a store that can ensure that.
         fn flush(&self, path: &Path) -> Result<()> { Ok(()) }
-        /// Waits until what was published under `path` has arrived where it is sent in the end, and is
-        /// durable there; no longer than `watch` says. Of a store that sends nothing on, that is here.
+        /// Waits until the publications under `path` are durable at their last target, at most as long as `watch`
+        /// allows. In a store that delivers to no other, they only become durable.
         fn push(&self, path: &Path, watch: Option<&Watch>) -> Result<()> {
             watch.map_or(Ok(()), |watch| watch.canceled().check())?;
             StoreExt::flush(self, path)
@@ -160,8 +160,8 @@ facets! {
         fn trace(&self, path: &Path, passed: &[String]) -> Result<Vec<Station>> {
             Ok(vec![Station::at_the_end(self.stat(path))?])
         }
-        /// Says what becomes of what is on hold under a name, here or at the first node downstream that
-        /// holds any of it. `passed` are the nodes that asked before.
+        /// Decides about a file on hold, at this store or at the first node downstream that has any of it. `passed`:
+        /// the nodes that asked before.
         fn decide(&self, path: &Path, what: Decision, passed: &[String]) -> Result<()> {
             Err(Error::missing(path))
         }
@@ -172,9 +172,8 @@ facets! {
         fn walk_all(&self, path: &Path, walk: &mut Walk<'_>) -> Result<()> {
             walk_by_listing(self, path, walk)
         }
-        /// Returns what stands in the whole tree below that neither listings nor reads
-        /// show, since its names are kept for partials; of a server of ours the first
-        /// hundred, of others what is known: nothing.
+        /// Returns the names in the whole tree below that neither listings nor reads show, since they are kept for
+        /// partials. A node returns the first hundred; other servers none.
         fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> { Ok(Vec::new()) }
         /// Reads whole small files, as many in flight as the store can. `next` names
         /// them; `None` means no more for now, and it may be asked again while some are
@@ -213,30 +212,27 @@ facets! {
     SinkExt {}
     /// The knowledge of a sink of bytes that landed, now and in earlier attempts.
     Resume(facets().resume) {
-        /// Returns leaves that became whole since this was asked last, at most so
-        /// many, and their hashes: what a receiver tells its sender.
+        /// Returns leaves that became complete since the last call, at most `count_max`, and their hashes. A receiver
+        /// sends them to its sender.
         fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> { Vec::new() }
-        /// Returns bytes that an earlier attempt brought and that this sink has never
-        /// seen, though it must to tell the digest of the whole; where attempts are counted, also
-        /// those that may differ from what is here by now.
+        /// Returns ranges of an earlier attempt that this sink has not read, but needs for the digest of the whole.
+        /// If attempts are counted, also the ranges that may differ from the source by now.
         fn unseen(&self) -> Extents { Extents::new() }
         /// Shows the sink bytes that are there already: it hashes them and sends nothing. Where attempts are
         /// counted, what differs from what landed, or cannot be compared with it, is not done any more.
         fn show(&self, block: Block<'_>) -> Result<()> { Ok(()) }
-        /// Tells whether readers see what is put, at once: nothing could be kept back.
+        /// Tells whether readers see put bytes at once, because no partial could be kept.
         fn is_in_place(&self) -> bool { false }
     }
     /// How bytes come to a sink that no caller puts.
     Direct(facets().direct) {
-        /// Has the bytes come from `source` by themselves, without a byte through the
-        /// caller, and calls `on` with what landed. `None`: these two cannot, and
-        /// nothing moved; then the bytes are to be read and put.
+        /// Moves the bytes from `source` without passing them through the caller, and calls `on` with landed ranges.
+        /// `None`: these two stores cannot, and no byte moved; the caller then reads and puts.
         fn draw(
             &self, source: &dyn Store, path: &Path, want: &Extents, streams: usize, on: &(dyn Fn(Range<u64>) + Sync),
         ) -> Result<Option<Read>> { Ok(None) }
-        /// Returns where the bytes lie until they are published, beneath the root of the
-        /// store, so that others who share its disk can write some of them. `None`:
-        /// no others can.
+        /// Returns the place of the bytes before publication, beneath the store's root. Others that share its disk
+        /// can write some of them there. `None`: no others can.
         fn lies_at(&self) -> Option<PathBuf> { None }
         /// Takes ranges that another sink has written there, durably, and the hashes of their whole leaves.
         fn came(&self, ranges: &Extents, leaves: &[(u64, Chain)]) -> Result<()> {
@@ -262,8 +258,8 @@ facets! {
         fn put_from(&self, file: &Lying<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
             self.put(file.block(range, buffer)?)
         }
-        /// Takes a leaf of 1 MiB whose hash the caller knows from when it was written. A sink that hashes
-        /// what is sent, only to compare it with what has landed, need not: other bytes do not land.
+        /// Takes a leaf of 1 MiB with its hash from the time of its write. A sink that hashes sent bytes only for a
+        /// comparison can skip that: other bytes do not land.
         fn put_known(&self, file: &Lying<'_>, known: (u64, Chain), buffer: &mut [u8]) -> Result<()> {
             TakeExt::put_from(self, file, leaf_range(known.0), buffer)
         }
@@ -308,8 +304,8 @@ pub(crate) fn walk_from(
     list: &mut ListOne<'_>,
     walk: &mut Walk<'_>,
 ) -> Result<()> {
-    // Directories still to be listed, not entries: memory grows with the number
-    // of directories on one level of the way, not with the files.
+    // Only directories that are still to be listed are kept: memory grows with their number on one level, not with
+    // the files.
     while let Some(below) = left.pop() {
         let mut is_of_each = false;
         let listed = list(&below, &mut |entry| {
@@ -334,8 +330,7 @@ pub(crate) fn walk_from(
     Ok(())
 }
 
-/// Walks a tree by `plain`, and, where a directory in it may not be listed, what is left
-/// of it one directory at a time.
+/// Walks a tree by `plain`. If a directory in it may not be listed, the rest is walked one directory at a time.
 pub(crate) fn walk_on<S: Store + ?Sized>(
     store: &S,
     root: &Path,
@@ -467,7 +462,7 @@ pub(crate) fn write_one_small<S: Store + ?Sized>(store: &S, given: &Given) -> Re
     })
 }
 
-/// Keeps what it is given, in order of offset, for small files.
+/// Keeps its blocks in order of offset, for small files.
 #[derive(Default)]
 struct Collected(Mutex<Vec<u8>>);
 

@@ -4,8 +4,8 @@ use std::fmt;
 
 /// A line that a client sends: a word, and arguments behind it.
 ///
-/// A line end inside would make two commands of it. Such a name is refused here, or by the dialogue. The dialogue
-/// knows if the server is a node, which takes a lone CR or LF for a part of a name.
+/// A line end inside would make two commands of it. Such a name is refused here, or by the dialogue. To a node, a
+/// lone CR or LF is a part of a name; the dialogue knows which servers are nodes.
 #[derive(Clone, Eq, PartialEq)]
 pub struct Line(Vec<u8>);
 
@@ -51,7 +51,7 @@ impl Line {
     }
 }
 
-/// Without what a PASS, ADAT or DCSC carries.
+/// Displays the line without the secrets of a PASS, ADAT or DCSC.
 impl fmt::Debug for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for secret in ["PASS", "ADAT", "DCSC"] {

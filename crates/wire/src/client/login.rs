@@ -26,8 +26,8 @@ impl Credentials {
         }
     }
 
-    /// Returns what a Globus client says after it proved who it is: the server
-    /// knows which account that is, and the password does not matter.
+    /// Returns the login of a Globus client after its proof: the server knows the account, and the password does not
+    /// matter.
     pub fn mapped() -> Self {
         Self {
             user: MAPPED.into(),
@@ -97,8 +97,7 @@ pub fn greet<T: Talk>(talk: &mut T) -> Result<Result<String, Refusal>, T::Error>
     Ok(greeted(&talk.greeting()?))
 }
 
-/// Does what follows the greeting, or the proof of who is there. `ahead` is said
-/// to one of ours only.
+/// Makes the login after the greeting, or after the proof. Only a node receives `ahead`.
 pub fn enter<T: Talk>(
     talk: &mut T,
     banner: String,
@@ -118,7 +117,7 @@ pub fn enter<T: Talk>(
     Ok(logged_in.map(|(peer, replies)| (Peer { banner, ..peer }, replies)))
 }
 
-/// Tells one of ours everything before it has said that it is one.
+/// Sends all lines to a node before its greeting.
 fn enter_before_greeting<T: Talk>(
     talk: &mut T,
     who: &Credentials,
@@ -134,7 +133,7 @@ fn enter_before_greeting<T: Talk>(
         Err(refusal) => return Ok(Err(refusal)),
     };
     if !banner.contains("godwit") {
-        // What was said may have confused it; another time it is asked as a stranger.
+        // The lines may have confused the other server; the next login asks it step by step.
         let said = format!("another server answers now: {banner}");
         return Ok(Err(Refusal::coded(greeting.code, Kind::Busy, said)));
     }
@@ -172,14 +171,14 @@ fn at_once(user: Line, pass: Line, ahead: &[Line]) -> Vec<Line> {
     lines
 }
 
-/// Reads the replies to all that was said at once.
+/// Reads the replies to all lines of a login.
 fn all_said(mut replies: Vec<Reply>) -> Result<LoggedIn, Refusal> {
     let ahead = replies.split_off(5);
     let [user, pass, feat, image, godwit] = &replies[..] else {
         unreachable!("as many replies as lines")
     };
     let checked = Refusal::check(user)
-        // After a 230 or 232 to USER it does not matter what is said to PASS.
+        // After a 230 or 232 to USER, the reply to PASS does not matter.
         .and_then(|user| {
             if user.code / 100 == 2 {
                 Ok(user)
@@ -233,7 +232,7 @@ fn step_by_step<T: Talk>(
         return Ok(Err(refusal));
     }
     if peer.features.is_godwit() {
-        // One of ours behind a banner of its own.
+        // A node behind a banner of its own.
         if !talk.ask_one(Line::new("OPTS GODWIT 1"))?.is_positive() {
             peer.features.remove("GODWIT");
         }

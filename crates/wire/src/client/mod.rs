@@ -62,7 +62,7 @@ pub trait Talk {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd)]
 pub struct Ticket(u64);
 
-/// A reply, and what it replies to.
+/// A reply, and the command that it answers.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Heard {
     /// To which command; `None` if nothing was asked: a 421 that says goodbye.
@@ -131,14 +131,14 @@ impl Dialogue {
         Ok(())
     }
 
-    /// From now on a lone CR or LF is a part of a name, in both directions: the
-    /// other side is one of ours, and said so (docs/formats/ftp-extensions.md).
+    /// From now on a lone CR or LF is a part of a name, in both directions: the other side is a node, and announced
+    /// it (docs/formats/ftp-extensions.md).
     pub fn take_names_raw(&mut self) {
         self.has_raw_names = true;
         self.replies.take_names_raw();
     }
 
-    /// Says a line, once what is unsent has been sent.
+    /// Queues a command behind the unsent ones.
     pub fn ask(&mut self, line: &Line) -> std::result::Result<Ticket, Unspeakable> {
         if line.is_odd() && !self.has_raw_names {
             return Err(Unspeakable);
@@ -150,12 +150,12 @@ impl Dialogue {
         Ok(self.expect())
     }
 
-    /// Takes what is to be sent.
+    /// Takes the bytes to send.
     pub fn poll_send(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.unsent)
     }
 
-    /// Takes what came.
+    /// Takes bytes that arrived.
     pub fn on_bytes(&mut self, bytes: &[u8]) {
         if !self.shield.is_guarded() {
             return match self.shield.open_flow(bytes) {
@@ -247,7 +247,7 @@ mod tests {
         dialogue.ask(&Line::new("FEAT")).unwrap();
         assert!(dialogue.poll_send().starts_with(b"ENC "));
         let mut server = Shield::Guarded(Box::new(Turned::default()));
-        // As GCT does, line by line; then a whole reply in one, which it takes too.
+        // First lines one by one, as GCT sends them, then a whole reply in one.
         let lines: [(&[u8], Row); 4] = [
             (b"211-Extensions\r\n", Row::Inner),
             (b" SIZE\r\n", Row::Inner),

@@ -16,7 +16,7 @@ pub struct Peer {
     pub banner: String,
 }
 
-/// How servers differ in what we may ask of them.
+/// The kinds of servers, by the commands that they accept.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Family {
     /// Speaks the extension of docs/formats/ftp-extensions.md.
@@ -39,8 +39,8 @@ impl Peer {
         }
     }
 
-    /// Returns how many hosts have a part in a transfer, if it is asked for by SPAS.
-    /// GCT's front end does not say how many are behind it.
+    /// Returns how many hosts have a part in a transfer with SPAS. GCT's front end does not report how many are
+    /// behind it.
     pub fn stripes(&self) -> usize {
         let told = self.features.rest("STRIPES").and_then(|n| n.parse().ok());
         let is_front = |dsi: &str| dsi.starts_with("remote");

@@ -15,7 +15,7 @@ pub struct Token {
 /// Takes a token of the other side.
 pub type Steps<'a, E> = dyn FnMut(&[u8]) -> Result<Token, E> + 'a;
 
-/// How much is said before an answer is waited for.
+/// How much is sent before a reply is awaited.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Pace {
     /// The first token behind `AUTH`, in one breath: for servers of ours.
@@ -24,9 +24,8 @@ pub enum Pace {
     StepByStep,
 }
 
-/// Exchanges tokens of a mechanism until both sides are content; `first` begins, and
-/// `step` takes what the server says. The inner error is the server's refusal. The reply that
-/// ends this is the last one in clear.
+/// Exchanges tokens of a mechanism until both sides are satisfied. `first` begins, and `step` takes the server's
+/// tokens. The inner error is the server's refusal. The last reply of the exchange is the last one in clear.
 pub fn authenticate<T: Talk>(
     talk: &mut T,
     mechanism: &str,

@@ -73,7 +73,7 @@ fn why(reply: &Reply, said: &str) -> Kind {
     if reply.code == 421 {
         return Kind::Busy;
     }
-    // What a program of theirs says is not about our file.
+    // The message of a server's module is not about our file.
     if reply.globus_code() == Some(MODULE_FAILED) {
         return Kind::Other;
     }

@@ -5,7 +5,7 @@ use crate::{reply::Reply, time, tuned::Tuned};
 use godwit_core::{Algorithm, Digest, Extents};
 use std::{fmt, time::Duration};
 
-/// Facts in a final reply of ours. What was not told is `None`.
+/// The facts in a node's final reply; `None`: the reply lacks that fact.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Told {
     /// Length of the file.
@@ -18,7 +18,7 @@ pub struct Told {
     pub blake3: Option<Digest>,
     /// Length of the file that a module made of an upload.
     pub kept: Option<u64>,
-    /// Which ranges of an upload landed.
+    /// The ranges of an upload that landed.
     pub done: Option<Extents>,
     /// Whether an upload is under its name now.
     pub published: Option<bool>,

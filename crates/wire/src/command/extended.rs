@@ -1,5 +1,5 @@
-//! `ERET` and `ESTO`: a transfer of which more is said than the name. What that is, a word
-//! in front tells: a part, an upload of ours, or a program that bytes go through.
+//! `ERET` and `ESTO`: transfers with parameters beside the name. A word in front tells which: a part, an upload of a
+//! node, or a module that filters bytes.
 
 use super::{
     Command, Parsed, RawName, after_word, needed, number, parse_permissions, parse_time, refuse,

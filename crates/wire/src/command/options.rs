@@ -8,7 +8,7 @@ use std::time::Duration;
 /// `OPTS`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Opts {
-    /// Of sending.
+    /// Options of sending.
     Retr {
         /// Data connections.
         parallelism: Option<Parallelism>,
@@ -21,7 +21,7 @@ pub enum Opts {
     PasvAllowDelayed(bool),
     /// Markers while a checksum is computed.
     CksmMarkers(Duration),
-    /// Which facts listings tell, as written; unknown ones are left out later.
+    /// The facts in listings, as the client wrote them; unknown ones are left out later.
     Facts {
         /// `MLST`, `MLSD`, `MLSR` or `MLSC`.
         of: &'static str,
@@ -30,7 +30,7 @@ pub enum Opts {
     },
     /// Names are UTF-8, or any bytes.
     Utf8,
-    /// `OPTS GODWIT 1`, and what stands behind it.
+    /// `OPTS GODWIT 1`, and its parameters.
     Godwit {
         /// Whether digests are computed and told: not `digests=0`.
         digests: bool,
@@ -51,9 +51,9 @@ pub struct Parallelism {
 /// The part that a member has in the striped transfers of its front.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Share {
-    /// Which stripe.
+    /// The index of the stripe.
     pub index: u64,
-    /// Of how many.
+    /// The count of stripes.
     pub count: u64,
     /// How many ends of data the sender announces to its target, those of other senders among them. 0: another sender
     /// announces them; `None`: only its own, since no other sends to that target.

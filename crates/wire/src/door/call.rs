@@ -37,14 +37,14 @@ pub enum Line {
     /// The state of an upload.
     Landed(Landed),
     Finished(Finished),
-    /// As which version an upload was published, if that is known and it is still there.
+    /// The version of a published upload, if that is known and still current.
     Became(Option<Version>),
     Grant(Grant),
     /// Extended attributes.
     Xattrs(Vec<(Link, Bytes)>),
     /// Where a file is on its way: one for each place, the nearest first.
     Station(Station),
-    /// Of a file that was drawn: as it was at its end, and what it hashes to if that is known.
+    /// The attributes of a drawn file at its end, and its hash if known.
     Read(Stat, Option<Text<Digest>>),
     /// A file that is kept in the depot of that machine.
     Kept(Kept),
@@ -68,9 +68,9 @@ pub enum Line {
     Refused(Refusal),
     /// One of several was done.
     Done,
-    /// Nothing was done, or not all.
+    /// The call failed, or was not completed.
     Error(Refusal),
-    /// All was said.
+    /// The answer is complete.
     End,
 }
 
@@ -88,12 +88,12 @@ impl Line {
     }
 }
 
-/// Reads what was asked.
+/// Reads a call.
 pub fn read<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T> {
     serde_json::from_slice(text).map_err(|error| Error::BadJson(error.to_string()))
 }
 
-/// Writes what is asked.
+/// Writes a call.
 pub fn write<T: Serialize>(what: &T) -> Vec<u8> {
     serde_json::to_vec(what).expect("all of it can be written as JSON")
 }
@@ -104,8 +104,7 @@ pub const MARK: &str = "godwit-request";
 /// How a node begins to say that it does not know a call.
 pub const UNKNOWN_CALL: &str = "no call is named ";
 
-/// A header of answers to those who asked for an older key of the node: what the one hashes to that it
-/// has now.
+/// A header of answers to callers that asked for an older key of the node: the hash of the newer one.
 pub const NEW_KEY: &str = "godwit-key";
 
 /// The longest line, and the longest body of a call.
@@ -125,7 +124,7 @@ pub struct Hello {
     pub revision: u32,
     /// The caller's identity at this node; `None`: the caller proved none.
     pub who: Option<String>,
-    /// As which account we act.
+    /// The account as which the caller acts.
     pub account: Option<String>,
     /// The abilities of the node's store.
     pub can: Can,
@@ -221,7 +220,7 @@ pub enum EntryKind {
 /// A name in a listing.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Entry {
-    /// Relative to what was listed.
+    /// The path, relative to the listed directory.
     pub path: Name,
     /// The attributes of the name.
     pub stat: Stat,
@@ -243,9 +242,9 @@ pub struct Landed {
     pub id: String,
     /// The ranges that need not be sent again.
     pub done: Ranges,
-    /// Leaves that became whole since this was last told, and what they hash to.
+    /// Leaves that became complete since the last report, and their hashes.
     pub leaves: Vec<(u64, Text<Chain>)>,
-    /// Readers see what is written at once.
+    /// Whether readers see written bytes at once.
     pub in_place: bool,
 }
 
@@ -257,7 +256,7 @@ pub struct Finished {
     pub version: Version,
     /// The hashes of the file.
     pub digests: Vec<Text<Digest>>,
-    /// By which algorithm both sides told the same; nothing: by its length alone.
+    /// The algorithm by which both sides have the same hash; `None`: only the length was compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verified: Option<String>,
     /// Bytes that the node had to read again.
@@ -266,7 +265,7 @@ pub struct Finished {
     pub in_place: bool,
 }
 
-/// Which state of a file is meant.
+/// A version of a file.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
@@ -327,7 +326,7 @@ impl From<Version> for godwit_core::Version {
     }
 }
 
-/// Asks what is known of many names.
+/// Asks for the attributes of many names.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)]
@@ -335,7 +334,7 @@ pub struct AskStat {
     pub paths: Vec<Name>,
 }
 
-/// Asks what is in a directory.
+/// Asks for the entries of a directory.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AskList {
@@ -436,7 +435,7 @@ pub struct AskBecame {
     pub id: String,
 }
 
-/// Asks what a range of a file hashes to.
+/// Asks for the hash of a range of a file.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AskDigest {
@@ -472,7 +471,7 @@ pub struct Wanted {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
-    /// All came: the file as it was at the end, and what it hashes to if that is known.
+    /// All bytes were sent: the attributes of the file at the end, and its hash if known.
     Read(Stat, #[serde(default)] Option<Text<Digest>>),
     /// Not all came.
     Refused(Refusal),
@@ -594,7 +593,7 @@ pub struct AskDraw {
     pub secret: String,
     /// The file there.
     pub source: Name,
-    /// Which bytes of it.
+    /// The ranges of that file.
     pub ranges: Ranges,
     /// Through how many connections.
     pub streams: u16,

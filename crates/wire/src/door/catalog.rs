@@ -19,7 +19,7 @@ pub enum Question {
         /// The names.
         names: Vec<Name>,
     },
-    /// Asks for what is in a collection, in the order of its bytes.
+    /// Lists a collection, in the order of bytes.
     List {
         /// The collection.
         name: Name,
@@ -137,7 +137,7 @@ pub struct Todo {
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
 pub struct Entry {
-    /// The name; in lists relative to what was listed.
+    /// The name; in lists relative to the collection.
     pub name: Name,
     /// True for a collection.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -271,7 +271,7 @@ pub struct Home {
     pub url: String,
     /// The path below the URL of the location.
     pub path: Name,
-    /// The version that lies there.
+    /// The version at that home.
     pub version: u64,
     /// The bytes of the file that it holds, from and to; `None`: all.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -543,10 +543,10 @@ pub enum Change {
         base: u64,
         /// The process.
         holder: String,
-        /// The length, if the bytes are known by now: then they may land at once, as after [`Change::Land`].
+        /// The length, if the bytes are known already; they may then land at once, as after [`Change::Land`].
         #[serde(default, skip_serializing_if = "Option::is_none")]
         size: Option<u64>,
-        /// The digest, if the bytes are known by now.
+        /// The digest, if the bytes are known already.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         digest: Option<Text<Digest>>,
     },
@@ -637,7 +637,7 @@ pub enum Change {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         home: Option<State>,
     },
-    /// Notes what a comparison found at a home.
+    /// Notes the result of a comparison at a home.
     Mark {
         /// The number of the location.
         location: u64,
@@ -728,7 +728,7 @@ pub enum Change {
         #[serde(default)]
         last: bool,
     },
-    /// Notes what a transfer measured.
+    /// Notes the measurements of a transfer.
     Measured(Measured),
     /// Adds a rule to a collection, which must be there.
     AddRule {

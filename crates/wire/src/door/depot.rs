@@ -78,15 +78,15 @@ pub struct Kept {
     /// When it was last used: seconds since the epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub used_s: Option<u64>,
-    /// `current` or `old`; of what was verified: `whole`, `wrong`, `unknown`.
+    /// `current` or `old`; of a verified file: `whole`, `wrong`, `unknown`.
     pub stage: String,
-    /// Why it is kept, or what is wrong with it.
+    /// The reason for keeping the file, or the fault that was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// A time that the caller noted with its tag.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<i64>,
-    /// Of what was added: where it lies on that machine, as long as the tag is on it.
+    /// For `add`: the path on that machine, as long as the tag is on the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<super::call::Link>,
 }
@@ -108,7 +108,7 @@ pub struct Room {
     pub quota_bytes: u64,
     /// The bytes of the caller's files.
     pub used_bytes: u64,
-    /// Of that, what has a tag.
+    /// Of them, the bytes of tagged files.
     pub kept_bytes: u64,
     /// How many files they are.
     pub files: u64,

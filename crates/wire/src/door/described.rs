@@ -221,7 +221,7 @@ fn kinds() -> Vec<Kind> {
         .collect()
 }
 
-/// Returns what a type has, as it says itself where it meets something else.
+/// Returns the members of a type, from its error about a foreign value.
 fn parts_of<T: DeserializeOwned>(stranger: Value) -> BTreeSet<String> {
     let Err(error) = serde_json::from_value::<T>(stranger) else {
         panic!("a stranger is taken in");

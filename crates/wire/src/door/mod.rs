@@ -24,7 +24,7 @@ mod described;
 /// Below which path our own calls lie. No file of an export can be reached by this name.
 pub const ROOT: &str = "/.godwit/v1/";
 
-/// The version of what is said, as both ends tell it in `hello`.
+/// The version of the protocol, which both ends send in `hello`.
 pub const VERSION: u32 = 1;
 
 /// The oldest version that is still understood.
@@ -37,7 +37,7 @@ pub const REVISION: u32 = 5;
 /// All that is asked and answered, for programs: OpenAPI 3.1.
 pub const OPENAPI: &str = include_str!("../../openapi.json");
 
-/// The type of what is asked.
+/// The content type of calls.
 pub const JSON_TYPE: &str = "application/json";
 
 /// The type of a body of lines of JSON.

@@ -1,8 +1,8 @@
-//! A pack: files, or ranges of files, one behind the other, with what they hash to.
+//! A pack: files, or ranges of files, one behind the other, with their hashes.
 //!
-//! Frames of a header of 13 bytes (kind, number, length; big-endian) and as many bytes. One
-//! way to write them serves a range of a large file, a thousand ranges, and a thousand small
-//! files. A pack that ends without [`Kind::Last`] was cut.
+//! A frame has a header of 13 bytes (kind, number, length; big-endian) and as many bytes as its length. One format
+//! serves a range of a large file, a thousand ranges, and a thousand small files. A pack that ends without
+//! [`Kind::Last`] was cut.
 
 use super::{Error, Result};
 use godwit_core::Chain;
@@ -55,7 +55,7 @@ pub fn frame(kind: Kind, number: u64, body: &[u8]) -> Vec<u8> {
     [&header(kind, number, body.len())[..], body].concat()
 }
 
-/// Writes what a leaf hashes to.
+/// Writes the frame of a leaf's hash.
 pub fn leaf(index: u64, chain: &Chain) -> Vec<u8> {
     frame(Kind::Leaf, index, &chain.0)
 }
@@ -92,8 +92,7 @@ impl Decoder {
         self.state == State::Over
     }
 
-    /// Returns how many bytes of `input` it took, and what it found: if that is nothing, all were
-    /// taken and more are needed.
+    /// Returns how many bytes of `input` were used, and a frame. `None`: all were used and more are needed.
     pub fn next<'a>(&'a mut self, input: &'a [u8]) -> Result<(usize, Option<Frame<'a>>)> {
         if self.state == State::Given {
             self.held.clear();
@@ -138,7 +137,7 @@ impl Decoder {
         }
     }
 
-    /// Holds what is missing to `len` bytes, and tells how many these were.
+    /// Adds the missing bytes up to `len`, and returns how many were added.
     fn hold(&mut self, input: &[u8], len: usize) -> usize {
         let wanted = (len - self.held.len()).min(input.len());
         self.held.extend_from_slice(&input[..wanted]);

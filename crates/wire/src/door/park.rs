@@ -21,15 +21,15 @@ pub const LINE_BYTES_MAX: usize = 80;
 /// A line on a parked connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Said {
-    /// By both, the relay first: nothing new.
+    /// By both, the relay first: a sign of life.
     Beat,
     /// By the relay: a visitor is connected from this address, and its bytes follow.
     Visitor(SocketAddr),
-    /// By the node: they are attended to; bytes for them follow.
+    /// By the node: the visitor is accepted, and the node's bytes follow.
     Taken,
 }
 
-/// Nothing of the kind.
+/// The line is none of these.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("an unknown line on a parked connection")]
 pub struct Unknown;

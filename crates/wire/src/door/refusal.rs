@@ -32,19 +32,19 @@ pub struct Refusal {
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
 pub struct More {
-    /// Which file it is about.
+    /// The file that the refusal is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// Of [`Kind::Corrupt`]: what was expected, and what was found.
+    /// For [`Kind::Corrupt`]: the expected hash, and the one found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub differs: Option<(String, String)>,
     /// Of [`Kind::Incomplete`]: of how many bytes which are missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<(u64, Ranges)>,
-    /// Of [`Kind::OutOfTurn`]: writer, what it sent, and what is the next.
+    /// For [`Kind::OutOfTurn`]: the writer, the number it sent, and the next number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turn: Option<(u64, u64, u64)>,
-    /// Of [`Kind::OnHold`]: what the next behind it answered.
+    /// For [`Kind::OnHold`]: the answer of the next node downstream.
     #[serde(skip_serializing_if = "Option::is_none", with = "words::door::option")]
     pub cause: Option<Kind>,
     /// For [`Kind::OnHold`]: the file on hold, which may be one that must be delivered first.
@@ -128,7 +128,7 @@ pub enum Waiting {
     /// Only a change can.
     #[default]
     Helpless,
-    /// Not before so many milliseconds.
+    /// Waiting helps, but for at least that many milliseconds.
     HelpsIn(u64),
 }
 

@@ -25,7 +25,7 @@ pub struct AskRun {
     /// `NAME=VALUE`, each a variable of its environment.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variables: Vec<Word>,
-    /// The BLAKE3 of the file. What a program makes of other bytes does not count.
+    /// The BLAKE3 of the file. A program's output from other bytes is void.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Text<Digest>>,
     /// The new file that the program writes as `{out}`.

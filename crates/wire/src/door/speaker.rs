@@ -5,7 +5,7 @@
 use super::{REVISION, VERSION, is_word};
 use std::{cmp::Ordering, fmt};
 
-/// A program of ours, and what it speaks: `godwit/0.1.0 door/1.2`.
+/// A version of godwit and its protocol: `godwit/0.1.0 door/1.2`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Speaker {
     /// The version of the program.
@@ -17,7 +17,7 @@ pub struct Speaker {
 }
 
 impl Speaker {
-    /// Returns what we are.
+    /// Returns the version of this program.
     pub fn ours() -> Self {
         Self {
             godwit: env!("CARGO_PKG_VERSION").into(),
@@ -26,7 +26,7 @@ impl Speaker {
         }
     }
 
-    /// Returns what a node is that does not say it: the first ones did not.
+    /// Returns the version of a node that sends none, as the first ones did.
     pub fn silent() -> Self {
         Self {
             godwit: "0.1.0".into(),
@@ -63,7 +63,7 @@ impl Speaker {
         })
     }
 
-    /// Compares what it understands with what we do.
+    /// Compares the protocol version with ours.
     pub fn compared(&self) -> Ordering {
         (self.version, self.revision).cmp(&(VERSION, REVISION))
     }

@@ -98,7 +98,7 @@ pub enum Ask {
     Landed(Landed),
     /// How the node is.
     Status,
-    /// That it ends.
+    /// Ends the node.
     Stop,
 }
 
@@ -135,12 +135,12 @@ pub struct Hello {
     pub catalog: Option<String>,
 }
 
-/// Which file.
+/// The file of a request.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[allow(missing_docs)]
 pub struct Where {
     pub url: String,
-    /// Which of several depots, or that of a peer: `peer:NAME`.
+    /// One of several depots, or the depot of a peer: `peer:NAME`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<String>,
 }
@@ -173,8 +173,8 @@ pub struct Open {
     /// Keeps it under this tag as well, beyond the end of the connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
-    /// How old may be what is known of its origin. One that is made, `Kept`, need not be asked for at an origin that is
-    /// away: it must be absent there when the file is delivered.
+    /// How fresh the origin's version must be. A new file with `Kept` need not be checked at an origin that is away:
+    /// the name must be absent when the file is delivered.
     #[serde(skip_serializing_if = "Fresh::is_usual")]
     pub fresh: Fresh,
     /// Some of its bytes may not be there yet: the reader [ensures](Ensure) what it is about to read. With `write`, it may be
@@ -189,7 +189,7 @@ pub struct Open {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fresh {
-    /// As its kind of version says.
+    /// By the kind of the file's version.
     #[default]
     Usual,
     /// The origin must be asked, and must answer.
@@ -311,13 +311,13 @@ pub struct Put {
     /// Only if the target still has this; nothing: whatever it has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base: Option<Version>,
-    /// Only if there is nothing.
+    /// Whether the target must not exist.
     pub new: bool,
     /// With `new`: the server is asked first, and makes the file, still empty, if it can do that for one program only. A
     /// server that is away is not waited for.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub at_server: bool,
-    /// Writes come as [`Ask::Write`]: no descriptor is wanted.
+    /// Whether all writes are sent as [`Ask::Write`], without a descriptor.
     pub packed: bool,
 }
 
@@ -363,7 +363,7 @@ pub struct Whose {
     /// With all that is below its URL.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub below: bool,
-    /// Only what this connection wrote.
+    /// Only files that this connection wrote.
     pub mine: bool,
     /// How long is waited at most.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -439,7 +439,7 @@ pub enum Cache {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         on: Option<String>,
     },
-    /// Reads what is kept, and compares it with what it should hash to.
+    /// Reads kept files, and compares them with their hashes.
     Verify {
         /// Of one file; else all.
         #[serde(default)]
@@ -476,7 +476,7 @@ pub struct AddDone {
     /// Under which tag, of the depot of another machine; where it was added here that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
-    /// A time that means what its user says.
+    /// A time whose meaning is the program's own.
     #[serde(default)]
     pub timestamp: Option<i64>,
     /// Whether to discard the file.
@@ -558,13 +558,13 @@ pub struct Serve {
     /// Whether others may write.
     #[serde(default)]
     pub writes: bool,
-    /// The program is asked about each deed; else all that is served is for everybody.
+    /// Whether the program is asked about each access; else the directory is open to every visitor.
     #[serde(default)]
     pub asks: bool,
     /// `dev/stdout` and `dev/stderr` may be appended to, whatever else may be written.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub outputs: bool,
-    /// A file of configuration as that of `godwit node`: by what it proves who it is, and so on.
+    /// A configuration file as for `godwit node`, with the credential and so on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<Link>,
 }
@@ -581,8 +581,8 @@ pub struct Let {
     pub refer: Option<String>,
 }
 
-/// Whole lines for the end of a file, in the body: taken once, however often they are said. After an end of the node
-/// as well, for some minutes.
+/// Whole lines for the end of a file, in the body, taken once however often they are sent. That holds for some
+/// minutes after a restart of the node.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Lines {
     /// The file.

@@ -19,7 +19,7 @@ pub struct Frame {
     pub body: Vec<u8>,
 }
 
-/// Returns what stands before a head and a body of these lengths.
+/// Returns the bytes in front of a head and a body of these lengths.
 pub fn lengths(head: usize, body: usize) -> Result<[u8; LENGTHS_BYTES]> {
     if head > HEAD_BYTES_MAX {
         return Err(Error::LongHead(head, HEAD_BYTES_MAX));
@@ -39,12 +39,11 @@ pub fn frame(head: &[u8], body: &[u8]) -> Result<Vec<u8>> {
     Ok([&lengths, head, body].concat())
 }
 
-/// Finds frames, however they come divided. Lengths are looked at before a byte of them is kept, and no more
-/// is kept than came.
+/// Finds frames in pieces of any size. Lengths are checked before a byte is kept, and no more is kept than arrived.
 #[derive(Debug, Default)]
 pub struct Decoder {
     lengths: [u8; LENGTHS_BYTES],
-    /// How much came of the frame that is under way, its lengths included.
+    /// How many bytes of the current frame have arrived, its lengths included.
     came: usize,
     under_way: Frame,
 }
@@ -93,7 +92,7 @@ impl Decoder {
     }
 }
 
-/// Moves what is missing to `len` bytes, as far as it is there.
+/// Moves the missing bytes up to `len`, as far as the input has them.
 fn take(into: &mut Vec<u8>, len: usize, input: &[u8]) -> usize {
     let more = (len - into.len()).min(input.len());
     // Reserves space for the body at once: a body in many pieces is then not moved as it grows.

@@ -34,7 +34,7 @@ pub const URL_BYTES_MAX: usize = 8192;
 pub struct Asked {
     /// The number that the answer repeats.
     pub n: Number,
-    /// How many descriptors come with it.
+    /// How many descriptors are sent with the frame.
     #[serde(default, skip_serializing_if = "is_none")]
     pub fds: u8,
     /// The request.
@@ -46,7 +46,7 @@ pub struct Asked {
 pub struct Told {
     /// Which ask it answers.
     pub n: Number,
-    /// How many descriptors come with it.
+    /// How many descriptors are sent with the frame.
     #[serde(default, skip_serializing_if = "is_none")]
     pub fds: u8,
     /// The answer.
@@ -58,12 +58,12 @@ fn is_none(count: &u8) -> bool {
 }
 
 impl Asked {
-    /// Reads a head. What is no head of ours has no number, and ends the conversation.
+    /// Reads a head. An invalid head has no number, and ends the connection.
     pub fn read(head: &[u8]) -> Result<Self> {
         read(head)
     }
 
-    /// Returns the frame that says it.
+    /// Returns the frame of the request.
     pub fn write(&self, body: &[u8]) -> Result<Vec<u8>> {
         write(self, body)
     }
@@ -75,7 +75,7 @@ impl Told {
         read(head)
     }
 
-    /// Returns the frame that says it.
+    /// Returns the frame of the answer.
     pub fn write(&self, body: &[u8]) -> Result<Vec<u8>> {
         write(self, body)
     }

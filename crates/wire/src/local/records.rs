@@ -13,8 +13,8 @@ pub fn push(body: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
     body.extend_from_slice(bytes);
 }
 
-/// Returns the writes of a body, in their order. All are looked at before the first is given out: a body that is
-/// cut is of no use as a whole.
+/// Returns the writes of a body, in order. All are checked before the first is returned: a body that was cut is
+/// refused as a whole.
 pub fn of(body: &[u8]) -> Result<impl Iterator<Item = (u64, &[u8])>> {
     let mut rest = body;
     while !rest.is_empty() {

@@ -184,7 +184,7 @@ pub struct Row {
     /// The version that the origin had, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
-    /// Which generation is being written or delivered.
+    /// The generation that is being written or delivered.
     pub generation: u64,
     /// Of a pending change: `writing`, `queued`, `sending`, `waiting`, `held`. Of a kept file: `current` or `old`. Of
     /// a verified file: `whole`, `wrong`, `unknown`.
@@ -242,7 +242,7 @@ pub struct Knock {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
 pub struct Space {
-    /// Where it is.
+    /// The directory of the depot.
     pub path: String,
     /// The limit of the depot; `None`: the disk's own.
     pub quota_bytes: Option<u64>,
@@ -264,7 +264,7 @@ pub struct Space {
 pub struct Status {
     /// Its process.
     pub process: u32,
-    /// Where it keeps its state.
+    /// The directory of the node's state.
     pub state: String,
     /// For how long it has run.
     pub age_ms: u64,

@@ -1,4 +1,4 @@
-//! `USER PASS ACCT REIN QUIT`: who is there.
+//! `USER PASS ACCT REIN QUIT`: the login and its end.
 
 use super::{Answer, Ask, Data, Next, Ready, Refusal, Session, Settings, State, Then};
 use crate::shield::Shield;
@@ -10,13 +10,13 @@ impl Session {
             return None;
         }
         if self.goes_in_blocks() {
-            // RFC 2228: a ticket is enough. yafc asks its user for a password if it hears 331.
+            // RFC 2228: a ticket is enough. yafc asks its user for a password after a 331.
             let password = Vec::new();
             return self.ask(Ask::Login { user, password }, Then::Login);
         }
         let is_clear = matches!(self.shield, Shield::Clear);
         if is_clear && self.profile.passwords_need_tls && !is_nobody(&user) {
-            // Before the password is said.
+            // Refused before the client sends the password.
             self.say.line(530, TLS_FIRST);
             return None;
         }

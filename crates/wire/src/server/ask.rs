@@ -1,6 +1,6 @@
 //! Requests of the session to its driver, and the driver's answers.
 //!
-//! Paths are relative to the root of what is served, without `..`.
+//! Paths are relative to the root of the export, without `..`.
 
 use crate::command::{Family, Mode, Share, Through, Upload};
 use crate::server::listing::Listing;
@@ -13,8 +13,7 @@ use std::{net::SocketAddr, ops::Range, path::PathBuf, time::Duration};
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub enum Ask {
-    /// Begin to prove who is at either end. → `Done`; by TLS with
-    /// [`super::Session::guard_with`]
+    /// Begin the proof of both identities. → `Done`; for TLS with [`super::Session::guard_with`]
     Authenticate { by: Mechanism },
     /// A token of the client. → `Token`; or, with [`super::Session::guard_with`],
     /// → `Proved`
@@ -31,7 +30,7 @@ pub enum Ask {
     Aim { to: Vec<SocketAddr> },
     /// Forget data connections and addresses. → `Done`
     Hang,
-    /// Show this on data connections, PEM, or again what was delegated. → `Done`
+    /// Use this credential (PEM) on data connections; `None`: the delegated one again. → `Done`
     DataCredential { pem: Option<Vec<u8>> },
     /// → `Stat`
     Stat { path: PathBuf },
@@ -58,7 +57,7 @@ pub enum Ask {
         range: Option<Range<u64>>,
         markers: Option<Duration>,
     },
-    /// Tell the entries by `Session::on_entry`, then → `Done`
+    /// Call `Session::on_entry` for each entry, then → `Done`
     Show { path: PathBuf, listing: Listing },
     /// Send a listing over a data connection. → `Sent`
     List {
@@ -70,13 +69,13 @@ pub enum Ask {
     Retrieve { path: PathBuf, want: Want, leg: Leg },
     /// Receive a file. → `Sent`
     Store { path: PathBuf, give: Give, leg: Leg },
-    /// Send what a module makes of a file. → `Sent`
+    /// Send a module's output for a file. → `Sent`
     RetrieveThrough {
         path: PathBuf,
         through: Through,
         leg: Leg,
     },
-    /// Receive what a module makes a file of. → `Sent`
+    /// Receive bytes of which a module makes a file. → `Sent`
     StoreThrough {
         path: PathBuf,
         through: Through,
@@ -103,17 +102,16 @@ pub enum Ask {
     Space { path: PathBuf },
     /// Wait until all that was written where `path` is would survive a power cut. → `Done`
     Flush { path: PathBuf },
-    /// Tell the names of unfinished uploads below a directory, the first of
-    /// them, counted from it. → `Names`
+    /// List unfinished uploads below a directory, the first of them, with paths relative to it. → `Names`
     Hidden { path: PathBuf },
 }
 
 /// A way to prove an identity.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mechanism {
-    /// By certificates, as Globus does, or by a ticket (Kerberos).
+    /// Certificates, as Globus uses, or a ticket (Kerberos).
     Gssapi,
-    /// By the key of a cluster (docs/formats/ftp-extensions.md).
+    /// The key of a cluster (docs/formats/ftp-extensions.md).
     Godwit,
     /// The server by a certificate, the client by a password afterwards (RFC 4217).
     Tls,
@@ -129,7 +127,7 @@ impl Mechanism {
         }
     }
 
-    /// Returns what is meant by a word behind `AUTH`.
+    /// Returns the mechanism of a word behind `AUTH`.
     pub(super) fn of(word: &str) -> Option<Self> {
         let known = [Self::Gssapi, Self::Godwit, Self::Tls];
         let word = if word == "TLS-C" { "TLS" } else { word };
@@ -137,7 +135,7 @@ impl Mechanism {
     }
 }
 
-/// Which kind of name is removed.
+/// The kind of name to remove.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[allow(missing_docs)]
 pub enum Removed {
@@ -169,7 +167,7 @@ pub struct Leg {
     /// With how many of them to begin, where the sender decides how many to use:
     /// `OPTS RETR Parallelism=first,least,most;` with a first below the most.
     pub streams_first: Option<usize>,
-    /// Which bytes each of several senders has; `None`: as they like.
+    /// Which bytes each of several senders has; `None`: any division.
     pub striping: Option<Striping>,
     /// This session is one of several that make a striped transfer.
     pub share: Option<Share>,
@@ -184,11 +182,11 @@ pub struct Leg {
     pub progress_every: Option<Duration>,
     /// Whether to call `Session::on_leaves`.
     pub leaves: bool,
-    /// The client wants digests, or has not said that it does not.
+    /// Whether the client wants digests; true unless it declined them.
     pub digests: bool,
-    /// The peer of the data connection is ours: a sender may be passive.
+    /// Whether the peer of the data connection is a node: a sender may then be passive.
     pub ours: bool,
-    /// To whom each data connection must prove to lead.
+    /// The identity that the peer of each data connection must prove.
     pub peer: DataPeer,
     /// The protection of the bytes on data connections.
     pub level: Level,
@@ -196,7 +194,7 @@ pub struct Leg {
     pub block_bytes: u32,
 }
 
-/// Which bytes of a file to send.
+/// The bytes of a file to send.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Want {
     /// The part asked for; block offsets on the wire count from its start.
@@ -212,7 +210,7 @@ pub struct Give {
     pub place: Place,
     /// The ranges that the receiver has, by `REST`; in stream mode the bytes follow them.
     pub rest: Option<crate::command::Rest>,
-    /// Announced length (`ALLO`): of the whole, or of what is coming.
+    /// The announced length (`ALLO`): of the whole file, or of the bytes that follow.
     pub size: Option<u64>,
     /// The hash that the whole file must have (`SCKS`).
     pub check: Option<(Algorithm, String)>,
@@ -231,8 +229,7 @@ pub enum Place {
     At(u64),
     /// `ESTO GODWIT`: offsets are the file's.
     Named(Upload),
-    /// `STOU`: under a new name that begins like this one; tell it to
-    /// `Session::on_unique`.
+    /// `STOU`: under a new name that begins like this one; pass the name to `Session::on_unique`.
     Unique,
 }
 
@@ -243,7 +240,7 @@ pub enum Answer {
     Done,
     /// For the client, who answers with another.
     Token(Vec<u8>),
-    /// Both have proved who they are; a last token may be due.
+    /// Both identities are proved; a last token may be due.
     Proved {
         token: Option<Vec<u8>>,
         cover: Cover,
@@ -264,9 +261,8 @@ pub enum Answer {
         total_bytes: u64,
         free_bytes: u64,
     },
-    /// All bytes of an upload came, but no file was made of them; or all that could be
-    /// listed was sent, but more is there. The data connections are as after a transfer
-    /// that went well.
+    /// All bytes of an upload arrived, but no file was made of them; or a listing is incomplete. The data connections
+    /// are as after a successful transfer.
     NotKept(super::Refusal),
     Failed(super::Refusal),
 }
@@ -278,21 +274,20 @@ pub struct Welcome {
     pub user: String,
     /// Whether they may change anything.
     pub may_write: bool,
-    /// Where they begin, and what `~` means: beneath the root of what is served.
+    /// The starting directory and meaning of `~`, beneath the root of the export.
     pub home: PathBuf,
 }
 
 /// The result of a transfer.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Outcome {
-    /// Length of the file; with a module, of what went over the data connections.
+    /// Length of the file; with a module, of the bytes on the data connections.
     pub size: Option<u64>,
     /// Its time of change.
     pub modify: Option<Duration>,
     /// When anything of a file that was read was last changed.
     pub touched: Option<Duration>,
-    /// 64 hex digits, if known without reading anything again; with a module, of what went
-    /// over the data connections.
+    /// 64 hex digits, if known without another read; with a module, the hash of the bytes on the data connections.
     pub blake3: Option<String>,
     /// Length of the file that a module made of an upload.
     pub kept: Option<u64>,

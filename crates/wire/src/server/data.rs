@@ -16,20 +16,20 @@ pub(super) enum Data {
     None,
     /// `PASV` was answered "later".
     Delayed(Passive, Option<Family>),
-    /// We listen, or hold connections that came.
+    /// The server listens, or holds accepted connections.
     Passive { used: Option<Direction> },
     /// We connect, or hold connections that we made.
     Active { used: Option<Direction> },
 }
 
-/// Which way bytes have gone.
+/// The direction of the bytes so far.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Direction {
     Out,
     In,
 }
 
-/// Which command wants us to listen.
+/// The command that asks the server to listen.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Passive {
     Pasv,
@@ -76,8 +76,8 @@ impl Data {
         }
     }
 
-    /// Returns what is left after a transfer: addresses of stream mode are used
-    /// up, connections of extended mode stay if all went well.
+    /// Returns the connections that remain after a transfer. Addresses of stream mode are used up; connections of
+    /// extended mode stay after a success.
     pub(super) fn after(self, mode: Mode, direction: Direction, went_well: bool) -> Self {
         let used = Some(direction);
         match self {
@@ -136,7 +136,7 @@ impl Session {
         failure.say("listen for data", &mut self.say);
     }
 
-    /// Tells the address that was delayed.
+    /// Sends the address that was delayed.
     pub fn on_address(&mut self, address: SocketAddr) {
         if let Data::Delayed(how, _) = self.ready().data {
             self.ready().data = Data::Passive { used: None };
@@ -144,7 +144,7 @@ impl Session {
         }
     }
 
-    /// `false`: this form cannot say that address.
+    /// `false`: this form of reply cannot carry that address.
     fn tell_passive(&mut self, how: Passive, all: &[SocketAddr], when: When) -> bool {
         let Some(at) = all.first() else {
             return false;

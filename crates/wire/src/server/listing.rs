@@ -26,7 +26,7 @@ pub struct Stat {
     pub target: Option<PathBuf>,
     /// Equal for two names of one file.
     pub unique: Option<String>,
-    /// When anything of it was last changed, which no user sets; told to peers that are ours.
+    /// When any of the file or its attributes last changed, which no user sets; listed for nodes only.
     pub touched: Option<Duration>,
 }
 
@@ -51,9 +51,9 @@ pub struct Listing {
     pub form: Form,
     /// Includes all levels below, with relative paths; links are listed, not followed.
     pub recursive: bool,
-    /// Which names, with `*` and `?`; only of forms that people read.
+    /// The names to list, with `*` and `?`; only in forms for people.
     pub pattern: Option<Vec<u8>>,
-    /// Names may contain line feeds (RFC 2640): the peer is ours.
+    /// Whether names may contain line feeds (RFC 2640): the peer is a node.
     pub raw_names: bool,
     /// For the facts of permission.
     pub may_write: bool,
@@ -64,15 +64,15 @@ pub struct Listing {
 /// The resolution of times in facts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Times {
-    /// By the second, as GCT does. RFC 3659 §2.3 allows fractions, but nearly no
-    /// server tells them, and scripts that read exactly 14 digits stumble.
+    /// Whole seconds, as in GCT. RFC 3659 §2.3 allows fractions, but few servers send them, and scripts that read
+    /// exactly 14 digits fail.
     Seconds,
-    /// As the disk tells them, to peers that are ours.
+    /// With the resolution of the disk, for nodes.
     Nanoseconds,
 }
 
 impl Times {
-    /// Returns what is written of a time.
+    /// Returns a time in this resolution.
     pub(crate) fn written(self, time: Duration) -> Written {
         match self {
             Self::Seconds => Written(Duration::from_secs(time.as_secs())),

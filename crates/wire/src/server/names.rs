@@ -119,7 +119,7 @@ impl Session {
         self.say.line(250, "End.");
     }
 
-    /// A directory told on the control channel.
+    /// A directory listed on the control channel.
     pub(super) fn contents(&mut self, name: &[u8]) -> Option<Ask> {
         let path = self.path(name, "look at it")?;
         let form = Form::Facts(self.ready().settings.facts.clone());
@@ -251,7 +251,7 @@ impl Session {
                 self.say
                     .quoted(257, "Directory ", &shown(path), " created successfully.");
             }
-            // GCT says 553. Clients that make directories all at once know only 550.
+            // GCT replies 553. Clients that make directories in one go know only 550.
             Answer::Failed(failure) if failure.kind == Kind::Exists => {
                 failure.say_as(550, "make the directory", &mut self.say);
             }

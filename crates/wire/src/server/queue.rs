@@ -70,14 +70,14 @@ impl Queue {
         }
     }
 
-    /// RFC 2640: a lone line feed is part of a name. Clients in general end lines
-    /// with what they have, so only those that announced themselves are held to it.
+    /// RFC 2640: a lone line feed is part of a name. Many clients end lines with a bare LF, so only a client that
+    /// announced itself must send CR LF.
     pub(crate) fn only_crlf_ends_lines(&mut self) {
         self.only_crlf = true;
     }
 
-    /// Takes lines that came since the last time out of their wrapping: at once,
-    /// since an ABOR among them must be seen.
+    /// Unwraps the lines that arrived since the last call. That is done at once, since an ABOR among them must be
+    /// seen.
     pub(crate) fn open(&mut self, shield: &mut Shield) {
         for queued in self.waiting.iter_mut().skip(self.opened) {
             if let Queued::Line(line) = queued {
@@ -115,7 +115,7 @@ impl Queue {
         self.waiting.is_empty()
     }
 
-    /// Tells whether nothing came behind the last line that was taken, not even a part of one.
+    /// Tells whether no byte arrived behind the last line that was taken.
     pub(crate) fn is_clean(&self) -> bool {
         self.waiting.is_empty() && self.begun.is_empty() && !self.skipping && !self.telnet
     }
@@ -156,7 +156,7 @@ impl Queue {
                     self.telnet = false;
                     self.begun.push(TELNET_COMMAND);
                 }
-                // The mark alone: its first byte came out of band.
+                // The mark alone: its first byte arrived out of band.
                 [TELNET_DATA_MARK, rest @ ..] => bytes = rest,
                 _ => break,
             }
@@ -200,7 +200,7 @@ fn is_abort(line: &[u8]) -> bool {
     Command::is(line, "ABOR")
 }
 
-/// Of one session; as much as a transfer needs for its data anyway.
+/// The limit of one session, as much as a transfer needs for its data.
 const BYTES_MAX: usize = 1 << 20;
 /// The cost of keeping a line beside its bytes.
 const LINE_COST: usize = 64;

@@ -15,7 +15,7 @@ pub(crate) struct Say {
     plain: Vec<u8>,
     /// Where each line of `plain` ends, and which of its reply it is.
     rows: Vec<(usize, Row)>,
-    /// As it is sent.
+    /// The bytes as they are sent.
     wire: Vec<u8>,
     /// The client reads the lines in which GCT explains a refusal.
     explains: bool,
@@ -99,7 +99,7 @@ impl Say {
                 }
                 self.plain.clear();
             }
-            // TLS may have something to say itself, whatever we have.
+            // TLS may have messages of its own to send.
             Shield::Flow(_) => {
                 self.wire.extend(shield.seal_reply(&self.plain, Row::Last)?);
                 self.plain.clear();

@@ -1,5 +1,5 @@
-//! `AUTH ADAT PBSZ PROT CCC DCAU DCSC`: proving who is there, and what follows from it
-//! for data connections. RFC 2228 and GFD.20, as GCT speaks them; RFC 4217.
+//! `AUTH ADAT PBSZ PROT CCC DCAU DCSC`: the proofs of identity, and their effect on data connections. RFC 2228 and
+//! GFD.20, as in GCT; RFC 4217.
 
 use super::{Answer, Ask, Mechanism, Refusal, Session, State, Then};
 use crate::{
@@ -130,8 +130,7 @@ impl Session {
         }
     }
 
-    /// The 235 is the last line in clear. Commands that were sent ahead of it came from a client that had proved
-    /// nothing.
+    /// The 235 is the last line in clear. Commands sent ahead of it came from a client that had proved nothing.
     fn raise_shield(&mut self) {
         let Some(guard) = self.guard.take() else {
             return self.close("The login failed by an error of the server; its log tells more. Try again in a while.");
@@ -183,7 +182,7 @@ impl Session {
         }
     }
 
-    /// `PROT` under TLS, which knows two levels; it may be said before the login.
+    /// `PROT` under TLS, which has two levels; clients may send it before the login.
     pub(super) fn set_level_under_tls(&mut self, letter: &str) -> Option<Ask> {
         let level = self.level_among(&[Level::Clear, Level::Private], letter)?;
         self.set_early_level(level)
@@ -198,8 +197,7 @@ impl Session {
         self.change_level(level)
     }
 
-    /// Refuses all but `PROT C` in a session in clear: accepting more would send in clear what the client wants
-    /// protected.
+    /// Refuses all but `PROT C` in a session in clear: otherwise protected data would travel in clear.
     pub(super) fn set_level(&mut self, letter: &str) -> Option<Ask> {
         let known: &[Level] = match self.is_guarded() {
             true => &[Level::Clear, Level::Safe, Level::Private],
@@ -215,7 +213,7 @@ impl Session {
         self.say_and_hang(changed, &set_to(level))
     }
 
-    /// Returns the level of a letter, or says that it is none of those.
+    /// Returns the level of a letter, or replies that the letter is none of those.
     fn level_among(&mut self, levels: &[Level], letter: &str) -> Option<Level> {
         let level = Level::of_letter(letter).filter(|level| levels.contains(level));
         if level.is_none() {
@@ -281,7 +279,7 @@ fn set_to(level: Level) -> String {
     format!("Protection level set to {}.", level.letter())
 }
 
-/// Less than this is mostly what wraps it.
+/// Smaller blocks are mostly wrapping.
 const BLOCK_BYTES_MIN: u32 = 1024;
 /// The memory of one connection's block.
 const BLOCK_BYTES_MAX: u32 = 1 << 20;

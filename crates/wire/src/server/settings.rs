@@ -16,14 +16,14 @@ pub(super) struct Settings {
     pub(super) streams: usize,
     /// With how many to begin, if the sender may use fewer.
     pub(super) streams_first: Option<usize>,
-    /// Of listings: what MLST tells, and what MLSD, MLSR and MLSC tell.
+    /// The facts of MLST, and those of MLSD, MLSR and MLSC.
     pub(super) facts: Facts,
     pub(super) restart_every: Duration,
     pub(super) progress_every: Duration,
     /// Performance markers while sending, if wanted.
     pub(super) sending_every: Option<Duration>,
     pub(super) checksum_every: Option<Duration>,
-    /// Of data connections; `None`: as the kernel finds best.
+    /// The buffer size of data connections; `None`: the kernel's choice.
     pub(super) buffer_bytes: Option<u32>,
     /// `OPTS PASV AllowDelayed=1;`
     pub(super) delayed: bool,
@@ -104,8 +104,7 @@ impl Session {
         self.say_and_hang(changed, text)
     }
 
-    /// Says that something is set, and lets go of data connections if they were
-    /// used when it was otherwise.
+    /// Replies that something is set, and closes data connections that were used with another setting.
     pub(super) fn say_and_hang(&mut self, changed: bool, text: &str) -> Option<Ask> {
         let ready = self.ready();
         if changed && ready.data.was_used() {
@@ -123,7 +122,7 @@ impl Session {
         None
     }
 
-    /// A connection that was given a size keeps it: those with one are let go.
+    /// A connection with a fixed size keeps it, so those connections are closed.
     pub(super) fn size_buffers_by_themselves(&mut self) -> Option<Ask> {
         let had_size = self.ready().settings.buffer_bytes.take().is_some();
         self.say_and_hang(had_size, "ABUF: the kernel sizes buffers as it goes.")
@@ -138,7 +137,7 @@ impl Session {
                 striping,
             } => {
                 if let Some(Parallelism { first, most }) = parallelism {
-                    // Others mean with the first what they want all the time.
+                    // Other clients mean the first number throughout.
                     let varies = settings.ours && first < most;
                     settings.streams = if varies { most } else { first }.min(STREAMS_MAX);
                     settings.streams_first = varies.then_some(first);
@@ -181,7 +180,7 @@ impl Session {
     }
 }
 
-/// As GCT does.
+/// The interval of GCT.
 const MARKERS_EVERY: Duration = Duration::from_secs(5);
 
 /// The most connections for one file; more do not raise throughput.

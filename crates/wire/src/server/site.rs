@@ -1,4 +1,4 @@
-//! `SITE`: what the standards left to each server, and our own.
+//! `SITE`: the commands that the standards leave to each server, and those of godwit.
 
 use super::{
     Answer, Ask, Change, Removed, Session, Then,

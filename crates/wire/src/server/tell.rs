@@ -1,4 +1,4 @@
-//! `FEAT HELP STAT`: what the server tells of itself.
+//! `FEAT HELP STAT`: the server describes itself.
 
 use super::{Facts, Session, State};
 use crate::command::Mode;
@@ -83,7 +83,7 @@ impl Session {
     }
 }
 
-/// MLST follows, since it tells what is chosen.
+/// MLST follows, since its line has the chosen facts.
 const FEATURES: [&str; 20] = [
     "CKSM MD5:10;ADLER32:10;SHA1:10;SHA256:11;SHA512:12;BLAKE3:5;",
     "EPRT",
@@ -107,7 +107,7 @@ const FEATURES: [&str; 20] = [
     "WHOAMI",
 ];
 
-/// Commands and what stands behind them, in the notation of RFC 959.
+/// Commands and their arguments, in the notation of RFC 959.
 const SYNTAX: [(&str, &str); 68] = [
     ("ABOR", ""),
     ("ABUF", "[<sp> way]"),

@@ -51,7 +51,7 @@ impl Session {
         self.say.line(250, "End");
     }
 
-    /// Says which modules there are unless this is one.
+    /// Replies with the list of modules unless this is one of them.
     fn known(&mut self, module: &str, way: Way) -> Option<()> {
         let all = self.profile.modules.iter().filter(|known| known.way == way);
         let names: Vec<&str> = all.map(|known| known.name.as_str()).collect();

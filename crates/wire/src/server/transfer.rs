@@ -1,5 +1,5 @@
-//! `RETR STOR APPE ERET ESTO LIST NLST MLSD MLSR`, and what shapes the next one:
-//! `ALLO REST SCKS SITE STORATTR`.
+//! `RETR STOR APPE ERET ESTO LIST NLST MLSD MLSR`, and the commands that set up the next one: `ALLO REST SCKS SITE
+//! STORATTR`.
 
 use super::{
     Answer, Ask, At, Data, Form, Give, Leg, Listing, Outcome, Place, Refusal, Session, State, Then,
@@ -41,7 +41,7 @@ pub enum Urgent {
 }
 
 impl Session {
-    /// RFC 959: what `REST` says belongs to the command that follows at once.
+    /// RFC 959: a `REST` belongs to the command that follows at once.
     pub(super) fn next_belongs_to(&mut self, command: &Command) {
         // Clients send these between REST and the transfer.
         let between = matches!(
@@ -76,7 +76,7 @@ impl Session {
     }
 
     pub(super) fn announce_size(&mut self, size: u64) {
-        // Some clients say ALLO 0 when they do not know.
+        // Some clients send ALLO 0 when they do not know the size.
         self.ready().next.size = Some(size).filter(|&size| size > 0);
         self.say.line(200, "ALLO command successful.");
     }
@@ -102,7 +102,7 @@ impl Session {
         self.say.line(250, "OK.");
     }
 
-    /// Uses up what was said about this transfer.
+    /// Takes the settings of this transfer, and resets them.
     pub(super) fn take_next(&mut self) -> Next {
         std::mem::take(&mut self.ready().next)
     }
@@ -201,7 +201,7 @@ impl Session {
         self.ask(ask, Then::Transfer)
     }
 
-    /// Returns how bytes will travel, or says why they cannot.
+    /// Returns how bytes will travel, or replies with the reason why they cannot.
     pub(super) fn leg(&mut self, direction: Direction) -> Option<Leg> {
         let (is_under_tls, in_blocks) = (self.shield.is_flow(), self.goes_in_blocks());
         let block_bytes = self.block_bytes.unwrap_or(u32::MAX);
@@ -244,7 +244,7 @@ impl Session {
         })
     }
 
-    /// Says that data connections are there, and so the transfer begins.
+    /// Replies that data connections exist, so that the transfer begins.
     pub fn on_open(&mut self, warm: bool) {
         self.ready().next.opened = true;
         if let Some(name) = self.ready().next.unique.clone() {
@@ -265,7 +265,7 @@ impl Session {
         self.ready().next.unique = Some(name);
     }
 
-    /// Tells how many bytes each stripe has moved, by the clock since the epoch.
+    /// Sends how many bytes each stripe has moved, with the time since the epoch.
     pub fn on_progress(&mut self, bytes: &[u64], at: Duration) {
         let stripes = bytes.len() as u64;
         for (stripe, &bytes) in (0..).zip(bytes) {
@@ -278,7 +278,7 @@ impl Session {
         }
     }
 
-    /// Tells what has landed since the last time.
+    /// Sends the ranges that landed since the last call.
     pub fn on_range(&mut self, landed: &Extents) {
         if !landed.is_empty() {
             self.say_marker(&Marker::Ranges(landed.clone()));
@@ -295,7 +295,7 @@ impl Session {
         }
     }
 
-    /// Tells how many bytes of a checksum are done.
+    /// Sends how many bytes of a checksum are done.
     pub fn on_checksum_progress(&mut self, bytes: u64) {
         self.say_marker(&Marker::Checksum { bytes });
     }
@@ -304,12 +304,12 @@ impl Session {
         self.say.reply(&marker.to_reply(), Inner::Indented);
     }
 
-    /// Looks whether the client said, during a transfer, what cannot wait.
+    /// Returns an urgent command that the client sent during a transfer.
     pub fn urgent(&mut self) -> Option<Urgent> {
         if self.wants_abort() {
             return Some(Urgent::Abort);
         }
-        // Others stand in front of it: their replies must come first.
+        // Replies to the commands in front of it must be sent first.
         let first = self.queue.lines().next()?;
         if Command::is(first, "STAT") && first.len() == b"STAT".len() {
             self.queue.pop();
@@ -318,7 +318,7 @@ impl Session {
         None
     }
 
-    /// Tells how far the transfer is.
+    /// Sends how far the transfer is.
     pub fn on_status(&mut self, bytes: u64) {
         self.say.more(213, "Status of the transfer:");
         self.say.inner(format!("{bytes} bytes moved").as_bytes());
@@ -336,8 +336,8 @@ impl Session {
         };
         let went_well = matches!(answer, Answer::Sent(_) | Answer::NotKept(_));
         let (direction, opened) = (ready.next.direction, ready.next.opened);
-        // What failed before it began leaves connections and addresses as they
-        // were: of files sent ahead, one that is missing does not spoil the rest.
+        // A failure before the start leaves connections and addresses as they were. One missing file among many that
+        // were sent ahead does not spoil the rest.
         ready.next.direction = None;
         if let Some(direction) = direction
             && opened
@@ -375,7 +375,7 @@ impl Session {
                 self.say.line(250, &text);
             }
             Answer::Failed(failure) => match failure.kind {
-                // What is missing is a state of the upload, not of the network.
+                // The missing ranges are a state of the upload, not of the network.
                 Kind::Incomplete => {
                     Refusal::of_kind(Kind::Changed, failure.said)
                         .say("publish the upload", &mut self.say);
@@ -413,8 +413,8 @@ impl Outcome {
     }
 }
 
-/// Names what a transfer was doing when it failed: files are opened before the
-/// data connections are, and room is missed only when it is written to.
+/// Names the step at which a transfer failed. Files are opened before the data connections, and a lack of room shows
+/// only at a write.
 fn doing(kind: Kind, direction: Option<Direction>, opened: bool) -> &'static str {
     let is_late = opened
         && [Kind::Changed, Kind::Io]

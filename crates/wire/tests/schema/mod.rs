@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 pub struct Schemas<'a>(pub &'a Value);
 
 impl<'a> Schemas<'a> {
-    /// Returns what a reference leads to, or the value itself.
+    /// Returns the target of a reference, or the value itself.
     pub fn follow(self, value: &'a Value) -> &'a Value {
         match value.get("$ref") {
             Some(Value::String(to)) => {

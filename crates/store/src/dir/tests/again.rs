@@ -91,12 +91,12 @@ fn again_after_commit_survives_power_cut() {
     record().read_exact_at(&mut before, slot_at(0)).unwrap();
     put(&*sink, 0, &noise(MIB, 83));
     drop(sink);
-    // The bytes reached the disk, and what was said of them did not.
+    // The bytes reached the disk, and their slot did not.
     record().write_all_at(&before, slot_at(0)).unwrap();
     reboot(&place);
     let sink = dir.write(p("file"), &how()).unwrap();
     assert_eq!(sink.done(), Extents::from(M..3 * M));
-    // A commit says again what is to be believed.
+    // A commit writes the slots of all landed bytes again.
     put(&*sink, 0, &noise(MIB, 84));
     assert_eq!(sink.commit().unwrap(), Extents::from(0..3 * M));
     put(&*sink, 3 * M, &noise(500, 85));

@@ -38,7 +38,7 @@ fn bytes_of(steps: usize) -> Vec<u8> {
     parts.flat_map(|&(writer, seq)| part(writer, seq)).collect()
 }
 
-/// Appends all, also what was appended before; calls `on` after each step.
+/// Makes all appends, those from before among them; calls `on` after each step.
 fn all_appended(dir: &Dir, mut on: impl FnMut(usize)) {
     for (i, step) in STEPS.iter().enumerate() {
         let mut next = step.iter().copied().map(given);
@@ -210,7 +210,7 @@ fn mixtures(mut synced: Vec<u8>, written: &[u8]) -> Vec<Vec<u8>> {
 fn goes_on_without_power(dead: &Dead, what: &str) {
     let on_disk = |name: &str| fs::read(dead.disk.0.join(name)).unwrap_or_default();
     let (log, ledger) = (dead.place.0.join("log"), dead.ledger());
-    // A file grows as its blocks come to the disk: its end may be zeros or not there at all.
+    // A file grows as its blocks reach the disk: its end may be zeros or missing.
     let (synced, written) = (on_disk("log"), fs::read(&log).unwrap());
     let half = (synced.len() + written.len()) / 2;
     let mut zeros = synced.clone();
@@ -523,7 +523,7 @@ fn append_ignores_ledger_of_unprivileged_user() {
     assert_eq!(place.bytes("log"), b"ab");
 }
 
-/// Of a ledger whose numbers were made up nothing is believed that the file does not say too.
+/// A ledger with invented numbers is believed only where the file agrees.
 #[test]
 fn append_takes_any_ledger_without_harm() {
     let dead = Dead::at("append.intended:2");

@@ -689,7 +689,7 @@ fn publish_reads_changed_partial_again() {
     let told = dir.partial(p("file"), None).unwrap().unwrap().done;
     assert_eq!(told, Extents::from(0..2 * LEAF_BYTES), "what can be hashed");
     drop(dir.write(p("file"), &write).unwrap());
-    // What differs is forgotten for good, and nothing is read twice.
+    // A wrong leaf is dropped for good, and no byte is read twice.
     let sink = dir.write(p("file"), &write).unwrap();
     assert_eq!(sink.done(), Extents::from(0..LEAF_BYTES));
     record_is_older_by(51);
@@ -704,7 +704,7 @@ fn publish_reads_changed_partial_again() {
     assert!(place.bytes("file") == bytes);
 }
 
-/// Opens what an upload left under a name that ends so.
+/// Opens the file of an upload whose hidden name ends with `end`.
 pub(super) fn left_file(place: &Scratch, end: &str) -> fs::File {
     let name = place.names().into_iter().find(|n| n.ends_with(end));
     fs::OpenOptions::new()

@@ -9,7 +9,7 @@ use godwit_trust::{
 use std::{future::poll_fn, time::Duration};
 use tokio::io::{DuplexStream, duplex};
 
-/// Both ends of a conversation over a line that holds so many bytes.
+/// Both ends of a connection over a line that holds `room` bytes.
 async fn conversation(room: usize) -> (Tls<DuplexStream>, Tls<DuplexStream>) {
     let key = lab::throw_away(Duration::from_secs(60)).unwrap();
     let wanted = Wanted::Key(Fingerprint::of_credential(&key).unwrap());

@@ -42,7 +42,7 @@ pub(super) struct Said {
     pub(super) is_broken_off: bool,
     pub(super) has_ended: bool,
     pub(super) refusal: Option<Reply>,
-    /// One of ours could hold nothing, so the file is under its name already.
+    /// A node had nothing to keep, so the file has its name already.
     pub(super) published: Option<Told>,
 }
 
@@ -62,7 +62,7 @@ impl Words {
         self.close();
     }
 
-    /// Takes in what the server says has landed, and notes it.
+    /// Takes the ranges that the server reports as landed, and notes them.
     pub(super) fn land(&self, ranges: &Extents, part: Option<&Claim>) {
         let landed = {
             let mut said = self.state();
@@ -82,13 +82,13 @@ impl Words {
     }
 }
 
-/// Hears what the server says of one transfer.
+/// Reads the server's replies about one transfer.
 pub(super) struct Listening {
     pub(super) session: Session,
     pub(super) told: Arc<Words>,
     /// The claim on the part, given up if the wait for the end timed out.
     pub(super) part: Weak<Claim>,
-    /// Only of ours it is known that they obey at once and go on.
+    /// Only nodes are known to obey ABOR at once and to continue.
     pub(super) is_ours: bool,
     pub(super) watch: Arc<Watch>,
     pub(super) gauge: Gauge,
@@ -192,5 +192,5 @@ impl Listening {
 const TO_END: &str = "waiting for the end of the upload";
 /// How long a server of ours may take to say that it has stopped.
 const ABORTED_MAX: Duration = Duration::from_secs(5);
-/// As often the connections are looked at.
+/// How often the connections are examined.
 const TICK: Duration = Duration::from_millis(100);

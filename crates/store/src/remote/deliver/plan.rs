@@ -49,8 +49,7 @@ impl Delivery {
         let tag = tag(write);
         let family = session.family();
         let in_place = write.how == How::InPlace || remote.0.options.appear == Appear::AtOnce;
-        // Ours keeps parts out of sight, by name and id of the upload; elsewhere a
-        // part is a file of its own.
+        // A node hides parts, by name and id of the upload; elsewhere a part is a file of its own.
         let part = match family {
             _ if in_place => Claim::of_nothing(name.clone()),
             Family::Godwit => {
@@ -87,13 +86,13 @@ impl Delivery {
         };
         if write.how != How::InPlace {
             delivery.landed = delivery.earlier(session, write)?;
-            // What is begun anew is cut off first: nothing may be believed of it.
+            // A part that begins anew is cut off first: none of its old bytes may count.
             delivery.part.note(&delivery.landed, When::Now);
         }
         Ok(delivery)
     }
 
-    /// Asks what an earlier attempt left, and forgets it if it is not to be gone on with.
+    /// Asks for the part of an earlier attempt, and removes the part if it cannot be resumed.
     pub(super) fn earlier(&self, session: &mut Session, write: &Write<'_>) -> Result<Extents> {
         let mut left = match self.family {
             Family::Godwit => {
@@ -117,7 +116,7 @@ impl Delivery {
                 let size = client::size_of(&reply).filter(|_| can_go_on && write.origin.is_some());
                 size.map(|size| Extents::from(0..size)).unwrap_or_default()
             }
-            // What landed in blocks cannot be asked of it: we remember what it said.
+            // A GridFTP server cannot be asked which blocks landed: its own markers were noted.
             Family::Grid if write.resume && write.origin.is_some() => {
                 let reply = session.ask_one(Line::new("SIZE").bytes(self.part.name())?)?;
                 let landed = self.part.landed();
@@ -139,7 +138,7 @@ impl Delivery {
         }
     }
 
-    /// Returns the id of an upload to one of ours.
+    /// Returns the id of an upload to a node.
     pub(super) fn id(&self) -> Option<&str> {
         let id = self.part.name().strip_prefix(&self.name[..])?;
         str::from_utf8(id.strip_prefix(b"\0")?).ok()
@@ -187,7 +186,7 @@ impl Delivery {
                 };
                 vec![upload.esto(&self.name)?]
             }
-            // ESTO A and REST keep what is there; a bare STOR cuts the file off first.
+            // ESTO A and REST keep the existing bytes; a bare STOR cuts the file off first.
             Family::Grid if self.how == How::InPlace => {
                 vec![Line::new("ESTO A").and(0).bytes(self.file())?]
             }
@@ -212,19 +211,17 @@ impl Delivery {
         }
     }
 
-    /// Tells whether ADLER32 is to be computed of what is sent: a GridFTP server
-    /// can be asked for it when all is there.
+    /// Tells whether to compute ADLER32 of the sent bytes: a GridFTP server can be asked for that at the end.
     pub(super) fn sums(&self, session: &Session) -> bool {
         let offered = session.peer.features.checksums();
         let is_asked_there = self.checks.blake3 && offered.contains(&Algorithm::Adler32);
-        // One of ours tells leaves of whole files; a range in place has none at its ends.
+        // A node reports leaves of whole files; a range in place has partial ones at its ends.
         let has_leaves = self.family == Family::Godwit && self.how != How::InPlace;
         self.checks.adler32 || (!has_leaves && is_asked_there)
     }
 }
 
-/// Returns a word that stands for what is copied, so that a partial of anything
-/// else has another name.
+/// Returns a tag made of the copy's source, so that a partial of another source has another name.
 fn tag(write: &Write<'_>) -> Option<String> {
     let origin = write.origin?;
     let version = match &origin.version {
@@ -259,7 +256,7 @@ pub(in crate::remote) fn part_name(name: &[u8], tag: Option<&str>) -> Vec<u8> {
     [folder, b".", file, tag.as_bytes(), names::PART_SUFFIX].concat()
 }
 
-/// Names of 255 bytes are the longest; this leaves room for what is added.
+/// Names have at most 255 bytes; this leaves room for additions.
 const NAME_MAX: usize = 220;
 
 #[cfg(test)]

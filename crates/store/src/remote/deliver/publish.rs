@@ -79,7 +79,7 @@ impl Delivering {
                 None => Verified::SizeOnly,
             },
         };
-        // The weaker of both ways is what the whole way is worth.
+        // The weaker of both verifications counts for the whole way.
         let verified = match (source, verified) {
             (Some(by), Verified::By(_)) => Verified::By(by),
             (_, verified) => verified,
@@ -94,7 +94,7 @@ impl Delivering {
         })
     }
 
-    /// Compares what was sent with a digest of another kind that the source told.
+    /// Compares the sent bytes with a digest of another kind that the source reported.
     fn compare_with_source(&self, whole: &Whole, size: Option<u64>) -> Result<Option<Algorithm>> {
         let Some(named) = whole
             .digest
@@ -121,9 +121,8 @@ impl Delivering {
         }
     }
 
-    /// Compares a published file with a digest that only a foreign source has, of an algorithm
-    /// that is not computed on the way. A wrong file is
-    /// removed from its name.
+    /// Compares a published file with a foreign source's digest, of an algorithm that is not computed on the way. A
+    /// wrong file is removed from its name.
     fn compare_published(&self, session: &mut Session, expected: &Digest) -> Result<Verified> {
         let (plan, by) = (&self.plan, expected.algorithm());
         let reply = session.ask_one(client::checksum(by, None, &plan.name)?)?;
@@ -181,7 +180,7 @@ impl Delivering {
         })
     }
 
-    /// Compares what is there with what was to be there, by a checksum that both know.
+    /// Compares the published file with the expected hash, by a checksum that both know.
     fn compare(&self, session: &mut Session, whole: &Whole, size: u64) -> Result<Option<Digest>> {
         let offered = session.peer.features.checksums();
         let named = whole
@@ -210,7 +209,7 @@ impl Delivering {
         ))
     }
 
-    /// Compares each range that was written in place with what was sent, if the server computes checksums.
+    /// Compares each range that was written in place with the sent bytes, if the server computes checksums.
     fn compare_ranges(&self, session: &mut Session) -> Result<Verified> {
         const BY: Algorithm = Algorithm::Adler32;
         let plan = &self.plan;
@@ -249,7 +248,7 @@ impl Delivering {
     fn dress(&self, session: &mut Session, whole: &Whole) -> Result<()> {
         let plan = &self.plan;
         let mode = match whole.mode.or(plan.mode) {
-            // What is replaced keeps its mode.
+            // A replaced file keeps its mode.
             None if plan.is_apart() => names::stat(session, &plan.path, &plan.name)
                 .ok()
                 .and_then(|stat| stat.mode),

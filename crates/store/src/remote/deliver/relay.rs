@@ -34,7 +34,7 @@ struct Ends<'a> {
     target: Session,
     path: &'a Path,
     stall: Duration,
-    /// Called with what landed, as the target tells it.
+    /// Called with the ranges that landed, as the target reports them.
     on: &'a dyn Fn(Range<u64>),
     landed: Extents,
     /// Connections of the transfer before are to serve again.
@@ -60,7 +60,7 @@ impl Delivering {
         if relayed.is_some() || !reuses {
             return Ok(relayed);
         }
-        // One of them has let go of the connections since.
+        // One of the servers has closed the connections meanwhile.
         reuses = false;
         self.relay_over(&mut reuses, from, path, want, on)
     }
@@ -292,7 +292,7 @@ impl Ends<'_> {
 
     fn wait(&mut self, delivering: &Delivering, sent: bool, written: bool) -> Result<()> {
         let cancel = delivering.remote.0.options.cancel.as_fd();
-        // Who has said all may hang up, which would end every wait.
+        // A server that has ended may hang up, which would end every wait.
         let is_silent = sent || self.lost.is_some();
         let source = if is_silent {
             cancel
@@ -365,8 +365,7 @@ impl Ends<'_> {
     }
 }
 
-/// Returns the connections of an earlier transfer, if both keep the same ones and they
-/// can serve one with so many streams.
+/// Returns the connections of an earlier transfer, if both servers keep the same ones and they can serve `streams`.
 fn common(source: Option<Pair>, target: Option<Pair>, streams: (usize, usize)) -> Option<Pair> {
     let serves = |pair: &Pair| pair.streams == streams && pair.at.elapsed() < KEPT;
     source.filter(|pair| target == Some(*pair)).filter(serves)

@@ -44,7 +44,7 @@ impl Note {
         }))
     }
 
-    /// Returns what was noted; nothing, if that is of anything else or torn.
+    /// Returns the noted ranges; empty if the note is torn or of another part.
     pub(super) fn read(&self) -> Extents {
         let path = self.path.with_extension(LANDED);
         let is_small = fs::metadata(&path).is_ok_and(|meta| meta.len() <= NOTE_BYTES_MAX);
@@ -53,8 +53,8 @@ impl Note {
             .unwrap_or_default()
     }
 
-    /// Notes what landed. Notes that come too fast are left out; so is one that
-    /// would be huge, since what was noted before still holds.
+    /// Notes landed ranges. A note that is too early is skipped. So is one that would be huge, since the older note
+    /// still holds.
     pub(super) fn write(&mut self, landed: &Extents, when: When) -> io::Result<()> {
         let is_early = self.written_at.is_some_and(|at| at.elapsed() < PAUSE);
         if (is_early && when == When::InTime) || landed.count() > RANGES_MAX {
@@ -66,7 +66,7 @@ impl Note {
         fs::rename(fresh, self.path.with_extension(LANDED))
     }
 
-    /// Removes it: there is nothing to go on with.
+    /// Removes the note: the part cannot be resumed.
     pub(super) fn clear(&mut self) -> io::Result<()> {
         self.written_at = None;
         gone(fs::remove_file(self.path.with_extension(LANDED)))
