@@ -196,3 +196,17 @@ fn readers_at_once_fetch_each_byte_once() {
     });
     assert_eq!(shared.moved().fetched, 4 << 20);
 }
+
+/// A file that others removed is not made again of the bytes that programs wrote here.
+#[test]
+fn removed_files_stay_removed() {
+    let (far, dir) = both();
+    far.put("a", &bytes(1 << 20, 1));
+    let depot = depot(&far, &dir);
+    let shared = share(&depot);
+    write(&shared, 500_000, b"late");
+    std::fs::remove_file(far.dir.path().join("a")).unwrap();
+    let error = shared.deliver(&|| true).unwrap_err();
+    assert!(error.to_string().contains("no such file"), "{error}");
+    assert!(far.get("a").is_none());
+}

@@ -807,6 +807,35 @@ fn directories_have_their_modes() {
     assert_eq!((mode("own") & 0o777, mode("usual") & 0o777), (0o700, 0o755));
 }
 
+/// A large file that was removed at its server is not made again of the bytes that a program wrote.
+#[test]
+fn removed_large_files_stay_removed() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new();
+    let large = site.machine.scratch.file("large", 8 << 20);
+    fs::rename(&large, site.export.join("large")).unwrap();
+    let program = "import errno, os
+file = open(os.environ['G'] + '/large', 'r+b', buffering=0)
+os.pwrite(file.fileno(), b'late', 5 << 20)
+os.remove(os.environ['E'] + '/large')
+try:
+    os.fsync(file.fileno())
+except OSError as error:
+    assert error.errno == errno.ESTALE, error
+else:
+    raise SystemExit('synced')
+";
+    let mut command = (site.machine).command(&["run", "--", "python3", "-c", program]);
+    command.env("G", site.path("").trim_end_matches('/'));
+    let said = Said::of(command.env("E", &site.export));
+    assert_eq!(said.status, Some(75), "{said}");
+    assert!(said.stderr.contains("removed at its server"), "{said}");
+    site.machine.says(&["push", "--timeout", "30"]).ok();
+    assert!(!site.export.join("large").exists());
+}
+
 /// A signal ends the wait for a server that is away.
 #[test]
 fn signals_end_waiting_programs() {

@@ -11,7 +11,7 @@ use crate::{
     reader::{closed, read_all},
 };
 use godwit_core::{Extents, LEAF_BYTES};
-use godwit_local::odd;
+use godwit_local::{Kind, Refusal, odd};
 use godwit_sys::append_told;
 use godwit_wire::local::{
     Ask, Tell,
@@ -95,6 +95,7 @@ impl Shared {
             return Ok(());
         }
         let put = || {
+            self.asking.must_be_there(&body.url())?;
             if let Some(cut) = cut {
                 let (url, size) = (body.url(), cut);
                 self.asking
@@ -114,6 +115,32 @@ impl Shared {
 }
 
 impl Asking {
+    /// Refuses if the server has no such file any more. It is not made again: most of its bytes are not here.
+    fn must_be_there(&self, url: &str) -> Done<()> {
+        let open = Ask::Open(ask::Open {
+            url: url.to_owned(),
+            read: true,
+            lazy: true,
+            fresh: ask::Fresh::Asked,
+            ..ask::Open::default()
+        });
+        match self.ask(NO_THREAD, &open) {
+            Ok((era, answer)) => {
+                if let Tell::Opened(opened) = &answer.tell {
+                    (self.talk).give_back(era, Ask::Close(closed(opened.handle)));
+                }
+                Ok(())
+            }
+            Err(failed) if failed.is_missing() => {
+                let words = "it was removed at its server while it was changed";
+                let refusal = Refusal::new(Kind::Changed, format!("keep {url}"), words);
+                Err(refusal.next("write the whole file again").into())
+            }
+            // A server that is away gets the changes later.
+            Err(_) => Ok(()),
+        }
+    }
+
     /// Writes ranges of a file of this machine into the server's file, as one change.
     fn put_parts(&self, url: &str, file: &File, ranges: &Extents, size: u64) -> Done<()> {
         if ranges.is_empty() {

@@ -39,7 +39,10 @@ impl Shared {
 
     fn commit(&self, body: &Body) -> Done<()> {
         if let Some(parts) = &body.parts {
-            return self.keep_parts(body, parts);
+            return match body.state.lock().is_unlinked {
+                true => Ok(()),
+                false => self.keep_parts(body, parts),
+            };
         }
         let _turn = body.turn.lock();
         let is_unlinked = body.state.lock().is_unlinked;

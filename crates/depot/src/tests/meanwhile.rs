@@ -372,7 +372,12 @@ fn what_is_put_into_what_was_just_delivered_is_read_here() {
     depot.inner.delivered(&held).unwrap();
     assert!(held.lock().is_current, "readers of its name are sent away");
     held.lock().machine.close(Notices::Each);
-    depot.inner.delivered(&held).unwrap();
+    // A thread of the depot that delivers may have been first.
+    let ended = depot.inner.delivered(&held);
+    assert!(
+        matches!(ended, Ok(_) | Err(crate::Error::Unknown(_))),
+        "{ended:?}"
+    );
     assert!(depot.inner.all().current.is_empty());
 }
 

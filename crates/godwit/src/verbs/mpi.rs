@@ -101,6 +101,11 @@ impl Mpi {
         let next =
             "link it with -Wl,-Bstatic -lgodwit_mpi_mpich or -lgodwit_mpi_openmpi before the MPI";
         preloaded::must_load(&wanted, program, next)?;
+        if is_shell_script(program) {
+            let fact = "it is a shell script, and its programs would not open files of servers";
+            let next = "write godwit mpi -- before the program in the script, and start the script without it";
+            return Err(CliError::asked(wanted, fact).next(next));
+        }
         let found = preloaded::found(program).unwrap_or_else(|| program.into());
         fs::metadata(found).map_err(|cause| super::mounted::not_started(&wanted, &cause))?;
         let binary = env::current_exe().map_err(failed)?;
@@ -122,7 +127,14 @@ impl Mpi {
         if let Some(told) = env::var_os("GODWIT_MPI_LIBRARY").filter(|told| !told.is_empty()) {
             return preloaded::told(wanted, "GODWIT_MPI_LIBRARY", told);
         }
-        let flavour = self.mpi.or_else(|| Flavour::of_program(&self.program[0]));
+        let named = Flavour::of_program(&self.program[0]);
+        if let (Some(told), Some(named)) = (self.mpi, named)
+            && told != named
+        {
+            let fact = format!("it is linked with {named:?}, and --mpi says another");
+            return Err(CliError::asked(wanted, fact).next("leave out --mpi"));
+        }
+        let flavour = self.mpi.or(named);
         let Some(flavour) = flavour.or_else(Flavour::of_launcher) else {
             let fact = "it names no libmpi, and no launcher of MPICH or Open MPI started it";
             return Err(CliError::asked(wanted, fact).next("say --mpi mpich or --mpi openmpi"));
@@ -136,9 +148,40 @@ impl Mpi {
     }
 }
 
+/// Tells whether a program is a script for a shell.
+fn is_shell_script(program: &OsStr) -> bool {
+    let Some(bytes) = preloaded::found(program).and_then(|path| fs::read(path).ok()) else {
+        return false;
+    };
+    let Some(line) = bytes.strip_prefix(b"#!") else {
+        return false;
+    };
+    let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = String::from_utf8_lossy(line);
+    let mut words = line.split_whitespace().map(|word| word.rsplit('/').next());
+    words.any(|word| word.is_some_and(|word| SHELLS.contains(&word)))
+}
+
+const SHELLS: [&str; 8] = ["sh", "bash", "dash", "ash", "ksh", "zsh", "csh", "tcsh"];
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn scripts_of_shells_are_known() {
+        let place = env::temp_dir().join(format!("godwit-mpi-{}", std::process::id()));
+        for (line, is_shell) in [
+            ("#!/bin/sh -e\n", true),
+            ("#! /usr/bin/env bash\n", true),
+            ("#!/usr/bin/python3\nsh\n", false),
+            ("\x7fELF /bin/sh", false),
+        ] {
+            fs::write(&place, line).unwrap();
+            assert_eq!(is_shell_script(place.as_os_str()), is_shell, "{line}");
+        }
+        fs::remove_file(&place).unwrap();
+    }
 
     #[test]
     fn programs_without_libmpi_have_no_flavour() {
