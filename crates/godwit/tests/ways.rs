@@ -39,6 +39,24 @@ impl Site {
         format!("/godwit/ftp:127.0.0.1:{}/{name}", self.node.port)
     }
 
+    /// Has the file `node` name the process of this machine's node, which is started if there is none.
+    fn name_node(&self) -> std::path::PathBuf {
+        self.machine.says(&["run", "--", "true"]).ok();
+        let process = self.machine.process().unwrap().to_string();
+        let name = self.machine.scratch.join("node");
+        fs::write(&name, process).unwrap();
+        name
+    }
+
+    /// Runs a program of Python in the mount. `$G` is the directory of the server in the mount, `$E` on its disk, and `$N`
+    /// names the process of the node.
+    fn python(&self, options: &[&str], program: &str) -> Said {
+        let words = [&["run"], options, &["--", "python3", "-c", program]].concat();
+        let mut command = self.machine.command(&words);
+        command.env("G", self.path("").trim_end_matches('/'));
+        Said::of(command.env("E", &self.export).env("N", self.name_node()))
+    }
+
     /// Runs a line of a shell in the mount, where `$G` is the directory of the server.
     fn shell(&self, options: &[&str], line: &str) -> Said {
         let words = [&["run"], options, &["--", "bash", "-c", line]].concat();
@@ -215,15 +233,10 @@ fn lost_nodes_end_only_writers() {
     let site = Site::new();
     fs::write(site.export.join("a"), "old").unwrap();
     let line = "exec 3< $G/a; kill -9 $(cat node); sleep 0.5; cat <&3; cat $G/a; cat $G/none";
-    let pid = || {
-        let process = site.machine.process().unwrap().to_string();
-        fs::write(site.machine.scratch.join("node"), process).unwrap();
-    };
-    site.shell(&[], "true").ok();
-    pid();
+    site.name_node();
     let reader = site.shell(&[], line);
     assert_eq!(reader.stdout, b"oldold", "{reader}");
-    pid();
+    site.name_node();
     let line = "exec 3> $G/a; echo new >&3; kill -9 $(cat node); (sleep 50; echo late); echo on";
     let writer = site.shell(&[], line);
     assert_eq!(writer.status, Some(75), "{writer}");
@@ -316,12 +329,7 @@ fn closed_files_outlive_their_node() {
         return;
     }
     let site = Site::new();
-    let pid = || {
-        let process = site.machine.process().unwrap().to_string();
-        fs::write(site.machine.scratch.join("node"), process).unwrap();
-    };
-    site.shell(&[], "true").ok();
-    pid();
+    site.name_node();
     fs::write(site.export.join("old"), "old\n").unwrap();
     let line = "set -e; exec 3> $G/new 4>> $G/old 5> $G/gone; echo new >&3; echo more >&4; echo gone >&5; rm $G/gone; \
         kill -STOP $(cat node); exec 3>&- 4>&- 5>&-; kill -9 $(cat node); cat $G/new";
@@ -697,13 +705,7 @@ open(file.name, 'ab').write(b'!')
     expected.resize(21 << 20, 0);
     expected.extend_from_slice(b"end!");
     expected[1..6].copy_from_slice(b"after");
-    site.shell(&[], "true").ok();
-    let process = site.machine.process().unwrap().to_string();
-    let node = site.machine.scratch.join("node");
-    fs::write(&node, process).unwrap();
-    let mut command = (site.machine).command(&["run", "--", "python3", "-c", program]);
-    command.env("G", site.path("").trim_end_matches('/'));
-    Said::of(command.env("N", &node)).ok();
+    site.python(&[], program).ok();
     site.machine.says(&["push", "--timeout", "30"]).ok();
     assert!(fs::read(&there).unwrap() == expected);
     let now = fs::metadata(&there).unwrap().ino();
@@ -746,13 +748,7 @@ os.kill(int(open(os.environ['N']).read()), signal.SIGKILL)
 assert not os.path.exists(G + '/none') # the next node was asked
 last.close()
 ";
-    site.shell(&[], "true").ok();
-    let process = site.machine.process().unwrap().to_string();
-    let node = site.machine.scratch.join("node");
-    fs::write(&node, process).unwrap();
-    let mut command = (site.machine).command(&["run", "--", "python3", "-c", program]);
-    command.env("G", site.path("").trim_end_matches('/'));
-    Said::of(command.env("N", &node)).ok();
+    site.python(&[], program).ok();
     site.machine.says(&["push", "--timeout", "30"]).ok();
     for (name, text) in [
         ("changed", "Before and after"),
@@ -781,10 +777,7 @@ for name, mode in (('/new', 'wb'), ('/old', 'r+b')):
         there = open(os.environ['E'] + name, 'rb').read()
         assert there.endswith(data), there
 ";
-    let words = ["run", "--fsync", "push", "--", "python3", "-c", program];
-    let mut command = site.machine.command(&words);
-    command.env("G", site.path("").trim_end_matches('/'));
-    Said::of(command.env("E", &site.export)).ok();
+    site.python(&["--fsync", "push"], program).ok();
 }
 
 /// A directory gets the mode that its maker says, and a long name is refused as such.
@@ -827,9 +820,7 @@ except OSError as error:
 else:
     raise SystemExit('synced')
 ";
-    let mut command = (site.machine).command(&["run", "--", "python3", "-c", program]);
-    command.env("G", site.path("").trim_end_matches('/'));
-    let said = Said::of(command.env("E", &site.export));
+    let said = site.python(&[], program);
     assert_eq!(said.status, Some(75), "{said}");
     assert!(said.stderr.contains("removed at its server"), "{said}");
     site.machine.says(&["push", "--timeout", "30"]).ok();
@@ -862,9 +853,7 @@ fn partial_readers_outlive_their_node() {
     let large = fs::read(site.export.join("large")).unwrap();
     let line = "exec 3< $G/large; dd bs=1M count=1 status=none <&3; kill -9 $(cat node); \
         cat <&3; echo other > $E/large; cat $G/large";
-    site.shell(&[], "true").ok();
-    let process = site.machine.process().unwrap().to_string();
-    fs::write(site.machine.scratch.join("node"), process).unwrap();
+    site.name_node();
     let line = line.replace("$E", site.export.to_str().unwrap());
     let said = site.shell(&[], &line).ok();
     assert!(said.stdout[..24 << 20] == large, "{}", said.stdout.len());

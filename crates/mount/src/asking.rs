@@ -5,8 +5,8 @@ use fuser::Errno;
 use godwit_core::{Fault, Url};
 use godwit_local::{Answer, Kind, Owner, Refusal, Talk};
 use godwit_wire::local::{
-    Ask, Tell,
-    ask::{Fresh, Where},
+    Ask, Handle, Tell,
+    ask::{Close, Fresh, Wait, Where},
     tell::Stat,
 };
 use parking_lot::Mutex;
@@ -182,6 +182,29 @@ impl Asking {
             Err(failed) if failed.is_away() => self.ask_patiently(thread, &open(Fresh::Usual)),
             answer => answer,
         }
+    }
+
+    /// Ends a file that was written: it is committed when this returns, or given up.
+    pub(crate) fn end(&self, (era, handle): (u64, Handle), give_up: bool) -> Done<()> {
+        // An end that waits for the disk is answered beside other asks.
+        let end = Ask::End(Close {
+            handle,
+            wait: Wait::Commit,
+            give_up,
+            timeout_ms: None,
+        });
+        self.ask_on(Some(era), NO_THREAD, &end).map(drop)
+    }
+
+    /// Gives a file back to the node, which waits for nothing.
+    pub(crate) fn give_back(&self, (era, handle): (u64, Handle)) {
+        let close = Close {
+            handle,
+            wait: Wait::Nothing,
+            give_up: false,
+            timeout_ms: None,
+        };
+        self.talk.give_back(era, Ask::Close(close));
     }
 
     /// Lists a directory: the name and attributes of each entry.

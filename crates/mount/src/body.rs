@@ -114,6 +114,12 @@ impl Body {
         }
     }
 
+    /// Tells whether the node knows the file by its name, so that a rename need not wait for its end.
+    pub(crate) fn is_known(&self) -> bool {
+        let is_there = matches!(self.hold.read().kept, Kept::AsWritten | Kept::Synced);
+        is_there && self.state.lock().then.is_empty()
+    }
+
     /// Does something with the file, if it is not handed in.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&File) -> io::Result<T>) -> Done<T> {
         match &self.hold.read().file {

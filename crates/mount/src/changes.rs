@@ -8,13 +8,11 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// The part of a body that knows which bytes its writers changed.
+/// The changes to a file of which parts are here, and where they need a grant.
 pub(crate) struct Parts {
     /// Bytes from here on need no grant: nothing that the server has comes there.
     pub(crate) free_from: u64,
     pub(crate) changes: Mutex<Changes>,
-    /// Held by the one who hands changes in.
-    pub(crate) turn: Mutex<()>,
 }
 
 /// The changes that are not handed in.
@@ -24,7 +22,7 @@ pub(crate) struct Changes {
     /// The shortest that a program made the file.
     cut: Option<u64>,
     /// The length of the server's file once earlier changes are delivered, as far as it is still part of this one.
-    pub(crate) there: u64,
+    pub(crate) size_at_server: u64,
     /// The time of the last change since the file was opened.
     changed_at_ns: Option<u64>,
 }
@@ -34,10 +32,9 @@ impl Parts {
         Self {
             free_from,
             changes: Mutex::new(Changes {
-                there: size,
+                size_at_server: size,
                 ..Changes::default()
             }),
-            turn: Mutex::default(),
         }
     }
 
@@ -46,7 +43,7 @@ impl Parts {
         self.changes.lock().changed_at_ns
     }
 
-    /// Returns an error if a file cannot be that long.
+    /// Returns the range that data covers. An error: no file can be that long.
     pub(crate) fn range(at: u64, data: &[u8]) -> Done<Range<u64>> {
         let end = at.checked_add(data.len() as u64);
         let end = end.filter(|end| i64::try_from(*end).is_ok());
@@ -63,7 +60,7 @@ impl Changes {
     pub(crate) fn resized(&mut self, from: u64, to: u64) {
         if to < from {
             self.cut = Some(self.cut.map_or(to, |cut| cut.min(to)));
-            self.there = self.there.min(to);
+            self.size_at_server = self.size_at_server.min(to);
             self.written.remove(to..u64::MAX);
         }
         self.touch();
@@ -75,32 +72,32 @@ impl Changes {
         self.changed_at_ns = u64::try_from(now).ok();
     }
 
-    /// Returns the bytes to hand in of a file of so many.
+    /// Returns the ranges to hand in of a file of this size.
     fn ranges(&self, size: u64) -> Extents {
         let mut ranges = self.written.and(&Extents::from(0..size));
         // A length that no written byte reaches is told by the last byte, which is zero.
-        if size > ranges.end().max(self.there) {
+        if size > ranges.end().max(self.size_at_server) {
             ranges.insert(size - 1..size);
         }
         ranges
     }
 
-    /// Takes the changes to hand in, of a file of so many bytes.
+    /// Takes the changes to hand in of a file of this size: the length to cut it to first, and the ranges.
     pub(crate) fn take(&mut self, size: u64) -> (Option<u64>, Extents) {
         let ranges = self.ranges(size);
         self.written = Extents::new();
-        self.there = size;
+        self.size_at_server = size;
         (self.cut.take(), ranges)
     }
 
     /// Takes back what could not be handed in. Later changes count.
-    pub(crate) fn put_back(&mut self, cut: Option<u64>, ranges: &Extents, there: u64) {
+    pub(crate) fn put_back(&mut self, cut: Option<u64>, ranges: &Extents, size: u64) {
         let mut ranges = ranges.clone();
         if let Some(later) = self.cut {
             ranges.remove(later..u64::MAX);
         }
         self.written = self.written.or(&ranges);
-        self.there = self.there.min(there);
+        self.size_at_server = self.size_at_server.min(size);
         self.cut = cut.into_iter().chain(self.cut).min();
     }
 }
@@ -109,9 +106,9 @@ impl Changes {
 mod tests {
     use super::*;
 
-    fn changes(there: u64) -> Changes {
+    fn changes(size_at_server: u64) -> Changes {
         Changes {
-            there,
+            size_at_server,
             ..Changes::default()
         }
     }
@@ -145,10 +142,10 @@ mod tests {
         let mut changes = changes(100);
         changes.resized(100, 50);
         changes.wrote(10..20);
-        let there = changes.there;
+        let size = changes.size_at_server;
         let (cut, ranges) = changes.take(50);
         changes.wrote(0..5);
-        changes.put_back(cut, &ranges, there);
+        changes.put_back(cut, &ranges, size);
         let taken = changes.take(50);
         assert_eq!(
             taken,

@@ -312,21 +312,23 @@ impl Shared {
         {
             body.unlink();
         }
-        let body = match nodes.find(from.0, from.1) {
-            Some((_, node)) => match &node.writes {
-                Writes::Open(body) => Some(Arc::clone(body)),
-                _ => None,
-            },
-            None => None,
+        let known = match nodes.find(from.0, from.1).map(|found| &found.1.writes) {
+            Some(Writes::Open(body)) if body.is_known() => Some(Arc::clone(body)),
+            Some(Writes::Open(body)) => {
+                // As long as `nodes` is locked, nothing ends the file.
+                body.rename(url, target);
+                nodes.rename(from, to);
+                return Ok(());
+            }
+            _ => None,
         };
         drop(nodes);
-        let deed = Ask::Deed(Deed::Rename {
-            url: url.clone(),
-            to: target.clone(),
-        });
-        match body {
-            Some(body) => self.rename_written(&body, (url, target), &deed, thread)?,
-            None => drop(self.asking.ask(thread, &deed)?),
+        match known {
+            Some(body) => self.rename_at_node(&body, target, thread)?,
+            None => {
+                let deed = Ask::Deed(Deed::Rename { url, to: target });
+                self.asking.ask(thread, &deed)?;
+            }
         }
         self.nodes.lock().rename(from, to);
         Ok(())

@@ -4,13 +4,13 @@ use crate::{
     Lost, Shared,
     asking::{Done, Failed, NO_THREAD},
     body::{Body, Kept, State, Writes},
-    reader::{closed, opened},
+    reader::opened,
     syncing::open_again,
 };
 use godwit_local::{Kind, Refusal};
 use godwit_wire::local::{
     Ask,
-    ask::{self, Deed, Wait, Whose},
+    ask::{self, Deed, Whose},
 };
 use std::{fs::File, io};
 
@@ -63,26 +63,21 @@ impl Shared {
             _ => None,
         };
         if let Some(parts) = &body.parts {
-            let is_unlinked = body.state.lock().is_unlinked;
-            let handed = match is_unlinked {
-                true => Ok(()),
-                false => self.keep_parts(body, parts),
-            };
-            let (era, handle) = body.at_node();
-            (self.asking.talk).give_back(era, Ask::Close(closed(handle)));
+            let handed = self.keep_parts(body, parts);
+            self.asking.give_back(body.at_node());
             handed?;
         }
         // The node sees the last writer go.
         drop(body.hold.write().file.take());
         let state = std::mem::take(&mut *body.state.lock());
         let ended = match kept {
-            Kept::AtTheEnd | Kept::AsWritten => self.end_at_node(body, &state),
+            Kept::AtTheEnd | Kept::AsWritten => self.asking.end(body.at_node(), state.is_unlinked),
             Kept::InParts | Kept::Synced | Kept::Orphan => Ok(()),
         };
         match ended {
             Err(failed) if failed.is_node_lost() && !state.is_cut_short => match again {
                 Some(bytes) => self.save(body, &state, bytes)?,
-                // It is on record, and the next node finds what was written.
+                // The node persisted it, and the next node finds what was written.
                 None => self.commit_again(body)?,
             },
             ended => ended?,
@@ -107,16 +102,6 @@ impl Shared {
             self.asking.ask(NO_THREAD, &Ask::Deed(set))?;
         }
         Ok(())
-    }
-
-    fn end_at_node(&self, body: &Body, state: &State) -> Done<()> {
-        let (era, handle) = body.at_node();
-        let mut close = closed(handle);
-        close.give_up = state.is_unlinked;
-        // One that waits for the disk is answered beside others; what waits for nothing, in its turn.
-        close.wait = Wait::Commit;
-        let end = Ask::End(close);
-        self.asking.ask_on(Some(era), NO_THREAD, &end).map(drop)
     }
 
     fn commit_again(&self, body: &Body) -> Done<()> {
@@ -144,11 +129,7 @@ impl Shared {
         let mut bytes = &bytes;
         io::copy(&mut bytes, &mut file)?;
         drop(file);
-        let mut close = closed(opened.handle);
-        close.wait = Wait::Commit;
-        self.asking
-            .ask_on(Some(era), NO_THREAD, &Ask::End(close))
-            .map(drop)
+        self.asking.end((era, opened.handle), false)
     }
 
     /// Hands in all that is still open: nothing can write it any more.

@@ -8,14 +8,14 @@ use crate::{
     asking::{Asking, Done, NO_THREAD},
     body::Body,
     changes::Parts,
-    reader::{closed, read_all},
+    reader::read_all,
 };
 use godwit_core::{Extents, LEAF_BYTES};
 use godwit_local::{Kind, Refusal, odd};
 use godwit_sys::append_told;
 use godwit_wire::local::{
     Ask, Tell,
-    ask::{self, Act, Deed, Wait},
+    ask::{self, Act, Deed},
     records,
 };
 use std::{fs::File, io, ops::Range, os::unix::fs::FileExt};
@@ -73,7 +73,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Tells the node of an act on a file. If the node has ended, nothing comes any more that would be in the way.
+    /// Tells the node of an act on a file. If the node has ended, no fetch is in flight that could overwrite the file.
     fn act_on(&self, body: &Body, thread: u32, act: Act) -> Done<()> {
         let (era, handle) = body.at_node();
         let ask = Ask::Shared(ask::Shared { handle, act });
@@ -85,10 +85,13 @@ impl Shared {
 
     /// Hands in the changes to a file that were made by now: they survive the end of this machine when this returns.
     pub(crate) fn keep_parts(&self, body: &Body, parts: &Parts) -> Done<()> {
-        let _turn = parts.turn.lock();
+        let _turn = body.turn.lock();
+        if body.state.lock().is_unlinked {
+            return Ok(());
+        }
         let size = body.with(length)?;
         let mut changes = parts.changes.lock();
-        let there = changes.there;
+        let size_at_server = changes.size_at_server;
         let (cut, ranges) = changes.take(size);
         drop(changes);
         if cut.is_none() && ranges.is_empty() {
@@ -108,7 +111,7 @@ impl Shared {
             kept => kept,
         };
         if kept.is_err() {
-            parts.changes.lock().put_back(cut, &ranges, there);
+            parts.changes.lock().put_back(cut, &ranges, size_at_server);
         }
         kept
     }
@@ -127,7 +130,7 @@ impl Asking {
         match self.ask(NO_THREAD, &open) {
             Ok((era, answer)) => {
                 if let Tell::Opened(opened) = &answer.tell {
-                    (self.talk).give_back(era, Ask::Close(closed(opened.handle)));
+                    self.give_back((era, opened.handle));
                 }
                 Ok(())
             }
@@ -158,30 +161,17 @@ impl Asking {
             return Err(odd(&answer.tell).into());
         };
         let handle = opened.handle;
-        let mut close = closed(handle);
-        close.wait = Wait::Commit;
         let (mut left, mut bytes) = (ranges.clone(), Vec::new());
         while let Some(range) = left.take_aligned(LEAF_BYTES) {
             bytes.resize((range.end - range.start) as usize, 0);
-            if read_all(file, range.start, &mut bytes)? < bytes.len() {
-                close.give_up = true; // it was cut meanwhile
-                break;
-            }
-            let mut body = Vec::with_capacity(bytes.len() + records::BEFORE_BYTES);
-            records::push(&mut body, range.start, &bytes);
+            // If the file is cut meanwhile, the next changes tell so.
+            let came = read_all(file, range.start, &mut bytes)?;
+            let mut body = Vec::with_capacity(came + records::BEFORE_BYTES);
+            records::push(&mut body, range.start, &bytes[..came]);
             self.talk
                 .say(era, Ask::Write(ask::Write { handle }), &body)?;
         }
-        self.ask_on(Some(era), NO_THREAD, &Ask::End(close.clone()))?;
-        match close.give_up {
-            true => self.put_parts(
-                url,
-                file,
-                &ranges.and(&Extents::from(0..length(file)?)),
-                size,
-            ),
-            false => Ok(()),
-        }
+        self.end((era, handle), false)
     }
 }
 

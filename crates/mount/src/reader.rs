@@ -6,7 +6,7 @@ use godwit_local::{Answer, Kind, Refusal, odd};
 use godwit_sys::begin_to_read;
 use godwit_wire::local::{
     Ask, Handle, Tell,
-    ask::{self, Close, Fresh, Wait},
+    ask::{self, Fresh},
     tell::Opened,
 };
 use parking_lot::{Mutex, RwLock};
@@ -33,6 +33,19 @@ struct Source {
     of: Option<(u64, Handle)>,
     is_lazy: bool,
     version: Version,
+}
+
+impl Source {
+    /// Returns the file that the node opened.
+    fn told((era, answer): (u64, Answer)) -> Done<Self> {
+        let (opened, file) = opened(answer)?;
+        Ok(Self {
+            file,
+            of: Some((era, opened.handle)),
+            is_lazy: opened.lazy,
+            version: opened.version.into(),
+        })
+    }
 }
 
 impl Reader {
@@ -88,14 +101,7 @@ impl Asking {
             lazy: true,
             ..ask::Open::default()
         });
-        let (era, answer) = self.ask(thread, &open)?;
-        let (opened, file) = opened(answer)?;
-        let source = Source {
-            file,
-            of: Some((era, opened.handle)),
-            is_lazy: opened.lazy,
-            version: Version::None,
-        };
+        let source = Source::told(self.ask(thread, &open)?)?;
         Ok(Reader::new(url, source))
     }
 
@@ -109,17 +115,11 @@ impl Asking {
                 ..ask::Open::default()
             })
         };
-        let (era, answer) = match fresh {
+        let answer = match fresh {
             Fresh::Usual => self.ask_for_file(thread, open),
             _ => self.ask_patiently(thread, &open(fresh)),
         }?;
-        let (opened, file) = opened(answer)?;
-        Ok(Source {
-            file,
-            of: Some((era, opened.handle)),
-            is_lazy: opened.lazy,
-            version: opened.version.into(),
-        })
+        Source::told(answer)
     }
 
     /// Waits until a range is here.
@@ -180,13 +180,13 @@ impl Asking {
         Ok(())
     }
 
-    pub(crate) fn give_back(&self, reader: &Reader) {
+    pub(crate) fn give_back_reader(&self, reader: &Reader) {
         self.give_back_source(&reader.source.read());
     }
 
     fn give_back_source(&self, source: &Source) {
-        if let Some((era, handle)) = source.of {
-            self.talk.give_back(era, Ask::Close(closed(handle)));
+        if let Some(of) = source.of {
+            self.give_back(of);
         }
     }
 }
@@ -196,15 +196,6 @@ pub(crate) fn opened(mut answer: Answer) -> Result<(Opened, File), Refusal> {
     match (answer.tell, answer.files.pop()) {
         (Tell::Opened(opened), Some(file)) => Ok((opened, File::from(file))),
         (tell, _) => Err(odd(&tell)),
-    }
-}
-
-pub(crate) fn closed(handle: Handle) -> Close {
-    Close {
-        handle,
-        wait: Wait::Nothing,
-        give_up: false,
-        timeout_ms: None,
     }
 }
 

@@ -1,18 +1,18 @@
 //! Files that a program syncs while it writes them.
 //!
-//! A file that was emptied or made is on record at its end. So a sync ends it: it is delivered as it is then. The next
-//! write opens it again.
+//! The node persists a file that was emptied or made when it ends. So a sync ends it, and it is delivered as it is then.
+//! The next write opens it again.
 
 use crate::{
     Shared,
     asking::{Done, Failed, NO_THREAD},
     body::{Body, Hold, Kept},
-    reader::{closed, opened},
+    reader::opened,
 };
 use godwit_sys::unnamed;
 use godwit_wire::local::{
     Ask,
-    ask::{self, Fresh, Wait, Whose},
+    ask::{self, Fresh, Whose},
 };
 use std::{
     env,
@@ -37,12 +37,10 @@ impl Shared {
         Ok(())
     }
 
+    /// Makes what was written so far survive the end of this machine.
     fn commit(&self, body: &Body) -> Done<()> {
         if let Some(parts) = &body.parts {
-            return match body.state.lock().is_unlinked {
-                true => Ok(()),
-                false => self.keep_parts(body, parts),
-            };
+            return self.keep_parts(body, parts);
         }
         let _turn = body.turn.lock();
         let is_unlinked = body.state.lock().is_unlinked;
@@ -65,10 +63,8 @@ impl Shared {
         hold.file = Some(again); // the node sees the last writer go
         let before = std::mem::replace(&mut hold.kept, Kept::Synced);
         drop(hold);
-        let mut close = closed(handle);
-        close.wait = Wait::Commit;
-        match self.asking.ask_on(Some(era), NO_THREAD, &Ask::End(close)) {
-            Ok(_) => {
+        match self.asking.end((era, handle), false) {
+            Ok(()) => {
                 let mut state = body.state.lock();
                 state.is_new = false;
                 if !state.is_unlinked {
@@ -96,21 +92,14 @@ impl Shared {
         }
     }
 
-    /// Renames a file that is written: at once if the node knows its name, else at its end.
-    pub(crate) fn rename_written(
-        &self,
-        body: &Body,
-        (url, to): (String, String),
-        deed: &Ask,
-        thread: u32,
-    ) -> Done<()> {
+    /// Renames a file that the node knows by its name, while it is written.
+    pub(crate) fn rename_at_node(&self, body: &Body, to: String, thread: u32) -> Done<()> {
         let _turn = body.turn.lock();
-        let is_known = matches!(body.hold.read().kept, Kept::AsWritten | Kept::Synced);
-        if !is_known || !body.state.lock().then.is_empty() {
-            body.rename(url, to);
-            return Ok(());
-        }
-        self.asking.ask(thread, deed)?;
+        let rename = ask::Deed::Rename {
+            url: body.url(),
+            to: to.clone(),
+        };
+        self.asking.ask(thread, &Ask::Deed(rename))?;
         *body.url.lock() = to;
         Ok(())
     }
@@ -145,8 +134,7 @@ impl Shared {
         let of = |file: &File| file.metadata().map(|meta| (meta.dev(), meta.ino()));
         if of(&file)? != of(&synced)? {
             drop(file);
-            let close = Ask::Close(closed(opened.handle));
-            self.asking.talk.give_back(era, close);
+            self.asking.give_back((era, opened.handle));
             return Err(Failed::Plain(libc::ESTALE)); // another program replaced it
         }
         *body.hold.write() = Hold {

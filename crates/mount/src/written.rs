@@ -8,6 +8,7 @@ use crate::{
     facts::Facts,
     nodes::Nodes,
     reader::{Reader, opened, read_all},
+    syncing::open_again,
 };
 use godwit_wire::{
     door::call::Version,
@@ -19,8 +20,6 @@ use godwit_wire::{
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::{
     ffi::OsString,
-    fs::File,
-    os::fd::AsRawFd,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -89,10 +88,7 @@ impl Shared {
         };
         let reader = match body {
             Some(body) if body.parts.is_some() => self.asking.open_shared(url, thread)?,
-            Some(body) => {
-                let again = |file: &File| File::open(format!("/proc/self/fd/{}", file.as_raw_fd()));
-                Reader::of_file(body.with(again)?)
-            }
+            Some(body) => Reader::of_file(body.with(|file| open_again(file, false))?),
             None => self.asking.open_to_read(url, thread)?,
         };
         Ok(self.keep(Open::Read(Arc::new(reader))))
@@ -108,10 +104,16 @@ impl Shared {
                 body.state.lock().writers += 1;
                 let body = Arc::clone(body);
                 drop(nodes);
-                if how.truncate {
-                    self.resize(&body, 0, thread)?;
+                let handle = self.keep(Open::Write(number, Arc::clone(&body)));
+                if how.truncate
+                    && let Err(failed) = self.resize(&body, 0, thread)
+                {
+                    if let Some((number, body)) = self.release(handle) {
+                        self.end(number, &body);
+                    }
+                    return Err(failed);
                 }
-                return Ok(self.keep(Open::Write(number, body)));
+                return Ok(handle);
             }
             node.writes = Writes::Busy;
             url
@@ -230,7 +232,7 @@ impl Shared {
         let open = self.open.lock().remove(&handle)?;
         match open {
             Open::Read(reader) => {
-                self.asking.give_back(&reader);
+                self.asking.give_back_reader(&reader);
                 None
             }
             Open::List(..) => None,

@@ -83,7 +83,8 @@ impl Client {
             let found = depot.lazily_while(url, &self.who, fresh, &|| !reply.is_over());
             found.is_ok_and(|file| file.size() >= PARTS_MIN && !file.is_whole())
         };
-        if !is_now || !self.desk.shared.has(&key) && !is_in_parts() {
+        let is_wanted = is_now && (self.desk.shared.has(&key) || is_in_parts());
+        if !is_wanted {
             return false;
         }
         let how = Share {
