@@ -244,7 +244,7 @@ fn somebody_elses_change_is_a_conflict_and_keeps_every_byte() {
     assert!(matches!(error, Error::Held { .. }), "{error}");
     let queue = depot.queue();
     assert!(
-        queue[0].is_conflict && queue[0].why.contains("somebody"),
+        queue[0].is_conflict && queue[0].why.contains("another program"),
         "{queue:?}"
     );
     same(far.get("a").unwrap(), b"theirs, longer");

@@ -278,4 +278,4 @@ fn is_base(place: &Place, base: &Base, now: &Base) -> Result<bool> {
     })
 }
 
-const CHANGED: &str = "somebody else changed the file there";
+const CHANGED: &str = "another program changed the file at the server";
