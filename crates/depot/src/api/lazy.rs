@@ -6,7 +6,7 @@
 use crate::{
     Depot, Error, Fresh, Result, StillWanted, Who,
     inner::Inner,
-    plan::{entry::Held, gathering::pause_at, user::User},
+    plan::{entry::Held, user::User},
     work::fetch::Part,
 };
 use godwit_core::{Ahead, Extents, LEAF_BYTES, STEP_BYTES, Url, Version, holding::Base};
@@ -73,9 +73,6 @@ impl Depot {
             (self.inner).ensure_while(&user.held, 0..0, Part::Alone, is_wanted)?;
         }
         let file = self.inner.disk.reader(user.held.id)?;
-        // A server that cannot be asked now is told when bytes are read.
-        let distance = self.inner.distance(url, who).unwrap_or_default();
-        user.held.lock().pause = pause_at(distance);
         let depot = Arc::clone(&self.inner);
         Ok(Lazily {
             depot,

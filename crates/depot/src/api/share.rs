@@ -8,10 +8,7 @@ use crate::{
     api::lazy::in_steps,
     clock::since_epoch,
     inner::Inner,
-    plan::{
-        asking::LOOK_EVERY,
-        gathering::{Gathering, Turn, pause_at},
-    },
+    plan::asking::LOOK_EVERY,
     work::{fetch::streams, probe::is_untouched},
 };
 use godwit_core::{
@@ -52,8 +49,6 @@ pub struct Shared {
     url: Url,
     who: Who,
     hints: DataHints,
-    /// How long a reader waits for others that read at the same moment.
-    pause: Duration,
     file: File,
     state: Mutex<State>,
     /// A fetch has ended.
@@ -64,7 +59,6 @@ pub struct Shared {
 
 struct State {
     sharing: Sharing,
-    gathering: Gathering,
     /// The version of the server's file that `sharing` is about.
     base: Version,
     /// Bytes that came, and that were delivered.
@@ -101,11 +95,9 @@ impl Depot {
             url: url.clone(),
             who: who.clone(),
             hints: share.hints,
-            pause: pause_at(self.inner.distance(url, who)?),
             file,
             state: Mutex::new(State {
                 sharing: Sharing::new(stat.size),
-                gathering: Gathering::default(),
                 base: stat.version(since_epoch()),
                 moved: Moved::default(),
             }),
@@ -189,14 +181,7 @@ impl Shared {
                 return Ok(());
             }
             self.must_go_on(is_wanted)?;
-            let asked = match state.gathering.join(&steps, self.pause, Instant::now()) {
-                Turn::Fetch(asked) => asked,
-                Turn::Wait(until) => {
-                    self.ended.wait_until(&mut state, until);
-                    continue;
-                }
-            };
-            let Some((fetch, ranges)) = state.sharing.fetch(&asked) else {
+            let Some((fetch, ranges)) = state.sharing.fetch(&steps) else {
                 self.ended.wait_for(&mut state, LOOK_EVERY);
                 continue;
             };

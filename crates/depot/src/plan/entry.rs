@@ -5,7 +5,7 @@ use crate::{
     clock::now,
     disk::{files::Id, rows::Row},
     error::Patience,
-    plan::{asking::Name, gathering::Gathering, names::Called},
+    plan::{asking::Name, names::Called},
 };
 use godwit_core::{
     Chain, Digest, Leaves, Url, Version,
@@ -19,7 +19,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 /// One file of another server that is here.
@@ -107,9 +107,6 @@ pub(crate) struct State {
     pub transfers: u64,
     /// How its bytes travel, as the last lazy reader asked.
     pub hints: DataHints,
-    pub gathering: Gathering,
-    /// How long a reader waits for others that read at the same moment.
-    pub pause: Duration,
     /// The class of prices that fetching it again is of.
     pub price: u32,
     /// Tags, which keep it beyond its users.
@@ -453,8 +450,6 @@ impl State {
             users: 0,
             transfers: 0,
             hints: DataHints::default(),
-            gathering: Gathering::default(),
-            pause: Duration::ZERO,
             price: 0,
             tags: Vec::new(),
             editors: 0,

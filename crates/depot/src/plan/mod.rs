@@ -8,7 +8,6 @@ pub(crate) mod coming;
 pub(crate) mod entry;
 pub(crate) mod fairness;
 pub(crate) mod forwarded;
-pub(crate) mod gathering;
 pub(crate) mod leftovers;
 pub(crate) mod listings;
 pub(crate) mod locks;

@@ -1,10 +1,10 @@
 //! From the origin to our disk.
 
 use crate::{
-    Error, Result, StillWanted, Who,
+    Error, Result, StillWanted,
     clock::since_epoch,
     inner::Inner,
-    plan::{asking::LOOK_EVERY, entry::Held, gathering::Turn},
+    plan::{asking::LOOK_EVERY, entry::Held},
     work::{
         housekeep::price,
         probe::{OURS, base_of, is_of_digest, is_untouched},
@@ -89,14 +89,6 @@ impl Inner {
             let asked = match state.machine.base() {
                 Base::Seen(Version::None) => Extents::from(0..state.machine.size()),
                 _ => wanted,
-            };
-            let pause = state.pause;
-            let asked = match state.gathering.join(&asked, pause, Instant::now()) {
-                Turn::Fetch(asked) => asked.and(&Extents::from(0..state.machine.size())),
-                Turn::Wait(until) => {
-                    held.wait(&mut state, Some(until));
-                    continue;
-                }
             };
             if let Some(fetch) = state.machine.fetch(asked) {
                 state.transfers += u64::from(part == Part::Alone);
@@ -303,13 +295,6 @@ impl Inner {
             Ok((read, is_base, place.url.clone()))
         })?;
         arriving.end(&read, is_base, at)
-    }
-}
-
-impl Inner {
-    /// Returns how long a question to the server of a file takes, as far as is known.
-    pub(crate) fn distance(&self, url: &Url, who: &Who) -> Result<Duration> {
-        self.at_place(url, who, |place| Ok(place.distance()))
     }
 }
 
