@@ -94,7 +94,7 @@ mod tests {
         Name::of(&CString::new(name).unwrap()).unwrap()
     }
 
-    #[test]
+    #[test] //= GASS-1
     fn urls_and_godwit_names_are_remote() {
         for there in [
             "/godwit/lab/x",

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use std::{ffi::CString, fs, io::Write};
 
-    #[test]
+    #[test] //= GASS-70
     fn whole_lines_first_rest_at_end() {
         let dir = std::env::temp_dir().join(format!("godwit-outputs-{}", std::process::id()));
         fs::create_dir_all(dir.join("dev")).unwrap();

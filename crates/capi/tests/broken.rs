@@ -112,7 +112,7 @@ fn until_it_is_gone(
     ended(reader)
 }
 
-#[test]
+#[test] //= GASS-11 depot#reading
 fn lost_server_shows_nothing_until_rest_arrives() {
     let Some(mut machine) = Machine::new() else {
         return;
@@ -139,7 +139,7 @@ fn lost_server_shows_nothing_until_rest_arrives() {
     assert!(fs::read(back).unwrap() == whole);
 }
 
-#[test]
+#[test] //= GASS-27 delivery#what-a-failure-costs
 fn fetch_of_killed_reader_serves_next() {
     let Some(machine) = Machine::new() else {
         return;
@@ -166,7 +166,7 @@ fn fetch_of_killed_reader_serves_next() {
     );
 }
 
-#[test]
+#[test] //= GASS-63
 fn lost_server_gives_no_memory_file() {
     let Some(mut machine) = Machine::new() else {
         return;
@@ -223,7 +223,7 @@ fn changes_in_the_middle(machine: &Machine, between: &Between, name: &str, file:
     assert!(is_whole || said.starts_with("ESTALE 1\ncannot "), "{said}");
 }
 
-#[test]
+#[test] //= GASS-11 depot#reading
 fn file_changed_during_fetch_is_refetched() {
     let Some(machine) = Machine::new() else {
         return;
@@ -232,7 +232,7 @@ fn file_changed_during_fetch_is_refetched() {
     changes_in_the_middle(&machine, &between, "changing", &machine.export("changing"));
 }
 
-#[test]
+#[test] //= depot#reading
 fn foreign_file_changed_during_fetch_is_refetched() {
     let Some(machine) = Machine::new() else {
         return;
@@ -268,7 +268,7 @@ fn finish(
     rest
 }
 
-#[test]
+#[test] //= GASS-11
 fn foreign_change_is_conflict_keeping_both() {
     let Some(machine) = Machine::new() else {
         return;
@@ -294,7 +294,7 @@ fn foreign_change_is_conflict_keeping_both() {
     );
 }
 
-#[test]
+#[test] //= GASS-10 c-library#processes-threads-and-the-node
 fn readers_and_writers_survive_node_kill() {
     let Some(machine) = Machine::new() else {
         return;
@@ -325,7 +325,7 @@ fn readers_and_writers_survive_node_kill() {
     );
 }
 
-#[test]
+#[test] //= c-library#closing
 fn discarded_file_after_kill_is_not_delivered() {
     let Some(machine) = Machine::new() else {
         return;
@@ -389,7 +389,7 @@ fn confirmed_close_survives_node_kill() {
     }
 }
 
-#[test]
+#[test] //= GASS-27 c-library#processes-threads-and-the-node
 fn open_during_kill_uses_next_node() {
     let Some(machine) = Machine::new() else {
         return;

@@ -155,7 +155,7 @@ fn filled(bytes: usize, first: u64) -> Vec<u8> {
 const ALONE: (usize, usize) = (0, 0);
 const SIZE: usize = 3_000_001;
 
-#[test]
+#[test] //= FARM-43
 fn ranks_write_and_read_their_fragments() {
     let Some(farm) = Farm::new(2) else { return };
     let write = |rank: usize| {
@@ -229,7 +229,7 @@ fn global_view_asks_several_homes() {
 }
 
 /// A figure of the paper, compiled as it was printed.
-#[test]
+#[test] //= FARM-90
 fn figure_2_runs_as_printed() {
     let Some(farm) = Farm::new(1) else { return };
     install(farm.scratch.path());
@@ -256,7 +256,7 @@ fn figure_2_runs_as_printed() {
     assert_eq!(farm.verb(1, &["cat", "grid:/figure"]), "some bytes");
 }
 
-#[test]
+#[test] //= FARM-32a
 fn ended_process_takes_the_file_along() {
     let Some(farm) = Farm::new(2) else { return };
     farm.good(1, (0, 2), "create grid:/o -w local - write one close");
@@ -279,7 +279,7 @@ fn ended_process_takes_the_file_along() {
     assert_eq!((farm.files(1).len(), farm.files(2).len()), (1, 0));
 }
 
-#[test]
+#[test] //= FARM-59 FARM-75 FARM-83
 fn wrong_calls_are_refused_in_words() {
     let Some(farm) = Farm::new(2) else { return };
     farm.good(1, (0, 2), "create grid:/o -w local - write one close");
@@ -346,7 +346,7 @@ fn wrong_calls_are_refused_in_words() {
     assert!(first.wait().unwrap().success());
 }
 
-#[test]
+#[test] //= FARM-46 FARM-75 FARM-88
 fn views_show_fragments_and_the_whole() {
     let Some(farm) = Farm::new(2) else { return };
     // One process writes both, the second at the other node.
@@ -376,7 +376,7 @@ fn views_show_fragments_and_the_whole() {
     assert_eq!(said, "1 o\n5 three\n4 onet\n");
 }
 
-#[test]
+#[test] //= FARM-88
 fn wrong_bytes_are_never_read() {
     let Some(farm) = Farm::new(2) else { return };
     farm.good(
@@ -403,7 +403,7 @@ fn wrong_bytes_are_never_read() {
     assert!(located.contains("damaged"), "{located}");
 }
 
-#[test]
+#[test] //= FARM-15
 fn read_and_write_makes_a_version() {
     let Some(farm) = Farm::new(2) else { return };
     farm.good(1, (0, 2), "create grid:/o -w local - write one close");

@@ -35,14 +35,14 @@ fn rule(name: &str, prepare: impl FnOnce(&StandIn)) -> (StandIn, Scratch) {
     (node, scratch)
 }
 
-#[test]
+#[test] //= GASS-2
 fn descriptors_are_those_of_open() {
     let (node, _scratch) = rule("descriptors", |_| ());
     assert_eq!(node.world().connections, 1);
     assert_eq!(node.count("close"), 2);
 }
 
-#[test]
+#[test] //= GASS-6
 fn plain_names_ask_nobody() {
     let scratch = Scratch::new();
     let node = StandIn::start(scratch.path());
@@ -53,7 +53,7 @@ fn plain_names_ask_nobody() {
     assert_eq!(node.world().connections, 0);
 }
 
-#[test]
+#[test] //= GASS-2 GASS-4 KANGAROO-52 KANGAROO-X1
 fn close_returns_after_delivery() {
     let (node, _scratch) = rule("written", |_| ());
     assert_eq!(node.bytes("godwit://lab/new").unwrap(), b"First");
@@ -65,7 +65,7 @@ fn close_returns_after_delivery() {
     assert_eq!(node.count("close 5 Commit"), 1);
 }
 
-#[test]
+#[test] //= GASS-11
 fn each_failure_has_a_number_and_words() {
     rule("failures", |node| {
         let mut world = node.world();
@@ -83,7 +83,7 @@ fn each_failure_has_a_number_and_words() {
     });
 }
 
-#[test]
+#[test] //= GASS-10
 fn close_reports_failed_write_back() {
     let url = "godwit://lab/refused";
     let (node, _scratch) = rule("refused", |node| {
@@ -95,7 +95,7 @@ fn close_reports_failed_write_back() {
     assert_eq!(node.count("close 3 Nothing given up"), 1);
 }
 
-#[test]
+#[test] //= c-library#closing
 fn exit_delivers_closed_files_only() {
     let (node, _scratch) = rule("left", |_| ());
     assert_eq!(node.bytes("godwit://lab/closed").unwrap(), b"whole");
@@ -104,7 +104,7 @@ fn exit_delivers_closed_files_only() {
     assert_eq!(node.count("close"), 2, "{:#?}", node.world().log);
 }
 
-#[test]
+#[test] //= GASS-12
 fn last_descriptor_releases_file_once() {
     let (node, _scratch) = rule("copies", |_| ());
     assert_eq!(node.bytes("godwit://lab/dup").unwrap(), b"one two");
@@ -116,12 +116,12 @@ fn last_descriptor_releases_file_once() {
     assert_eq!(waited.count(), 1, "{:#?}", world.log);
 }
 
-#[test]
+#[test] //= GASS-61
 fn wrong_answers_of_node_are_refused() {
     rule("lies", |node| node.world().lies = true);
 }
 
-#[test]
+#[test] //= GASS-54
 fn threads_wait_for_their_own_answers_alone() {
     let scratch = Scratch::new();
     let node = StandIn::start(scratch.path());
@@ -148,7 +148,7 @@ fn library_leaves_no_threads_signals_or_descriptors() {
     rule("quiet", |_| ());
 }
 
-#[test]
+#[test] //= GASS-9 GASS-12
 fn child_has_own_connection() {
     let scratch = Scratch::new();
     let node = StandIn::start(scratch.path());
@@ -194,7 +194,7 @@ fn child_has_own_connection() {
     );
 }
 
-#[test]
+#[test] //= KANGAROO-27
 fn lost_node_is_reported_once() {
     let (node, _scratch) = rule("lost", |node| {
         node.world().dies_at = Some("get godwit://lab/dies");
@@ -205,7 +205,7 @@ fn lost_node_is_reported_once() {
     assert_eq!(node.world().connections, 2);
 }
 
-#[test]
+#[test] //= KANGAROO-23 KANGAROO-27
 fn lost_unawaited_write_is_reported() {
     let (node, _scratch) = rule("lost_behind", |node| {
         node.world().dies_at = Some("get godwit://lab/dies");
@@ -242,7 +242,7 @@ fn reads_continue_at_next_node() {
     assert_eq!(node.count("get godwit://lab/run7"), 2);
 }
 
-#[test]
+#[test] //= KANGAROO-1 KANGAROO-2 KANGAROO-8 depot#writing
 fn puts_are_gathered_and_arrive_in_order() {
     let (node, _scratch) = rule("puts", |node| {
         let mut world = node.world();
@@ -260,7 +260,7 @@ fn puts_are_gathered_and_arrive_in_order() {
     assert!(frames < 5_000, "{frames} frames for {puts} puts");
 }
 
-#[test]
+#[test] //= GASS-38 GASS-54 GASS-61 GASS-63 GASS-68
 fn what_is_asynchronous_goes_on_meanwhile() {
     let (node, _scratch) = rule("asynchronous", |node| {
         node.keep("godwit://slow/x", b"slow!");
@@ -288,7 +288,7 @@ fn what_is_asynchronous_goes_on_meanwhile() {
     assert_eq!(closed.count(), opened.count(), "{log:#?}");
 }
 
-#[test]
+#[test] //= GASS-46 GASS-47 GASS-51
 fn cache_calls_add_lock_tag_and_clean() {
     let (node, _scratch) = rule("cache", |_| ());
     assert_eq!(node.bytes("godwit://lab/a").unwrap(), b"filled");
@@ -297,7 +297,7 @@ fn cache_calls_add_lock_tag_and_clean() {
     assert_eq!(world.open, 0, "{:#?}", world.log);
 }
 
-#[test]
+#[test] //= GASS-33
 fn what_is_appended_goes_at_once() {
     let scratch = Scratch::new();
     let node = StandIn::start(scratch.path());

@@ -153,7 +153,7 @@ fn layouts_of_random_types_match_mpi_pack() {
     }
 }
 
-#[test]
+#[test] //= MPI-8 MPI-65
 fn cases_pass_by_ftp() {
     for mpi in flavours() {
         let Some(machine) = Machine::new() else {
@@ -176,7 +176,7 @@ fn cases_pass_by_ftp() {
 }
 
 /// The case writes once with a hint of one connection and once of four, and reads with a hint of three.
-#[test]
+#[test] //= MPI-43
 fn hints_change_the_connections_there() {
     for mpi in flavours() {
         let Some(machine) = Machine::new() else {
@@ -197,7 +197,7 @@ fn hints_change_the_connections_there() {
 }
 
 /// Rank 0 hands out queries, and workers read fragments of a database, as mpiBLAST has them.
-#[test]
+#[test] //= MPI-66
 fn workers_search_a_database_by_url() {
     const BYTES: usize = 3 << 20;
     for mpi in flavours() {

@@ -9,7 +9,7 @@ use common::{
 };
 use std::fs;
 
-#[test]
+#[test] //= REPLICAS-26
 fn catalog_is_asked_and_changed_from_c() {
     let Some(mut machine) = Machine::new() else {
         return;

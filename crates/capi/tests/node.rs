@@ -15,7 +15,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-#[test]
+#[test] //= GASS-2 GASS-4 GASS-12 GASS-13 GASS-19 GASS-61 KANGAROO-1
 fn files_come_and_go() {
     let Some(mut machine) = Machine::new() else {
         return;
@@ -81,7 +81,7 @@ fn slices_come_without_the_rest() {
     assert!(kept.contains("\"present_bytes\":131072"), "{kept}");
 }
 
-#[test]
+#[test] //= GASS-18 KANGAROO-2 KANGAROO-36 delivery#appends
 fn parts_are_put_and_files_changed() {
     let Some(machine) = Machine::new() else {
         return;
@@ -127,7 +127,7 @@ fn parts_are_put_and_files_changed() {
     assert!(!machine.export("log").exists());
 }
 
-#[test]
+#[test] //= delivery#faults
 fn write_to_unknown_peer_is_refused() {
     let Some(machine) = Machine::new() else {
         return;
@@ -139,7 +139,7 @@ fn write_to_unknown_peer_is_refused() {
     }
 }
 
-#[test]
+#[test] //= GASS-22
 fn partial_get_fetches_only_its_part() {
     let Some(machine) = Machine::new() else {
         return;
@@ -153,7 +153,7 @@ fn partial_get_fetches_only_its_part() {
     assert!(held.contains("\"present_bytes\":1048576"), "{held}");
 }
 
-#[test]
+#[test] //= GASS-16
 fn many_readers_fetch_file_once() {
     let Some(machine) = Machine::new() else {
         return;
@@ -177,7 +177,7 @@ fn many_readers_fetch_file_once() {
     assert_eq!(machine.told(&["transfers", &url]), "ok 1\n");
 }
 
-#[test]
+#[test] //= GASS-10 GASS-11 KANGAROO-52 KANGAROO-X1
 fn failed_delivery_is_reported_without_loss() {
     let Some(mut machine) = Machine::new() else {
         return;
@@ -207,7 +207,7 @@ fn failed_delivery_is_reported_without_loss() {
     assert_eq!(fs::read(machine.export("later")).unwrap(), b"kept");
 }
 
-#[test]
+#[test] //= GASS-46 GASS-51 c-library#cache
 fn next_program_fills_after_first_dies() {
     let Some(machine) = Machine::new() else {
         return;
@@ -253,7 +253,7 @@ fn next_program_fills_after_first_dies() {
     assert!(said.starts_with("ENOENT 1\n"), "{said}");
 }
 
-#[test]
+#[test] //= c-library#calls-that-do-not-wait
 fn file_is_copied_between_servers() {
     let (Some(here), Some(there)) = (Machine::new(), Machine::new()) else {
         return;
@@ -292,7 +292,7 @@ fn file_is_copied_between_servers() {
     drop(there.told(&["stat", &there.url("to")]));
 }
 
-#[test]
+#[test] //= GASS-65 c-library#serving-a-directory
 fn program_serves_directory_and_decides_rights() {
     let Some(machine) = Machine::new() else {
         return;
@@ -354,7 +354,7 @@ fn program_serves_directory_and_decides_rights() {
     let _ = serving.wait();
 }
 
-#[test]
+#[test] //= GASS-4 c-library#closing
 fn what_is_given_up_is_not_delivered() {
     let Some(machine) = Machine::new() else {
         return;
@@ -390,7 +390,7 @@ fn what_is_given_up_is_not_delivered() {
     );
 }
 
-#[test]
+#[test] //= GASS-2 c-library#opening-and-reading
 fn new_file_gets_mode_old_keeps() {
     let Some(machine) = Machine::new() else {
         return;
@@ -416,7 +416,7 @@ fn new_file_gets_mode_old_keeps() {
     );
 }
 
-#[test]
+#[test] //= GASS-4 c-library#closing
 fn last_of_several_writers_delivers() {
     let Some(machine) = Machine::new() else {
         return;
@@ -430,7 +430,7 @@ fn last_of_several_writers_delivers() {
 }
 
 /// Each bad input gives a program a number, its name, and words.
-#[test]
+#[test] //= GASS-11 c-library#processes-threads-and-the-node
 fn each_bad_input_has_own_error() {
     let Some(mut machine) = Machine::new() else {
         return;

@@ -90,7 +90,7 @@ fn curl(args: &[&str], input: &str) -> Option<bool> {
     Some(child.wait().unwrap().success())
 }
 
-#[test]
+#[test] //= GASS-70 c-library#serving-a-directory
 fn server_prints_appended_lines() {
     let Some(machine) = Machine::new() else {
         return;
@@ -132,7 +132,7 @@ fn server_prints_appended_lines() {
     assert_eq!(errors, "wrong\n");
 }
 
-#[test]
+#[test] //= c-library#serving-a-directory
 fn program_prints_appended_lines_itself() {
     let Some(machine) = Machine::new() else {
         return;
@@ -147,7 +147,7 @@ fn program_prints_appended_lines_itself() {
     assert_eq!(errors, "");
 }
 
-#[test]
+#[test] //= GASS-67 c-library#serving-a-directory depot#reading
 fn whoever_is_referred_reads_what_is_there() {
     let Some(machine) = Machine::new() else {
         return;
@@ -254,13 +254,13 @@ fn only_alice_comes(doors: &str, scheme: &str) {
     }
 }
 
-#[test]
+#[test] //= GASS-65 c-library#serving-a-directory
 fn tls_proves_both_ends() {
     let doors = "[ftp]\nlisten = \"none\"\n[https]\nlisten = \"127.0.0.1:0\"";
     only_alice_comes(doors, "godwit:");
 }
 
-#[test]
+#[test] //= GASS-65 c-library#serving-a-directory
 fn gsi_proves_both_ends() {
     only_alice_comes("[ftp]\nlisten = \"127.0.0.1:0\"", "gsiftp:");
 }
@@ -293,7 +293,7 @@ fn door(machine: &Machine, lab: &Path) -> (Child, String) {
     (node, format!("godwit://127.0.0.1:{port}/"))
 }
 
-#[test]
+#[test] //= GASS-34
 fn append_fails_after_node_kill() {
     let Some(mut machine) = Machine::new() else {
         return;

@@ -32,7 +32,7 @@ fn names(catalog: &dyn Catalog) -> BTreeSet<(String, u64)> {
         .collect()
 }
 
-#[test]
+#[test] //= REPLICAS-66
 fn four_nodes_write_one_database() {
     let url = match server::database() {
         Ok(url) => url,

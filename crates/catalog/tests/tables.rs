@@ -254,6 +254,7 @@ fn refused_list_changes_nothing(world: &World) {
     assert!(world.entry("b").is_none());
 }
 
+//= REPLICAS-44
 fn list_pages_by_name(world: &World) {
     let changes = (0..PAGE + 30)
         .map(|i| register(&format!("c{}/f{i:05}", i % 3), "x", None))
@@ -299,6 +300,7 @@ fn copy_of_older_version_is_refused(world: &World) {
     assert_eq!(copy.len(), 1, "the intent still knows the bytes");
 }
 
+//= REPLICAS-10
 fn landing_hides_the_home_it_replaces(world: &World) {
     let lab = world.location("lab");
     world.write("a", "x", lab, 0).unwrap();
@@ -420,6 +422,7 @@ fn lease_protects_the_holder(world: &World) {
     assert_eq!(renew(deletion.intent, "test"), 0);
 }
 
+//= REPLICAS-49
 fn last_copy_is_kept(world: &World) {
     let (lab, archive) = (world.location("lab"), world.location("archive"));
     world.write("a", "x", lab, 0).unwrap();
@@ -440,6 +443,7 @@ fn last_copy_is_kept(world: &World) {
     world.one(remove(false)).unwrap();
 }
 
+//= REPLICAS-31
 fn moved_location_moves_its_urls(world: &World) {
     let lab = world.location("lab");
     world.one(register("a", "x", Some(lab))).unwrap();
@@ -488,6 +492,7 @@ fn link_into_itself_is_refused(world: &World) {
     assert!(world.entry("a/b/f").is_some());
 }
 
+//= REPLICAS-30
 fn linked_file_survives_one_removal(world: &World) {
     let lab = world.location("lab");
     world.write("a", "x", lab, 0).unwrap();
@@ -507,6 +512,7 @@ fn linked_file_survives_one_removal(world: &World) {
     assert_eq!(world.entry("b").unwrap().homes.len(), 1);
 }
 
+//= REPLICAS-44
 fn repeated_list_is_applied_once(world: &World) {
     let make = |path| Change::Collect {
         name: name(path),
@@ -524,6 +530,7 @@ fn repeated_list_is_applied_once(world: &World) {
     assert_eq!(kind(world.catalog.change(&list("a", 1))), Kind::Superseded);
 }
 
+//= REPLICAS-20
 fn attributes_belong_to_every_entry(world: &World) {
     world.location("lab");
     world.one(register("a", "x", None)).unwrap();
@@ -570,6 +577,7 @@ fn impossible_names_are_refused(world: &World) {
     assert_eq!(kind(world.one(bad)), Kind::Invalid);
 }
 
+//= REPLICAS-15
 fn large_numbers_are_exact(world: &World) {
     let lab = world.location("lab");
     for (path, size) in [("a", (1 << 53) + 1), ("b", (1 << 62) + 1)] {
@@ -785,6 +793,7 @@ fn removed_file_takes_no_change() {
     tables.change(&collect("c").into()).unwrap_err();
 }
 
+//= FARM-31
 fn fragments_become_visible_together(world: &World) {
     let intent = world.draft("t", &["one", "", "three"], 0);
     assert!(world.entry("t").is_none());
@@ -873,6 +882,7 @@ fn second_draft_is_refused(world: &World) {
     assert_eq!(kind(world.assemble(first, 1)), Kind::Superseded);
 }
 
+//= FARM-59
 fn processes_of_one_job_share_a_draft(world: &World) {
     let draft = |holder: &str| {
         world.one(Change::Draft {

@@ -260,7 +260,7 @@ mod tests {
         held.fetched(fetch.ticket, Origin::Same);
     }
 
-    #[test]
+    #[test] //= GASS-21 depot#reading
     fn descriptor_leaves_when_file_is_whole() {
         let mut held = held(10);
         assert_eq!(held.open(Notices::None), Err(Refused::NotWhole));
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(held.open(Notices::None), Ok(()));
     }
 
-    #[test]
+    #[test] //= GASS-16
     fn range_in_flight_is_not_fetched_again() {
         let mut held = held(10);
         let fetch = held.fetch(0..10).expect("all is missing");
@@ -302,7 +302,7 @@ mod tests {
         assert!(held.is_whole());
     }
 
-    #[test]
+    #[test] //= delivery#faults
     fn power_cut_puts_unfinished_file_on_hold() {
         let mut held = Holding::born(Base::Absent, Mode::Replace);
         held.open(Notices::None).expect("all of it is here");

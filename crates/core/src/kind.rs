@@ -296,7 +296,7 @@ mod tests {
     }
 
     /// A word of the local socket stands for one number of errno(3), and the number for that word.
-    #[test]
+    #[test] //= GASS-11
     fn local_words_and_numbers_agree() {
         let mut numbers = HashMap::new();
         for kind in Kind::all().filter(|kind| !matches!(kind, Kind::Module)) {

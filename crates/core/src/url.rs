@@ -468,7 +468,7 @@ mod tests {
         }
     }
 
-    #[test]
+    #[test] //= GASS-60
     fn nothing_leads_upwards_but_a_local_path() {
         for text in [
             "ftp://h/..",

@@ -193,7 +193,7 @@ mod tests {
         );
     }
 
-    #[test]
+    #[test] //= KANGAROO-X5
     fn future_time_of_change_never_settles() {
         assert_eq!(
             weak(5, 9000, 1000).compare(&weak(5, 9000, 2000)),
@@ -223,7 +223,7 @@ mod tests {
         assert!(!touched(1).tells_touches(&weak(5, 1000, 9000)));
     }
 
-    #[test]
+    #[test] //= KANGAROO-X5
     fn other_size_or_time_always_differs() {
         for now in [weak(6, 1000, 1000), weak(5, 1001, 1001), weak(5, 999, 9000)] {
             assert_eq!(weak(5, 1000, 1000).compare(&now), Strength::Differs);

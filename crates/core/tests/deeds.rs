@@ -841,7 +841,7 @@ impl World {
     }
 }
 
-#[test]
+#[test] //= KANGAROO-21 KANGAROO-26 KANGAROO-80
 fn deeds_are_done_in_order_and_once() {
     let alone = std::env::var("GODWIT_SEED")
         .ok()

@@ -1201,7 +1201,7 @@ impl World {
     }
 }
 
-#[test]
+#[test] //= GASS-21 KANGAROO-24 KANGAROO-26 KANGAROO-35 KANGAROO-X4
 fn committed_bytes_survive_and_arrive() {
     let alone = std::env::var("GODWIT_SEED")
         .ok()

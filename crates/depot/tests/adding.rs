@@ -44,7 +44,7 @@ fn files(dir: &tempfile::TempDir) -> usize {
         .count()
 }
 
-#[test]
+#[test] //= GASS-46
 fn what_a_program_filled_is_what_its_name_says_while_a_tag_is_on_it() {
     let (far, dir) = both();
     let filled = bytes(1_500_000, 7);
@@ -102,7 +102,7 @@ fn with_its_last_tag_it_goes() {
     assert!(!add(&depot, "a").unwrap().is_new());
 }
 
-#[test]
+#[test] //= GASS-51
 fn the_next_who_waits_fills_what_somebody_gave_up() {
     const WRITERS: usize = 20;
     let (far, dir) = both();
@@ -176,7 +176,7 @@ fn who_waits_is_woken_and_does_not_look_in_vain() {
     assert!(quickest < Duration::from_secs(1), "{quickest:?}");
 }
 
-#[test]
+#[test] //= GASS-51
 fn who_reads_waits_for_who_fills_and_not_for_themselves() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -203,7 +203,7 @@ fn who_reads_waits_for_who_fills_and_not_for_themselves() {
     });
 }
 
-#[test]
+#[test] //= GASS-51
 fn what_is_still_open_or_too_large_stays_locked() {
     let (far, dir) = both();
     let quota = Some(100_000);
@@ -248,7 +248,7 @@ fn what_was_put_meanwhile_counts() {
     same(far.get("a").unwrap(), b"put");
 }
 
-#[test]
+#[test] //= GASS-51 depot#tags-and-filling
 fn a_lock_whose_time_is_over_is_taken_by_who_waits() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -269,7 +269,7 @@ fn a_lock_whose_time_is_over_is_taken_by_who_waits() {
     same(read(&depot, "a").unwrap(), b"next");
 }
 
-#[test]
+#[test] //= GASS-51
 fn only_what_is_there_is_locked_to_be_deleted() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);

@@ -23,7 +23,7 @@ fn must_have(text: &[u8], writers: usize, lines: usize) {
     assert!(next.iter().all(|&count| count == lines), "{next:?}");
 }
 
-#[test]
+#[test] //= GASS-18 GASS-81 delivery#appends
 fn many_writers_of_one_file_lose_and_double_nothing() {
     let (far, dir) = both();
     let depot = Arc::new(depot(&far, &dir));
@@ -48,7 +48,7 @@ fn many_writers_of_one_file_lose_and_double_nothing() {
     assert!(depot.queue().is_empty());
 }
 
-#[test]
+#[test] //= GASS-35 depot#writing
 fn who_appends_never_waits_and_what_is_kept_arrives_after_the_next_start() {
     let (far, dir) = both();
     let first = depot(&far, &dir);
@@ -72,7 +72,7 @@ fn who_appends_never_waits_and_what_is_kept_arrives_after_the_next_start() {
     must_have(&far.get("log").unwrap(), 1, 4);
 }
 
-#[test]
+#[test] //= depot#commit-and-push
 fn a_session_waits_for_its_own_lines() {
     let (far, dir) = both();
     let first = depot(&far, &dir);
@@ -137,7 +137,7 @@ fn what_waits_is_told_by_the_bytes_of_its_lines() {
     assert_eq!(owed(&again), []);
 }
 
-#[test]
+#[test] //= delivery#appends
 fn lines_that_are_held_are_tried_again_or_given_up() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -204,7 +204,7 @@ fn what_is_said_again_is_taken_once() {
     must_have(&far.get("log").unwrap(), 1, 4);
 }
 
-#[test]
+#[test] //= GASS-18
 fn what_waits_for_a_full_target_goes_on_once_and_in_order() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -252,7 +252,7 @@ fn what_was_appended_and_is_there_keeps_no_room_from_a_file() {
     writing.end().unwrap();
 }
 
-#[test]
+#[test] //= GASS-37 KANGAROO-20 depot#room
 fn what_is_appended_counts_against_the_quota_until_it_is_there() {
     const QUOTA: u64 = 1 << 20;
     let (far, dir) = both();
@@ -329,7 +329,7 @@ fn must_have_numbers(text: &[u8], count: usize) {
     assert_eq!(found, count);
 }
 
-#[test]
+#[test] //= GASS-18 KANGAROO-68 delivery#appends
 fn what_rots_before_it_is_appended_is_held_with_all_behind_it() {
     let (far, dir) = both();
     let first = depot(&far, &dir);

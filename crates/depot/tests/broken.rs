@@ -54,7 +54,7 @@ fn a_server_that_goes_away_in_the_middle_is_not_one_that_was_never_there() {
     assert!(matches!(error, Error::Store(_)), "{error}");
 }
 
-#[test]
+#[test] //= depot#reading
 fn a_fetch_of_which_some_comes_each_time_is_not_given_up() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -67,7 +67,7 @@ fn a_fetch_of_which_some_comes_each_time_is_not_given_up() {
     assert!(far.store.left().is_empty());
 }
 
-#[test]
+#[test] //= depot#reading
 fn what_its_server_says_has_changed_is_fetched_anew() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -104,7 +104,7 @@ fn referred(to: &str) -> StoreError {
     }
 }
 
-#[test]
+#[test] //= GASS-67 depot#reading
 fn who_is_referred_reads_there_and_not_in_a_circle() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);

@@ -47,7 +47,7 @@ fn place(depot: &Depot, name: &str) -> std::path::PathBuf {
     depot.root().join("bytes").join(&id[..2]).join(&id)
 }
 
-#[test]
+#[test] //= GASS-11 GASS-26
 fn all_who_wait_are_told_of_the_same_failure_and_nobody_gets_half() {
     let (far, dir) = both();
     far.put("a", &bytes(2 << 20, 5));
@@ -74,7 +74,7 @@ fn all_who_wait_are_told_of_the_same_failure_and_nobody_gets_half() {
     assert_eq!(late.size(), 7);
 }
 
-#[test]
+#[test] //= delivery#what-a-failure-costs
 fn a_fetch_that_nobody_waits_for_ends_and_one_that_others_wait_for_goes_on() {
     let (far, dir) = both();
     for name in ["a", "b"] {
@@ -121,7 +121,7 @@ fn a_fetch_that_nobody_waits_for_ends_and_one_that_others_wait_for_goes_on() {
     assert_eq!(depot.transfers(&url("b"), &who()), Some(1));
 }
 
-#[test]
+#[test] //= depot#how-fresh-a-read-is
 fn what_was_looked_at_just_now_is_read_without_asking() {
     let (far, dir) = both();
     let rules = Rules {
@@ -137,7 +137,7 @@ fn what_was_looked_at_just_now_is_read_without_asking() {
     assert_eq!(now.size(), 8);
 }
 
-#[test]
+#[test] //= GASS-52
 fn a_slow_file_delays_no_other() {
     let (far, dir) = both();
     far.put("slow", b"slow");
@@ -160,7 +160,7 @@ fn a_slow_file_delays_no_other() {
     });
 }
 
-#[test]
+#[test] //= GASS-15 GASS-58 GASS-60
 fn names_that_differ_a_little_are_other_files() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -180,7 +180,7 @@ fn names_that_differ_a_little_are_other_files() {
     assert_eq!(depot.list("").len(), 5);
 }
 
-#[test]
+#[test] //= GASS-47 depot#room
 fn a_tag_counts_and_keeps_a_file_when_room_is_wanted() {
     let (far, dir) = both();
     let depot = with(&far, &dir, of_quota(10 << 20));
@@ -208,7 +208,7 @@ fn a_tag_counts_and_keeps_a_file_when_room_is_wanted() {
     assert_eq!(held(&depot), ["b", "c"]);
 }
 
-#[test]
+#[test] //= GASS-49 depot#tags-and-filling
 fn a_clean_up_takes_one_tag_off_one_file_or_all_and_no_other() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -233,7 +233,7 @@ fn a_clean_up_takes_one_tag_off_one_file_or_all_and_no_other() {
     assert_eq!(depot.clean("none", None).unwrap(), 0);
 }
 
-#[test]
+#[test] //= GASS-45 GASS-46 GASS-49 GASS-59 depot#tags-and-filling
 fn tags_their_times_and_what_was_fetched_outlive_the_depot() {
     let (far, dir) = both();
     far.put("a", b"fetched");
@@ -254,7 +254,7 @@ fn tags_their_times_and_what_was_fetched_outlive_the_depot() {
     soon(|| again.holds(&url("b"))[0].tags.is_empty());
 }
 
-#[test]
+#[test] //= GASS-57
 fn what_is_forgotten_stays_with_whoever_has_it_open() {
     let (far, dir) = both();
     far.put("a", b"bytes");
@@ -279,7 +279,7 @@ fn what_is_forgotten_stays_with_whoever_has_it_open() {
     same(read(&depot, "b").unwrap(), b"owed");
 }
 
-#[test]
+#[test] //= GASS-72 KANGAROO-X7 depot#how-fresh-a-read-is
 fn what_rotted_on_our_disk_is_found_and_fetched_again() {
     let (far, dir) = both();
     let wanted = bytes(3 << 20, 9);
@@ -304,7 +304,7 @@ fn what_rotted_on_our_disk_is_found_and_fetched_again() {
     assert_eq!(verify(&depot)[0].wrong, [0u64; 0]);
 }
 
-#[test]
+#[test] //= KANGAROO-20 depot#room
 fn who_writes_waits_for_room_until_what_is_owed_is_gone() {
     let (far, dir) = both();
     let depot = with(&far, &dir, of_quota(20 << 20));
@@ -326,7 +326,7 @@ fn who_writes_waits_for_room_until_what_is_owed_is_gone() {
     same(far.get("b").unwrap(), bytes(12 << 20, 2));
 }
 
-#[test]
+#[test] //= depot#room
 fn what_is_open_without_a_name_counts_until_it_is_closed() {
     let (far, dir) = both();
     far.put("a", &bytes(6 << 20, 1));
@@ -346,7 +346,7 @@ fn what_is_open_without_a_name_counts_until_it_is_closed() {
     assert_eq!(read(&depot, "b").unwrap().len(), 6 << 20);
 }
 
-#[test]
+#[test] //= KANGAROO-42 depot#commit-and-push
 fn a_push_waits_for_nothing_that_comes_later() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -362,7 +362,7 @@ fn a_push_waits_for_nothing_that_comes_later() {
     same(far.get("busy").unwrap(), b"goes on");
 }
 
-#[test]
+#[test] //= GASS-23 depot#how-fresh-a-read-is
 fn what_only_size_and_time_vouch_for_is_not_served_when_the_origin_cannot_be_asked() {
     let (far, dir) = both();
     far.put("weak", b"fetched");
@@ -401,7 +401,7 @@ fn prefetch(depot: &Depot, name: &str, rate: u64) -> Result<u64, Error> {
     Ok(lazily.size())
 }
 
-#[test]
+#[test] //= depot#reading
 fn what_is_fetched_ahead_comes_no_faster_than_is_allowed() {
     let (far, dir) = both();
     far.put("a", &bytes(5 << 20, 5));
@@ -424,7 +424,7 @@ fn what_is_fetched_ahead_comes_no_faster_than_is_allowed() {
     );
 }
 
-#[test]
+#[test] //= depot#reading
 fn who_reads_what_is_fetched_ahead_has_it_at_once() {
     let (far, dir) = both();
     far.put("a", &bytes(5 << 20, 5));
@@ -443,7 +443,7 @@ fn who_reads_what_is_fetched_ahead_has_it_at_once() {
     });
 }
 
-#[test]
+#[test] //= depot#reading
 fn what_nobody_wants_any_more_is_not_fetched_ahead() {
     let (far, dir) = both();
     far.put("a", &bytes(5 << 20, 5));
@@ -470,7 +470,7 @@ fn what_nobody_wants_any_more_is_not_fetched_ahead() {
     same(read(&depot, "a").unwrap(), bytes(3 << 20, 6));
 }
 
-#[test]
+#[test] //= depot#room
 fn what_came_slowly_is_dearer_also_after_a_restart() {
     let (far, dir) = both();
     let small = || Rules {

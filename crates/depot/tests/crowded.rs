@@ -91,7 +91,7 @@ fn of_those_who_cannot_say_the_oldest_gets_on() {
     assert!(kept >= 1, "{ends:?}");
 }
 
-#[test]
+#[test] //= KANGAROO-20
 fn who_began_last_gives_way_where_two_wait_for_each_other() {
     let (far, dir) = both();
     let depot = of_quota(4 * MIB, &far, &dir);

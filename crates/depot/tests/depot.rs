@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-#[test]
+#[test] //= KANGAROO-11 KANGAROO-33 KANGAROO-37 depot#how-fresh-a-read-is
 fn what_is_put_is_read_here_at_once_and_there_later() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -37,7 +37,7 @@ fn what_is_put_is_read_here_at_once_and_there_later() {
     assert!(depot.queue().is_empty() && !depot.owes());
 }
 
-#[test]
+#[test] //= GASS-59 KANGAROO-3 KANGAROO-32 depot#writing
 fn what_was_committed_outlives_the_depot() {
     let (far, dir) = both();
     far.set_away(true);
@@ -61,7 +61,7 @@ fn what_was_committed_outlives_the_depot() {
     assert_eq!((reading.size(), reading.transfers()), (2 << 20, 0));
 }
 
-#[test]
+#[test] //= GASS-59 KANGAROO-64 KANGAROO-68 delivery#what-a-failure-costs
 fn what_cannot_be_read_at_the_start_is_held_and_its_bytes_stay() {
     let (far, dir) = both();
     far.set_away(true);
@@ -159,7 +159,7 @@ fn a_promise_whose_names_cannot_be_read_is_held_and_keeps_nobody_waiting() {
     );
 }
 
-#[test]
+#[test] //= GASS-16 depot#reading
 fn thirty_two_readers_make_one_transfer() {
     let (far, dir) = both();
     let wanted = bytes(5_000_000, 9);
@@ -174,7 +174,7 @@ fn thirty_two_readers_make_one_transfer() {
     assert_eq!(reading.transfers(), 1);
 }
 
-#[test]
+#[test] //= GASS-23 depot#how-fresh-a-read-is
 fn a_changed_file_is_fetched_again_and_who_has_the_old_one_keeps_it() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -190,7 +190,7 @@ fn a_changed_file_is_fetched_again_and_who_has_the_old_one_keeps_it() {
     assert_eq!((text(&old), text(&new)), ("old".into(), "newer".into()));
 }
 
-#[test]
+#[test] //= GASS-23 depot#how-fresh-a-read-is
 fn two_changes_within_one_tick_of_the_clock_are_two() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -217,7 +217,7 @@ fn two_changes_within_one_tick_of_the_clock_are_two() {
     assert_eq!(again.transfers(), 1);
 }
 
-#[test]
+#[test] //= depot#how-fresh-a-read-is
 fn another_of_the_same_size_and_time_is_another() {
     let (far, dir) = both();
     let first = depot(&far, &dir);
@@ -244,7 +244,7 @@ fn another_of_the_same_size_and_time_is_another() {
     assert_eq!(all(&again, Fresh::Now), (b"third".into(), 1));
 }
 
-#[test]
+#[test] //= depot#how-fresh-a-read-is
 fn who_wants_it_proved_is_not_told_by_size_and_time() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -269,7 +269,7 @@ fn who_wants_it_proved_is_not_told_by_size_and_time() {
     );
 }
 
-#[test]
+#[test] //= depot#how-fresh-a-read-is
 fn who_reads_a_part_later_does_not_get_one_of_another_file() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -298,7 +298,7 @@ fn what_is_not_there_is_said_and_leaves_nothing() {
     assert!(depot.queue().is_empty());
 }
 
-#[test]
+#[test] //= GASS-26 delivery#what-a-failure-costs
 fn a_fetch_that_breaks_goes_on() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -311,7 +311,7 @@ fn a_fetch_that_breaks_goes_on() {
     assert!(far.store.left().is_empty());
 }
 
-#[test]
+#[test] //= GASS-17 GASS-30 KANGAROO-21 KANGAROO-64 KANGAROO-68 delivery#faults delivery#put-and-conflicts
 fn what_was_put_last_counts_and_a_file_without_a_way_blocks_nobody() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -346,7 +346,7 @@ fn what_was_put_last_counts_and_a_file_without_a_way_blocks_nobody() {
     same(far.get("stuck").unwrap(), b"bytes");
 }
 
-#[test]
+#[test] //= KANGAROO-24 KANGAROO-25 delivery#what-a-failure-costs
 fn lost_words_of_the_target_lose_nothing() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -359,7 +359,7 @@ fn lost_words_of_the_target_lose_nothing() {
     assert!(far.store.left().is_empty());
 }
 
-#[test]
+#[test] //= GASS-8 GASS-37 depot#reading
 fn what_nobody_uses_makes_room() {
     let (far, dir) = both();
     let small = godwit_depot::Rules {
@@ -433,7 +433,7 @@ fn a_depot_whose_node_is_about_to_be_gone_is_waited_for() {
     dying.wait().unwrap();
 }
 
-#[test]
+#[test] //= KANGAROO-8 KANGAROO-35 depot#how-fresh-a-read-is depot#writing
 fn what_is_written_into_a_file_leaves_the_rest_of_it_alone() {
     let (far, dir) = both();
     far.put("a", &bytes(100_000, 2));
@@ -469,7 +469,7 @@ fn what_is_written_into_a_file_leaves_the_rest_of_it_alone() {
     same(far.get("none").unwrap(), b"\0\0\0\0\0x");
 }
 
-#[test]
+#[test] //= GASS-17 KANGAROO-9 delivery#order
 fn what_ended_last_is_what_a_name_says() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -487,7 +487,7 @@ fn what_ended_last_is_what_a_name_says() {
     assert!(depot.queue().is_empty());
 }
 
-#[test]
+#[test] //= depot#users-and-credentials
 fn what_was_fetched_for_one_is_had_by_another_whom_the_origin_lets_see_it() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -546,7 +546,7 @@ fn what_is_here_and_fresh_is_opened_at_once_and_nothing_else() {
     assert!(here(&who(), Fresh::Any).is_none(), "it is gone");
 }
 
-#[test]
+#[test] //= GASS-22 KANGAROO-1 depot#reading
 fn of_a_file_that_is_read_in_part_only_that_part_comes() {
     let (far, dir) = both();
     let wanted = bytes(9 << 20, 4);

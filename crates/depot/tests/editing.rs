@@ -27,7 +27,7 @@ fn create() -> Edit {
     }
 }
 
-#[test]
+#[test] //= GASS-19 depot#writing
 fn what_a_descriptor_changed_is_found_and_delivered() {
     let (far, dir) = both();
     let mut wanted = bytes(3 << 20, 1);
@@ -50,7 +50,7 @@ fn what_a_descriptor_changed_is_found_and_delivered() {
     same(far.get("a").unwrap(), &wanted);
 }
 
-#[test]
+#[test] //= GASS-31 depot#writing
 fn who_changes_nothing_owes_nothing() {
     let (far, dir) = both();
     far.put("a", b"as it was");
@@ -60,7 +60,7 @@ fn who_changes_nothing_owes_nothing() {
     assert!(!depot.owes() && depot.queue().is_empty());
 }
 
-#[test]
+#[test] //= GASS-12 GASS-20 GASS-30 depot#writing
 fn a_generation_ends_with_its_last_writer() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -136,7 +136,7 @@ fn offline_writers_make_one_new_file() {
     same(far.get("a").unwrap(), b"theirs");
 }
 
-#[test]
+#[test] //= depot#commit-and-push
 fn a_push_has_what_is_open_go_as_it_is() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -207,7 +207,7 @@ fn what_is_written_back_after_it_was_sent_is_sent_again() {
     same(far.get("a").unwrap(), b"first");
 }
 
-#[test]
+#[test] //= GASS-31 GASS-57 KANGAROO-53 depot#writing
 fn truncating_makes_a_new_file_and_readers_keep_the_old() {
     let (far, dir) = both();
     far.put("a", b"long before");
@@ -230,7 +230,7 @@ fn truncating_makes_a_new_file_and_readers_keep_the_old() {
     same(far.get("a").unwrap(), b"new");
 }
 
-#[test]
+#[test] //= GASS-20 KANGAROO-68 delivery#put-and-conflicts
 fn somebody_elses_change_is_a_conflict_and_keeps_every_byte() {
     let (far, dir) = both();
     far.put("a", b"base");
@@ -255,7 +255,7 @@ fn somebody_elses_change_is_a_conflict_and_keeps_every_byte() {
     same(far.get("a").unwrap(), b"ours");
 }
 
-#[test]
+#[test] //= GASS-31
 fn a_file_that_must_be_new_is() {
     let (far, dir) = both();
     far.put("there", b"x");
@@ -275,7 +275,7 @@ fn a_file_that_must_be_new_is() {
     assert!(missing.is_err());
 }
 
-#[test]
+#[test] //= KANGAROO-32 delivery#what-a-failure-costs depot#writing
 fn what_was_being_written_when_the_node_was_killed_is_looked_at() {
     let (far, dir) = both();
     far.put("a", b"base");
@@ -299,7 +299,7 @@ fn what_was_being_written_when_the_node_was_killed_is_looked_at() {
     same(far.get("a").unwrap(), b"mine");
 }
 
-#[test]
+#[test] //= depot#writing
 fn what_is_given_up_is_not_delivered() {
     let (far, dir) = both();
     far.put("a", b"as it was");
@@ -318,7 +318,7 @@ fn what_is_given_up_is_not_delivered() {
 }
 
 /// It takes a while to see what they wrote: that is not newer than what was put meanwhile.
-#[test]
+#[test] //= delivery#put-and-conflicts
 fn what_is_put_after_an_editor_was_killed_comes_after_what_they_wrote() {
     for is_put_into in [false, true] {
         let (far, dir) = both();

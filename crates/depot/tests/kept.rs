@@ -87,7 +87,7 @@ fn write_to(store: &dyn Store, name: &str, content: &[u8]) {
     sink.finish(&Whole::default()).unwrap();
 }
 
-#[test]
+#[test] //= KANGAROO-63 hops#reading
 fn who_reads_it_again_gets_it_from_here_and_the_next_is_asked_only_whether_it_is_still_that() {
     let (far, dir) = both();
     let (depot, hop) = keeping(&far, &dir, rules());
@@ -108,7 +108,7 @@ fn who_reads_it_again_gets_it_from_here_and_the_next_is_asked_only_whether_it_is
     assert!(count.load(SeqCst) > 0);
 }
 
-#[test]
+#[test] //= GASS-42 hops#reading
 fn many_who_read_the_same_at_once_cost_one_transfer() {
     let (far, dir) = both();
     let (depot, hop) = keeping(&far, &dir, rules());
@@ -123,7 +123,7 @@ fn many_who_read_the_same_at_once_cost_one_transfer() {
     assert_eq!((held.len(), held[0].transfers), (1, 1));
 }
 
-#[test]
+#[test] //= hops#reading
 fn another_of_the_same_size_and_time_is_not_kept_for_the_old_one() {
     let (far, dir) = both();
     let (_depot, hop) = keeping(&far, &dir, rules());
@@ -133,7 +133,7 @@ fn another_of_the_same_size_and_time_is_not_kept_for_the_old_one() {
     same(read_all(&hop).unwrap(), b"later");
 }
 
-#[test]
+#[test] //= hops#reading
 fn of_a_part_that_is_read_only_that_part_comes() {
     let (far, dir) = both();
     let (depot, hop) = keeping(&far, &dir, rules());
@@ -146,7 +146,7 @@ fn of_a_part_that_is_read_only_that_part_comes() {
     assert!(held[0].present < 4 << 20, "{} bytes came", held[0].present);
 }
 
-#[test]
+#[test] //= KANGAROO-63 hops#reading
 fn with_the_next_away_what_was_delivered_can_still_be_read() {
     let (far, dir) = both();
     let (depot, hop) = keeping(&far, &dir, rules());
@@ -172,7 +172,7 @@ fn with_the_next_away_what_was_delivered_can_still_be_read() {
     assert!(read_all(&plain).is_err());
 }
 
-#[test]
+#[test] //= KANGAROO-63 hops#reading
 fn what_is_too_large_to_be_kept_passes_as_before() {
     let (far, dir) = both();
     let quota = Some(2 << 20);
@@ -189,7 +189,7 @@ fn what_is_too_large_to_be_kept_passes_as_before() {
     assert!(depot.list("").is_empty());
 }
 
-#[test]
+#[test] //= hops#reading
 fn who_reads_what_is_written_into_meanwhile_gets_what_it_was() {
     let (far, dir) = both();
     let (_depot, hop) = keeping(&far, &dir, rules());
@@ -223,7 +223,7 @@ fn names(hop: &Spooled) -> (Vec<String>, godwit_store::Result<()>) {
     (names, listed)
 }
 
-#[test]
+#[test] //= hops#reading
 fn with_the_next_away_what_is_kept_is_known_by_the_name_that_it_was_given() {
     let (far, dir) = both();
     let (depot, hop) = keeping(&far, &dir, rules());

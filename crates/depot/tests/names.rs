@@ -26,7 +26,7 @@ use std::{
 };
 
 /// Some servers say so of each name that is taken.
-#[test]
+#[test] //= delivery#faults
 fn directory_that_is_there_counts_as_made() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -84,7 +84,7 @@ fn is_missing(depot: &Depot, name: &str) -> bool {
     matches!(read(depot, name), Err(Error::Store(error)) if is(&error))
 }
 
-#[test]
+#[test] //= KANGAROO-53 delivery#names
 fn write_temp_then_rename_leaves_the_new_file_only() {
     let (far, dir) = both();
     far.put("out", b"old");
@@ -105,7 +105,7 @@ fn write_temp_then_rename_leaves_the_new_file_only() {
     assert!(again.queue().is_empty());
 }
 
-#[test]
+#[test] //= delivery#names
 fn what_the_target_never_heard_of_is_published_under_its_last_name() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -165,7 +165,7 @@ fn what_was_written_into_nothing_and_is_renamed_then_is_renamed_in_its_turn() {
     assert!(again.queue().is_empty(), "{:?}", again.queue());
 }
 
-#[test]
+#[test] //= KANGAROO-80 delivery#names
 fn names_are_changed_here_at_once_and_there_in_order() {
     let (far, dir) = both();
     far.put("x", b"x of the target");
@@ -193,7 +193,7 @@ fn names_are_changed_here_at_once_and_there_in_order() {
     assert!(is_missing(&depot, "d/in"));
 }
 
-#[test]
+#[test] //= KANGAROO-26 delivery#names
 fn an_answer_that_is_lost_is_looked_for() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -334,7 +334,7 @@ fn what_was_found_to_be_done_is_over_once_that_is_safe_there() {
     }
 }
 
-#[test]
+#[test] //= KANGAROO-21 KANGAROO-68
 fn what_is_stuck_keeps_its_bytes_and_blocks_nobody_else() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -376,7 +376,7 @@ fn until_idle(mut act: impl FnMut() -> Result<(), Error>) {
     }
 }
 
-#[test]
+#[test] //= KANGAROO-68
 fn redirected_it_goes_there_only_and_leaves_nothing_behind() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -421,7 +421,7 @@ fn another_server_is_refused_as_rename_does() {
     assert!(depot.mkdir(&url("a"), by()).is_err() || far.get("a").is_none());
 }
 
-#[test]
+#[test] //= KANGAROO-53
 fn what_is_written_after_a_rename_is_in_the_renamed_file() {
     let (far, dir) = both();
     far.put("a", b"0123456789");
@@ -456,7 +456,7 @@ fn what_is_written_after_a_rename_during_which_nothing_was_is_in_the_renamed_fil
     same(far.get("b").unwrap(), b"x123456789");
 }
 
-#[test]
+#[test] //= KANGAROO-53
 fn attributes_and_lengths_are_set_in_turn() {
     let (far, dir) = both();
     far.put("a", b"0123456789");
@@ -482,7 +482,7 @@ fn attributes_and_lengths_are_set_in_turn() {
     same(far.get("a").unwrap(), b"01");
 }
 
-#[test]
+#[test] //= KANGAROO-80 delivery#names
 fn what_others_changed_there_is_not_removed_unseen() {
     // Also where nobody tried it before that: who has, looks what is there first.
     for was_tried in [false, true] {
@@ -511,7 +511,7 @@ fn what_others_changed_there_is_not_removed_unseen() {
     }
 }
 
-#[test]
+#[test] //= KANGAROO-80
 fn an_unlinked_file_is_not_brought_back_by_who_still_writes_it() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -530,7 +530,7 @@ fn an_unlinked_file_is_not_brought_back_by_who_still_writes_it() {
 }
 
 /// It is renamed there already, and nobody has heard of that.
-#[test]
+#[test] //= delivery#put-and-conflicts
 fn what_is_being_renamed_there_can_be_removed() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);

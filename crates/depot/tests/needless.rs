@@ -27,7 +27,7 @@ fn holds(depot: &Depot, name: &str) -> bool {
     !depot.holds(&url(name)).is_empty()
 }
 
-#[test]
+#[test] //= GASS-28
 fn what_somebody_waits_for_makes_no_room() {
     let (far, dir) = both();
     for name in ["a", "b", "c"] {
@@ -47,7 +47,7 @@ fn what_somebody_waits_for_makes_no_room() {
     });
 }
 
-#[test]
+#[test] //= GASS-31
 fn who_truncates_a_file_fetches_nothing_of_it() {
     let (far, dir) = both();
     far.put("a", &bytes(3 << 20, 1));
@@ -78,7 +78,7 @@ fn who_truncates_a_file_fetches_nothing_of_it() {
     same(far.get("b").unwrap(), b"nld");
 }
 
-#[test]
+#[test] //= GASS-30
 fn of_what_is_put_again_and_again_the_last_is_sent() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -102,7 +102,7 @@ fn of_what_is_put_again_and_again_the_last_is_sent() {
     assert!(sent.len() <= 2, "{sent:?}");
 }
 
-#[test]
+#[test] //= KANGAROO-5 KANGAROO-33
 fn what_is_put_here_is_read_here_and_nobody_is_asked() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -117,7 +117,7 @@ fn what_is_put_here_is_read_here_and_nobody_is_asked() {
     same(found, b"ours");
 }
 
-#[test]
+#[test] //= GASS-22 GASS-23 depot#how-fresh-a-read-is
 fn what_nothing_vouches_for_is_fetched_each_time() {
     let (far, dir) = both();
     far.tells_no_time
@@ -143,7 +143,7 @@ fn what_nothing_vouches_for_is_fetched_each_time() {
 }
 
 /// Two machines may never be up at the same time: what is between them keeps it.
-#[test]
+#[test] //= GASS-35 GASS-80
 fn a_line_that_was_kept_before_a_kill_is_there_soon_after_the_next_start() {
     let (far, dir) = both();
     let first = depot(&far, &dir);

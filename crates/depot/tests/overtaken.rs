@@ -255,7 +255,7 @@ fn what_somebody_reads_while_something_newer_comes_holds_nothing_up() {
 }
 
 /// Somebody asks the target while something newer is put, and is answered after that.
-#[test]
+#[test] //= KANGAROO-33
 fn what_was_asked_for_before_something_was_put_is_not_read_after_it() {
     let (far, _dir, depot) = both();
     far.put("a", b"what was there");
@@ -285,7 +285,7 @@ fn what_was_asked_for_before_something_was_put_is_not_read_after_it() {
 }
 
 /// A program dies while its file is cut, and another puts one meanwhile.
-#[test]
+#[test] //= delivery#put-and-conflicts
 fn put_during_abandoned_truncate_stays() {
     for is_cut in [false, true] {
         let (far, _dir, depot) = both();
@@ -313,7 +313,7 @@ fn put_during_abandoned_truncate_stays() {
 }
 
 /// A program that closes a file comes after what was put since it opened that; one that died, or wrote nothing, does not.
-#[test]
+#[test] //= delivery#put-and-conflicts
 fn put_during_edit_yields_to_close() {
     for (is_closed, is_written, is_owed) in [
         (false, true, true),
@@ -353,7 +353,7 @@ fn put_during_edit_yields_to_close() {
 }
 
 /// The node is killed as well, and the next one sees what was written by a descriptor after what was put since.
-#[test]
+#[test] //= delivery#put-and-conflicts
 fn put_over_edit_survives_restart() {
     let (far, _dir, depot) = both();
     far.set_away(true);
@@ -372,7 +372,7 @@ fn put_over_edit_survives_restart() {
 }
 
 /// A program dies before the file is begun that it opened.
-#[test]
+#[test] //= delivery#put-and-conflicts
 fn put_before_abandoned_open_stays() {
     let (far, _dir, depot) = both();
     far.set_away(true);

@@ -134,7 +134,7 @@ fn what_is_held_and_replaced_gives_way_when_nobody_reads_it_any_more() {
     assert!(depot.queue().is_empty(), "{:?}", depot.queue());
 }
 
-#[test]
+#[test] //= GASS-17
 fn of_a_descriptor_and_a_file_that_was_put_meanwhile_the_last_to_end_counts() {
     // Whether it is just being delivered when it ends is chance.
     for _ in 0..10 {
@@ -298,7 +298,7 @@ fn what_was_removed_before_an_end_finds_what_it_was_written_over() {
     assert!(again.queue().is_empty(), "{:?}", again.queue());
 }
 
-#[test]
+#[test] //= delivery#put-and-conflicts
 fn what_was_to_be_new_and_is_not_keeps_every_byte() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -313,7 +313,7 @@ fn what_was_to_be_new_and_is_not_keeps_every_byte() {
     same(read(&depot, "a").unwrap(), b"ours");
 }
 
-#[test]
+#[test] //= depot#how-fresh-a-read-is
 fn what_was_delivered_and_never_looked_at_is_compared_once() {
     let (far, dir) = both();
     far.tells_no_touch.store(true, SeqCst);

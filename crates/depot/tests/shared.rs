@@ -37,7 +37,7 @@ fn deliver(shared: &Shared) -> u64 {
     shared.deliver(&|| true).unwrap()
 }
 
-#[test]
+#[test] //= MPI-35
 fn only_written_bytes_are_delivered() {
     let (far, dir) = both();
     let mut wanted = bytes(3 << 20, 1);
@@ -104,7 +104,7 @@ fn bytes_of_others_behind_the_end_stay() {
     same(read(&shared, 0, 1000), &wanted);
 }
 
-#[test]
+#[test] //= MPI-13
 fn a_file_is_made_and_grows() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -182,7 +182,7 @@ fn a_failed_delivery_is_tried_again() {
     assert_eq!(&far.get("a").unwrap()[10..14], b"mine");
 }
 
-#[test]
+#[test] //= MPI-6
 fn readers_at_once_fetch_each_byte_once() {
     let (far, dir) = both();
     let wanted = Arc::new(bytes(4 << 20, 10));

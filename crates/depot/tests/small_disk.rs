@@ -106,7 +106,7 @@ fn what_finds_no_room_where_it_is_appended_is_not_begun() {
     assert_eq!(fs::read(disk.path().join("log")).unwrap().len(), MIB + 5);
 }
 
-#[test]
+#[test] //= GASS-37 depot#room
 fn a_fetch_without_a_quota_makes_room_on_a_full_disk_or_tells() {
     let Some(disk) = Small::mount() else {
         return;
@@ -130,7 +130,7 @@ fn a_fetch_without_a_quota_makes_room_on_a_full_disk_or_tells() {
     }
 }
 
-#[test]
+#[test] //= GASS-37 depot#room
 fn who_appends_and_who_writes_by_a_descriptor_is_told_that_the_disk_is_full() {
     let Some(disk) = Small::mount() else {
         return;

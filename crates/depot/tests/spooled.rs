@@ -59,7 +59,7 @@ fn write(store: &dyn Store, name: &str, content: &[u8]) -> godwit_store::Result<
     sink.finish(&whole).map(drop)
 }
 
-#[test]
+#[test] //= KANGAROO-12 KANGAROO-36
 fn what_is_kept_is_seen_through_it_and_arrives_later() {
     let (far, dir) = both();
     let (depot, spooled) = spooled(&far, &dir);
@@ -91,7 +91,7 @@ fn what_is_kept_is_seen_through_it_and_arrives_later() {
     assert!(!depot.owes());
 }
 
-#[test]
+#[test] //= KANGAROO-32 hops#delivery
 fn what_came_whole_and_was_not_kept_yet_is_still_its_writers() {
     let (far, dir) = both();
     drop(spooled(&far, &dir));
@@ -104,7 +104,7 @@ fn what_came_whole_and_was_not_kept_yet_is_still_its_writers() {
 }
 
 /// Who is before the hop asks it what is above, and of itself that knows some.
-#[test]
+#[test] //= delivery#faults
 fn what_a_dying_next_says_is_not_there_is_asked_for_again() {
     let (far, dir) = both();
     far.put("a", b"bytes");
@@ -125,7 +125,7 @@ fn what_a_dying_next_says_is_not_there_is_asked_for_again() {
     assert!(matches!(told, Err(Error::Missing { .. })), "{told:?}");
 }
 
-#[test]
+#[test] //= KANGAROO-12 KANGAROO-41 depot#commit-and-push
 fn through_two_depots_a_push_reaches_the_end() {
     let (far, dir) = both();
     let (_hop, spooled) = spooled(&far, &dir);
@@ -145,7 +145,7 @@ fn through_two_depots_a_push_reaches_the_end() {
     same(far.get("a").unwrap(), &wanted);
 }
 
-#[test]
+#[test] //= KANGAROO-59 hops#delivery
 fn what_went_in_a_circle_is_refused() {
     let (far, dir) = both();
     let (depot, spooled) = spooled(&far, &dir);
@@ -331,7 +331,7 @@ fn what_was_taken_from_a_hop_does_not_go_over_what_somebody_else_put_behind_it()
     same(far.get("a").unwrap(), b"theirs of all");
 }
 
-#[test]
+#[test] //= KANGAROO-80
 fn what_is_on_its_way_is_removed_when_it_is_there() {
     let (far, dir) = both();
     let (depot, spooled) = spooled(&far, &dir);
@@ -359,7 +359,7 @@ fn names_of(store: &dyn Store, folder: &str) -> Vec<String> {
     names
 }
 
-#[test]
+#[test] //= KANGAROO-80 hops#names
 fn names_change_behind_what_is_on_its_way_also_with_the_next_away() {
     let (far, dir) = both();
     far.put("old", b"old");
@@ -400,7 +400,7 @@ fn names_change_behind_what_is_on_its_way_also_with_the_next_away() {
     assert_eq!(names_of(&hop, ""), ["a", "b", "d", "older"]);
 }
 
-#[test]
+#[test] //= KANGAROO-53 hops#names
 fn a_rename_waits_for_what_is_on_its_way_to_that_name() {
     let (far, dir) = both();
     far.put("old", b"old");
@@ -415,7 +415,7 @@ fn a_rename_waits_for_what_is_on_its_way_to_that_name() {
     assert_eq!(far.get("old"), None);
 }
 
-#[test]
+#[test] //= hops#what-a-hop-does-not-pass-on
 fn what_is_passed_on_has_the_mode_that_it_came_with() {
     use std::os::unix::fs::PermissionsExt;
     let (far, dir) = both();
@@ -436,7 +436,7 @@ fn what_is_passed_on_has_the_mode_that_it_came_with() {
     assert_eq!(meta.permissions().mode() & 0o777, 0o600);
 }
 
-#[test]
+#[test] //= KANGAROO-X2 hops#what-a-hop-does-not-pass-on
 fn records_are_passed_on_each_once_by_the_numbers_of_their_writer() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
@@ -477,7 +477,7 @@ fn records_are_passed_on_each_once_by_the_numbers_of_their_writer() {
     same(far.get("log").unwrap(), "one\ntwo\nthree\n");
 }
 
-#[test]
+#[test] //= hops#names
 fn what_a_hop_delivered_and_then_renamed_at_once_is_no_condition_of_what_is_renamed_later() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
@@ -510,7 +510,7 @@ fn what_is_at_a_name_is_looked_at_before_a_hop_promises_to_rename_it() {
     same(far.get("c").unwrap_or_default(), "theirs, and it is seen");
 }
 
-#[test]
+#[test] //= hops#names
 fn what_somebody_else_wrote_since_it_was_to_be_renamed_by_a_hop_is_not_renamed() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
@@ -530,7 +530,7 @@ fn what_somebody_else_wrote_since_it_was_to_be_renamed_by_a_hop_is_not_renamed()
     same(far.get("c").unwrap_or_default(), "on its way");
 }
 
-#[test]
+#[test] //= hops#what-a-hop-does-not-pass-on
 fn what_was_cut_before_a_hop_is_as_short_behind_it() {
     let (far, dir) = both();
     far.put("a", &bytes(5000, 6));
@@ -562,7 +562,7 @@ fn what_was_cut_before_a_hop_is_as_short_behind_it() {
     assert_eq!(far.get("empty"), Some(Vec::new()));
 }
 
-#[test]
+#[test] //= hops#what-a-hop-does-not-pass-on
 fn what_was_cut_before_a_hop_is_as_short_though_the_hop_cannot_ask_how_long_it_was() {
     let (far, dir) = both();
     far.put("a", &bytes(5000, 6));
@@ -583,7 +583,7 @@ fn what_was_cut_before_a_hop_is_as_short_though_the_hop_cannot_ask_how_long_it_w
     assert_eq!(far.get("empty"), Some(Vec::new()));
 }
 
-#[test]
+#[test] //= hops#on-hold-at-a-hop
 fn what_a_hop_holds_is_told_before_it_and_decided_there() {
     let (far, dir) = both();
     let (hop, spooled) = spooled(&far, &dir);
@@ -616,7 +616,7 @@ fn what_a_hop_holds_is_told_before_it_and_decided_there() {
     assert!(!first.owes() && !hop.owes());
 }
 
-#[test]
+#[test] //= hops#delivery
 fn a_push_waits_for_what_a_hop_took_though_nothing_of_it_is_here_any_more() {
     let (far, dir) = both();
     far.set_away(true);
@@ -649,7 +649,7 @@ fn held_at(hop: &Depot) -> Vec<String> {
     held.map(|owed| owed.why).collect()
 }
 
-#[test]
+#[test] //= hops#names
 fn a_directory_without_one_above_it_is_held_and_made_once_that_is() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
@@ -683,7 +683,7 @@ fn a_directory_without_one_above_it_is_held_and_made_once_that_is() {
     depot.push(&Scope::All, LIMIT).unwrap();
 }
 
-#[test]
+#[test] //= hops#names
 fn a_rename_to_where_no_directory_is_says_so_and_goes_once_that_is_made() {
     let (far, dir) = both();
     far.put("old", b"old");
@@ -733,7 +733,7 @@ fn a_rename_to_where_no_directory_is_says_so_and_goes_once_that_is_made() {
     hop.decide(Path::new("other"), Decision::Drop, &[]).unwrap();
 }
 
-#[test]
+#[test] //= hops#names
 fn a_directory_does_not_wait_for_what_is_held_below_it_since_it_is_missing() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
@@ -760,7 +760,7 @@ fn remove(hop: &Spooled, name: &str, what: What) -> godwit_store::Result<()> {
     hop.remove(Path::new(name), what)
 }
 
-#[test]
+#[test] //= hops#names
 fn what_is_held_below_a_name_is_not_given_up_with_it() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
@@ -787,7 +787,7 @@ fn what_is_held_below_a_name_is_not_given_up_with_it() {
     assert!(!far.dir.path().join("d").exists());
 }
 
-#[test]
+#[test] //= hops#names
 fn a_file_is_removed_that_is_in_the_way_of_what_is_held_below_its_name() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
@@ -802,7 +802,7 @@ fn a_file_is_removed_that_is_in_the_way_of_what_is_held_below_its_name() {
     same(far.get("d/x").unwrap_or_default(), "bytes");
 }
 
-#[test]
+#[test] //= hops#names
 fn what_is_held_is_removed_alone_and_not_what_somebody_else_has_put_there() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
@@ -821,7 +821,7 @@ fn what_is_held_is_removed_alone_and_not_what_somebody_else_has_put_there() {
     assert_eq!(far.get("a"), None);
 }
 
-#[test]
+#[test] //= hops#names
 fn what_somebody_else_has_put_is_not_removed_behind_what_never_went() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
@@ -860,7 +860,7 @@ fn what_somebody_else_has_put_is_not_removed_behind_what_never_went() {
     same(far.get("b").unwrap_or_default(), "theirs");
 }
 
-#[test]
+#[test] //= hops#names
 fn what_a_hop_delivered_is_removed_behind_what_never_went() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
@@ -888,7 +888,7 @@ fn what_a_hop_delivered_is_removed_behind_what_never_went() {
     same(far.get("c").unwrap_or_default(), "theirs");
 }
 
-#[test]
+#[test] //= hops#names
 fn a_directory_that_is_removed_or_renamed_before_it_was_made_is_not_seen_any_more() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
@@ -909,7 +909,7 @@ fn a_directory_that_is_removed_or_renamed_before_it_was_made_is_not_seen_any_mor
     assert_eq!(names_of(&hop, ""), ["e"]);
 }
 
-#[test]
+#[test] //= hops#on-hold-at-a-hop
 fn all_that_a_hop_holds_is_named_and_none_waits_for_the_lack_of_another() {
     let (far, dir) = both();
     let rules = || godwit_depot::Rules {
@@ -1008,7 +1008,7 @@ fn with_names(far: &Far, dir: &tempfile::TempDir) -> (Arc<Depot>, Spooled) {
     spooled(far, dir)
 }
 
-#[test]
+#[test] //= hops#names
 fn what_the_next_does_at_once_for_a_hop_is_safe_there_when_it_is_answered() {
     let (far, dir) = both();
     let (depot, hop) = with_names(&far, &dir);

@@ -48,7 +48,7 @@ fn impatient() -> Rules {
 
 const LIMIT: Option<Duration> = Some(Duration::from_secs(30));
 
-#[test]
+#[test] //= KANGAROO-21 delivery#faults
 fn what_a_server_in_trouble_refuses_is_delivered_when_it_is_well_again() {
     let (far, dir) = both();
     far.put("old", b"old");
@@ -58,7 +58,7 @@ fn what_a_server_in_trouble_refuses_is_delivered_when_it_is_well_again() {
 }
 
 /// Whoever makes it need not be one of us.
-#[test]
+#[test] //= hops#names
 fn what_waits_for_directory_goes_by_itself() {
     let (far, dir) = both();
     let held = |depot: &Depot| depot.queue().iter().filter(|owed| owed.is_held()).count();
@@ -78,7 +78,7 @@ fn what_waits_for_directory_goes_by_itself() {
 }
 
 /// Linux makes a disk that fails read-only. It is mended without a word to us.
-#[test]
+#[test] //= delivery#faults
 fn read_only_disk_is_waited_for() {
     let (far, dir) = both();
     far.put("old", b"old");
@@ -105,7 +105,7 @@ fn all_arrives(far: &Far, depot: &Depot, left: &Mutex<u32>) {
 }
 
 /// Its target shows it, and has not said that it survives a power cut there.
-#[test]
+#[test] //= KANGAROO-24
 fn what_is_put_is_owed_until_it_is_safe_there() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -119,7 +119,7 @@ fn what_is_put_is_owed_until_it_is_safe_there() {
     assert!(!depot.owes());
 }
 
-#[test]
+#[test] //= KANGAROO-21 delivery#faults
 fn of_trouble_that_goes_on_somebody_is_told() {
     let (far, dir) = both();
     far.put("old", b"old");
@@ -147,7 +147,7 @@ fn of_trouble_that_goes_on_somebody_is_told() {
     assert_eq!(far.get("old"), None);
 }
 
-#[test]
+#[test] //= delivery#faults
 fn what_a_dying_server_says_is_not_there_is_not_believed() {
     let (far, dir) = both();
     for name in ["old", "gone"] {
@@ -176,7 +176,7 @@ fn what_a_dying_server_says_is_not_there_is_not_believed() {
 }
 
 /// What only some bytes are here of would be zeros otherwise.
-#[test]
+#[test] //= delivery#put-and-conflicts
 fn what_a_dying_server_says_is_not_there_is_not_read_as_zeros() {
     let (far, dir) = both();
     far.put("a", b"what is there");
@@ -194,7 +194,7 @@ fn what_a_dying_server_says_is_not_there_is_not_read_as_zeros() {
 }
 
 /// Else a new file would be begun where there is one, and held as somebody else's later on.
-#[test]
+#[test] //= delivery#faults
 fn what_a_dying_server_says_is_not_there_is_not_made() {
     let (far, dir) = both();
     far.put("a", b"what is there");
@@ -209,7 +209,7 @@ fn what_a_dying_server_says_is_not_there_is_not_made() {
 }
 
 /// It has renamed a file, and loses its disk before it says that it is safe there.
-#[test]
+#[test] //= delivery#faults
 fn what_a_server_has_done_before_it_dies_is_done() {
     let (far, dir) = both();
     far.put("a", b"bytes");
@@ -255,7 +255,7 @@ fn what_a_server_does_not_hash_while_it_dies_is_not_taken_for_anothers() {
     assert_eq!((far.get("a"), far.get("b")), (None, Some(b"bytes".into())));
 }
 
-#[test]
+#[test] //= delivery#faults
 fn a_directory_is_said_to_be_missing_only_if_it_is() {
     let (far, dir) = both();
     std::fs::create_dir(far.dir.path().join("d")).unwrap();

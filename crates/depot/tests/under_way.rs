@@ -31,7 +31,7 @@ fn files_in(dir: &Path) -> usize {
     entries.map(count).sum()
 }
 
-#[test]
+#[test] //= KANGAROO-9
 fn an_older_patch_is_not_delivered_after_a_newer_file() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -84,7 +84,7 @@ fn an_older_patch_is_not_delivered_after_its_name_was_removed_or_given_away() {
 
 /// Something renamed to its name takes that, though nothing was put there. What is open still is for whoever has it
 /// open: nobody waits for them, and after an end nothing is owed of it.
-#[test]
+#[test] //= delivery#put-and-conflicts
 fn an_older_patch_is_not_delivered_over_what_was_renamed_to_its_name() {
     for is_written in [false, true] {
         let (far, dir) = both();
@@ -174,7 +174,7 @@ fn what_was_sent_ahead_and_goes_elsewhere_is_sent_anew() {
     assert!(depot.queue().is_empty());
 }
 
-#[test]
+#[test] //= KANGAROO-11
 fn what_happens_during_a_visit_asks_for_another() {
     let (far, dir) = both();
     let one = Rules {
@@ -229,7 +229,7 @@ fn what_was_sent_as_known_and_is_written_again_is_sent_from_its_beginning() {
     assert!(depot.queue().is_empty());
 }
 
-#[test]
+#[test] //= delivery#order
 fn what_waits_for_its_writer_since_its_server_takes_whole_files_says_so() {
     let (far, dir) = both();
     far.is_once.store(true, SeqCst);
@@ -249,7 +249,7 @@ fn what_waits_for_its_writer_since_its_server_takes_whole_files_says_so() {
     assert!(depot.queue().is_empty());
 }
 
-#[test]
+#[test] //= KANGAROO-25
 fn what_a_server_lost_before_it_was_published_is_sent_anew() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -286,7 +286,7 @@ fn what_is_held_gives_way_when_whoever_reads_it_ends() {
 
 /// What was written into it is delivered meanwhile, and forgotten, since nobody had looked at the rest: what its name says
 /// is another file then.
-#[test]
+#[test] //= delivery#put-and-conflicts
 fn who_opens_for_writing_what_is_under_way_has_what_the_name_says() {
     for then in ["read", "rename", "into", "unlink", "over"] {
         let (far, dir) = both();
@@ -331,7 +331,7 @@ fn who_opens_for_writing_what_is_under_way_has_what_the_name_says() {
 
 /// What somebody wrote by a descriptor is looked at, which takes a while, when it is looked whether nothing is there. Which
 /// comes first is chance; neither may do harm.
-#[test]
+#[test] //= delivery#put-and-conflicts
 fn what_goes_to_where_nothing_is_is_begun_once_that_was_looked_at() {
     for _ in 0..3 {
         let (far, dir) = both();

@@ -22,7 +22,7 @@ fn into(depot: &Depot, name: &str) -> Writing {
     depot.put_into(&url(name), &who(), "").unwrap()
 }
 
-#[test]
+#[test] //= KANGAROO-32
 fn what_is_written_into_a_file_and_not_ended_goes_nowhere() {
     let (far, dir) = both();
     let there = bytes(10_000, 2);
@@ -60,7 +60,7 @@ fn what_was_let_begin_and_not_told_to_be_written_is_no_part_of_it() {
     same(far.get("a").unwrap(), &there);
 }
 
-#[test]
+#[test] //= depot#writing
 fn what_is_written_over_what_is_owed_and_not_ended_goes_nowhere() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -88,7 +88,7 @@ fn what_is_written_over_what_is_owed_and_not_ended_goes_nowhere() {
     same(far.get("a").unwrap(), &wanted);
 }
 
-#[test]
+#[test] //= depot#writing
 fn what_cannot_be_held_leaves_nothing_behind() {
     let (far, dir) = both();
     let rules = Rules {
@@ -176,7 +176,7 @@ fn is_held(depot: &Depot) -> String {
     queue[0].why.clone()
 }
 
-#[test]
+#[test] //= KANGAROO-X6 delivery#faults
 fn what_rots_while_it_is_owed_is_held_and_delivered_to_nobody() {
     for (size, at) in [(3_000_000, 1_500_000), (1_000, 500), (1 << 20, 5)] {
         let (far, dir) = both();
@@ -274,7 +274,7 @@ fn what_a_program_says_that_it_wrote_is_what_is_delivered() {
     }
 }
 
-#[test]
+#[test] //= KANGAROO-X6 delivery#faults
 fn what_rots_is_not_written_into_a_file_either() {
     let (far, dir) = both();
     far.put("a", &bytes(3 << 20, 1));
@@ -324,7 +324,7 @@ fn broken_off(far: &Far, depot: &Depot) {
     assert_ne!(partials(far), [""; 0]);
 }
 
-#[test]
+#[test] //= KANGAROO-68 delivery#put-and-conflicts
 fn what_came_of_an_upload_goes_with_it() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -335,7 +335,7 @@ fn what_came_of_an_upload_goes_with_it() {
     assert_eq!(far.get("a"), None);
 }
 
-#[test]
+#[test] //= delivery#put-and-conflicts
 fn what_came_of_an_upload_goes_with_it_also_after_a_kill() {
     let (far, dir) = both();
     let first = depot(&far, &dir);
@@ -355,7 +355,7 @@ fn what_came_of_an_upload_goes_with_it_also_after_a_kill() {
     same(far.get("b").unwrap(), bytes(4 << 20, 3));
 }
 
-#[test]
+#[test] //= delivery#faults
 fn a_name_that_leads_nowhere_is_tried_again() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);

@@ -182,7 +182,7 @@ const KEY: &str = "define:";
 mod tests {
     use super::*;
 
-    #[test]
+    #[test] //= FARM-62
     fn names_fit_patterns_by_segments() {
         let fits = |pattern: &str, name: &str| fit(pattern.as_ref(), name.as_ref());
         let words = fits("sel/{run}/cut-{cut}.txt", "sel/7/cut-tight.txt").unwrap_or_default();

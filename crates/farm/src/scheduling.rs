@@ -371,7 +371,7 @@ mod tests {
         }
     }
 
-    #[test]
+    #[test] //= FARM-22
     fn tasks_with_one_node_come_first() {
         let board = Board::new(tasks(&[&["a", "b"], &["a"]]), false);
         board.add(&node("a", 1));
@@ -380,7 +380,7 @@ mod tests {
         assert_eq!(run(&board), (0, "b".into()));
     }
 
-    #[test]
+    #[test] //= FARM-22
     fn lost_node_hands_its_task_on() {
         let board = Board::new(tasks(&[&["a", "b"]]), false);
         board.add(&node("a", 1));
@@ -394,7 +394,7 @@ mod tests {
         assert!(board.next().is_none());
     }
 
-    #[test]
+    #[test] //= FARM-22
     fn fragment_of_no_usable_node_is_copied() {
         let board = Board::new(tasks(&[&["a"]]), false);
         board.add(&node("a", 0));

@@ -368,7 +368,7 @@ mod tests {
         }
     }
 
-    #[test]
+    #[test] //= REPLICAS-24
     fn median_beats_round_robin_and_last() {
         let homes: Vec<_> = (0..4).map(home).collect();
         let (mut beats_turns, mut beats_last) = (0, 0);
@@ -404,7 +404,7 @@ mod tests {
         );
     }
 
-    #[test]
+    #[test] //= REPLICAS-24
     fn tape_and_faults_cost() {
         let homes: Vec<_> = (0..3).map(home).collect();
         let mut sky = Sky::default();

@@ -117,7 +117,7 @@ impl Take for Pipe {
     }
 }
 
-#[test]
+#[test] //= REPLICAS-51
 fn registered_files_are_read_by_name() {
     let sites = Sites::new();
     assert_eq!(sites.read("run7/one").unwrap(), b"first");
@@ -218,7 +218,7 @@ fn other_bytes_are_refused_alone() {
     assert_eq!(sites.read("run7/three").unwrap(), b"third");
 }
 
-#[test]
+#[test] //= REPLICAS-44
 fn registering_again_changes_nothing() {
     let sites = Sites::new();
     let before = sites.states("run7/one");

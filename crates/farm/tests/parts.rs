@@ -69,7 +69,7 @@ fn noise(len: usize) -> Vec<u8> {
     (0..len as u64).map(|at| (at * at % 251) as u8).collect()
 }
 
-#[test]
+#[test] //= REPLICAS-16
 fn overlapping_parts_make_the_file() {
     // One size below, one above that of a small file.
     for len in [1000, 3_000_000] {
@@ -141,7 +141,7 @@ fn missing_bytes_are_named() {
     assert_eq!(world.read(600..700).unwrap(), bytes[600..700]);
 }
 
-#[test]
+#[test] //= REPLICAS-16
 fn lost_part_is_replaced_by_another() {
     let bytes = noise(3_000_000);
     let world = World::new(&bytes);
@@ -164,7 +164,7 @@ fn lost_part_is_replaced_by_another() {
     assert_eq!(world.read(0..u64::MAX).unwrap(), bytes);
 }
 
-#[test]
+#[test] //= REPLICAS-10
 fn damaged_part_is_never_shown() {
     let mut bytes = noise(1000);
     let world = World::new(&bytes);
@@ -176,7 +176,7 @@ fn damaged_part_is_never_shown() {
     assert!(matches!(error, Error::Corrupt { .. }), "{error}");
 }
 
-#[test]
+#[test] //= REPLICAS-51
 fn part_with_other_bytes_is_refused() {
     let mut bytes = noise(1000);
     let world = World::new(&bytes);

@@ -93,7 +93,7 @@ impl World {
     }
 }
 
-#[test]
+#[test] //= REPLICAS-11
 fn changed_files_get_their_copies() {
     let world = World::new();
     world.put("c/old", b"before the rule").unwrap();
@@ -120,7 +120,7 @@ fn changed_files_get_their_copies() {
     assert_eq!(world.sites("c/third").len(), 1);
 }
 
-#[test]
+#[test] //= REPLICAS-11
 fn named_sites_get_their_copies() {
     let world = World::new();
     world.rule("at=three from=one");
@@ -160,7 +160,7 @@ fn unmet_rule_tells_why() {
     );
 }
 
-#[test]
+#[test] //= REPLICAS-11
 fn damaged_copy_is_found_and_replaced() {
     let world = World::new();
     world.rule("copies=2");

@@ -215,7 +215,7 @@ fn collection_without_location_is_refused() {
     );
 }
 
-#[test]
+#[test] //= REPLICAS-3
 fn copy_is_made_once_and_adopted() {
     let world = World::new();
     put(&world.names, "c/a", b"content").unwrap();
@@ -242,7 +242,7 @@ fn copy_is_made_once_and_adopted() {
     assert_eq!(world.intents(), []);
 }
 
-#[test]
+#[test] //= REPLICAS-55
 fn other_bytes_are_never_replaced() {
     let world = World::new();
     fs::write(world.path("lab/a"), "of others").unwrap();
@@ -275,7 +275,7 @@ fn other_bytes_are_never_replaced() {
     assert_eq!(world.homes("c/b").len(), 1);
 }
 
-#[test]
+#[test] //= REPLICAS-9
 fn stale_base_is_refused() {
     let world = World::new();
     put(&world.names, "c/a", b"first").unwrap();
@@ -290,7 +290,7 @@ fn stale_base_is_refused() {
     assert_eq!(world.bytes("lab/a").as_deref(), Some("second"));
 }
 
-#[test]
+#[test] //= REPLICAS-9
 fn second_publisher_loses_whole() {
     let world = World::new();
     put(&world.names, "c/a", b"old").unwrap();
@@ -454,7 +454,7 @@ fn copy_at_one_site_is_removed() {
     );
 }
 
-#[test]
+#[test] //= REPLICAS-49
 fn unregistered_bytes_stay() {
     let world = World::new();
     put(&world.names, "c/a", b"ours").unwrap();
@@ -522,7 +522,7 @@ fn intend(world: &World, deed: Deed, site: &str, base: u64, content: Option<&str
     world.change(change).unwrap();
 }
 
-#[test]
+#[test] //= REPLICAS-55
 fn unpublished_bytes_are_published() {
     let world = World::new();
     intend(&world, Deed::Write, "lab", 0, Some("new"));

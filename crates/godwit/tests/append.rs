@@ -17,7 +17,7 @@ fn line(writer: u64, seq: u64) -> String {
     format!("{writer} {seq} {}\n", "x".repeat(4_000))
 }
 
-#[test]
+#[test] //= GASS-18 delivery#appends
 fn what_is_appended_to_a_node_that_is_killed_is_there_once() {
     const WRITERS: u64 = 3;
     const EACH: u64 = 60;

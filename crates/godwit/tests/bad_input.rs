@@ -108,7 +108,7 @@ impl Said {
     }
 }
 
-#[test]
+#[test] //= GRIDFTP-48
 fn names_that_nobody_can_resolve_are_told() {
     let scratch = Scratch::new();
     if !private("true").ok_or_skip("unshare -n") {

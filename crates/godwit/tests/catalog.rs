@@ -60,7 +60,7 @@ fn dump_of_load_is_equal() {
     assert_eq!(world.dump("two"), LINES);
 }
 
-#[test]
+#[test] //= REPLICAS-66
 fn dump_moves_to_postgres_and_back() {
     let url = match server::database() {
         Ok(url) => url,
@@ -111,7 +111,7 @@ fn bad_line_is_named() {
     );
 }
 
-#[test]
+#[test] //= REPLICAS-59
 fn bench_removes_its_names() {
     let world = World {
         scratch: Scratch::new(),

@@ -79,7 +79,7 @@ fn months(of: &[&str]) -> Vec<String> {
     names
 }
 
-#[test]
+#[test] //= REPLICAS-23 REPLICAS-26 REPLICAS-28 REPLICAS-31 REPLICAS-33
 fn figure_5_is_built_and_asked() {
     let world = World::new();
     assert_eq!(world.run(&["ls", "grid:/"]), "co2-1998/\nco2-1999/\n");
@@ -115,7 +115,7 @@ fn figure_5_is_built_and_asked() {
     assert!(said.contains("\"size\":3000"), "{said}");
 }
 
-#[test]
+#[test] //= REPLICAS-23
 fn sites_of_a_set_are_counted() {
     let world = World::new();
     let [jan, mar, none] = [
@@ -148,7 +148,7 @@ fn sites_of_a_set_are_counted() {
     assert_eq!(absent.status, Some(4));
 }
 
-#[test]
+#[test] //= REPLICAS-2 REPLICAS-20
 fn find_answers_from_the_catalog() {
     let mut world = World::new();
     world.run(&["attr", &format!("{YEAR}/Feb 1998"), "quality=good"]);
@@ -182,7 +182,7 @@ fn find_answers_from_the_catalog() {
     assert_eq!(refused.status, Some(2), "{refused:?}");
 }
 
-#[test]
+#[test] //= REPLICAS-2
 fn subset_is_replicated_by_conditions() {
     let world = World::new();
     let to = ["--to", "jupiter", "-copies", "1"];
@@ -203,7 +203,7 @@ fn subset_is_replicated_by_conditions() {
     );
 }
 
-#[test]
+#[test] //= REPLICAS-20
 fn every_entry_has_attributes() {
     let world = World::new();
     let feb = format!("{YEAR}/Feb 1998");
@@ -232,7 +232,7 @@ fn every_entry_has_attributes() {
     assert_eq!(absent.status, Some(4), "{absent:?}");
 }
 
-#[test]
+#[test] //= REPLICAS-38
 fn name_alone_gets_a_copy_later() {
     let world = World::new();
     let name = "grid:/co2-1999/Jan 1999";
@@ -254,7 +254,7 @@ fn name_alone_gets_a_copy_later() {
     assert_eq!(unnamed.status, Some(2), "{unnamed:?}");
 }
 
-#[test]
+#[test] //= REPLICAS-30
 fn linked_file_is_in_two_collections() {
     let world = World::new();
     let (old, new) = (format!("{YEAR}/Dec 1998"), "grid:/winter/Dec 1998");
@@ -269,7 +269,7 @@ fn linked_file_is_in_two_collections() {
     assert_eq!(world.run(&["cat", new]).len(), 6000);
 }
 
-#[test]
+#[test] //= REPLICAS-16 REPLICAS-33
 fn parts_at_two_sites_are_read() {
     let mut world = World::new();
     let bytes: Vec<u8> = (0..200_000u32).map(|at| (at % 251) as u8).collect();

@@ -12,7 +12,7 @@ fn disks_that_lose_power_lose_what_was_not_synced() {
     run("tests/power/prove", &[]);
 }
 
-#[test]
+#[test] //= GASS-17 GASS-35 GASS-37 GASS-59 KANGAROO-3 KANGAROO-9 KANGAROO-11 KANGAROO-12 KANGAROO-20 KANGAROO-24 KANGAROO-25 KANGAROO-32 KANGAROO-33 KANGAROO-50 KANGAROO-53 KANGAROO-X4
 fn committed_bytes_arrive_whatever_dies() {
     let godwit = env!("CARGO_BIN_EXE_godwit");
     // Power cuts at a hop and at its next node leave in about one of 100 such runs a file of which neither knows whether

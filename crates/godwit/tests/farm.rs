@@ -38,7 +38,7 @@ impl Farm {
     }
 }
 
-#[test]
+#[test] //= FARM-5 FARM-10 FARM-38
 fn imported_fragments_lie_at_their_nodes() {
     let farm = Farm::new(3);
     let lines: String = (0..20_000)
@@ -82,7 +82,7 @@ fn imported_fragments_lie_at_their_nodes() {
 }
 
 /// Each program runs beside its fragment, on the node that has it.
-#[test]
+#[test] //= FARM-2 FARM-39b
 fn programs_run_where_fragments_lie() {
     let farm = Farm::new(2);
     let lines: String = (0..30_000).map(|at| format!("event {at}\n")).collect();
@@ -160,7 +160,7 @@ fn programs_run_where_fragments_lie() {
     assert_eq!(plan.matches("  n1: ").count(), 2);
 }
 
-#[test]
+#[test] //= FARM-37
 fn refused_programs_name_node_and_cause() {
     let farm = Farm::new(2);
     fs::write(farm.scratch.join("text"), "one\ntwo\n").unwrap();
@@ -191,7 +191,7 @@ fn refused_programs_name_node_and_cause() {
     farm.say("kill $(cat quiet)");
 }
 
-#[test]
+#[test] //= FARM-10 FARM-14
 fn wrong_imports_leave_nothing() {
     let farm = Farm::new(2);
     fs::write(farm.scratch.join("big"), noise(3_000_000, 5)).unwrap();
@@ -243,7 +243,7 @@ impl Farm {
     }
 }
 
-#[test]
+#[test] //= FARM-29 FARM-44a FARM-56
 fn outputs_are_published_together() {
     let (farm, lines) = Farm::with_lines(20_000);
     let sevens = |text: &str| -> String {
@@ -296,7 +296,7 @@ fn outputs_are_published_together() {
     farm.say("godwit catalog dump --catalog sqlite:copy.db | cmp - lines");
 }
 
-#[test]
+#[test] //= FARM-14 FARM-31
 fn failed_runs_leave_nothing() {
     let (farm, _) = Farm::with_lines(4_000);
     let run = |what: &str| format!("godwit farm run --out grid:/o grid:/t -- sh -c '{what}'");
@@ -343,7 +343,7 @@ fn failed_runs_leave_nothing() {
 
 /// The node that serves the catalog forgets the draft of a submitter that was killed, once its lease has ended. The task
 /// that sleeps may have a second attempt by then.
-#[test]
+#[test] //= FARM-31
 fn killed_submitter_leaves_nothing() {
     let (farm, _) = Farm::with_lines(4_000);
     let line = "godwit farm run --json --out grid:/o grid:/t -- \
@@ -374,7 +374,7 @@ impl Farm {
 }
 
 /// A fragment that no node has is computed when it is read, and its lost input before it.
-#[test]
+#[test] //= FARM-53
 fn lost_fragments_are_made_again() {
     let (farm, lines) = Farm::with_lines(8_000);
     let sevens: String = lines
@@ -402,7 +402,7 @@ fn lost_fragments_are_made_again() {
     farm.refused("godwit farm make grid:/none", 4);
 }
 
-#[test]
+#[test] //= FARM-58 FARM-60
 fn histories_are_proved_or_refused() {
     let (farm, _) = Farm::with_lines(2_000);
     farm.say("godwit farm run --out grid:/a grid:/t -- sh -c 'sort {in} > {out}'");
@@ -431,7 +431,7 @@ fn histories_are_proved_or_refused() {
 }
 
 /// Copies of each fragment keep a file whole through a wrong byte, a node that dies and a node that is drained.
-#[test]
+#[test] //= FARM-17 FARM-35
 fn copies_survive_failures() {
     let farm = Farm::with("", "--nodes 4 --down-after 12");
     fs::write(farm.scratch.join("text"), noise(2_000_000, 9)).unwrap();
@@ -479,7 +479,7 @@ fn copies_survive_failures() {
 }
 
 /// A task goes where the fragment is, or the fragment goes where a task can run; a slow task is run twice.
-#[test]
+#[test] //= FARM-22
 fn tasks_find_another_node() {
     let farm = Farm::with("", "--nodes 3");
     let lines: String = (0..3_000).map(|at| format!("event {at}\n")).collect();
@@ -514,7 +514,7 @@ fn tasks_find_another_node() {
 }
 
 /// A name that never existed is computed at its first read, from an input that is computed too.
-#[test]
+#[test] //= FARM-62
 fn defined_names_are_computed_when_read() {
     let (farm, lines) = Farm::with_lines(2_000);
     farm.say("godwit mkdir grid:/raw && godwit mv grid:/t grid:/raw/7");
@@ -556,7 +556,7 @@ impl Farm {
 }
 
 /// A program of the submitter serves what is computed after it is gone.
-#[test]
+#[test] //= FARM-51a
 fn programs_are_kept_in_catalog() {
     let (farm, _) = Farm::with_lines(2_000);
     farm.with_tool();
@@ -595,7 +595,7 @@ fn programs_are_kept_in_catalog() {
 }
 
 /// Each node has the program for its platform.
-#[test]
+#[test] //= FARM-51b
 fn programs_are_chosen_by_platform() {
     let (farm, _) = Farm::with_lines(2_000);
     farm.with_tool();
@@ -625,7 +625,7 @@ fn programs_are_chosen_by_platform() {
 }
 
 /// Files that lie beside each program are inputs of what it makes.
-#[test]
+#[test] //= FARM-30a
 fn further_files_lie_beside_programs() {
     let (farm, _) = Farm::with_lines(2_000);
     farm.say("echo 77 > more; echo 88 > words; mkdir d; echo 5 > d/more; godwit cp words grid:/w");
@@ -665,7 +665,7 @@ fn further_files_lie_beside_programs() {
 }
 
 /// Programs beside no file make one of as many fragments.
-#[test]
+#[test] //= FARM-39a
 fn programs_without_file_make_fragments() {
     let farm = Farm::new(2);
     let rank = "sh -c 'echo $GODWIT_FRAGMENT/$GODWIT_FRAGMENTS'";

@@ -65,7 +65,7 @@ fn objects(said: &Said) -> Vec<Value> {
     lines.filter(|line| !line.is_empty()).map(parse).collect()
 }
 
-#[test]
+#[test] //= GRIDFTP-50
 fn each_fault_has_its_code_its_words_and_its_object() {
     for (line, code, error_type, culprit) in FAULTS {
         let scratch = place();
@@ -321,7 +321,7 @@ fn a_second_signal_ends_even_what_waits_for_a_reader() {
     }
 }
 
-#[test]
+#[test] //= GRIDFTP-46
 fn a_server_that_is_not_there_may_be_there_later() {
     // A port that was ours a moment ago is nobody's.
     let port = TcpListener::bind("127.0.0.1:0")
@@ -536,7 +536,7 @@ fn lead(machine: &Machine<'_>, to: &Machine<'_>, port: u16) {
 }
 
 /// Wherever it is: in the head of a record, in what is said in clear, in what is protected.
-#[test]
+#[test] //= delivery#faults
 fn flipped_bit_in_handshake_is_retried() {
     let scratch = Scratch::new();
     let (lab, laptop) = Machine::lab_and_laptop(&scratch);
@@ -570,7 +570,7 @@ fn flipped_bit_in_handshake_is_retried() {
 }
 
 /// An address translator forgot the connection, or this machine slept: nothing comes any more, not even a reset.
-#[test]
+#[test] //= delivery#what-a-failure-costs
 fn vanished_connection_is_replaced_soon() {
     let scratch = Scratch::new();
     let (lab, laptop) = Machine::lab_and_laptop(&scratch);

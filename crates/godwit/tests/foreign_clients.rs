@@ -137,12 +137,12 @@ fn globus_copies_pipelined() {
     globus_copies_with(&["-pp"]);
 }
 
-#[test]
+#[test] //= GRIDFTP-51
 fn globus_copies_fast() {
     globus_copies_with(&["-fast"]);
 }
 
-#[test]
+#[test] //= GRIDFTP-38
 fn globus_copies_with_buffers_and_blocks_of_its_choice() {
     globus_copies_with(&["-tcp-bs", "1048576", "-bs", "65536", "-p", "3"]);
 }

@@ -68,7 +68,7 @@ fn files_of_any_size_go_there_and_back() {
     });
 }
 
-#[test]
+#[test] //= GRIDFTP-4
 fn a_result_claims_only_what_was_compared() {
     each(|kind, peer, scratch| {
         let source = scratch.file("source", 3_000_000);
@@ -271,7 +271,7 @@ fn any_name_survives_between_ours() {
     assert_same_tree(&source, &scratch.join("back"));
 }
 
-#[test]
+#[test] //= GRIDFTP-34
 #[ignore = "5 GiB several times: make conformance"]
 fn five_sparse_gibibytes_go_there_and_back() {
     use std::os::unix::fs::{FileExt, MetadataExt};

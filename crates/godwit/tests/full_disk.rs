@@ -46,7 +46,7 @@ fn upload_arrives_once_quota_is_raised() {
 
 /// An import, and a task that prints, go elsewhere if a node has no room. What is read from a pipe, and a program that
 /// writes itself, fail in words.
-#[test]
+#[test] //= FARM-51c
 fn full_node_is_named_or_passed_over() {
     let farm = Farm {
         scratch: Scratch::new(),

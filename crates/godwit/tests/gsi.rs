@@ -403,7 +403,7 @@ fn many_small_files_come_and_go_between_ours_and_a_globus_server() {
     }
 }
 
-#[test]
+#[test] //= GRIDFTP-22
 fn third_parties_prove_to_each_other_that_they_act_for_the_same_user() {
     let Some(globus) = Globus::start() else {
         return;
@@ -463,7 +463,7 @@ fn third_parties_prove_to_each_other_that_they_act_for_the_same_user() {
 }
 
 /// `globus-gridftp-server` with GSI, in a world of its own.
-#[test]
+#[test] //= GRIDFTP-22
 fn third_parties_of_two_sites_need_not_believe_the_same_authorities() {
     let (here, there) = (Lab::new(), Lab::of("/O=Far/CN=Far CA"));
     let (one, two) = (here.node("host"), there.node("host"));
@@ -541,7 +541,7 @@ fn third_parties_of_two_sites_need_not_believe_the_same_authorities() {
 }
 
 /// The node of a machine is not told a proxy of its own: whoever asks shows theirs.
-#[test]
+#[test] //= GASS-13
 fn programs_get_and_put_by_gsi_through_the_node_of_their_machine() {
     let lab = Lab::new();
     let node = lab.node("host");
@@ -690,7 +690,7 @@ fn peers(script: &str) -> Command {
     command
 }
 
-#[test]
+#[test] //= delivery#faults
 fn what_is_owed_when_a_proxy_has_expired_says_so_and_goes_once_it_is_renewed() {
     let lab = Lab::new();
     let node = lab.node("host");

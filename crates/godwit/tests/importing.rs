@@ -16,7 +16,7 @@ impl Farm {
     }
 }
 
-#[test]
+#[test] //= FARM-100
 fn pipes_and_stores_are_imported() {
     let farm = Farm::new(3);
     let lines: String = (0..40_000).map(|at| format!("event {at}\n")).collect();
@@ -55,7 +55,7 @@ fn pipes_and_stores_are_imported() {
     );
 }
 
-#[test]
+#[test] //= FARM-100
 fn bad_imports_are_refused_in_words() {
     let farm = Farm::new(2);
     fs::write(farm.scratch.join("odd"), noise(2_500, 3)).unwrap();
@@ -133,7 +133,7 @@ fn bad_imports_are_refused_in_words() {
 }
 
 /// While a node hangs, the fragment of another one arrives.
-#[test]
+#[test] //= FARM-101
 fn fragments_are_gathered_from_several_homes() {
     let farm = Farm::new(3);
     fs::write(farm.scratch.join("big"), noise(24 << 20, 4)).unwrap();
@@ -171,7 +171,7 @@ fn fragments_are_gathered_from_several_homes() {
 }
 
 /// The node that serves the catalog forgets what an importer had begun that was killed.
-#[test]
+#[test] //= FARM-100
 fn killed_importer_leaves_no_parts() {
     let farm = Farm::new(2);
     let left = "find farm/*/export/.farm -type f";

@@ -257,7 +257,7 @@ fn notes(home: &Path) -> usize {
         .count()
 }
 
-#[test]
+#[test] //= GRIDFTP-43
 fn what_a_server_of_others_told_is_not_sent_again_after_kill_of_our_client() {
     let Some(killed) = Killed::new() else { return };
     let landed = killed.proxy.landed().len_bytes();

@@ -21,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-#[test]
+#[test] //= GASS-54 GASS-69 KANGAROO-58
 fn many_programs_at_once_start_one_node() {
     let machine = Machine::new();
     let started: Vec<Child> = (0..32)
@@ -44,7 +44,7 @@ fn many_programs_at_once_start_one_node() {
     assert_eq!(mode(&machine.state), 0o700);
 }
 
-#[test]
+#[test] //= GASS-16 GASS-71 KANGAROO-50
 fn a_file_is_fetched_once_and_read_from_here_while_its_server_is_away() {
     let machine = Machine::new();
     let export = machine.scratch.dir("export");
@@ -75,7 +75,7 @@ fn a_file_is_fetched_once_and_read_from_here_while_its_server_is_away() {
     assert!(!machine.scratch.join("nosuch").exists());
 }
 
-#[test]
+#[test] //= GASS-13 GASS-71 KANGAROO-4 KANGAROO-5 KANGAROO-11 KANGAROO-33 KANGAROO-64 delivery#what-a-failure-costs
 fn what_is_put_is_safe_at_once_read_here_and_delivered_when_its_server_is_there() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
@@ -115,7 +115,7 @@ fn what_is_put_is_safe_at_once_read_here_and_delivered_when_its_server_is_there(
     assert_eq!(queue.len(), 1, "{queue:?}");
 }
 
-#[test]
+#[test] //= KANGAROO-4 KANGAROO-19 delivery#what-a-failure-costs depot#commit-and-push
 fn a_push_that_nobody_waits_for_ends_and_the_file_is_still_delivered() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
@@ -135,7 +135,7 @@ fn a_push_that_nobody_waits_for_ends_and_the_file_is_still_delivered() {
     wait_until("it is delivered", || far.join("data/after").exists());
 }
 
-#[test]
+#[test] //= KANGAROO-32 KANGAROO-50 depot#writing
 fn a_pipe_is_put_and_one_that_breaks_leaves_nothing() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
@@ -170,7 +170,7 @@ fn a_pipe_is_put_and_one_that_breaks_leaves_nothing() {
     assert!(!export.join("half").exists());
 }
 
-#[test]
+#[test] //= KANGAROO-3 depot#commit-and-push
 fn a_session_is_committed_and_pushed_apart_from_the_rest() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
@@ -192,7 +192,7 @@ fn a_session_is_committed_and_pushed_apart_from_the_rest() {
     assert_eq!(queue[0]["url"], "godwit://localhost:9/never");
 }
 
-#[test]
+#[test] //= depot#commit-and-push
 fn a_session_is_pushed_with_the_lines_that_it_appended() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
@@ -229,13 +229,13 @@ fn is_there_once_it_is_put(variable: impl FnOnce(&Machine) -> (&str, PathBuf)) -
     String::from_utf8_lossy(&said.stdout).into_owned()
 }
 
-#[test]
+#[test] //= KANGAROO-3 KANGAROO-15 depot#commit-and-push
 fn a_node_of_a_job_delivers_before_it_says_that_something_is_safe() {
     let said = is_there_once_it_is_put(|_| ("SLURM_JOB_ID", "77".into()));
     assert!(said.contains("ends with the job"), "{said}");
 }
 
-#[test]
+#[test] //= depot#commit-and-push
 fn a_node_in_the_directory_of_a_job_delivers_before_it_says_that_something_is_safe() {
     let said = is_there_once_it_is_put(|machine| {
         let folder = machine.state.parent().unwrap();
@@ -244,7 +244,7 @@ fn a_node_in_the_directory_of_a_job_delivers_before_it_says_that_something_is_sa
     assert!(said.contains("with the job"), "{said}");
 }
 
-#[test]
+#[test] //= depot#commit-and-push
 fn a_node_in_the_temporary_directory_of_a_job_delivers_before_it_says_that_something_is_safe() {
     let said = is_there_once_it_is_put(|machine| {
         let folder = machine.state.parent().unwrap();
@@ -253,7 +253,7 @@ fn a_node_in_the_temporary_directory_of_a_job_delivers_before_it_says_that_somet
     assert!(said.contains("with the job"), "{said}");
 }
 
-#[test]
+#[test] //= depot#commit-and-push
 fn what_was_committed_in_a_job_is_there_though_the_disk_ended_with_the_job() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
@@ -433,7 +433,7 @@ fn a_second_node_and_a_state_of_a_newer_one_are_refused_with_words() {
     assert_eq!(fs::read_to_string(&mark).unwrap(), "godwit depot 99\n");
 }
 
-#[test]
+#[test] //= delivery#what-a-failure-costs
 fn a_node_whose_socket_is_taken_away_is_found_again_and_else_is_named() {
     let machine = Machine::new();
     machine.says(&["queue"]).ok();
@@ -467,7 +467,7 @@ fn a_node_whose_socket_is_taken_away_is_found_again_and_else_is_named() {
     assert_eq!(machine.process().unwrap().to_string(), process);
 }
 
-#[test]
+#[test] //= KANGAROO-19
 fn it_ends_when_nobody_needs_it_and_not_while_it_owes() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
@@ -548,7 +548,7 @@ fn a_program_that_cannot_be_started_is_said_with_its_words() {
     );
 }
 
-#[test]
+#[test] //= GASS-60
 fn hostile_urls_are_refused_each_for_its_reason() {
     let machine = Machine::new();
     let long = format!("godwit://localhost:9/{}", "x".repeat(10_000));
@@ -586,7 +586,7 @@ fn what_is_no_file_is_written_into_and_stays() {
     assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
 }
 
-#[test]
+#[test] //= GASS-38 GASS-49 GASS-57 GASS-58 GASS-72 depot#tags-and-filling
 fn what_is_staged_is_kept_under_its_tag_and_forgotten_when_told() {
     let machine = Machine::new();
     let export = machine.scratch.dir("export");
@@ -652,7 +652,7 @@ fn versions_of_one_file_count_once() {
     }
 }
 
-#[test]
+#[test] //= GASS-38 GASS-68 depot#reading
 fn what_is_declared_comes_before_it_is_wanted_and_no_faster_than_allowed() {
     let machine = Machine::new();
     let export = machine.scratch.dir("export");
@@ -726,7 +726,7 @@ fn what_is_declared_comes_before_it_is_wanted_and_no_faster_than_allowed() {
     }
 }
 
-#[test]
+#[test] //= GASS-51 depot#tags-and-filling
 fn verbs_fill_what_is_kept_and_others_wait() {
     let machine = Machine::new();
     let url = "ftp://127.0.0.1:1/of-nobody";
@@ -795,7 +795,7 @@ fn verbs_fill_what_is_kept_and_others_wait() {
     assert!(!path.exists());
 }
 
-#[test]
+#[test] //= KANGAROO-19
 fn a_unit_is_written_where_the_user_has_them() {
     let machine = Machine::new();
     let config = machine.scratch.dir("config");
@@ -817,7 +817,7 @@ fn a_unit_is_written_where_the_user_has_them() {
     assert!(text.contains("Type=simple") && text.contains("node --local"));
 }
 
-#[test]
+#[test] //= GASS-41 GASS-69
 fn without_a_place_of_the_login_it_is_below_tmp() {
     let scratch = Scratch::new();
     let everyone = PermissionsExt::from_mode(0o777);
@@ -924,7 +924,7 @@ impl Talking {
     }
 }
 
-#[test]
+#[test] //= GASS-81 depot#writing
 fn who_appends_goes_on_when_the_node_is_killed_and_no_line_is_lost_or_doubled() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
@@ -947,7 +947,7 @@ fn who_appends_goes_on_when_the_node_is_killed_and_no_line_is_lost_or_doubled() 
     wait_until("all is printed", || tee.output.text() == wanted);
 }
 
-#[test]
+#[test] //= GASS-81 depot#writing
 fn who_appends_is_told_once_that_the_server_is_away() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
@@ -969,7 +969,7 @@ fn who_appends_is_told_once_that_the_server_is_away() {
 }
 
 /// The node takes 4 MiB at once.
-#[test]
+#[test] //= GASS-80
 fn a_line_without_an_end_and_one_that_is_longer_than_all_else_arrive_whole() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
@@ -982,7 +982,7 @@ fn a_line_without_an_end_and_one_that_is_longer_than_all_else_arrive_whole() {
     assert!(there == format!("{long}\nthe last"), "{}", there.len());
 }
 
-#[test]
+#[test] //= KANGAROO-64
 fn who_watches_the_queue_sees_each_change_until_all_is_there() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
@@ -1012,7 +1012,7 @@ fn who_watches_the_queue_sees_each_change_until_all_is_there() {
     assert_eq!(watch.end(), Some(0), "{}", watch.errors.text());
 }
 
-#[test]
+#[test] //= GASS-33 depot#writing
 fn what_came_of_a_stream_arrives_though_its_program_is_killed_and_its_rest_without_newline() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
@@ -1032,7 +1032,7 @@ fn what_came_of_a_stream_arrives_though_its_program_is_killed_and_its_rest_witho
     assert_eq!(text, "kept\na line\nand a rest");
 }
 
-#[test]
+#[test] //= KANGAROO-20 depot#room
 fn who_waits_for_room_is_told_so_and_gives_up_when_they_said() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
@@ -1101,7 +1101,7 @@ fn who_waits_for_room_is_told_so_and_gives_up_when_they_said() {
     assert!(!far.join("data/b").exists());
 }
 
-#[test]
+#[test] //= depot#room
 fn many_who_put_where_there_is_room_for_two_wait_and_none_for_each_other() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
@@ -1163,7 +1163,7 @@ impl Drop for Small {
     }
 }
 
-#[test]
+#[test] //= GASS-37 KANGAROO-68 depot#room
 fn what_is_owed_can_be_seen_and_dropped_and_goes_though_the_disk_is_full() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
@@ -1247,7 +1247,7 @@ fn whoever_pushes_hears_what_is_waited_for_and_all_that_is_held() {
     lab.kill();
 }
 
-#[test]
+#[test] //= GASS-81
 fn a_file_that_comes_to_be_is_printed_from_its_beginning() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
@@ -1261,7 +1261,7 @@ fn a_file_that_comes_to_be_is_printed_from_its_beginning() {
     tail.end();
 }
 
-#[test]
+#[test] //= delivery#faults
 fn who_is_joined_later_is_found_by_the_node_that_runs() {
     let (far, farther) = (Scratch::new(), Scratch::new());
     let (machine, mut lab) = Machine::of(&far);
@@ -1302,7 +1302,7 @@ fn who_is_joined_later_is_found_by_the_node_that_runs() {
     assert!(elsewhere.join("there/g").exists());
 }
 
-#[test]
+#[test] //= delivery#faults
 fn put_to_an_unknown_name_says_so() {
     let machine = Machine::new();
     machine.scratch.file("f", 1000);
@@ -1340,7 +1340,7 @@ fn retry_and_push_take_all_below_directory() {
     });
 }
 
-#[test]
+#[test] //= delivery#what-a-failure-costs
 fn of_a_put_into_a_file_that_is_killed_nothing_is_delivered() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
@@ -1410,7 +1410,7 @@ fn is_owed_for_a_while(machine: &Machine) {
     });
 }
 
-#[test]
+#[test] //= delivery#verbs-that-go-to-the-server
 fn what_was_put_first_arrives_before_what_verbs_do_later() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
@@ -1442,7 +1442,7 @@ fn what_was_put_first_arrives_before_what_verbs_do_later() {
 }
 
 /// A node that was killed, or told to stop, is started for it. One that owed nothing is not.
-#[test]
+#[test] //= delivery#verbs-that-go-to-the-server
 fn what_was_put_first_arrives_before_what_verbs_do_though_no_node_runs() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
@@ -1478,7 +1478,7 @@ fn what_was_put_first_arrives_before_what_verbs_do_though_no_node_runs() {
 }
 
 /// The node is killed between two looks of a verb at what is pending. No answer is not "nothing".
-#[test]
+#[test] //= delivery#verbs-that-go-to-the-server
 fn move_waits_for_put_though_node_dies() {
     let far = Scratch::new();
     let (machine, lab) = Machine::of(&far);
@@ -1519,7 +1519,7 @@ fn is_connected_to(process: u32, port: u16) -> bool {
     })
 }
 
-#[test]
+#[test] //= delivery#verbs-that-go-to-the-server
 fn a_verb_says_that_what_was_put_first_does_not_arrive() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
@@ -1581,7 +1581,7 @@ fn who_waits_in_vain_is_told_that_it_goes_on() {
     machine.says(&["push", "--timeout", "30"]).ok();
 }
 
-#[test]
+#[test] //= delivery#what-a-failure-costs
 fn a_put_of_which_nobody_knows_whether_it_was_taken_says_so() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
@@ -1626,7 +1626,7 @@ fn what_was_being_filled_when_the_node_died_is_filled_by_the_next() {
     assert_eq!(machine.says(&["get", url, "-"]).ok().stdout, b"whole");
 }
 
-#[test]
+#[test] //= delivery#verbs-that-go-to-the-server
 fn what_is_held_ends_a_verb_and_what_looks_says_so() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
@@ -1679,7 +1679,7 @@ fn what_is_held_ends_a_verb_and_what_looks_says_so() {
     assert!(far.join("data/f/a").exists());
 }
 
-#[test]
+#[test] //= depot#how-fresh-a-read-is
 fn who_reads_here_after_a_verb_sees_what_it_did() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
@@ -1706,7 +1706,7 @@ fn who_reads_here_after_a_verb_sees_what_it_did() {
     assert_eq!(read("dir/it").status, Some(4));
 }
 
-#[test]
+#[test] //= delivery#put-and-conflicts
 fn what_this_machine_knows_to_be_there_is_not_new() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
@@ -1805,7 +1805,7 @@ fn a_password_is_not_kept_and_so_not_taken() {
     assert!(!refused.stderr.contains("sesame"), "{refused}");
 }
 
-#[test]
+#[test] //= KANGAROO-X6
 fn what_rots_here_is_delivered_to_nobody() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
@@ -1843,7 +1843,7 @@ fn a_name_that_leads_nowhere_waits_and_says_so() {
     });
 }
 
-#[test]
+#[test] //= delivery#put-and-conflicts
 fn what_waits_for_what_is_held_says_which_that_is() {
     let machine = Machine::new();
     let far = machine.scratch.dir("far");
@@ -1883,7 +1883,7 @@ fn what_waits_for_what_is_held_says_which_that_is() {
     }
 }
 
-#[test]
+#[test] //= delivery#put-and-conflicts
 fn a_put_to_a_path_says_where_it_goes_and_what_is_no_file_is_refused() {
     let machine = Machine::new();
     let file = machine.scratch.file("a", 100);

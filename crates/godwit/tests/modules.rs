@@ -65,7 +65,7 @@ fn hidden(directory: PathBuf) -> Vec<String> {
     names.filter(|name| name.starts_with('.')).collect()
 }
 
-#[test]
+#[test] //= GRIDFTP-70
 fn cp_fetches_what_a_module_makes() {
     let world = World::new();
     let (url, part) = (world.node.url("file"), world.path("part"));

@@ -148,7 +148,7 @@ fn missing_catalog_names_the_next_command() {
     assert_eq!(said.status, Some(4));
 }
 
-#[test]
+#[test] //= REPLICAS-31
 fn moved_server_is_followed_by_one_command() {
     let mut world = World::new();
     world.register(0).ok();

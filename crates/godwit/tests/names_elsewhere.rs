@@ -109,7 +109,7 @@ fn change_whose_answer_is_lost_counts_once() {
     assert!(why.contains("exists"), "{why}");
 }
 
-#[test]
+#[test] //= REPLICAS-58
 fn peer_that_may_read_may_ask_only() {
     let scratch = Scratch::new();
     let world = World::new(&scratch);
@@ -119,7 +119,7 @@ fn peer_that_may_read_may_ask_only() {
     assert_eq!(status, 13, "{why}");
 }
 
-#[test]
+#[test] //= REPLICAS-58
 fn rights_say_who_may_change_names() {
     let scratch = Scratch::new();
     let mut world = World::new(&scratch);

@@ -134,7 +134,7 @@ fn goes_on(happens: impl Fn(&mut Way)) {
     }
 }
 
-#[test]
+#[test] //= GRIDFTP-46
 fn a_network_that_was_down_is_waited_for() {
     goes_on(|way| {
         way.wan.tell("down");
@@ -143,7 +143,7 @@ fn a_network_that_was_down_is_waited_for() {
     });
 }
 
-#[test]
+#[test] //= GRIDFTP-46
 fn a_server_that_was_killed_and_comes_back_goes_on() {
     goes_on(|way| {
         let export = way.node.export.clone();
@@ -152,12 +152,12 @@ fn a_server_that_was_killed_and_comes_back_goes_on() {
     });
 }
 
-#[test]
+#[test] //= GRIDFTP-46
 fn a_lost_control_connection_is_made_again() {
     goes_on(|way| way.wan.cut(true));
 }
 
-#[test]
+#[test] //= GRIDFTP-46
 fn lost_data_connections_are_made_again() {
     goes_on(|way| way.wan.cut(false));
 }

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-#[test]
+#[test] //= KANGAROO-12 hops#delivery
 fn a_file_goes_by_two_hops_and_push_returns_at_the_end() {
     let scratch = Scratch::new();
     let chain = Chain::of(&scratch, 2, &[]);
@@ -22,7 +22,7 @@ fn a_file_goes_by_two_hops_and_push_returns_at_the_end() {
     assert_same(&file, &chain.far("a"));
 }
 
-#[test]
+#[test] //= KANGAROO-64 hops#on-hold-at-a-hop
 fn trace_tells_each_place_and_why_it_is_no_further() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 2, &[]);
@@ -51,7 +51,7 @@ fn trace_tells_each_place_and_why_it_is_no_further() {
     assert_eq!(missing.status, Some(4), "{missing}");
 }
 
-#[test]
+#[test] //= KANGAROO-12 hops#delivery
 fn links_that_are_never_up_together_bring_all() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 1, &[]);
@@ -87,7 +87,7 @@ fn links_that_are_never_up_together_bring_all() {
     assert_eq!(chain.all_far().len(), names.len() + 1);
 }
 
-#[test]
+#[test] //= KANGAROO-12 hops#delivery
 fn whoever_dies_wherever_all_that_was_put_arrives_once_and_whole() {
     let deaths = [
         (Who::Laptop, "commit-taken"),
@@ -199,7 +199,7 @@ impl Chain<'_> {
     }
 }
 
-#[test]
+#[test] //= hops#delivery
 fn a_push_with_a_hop_away_ends_in_time_and_names_it() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 2, &[]);
@@ -237,7 +237,7 @@ fn a_push_with_a_hop_away_ends_in_time_and_names_it() {
     }
 }
 
-#[test]
+#[test] //= hops#delivery
 fn a_push_tells_once_of_what_a_hop_lost() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 1, &[]);
@@ -272,7 +272,7 @@ fn a_push_tells_once_of_what_a_hop_lost() {
     assert_same(&scratch.join("a"), &chain.far("lost"));
 }
 
-#[test]
+#[test] //= KANGAROO-59 hops#delivery
 fn a_circle_is_refused_and_nothing_in_it_is_lost() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 2, &[]);
@@ -304,7 +304,7 @@ fn a_circle_is_refused_and_nothing_in_it_is_lost() {
     assert_same(&b, &chain.far("a"));
 }
 
-#[test]
+#[test] //= KANGAROO-12 KANGAROO-59 hops#delivery
 fn a_route_leads_by_a_hop_without_a_word_in_the_url() {
     let scratch = Scratch::new();
     let chain = Chain::of(&scratch, 1, &[]);
@@ -320,7 +320,7 @@ fn a_route_leads_by_a_hop_without_a_word_in_the_url() {
     assert!(told.contains("hop0") && told.contains("there"), "{traced}");
 }
 
-#[test]
+#[test] //= GASS-42 hops#reading
 fn machines_share_what_a_hop_keeps() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 1, &["--cache"]);
@@ -357,7 +357,7 @@ fn machines_share_what_a_hop_keeps() {
     assert_eq!(bytes, 7_300_000, "{record}");
 }
 
-#[test]
+#[test] //= KANGAROO-12 hops#delivery
 fn a_full_spool_offloads_and_holds_back_who_fills_it() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 1, &[]);
@@ -408,7 +408,7 @@ fn used(root: &Path) -> u64 {
     sizes.sum()
 }
 
-#[test]
+#[test] //= KANGAROO-53 hops#reading
 fn names_through_a_hop_are_those_of_the_next_and_of_what_is_on_its_way() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 1, &["--anonymous", "write"]);
@@ -451,7 +451,7 @@ fn names_through_a_hop_are_those_of_the_next_and_of_what_is_on_its_way() {
     assert!(!chain.far("never").exists());
 }
 
-#[test]
+#[test] //= KANGAROO-12 KANGAROO-68 hops#on-hold-at-a-hop
 fn what_a_hop_holds_is_decided_from_before_it() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 2, &[]);
@@ -526,7 +526,7 @@ fn why_the_end_will_not_have_it_decides_the_exit_status_through_hops() {
     assert_eq!(denied.status, Some(13), "{denied}");
 }
 
-#[test]
+#[test] //= KANGAROO-X2 hops#what-a-hop-does-not-pass-on
 fn lines_go_through_hops_as_they_come_each_once() {
     let scratch = Scratch::new();
     let chain = Chain::of(&scratch, 2, &[]);
@@ -563,7 +563,7 @@ fn a_hop_that_is_told_to_stop_ends_and_goes_on_where_it_was() {
     assert_same(&file, &chain.far("a"));
 }
 
-#[test]
+#[test] //= hops#names
 fn directories_through_a_hop_are_made_from_above_and_one_without_any_above_it_is_held() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 1, &[]);
@@ -593,7 +593,7 @@ fn directories_through_a_hop_are_made_from_above_and_one_without_any_above_it_is
     assert_same(&file, &chain.far("c/d/x"));
 }
 
-#[test]
+#[test] //= hops#reading
 fn with_the_next_away_a_hop_does_what_it_can_and_says_who_is_missing() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 1, &["--anonymous", "write"]);
@@ -662,7 +662,7 @@ fn hop_by_ftp(scratch: &Scratch, next: &str) -> Node {
     Node::spawn(command, &scratch.join("ftp-hop"))
 }
 
-#[test]
+#[test] //= hops#what-a-hop-does-not-pass-on
 fn a_hop_that_is_reached_by_ftp_is_not_taken_for_the_end() {
     let scratch = Scratch::new();
     let chain = Chain::of(&scratch, 0, &[]);
@@ -718,7 +718,7 @@ fn a_hop_that_is_reached_by_ftp_is_not_taken_for_the_end() {
     assert_eq!(summary["notes"].as_array().map(Vec::len), Some(1), "{all}");
 }
 
-#[test]
+#[test] //= hops#what-a-hop-does-not-pass-on
 fn a_hop_by_ftp_behind_another_is_not_taken_for_the_end() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 1, &[]);
@@ -743,7 +743,7 @@ fn a_hop_by_ftp_behind_another_is_not_taken_for_the_end() {
     assert_eq!(stages, ["passed", "taken"]);
 }
 
-#[test]
+#[test] //= hops#on-hold-at-a-hop
 fn what_waits_at_a_hop_names_what_is_held_there() {
     let scratch = Scratch::new();
     let chain = Chain::of(&scratch, 2, &[]);
@@ -781,7 +781,7 @@ fn what_waits_at_a_hop_names_what_is_held_there() {
     assert_same(&scratch.join("a"), &chain.far("d/x"));
 }
 
-#[test]
+#[test] //= hops#delivery hops#on-hold-at-a-hop
 fn a_directory_that_a_hop_holds_is_told_and_decided_as_files_are() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 1, &[]);
@@ -819,7 +819,7 @@ fn a_directory_that_a_hop_holds_is_told_and_decided_as_files_are() {
 }
 
 /// At the socket in its spool, by the verbs that tell of the node of a machine.
-#[test]
+#[test] //= hops#on-hold-at-a-hop
 fn whoever_runs_a_hop_sees_what_it_holds_and_decides() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 1, &[]);

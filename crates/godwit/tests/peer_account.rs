@@ -244,7 +244,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 const F: &str = "godwit://lab/f";
 const ON: [&str; 2] = ["--on", "cluster"];
 
-#[test]
+#[test] //= peer-cache#which-depot
 fn what_a_peer_with_an_account_stages_is_there_for_the_programs_of_that_account() {
     let scratch = Scratch::new();
     let Some(world) = World::new(&scratch) else {
@@ -286,7 +286,7 @@ fn what_a_peer_with_an_account_stages_is_there_for_the_programs_of_that_account(
     assert_eq!(account.kept(F)["tags"], serde_json::json!([]));
 }
 
-#[test]
+#[test] //= peer-cache#which-depot
 fn the_node_of_an_account_is_begun_as_by_a_login_of_that_account() {
     let scratch = Scratch::new();
     let Some(world) = World::new(&scratch) else {
@@ -333,7 +333,7 @@ fn the_node_of_an_account_is_begun_as_by_a_login_of_that_account() {
     assert_eq!(account.kept(F)["transfers"], 1);
 }
 
-#[test]
+#[test] //= peer-cache#which-depot
 fn why_the_node_of_an_account_cannot_begin_is_told_with_what_to_do() {
     let scratch = Scratch::new();
     let Some(world) = World::new(&scratch) else {
@@ -405,7 +405,7 @@ fn an_older_node_that_would_take_a_visitor_for_a_program_is_not_talked_with() {
     world.well(&["stage", ON[0], ON[1], F]);
 }
 
-#[test]
+#[test] //= peer-cache#which-depot
 fn nothing_is_begun_for_an_account_of_the_system() {
     let scratch = Scratch::new();
     let Some(world) = World::new(&scratch) else {

@@ -147,7 +147,7 @@ const F: &str = "godwit://lab/f";
 const G: &str = "godwit://lab/g";
 const ON: [&str; 2] = ["--on", "cluster"];
 
-#[test]
+#[test] //= GASS-38 GASS-72 KANGAROO-X3 peer-cache#rules peer-cache#which-depot
 fn what_a_peer_stages_is_there_for_the_programs_of_that_machine() {
     let scratch = Scratch::new();
     let world = World::new(&scratch, None);
@@ -233,7 +233,7 @@ fn what_a_peer_stages_is_there_for_the_programs_of_that_machine() {
     world.refused(laptop, &["stage", "--on", "a/b", F], (2, "names no peer"));
 }
 
-#[test]
+#[test] //= GASS-72 peer-cache#rules
 fn what_a_peer_adds_is_fetched_there_and_lies_where_it_says() {
     let scratch = Scratch::new();
     let world = World::new(&scratch, None);
@@ -295,7 +295,7 @@ fn what_a_peer_adds_is_fetched_there_and_lies_where_it_says() {
     world.refused(laptop, &["cache", "add-done", "--tag", "x", F], (2, "--on"));
 }
 
-#[test]
+#[test] //= GASS-72 peer-cache#rules
 fn who_is_interrupted_ends_what_is_fetched_there() {
     let scratch = Scratch::new();
     let world = World::new(&scratch, None);
@@ -353,7 +353,7 @@ fn kill(child: &Child, signal: &str) {
     assert!(said.unwrap().success());
 }
 
-#[test]
+#[test] //= GASS-72 peer-cache#rules
 fn nothing_is_fetched_for_whom_no_rule_lets() {
     let scratch = Scratch::new();
     let world = World::new(&scratch, None);
@@ -403,7 +403,7 @@ fn nothing_is_fetched_for_whom_no_rule_lets() {
     assert!(world.kept(&world.cluster, &["ls"]).is_empty());
 }
 
-#[test]
+#[test] //= GASS-72 peer-cache#rules
 fn what_others_keep_there_is_not_seen_and_not_touched() {
     let scratch = Scratch::new();
     let world = World::new(&scratch, None);
@@ -439,7 +439,7 @@ fn what_others_keep_there_is_not_seen_and_not_touched() {
     }
 }
 
-#[test]
+#[test] //= GASS-72 peer-cache#rules
 fn visitors_keep_no_more_than_half_of_a_depot() {
     let scratch = Scratch::new();
     let world = World::new(&scratch, Some("1M"));
@@ -468,7 +468,7 @@ fn visitors_keep_no_more_than_half_of_a_depot() {
     world.well(laptop, &["stage", "--on", "cluster", G]);
 }
 
-#[test]
+#[test] //= peer-cache#rules
 fn who_speaks_for_a_visitor_can_ask_for_nothing_but_what_visitors_may() {
     let scratch = Scratch::new();
     let world = World::new(&scratch, None);

@@ -14,7 +14,7 @@ use std::{
 };
 
 /// A file on hold besides decides how `push` ends.
-#[test]
+#[test] //= delivery#faults
 fn missing_directory_is_said_and_pending() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
@@ -45,7 +45,7 @@ fn missing_directory_is_said_and_pending() {
     assert!(quiet.stderr.is_empty(), "{quiet}");
 }
 
-#[test]
+#[test] //= delivery#faults
 fn put_parents_makes_directories_though_away() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
@@ -73,7 +73,7 @@ fn put_parents_makes_directories_though_away() {
     assert_same(&source, &far.join("data/a/b/c/g"));
 }
 
-#[test]
+#[test] //= delivery#put-and-conflicts
 fn trees_are_put_as_cp_copies_them() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);

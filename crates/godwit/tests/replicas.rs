@@ -108,7 +108,7 @@ fn piped_bytes_are_written_by_name() {
     assert!(world.run(&["stat", "grid:/c/piped"]).contains("2000000"));
 }
 
-#[test]
+#[test] //= REPLICAS-3
 fn copies_survive_their_first_site() {
     let mut world = World::new();
     fs::create_dir(world.scratch.join("src")).unwrap();
@@ -149,7 +149,7 @@ fn copies_survive_their_first_site() {
     );
 }
 
-#[test]
+#[test] //= REPLICAS-9
 fn stale_publisher_is_told() {
     let world = World::new();
     world.write("one", "first");
@@ -172,7 +172,7 @@ fn stale_publisher_is_told() {
     );
 }
 
-#[test]
+#[test] //= REPLICAS-51 REPLICAS-57
 fn audit_finds_and_repairs() {
     let world = World::new();
     for name in ["gone", "short", "other", "fine"] {
@@ -206,7 +206,7 @@ fn audit_finds_and_repairs() {
     assert!(unknown.stderr.contains("archive, lab"), "{unknown}");
 }
 
-#[test]
+#[test] //= REPLICAS-49
 fn copies_of_one_site_are_removed() {
     let world = World::new();
     world.write("a", "content");
@@ -247,7 +247,7 @@ fn copies_of_one_site_are_removed() {
     );
 }
 
-#[test]
+#[test] //= REPLICAS-4 REPLICAS-24
 fn measured_costs_order_the_copies() {
     let mut world = World::new();
     world.write("big", noise(3_000_000, 6));
@@ -524,7 +524,7 @@ impl Killing {
     }
 }
 
-#[test]
+#[test] //= REPLICAS-57
 fn killed_writers_lose_nothing() {
     let kills = std::env::var("TEST_KILLS")
         .ok()

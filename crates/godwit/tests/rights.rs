@@ -132,7 +132,7 @@ fn both_agree(world: &World) {
     }
 }
 
-#[test]
+#[test] //= GRIDFTP-9
 fn a_node_does_what_is_explained() {
     let world = World::new(&[]);
     both_agree(&world);

@@ -45,7 +45,7 @@ impl Farm {
     }
 }
 
-#[test]
+#[test] //= GASS-74
 fn programs_run_with_files_from_anywhere() {
     let farm = farm("");
     let counted = farm.say(
@@ -124,7 +124,7 @@ fn outputs_arrive_though_submitter_is_gone() {
     assert_eq!(farm.read("n1", "late"), "late\n");
 }
 
-#[test]
+#[test] //= GASS-74
 fn lines_of_many_processes_stay_whole() {
     let farm = farm("");
     let script = "for i in $(seq 100); do echo \"$GODWIT_FRAGMENT $i of the lines\"; done; \
@@ -161,7 +161,7 @@ fn programs_end_when_nobody_listens() {
     }
 }
 
-#[test]
+#[test] //= GASS-74
 fn wrong_words_name_thing_and_cause() {
     let farm = farm("");
     fs::write(farm.scratch.join("text"), "text\n").unwrap();

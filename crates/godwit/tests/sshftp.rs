@@ -94,7 +94,7 @@ fn ssh_starts_a_node_and_nothing_is_configured() {
     everything_goes(&sshd, &scratch);
 }
 
-#[test]
+#[test] //= GASS-13
 fn programs_get_and_put_by_ssh_through_the_node_of_their_machine() {
     let scratch = Scratch::new();
     let Some(sshd) = Sshd::start(&scratch) else {

@@ -41,7 +41,7 @@ fn told(said: &Said) -> Value {
     done.unwrap_or_else(|| panic!("{said}"))
 }
 
-#[test]
+#[test] //= GRIDFTP-39
 fn losses_that_are_nobodys_fault_are_answered_by_more_streams() {
     let scratch = Scratch::new();
     let line = ["--rtt", "60ms", "--rate", "300mbit", "--loss", "0.1%"];

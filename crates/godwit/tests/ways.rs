@@ -142,7 +142,7 @@ fn redirections_and_appends_are_written() {
 }
 
 /// Tools that rename, list, map, append from threads, lock and execute.
-#[test]
+#[test] //= KANGAROO-43
 fn ordinary_tools_work_on_servers() {
     if !can_mount() {
         return;
@@ -225,7 +225,7 @@ fn directories_are_mounted_and_unmounted() {
 }
 
 /// Readers go on with the next node; of a writer the target gets nothing, and no part of a file.
-#[test]
+#[test] //= KANGAROO-29
 fn lost_nodes_end_only_writers() {
     if !can_mount() {
         return;

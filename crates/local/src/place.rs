@@ -318,7 +318,7 @@ mod tests {
         }
     }
 
-    #[test]
+    #[test] //= GASS-41 GASS-69 KANGAROO-58
     fn given_place_precedes_default() {
         let scratch = Scratch::new("told");
         let (run, home) = (scratch.0.join("run"), scratch.0.join("home"));
@@ -395,7 +395,7 @@ mod tests {
         assert_eq!(find(), ours, "also when the usual one is free again");
     }
 
-    #[test]
+    #[test] //= GASS-69
     fn directory_of_other_user_is_refused() {
         let scratch = Scratch::new("others");
         let open = scratch.0.join("open");

@@ -106,7 +106,7 @@ mod tests {
         assert!(nobody.job.is_empty() && nobody.cgroup.is_none());
     }
 
-    #[test]
+    #[test] //= depot#commit-and-push
     fn job_scratch_directory_is_reported() {
         let scratch = |set: &[(&str, &str)]| {
             let value = |name: &str| set.iter().find(|(set, _)| *set == name);

@@ -39,7 +39,7 @@ fn child() {
 
 /// What a power cut would leave is what was synced before it: the bytes and the record with a commit,
 /// the name with a flush.
-#[test]
+#[test] //= KANGAROO-4
 fn a_commit_and_a_flush_reach_the_disk_before_they_are_answered() {
     if !have("strace") {
         return;
@@ -98,7 +98,7 @@ fn a_commit_and_a_flush_reach_the_disk_before_they_are_answered() {
 }
 
 /// The next node may have it or not: who asks must look.
-#[test]
+#[test] //= KANGAROO-23
 fn a_push_whose_answer_is_lost_is_told_as_unknown() {
     let lab = Lab::new();
     let served = lab.node(&[]);

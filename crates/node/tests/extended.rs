@@ -66,7 +66,7 @@ fn a_server_that_connects_uses_as_many_streams_as_were_asked() {
     assert_eq!(got, whole);
 }
 
-#[test]
+#[test] //= GRIDFTP-51
 fn connections_live_on_into_the_next_transfer() {
     let served = Served::new();
     let mut client = served.client();
@@ -147,7 +147,7 @@ fn an_upload_tells_how_far_it_is_and_what_has_landed() {
     assert_eq!(markers.last().unwrap(), "111 Range Marker 0-3000000");
 }
 
-#[test]
+#[test] //= GRIDFTP-45
 fn markers_come_as_often_as_trev_says() {
     let served = Served::new();
     let mut client = served.client();
@@ -377,7 +377,7 @@ fn leaves_can_be_asked_for() {
     assert_eq!(lines[1].len(), " 1 ".len() + 64);
 }
 
-#[test]
+#[test] //= GRIDFTP-20
 fn abort_ends_a_transfer_and_what_was_sent_ahead_of_it() {
     let served = Served::new();
     served.put("x", &vec![7; 60_000_000]);
@@ -536,7 +536,7 @@ fn has_ipv6() -> bool {
     has
 }
 
-#[test]
+#[test] //= GRIDFTP-38 GRIDFTP-39
 fn data_connections_hold_what_was_asked_and_else_what_the_kernel_likes() {
     if !common::have("ss") {
         return;

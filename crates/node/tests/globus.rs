@@ -58,7 +58,7 @@ fn files_of_all_sizes_come_and_go_in_every_way() {
     }
 }
 
-#[test]
+#[test] //= GRIDFTP-34
 fn parts_of_files_come_and_go() {
     if !have("globus-url-copy") {
         return;

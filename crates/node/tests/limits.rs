@@ -238,7 +238,7 @@ fn an_idle_session_of_ours_gives_its_port_to_who_waits() {
     first.passive();
 }
 
-#[test]
+#[test] //= GRIDFTP-9
 fn strangers_at_a_data_port_are_dropped_and_the_transfer_goes_on() {
     let served = Served::new();
     let mut client = served.client();

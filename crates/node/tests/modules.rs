@@ -119,7 +119,7 @@ fn is_alive(id: &str) -> bool {
     }
 }
 
-#[test]
+#[test] //= GRIDFTP-70
 fn a_stream_is_what_the_program_makes_of_the_file() {
     let node = Reducing::new();
     let text: String = (0..100_000).map(|i| format!("{i} {} x\n", i * 7)).collect();
@@ -408,7 +408,7 @@ fn abor_ends_it_and_nothing_looks_whole() {
     assert!(began.elapsed() < PATIENCE);
 }
 
-#[test]
+#[test] //= GRIDFTP-70
 fn an_upload_becomes_what_the_program_makes_of_it() {
     let node = Reducing::new();
     let file = bytes(3_000_000);

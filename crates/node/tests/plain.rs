@@ -12,7 +12,7 @@ use std::{
 };
 
 /// The bytes that globus-gridftp-server 13.24 sends and keeps.
-#[test]
+#[test] //= nodes#text-and-names
 fn type_a_translates_as_gct_does() {
     let served = Served::new();
     served.put("t", b"a\nb\r\nc\rd\n");
@@ -76,7 +76,7 @@ fn delayed_epsv_tells_its_port_at_retr() {
     assert!(client.reply().starts_with("226"));
 }
 
-#[test]
+#[test] //= nodes#text-and-names
 fn refusal_is_one_line_for_plain_clients() {
     let served = Served::new();
     let mut client = served.client();
@@ -142,7 +142,7 @@ fn client_from(last: u8, served: &Served) -> Client {
     client
 }
 
-#[test]
+#[test] //= nodes#third-parties
 fn port_elsewhere_needs_the_right_to_write() {
     let reader = Served::with(&[("anonymous.access", "read")]);
     let mut client = reader.client();

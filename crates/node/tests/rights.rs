@@ -251,7 +251,7 @@ fn is_allowed(rules: &str, deed: Deed, path: &str) -> bool {
     rights.decide(None, deed, Path::new(path)).allowed
 }
 
-#[test]
+#[test] //= GRIDFTP-9
 fn every_command_needs_the_deeds_that_it_does_and_no_others() {
     let world = World::new("");
     for &(say, needs) in TABLE {

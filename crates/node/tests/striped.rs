@@ -63,7 +63,7 @@ const WAYS: [&[&str]; 6] = [
     &["-fast", "-p", "2"],
 ];
 
-#[test]
+#[test] //= GRIDFTP-29
 fn globus_url_copy_gets_and_puts_stripes() {
     if !have("globus-url-copy") {
         return;
@@ -112,7 +112,7 @@ fn every_member_that_answers_has_an_address() {
     assert_eq!(stripes(&client.ok("SPAS")).len(), 1);
 }
 
-#[test]
+#[test] //= GRIDFTP-29
 fn each_address_hears_once_how_many_connections_lead_to_it() {
     let striped = Striped::new(3);
     let whole = bytes(9 << 20);
@@ -149,7 +149,7 @@ fn each_address_hears_once_how_many_connections_lead_to_it() {
     }
 }
 
-#[test]
+#[test] //= GRIDFTP-29
 fn a_member_that_dies_costs_only_what_was_not_told() {
     let mut striped = Striped::new(2);
     let whole = bytes(6 << 20);

@@ -17,7 +17,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-#[test]
+#[test] //= GRIDFTP-9
 fn globus_server_accepts_us_and_delegation() {
     if !have("globus-gridftp-server") {
         return;
@@ -118,7 +118,7 @@ fn wrong_peers_are_refused_both_ways() {
     assert!(error.contains("has no such authority"), "{error}");
 }
 
-#[test]
+#[test] //= GRIDFTP-9
 fn globus_client_accepts_us_and_delegates() {
     if !have("globus-url-copy") {
         return;

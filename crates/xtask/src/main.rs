@@ -1,10 +1,12 @@
 //! What the house does to itself: `cargo xtask tidy` holds the rules that a
 //! compiler does not know; `--shrink` lowers the list of old breaches.
+//! `cargo xtask requirements` writes which test shows which requirement.
 
 mod circles;
 mod code;
 mod debts;
 mod links;
+mod requirements;
 mod table;
 mod tidy;
 
@@ -15,9 +17,24 @@ fn main() -> ExitCode {
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["tidy"] => tidy(false),
         ["tidy", "--shrink"] => tidy(true),
+        ["requirements"] => requirements(),
         _ => {
-            eprintln!("usage: cargo xtask tidy [--shrink]");
+            eprintln!("usage: cargo xtask tidy [--shrink] | requirements");
             ExitCode::from(2)
+        }
+    }
+}
+
+fn requirements() -> ExitCode {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let write = |(page, text)| fs::write(root.join(page), text);
+    let written =
+        tidy::requirements(&root).and_then(|(pages, _)| pages.into_iter().try_for_each(write));
+    match written {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(cause) => {
+            eprintln!("requirements: {cause}");
+            ExitCode::FAILURE
         }
     }
 }

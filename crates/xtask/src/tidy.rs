@@ -5,6 +5,7 @@ use crate::{
     code::{only_code, parts, without_tests, words},
     debts::{Debts, LIST, documents},
     links,
+    requirements::{self, Pages, Tags},
     table::Named,
 };
 use std::{
@@ -55,6 +56,22 @@ pub(crate) fn check_tree(root: &Path) -> io::Result<Checked> {
     for table in fs::read_dir(root.join("tests/mutants"))? {
         named.read_mutants(&fs::read_to_string(table?.path())?);
     }
+    let (made, wrong) = requirements(root)?;
+    complaints.extend(wrong.into_iter().map(|what| Complaint {
+        path: requirements::FOLDER.into(),
+        line: 1,
+        what,
+    }));
+    for (page, text) in made {
+        if fs::read_to_string(root.join(&page)).is_ok_and(|old| old == text) {
+            continue;
+        }
+        complaints.push(Complaint {
+            path: page.into(),
+            line: 1,
+            what: "out of date; run cargo xtask requirements".into(),
+        });
+    }
     let mut pages = Vec::new();
     documents(root, &mut pages)?;
     for page in pages {
@@ -84,6 +101,23 @@ pub(crate) fn check_tree(root: &Path) -> io::Result<Checked> {
         notes,
         shrunk: debts.shrink(&list),
     })
+}
+
+/// Returns the pages of requirements by path, and what is wrong with tags and lists.
+pub(crate) fn requirements(root: &Path) -> io::Result<Pages> {
+    let mut paths = Vec::new();
+    collect(&root.join("crates"), &mut paths)?;
+    for table in fs::read_dir(root.join("tests/mutants"))? {
+        paths.push(table?.path());
+    }
+    let mut tags = Tags::default();
+    for path in paths
+        .iter()
+        .filter(|path| !path.ends_with("requirements.rs"))
+    {
+        tags.read(&fs::read_to_string(path)?);
+    }
+    tags.pages(root)
 }
 
 /// Checks one file; `path` counts from the root of the tree.
@@ -116,19 +150,7 @@ pub(crate) fn check_file(path: &Path, text: &str) -> Vec<Complaint> {
 type Found = Vec<(usize, String)>;
 
 /// Pages, and folders of pages, with tables that name tests.
-const TABLES: [&str; 11] = [
-    "docs/semantics",
-    "docs/evidence/promises.md",
-    "docs/evidence/promises-delivery.md",
-    "docs/evidence/promises-depot.md",
-    "docs/evidence/fault-injection.md",
-    "docs/evidence/requirements-gridftp.md",
-    "docs/evidence/requirements-gass.md",
-    "docs/evidence/requirements-gass-cache.md",
-    "docs/evidence/requirements-kangaroo.md",
-    "docs/evidence/requirements-catalog.md",
-    "docs/evidence/requirements-farm.md",
-];
+const TABLES: [&str; 2] = ["docs/semantics", "docs/evidence/fault-injection.md"];
 
 /// Which crates may be imported by which; down only.
 const ARROWS: [(&str, &[&str]); 14] = [

@@ -242,7 +242,7 @@ mod tests {
     }
 
     /// Whatever they write and however they take turns, all end or are refused, and the oldest is not.
-    #[test]
+    #[test] //= KANGAROO-20 depot#room
     fn nobody_waits_for_ever() {
         for seed in 0..2_000u64 {
             let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

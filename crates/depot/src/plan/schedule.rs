@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(picked(&mut all), Some(2));
     }
 
-    #[test]
+    #[test] //= delivery#order
     fn what_is_large_goes_first_once_it_has_waited_for_long() {
         // The last is the largest, and came an hour before the others.
         let late = || {

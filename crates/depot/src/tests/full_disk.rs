@@ -136,7 +136,7 @@ fn into(depot: &Depot, name: &str, bytes: &[u8]) -> Writing {
     writing
 }
 
-#[test]
+#[test] //= KANGAROO-24
 fn what_is_over_and_cannot_be_recorded_is_recorded_later_and_nothing_comes_before() {
     let world = World::new();
     let depot = world.open();
@@ -192,7 +192,7 @@ fn what_is_given_up_and_cannot_be_recorded_keeps_nothing_waiting_for_ever() {
     assert!(!world.open().owes());
 }
 
-#[test]
+#[test] //= GASS-59
 fn what_is_over_is_off_the_record_with_the_next_that_is_kept() {
     let world = World::new();
     let path = world.home.path().join("held.db");
@@ -230,7 +230,7 @@ fn files(world: &World) -> usize {
     names.filter(|name| !name.contains('.')).count()
 }
 
-#[test]
+#[test] //= GASS-37
 fn what_is_put_into_a_file_on_a_full_disk_is_there_whole_or_not_at_all() {
     let world = World::new();
     let depot = world.open();
@@ -255,7 +255,7 @@ fn what_is_put_into_a_file_on_a_full_disk_is_there_whole_or_not_at_all() {
     assert!(world.there("a").unwrap() == both);
 }
 
-#[test]
+#[test] //= KANGAROO-32
 fn what_was_on_its_way_into_a_file_when_the_node_died_is_there_whole() {
     let (old, new) = (vec![1; 3 << 20], vec![2; 2 << 20]);
     let both = [&new[..], &old[2 << 20..]].concat();

@@ -281,7 +281,7 @@ fn an_end_that_could_not_be_put_on_record_is_when_somebody_asks_again() {
 }
 
 /// Of what is kept nothing is on record twice: that somebody reads it is remembered, and told at the end.
-#[test]
+#[test] //= GASS-96
 fn who_opens_what_is_here_has_nothing_written_for_them() {
     let (gate, far, _home, depot) = gated();
     fs::write(far.path().join("a"), b"theirs").unwrap();
@@ -326,7 +326,7 @@ fn who_reads_while_something_is_put_into_a_file_waits_for_all_of_it() {
 }
 
 /// What is put while something is put into what stood there before goes over that, whichever ends first.
-#[test]
+#[test] //= KANGAROO-9
 fn what_is_put_while_something_is_put_into_what_was_there_stays() {
     let (gate, far, _home, depot) = shut_away();
     put(&depot, "a", b"what was there");
@@ -383,7 +383,7 @@ fn what_is_put_into_what_was_just_delivered_is_read_here() {
 
 /// What somebody puts into a file whose name is removed meanwhile goes into what there is by then, if anything, as long
 /// as not all of it was there: from then on it is part of what was removed.
-#[test]
+#[test] //= delivery#put-and-conflicts
 fn what_is_put_into_what_goes_meanwhile_goes_into_what_is_there_by_then() {
     let stops: [fn(&mut State, Id); 3] = [
         |state, _| state.no_blocks = true,
@@ -524,7 +524,7 @@ fn what_is_put_goes_over_what_was_written_before_it() {
 
 /// As soon as what was put is promised it may be delivered: before whoever ends it has it on record, and before it is
 /// what its name says.
-#[test]
+#[test] //= KANGAROO-32
 fn what_is_delivered_before_its_end_is_over_is_not_gone() {
     let (gate, far, _home, depot) = shut_away();
     // So much is worth to be sent ahead, so that somebody tries to.
@@ -551,7 +551,7 @@ fn what_is_delivered_before_its_end_is_over_is_not_gone() {
 
 /// All else of a file is delivered while somebody puts more into it, and then the node dies: what was on its way into
 /// it is owed, and goes before what is promised later.
-#[test]
+#[test] //= KANGAROO-32
 fn what_was_put_into_a_file_that_is_there_is_owed_after_an_end() {
     let (gate, far, home, depot) = shut_away();
     let store: Arc<dyn Store> = Arc::new(Dir::open(far.path(), "tests", Opener::Myself).unwrap());
@@ -638,7 +638,7 @@ fn what_is_renamed_before_it_is_known_has_a_place_that_nobody_else_gets() {
 
 /// Somebody renames a file that has just come to its target, before the records know that it did; what they write into
 /// it then goes under the new name.
-#[test]
+#[test] //= KANGAROO-53
 fn what_is_renamed_while_the_records_learn_that_it_is_there_goes_under_its_new_name() {
     let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
     let gate = Arc::new(Gate::default());

@@ -110,7 +110,7 @@ const ALL_EVERY: Duration = Duration::from_secs(60);
 mod tests {
     use super::*;
 
-    #[test]
+    #[test] //= depot#room
     fn what_comes_slowly_is_dearer() {
         let mib = 1 << 20;
         assert_eq!(price(mib, Duration::from_millis(90)), 0);

@@ -171,7 +171,7 @@ mod tests {
         depot.inner.every().pop().unwrap()
     }
 
-    #[test]
+    #[test] //= KANGAROO-X7 depot#how-fresh-a-read-is
     fn what_nobody_verified_for_a_month_is_and_what_rotted_is_fetched_again() {
         let (server, store) = far();
         fs::write(server.path().join("a"), b"as it came").unwrap();
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(read(&depot, "a"), b"as it came");
     }
 
-    #[test]
+    #[test] //= KANGAROO-X7 depot#how-fresh-a-read-is
     fn what_is_due_is_verified_by_itself() {
         let (server, store) = far();
         fs::write(server.path().join("a"), b"as it came").unwrap();
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(read(&depot, "a"), b"as it came");
     }
 
-    #[test]
+    #[test] //= depot#how-fresh-a-read-is
     fn nothing_is_verified_while_something_is_sent_or_fetched() {
         let (server, store) = far();
         fs::write(server.path().join("a"), b"as it came").unwrap();

@@ -89,7 +89,7 @@ mod tests {
         routes.by_way_of(&url).unwrap().to_string()
     }
 
-    #[test]
+    #[test] //= hops#delivery
     fn the_longest_beginning_leads_and_nothing_leads_straight() {
         let routes = "far=godwit://hop/, godwit://far/data=godwit://other/in";
         assert_eq!(by(routes, "godwit://far/a/b"), "godwit://hop/a/b");

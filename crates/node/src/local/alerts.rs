@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    #[test]
+    #[test] //= KANGAROO-31
     fn a_fault_is_told_once_until_it_is_over() {
         let mut faults = Faults::new(Duration::from_secs(10));
         assert!(faults.look(&[owed("a", waiting(), 9)]).is_empty());
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(faults.look(&[owed("b", Stage::Held, 3)]).len(), 1);
     }
 
-    #[test]
+    #[test] //= KANGAROO-31
     fn a_flood_is_not_told_to_the_command() {
         let mut runs = Runs::default();
         for _ in 0..100 {
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(runs.waiting.len(), IN_A_MINUTE);
     }
 
-    #[test]
+    #[test] //= KANGAROO-31
     fn the_command_is_told_the_event() {
         let name = format!("godwit-node-told-{}", std::process::id());
         let file = std::env::temp_dir().join(name);

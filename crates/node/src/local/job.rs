@@ -37,7 +37,7 @@ fn is_job(name: &str, above: &[&str]) -> bool {
 mod tests {
     use super::*;
 
-    #[test]
+    #[test] //= depot#commit-and-push
     fn the_group_of_a_job_is_known() {
         let jobs = [
             "0::/system.slice/slurmstepd.scope/job_123/step_0/user/task_0\n",

@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(depot("write it", None, &error).kind, Kind::Disk);
     }
 
-    #[test]
+    #[test] //= GASS-11
     fn each_failure_has_a_number_of_its_own() {
         let of_store = |error| DepotError::Store(Arc::new(error));
         let unreachable = |cause: io::ErrorKind| StoreError::unreachable("lab", cause);

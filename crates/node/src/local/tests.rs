@@ -251,7 +251,7 @@ fn why(answer: &Answer) -> Kind {
     }
 }
 
-#[test]
+#[test] //= GASS-52
 fn a_file_comes_as_a_descriptor_and_asks_are_answered_out_of_order() {
     let standing = Standing::new("order");
     let mut here = standing.here();
@@ -270,7 +270,7 @@ fn a_file_comes_as_a_descriptor_and_asks_are_answered_out_of_order() {
     assert!(here.receive(slow, soon()).unwrap().tell.is_last());
 }
 
-#[test]
+#[test] //= KANGAROO-2
 fn small_writes_are_not_answered_and_their_end_counts_them_all() {
     let standing = Standing::new("writes");
     let mut here = standing.here();
@@ -435,7 +435,7 @@ fn who_floods_and_never_reads_is_held_up_with_what_fits_into_a_socket() {
     assert_eq!(rows, 100_000);
 }
 
-#[test]
+#[test] //= GASS-9 depot#users-and-credentials
 fn what_is_taken_back_ends_and_what_a_program_had_open_falls_with_it() {
     let standing = Standing::new("cancel");
     let mut here = standing.here();
@@ -468,7 +468,7 @@ fn a_second_node_at_the_same_socket_is_refused_with_words() {
     assert_eq!(mode(standing.place.socket.parent().unwrap()), 0o700);
 }
 
-#[test]
+#[test] //= KANGAROO-19
 fn it_ends_when_nobody_asks_and_not_while_it_owes() {
     let mut standing = Standing::idle("idle", Duration::from_millis(150));
     standing.desk.owes.store(true, SeqCst);
@@ -498,7 +498,7 @@ fn it_ends_when_nobody_asks_and_not_while_it_owes() {
     assert!(Here::at(&standing.place, &hello("late")).unwrap().is_none());
 }
 
-#[test]
+#[test] //= KANGAROO-27
 fn told_to_stop_it_ends_and_whoever_waits_is_told() {
     let mut standing = Standing::new("stop");
     let mut here = standing.here();

@@ -93,7 +93,7 @@ fn moves_whole(mode: Mode, streams: usize, sizes: &[usize], sender_listens: bool
     });
 }
 
-#[test]
+#[test] //= GRIDFTP-25
 fn blocks_arrive_whole_over_any_streams() {
     for streams in [1, 2, 5] {
         let sizes = [0, 1, 300_000, 5_000_000, 17, 3 << 20];
@@ -297,7 +297,7 @@ fn dead_sender_is_no_end_of_file() {
     assert_eq!(kept.0.lock().1, Extents::from(0..60), "what came is kept");
 }
 
-#[test]
+#[test] //= GRIDFTP-9
 fn port_scan_leaves_transfer_running() {
     let watch = watch();
     let (mut receiver, address) = Channel::listen(HERE, None).unwrap();

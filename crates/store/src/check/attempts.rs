@@ -41,6 +41,7 @@ fn can_count(store: &dyn Store, can: &Can) -> bool {
     can.write && can.attempts
 }
 
+//= KANGAROO-26
 pub(super) fn taken_over(store: &dyn Store, can: &Can) {
     if !can_count(store, can) {
         return;
@@ -82,6 +83,7 @@ pub(super) fn taken_over(store: &dyn Store, can: &Can) {
     assert!(read(store, "file") == bytes);
 }
 
+//= KANGAROO-26
 pub(super) fn what_landed_is_told(store: &dyn Store, can: &Can) {
     if !(can_count(store, can) && can.resume && can.any_order) {
         return;
@@ -151,6 +153,7 @@ pub(super) fn what_differs_is_not_done(store: &dyn Store, can: &Can) {
 }
 
 /// Each writer thinks that it is the last one; of all only the last has anything there.
+//= KANGAROO-26
 pub(super) fn racing(store: &dyn Store, can: &Can) {
     if !(can_count(store, can) && can.any_order) {
         return;

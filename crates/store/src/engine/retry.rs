@@ -82,7 +82,7 @@ const NOT_YET_MAX: Duration = Duration::from_secs(300);
 mod tests {
     use super::*;
 
-    #[test]
+    #[test] //= GRIDFTP-50
     fn lasting_faults_are_not_retried() {
         assert_eq!(Retry::new(None).after(Fault::Lasting), None);
     }

@@ -178,7 +178,7 @@ fn rule_decides_about_existing_target() {
     assert_eq!(get(&*target, "set/d1/more"), None);
 }
 
-#[test]
+#[test] //= GRIDFTP-34
 fn a_part_goes_to_its_place() {
     let (source, target) = (Arc::new(Memory::new()), Arc::new(Memory::new()));
     put(&*source, "a", bytes(1, 3_000_000));
@@ -264,7 +264,7 @@ fn troubled(whole: &[u8], blocks_each: u64, then: Option<Vec<u8>>) -> Arc<Troubl
     })
 }
 
-#[test]
+#[test] //= GRIDFTP-25
 fn lost_connection_costs_no_landed_byte() {
     let whole = bytes(3, 9 * LEAF_BYTES as usize + 5);
     let (source, target) = (troubled(&whole, 2, None), Arc::new(Memory::new()));
@@ -369,7 +369,7 @@ fn expired_credential_ends_the_copy_once() {
     assert!((1..=files).contains(&summary.failed), "{}", summary.failed);
 }
 
-#[test]
+#[test] //= GRIDFTP-49
 fn source_changed_between_tries_is_not_mixed() {
     let (old, new) = (bytes(3, 6_000_000), bytes(4, 5_000_000));
     let (source, target) = (

@@ -485,7 +485,7 @@ fn an_authority_vouches_within_its_policy_only() {
     );
 }
 
-#[test]
+#[test] //= GRIDFTP-9
 fn proxy_of_revoked_owner_is_refused() {
     let world = World::new();
     let proxy = proxy(&world.alice, NewProxy::default());

@@ -34,7 +34,7 @@ fn both() -> (Promises, Arc<Held>) {
 }
 
 /// Whoever was given it to do has it recorded a moment later, and what becomes of a file meanwhile is no matter of theirs.
-#[test]
+#[test] //= KANGAROO-32
 fn what_is_asked_is_on_record_though_a_file_is_over_meanwhile() {
     for is_over in [false, true] {
         let (mut promises, held) = both();

@@ -72,7 +72,7 @@ fn while_it_ends(gate: &Gate, writing: Writing, but: &Held, meanwhile: impl FnOn
 }
 
 /// What was renamed there arrives, under a number that is later, while something newer is about to be kept.
-#[test]
+#[test] //= KANGAROO-9
 fn what_is_put_is_newer_than_what_arrives_while_it_ends() {
     let (gate, far, _home, depot) = shut_away();
     let first = put(&depot, "a", b"first");
@@ -94,7 +94,7 @@ fn what_is_put_is_newer_than_what_arrives_while_it_ends() {
 }
 
 /// Whoever wrote that may be gone by now, and was told nothing; whoever writes into it is told that all of theirs is kept.
-#[test]
+#[test] //= delivery#put-and-conflicts
 fn what_is_written_into_what_ends_goes_into_that() {
     for is_by_hand in [false, true] {
         let (gate, far, _home, depot) = shut_away();
@@ -175,7 +175,7 @@ fn unseen_writes_survive_a_second_open() {
     assert_eq!(fs::read(far.path().join("a")).unwrap(), b"is it was");
 }
 
-#[test]
+#[test] //= KANGAROO-33
 fn what_is_removed_while_it_ends_is_not_there() {
     let (gate, far, _home, depot) = shut_away();
     let first = put(&depot, "a", b"first");
@@ -190,7 +190,7 @@ fn what_is_removed_while_it_ends_is_not_there() {
 }
 
 /// Somebody who reads has found out where it is, and looks there after it was removed or renamed.
-#[test]
+#[test] //= KANGAROO-33
 fn what_lost_its_name_while_somebody_asked_for_it_is_not_read() {
     for to in [None, Some("b")] {
         let (gate, far, _home, depot) = shut_away();
@@ -210,7 +210,7 @@ fn what_lost_its_name_while_somebody_asked_for_it_is_not_read() {
 }
 
 /// It is renamed there, and something else put where it was.
-#[test]
+#[test] //= KANGAROO-33
 fn what_moves_while_somebody_looks_is_looked_for_again() {
     let (gate, far, _home, depot) = shut_away();
     fs::write(far.path().join("a"), b"one").unwrap();
@@ -223,7 +223,7 @@ fn what_moves_while_somebody_looks_is_looked_for_again() {
     assert_eq!(stat.size, 3);
 }
 
-#[test]
+#[test] //= KANGAROO-53
 fn what_is_renamed_while_it_ends_has_the_new_name() {
     let (gate, far, _home, depot) = shut_away();
     let first = put(&depot, "a", b"first");
@@ -238,7 +238,7 @@ fn what_is_renamed_while_it_ends_has_the_new_name() {
     assert_eq!(fs::read(far.path().join("b")).unwrap(), b"second");
 }
 
-#[test]
+#[test] //= KANGAROO-53
 fn what_is_renamed_over_what_ends_is_what_the_name_says() {
     let (gate, far, _home, depot) = shut_away();
     let other = put(&depot, "b", b"other");
@@ -253,7 +253,7 @@ fn what_is_renamed_over_what_ends_is_what_the_name_says() {
 }
 
 /// It was put into nothing, which was found out when it was read: it is renamed in its turn, and that is on record.
-#[test]
+#[test] //= KANGAROO-53
 fn what_was_put_into_nothing_has_its_new_name_after_an_end() {
     let (gate, far, home, depot) = shut_away();
     put_into(&depot, "a", 0, b"all of it");
@@ -270,7 +270,7 @@ fn what_was_put_into_nothing_has_its_new_name_after_an_end() {
 }
 
 /// A file comes to a hop while what is there is found to have arrived, and its rest takes a new place.
-#[test]
+#[test] //= KANGAROO-9
 fn what_comes_whole_has_its_place_when_it_is_here() {
     let ((gate, far, home, depot), held) = half_there();
     // Who has it open gets it delivered, whatever comes after it.
@@ -308,7 +308,7 @@ fn what_comes_whole_has_its_place_when_it_is_here() {
 }
 
 /// A file arrived, and lacks what was written since; that it goes under its new name cannot be recorded.
-#[test]
+#[test] //= KANGAROO-53
 fn what_cannot_be_recorded_goes_as_it_was_promised() {
     let ((gate, far, _home, depot), held) = half_there();
     depot.rename(&url("a"), &url("b"), by()).unwrap();

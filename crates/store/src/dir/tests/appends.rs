@@ -170,7 +170,7 @@ fn append_is_once_after_any_kill() {
 }
 
 /// A kill in the middle of a write leaves the beginning of it.
-#[test]
+#[test] //= GASS-34
 fn append_that_was_torn_is_cut_off() {
     for steps in 0..STEPS.len() {
         let point = format!("append.bytes-written:{}", steps + 1);

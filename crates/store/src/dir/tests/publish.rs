@@ -30,7 +30,7 @@ fn publish_appears_only_when_whole() {
     assert_eq!(finished.reread_bytes, 0);
 }
 
-#[test]
+#[test] //= GRIDFTP-43
 fn publish_resumes_without_reading_again() {
     let place = Scratch::new();
     let bytes = noise(4 * MIB, 2);
