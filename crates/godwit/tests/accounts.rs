@@ -224,7 +224,7 @@ fn a_host_key_that_root_alone_may_read_is_read_before_root_is_given_up_and_when_
 }
 
 /// The export is root's, and so the node keeps that number.
-#[test]
+#[test] //= access#accounts
 fn gone_account_is_not_served_as_root() {
     if !is_root() {
         return;

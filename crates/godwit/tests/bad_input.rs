@@ -307,7 +307,7 @@ fn a_directory_that_may_not_be_read_keeps_nobody_from_the_rest() {
     }
 }
 
-#[test]
+#[test] //= publishing#the-file
 fn what_is_changed_in_place_in_a_closed_directory_is_told() {
     let scratch = Scratch::new();
     let Some(nobody) = as_nobody(&scratch) else {

@@ -449,7 +449,7 @@ fn flipping(server: u16, times: &Arc<AtomicI64>) -> u16 {
 
 const MARK: &[u8] = b"a bit is flipped behind this: ";
 
-#[test]
+#[test] //= publishing#changes-in-place
 fn range_in_place_is_compared_at_target() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.dir("data"));

@@ -12,13 +12,13 @@ use std::{
 };
 
 /// `tests/ways/fsx.py` compares after each act; afterwards the server has the same bytes. `GODWIT_FSX_SECONDS`: how long.
-#[test]
+#[test] //= ways-in#promises
 fn random_acts_survive_outages() {
     try_acts_on(0, "30");
 }
 
 /// Parts of a large file come when they are read, and go when it is closed or synced.
-#[test]
+#[test] //= ways-in#promises
 fn large_files_survive_outages() {
     try_acts_on(9 << 20, "15");
 }

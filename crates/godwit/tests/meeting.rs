@@ -74,7 +74,7 @@ fn a_name_that_is_a_nodes_own_is_nobody_elses() {
     other.well(&["ls", "godwit://lab2/"]);
 }
 
-#[test]
+#[test] //= door#peers
 fn a_name_is_the_same_with_capitals_and_without() {
     let scratch = Scratch::new();
     scratch.file("data/f", 10);

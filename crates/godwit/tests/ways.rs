@@ -82,7 +82,7 @@ fn programs_copy_from_and_to_servers() {
     assert_same(&source, &here);
 }
 
-#[test]
+#[test] //= ways-in#promises
 fn writes_to_absent_servers_arrive() {
     if !can_mount() {
         return;
@@ -103,7 +103,7 @@ fn writes_to_absent_servers_arrive() {
     assert_same(&source, &site.export.join("there"));
 }
 
-#[test]
+#[test] //= ways-in#promises
 fn run_ends_with_its_program() {
     if !can_mount() {
         return;
@@ -127,7 +127,7 @@ fn run_ends_with_its_program() {
     assert_eq!(fs::read(site.export.join("late")).unwrap(), b"late\n");
 }
 
-#[test]
+#[test] //= ways-in#promises
 fn redirections_and_appends_are_written() {
     if !can_mount() {
         return;
@@ -142,7 +142,7 @@ fn redirections_and_appends_are_written() {
 }
 
 /// Tools that rename, list, map, append from threads, lock and execute.
-#[test] //= KANGAROO-43
+#[test] //= KANGAROO-43 ways-in#promises
 fn ordinary_tools_work_on_servers() {
     if !can_mount() {
         return;
@@ -194,7 +194,7 @@ for i in range(20):
 print(db.execute('select count(*) from t').fetchone()[0])
 ";
 
-#[test]
+#[test] //= ways-in#promises
 fn directories_are_mounted_and_unmounted() {
     if !can_mount() {
         return;
@@ -225,7 +225,7 @@ fn directories_are_mounted_and_unmounted() {
 }
 
 /// Readers go on with the next node; of a writer the target gets nothing, and no part of a file.
-#[test] //= KANGAROO-29
+#[test] //= KANGAROO-29 ways-in#promises
 fn lost_nodes_end_only_writers() {
     if !can_mount() {
         return;
@@ -295,7 +295,7 @@ fn names_of_catalogs_are_files() {
 }
 
 /// A writer of a mounted file whose node ended gets EIO, by write and by sync.
-#[test]
+#[test] //= ways-in#promises
 fn mounted_writers_hear_of_lost_nodes() {
     if !can_mount() {
         return;
@@ -323,7 +323,7 @@ fn mounted_writers_hear_of_lost_nodes() {
 }
 
 /// A file that was closed before the node ended is given to the next node, whatever the last one had of it.
-#[test]
+#[test] //= ways-in#promises
 fn closed_files_outlive_their_node() {
     if !can_mount() {
         return;
@@ -361,7 +361,7 @@ fn directories_with_files_are_not_removed() {
 }
 
 /// A name on hold is told with what was to be done to it, and keeps no other file from its server.
-#[test]
+#[test] //= ways-in#promises
 fn names_on_hold_keep_no_other_file() {
     if !can_mount() {
         return;
@@ -428,7 +428,7 @@ fn appends_keep_files_of_others() {
 }
 
 /// Each mount believes a length of its own, so appends go to the end that the file has here.
-#[test]
+#[test] //= ways-in#promises
 fn appends_of_two_mounts_keep_all_lines() {
     if !can_mount() {
         return;
@@ -477,7 +477,7 @@ fn appends_of_two_mounts_keep_all_lines() {
 }
 
 /// A file that is here opens at once while its server is away, though it was looked at long ago.
-#[test]
+#[test] //= ways-in#promises
 fn files_here_open_without_their_server() {
     if !can_mount() {
         return;
@@ -516,7 +516,7 @@ fn files_here_open_without_their_server() {
 }
 
 /// A name with more of a path behind it is a directory, though nothing is known of it and its server is away.
-#[test]
+#[test] //= ways-in#promises
 fn unknown_directories_take_new_files() {
     if !can_mount() {
         return;
@@ -544,7 +544,7 @@ fn unknown_directories_take_new_files() {
 }
 
 /// Of two machines that make one file for themselves alone, one does.
-#[test]
+#[test] //= ways-in#promises
 fn exclusive_files_have_one_maker() {
     if !can_mount() {
         return;
@@ -603,7 +603,7 @@ for nth in range(20):
 }
 
 /// The time of a written file stays when its server has it: editors ask whether another program changed the file.
-#[test]
+#[test] //= ways-in#promises
 fn delivered_files_keep_their_time() {
     if !can_mount() {
         return;
@@ -620,7 +620,7 @@ fn delivered_files_keep_their_time() {
 }
 
 /// A part of a file is not read beside one of another, though that has the same length and time.
-#[test]
+#[test] //= ways-in#promises
 fn parts_are_of_one_file() {
     if !can_mount() {
         return;
@@ -641,7 +641,7 @@ fn parts_are_of_one_file() {
 }
 
 /// Of a large file only what is read comes; a second time, nothing does.
-#[test]
+#[test] //= ways-in#promises
 fn slices_of_files_move_only_themselves() {
     if !can_mount() {
         return;
@@ -670,7 +670,7 @@ fn slices_of_files_move_only_themselves() {
 }
 
 /// A large file is changed at its server where programs wrote, also if their node ends meanwhile.
-#[test]
+#[test] //= ways-in#promises
 fn large_files_change_in_place() {
     if !can_mount() {
         return;
@@ -713,7 +713,7 @@ open(file.name, 'ab').write(b'!')
 }
 
 /// A file that was synced is kept, whatever its program and its node do next.
-#[test]
+#[test] //= ways-in#promises
 fn synced_files_outlive_their_node() {
     if !can_mount() {
         return;
@@ -761,7 +761,7 @@ last.close()
 }
 
 /// With `--fsync push` a file is at its server when fsync(2) returns.
-#[test]
+#[test] //= ways-in#promises
 fn pushing_syncs_deliver() {
     if !can_mount() {
         return;
@@ -801,7 +801,7 @@ fn directories_have_their_modes() {
 }
 
 /// A large file that was removed at its server is not made again of the bytes that a program wrote.
-#[test]
+#[test] //= ways-in#promises
 fn removed_large_files_stay_removed() {
     if !can_mount() {
         return;
@@ -842,7 +842,7 @@ fn signals_end_waiting_programs() {
 }
 
 /// The reader of a part goes on with the next node, and is told of another file.
-#[test]
+#[test] //= ways-in#promises
 fn partial_readers_outlive_their_node() {
     if !can_mount() {
         return;

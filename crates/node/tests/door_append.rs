@@ -93,7 +93,7 @@ fn append_slowly(door: &Door, given: &Given) -> Result<Finished> {
     sink.finish(&Whole::default())
 }
 
-#[test]
+#[test] //= appending#records
 fn an_append_whose_answer_is_lost_is_there_once() {
     let lab = Lab::new();
     let served = lab.node(&[]);
@@ -128,7 +128,7 @@ fn an_append_whose_answer_is_lost_is_there_once() {
     assert_eq!(served.bytes("log"), all.as_bytes());
 }
 
-#[test]
+#[test] //= appending#records
 fn a_pack_of_appends_that_was_cut_goes_on_where_it_was() {
     let lab = Lab::new();
     let served = lab.node(&[]);

@@ -34,7 +34,7 @@ fn a_file_goes_to_a_group_if_the_kernel_permits_it() {
     client.expect(&format!("SITE CHGRP {ours} missing"), "550");
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn a_unique_name_is_found_and_told() {
     let served = Served::new();
     served.put("stou", b"old");

@@ -31,7 +31,7 @@ fn assert_hidden(served: &Served, name: &str) {
     );
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn publish_stream_when_the_announced_size_agrees() {
     let served = Served::new();
     let mut client = served.client();
@@ -40,21 +40,21 @@ fn publish_stream_when_the_announced_size_agrees() {
     assert_eq!(served.bytes("x"), b"hello");
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn publish_stream_without_size_when_the_client_stays() {
     let served = Served::new();
     assert!(served.client().put("STOR x", b"hello").starts_with("226"));
     assert_eq!(served.bytes("x"), b"hello");
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn publish_an_empty_stream_makes_an_empty_file() {
     let served = Served::new();
     assert!(served.client().put("STOR x", b"").starts_with("226"));
     assert_eq!(served.bytes("x"), b"");
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn publish_stream_not_when_less_came_than_was_announced() {
     let served = Served::new();
     let mut client = served.client();
@@ -65,7 +65,7 @@ fn publish_stream_not_when_less_came_than_was_announced() {
     assert_eq!(served.client().ok("SIZE x"), "213 5");
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn publish_stream_not_when_the_client_leaves_with_its_data() {
     let served = Served::new();
     let mut client = served.client();
@@ -89,7 +89,7 @@ fn publish_stream_not_when_the_client_leaves_with_its_data() {
     assert!(kept, "the end of data was believed each time");
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn publish_extended_at_the_end_of_file() {
     let served = Served::new();
     let mut client = served.client();
@@ -99,7 +99,7 @@ fn publish_extended_at_the_end_of_file() {
     assert_eq!(served.bytes("x"), b"hello");
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn publish_extended_even_if_the_client_leaves_after_the_end_of_file() {
     let served = Served::new();
     let mut client = served.client();
@@ -112,7 +112,7 @@ fn publish_extended_even_if_the_client_leaves_after_the_end_of_file() {
     assert_eq!(served.bytes("x"), b"hello");
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn publish_extended_not_with_a_hole() {
     let served = Served::new();
     let mut client = served.client();
@@ -123,7 +123,7 @@ fn publish_extended_not_with_a_hole() {
     assert_eq!(served.client().ok("SIZE x"), "213 3");
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn publish_extended_not_when_less_came_than_was_announced() {
     let served = Served::new();
     let mut client = served.client();
@@ -138,7 +138,7 @@ fn publish_extended_not_when_less_came_than_was_announced() {
     assert_hidden(&served, "y");
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn publish_extended_not_without_end_of_file() {
     let served = Served::new();
     let mut client = served.client();
@@ -151,7 +151,7 @@ fn publish_extended_not_without_end_of_file() {
     assert_hidden(&served, "x");
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn publish_name_absent_rest_goes_on_with_the_partial() {
     let served = Served::new();
     let whole = bytes(3_000_000);
@@ -167,7 +167,7 @@ fn publish_name_absent_rest_goes_on_with_the_partial() {
     assert_eq!(served.bytes("x"), whole);
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn publish_name_absent_append_goes_on_with_the_partial() {
     let served = Served::new();
     let mut client = served.client();
@@ -177,7 +177,7 @@ fn publish_name_absent_append_goes_on_with_the_partial() {
     assert_eq!(served.bytes("x"), b"helloworld");
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn publish_name_absent_rest_behind_what_is_here_is_refused() {
     let served = Served::new();
     let mut client = served.client();
@@ -190,7 +190,7 @@ fn publish_name_absent_rest_behind_what_is_here_is_refused() {
     assert!(!served.has("x"));
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn publish_name_absent_extended_rest_goes_on_with_the_partial() {
     let served = Served::new();
     let mut client = served.client();
@@ -203,7 +203,7 @@ fn publish_name_absent_extended_rest_goes_on_with_the_partial() {
     assert_eq!(served.bytes("x"), b"hello");
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn publish_name_exists_whole_upload_replaces_it_in_one_step() {
     let served = Served::new();
     served.put("x", b"an older and longer file");
@@ -222,7 +222,7 @@ fn publish_name_exists_whole_upload_replaces_it_in_one_step() {
     assert_eq!(mode & 0o777, 0o640);
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn publish_name_exists_broken_upload_leaves_it_as_it_was() {
     let served = Served::new();
     served.put("x", b"older");
@@ -233,7 +233,7 @@ fn publish_name_exists_broken_upload_leaves_it_as_it_was() {
     assert_eq!(served.client().ok("SIZE x"), "213 5");
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn publish_name_exists_stream_rest_is_in_place() {
     let served = Served::new();
     served.put("x", b"hello world");
@@ -243,7 +243,7 @@ fn publish_name_exists_stream_rest_is_in_place() {
     assert_eq!(served.bytes("x"), b"hello World");
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn publish_name_exists_stream_rest_behind_its_end_is_refused() {
     let served = Served::new();
     served.put("x", b"hello");
@@ -254,7 +254,7 @@ fn publish_name_exists_stream_rest_behind_its_end_is_refused() {
     assert_eq!(served.bytes("x"), b"hello");
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn publish_name_exists_append_is_in_place() {
     let served = Served::new();
     served.put("x", b"hello");
@@ -262,7 +262,7 @@ fn publish_name_exists_append_is_in_place() {
     assert_eq!(served.bytes("x"), b"hello world");
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn publish_name_exists_esto_is_in_place() {
     let served = Served::new();
     served.put("x", b"hello world");
@@ -274,7 +274,7 @@ fn publish_name_exists_esto_is_in_place() {
     assert_eq!(served.bytes("x"), b"hElLo World");
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn publish_name_exists_extended_rest_in_the_partial_goes_on_with_it() {
     let served = Served::new();
     served.put("x", b"older");
@@ -289,7 +289,7 @@ fn publish_name_exists_extended_rest_in_the_partial_goes_on_with_it() {
     assert_eq!(served.bytes("x"), b"NEWER");
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn publish_name_exists_extended_rest_not_in_the_partial_is_in_place() {
     let served = Served::new();
     served.put("x", b"older");
@@ -301,7 +301,7 @@ fn publish_name_exists_extended_rest_not_in_the_partial_is_in_place() {
     assert_eq!(served.bytes("x"), b"oldeR");
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn publish_of_two_at_once_the_last_wins_whole() {
     let served = Served::new();
     let (mut one, mut two) = (served.client(), served.client());
@@ -318,7 +318,7 @@ fn publish_of_two_at_once_the_last_wins_whole() {
     assert_eq!(served.bytes("x"), second);
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn publish_named_upload_may_be_held_and_finished_later() {
     let served = Served::new();
     let whole = bytes(2_500_000);
@@ -376,7 +376,7 @@ fn publish_named_upload_may_be_held_and_finished_later() {
     assert!(client.ask("SITE GODWIT DONE id=u1 x").starts_with("550"));
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn publish_named_upload_with_a_wrong_digest_is_kept() {
     let served = Served::new();
     served.put("x", b"older");
@@ -396,7 +396,7 @@ fn publish_named_upload_with_a_wrong_digest_is_kept() {
     }
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn publish_named_upload_that_must_be_new_does_not_replace() {
     let served = Served::new();
     served.put("x", b"older");
@@ -407,7 +407,7 @@ fn publish_named_upload_that_must_be_new_does_not_replace() {
     assert_eq!(served.bytes("x"), b"older");
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn publish_abandoned_upload_is_gone() {
     let served = Served::new();
     let mut client = served.client();
@@ -421,7 +421,7 @@ fn publish_abandoned_upload_is_gone() {
     assert_eq!(client.ok("SIZE x"), "213 5"); // the other one, without a name
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn publish_compares_what_scks_announced() {
     let served = Served::new();
     let mut client = served.client();
@@ -446,7 +446,7 @@ fn publish_compares_what_scks_announced() {
     }
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn publish_gives_the_time_that_storattr_said() {
     let served = Served::new();
     let mut client = served.client();

@@ -268,7 +268,7 @@ fn rights_name_who_has_a_password() {
     client.expect("MKD /others", "55");
 }
 
-#[test]
+#[test] //= publishing#over-ftp
 fn data_under_tls_is_whole_only_if_tls_says_so_or_the_size_agrees() {
     let lab = Lab::new();
     let served = lab.serve(&[]);

@@ -475,7 +475,7 @@ mod tests {
 
     /// Two streams write the same bytes at once; which of them the disk kept, only
     /// the disk knows.
-    #[test]
+    #[test] //= publishing#a-partial
     fn bytes_received_twice_are_read_back() {
         let good = vec![7; LEAF_BYTES as usize];
         let (mut disk, checks) = (good.clone(), crate::Write::default().checks);

@@ -41,6 +41,7 @@ impl Putting {
     }
 
     /// Finishes the file, and compares it with the bytes that were put last.
+    //= publishing#a-partial
     fn finish(mut self, store: &dyn Store, can: &Can) {
         self.hear();
         let size = self.bytes.len() as u64;
@@ -89,6 +90,7 @@ fn can_again(store: &dyn Store, can: &Can) -> bool {
     can.again
 }
 
+//= publishing#a-partial
 pub(super) fn put_again(store: &dyn Store, can: &Can) {
     if !can_again(store, can) {
         return;
@@ -137,6 +139,7 @@ pub(super) fn put_again_after_commit(store: &dyn Store, can: &Can) {
     putting.finish(store, can);
 }
 
+//= publishing#a-partial
 pub(super) fn put_again_after_a_resume(store: &dyn Store, can: &Can) {
     if !can_again(store, can) || !can.resume {
         return;
@@ -167,6 +170,7 @@ pub(super) fn put_again_after_a_resume(store: &dyn Store, can: &Can) {
 }
 
 /// The writer cuts the file to less than was put.
+//= publishing#a-partial
 pub(super) fn shorter_than_put(store: &dyn Store, can: &Can) {
     if !can_again(store, can) {
         return;

@@ -57,6 +57,7 @@ pub(super) fn appending(store: &dyn Store, can: &Can) {
     );
 }
 
+//= appending#records
 pub(super) fn appending_again(store: &dyn Store, can: &Can) {
     if !can.append {
         return;
@@ -75,6 +76,7 @@ pub(super) fn appending_again(store: &dyn Store, can: &Can) {
     assert_eq!(text(store), "abxc");
 }
 
+//= appending#records
 pub(super) fn appending_out_of_turn(store: &dyn Store, can: &Can) {
     if !can.append {
         return;
@@ -95,6 +97,7 @@ pub(super) fn appending_out_of_turn(store: &dyn Store, can: &Can) {
     assert_eq!(text(store), "ab");
 }
 
+//= appending#records
 pub(super) fn appending_at_most(store: &dyn Store, can: &Can) {
     if !can.append {
         return;
@@ -126,6 +129,7 @@ pub(super) fn appending_at_most(store: &dyn Store, can: &Can) {
     append_to(store, "log", (1, 2), b"x").expect("and its number is free");
 }
 
+//= appending#records
 pub(super) fn appending_replaced(store: &dyn Store, can: &Can) {
     if !can.append {
         return;
@@ -168,6 +172,7 @@ pub(super) fn appending_replaced(store: &dyn Store, can: &Can) {
         .expect("nothing hidden is left in it");
 }
 
+//= appending#records
 pub(super) fn appending_at_once(store: &dyn Store, can: &Can) {
     if !can.append {
         return;
@@ -222,6 +227,7 @@ pub(super) fn appending_unheard(store: &dyn Store, can: &Can) {
     assert_eq!(text(store), "once once once ");
 }
 
+//= appending#records
 pub(super) fn appending_small(store: &dyn Store, can: &Can) {
     if !can.append {
         return;

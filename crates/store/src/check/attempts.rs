@@ -41,7 +41,7 @@ fn can_count(store: &dyn Store, can: &Can) -> bool {
     can.write && can.attempts
 }
 
-//= KANGAROO-26
+//= KANGAROO-26 publishing#a-partial
 pub(super) fn taken_over(store: &dyn Store, can: &Can) {
     if !can_count(store, can) {
         return;
@@ -83,7 +83,7 @@ pub(super) fn taken_over(store: &dyn Store, can: &Can) {
     assert!(read(store, "file") == bytes);
 }
 
-//= KANGAROO-26
+//= KANGAROO-26 publishing#a-partial
 pub(super) fn what_landed_is_told(store: &dyn Store, can: &Can) {
     if !(can_count(store, can) && can.resume && can.any_order) {
         return;
@@ -153,7 +153,7 @@ pub(super) fn what_differs_is_not_done(store: &dyn Store, can: &Can) {
 }
 
 /// Each writer thinks that it is the last one; of all only the last has anything there.
-//= KANGAROO-26
+//= KANGAROO-26 publishing#a-partial
 pub(super) fn racing(store: &dyn Store, can: &Can) {
     if !(can_count(store, can) && can.any_order) {
         return;
@@ -205,6 +205,7 @@ pub(super) fn racing(store: &dyn Store, can: &Can) {
     assert!(read(store, "file") == texts[3], "an older attempt is there");
 }
 
+//= publishing#a-partial
 pub(super) fn what_it_became_is_told(store: &dyn Store, can: &Can) {
     if !(can_count(store, can) && can.atomic) {
         return;

@@ -31,6 +31,7 @@ pub(super) fn appears_only_when_whole(store: &dyn Store, can: &Can) {
     assert_eq!(names(store, ""), [p("file")]);
 }
 
+//= publishing#a-partial
 pub(super) fn not_whole_not_finished(store: &dyn Store, can: &Can) {
     if !(can.write && can.atomic) {
         return;
@@ -183,6 +184,7 @@ pub(super) fn new_never_replaces(store: &dyn Store, can: &Can) {
     assert_eq!(read(store, "file"), b"first");
 }
 
+//= publishing#the-file
 pub(super) fn new_race(store: &dyn Store, can: &Can) {
     if !(can.write && can.atomic) {
         return;
@@ -211,6 +213,7 @@ pub(super) fn new_race(store: &dyn Store, can: &Can) {
     assert_eq!(read(store, "file"), texts[winner]);
 }
 
+//= publishing#the-file
 pub(super) fn version_guards(store: &dyn Store, can: &Can) {
     if !(can.write && can.atomic && can.set_mtime) {
         return;
@@ -394,6 +397,7 @@ pub(super) fn abandoned(store: &dyn Store, can: &Can) {
 }
 
 /// A writer may hold a version for long, from the answer to a publication or from a `stat`.
+//= publishing#the-file
 pub(super) fn versions_kept(store: &dyn Store, can: &Can) {
     if !(can.write && can.atomic) {
         return;

@@ -40,7 +40,7 @@ fn child_that_puts_again() {
     put(&*sink, M, &versions().1[MIB..2 * MIB + 500]);
 }
 
-#[test]
+#[test] //= publishing#a-partial
 fn again_after_kill_counts_no_old_bytes() {
     for point in [
         "dir.taken-back",
@@ -73,7 +73,7 @@ fn again_after_kill_counts_no_old_bytes() {
     }
 }
 
-#[test]
+#[test] //= publishing#a-partial
 fn again_after_commit_survives_power_cut() {
     let place = Scratch::new();
     let dir = place.dir();

@@ -158,7 +158,7 @@ const POINTS: [&str; 16] = [
     "append.synced:4",
 ];
 
-#[test]
+#[test] //= appending#records
 fn append_is_once_after_any_kill() {
     for point in POINTS {
         Dead::at(point).goes_on(point);
@@ -170,7 +170,7 @@ fn append_is_once_after_any_kill() {
 }
 
 /// A kill in the middle of a write leaves the beginning of it.
-#[test] //= GASS-34
+#[test] //= GASS-34 appending#records
 fn append_that_was_torn_is_cut_off() {
     for steps in 0..STEPS.len() {
         let point = format!("append.bytes-written:{}", steps + 1);
@@ -236,7 +236,7 @@ fn goes_on_without_power(dead: &Dead, what: &str) {
     }
 }
 
-#[test]
+#[test] //= appending#records
 fn append_is_once_after_any_power_cut() {
     for point in POINTS {
         goes_on_without_power(&Dead::at(point), point);
@@ -248,7 +248,7 @@ fn append_is_once_after_any_power_cut() {
     }
 }
 
-#[test]
+#[test] //= appending#records
 fn append_with_lost_answer_is_once() {
     let place = Scratch::new();
     let dir = Faulty::new(place.dir(), []);
@@ -268,7 +268,7 @@ fn append_with_lost_answer_is_once() {
     assert!(place.bytes("log") == all);
 }
 
-#[test]
+#[test] //= appending#records
 fn append_keeps_identities_apart() {
     let place = Scratch::new();
     let other = Dir::open(&place.0, "other", Opener::Myself).unwrap();
@@ -293,7 +293,7 @@ fn text_appended(dir: &Dir, (writer, seq): (u64, u64), text: &[u8]) -> Result<Fi
 }
 
 /// Bytes written past godwit are never cut off, nor counted as an append.
-#[test]
+#[test] //= appending#records
 fn append_spares_what_others_have_written_behind() {
     let place = Scratch::new();
     let dir = place.dir();
@@ -324,7 +324,7 @@ fn append_spares_what_others_have_written_behind() {
 }
 
 /// Appends without a number are written as whole blocks in between, and settle an append that was begun.
-#[test]
+#[test] //= appending#records
 fn append_numbered_and_plain_stay_whole() {
     let dead = Dead::at("append.intended:2");
     let before = dead.place.bytes("log");
@@ -342,7 +342,7 @@ fn append_numbered_and_plain_stay_whole() {
     assert!(dead.place.bytes("log") == all);
 }
 
-#[test]
+#[test] //= appending#records
 fn append_waits_for_a_locked_file() {
     let place = Scratch::new();
     let dir = place.dir();
@@ -365,7 +365,7 @@ fn append_waits_for_a_locked_file() {
 }
 
 /// Processes that know nothing of each other lose none of each other's lines.
-#[test]
+#[test] //= appending#records
 fn append_by_many_processes_loses_nothing() {
     const EACH: u64 = 40;
     if let Some(root) = std::env::var_os("GODWIT_CHILD") {
@@ -402,7 +402,7 @@ fn append_by_many_processes_loses_nothing() {
     assert_eq!(all.lines().count() as u64, 4 * EACH);
 }
 
-#[test]
+#[test] //= appending#records
 fn append_ledger_is_removed_with_its_file() {
     let place = Scratch::new();
     let dir = place.dir();
@@ -453,7 +453,7 @@ fn is_ledger_name(name: &OsStr) -> bool {
     name.to_string_lossy().ends_with(".seqs")
 }
 
-#[test]
+#[test] //= appending#records
 fn append_ledgers_of_removed_files_are_swept() {
     let place = Scratch::new();
     let dir = place.dir();
@@ -468,7 +468,7 @@ fn append_ledgers_of_removed_files_are_swept() {
 }
 
 /// A file with a reused inode does not have the appends of the older file. A ledger that cannot be read is replaced.
-#[test]
+#[test] //= appending#records
 fn append_believes_no_ledger_of_another_file() {
     let place = Scratch::new();
     let dir = place.dir();
@@ -500,7 +500,7 @@ fn append_believes_no_ledger_of_another_file() {
 }
 
 /// A user who may create names beside another's file cannot have that file cut.
-#[test]
+#[test] //= appending#records
 fn append_ignores_ledger_of_unprivileged_user() {
     let place = Scratch::new();
     if fs::metadata(&place.0).unwrap().uid() != 0 {
@@ -524,7 +524,7 @@ fn append_ignores_ledger_of_unprivileged_user() {
 }
 
 /// A ledger with invented numbers is believed only where the file agrees.
-#[test]
+#[test] //= appending#records
 fn append_takes_any_ledger_without_harm() {
     let dead = Dead::at("append.intended:2");
     let ledger = dead.place.0.join(dead.ledger().unwrap());
@@ -546,7 +546,7 @@ fn append_takes_any_ledger_without_harm() {
     }
 }
 
-#[test]
+#[test] //= appending#records
 fn append_without_ledger_space_is_refused() {
     // Root may write everywhere, so an ordinary user runs the test.
     if std::env::var_os("GODWIT_CLOSED").is_none() {

@@ -23,7 +23,7 @@ fn child_that_counts() {
     sink.finish(&Whole::default()).unwrap();
 }
 
-#[test]
+#[test] //= publishing#a-partial
 fn became_is_told_after_a_kill() {
     for (point, is_published) in [("dir.before-rename", false), ("dir.after-rename", true)] {
         let place = dies_in("became::child_that_counts", point);
@@ -132,7 +132,7 @@ fn leave(dir: &Dir, path: &str) {
     put(&*sink, 0, &noise(MIB, 1));
 }
 
-#[test]
+#[test] //= publishing#a-partial
 fn abandoned_uploads_are_removed_by_next_note() {
     let place = Scratch::new();
     let opened = || place.dir();

@@ -69,7 +69,7 @@ fn goes_on(place: &Scratch, point: &str) -> u64 {
     done.len_bytes()
 }
 
-#[test]
+#[test] //= publishing#a-partial
 fn publish_resumes_after_kill_at_every_point() {
     const M: u64 = LEAF_BYTES;
     let points = [
@@ -134,7 +134,7 @@ fn child_of_many_threads() {
     });
 }
 
-#[test]
+#[test] //= publishing#a-partial
 fn publish_loses_one_block_per_thread() {
     for (point, landed) in [
         ("dir.bytes-written:5", 1),
@@ -169,7 +169,7 @@ fn publish_loses_one_block_per_thread() {
 }
 
 /// A crash between the rename and the removal of the record: the file is complete, and the record has no use.
-#[test]
+#[test] //= publishing#a-partial
 fn publish_is_over_after_the_rename() {
     let place = dies_at("dir.after-rename");
     assert_eq!(place.bytes("file"), source());

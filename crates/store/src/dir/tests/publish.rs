@@ -11,7 +11,7 @@ use std::os::unix::{
     process::CommandExt,
 };
 
-#[test]
+#[test] //= publishing#a-partial
 fn publish_appears_only_when_whole() {
     let place = Scratch::new();
     let dir = place.dir();
@@ -30,7 +30,7 @@ fn publish_appears_only_when_whole() {
     assert_eq!(finished.reread_bytes, 0);
 }
 
-#[test] //= GRIDFTP-43
+#[test] //= GRIDFTP-43 publishing#a-partial
 fn publish_resumes_without_reading_again() {
     let place = Scratch::new();
     let bytes = noise(4 * MIB, 2);
@@ -57,7 +57,7 @@ fn publish_resumes_without_reading_again() {
     assert_eq!(place.names(), ["file"]);
 }
 
-#[test]
+#[test] //= publishing#a-partial
 fn publish_separates_partials_by_identity_and_id() {
     let place = Scratch::new();
     let bytes = noise(2 * MIB, 3);
@@ -93,7 +93,7 @@ fn publish_separates_partials_by_identity_and_id() {
     assert!(dir("bert").partial(p("file"), Some("x")).unwrap().is_none());
 }
 
-#[test]
+#[test] //= publishing#a-partial
 fn publish_never_shares_a_partial_in_use() {
     let place = Scratch::new();
     let dir = place.dir();
@@ -114,7 +114,7 @@ fn publish_never_shares_a_partial_in_use() {
     assert_eq!(place.names(), ["file"]);
 }
 
-#[test]
+#[test] //= publishing#a-partial
 fn publish_abandons_only_unused_partials() {
     let place = Scratch::new();
     let dir = place.dir();
@@ -134,7 +134,7 @@ fn publish_abandons_only_unused_partials() {
     assert_eq!(place.names(), Vec::<String>::new());
 }
 
-#[test]
+#[test] //= publishing#a-partial
 fn publish_restarts_for_other_origin_or_size() {
     let place = Scratch::new();
     let dir = place.dir();
@@ -186,7 +186,7 @@ fn publish_restarts_for_other_origin_or_size() {
     }));
 }
 
-#[test]
+#[test] //= publishing#the-file
 fn publish_keeps_mode_and_owner_when_replacing() {
     let place = Scratch::new();
     let dir = place.dir();
@@ -229,7 +229,7 @@ fn publish_keeps_mode_and_owner_when_replacing() {
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
 }
 
-#[test]
+#[test] //= publishing#the-file
 fn publish_sets_mode_and_time() {
     let place = Scratch::new();
     let sink = place
@@ -256,7 +256,7 @@ fn publish_sets_mode_and_time() {
     );
 }
 
-#[test]
+#[test] //= publishing#the-file
 fn publish_patches_in_place_in_closed_directory() {
     // Root may write everywhere, so an ordinary user runs the test.
     if std::env::var_os("GODWIT_CLOSED").is_none() {
@@ -312,7 +312,7 @@ fn publish_patches_in_place_in_closed_directory() {
     super::write(&dir, "file", &noise(2 * MIB + 5, 2));
 }
 
-#[test]
+#[test] //= publishing#the-file
 fn publish_keeps_holes() {
     let place = Scratch::new();
     let dir = place.dir();
@@ -343,7 +343,7 @@ fn publish_keeps_holes() {
     }
 }
 
-#[test]
+#[test] //= publishing#the-file
 fn publish_keeps_holes_over_unrecorded_bytes() {
     let place = Scratch::new();
     let write = Write::of_size(8 << 20);
@@ -371,7 +371,7 @@ fn publish_keeps_holes_over_unrecorded_bytes() {
     assert!(bytes[..MIB] == noise(MIB, 1)[..] && bytes[MIB..].iter().all(|&b| b == 0));
 }
 
-#[test]
+#[test] //= publishing#the-file
 fn publish_overwrites_refused_bytes_with_zeros_too() {
     let place = Scratch::new();
     let sink = place
@@ -394,7 +394,7 @@ fn publish_overwrites_refused_bytes_with_zeros_too() {
     );
 }
 
-#[test]
+#[test] //= publishing#the-file
 fn publish_writes_through_links_that_stay_inside() {
     let place = Scratch::new();
     let outside = Scratch::new();
@@ -432,7 +432,7 @@ fn publish_writes_through_links_that_stay_inside() {
     assert_eq!(outside.bytes("secret"), b"secret");
 }
 
-#[test]
+#[test] //= publishing#a-partial
 fn publish_without_room_keeps_the_partial() {
     let place = Scratch::new();
     let dir = place.dir();
@@ -451,7 +451,7 @@ fn publish_without_room_keeps_the_partial() {
     assert_eq!(place.bytes("file"), bytes);
 }
 
-#[test]
+#[test] //= publishing#a-partial
 fn publish_drops_unconfirmed_leaves_after_mismatch() {
     let place = Scratch::new();
     let dir = place.dir();
@@ -485,7 +485,7 @@ fn publish_drops_unconfirmed_leaves_after_mismatch() {
     assert_eq!(finished.verified, Verified::By(Algorithm::Blake3));
 }
 
-#[test]
+#[test] //= publishing#a-partial
 fn publish_is_corrupt_until_leaf_is_repaired() {
     let place = Scratch::new();
     let dir = place.dir();
@@ -504,7 +504,7 @@ fn publish_is_corrupt_until_leaf_is_repaired() {
     );
 }
 
-#[test]
+#[test] //= publishing#a-partial
 fn publish_reads_only_partial_leaves_again() {
     let place = Scratch::new();
     let dir = place.dir();
@@ -529,7 +529,7 @@ fn publish_reads_only_partial_leaves_again() {
     assert_eq!(finished.digests, [Digest::of(Algorithm::Blake3, &bytes)]);
 }
 
-#[test]
+#[test] //= publishing#a-partial
 fn publish_keeps_a_dropped_small_upload() {
     let place = Scratch::new();
     let dir = place.dir();
@@ -554,7 +554,7 @@ fn publish_keeps_a_dropped_small_upload() {
     assert_eq!(place.names(), ["file"]);
 }
 
-#[test]
+#[test] //= publishing#a-partial
 fn publish_leaves_no_trace_without_bytes() {
     let place = Scratch::new();
     drop(
@@ -566,7 +566,7 @@ fn publish_leaves_no_trace_without_bytes() {
     assert_eq!(place.names(), Vec::<String>::new());
 }
 
-#[test]
+#[test] //= publishing#a-partial
 fn publish_trusts_synced_bytes_after_power_cut() {
     let place = Scratch::new();
     let dir = place.dir();
@@ -612,7 +612,7 @@ fn publish_trusts_synced_bytes_after_power_cut() {
     );
 }
 
-#[test]
+#[test] //= publishing#a-partial
 fn publish_forgets_bytes_lost_in_power_cut() {
     let place = Scratch::new();
     let dir = place.dir();
@@ -631,7 +631,7 @@ fn publish_forgets_bytes_lost_in_power_cut() {
     assert_eq!(sink.done(), Extents::from(0..LEAF_BYTES));
 }
 
-#[test]
+#[test] //= publishing#a-partial
 fn publish_resumed_is_not_vouched_for() {
     let place = Scratch::new();
     let dir = place.dir();
@@ -662,7 +662,7 @@ fn publish_resumed_is_not_vouched_for() {
     );
 }
 
-#[test]
+#[test] //= publishing#a-partial
 fn publish_reads_changed_partial_again() {
     let place = Scratch::new();
     let dir = place.dir();
@@ -750,7 +750,7 @@ pub(super) fn reboot(place: &Scratch) {
     }
 }
 
-#[test]
+#[test] //= publishing#a-partial
 fn publish_keeps_records_of_partials_apart() {
     let place = Scratch::new();
     let dir = place.dir();
@@ -771,7 +771,7 @@ fn publish_keeps_records_of_partials_apart() {
     assert_eq!(sink.done(), Extents::new());
 }
 
-#[test]
+#[test] //= publishing#a-partial
 fn publish_sweeps_what_nobody_goes_on_with() {
     let place = Scratch::new();
     let dir = place.dir();
@@ -797,45 +797,4 @@ fn publish_sweeps_what_nobody_goes_on_with() {
     dir.remove(p("a/b"), What::Directory).unwrap();
     dir.remove(p("a"), What::Directory).unwrap();
     assert_eq!(place.names(), Vec::<String>::new());
-}
-
-/// The tables of docs/semantics name tests that exist, and all of them.
-#[test]
-fn every_table_cell_has_its_test() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let read = |path: &str| fs::read_to_string(root.join(path)).unwrap();
-    let tests = [
-        read("crates/store/src/dir/tests/publish.rs"),
-        read("crates/store/src/dir/tests/crashes.rs"),
-        fs::read_to_string(root.join("crates/node/tests/publish.rs")).unwrap_or_default(),
-    ];
-    let has_node = !tests[2].is_empty();
-    let tests = tests.concat();
-    let table = read("docs/semantics/publishing.md");
-    let names = |text: &str, before: &str, after: char| -> std::collections::BTreeSet<String> {
-        let parts = text.split(before).skip(1);
-        parts
-            .map(|rest| format!("publish_{}", rest.split(after).next().unwrap()))
-            .collect()
-    };
-    let appends = read("crates/store/src/dir/tests/appends.rs");
-    assert_eq!(
-        names(&read("docs/semantics/appending.md"), "`append_", '`'),
-        names(&appends, "\nfn append_", '('),
-        "of appends"
-    );
-    let (told, there) = (
-        names(&table, "`publish_", '`'),
-        names(&tests, "\nfn publish_", '('),
-    );
-    assert!(
-        there.is_subset(&told),
-        "not in the table: {:?}",
-        &there - &told
-    );
-    assert!(
-        !has_node || told.is_subset(&there),
-        "no such tests: {:?}",
-        &told - &there
-    );
 }
