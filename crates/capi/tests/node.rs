@@ -355,7 +355,7 @@ fn program_serves_directory_and_decides_rights() {
 }
 
 #[test] //= GASS-4 c-library#closing
-fn what_is_given_up_is_not_delivered() {
+fn discarded_edit_is_not_delivered() {
     let Some(machine) = Machine::new() else {
         return;
     };

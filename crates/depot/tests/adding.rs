@@ -45,7 +45,7 @@ fn files(dir: &tempfile::TempDir) -> usize {
 }
 
 #[test] //= GASS-46
-fn what_a_program_filled_is_what_its_name_says_while_a_tag_is_on_it() {
+fn filled_file_stays_while_tagged() {
     let (far, dir) = both();
     let filled = bytes(1_500_000, 7);
     {
@@ -89,7 +89,7 @@ fn what_a_program_filled_is_what_its_name_says_while_a_tag_is_on_it() {
 }
 
 #[test]
-fn with_its_last_tag_it_goes() {
+fn last_tag_removal_drops_file() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     far.put("a", b"what the origin has");
@@ -103,7 +103,7 @@ fn with_its_last_tag_it_goes() {
 }
 
 #[test] //= GASS-51
-fn the_next_who_waits_fills_what_somebody_gave_up() {
+fn next_waiter_takes_abandoned_fill() {
     const WRITERS: usize = 20;
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -138,7 +138,7 @@ fn the_next_who_waits_fills_what_somebody_gave_up() {
 }
 
 #[test]
-fn who_waits_is_woken_and_does_not_look_in_vain() {
+fn fill_waiters_wake_without_polling() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     // Whoever waits is asked each time that they look whether they still want it, and sleeps a second unless woken. From
@@ -177,7 +177,7 @@ fn who_waits_is_woken_and_does_not_look_in_vain() {
 }
 
 #[test] //= GASS-51
-fn who_reads_waits_for_who_fills_and_not_for_themselves() {
+fn readers_wait_for_other_fillers() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     let mut adding = add(&depot, "a").unwrap();
@@ -204,7 +204,7 @@ fn who_reads_waits_for_who_fills_and_not_for_themselves() {
 }
 
 #[test] //= GASS-51
-fn what_is_still_open_or_too_large_stays_locked() {
+fn open_or_oversized_fill_stays_locked() {
     let (far, dir) = both();
     let quota = Some(100_000);
     let depot = Depot::open(dir.path(), Rules { quota, ..rules() }, far.connect()).unwrap();
@@ -232,7 +232,7 @@ fn what_is_still_open_or_too_large_stays_locked() {
 }
 
 #[test]
-fn what_was_put_meanwhile_counts() {
+fn put_during_fill_wins() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     let mut adding = add(&depot, "a").unwrap();
@@ -249,7 +249,7 @@ fn what_was_put_meanwhile_counts() {
 }
 
 #[test] //= GASS-51 depot#tags-and-filling
-fn a_lock_whose_time_is_over_is_taken_by_who_waits() {
+fn waiter_takes_expired_lock() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     let how = Add {
@@ -270,7 +270,7 @@ fn a_lock_whose_time_is_over_is_taken_by_who_waits() {
 }
 
 #[test] //= GASS-51
-fn only_what_is_there_is_locked_to_be_deleted() {
+fn delete_locks_only_existing_files() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     let how = Add {
@@ -290,7 +290,7 @@ fn only_what_is_there_is_locked_to_be_deleted() {
 }
 
 #[test]
-fn of_what_nobody_finished_a_new_start_finds_nothing() {
+fn unfinished_fill_vanishes_at_restart() {
     let (far, dir) = both();
     let left = {
         let depot = depot(&far, &dir);

@@ -40,7 +40,7 @@ fn publish_in_vain(far: &Far, depot: &Depot, name: &str, bytes: &[u8]) {
 }
 
 #[test]
-fn a_new_file_is_ours_also_if_it_was_written_again_before_anybody_looked() {
+fn rewritten_new_file_stays_ours() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     publish_in_vain(&far, &depot, "a", b"one");
@@ -53,7 +53,7 @@ fn a_new_file_is_ours_also_if_it_was_written_again_before_anybody_looked() {
 
 /// Its server is there for the look, and away before it has told what the file hashes to.
 #[test]
-fn what_is_ours_is_not_taken_for_anothers_while_its_server_goes_away() {
+fn lost_digest_makes_no_conflict() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     put(&depot, "a", b"before");
@@ -79,7 +79,7 @@ fn what_is_ours_is_not_taken_for_anothers_while_its_server_goes_away() {
 }
 
 #[test]
-fn what_was_not_published_goes_over_a_base_of_another_length() {
+fn lost_publish_replaces_shorter_base() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     put(&depot, "a", b"short");
@@ -92,7 +92,7 @@ fn what_was_not_published_goes_over_a_base_of_another_length() {
 }
 
 #[test]
-fn what_has_no_name_any_more_is_not_owed_after_a_restart() {
+fn unlinked_file_stays_gone_after_restart() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     publish_in_vain(&far, &depot, "a", b"one");
@@ -111,7 +111,7 @@ fn what_has_no_name_any_more_is_not_owed_after_a_restart() {
 /// What came in its place is given up after an end, since something was renamed to there: that comes after what was
 /// written first, too.
 #[test]
-fn what_was_published_in_vain_does_not_come_over_what_was_renamed_to_its_name() {
+fn renamed_file_outlives_lost_publish() {
     let (far, dir) = both();
     far.put("a", b"old");
     far.put("c", b"third");
@@ -130,7 +130,7 @@ fn what_was_published_in_vain_does_not_come_over_what_was_renamed_to_its_name() 
 
 /// What came in its place was renamed, and that was not, though both were called so.
 #[test]
-fn what_was_replaced_is_not_what_its_name_was_renamed_to_after_a_restart() {
+fn rename_moves_newest_file_only() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     publish_in_vain(&far, &depot, "a", b"one");
@@ -148,7 +148,7 @@ fn what_was_replaced_is_not_what_its_name_was_renamed_to_after_a_restart() {
 
 /// What was renamed over another, which had been put there before, and back again, has its name after a restart too.
 #[test]
-fn what_was_renamed_over_another_is_what_its_names_say_after_a_restart() {
+fn rename_back_survives_restart() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     far.set_away(true);
@@ -170,7 +170,7 @@ fn what_was_renamed_over_another_is_what_its_names_say_after_a_restart() {
 }
 
 #[test]
-fn a_record_of_before_does_not_say_what_a_name_is_now() {
+fn unlink_ignores_stale_record() {
     let (far, dir) = both();
     far.put("c", b"another");
     let depot = depot(&far, &dir);
@@ -186,7 +186,7 @@ fn a_record_of_before_does_not_say_what_a_name_is_now() {
 }
 
 #[test]
-fn what_is_renamed_and_then_removed_is_so_after_a_restart() {
+fn rename_then_unlink_survives_restart() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     far.set_away(true);
@@ -214,7 +214,7 @@ fn what_is_renamed_and_then_removed_is_so_after_a_restart() {
 }
 
 #[test]
-fn what_landed_as_something_else_is_sent_anew() {
+fn corrupt_upload_is_sent_again() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     let wanted = bytes(3 << 20, 8);
@@ -243,7 +243,7 @@ fn what_landed_as_something_else_is_sent_anew() {
 
 /// Somebody says while it is begun that it is to go over whatever is there: that is no word from the target.
 #[test]
-fn what_is_decided_on_while_it_is_begun_is_not_taken_to_be_there() {
+fn release_during_send_still_sends() {
     let (far, dir) = both();
     let depot = Arc::new(depot(&far, &dir));
     let (by_us, is_first) = (Arc::clone(&depot), AtomicBool::new(true));
@@ -269,7 +269,7 @@ fn what_is_decided_on_while_it_is_begun_is_not_taken_to_be_there() {
 
 /// What was written into it after it was asked for goes nowhere, where its name was given to something else by then.
 #[test]
-fn what_was_replaced_and_renamed_does_not_come_back_under_its_first_name() {
+fn replaced_and_renamed_file_stays_gone() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     publish_in_vain(&far, &depot, "c", b"first");

@@ -24,7 +24,7 @@ fn must_have(text: &[u8], writers: usize, lines: usize) {
 }
 
 #[test] //= GASS-18 GASS-81 delivery#appends
-fn many_writers_of_one_file_lose_and_double_nothing() {
+fn concurrent_appends_arrive_once() {
     let (far, dir) = both();
     let depot = Arc::new(depot(&far, &dir));
     for at in [3, 7, 12, 20] {
@@ -49,7 +49,7 @@ fn many_writers_of_one_file_lose_and_double_nothing() {
 }
 
 #[test] //= GASS-35 depot#writing
-fn who_appends_never_waits_and_what_is_kept_arrives_after_the_next_start() {
+fn appends_survive_outage_and_restart() {
     let (far, dir) = both();
     let first = depot(&far, &dir);
     let appending = first.append(&url("log"), &who()).unwrap();
@@ -73,7 +73,7 @@ fn who_appends_never_waits_and_what_is_kept_arrives_after_the_next_start() {
 }
 
 #[test] //= depot#commit-and-push
-fn a_session_waits_for_its_own_lines() {
+fn session_waits_for_own_lines() {
     let (far, dir) = both();
     let first = depot(&far, &dir);
     let of = |session: &str| Scope::Session(session.into());
@@ -108,7 +108,7 @@ fn a_session_waits_for_its_own_lines() {
 }
 
 #[test]
-fn what_waits_is_told_by_the_bytes_of_its_lines() {
+fn queue_counts_bytes_of_lines() {
     let (far, dir) = both();
     let first = depot(&far, &dir);
     let owed = |depot: &Depot| {
@@ -138,7 +138,7 @@ fn what_waits_is_told_by_the_bytes_of_its_lines() {
 }
 
 #[test] //= delivery#appends
-fn lines_that_are_held_are_tried_again_or_given_up() {
+fn lines_on_hold_retry_or_drop() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     let there = far.dir.path().join("log");
@@ -162,7 +162,7 @@ fn lines_that_are_held_are_tried_again_or_given_up() {
 }
 
 #[test]
-fn what_is_said_again_is_taken_once() {
+fn repeated_line_is_taken_once() {
     let (far, dir) = both();
     let say = |depot: &Depot, seq: u64| {
         let appending = depot.append(&url("log"), &who()).unwrap();
@@ -205,7 +205,7 @@ fn what_is_said_again_is_taken_once() {
 }
 
 #[test] //= GASS-18
-fn what_waits_for_a_full_target_goes_on_once_and_in_order() {
+fn appends_resume_after_full_target() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     let appending = depot.append(&url("log"), &who()).unwrap();
@@ -231,7 +231,7 @@ fn what_waits_for_a_full_target_goes_on_once_and_in_order() {
 }
 
 #[test]
-fn what_was_appended_and_is_there_keeps_no_room_from_a_file() {
+fn delivered_lines_free_their_room() {
     const QUOTA: u64 = 1 << 20;
     let (far, dir) = both();
     let small = Rules {
@@ -253,7 +253,7 @@ fn what_was_appended_and_is_there_keeps_no_room_from_a_file() {
 }
 
 #[test] //= GASS-37 KANGAROO-20 depot#room
-fn what_is_appended_counts_against_the_quota_until_it_is_there() {
+fn pending_lines_count_against_quota() {
     const QUOTA: u64 = 1 << 20;
     let (far, dir) = both();
     let small = || Rules {
@@ -330,7 +330,7 @@ fn must_have_numbers(text: &[u8], count: usize) {
 }
 
 #[test] //= GASS-18 KANGAROO-68 delivery#appends
-fn what_rots_before_it_is_appended_is_held_with_all_behind_it() {
+fn damaged_line_holds_later_lines() {
     let (far, dir) = both();
     let first = depot(&far, &dir);
     far.set_away(true);

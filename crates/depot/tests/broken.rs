@@ -23,7 +23,7 @@ fn refused() -> StoreError {
 }
 
 #[test]
-fn a_server_that_goes_away_in_the_middle_is_not_one_that_was_never_there() {
+fn interrupted_fetch_differs_from_unreachable() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     let wanted = bytes(4 << 20, 5);
@@ -55,7 +55,7 @@ fn a_server_that_goes_away_in_the_middle_is_not_one_that_was_never_there() {
 }
 
 #[test] //= depot#reading
-fn a_fetch_of_which_some_comes_each_time_is_not_given_up() {
+fn progressing_fetch_is_never_abandoned() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     let wanted = bytes(24 << 20, 6);
@@ -68,7 +68,7 @@ fn a_fetch_of_which_some_comes_each_time_is_not_given_up() {
 }
 
 #[test] //= depot#reading
-fn what_its_server_says_has_changed_is_fetched_anew() {
+fn changing_file_is_fetched_again() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     far.put("a", b"before");
@@ -105,7 +105,7 @@ fn referred(to: &str) -> StoreError {
 }
 
 #[test] //= GASS-67 depot#reading
-fn who_is_referred_reads_there_and_not_in_a_circle() {
+fn referrals_are_followed_without_loops() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     far.put("there", b"what is there");

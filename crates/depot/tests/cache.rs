@@ -48,7 +48,7 @@ fn place(depot: &Depot, name: &str) -> std::path::PathBuf {
 }
 
 #[test] //= GASS-11 GASS-26
-fn all_who_wait_are_told_of_the_same_failure_and_nobody_gets_half() {
+fn waiting_readers_share_one_failure() {
     let (far, dir) = both();
     far.put("a", &bytes(2 << 20, 5));
     let depot = depot(&far, &dir);
@@ -75,7 +75,7 @@ fn all_who_wait_are_told_of_the_same_failure_and_nobody_gets_half() {
 }
 
 #[test] //= delivery#what-a-failure-costs
-fn a_fetch_that_nobody_waits_for_ends_and_one_that_others_wait_for_goes_on() {
+fn fetch_ends_with_last_waiter() {
     let (far, dir) = both();
     for name in ["a", "b"] {
         far.put(name, &bytes(2 << 20, 5));
@@ -122,7 +122,7 @@ fn a_fetch_that_nobody_waits_for_ends_and_one_that_others_wait_for_goes_on() {
 }
 
 #[test] //= depot#how-fresh-a-read-is
-fn what_was_looked_at_just_now_is_read_without_asking() {
+fn fresh_file_needs_no_request() {
     let (far, dir) = both();
     let rules = Rules {
         fresh: Duration::from_secs(3600),
@@ -138,7 +138,7 @@ fn what_was_looked_at_just_now_is_read_without_asking() {
 }
 
 #[test] //= GASS-52
-fn a_slow_file_delays_no_other() {
+fn slow_file_delays_no_other() {
     let (far, dir) = both();
     far.put("slow", b"slow");
     far.put("fast", b"fast");
@@ -161,7 +161,7 @@ fn a_slow_file_delays_no_other() {
 }
 
 #[test] //= GASS-15 GASS-58 GASS-60
-fn names_that_differ_a_little_are_other_files() {
+fn similar_names_are_different_files() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     let names = ["a", "A", "a%20", "a."];
@@ -181,7 +181,7 @@ fn names_that_differ_a_little_are_other_files() {
 }
 
 #[test] //= GASS-47 depot#room
-fn a_tag_counts_and_keeps_a_file_when_room_is_wanted() {
+fn tagged_file_is_not_evicted() {
     let (far, dir) = both();
     let depot = with(&far, &dir, of_quota(10 << 20));
     for name in ["a", "b", "c"] {
@@ -209,7 +209,7 @@ fn a_tag_counts_and_keeps_a_file_when_room_is_wanted() {
 }
 
 #[test] //= GASS-49 depot#tags-and-filling
-fn a_clean_up_takes_one_tag_off_one_file_or_all_and_no_other() {
+fn clean_removes_one_tag_only() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     for name in ["a", "b"] {
@@ -234,7 +234,7 @@ fn a_clean_up_takes_one_tag_off_one_file_or_all_and_no_other() {
 }
 
 #[test] //= GASS-45 GASS-46 GASS-49 GASS-59 depot#tags-and-filling
-fn tags_their_times_and_what_was_fetched_outlive_the_depot() {
+fn tags_and_times_survive_restart() {
     let (far, dir) = both();
     far.put("a", b"fetched");
     far.put("b", b"for a while");
@@ -255,7 +255,7 @@ fn tags_their_times_and_what_was_fetched_outlive_the_depot() {
 }
 
 #[test] //= GASS-57
-fn what_is_forgotten_stays_with_whoever_has_it_open() {
+fn open_reader_outlives_forget() {
     let (far, dir) = both();
     far.put("a", b"bytes");
     let depot = depot(&far, &dir);
@@ -280,7 +280,7 @@ fn what_is_forgotten_stays_with_whoever_has_it_open() {
 }
 
 #[test] //= GASS-72 KANGAROO-X7 depot#how-fresh-a-read-is
-fn what_rotted_on_our_disk_is_found_and_fetched_again() {
+fn damaged_copy_is_fetched_again() {
     let (far, dir) = both();
     let wanted = bytes(3 << 20, 9);
     far.put("a", &wanted);
@@ -305,7 +305,7 @@ fn what_rotted_on_our_disk_is_found_and_fetched_again() {
 }
 
 #[test] //= KANGAROO-20 depot#room
-fn who_writes_waits_for_room_until_what_is_owed_is_gone() {
+fn writer_waits_for_room() {
     let (far, dir) = both();
     let depot = with(&far, &dir, of_quota(20 << 20));
     far.set_away(true);
@@ -327,7 +327,7 @@ fn who_writes_waits_for_room_until_what_is_owed_is_gone() {
 }
 
 #[test] //= depot#room
-fn what_is_open_without_a_name_counts_until_it_is_closed() {
+fn open_descriptor_counts_against_quota() {
     let (far, dir) = both();
     far.put("a", &bytes(6 << 20, 1));
     far.put("b", &bytes(6 << 20, 2));
@@ -347,7 +347,7 @@ fn what_is_open_without_a_name_counts_until_it_is_closed() {
 }
 
 #[test] //= KANGAROO-42 depot#commit-and-push
-fn a_push_waits_for_nothing_that_comes_later() {
+fn push_ignores_later_writes() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     let busy = depot.put(&url("busy"), &who(), &over()).unwrap();
@@ -363,7 +363,7 @@ fn a_push_waits_for_nothing_that_comes_later() {
 }
 
 #[test] //= GASS-23 depot#how-fresh-a-read-is
-fn what_only_size_and_time_vouch_for_is_not_served_when_the_origin_cannot_be_asked() {
+fn weak_copy_needs_its_origin() {
     let (far, dir) = both();
     far.put("weak", b"fetched");
     let depot = with(
@@ -402,7 +402,7 @@ fn prefetch(depot: &Depot, name: &str, rate: u64) -> Result<u64, Error> {
 }
 
 #[test] //= depot#reading
-fn what_is_fetched_ahead_comes_no_faster_than_is_allowed() {
+fn prefetch_obeys_its_rate() {
     let (far, dir) = both();
     far.put("a", &bytes(5 << 20, 5));
     let depot = depot(&far, &dir);
@@ -425,7 +425,7 @@ fn what_is_fetched_ahead_comes_no_faster_than_is_allowed() {
 }
 
 #[test] //= depot#reading
-fn who_reads_what_is_fetched_ahead_has_it_at_once() {
+fn reader_overtakes_prefetch() {
     let (far, dir) = both();
     far.put("a", &bytes(5 << 20, 5));
     let depot = depot(&far, &dir);
@@ -444,7 +444,7 @@ fn who_reads_what_is_fetched_ahead_has_it_at_once() {
 }
 
 #[test] //= depot#reading
-fn what_nobody_wants_any_more_is_not_fetched_ahead() {
+fn unwanted_prefetch_ends() {
     let (far, dir) = both();
     far.put("a", &bytes(5 << 20, 5));
     let depot = depot(&far, &dir);
@@ -471,7 +471,7 @@ fn what_nobody_wants_any_more_is_not_fetched_ahead() {
 }
 
 #[test] //= depot#room
-fn what_came_slowly_is_dearer_also_after_a_restart() {
+fn costly_file_outlives_cheap_one() {
     let (far, dir) = both();
     let small = || Rules {
         quota: Some(10 << 20),

@@ -57,7 +57,7 @@ fn put_all(depot: &Depot, contents: &[Vec<u8>], is_known: bool) -> Vec<Result<u6
 }
 
 #[test]
-fn who_says_how_much_it_is_waits_holding_nothing_and_all_get_through() {
+fn sized_writers_all_finish() {
     let (far, dir) = both();
     let depot = of_quota(5_000_000, &far, &dir);
     let contents: Vec<_> = (0..6).map(|seed| bytes(2_000_000, seed)).collect();
@@ -71,7 +71,7 @@ fn who_says_how_much_it_is_waits_holding_nothing_and_all_get_through() {
 }
 
 #[test]
-fn of_those_who_cannot_say_the_oldest_gets_on() {
+fn unsized_writers_let_oldest_finish() {
     let (far, dir) = both();
     let depot = of_quota(5_000_000, &far, &dir);
     let contents: Vec<_> = (0..6).map(|seed| bytes(2_000_000, seed)).collect();
@@ -92,7 +92,7 @@ fn of_those_who_cannot_say_the_oldest_gets_on() {
 }
 
 #[test] //= KANGAROO-20
-fn who_began_last_gives_way_where_two_wait_for_each_other() {
+fn newest_writer_breaks_deadlock() {
     let (far, dir) = both();
     let depot = of_quota(4 * MIB, &far, &dir);
     let (first, last) = (begin(&depot, "first"), begin(&depot, "last"));
@@ -122,7 +122,7 @@ fn who_began_last_gives_way_where_two_wait_for_each_other() {
 }
 
 #[test]
-fn who_came_first_is_not_overtaken_and_hears_what_it_waits_for() {
+fn first_waiter_is_not_overtaken() {
     let (far, dir) = both();
     let depot = of_quota(4 * MIB, &far, &dir);
     far.set_away(true);

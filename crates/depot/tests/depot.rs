@@ -19,7 +19,7 @@ use std::{
 };
 
 #[test] //= KANGAROO-11 KANGAROO-33 KANGAROO-37 depot#how-fresh-a-read-is
-fn what_is_put_is_read_here_at_once_and_there_later() {
+fn put_is_readable_before_delivery() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     far.set_away(true);
@@ -38,7 +38,7 @@ fn what_is_put_is_read_here_at_once_and_there_later() {
 }
 
 #[test] //= GASS-59 KANGAROO-3 KANGAROO-32 depot#writing
-fn what_was_committed_outlives_the_depot() {
+fn committed_file_survives_kill() {
     let (far, dir) = both();
     far.set_away(true);
     let wanted = bytes(2 << 20, 3);
@@ -62,7 +62,7 @@ fn what_was_committed_outlives_the_depot() {
 }
 
 #[test] //= GASS-59 KANGAROO-64 KANGAROO-68 delivery#what-a-failure-costs
-fn what_cannot_be_read_at_the_start_is_held_and_its_bytes_stay() {
+fn unreadable_records_go_on_hold() {
     let (far, dir) = both();
     far.set_away(true);
     let first = depot(&far, &dir);
@@ -111,7 +111,7 @@ fn what_cannot_be_read_at_the_start_is_held_and_its_bytes_stay() {
 }
 
 #[test]
-fn a_promise_whose_names_cannot_be_read_is_held_and_keeps_nobody_waiting() {
+fn unreadable_promise_blocks_no_other() {
     let (far, dir) = both();
     for name in ["a", "b", "c"] {
         far.put(name, name.as_bytes());
@@ -160,7 +160,7 @@ fn a_promise_whose_names_cannot_be_read_is_held_and_keeps_nobody_waiting() {
 }
 
 #[test] //= GASS-16 depot#reading
-fn thirty_two_readers_make_one_transfer() {
+fn concurrent_readers_share_one_transfer() {
     let (far, dir) = both();
     let wanted = bytes(5_000_000, 9);
     far.put("a", &wanted);
@@ -175,7 +175,7 @@ fn thirty_two_readers_make_one_transfer() {
 }
 
 #[test] //= GASS-23 depot#how-fresh-a-read-is
-fn a_changed_file_is_fetched_again_and_who_has_the_old_one_keeps_it() {
+fn refetch_leaves_open_readers_alone() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     far.put("a", b"old");
@@ -191,7 +191,7 @@ fn a_changed_file_is_fetched_again_and_who_has_the_old_one_keeps_it() {
 }
 
 #[test] //= GASS-23 depot#how-fresh-a-read-is
-fn two_changes_within_one_tick_of_the_clock_are_two() {
+fn changes_within_clock_tick_differ() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     // One that tells when a file was touched tells them apart by that.
@@ -218,7 +218,7 @@ fn two_changes_within_one_tick_of_the_clock_are_two() {
 }
 
 #[test] //= depot#how-fresh-a-read-is
-fn another_of_the_same_size_and_time_is_another() {
+fn same_size_and_time_may_differ() {
     let (far, dir) = both();
     let first = depot(&far, &dir);
     far.put_as_of_before("a", b"first");
@@ -245,7 +245,7 @@ fn another_of_the_same_size_and_time_is_another() {
 }
 
 #[test] //= depot#how-fresh-a-read-is
-fn who_wants_it_proved_is_not_told_by_size_and_time() {
+fn proved_read_compares_digests() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     far.tells_no_touch.store(true, SeqCst);
@@ -270,7 +270,7 @@ fn who_wants_it_proved_is_not_told_by_size_and_time() {
 }
 
 #[test] //= depot#how-fresh-a-read-is
-fn who_reads_a_part_later_does_not_get_one_of_another_file() {
+fn lazy_read_never_mixes_versions() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     let (one, other) = (bytes(4 << 20, 1), bytes(4 << 20, 2));
@@ -285,7 +285,7 @@ fn who_reads_a_part_later_does_not_get_one_of_another_file() {
 }
 
 #[test]
-fn what_is_not_there_is_said_and_leaves_nothing() {
+fn missing_file_leaves_nothing() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     let error = depot.read(&url("none"), &who(), Fresh::Usual).unwrap_err();
@@ -299,7 +299,7 @@ fn what_is_not_there_is_said_and_leaves_nothing() {
 }
 
 #[test] //= GASS-26 delivery#what-a-failure-costs
-fn a_fetch_that_breaks_goes_on() {
+fn broken_fetch_is_resumed() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     let wanted = bytes(8 << 20, 5);
@@ -312,7 +312,7 @@ fn a_fetch_that_breaks_goes_on() {
 }
 
 #[test] //= GASS-17 GASS-30 KANGAROO-21 KANGAROO-64 KANGAROO-68 delivery#faults delivery#put-and-conflicts
-fn what_was_put_last_counts_and_a_file_without_a_way_blocks_nobody() {
+fn last_put_wins_despite_stuck_file() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     far.set_away(true);
@@ -347,7 +347,7 @@ fn what_was_put_last_counts_and_a_file_without_a_way_blocks_nobody() {
 }
 
 #[test] //= KANGAROO-24 KANGAROO-25 delivery#what-a-failure-costs
-fn lost_words_of_the_target_lose_nothing() {
+fn lost_answers_lose_no_bytes() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     let wanted = bytes(6 << 20, 11);
@@ -360,7 +360,7 @@ fn lost_words_of_the_target_lose_nothing() {
 }
 
 #[test] //= GASS-8 GASS-37 depot#reading
-fn what_nobody_uses_makes_room() {
+fn unused_files_make_room() {
     let (far, dir) = both();
     let small = godwit_depot::Rules {
         quota: Some(10 << 20),
@@ -388,7 +388,7 @@ fn what_nobody_uses_makes_room() {
 }
 
 #[test]
-fn one_node_has_a_depot_and_a_newer_one_is_left_alone() {
+fn taken_newer_foreign_depots_are_refused() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     let root = depot.root().to_owned();
@@ -407,7 +407,7 @@ fn one_node_has_a_depot_and_a_newer_one_is_left_alone() {
 
 /// Whoever was killed may have the lock a moment longer than its name.
 #[test]
-fn a_depot_whose_node_is_about_to_be_gone_is_waited_for() {
+fn open_waits_for_dying_node() {
     let (far, dir) = both();
     let root = depot(&far, &dir).root().to_owned();
     let mut dying = Command::new("flock")
@@ -434,7 +434,7 @@ fn a_depot_whose_node_is_about_to_be_gone_is_waited_for() {
 }
 
 #[test] //= KANGAROO-8 KANGAROO-35 depot#how-fresh-a-read-is depot#writing
-fn what_is_written_into_a_file_leaves_the_rest_of_it_alone() {
+fn patch_leaves_other_bytes_alone() {
     let (far, dir) = both();
     far.put("a", &bytes(100_000, 2));
     let mut wanted = bytes(100_000, 2);
@@ -470,7 +470,7 @@ fn what_is_written_into_a_file_leaves_the_rest_of_it_alone() {
 }
 
 #[test] //= GASS-17 KANGAROO-9 delivery#order
-fn what_ended_last_is_what_a_name_says() {
+fn last_close_wins() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     far.set_away(true);
@@ -488,7 +488,7 @@ fn what_ended_last_is_what_a_name_says() {
 }
 
 #[test] //= depot#users-and-credentials
-fn what_was_fetched_for_one_is_had_by_another_whom_the_origin_lets_see_it() {
+fn permitted_user_shares_cached_file() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     far.put("a", b"for both");
@@ -523,7 +523,7 @@ fn what_was_fetched_for_one_is_had_by_another_whom_the_origin_lets_see_it() {
 }
 
 #[test]
-fn what_is_here_and_fresh_is_opened_at_once_and_nothing_else() {
+fn local_open_needs_fresh_file() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     far.put("a", b"it");
@@ -547,7 +547,7 @@ fn what_is_here_and_fresh_is_opened_at_once_and_nothing_else() {
 }
 
 #[test] //= GASS-22 KANGAROO-1 depot#reading
-fn of_a_file_that_is_read_in_part_only_that_part_comes() {
+fn partial_read_fetches_its_part() {
     let (far, dir) = both();
     let wanted = bytes(9 << 20, 4);
     far.put("a", &wanted);

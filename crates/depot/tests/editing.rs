@@ -28,7 +28,7 @@ fn create() -> Edit {
 }
 
 #[test] //= GASS-19 depot#writing
-fn what_a_descriptor_changed_is_found_and_delivered() {
+fn descriptor_changes_are_delivered() {
     let (far, dir) = both();
     let mut wanted = bytes(3 << 20, 1);
     far.put("a", &wanted);
@@ -51,7 +51,7 @@ fn what_a_descriptor_changed_is_found_and_delivered() {
 }
 
 #[test] //= GASS-31 depot#writing
-fn who_changes_nothing_owes_nothing() {
+fn unchanged_edit_is_not_pending() {
     let (far, dir) = both();
     far.put("a", b"as it was");
     let depot = depot(&far, &dir);
@@ -61,7 +61,7 @@ fn who_changes_nothing_owes_nothing() {
 }
 
 #[test] //= GASS-12 GASS-20 GASS-30 depot#writing
-fn a_generation_ends_with_its_last_writer() {
+fn last_writer_ends_generation() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     let one = depot.edit(&url("a"), &who(), &create()).unwrap();
@@ -81,7 +81,7 @@ fn a_generation_ends_with_its_last_writer() {
 
 /// Both found the name absent before either made the file.
 #[test]
-fn two_who_make_a_file_share_it() {
+fn concurrent_creators_share_file() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     let both = Barrier::new(2);
@@ -137,7 +137,7 @@ fn offline_writers_make_one_new_file() {
 }
 
 #[test] //= depot#commit-and-push
-fn a_push_has_what_is_open_go_as_it_is() {
+fn push_sends_open_file() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     let editing = depot.edit(&url("a"), &who(), &create()).unwrap();
@@ -169,7 +169,7 @@ fn while_pushing(depot: &Depot, gate: &Gate, act: impl FnOnce()) {
 }
 
 #[test]
-fn a_push_ends_though_whoever_writes_goes_on() {
+fn push_ends_despite_writer() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     let editing = depot.edit(&url("a"), &who(), &create()).unwrap();
@@ -186,7 +186,7 @@ fn a_push_ends_though_whoever_writes_goes_on() {
 
 /// What they wrote first is what was found first, and others see what they wrote in between.
 #[test]
-fn what_is_written_back_after_it_was_sent_is_sent_again() {
+fn rewrite_after_send_is_delivered() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     let editing = depot.edit(&url("a"), &who(), &create()).unwrap();
@@ -208,7 +208,7 @@ fn what_is_written_back_after_it_was_sent_is_sent_again() {
 }
 
 #[test] //= GASS-31 GASS-57 KANGAROO-53 depot#writing
-fn truncating_makes_a_new_file_and_readers_keep_the_old() {
+fn truncation_keeps_old_readers() {
     let (far, dir) = both();
     far.put("a", b"long before");
     let depot = depot(&far, &dir);
@@ -231,7 +231,7 @@ fn truncating_makes_a_new_file_and_readers_keep_the_old() {
 }
 
 #[test] //= GASS-20 KANGAROO-68 delivery#put-and-conflicts
-fn somebody_elses_change_is_a_conflict_and_keeps_every_byte() {
+fn foreign_change_is_a_conflict() {
     let (far, dir) = both();
     far.put("a", b"base");
     let depot = depot(&far, &dir);
@@ -256,7 +256,7 @@ fn somebody_elses_change_is_a_conflict_and_keeps_every_byte() {
 }
 
 #[test] //= GASS-31
-fn a_file_that_must_be_new_is() {
+fn exclusive_create_refuses_existing() {
     let (far, dir) = both();
     far.put("there", b"x");
     let depot = depot(&far, &dir);
@@ -276,7 +276,7 @@ fn a_file_that_must_be_new_is() {
 }
 
 #[test] //= KANGAROO-32 delivery#what-a-failure-costs depot#writing
-fn what_was_being_written_when_the_node_was_killed_is_looked_at() {
+fn open_edit_survives_kill() {
     let (far, dir) = both();
     far.put("a", b"base");
     let first = depot(&far, &dir);
@@ -300,7 +300,7 @@ fn what_was_being_written_when_the_node_was_killed_is_looked_at() {
 }
 
 #[test] //= depot#writing
-fn what_is_given_up_is_not_delivered() {
+fn discarded_edit_is_not_delivered() {
     let (far, dir) = both();
     far.put("a", b"as it was");
     let depot = depot(&far, &dir);
@@ -319,7 +319,7 @@ fn what_is_given_up_is_not_delivered() {
 
 /// It takes a while to see what they wrote: that is not newer than what was put meanwhile.
 #[test] //= delivery#put-and-conflicts
-fn what_is_put_after_an_editor_was_killed_comes_after_what_they_wrote() {
+fn put_follows_killed_editor() {
     for is_put_into in [false, true] {
         let (far, dir) = both();
         let depot = depot(&far, &dir);
@@ -349,7 +349,7 @@ fn what_is_put_after_an_editor_was_killed_comes_after_what_they_wrote() {
 
 /// The same of what is renamed over it, or away, of a removal, and of a cut.
 #[test]
-fn what_is_done_after_an_editor_was_killed_comes_after_what_they_wrote() {
+fn changes_follow_killed_editor() {
     for what in ["over", "away", "removal", "cut"] {
         let (far, dir) = both();
         let depot = depot(&far, &dir);
@@ -386,7 +386,7 @@ fn what_is_done_after_an_editor_was_killed_comes_after_what_they_wrote() {
 /// What comes over it has another name from the beginning where its target never heard of it: not where somebody would
 /// find, after a kill, that what they had open still has its name.
 #[test]
-fn what_is_renamed_over_what_somebody_writes_stays_there() {
+fn rename_over_open_file_stays() {
     let (far, dir) = both();
     far.put("a", b"of the origin");
     let depot = depot(&far, &dir);

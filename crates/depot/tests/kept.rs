@@ -88,7 +88,7 @@ fn write_to(store: &dyn Store, name: &str, content: &[u8]) {
 }
 
 #[test] //= KANGAROO-63 hops#reading
-fn who_reads_it_again_gets_it_from_here_and_the_next_is_asked_only_whether_it_is_still_that() {
+fn repeated_read_only_revalidates() {
     let (far, dir) = both();
     let (depot, hop) = keeping(&far, &dir, rules());
     let wanted = bytes(5_300_000, 1);
@@ -109,7 +109,7 @@ fn who_reads_it_again_gets_it_from_here_and_the_next_is_asked_only_whether_it_is
 }
 
 #[test] //= GASS-42 hops#reading
-fn many_who_read_the_same_at_once_cost_one_transfer() {
+fn concurrent_hop_reads_share_transfer() {
     let (far, dir) = both();
     let (depot, hop) = keeping(&far, &dir, rules());
     let wanted = bytes(9_000_000, 3);
@@ -124,7 +124,7 @@ fn many_who_read_the_same_at_once_cost_one_transfer() {
 }
 
 #[test] //= hops#reading
-fn another_of_the_same_size_and_time_is_not_kept_for_the_old_one() {
+fn same_size_and_time_is_refetched() {
     let (far, dir) = both();
     let (_depot, hop) = keeping(&far, &dir, rules());
     far.put_as_of_before(NAME, b"first");
@@ -134,7 +134,7 @@ fn another_of_the_same_size_and_time_is_not_kept_for_the_old_one() {
 }
 
 #[test] //= hops#reading
-fn of_a_part_that_is_read_only_that_part_comes() {
+fn partial_hop_read_stays_partial() {
     let (far, dir) = both();
     let (depot, hop) = keeping(&far, &dir, rules());
     let wanted = bytes(40 << 20, 4);
@@ -147,7 +147,7 @@ fn of_a_part_that_is_read_only_that_part_comes() {
 }
 
 #[test] //= KANGAROO-63 hops#reading
-fn with_the_next_away_what_was_delivered_can_still_be_read() {
+fn outage_leaves_delivered_files_readable() {
     let (far, dir) = both();
     let (depot, hop) = keeping(&far, &dir, rules());
     let wanted = bytes(3_300_000, 5);
@@ -173,7 +173,7 @@ fn with_the_next_away_what_was_delivered_can_still_be_read() {
 }
 
 #[test] //= KANGAROO-63 hops#reading
-fn what_is_too_large_to_be_kept_passes_as_before() {
+fn oversized_file_passes_through() {
     let (far, dir) = both();
     let quota = Some(2 << 20);
     let (depot, hop) = keeping(&far, &dir, Rules { quota, ..rules() });
@@ -190,7 +190,7 @@ fn what_is_too_large_to_be_kept_passes_as_before() {
 }
 
 #[test] //= hops#reading
-fn who_reads_what_is_written_into_meanwhile_gets_what_it_was() {
+fn reader_keeps_version_during_patch() {
     let (far, dir) = both();
     let (_depot, hop) = keeping(&far, &dir, rules());
     let wanted = bytes(3 << 20, 8);
@@ -224,7 +224,7 @@ fn names(hop: &Spooled) -> (Vec<String>, godwit_store::Result<()>) {
 }
 
 #[test] //= hops#reading
-fn with_the_next_away_what_is_kept_is_known_by_the_name_that_it_was_given() {
+fn cached_file_follows_rename_offline() {
     let (far, dir) = both();
     let (depot, hop) = keeping(&far, &dir, rules());
     let (a, b) = (Path::new(NAME), Path::new("b"));

@@ -27,7 +27,7 @@ use std::{
 
 /// Some servers say so of each name that is taken.
 #[test] //= delivery#faults
-fn directory_that_is_there_counts_as_made() {
+fn existing_directory_counts_as_made() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     far.set_away(true);
@@ -85,7 +85,7 @@ fn is_missing(depot: &Depot, name: &str) -> bool {
 }
 
 #[test] //= KANGAROO-53 delivery#names
-fn write_temp_then_rename_leaves_the_new_file_only() {
+fn temp_file_rename_replaces_target() {
     let (far, dir) = both();
     far.put("out", b"old");
     let depot = depot(&far, &dir);
@@ -106,7 +106,7 @@ fn write_temp_then_rename_leaves_the_new_file_only() {
 }
 
 #[test] //= delivery#names
-fn what_the_target_never_heard_of_is_published_under_its_last_name() {
+fn unsent_file_takes_last_name() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     create(&depot, "a", b"one");
@@ -128,7 +128,7 @@ fn what_the_target_never_heard_of_is_published_under_its_last_name() {
 }
 
 #[test]
-fn what_the_target_never_heard_of_is_removed_here_only() {
+fn unsent_file_is_removed_locally() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     create_unheard_of(&far, &depot);
@@ -145,7 +145,7 @@ fn what_the_target_never_heard_of_is_removed_here_only() {
 
 /// What was written into a file unseen goes over whatever there is, also once somebody has seen that there is none.
 #[test]
-fn what_was_written_into_nothing_and_is_renamed_then_is_renamed_in_its_turn() {
+fn unsent_patch_is_renamed_later() {
     let (far, dir) = both();
     let rules = Rules {
         movers: 0,
@@ -166,7 +166,7 @@ fn what_was_written_into_nothing_and_is_renamed_then_is_renamed_in_its_turn() {
 }
 
 #[test] //= KANGAROO-80 delivery#names
-fn names_are_changed_here_at_once_and_there_in_order() {
+fn names_change_locally_first() {
     let (far, dir) = both();
     far.put("x", b"x of the target");
     fs::create_dir(far.dir.path().join("d")).unwrap();
@@ -194,7 +194,7 @@ fn names_are_changed_here_at_once_and_there_in_order() {
 }
 
 #[test] //= KANGAROO-26 delivery#names
-fn an_answer_that_is_lost_is_looked_for() {
+fn lost_name_answers_are_checked() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     for at in 0..12 {
@@ -225,7 +225,7 @@ fn behind_a_hop(far: &Far, dir: &tempfile::TempDir) -> Depot {
 }
 
 #[test]
-fn what_was_done_is_owed_until_it_is_safe_there_also_behind_a_hop() {
+fn changes_stay_pending_until_durable() {
     for hop in [false, true] {
         let (far, dir) = both();
         let depot = match hop {
@@ -259,7 +259,7 @@ fn what_was_done_is_owed_until_it_is_safe_there_also_behind_a_hop() {
 
 /// Somebody else did it there, and it is in their machine's memory only.
 #[test]
-fn what_nobody_waits_for_any_more_is_not_promised() {
+fn abandoned_name_changes_are_dropped() {
     let (far, dir) = both();
     far.put("a", b"theirs");
     let depot = depot(&far, &dir);
@@ -295,7 +295,7 @@ fn what_nobody_waits_for_any_more_is_not_promised() {
 }
 
 #[test]
-fn what_was_written_by_somebody_who_is_gone_is_not_promised() {
+fn abandoned_writes_are_dropped() {
     let (far, dir) = both();
     far.put("a", b"theirs");
     let depot = depot(&far, &dir);
@@ -314,7 +314,7 @@ fn what_was_written_by_somebody_who_is_gone_is_not_promised() {
 }
 
 #[test]
-fn what_was_found_to_be_done_is_over_once_that_is_safe_there() {
+fn done_changes_await_durability() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     fs::create_dir(far.dir.path().join("d")).unwrap();
@@ -335,7 +335,7 @@ fn what_was_found_to_be_done_is_over_once_that_is_safe_there() {
 }
 
 #[test] //= KANGAROO-21 KANGAROO-68
-fn what_is_stuck_keeps_its_bytes_and_blocks_nobody_else() {
+fn stuck_file_blocks_no_other() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     // A file is where the directory was to be.
@@ -377,7 +377,7 @@ fn until_idle(mut act: impl FnMut() -> Result<(), Error>) {
 }
 
 #[test] //= KANGAROO-68
-fn redirected_it_goes_there_only_and_leaves_nothing_behind() {
+fn redirected_file_moves_completely() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     far.set_away(true);
@@ -405,7 +405,7 @@ fn redirected_it_goes_there_only_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn another_server_is_refused_as_rename_does() {
+fn rename_across_servers_is_refused() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     put(&depot, "a", b"a");
@@ -422,7 +422,7 @@ fn another_server_is_refused_as_rename_does() {
 }
 
 #[test] //= KANGAROO-53
-fn what_is_written_after_a_rename_is_in_the_renamed_file() {
+fn writes_follow_rename() {
     let (far, dir) = both();
     far.put("a", b"0123456789");
     let depot = depot(&far, &dir);
@@ -439,7 +439,7 @@ fn what_is_written_after_a_rename_is_in_the_renamed_file() {
 }
 
 #[test]
-fn what_is_written_after_a_rename_during_which_nothing_was_is_in_the_renamed_file() {
+fn later_edit_follows_rename() {
     let (far, dir) = both();
     far.put("a", b"0123456789");
     let depot = depot(&far, &dir);
@@ -457,7 +457,7 @@ fn what_is_written_after_a_rename_during_which_nothing_was_is_in_the_renamed_fil
 }
 
 #[test] //= KANGAROO-53
-fn attributes_and_lengths_are_set_in_turn() {
+fn attributes_and_lengths_keep_order() {
     let (far, dir) = both();
     far.put("a", b"0123456789");
     let depot = depot(&far, &dir);
@@ -483,7 +483,7 @@ fn attributes_and_lengths_are_set_in_turn() {
 }
 
 #[test] //= KANGAROO-80 delivery#names
-fn what_others_changed_there_is_not_removed_unseen() {
+fn changed_file_is_not_removed() {
     // Also where nobody tried it before that: who has, looks what is there first.
     for was_tried in [false, true] {
         let (far, dir) = both();
@@ -512,7 +512,7 @@ fn what_others_changed_there_is_not_removed_unseen() {
 }
 
 #[test] //= KANGAROO-80
-fn an_unlinked_file_is_not_brought_back_by_who_still_writes_it() {
+fn late_write_revives_no_file() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     put(&depot, "a", b"first");
@@ -531,7 +531,7 @@ fn an_unlinked_file_is_not_brought_back_by_who_still_writes_it() {
 
 /// It is renamed there already, and nobody has heard of that.
 #[test] //= delivery#put-and-conflicts
-fn what_is_being_renamed_there_can_be_removed() {
+fn unlink_follows_rename_in_flight() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     put_into(&depot, "c", 0, b"bytes");
@@ -552,7 +552,7 @@ fn what_is_being_renamed_there_can_be_removed() {
 
 /// A rename touches a file at its server: that is nobody else's change.
 #[test]
-fn what_we_rename_at_its_server_is_not_taken_for_another() {
+fn own_rename_is_no_conflict() {
     let (far, dir) = both();
     let base = bytes(100, 3);
     far.put_as_of_before("a", &base);

@@ -28,7 +28,7 @@ fn holds(depot: &Depot, name: &str) -> bool {
 }
 
 #[test] //= GASS-28
-fn what_somebody_waits_for_makes_no_room() {
+fn awaited_file_is_not_evicted() {
     let (far, dir) = both();
     for name in ["a", "b", "c"] {
         far.put(name, &bytes(4 << 20, 7));
@@ -48,7 +48,7 @@ fn what_somebody_waits_for_makes_no_room() {
 }
 
 #[test] //= GASS-31
-fn who_truncates_a_file_fetches_nothing_of_it() {
+fn truncation_fetches_nothing() {
     let (far, dir) = both();
     far.put("a", &bytes(3 << 20, 1));
     let depot = depot(&far, &dir);
@@ -79,7 +79,7 @@ fn who_truncates_a_file_fetches_nothing_of_it() {
 }
 
 #[test] //= GASS-30
-fn of_what_is_put_again_and_again_the_last_is_sent() {
+fn repeated_puts_send_the_last() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     let sent = Arc::new(Mutex::new(Vec::new()));
@@ -103,7 +103,7 @@ fn of_what_is_put_again_and_again_the_last_is_sent() {
 }
 
 #[test] //= KANGAROO-5 KANGAROO-33
-fn what_is_put_here_is_read_here_and_nobody_is_asked() {
+fn read_after_put_asks_nothing() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     far.put("a", b"theirs");
@@ -118,7 +118,7 @@ fn what_is_put_here_is_read_here_and_nobody_is_asked() {
 }
 
 #[test] //= GASS-22 GASS-23 depot#how-fresh-a-read-is
-fn what_nothing_vouches_for_is_fetched_each_time() {
+fn unversioned_file_is_always_fetched() {
     let (far, dir) = both();
     far.tells_no_time
         .store(true, std::sync::atomic::Ordering::SeqCst);
@@ -144,7 +144,7 @@ fn what_nothing_vouches_for_is_fetched_each_time() {
 
 /// Two machines may never be up at the same time: what is between them keeps it.
 #[test] //= GASS-35 GASS-80
-fn a_line_that_was_kept_before_a_kill_is_there_soon_after_the_next_start() {
+fn committed_line_survives_kill() {
     let (far, dir) = both();
     let first = depot(&far, &dir);
     let appending = first.append(&url("log"), &who()).unwrap();

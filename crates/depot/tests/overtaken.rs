@@ -33,7 +33,7 @@ fn owed(depot: &Depot) -> Vec<String> {
 }
 
 #[test]
-fn what_is_renamed_there_and_back_is_delivered_though_something_newer_has_its_name() {
+fn rename_cycle_precedes_newer_put() {
     let (far, _dir, depot) = both();
     far.set_away(true);
     put(&depot, "a", b"first");
@@ -48,7 +48,7 @@ fn what_is_renamed_there_and_back_is_delivered_though_something_newer_has_its_na
 }
 
 #[test]
-fn what_is_removed_after_it_was_renamed_there_and_back_holds_nothing_up() {
+fn rename_cycle_ends_in_unlink() {
     let (far, _dir, depot) = both();
     far.set_away(true);
     put(&depot, "a", b"first");
@@ -63,7 +63,7 @@ fn what_is_removed_after_it_was_renamed_there_and_back_holds_nothing_up() {
 }
 
 #[test]
-fn what_is_cut_before_it_is_there_is_cut_though_something_newer_has_its_name() {
+fn truncation_precedes_newer_put() {
     let (far, _dir, depot) = both();
     far.set_away(true);
     // Of a file that is written into nobody knows the rest: its length is changed at its target.
@@ -78,7 +78,7 @@ fn what_is_cut_before_it_is_there_is_cut_though_something_newer_has_its_name() {
 
 /// What was seen of a file before its length was to change, or meanwhile, does not tell what its name says.
 #[test]
-fn what_gets_another_length_is_not_read_as_it_was() {
+fn pending_truncation_blocks_readers() {
     let (far, dir) = common::both();
     let rules = Rules {
         movers: 0,
@@ -113,7 +113,7 @@ fn what_gets_another_length_is_not_read_as_it_was() {
 
 /// What was on its way to here when somebody changed it there past us was seen before that, as far as anybody knows.
 #[test]
-fn what_comes_while_it_is_changed_past_us_is_asked_for_again() {
+fn fetch_during_change_is_revalidated() {
     let (far, _dir, depot) = both();
     far.put("a", b"as it was");
     far.gate.shut("a");
@@ -129,7 +129,7 @@ fn what_comes_while_it_is_changed_past_us_is_asked_for_again() {
 }
 
 #[test]
-fn what_is_cut_after_it_was_put_is_read_as_it_is_there() {
+fn truncated_patch_reads_as_delivered() {
     let (far, _dir, depot) = both();
     far.set_away(true);
     put_into(&depot, "a", 0, b"a few bytes");
@@ -141,7 +141,7 @@ fn what_is_cut_after_it_was_put_is_read_as_it_is_there() {
 }
 
 #[test]
-fn what_is_written_after_it_was_cut_comes_after_that() {
+fn patch_follows_truncation() {
     for renames in [false, true] {
         let (far, dir) = common::both();
         let mut depot = depot(&far, &dir);
@@ -170,7 +170,7 @@ fn what_is_written_after_it_was_cut_comes_after_that() {
 }
 
 #[test]
-fn what_is_written_after_it_was_renamed_there_and_back_is_there_in_time() {
+fn patch_follows_rename_cycle() {
     let (far, _dir, depot) = both();
     far.set_away(true);
     put(&depot, "a", b"first");
@@ -185,7 +185,7 @@ fn what_is_written_after_it_was_renamed_there_and_back_is_there_in_time() {
 }
 
 #[test]
-fn what_went_into_a_file_is_not_what_that_is_later() {
+fn delivered_patch_does_not_return() {
     let (far, _dir, depot) = both();
     far.put("a", b"1");
     put_into(&depot, "a", 0, b"2");
@@ -201,7 +201,7 @@ fn what_went_into_a_file_is_not_what_that_is_later() {
 }
 
 #[test]
-fn who_reads_what_somebody_changes_meanwhile_is_told_so() {
+fn reader_learns_of_conflict() {
     let (far, dir) = common::both();
     let rules = Rules {
         movers: 0,
@@ -222,7 +222,7 @@ fn who_reads_what_somebody_changes_meanwhile_is_told_so() {
 }
 
 #[test]
-fn a_depot_whose_beginning_was_cut_off_begins_again() {
+fn truncated_new_depot_starts_over() {
     let far = Far::new();
     for left in ["depot", "depot.new"] {
         let dir = tempfile::tempdir().unwrap();
@@ -240,7 +240,7 @@ fn a_depot_whose_beginning_was_cut_off_begins_again() {
 }
 
 #[test]
-fn what_somebody_reads_while_something_newer_comes_holds_nothing_up() {
+fn open_reader_delays_no_successor() {
     let (far, _dir, depot) = both();
     far.set_away(true);
     put(&depot, "a", b"first");
@@ -256,7 +256,7 @@ fn what_somebody_reads_while_something_newer_comes_holds_nothing_up() {
 
 /// Somebody asks the target while something newer is put, and is answered after that.
 #[test] //= KANGAROO-33
-fn what_was_asked_for_before_something_was_put_is_not_read_after_it() {
+fn read_in_flight_sees_put() {
     let (far, _dir, depot) = both();
     far.put("a", b"what was there");
     far.write_gate.shut("a");

@@ -42,7 +42,7 @@ fn put_on(depot: &Depot, name: &str, base: Base, bytes: &[u8]) {
 }
 
 #[test]
-fn what_was_replaced_before_an_end_does_not_come_after_what_replaced_it() {
+fn kill_revives_no_superseded_file() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     publish_in_vain(&far, &depot, "a", b"one", Base::Any);
@@ -57,7 +57,7 @@ fn what_was_replaced_before_an_end_does_not_come_after_what_replaced_it() {
 }
 
 #[test]
-fn what_was_renamed_before_an_end_has_its_new_name_after_it() {
+fn rename_survives_kill() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     publish_in_vain(&far, &depot, "a", b"one", Base::Any);
@@ -71,7 +71,7 @@ fn what_was_renamed_before_an_end_has_its_new_name_after_it() {
 }
 
 #[test]
-fn what_was_replaced_before_an_end_need_not_go_after_it() {
+fn kill_frees_superseded_file() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     far.set_away(true);
@@ -89,7 +89,7 @@ fn what_was_replaced_before_an_end_need_not_go_after_it() {
 }
 
 #[test]
-fn what_somebody_still_reads_finds_what_it_was_written_over() {
+fn read_file_keeps_its_base() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     far.set_away(true);
@@ -105,7 +105,7 @@ fn what_somebody_still_reads_finds_what_it_was_written_over() {
 }
 
 #[test]
-fn what_is_held_and_replaced_gives_way_when_nobody_reads_it_any_more() {
+fn superseded_conflict_ends_with_reader() {
     let (far, dir) = both();
     far.put("a", b"somebody else's");
     let depot = with(
@@ -135,7 +135,7 @@ fn what_is_held_and_replaced_gives_way_when_nobody_reads_it_any_more() {
 }
 
 #[test] //= GASS-17
-fn of_a_descriptor_and_a_file_that_was_put_meanwhile_the_last_to_end_counts() {
+fn last_of_edit_and_put_wins() {
     // Whether it is just being delivered when it ends is chance.
     for _ in 0..10 {
         let (far, dir) = both();
@@ -184,7 +184,7 @@ fn ended_while_it_goes(far: &Far, depot: &Depot, then: impl FnOnce()) {
 }
 
 #[test]
-fn what_ends_last_while_it_is_being_sent_counts() {
+fn last_close_wins_while_sending() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     ended_while_it_goes(&far, &depot, || {
@@ -196,7 +196,7 @@ fn what_ends_last_while_it_is_being_sent_counts() {
 }
 
 #[test]
-fn what_ended_last_while_it_was_being_sent_counts_after_a_kill() {
+fn last_close_survives_kill() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     let mut copy = None;
@@ -215,7 +215,7 @@ fn what_ended_last_while_it_was_being_sent_counts_after_a_kill() {
 }
 
 #[test]
-fn what_ends_last_after_its_beginning_was_published_keeps_every_byte() {
+fn conflict_after_publish_keeps_bytes() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     far.flush_gate.shut("a");
@@ -238,7 +238,7 @@ fn what_ends_last_after_its_beginning_was_published_keeps_every_byte() {
 }
 
 #[test]
-fn what_is_put_after_an_end_comes_after_what_was_being_sent_then() {
+fn put_follows_file_in_flight() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     ended_while_it_goes(&far, &depot, || {
@@ -250,7 +250,7 @@ fn what_is_put_after_an_end_comes_after_what_was_being_sent_then() {
 }
 
 #[test]
-fn what_is_renamed_after_an_end_is_what_was_being_sent_then() {
+fn rename_moves_file_in_flight() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     ended_while_it_goes(&far, &depot, || {
@@ -263,7 +263,7 @@ fn what_is_renamed_after_an_end_is_what_was_being_sent_then() {
 }
 
 #[test]
-fn what_was_asked_for_is_known_after_an_end_though_more_was_written_since() {
+fn kill_forgets_no_publication() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     publish_in_vain(&far, &depot, "a", b"one", Base::Absent);
@@ -283,7 +283,7 @@ fn what_was_asked_for_is_known_after_an_end_though_more_was_written_since() {
 }
 
 #[test]
-fn what_was_removed_before_an_end_finds_what_it_was_written_over() {
+fn unlinked_file_keeps_its_base() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     far.set_away(true);
@@ -299,7 +299,7 @@ fn what_was_removed_before_an_end_finds_what_it_was_written_over() {
 }
 
 #[test] //= delivery#put-and-conflicts
-fn what_was_to_be_new_and_is_not_keeps_every_byte() {
+fn exclusive_put_conflict_keeps_bytes() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     far.set_away(true);
@@ -314,7 +314,7 @@ fn what_was_to_be_new_and_is_not_keeps_every_byte() {
 }
 
 #[test] //= depot#how-fresh-a-read-is
-fn what_was_delivered_and_never_looked_at_is_compared_once() {
+fn delivered_file_is_compared_once() {
     let (far, dir) = both();
     far.tells_no_touch.store(true, SeqCst);
     let depot = depot(&far, &dir);
@@ -336,7 +336,7 @@ fn what_was_delivered_and_never_looked_at_is_compared_once() {
 }
 
 #[test]
-fn what_is_to_be_proved_is_not_believed_while_its_origin_is_away() {
+fn proved_read_needs_its_origin() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     put(&depot, "a", b"ours");

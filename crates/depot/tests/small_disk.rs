@@ -75,7 +75,7 @@ fn is_held(depot: &Depot, name: &str) -> bool {
 
 /// Who reads what is appended to never sees the beginning of what is then taken back for want of room.
 #[test]
-fn what_finds_no_room_where_it_is_appended_is_not_begun() {
+fn append_without_room_writes_nothing() {
     let Some(disk) = Small::mount() else {
         return;
     };
@@ -107,7 +107,7 @@ fn what_finds_no_room_where_it_is_appended_is_not_begun() {
 }
 
 #[test] //= GASS-37 depot#room
-fn a_fetch_without_a_quota_makes_room_on_a_full_disk_or_tells() {
+fn fetch_evicts_on_full_disk() {
     let Some(disk) = Small::mount() else {
         return;
     };
@@ -131,7 +131,7 @@ fn a_fetch_without_a_quota_makes_room_on_a_full_disk_or_tells() {
 }
 
 #[test] //= GASS-37 depot#room
-fn who_appends_and_who_writes_by_a_descriptor_is_told_that_the_disk_is_full() {
+fn full_disk_fails_writers() {
     let Some(disk) = Small::mount() else {
         return;
     };
@@ -165,7 +165,7 @@ fn who_appends_and_who_writes_by_a_descriptor_is_told_that_the_disk_is_full() {
 
 /// What is delivered makes room, so that much is taken for it of what is kept for a full disk.
 #[test]
-fn what_is_owed_on_a_full_disk_is_delivered() {
+fn full_disk_still_delivers() {
     let Some(disk) = Small::mount() else {
         return;
     };

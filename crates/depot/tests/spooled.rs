@@ -60,7 +60,7 @@ fn write(store: &dyn Store, name: &str, content: &[u8]) -> godwit_store::Result<
 }
 
 #[test] //= KANGAROO-12 KANGAROO-36
-fn what_is_kept_is_seen_through_it_and_arrives_later() {
+fn hop_shows_files_before_delivery() {
     let (far, dir) = both();
     let (depot, spooled) = spooled(&far, &dir);
     far.set_away(true);
@@ -92,7 +92,7 @@ fn what_is_kept_is_seen_through_it_and_arrives_later() {
 }
 
 #[test] //= KANGAROO-32 hops#delivery
-fn what_came_whole_and_was_not_kept_yet_is_still_its_writers() {
+fn uncommitted_incoming_file_is_dropped() {
     let (far, dir) = both();
     drop(spooled(&far, &dir));
     std::fs::write(dir.path().join("hop/incoming/a"), b"whole").unwrap();
@@ -105,7 +105,7 @@ fn what_came_whole_and_was_not_kept_yet_is_still_its_writers() {
 
 /// Who is before the hop asks it what is above, and of itself that knows some.
 #[test] //= delivery#faults
-fn what_a_dying_next_says_is_not_there_is_asked_for_again() {
+fn dying_server_is_asked_again() {
     let (far, dir) = both();
     far.put("a", b"bytes");
     let (_hop, spooled) = spooled(&far, &dir);
@@ -126,7 +126,7 @@ fn what_a_dying_next_says_is_not_there_is_asked_for_again() {
 }
 
 #[test] //= KANGAROO-12 KANGAROO-41 depot#commit-and-push
-fn through_two_depots_a_push_reaches_the_end() {
+fn push_reaches_end_of_chain() {
     let (far, dir) = both();
     let (_hop, spooled) = spooled(&far, &dir);
     let first = before(spooled, &dir);
@@ -146,7 +146,7 @@ fn through_two_depots_a_push_reaches_the_end() {
 }
 
 #[test] //= KANGAROO-59 hops#delivery
-fn what_went_in_a_circle_is_refused() {
+fn loops_are_refused() {
     let (far, dir) = both();
     let (depot, spooled) = spooled(&far, &dir);
     let begin = |passed: &[String]| {
@@ -165,7 +165,7 @@ fn what_went_in_a_circle_is_refused() {
 }
 
 #[test]
-fn who_passed_it_on_is_told_with_it_also_after_a_restart() {
+fn forwarding_nodes_survive_restart() {
     let (far, dir) = both();
     far.set_away(true);
     let (depot, first) = spooled(&far, &dir);
@@ -243,7 +243,7 @@ impl Store for Hearing {
 }
 
 #[test]
-fn a_push_of_what_a_hop_took_long_ago_is_answered_from_the_end() {
+fn push_asks_end_after_restart() {
     let (far, dir) = both();
     far.set_away(true);
     let (_hop, spooled) = spooled(&far, &dir);
@@ -286,7 +286,7 @@ fn taken_from_a_hop(far: &Far, dir: &tempfile::TempDir) -> (Depot, Editing) {
 }
 
 #[test]
-fn what_was_taken_from_a_hop_is_written_over_what_the_hop_delivered() {
+fn edit_from_hop_replaces_delivery() {
     let (far, dir) = both();
     let (first, editing) = taken_from_a_hop(&far, &dir);
     // It was read from the hop, and is another by the time of the target.
@@ -304,7 +304,7 @@ fn what_was_taken_from_a_hop_is_written_over_what_the_hop_delivered() {
 }
 
 #[test]
-fn what_is_read_after_a_hop_has_delivered_it_is_what_the_hop_told_of() {
+fn partial_read_survives_hop_delivery() {
     let (far, dir) = both();
     let (hop, spooled) = spooled(&far, &dir);
     far.set_away(true);
@@ -320,7 +320,7 @@ fn what_is_read_after_a_hop_has_delivered_it_is_what_the_hop_told_of() {
 }
 
 #[test]
-fn what_was_taken_from_a_hop_does_not_go_over_what_somebody_else_put_behind_it() {
+fn edit_from_hop_spares_foreign_file() {
     let (far, dir) = both();
     let (first, editing) = taken_from_a_hop(&far, &dir);
     far.put("a", b"theirs of all");
@@ -332,7 +332,7 @@ fn what_was_taken_from_a_hop_does_not_go_over_what_somebody_else_put_behind_it()
 }
 
 #[test] //= KANGAROO-80
-fn what_is_on_its_way_is_removed_when_it_is_there() {
+fn remove_follows_file_in_flight() {
     let (far, dir) = both();
     let (depot, spooled) = spooled(&far, &dir);
     far.set_away(true);
@@ -360,7 +360,7 @@ fn names_of(store: &dyn Store, folder: &str) -> Vec<String> {
 }
 
 #[test] //= KANGAROO-80 hops#names
-fn names_change_behind_what_is_on_its_way_also_with_the_next_away() {
+fn pending_names_survive_hop_restart() {
     let (far, dir) = both();
     far.put("old", b"old");
     far.put("gone", b"x");
@@ -401,7 +401,7 @@ fn names_change_behind_what_is_on_its_way_also_with_the_next_away() {
 }
 
 #[test] //= KANGAROO-53 hops#names
-fn a_rename_waits_for_what_is_on_its_way_to_that_name() {
+fn rename_waits_for_pending_target() {
     let (far, dir) = both();
     far.put("old", b"old");
     let (depot, hop) = spooled(&far, &dir);
@@ -416,7 +416,7 @@ fn a_rename_waits_for_what_is_on_its_way_to_that_name() {
 }
 
 #[test] //= hops#what-a-hop-does-not-pass-on
-fn what_is_passed_on_has_the_mode_that_it_came_with() {
+fn hop_keeps_file_mode() {
     use std::os::unix::fs::PermissionsExt;
     let (far, dir) = both();
     far.set_away(true);
@@ -437,7 +437,7 @@ fn what_is_passed_on_has_the_mode_that_it_came_with() {
 }
 
 #[test] //= KANGAROO-X2 hops#what-a-hop-does-not-pass-on
-fn records_are_passed_on_each_once_by_the_numbers_of_their_writer() {
+fn hop_forwards_records_once() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
     let append = |seq: u64, bytes: &[u8], passed: &[String]| -> godwit_store::Result<()> {
@@ -478,7 +478,7 @@ fn records_are_passed_on_each_once_by_the_numbers_of_their_writer() {
 }
 
 #[test] //= hops#names
-fn what_a_hop_delivered_and_then_renamed_at_once_is_no_condition_of_what_is_renamed_later() {
+fn later_rename_ignores_stale_record() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
     write(&hop, "a", b"older").unwrap();
@@ -496,7 +496,7 @@ fn what_a_hop_delivered_and_then_renamed_at_once_is_no_condition_of_what_is_rena
 }
 
 #[test]
-fn what_is_at_a_name_is_looked_at_before_a_hop_promises_to_rename_it() {
+fn hop_checks_file_before_rename() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
     write(&hop, "a", b"ours").unwrap();
@@ -511,7 +511,7 @@ fn what_is_at_a_name_is_looked_at_before_a_hop_promises_to_rename_it() {
 }
 
 #[test] //= hops#names
-fn what_somebody_else_wrote_since_it_was_to_be_renamed_by_a_hop_is_not_renamed() {
+fn foreign_change_stops_pending_rename() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
     write(&hop, "a", b"ours").unwrap();
@@ -531,7 +531,7 @@ fn what_somebody_else_wrote_since_it_was_to_be_renamed_by_a_hop_is_not_renamed()
 }
 
 #[test] //= hops#what-a-hop-does-not-pass-on
-fn what_was_cut_before_a_hop_is_as_short_behind_it() {
+fn truncation_passes_hop() {
     let (far, dir) = both();
     far.put("a", &bytes(5000, 6));
     let (_hop, spooled) = spooled(&far, &dir);
@@ -563,7 +563,7 @@ fn what_was_cut_before_a_hop_is_as_short_behind_it() {
 }
 
 #[test] //= hops#what-a-hop-does-not-pass-on
-fn what_was_cut_before_a_hop_is_as_short_though_the_hop_cannot_ask_how_long_it_was() {
+fn offline_hop_passes_truncation() {
     let (far, dir) = both();
     far.put("a", &bytes(5000, 6));
     let (hop, spooled) = spooled(&far, &dir);
@@ -584,7 +584,7 @@ fn what_was_cut_before_a_hop_is_as_short_though_the_hop_cannot_ask_how_long_it_w
 }
 
 #[test] //= hops#on-hold-at-a-hop
-fn what_a_hop_holds_is_told_before_it_and_decided_there() {
+fn upstream_push_reports_hop_hold() {
     let (far, dir) = both();
     let (hop, spooled) = spooled(&far, &dir);
     let first = before(spooled.clone(), &dir);
@@ -617,7 +617,7 @@ fn what_a_hop_holds_is_told_before_it_and_decided_there() {
 }
 
 #[test] //= hops#delivery
-fn a_push_waits_for_what_a_hop_took_though_nothing_of_it_is_here_any_more() {
+fn push_waits_for_forgotten_file() {
     let (far, dir) = both();
     far.set_away(true);
     let (_hop, spooled) = spooled(&far, &dir);
@@ -650,7 +650,7 @@ fn held_at(hop: &Depot) -> Vec<String> {
 }
 
 #[test] //= hops#names
-fn a_directory_without_one_above_it_is_held_and_made_once_that_is() {
+fn directory_waits_for_its_parent() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
     far.set_away(true);
@@ -684,7 +684,7 @@ fn a_directory_without_one_above_it_is_held_and_made_once_that_is() {
 }
 
 #[test] //= hops#names
-fn a_rename_to_where_no_directory_is_says_so_and_goes_once_that_is_made() {
+fn rename_waits_for_target_directory() {
     let (far, dir) = both();
     far.put("old", b"old");
     let (depot, hop) = spooled(&far, &dir);
@@ -734,7 +734,7 @@ fn a_rename_to_where_no_directory_is_says_so_and_goes_once_that_is_made() {
 }
 
 #[test] //= hops#names
-fn a_directory_does_not_wait_for_what_is_held_below_it_since_it_is_missing() {
+fn mkdir_frees_files_below() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
     write(&hop, "d/x", b"one").unwrap();
@@ -761,7 +761,7 @@ fn remove(hop: &Spooled, name: &str, what: What) -> godwit_store::Result<()> {
 }
 
 #[test] //= hops#names
-fn what_is_held_below_a_name_is_not_given_up_with_it() {
+fn removal_keeps_holds_below() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
     std::fs::create_dir(far.dir.path().join("d")).unwrap();
@@ -788,7 +788,7 @@ fn what_is_held_below_a_name_is_not_given_up_with_it() {
 }
 
 #[test] //= hops#names
-fn a_file_is_removed_that_is_in_the_way_of_what_is_held_below_its_name() {
+fn removal_clears_way_for_hold() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
     far.put("d", b"a file");
@@ -803,7 +803,7 @@ fn a_file_is_removed_that_is_in_the_way_of_what_is_held_below_its_name() {
 }
 
 #[test] //= hops#names
-fn what_is_held_is_removed_alone_and_not_what_somebody_else_has_put_there() {
+fn removal_drops_own_hold_only() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
     far.set_away(true);
@@ -822,7 +822,7 @@ fn what_is_held_is_removed_alone_and_not_what_somebody_else_has_put_there() {
 }
 
 #[test] //= hops#names
-fn what_somebody_else_has_put_is_not_removed_behind_what_never_went() {
+fn removal_spares_foreign_file() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
     for name in ["a", "b", "c"] {
@@ -861,7 +861,7 @@ fn what_somebody_else_has_put_is_not_removed_behind_what_never_went() {
 }
 
 #[test] //= hops#names
-fn what_a_hop_delivered_is_removed_behind_what_never_went() {
+fn removal_reaches_delivered_file() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
     for name in ["a", "b", "c"] {
@@ -889,7 +889,7 @@ fn what_a_hop_delivered_is_removed_behind_what_never_went() {
 }
 
 #[test] //= hops#names
-fn a_directory_that_is_removed_or_renamed_before_it_was_made_is_not_seen_any_more() {
+fn undone_mkdir_is_not_seen() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
     let path = |name: &'static str| Path::new(name);
@@ -910,7 +910,7 @@ fn a_directory_that_is_removed_or_renamed_before_it_was_made_is_not_seen_any_mor
 }
 
 #[test] //= hops#on-hold-at-a-hop
-fn all_that_a_hop_holds_is_named_and_none_waits_for_the_lack_of_another() {
+fn push_names_all_holds() {
     let (far, dir) = both();
     let rules = || godwit_depot::Rules {
         movers: 3,
@@ -935,7 +935,7 @@ fn all_that_a_hop_holds_is_named_and_none_waits_for_the_lack_of_another() {
 }
 
 #[test]
-fn what_was_removed_at_the_next_is_not_told_as_kept_when_that_is_away() {
+fn removed_file_is_unknown_offline() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
     let hop = hop.keeping();
@@ -954,7 +954,7 @@ fn what_was_removed_at_the_next_is_not_told_as_kept_when_that_is_away() {
 }
 
 #[test]
-fn what_was_there_before_the_next_renamed_over_it_is_no_condition_of_what_comes_then() {
+fn removal_ignores_replaced_version() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
     write(&hop, "a", b"older").unwrap();
@@ -971,7 +971,7 @@ fn what_was_there_before_the_next_renamed_over_it_is_no_condition_of_what_comes_
 }
 
 #[test]
-fn what_was_heard_to_be_gone_is_not_told_as_kept_when_the_next_is_away() {
+fn missing_file_is_unknown_offline() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
     let hop = hop.keeping();
@@ -1009,7 +1009,7 @@ fn with_names(far: &Far, dir: &tempfile::TempDir) -> (Arc<Depot>, Spooled) {
 }
 
 #[test] //= hops#names
-fn what_the_next_does_at_once_for_a_hop_is_safe_there_when_it_is_answered() {
+fn immediate_changes_are_durable() {
     let (far, dir) = both();
     let (depot, hop) = with_names(&far, &dir);
     for (what, act) in ACTS {
@@ -1034,7 +1034,7 @@ fn what_the_next_does_at_once_for_a_hop_is_safe_there_when_it_is_answered() {
 
 /// Who asks hears that the connection was lost, and looks.
 #[test]
-fn what_the_next_did_before_it_went_away_is_not_promised_once_more() {
+fn lost_flush_promises_nothing_again() {
     let (far, dir) = both();
     let (depot, hop) = with_names(&far, &dir);
     far.on_ask(|asked, _| match asked {
@@ -1052,7 +1052,7 @@ fn what_the_next_did_before_it_went_away_is_not_promised_once_more() {
 }
 
 #[test]
-fn what_was_given_up_at_a_hop_below_a_file_is_waited_for_no_more() {
+fn push_ends_after_hop_drops() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
     far.put("d", b"a file");

@@ -49,7 +49,7 @@ fn impatient() -> Rules {
 const LIMIT: Option<Duration> = Some(Duration::from_secs(30));
 
 #[test] //= KANGAROO-21 delivery#faults
-fn what_a_server_in_trouble_refuses_is_delivered_when_it_is_well_again() {
+fn troubled_server_is_retried() {
     let (far, dir) = both();
     far.put("old", b"old");
     let depot = depot(&far, &dir);
@@ -59,7 +59,7 @@ fn what_a_server_in_trouble_refuses_is_delivered_when_it_is_well_again() {
 
 /// Whoever makes it need not be one of us.
 #[test] //= hops#names
-fn what_waits_for_directory_goes_by_itself() {
+fn file_leaves_hold_with_directory() {
     let (far, dir) = both();
     let held = |depot: &Depot| depot.queue().iter().filter(|owed| owed.is_held()).count();
     let first = depot(&far, &dir);
@@ -79,7 +79,7 @@ fn what_waits_for_directory_goes_by_itself() {
 
 /// Linux makes a disk that fails read-only. It is mended without a word to us.
 #[test] //= delivery#faults
-fn read_only_disk_is_waited_for() {
+fn read_only_disk_is_retried() {
     let (far, dir) = both();
     far.put("old", b"old");
     let depot = with(&far, &dir, impatient());
@@ -106,7 +106,7 @@ fn all_arrives(far: &Far, depot: &Depot, left: &Mutex<u32>) {
 
 /// Its target shows it, and has not said that it survives a power cut there.
 #[test] //= KANGAROO-24
-fn what_is_put_is_owed_until_it_is_safe_there() {
+fn put_stays_pending_until_durable() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     far.is_unsafe.store(true, SeqCst);
@@ -120,7 +120,7 @@ fn what_is_put_is_owed_until_it_is_safe_there() {
 }
 
 #[test] //= KANGAROO-21 delivery#faults
-fn of_trouble_that_goes_on_somebody_is_told() {
+fn lasting_trouble_is_reported() {
     let (far, dir) = both();
     far.put("old", b"old");
     let depot = with(&far, &dir, impatient());
@@ -148,7 +148,7 @@ fn of_trouble_that_goes_on_somebody_is_told() {
 }
 
 #[test] //= delivery#faults
-fn what_a_dying_server_says_is_not_there_is_not_believed() {
+fn dying_server_loses_no_files() {
     let (far, dir) = both();
     for name in ["old", "gone"] {
         far.put(name, b"old");
@@ -177,7 +177,7 @@ fn what_a_dying_server_says_is_not_there_is_not_believed() {
 
 /// What only some bytes are here of would be zeros otherwise.
 #[test] //= delivery#put-and-conflicts
-fn what_a_dying_server_says_is_not_there_is_not_read_as_zeros() {
+fn dying_server_reads_no_zeros() {
     let (far, dir) = both();
     far.put("a", b"what is there");
     let depot = depot(&far, &dir);
@@ -195,7 +195,7 @@ fn what_a_dying_server_says_is_not_there_is_not_read_as_zeros() {
 
 /// Else a new file would be begun where there is one, and held as somebody else's later on.
 #[test] //= delivery#faults
-fn what_a_dying_server_says_is_not_there_is_not_made() {
+fn dying_server_gets_no_new_file() {
     let (far, dir) = both();
     far.put("a", b"what is there");
     let depot = depot(&far, &dir);
@@ -210,7 +210,7 @@ fn what_a_dying_server_says_is_not_there_is_not_made() {
 
 /// It has renamed a file, and loses its disk before it says that it is safe there.
 #[test] //= delivery#faults
-fn what_a_server_has_done_before_it_dies_is_done() {
+fn rename_survives_dying_server() {
     let (far, dir) = both();
     far.put("a", b"bytes");
     let depot = depot(&far, &dir);
@@ -229,7 +229,7 @@ fn what_a_server_has_done_before_it_dies_is_done() {
 
 /// It has told of a file, and loses its disk before it has told what that hashes to.
 #[test]
-fn what_a_server_does_not_hash_while_it_dies_is_not_taken_for_anothers() {
+fn missing_digest_is_no_conflict() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     put(&depot, "a", b"bytes");
@@ -256,7 +256,7 @@ fn what_a_server_does_not_hash_while_it_dies_is_not_taken_for_anothers() {
 }
 
 #[test] //= delivery#faults
-fn a_directory_is_said_to_be_missing_only_if_it_is() {
+fn missing_directory_is_verified() {
     let (far, dir) = both();
     std::fs::create_dir(far.dir.path().join("d")).unwrap();
     far.on_ask(|what, path| match what {

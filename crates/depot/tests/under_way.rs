@@ -32,7 +32,7 @@ fn files_in(dir: &Path) -> usize {
 }
 
 #[test] //= KANGAROO-9
-fn an_older_patch_is_not_delivered_after_a_newer_file() {
+fn old_patch_yields_to_put() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     far.flush_gate.shut("a");
@@ -52,7 +52,7 @@ fn an_older_patch_is_not_delivered_after_a_newer_file() {
 
 /// What took its name may be gone again, and that its name was removed comes after what was written before.
 #[test]
-fn an_older_patch_is_not_delivered_after_its_name_was_removed_or_given_away() {
+fn old_patch_yields_to_unlink() {
     for is_given_away in [false, true] {
         let (far, dir) = both();
         let depot = depot(&far, &dir);
@@ -85,7 +85,7 @@ fn an_older_patch_is_not_delivered_after_its_name_was_removed_or_given_away() {
 /// Something renamed to its name takes that, though nothing was put there. What is open still is for whoever has it
 /// open: nobody waits for them, and after an end nothing is owed of it.
 #[test] //= delivery#put-and-conflicts
-fn an_older_patch_is_not_delivered_over_what_was_renamed_to_its_name() {
+fn old_patch_yields_to_rename() {
     for is_written in [false, true] {
         let (far, dir) = both();
         let depot = depot(&far, &dir);
@@ -126,7 +126,7 @@ fn an_older_patch_is_not_delivered_over_what_was_renamed_to_its_name() {
 
 /// What was written into it after it was renamed ended last at its old name only: at the new one something else did.
 #[test]
-fn what_ended_under_another_name_is_not_delivered_after_what_was_put_there_since() {
+fn renamed_patch_yields_to_put() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     far.flush_gate.shut("a");
@@ -143,7 +143,7 @@ fn what_ended_under_another_name_is_not_delivered_after_what_was_put_there_since
 
 /// What was sent ahead under the old name is not what goes under the new one.
 #[test]
-fn what_was_sent_ahead_and_goes_elsewhere_is_sent_anew() {
+fn early_bytes_are_resent_after_rename() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     far.flush_gate.shut("a");
@@ -175,7 +175,7 @@ fn what_was_sent_ahead_and_goes_elsewhere_is_sent_anew() {
 }
 
 #[test] //= KANGAROO-11
-fn what_happens_during_a_visit_asks_for_another() {
+fn event_during_delivery_repeats_it() {
     let (far, dir) = both();
     let one = Rules {
         movers: 1,
@@ -207,7 +207,7 @@ fn what_happens_during_a_visit_asks_for_another() {
 }
 
 #[test]
-fn what_was_sent_as_known_and_is_written_again_is_sent_from_its_beginning() {
+fn rewritten_leaves_are_sent_again() {
     let (far, dir) = both();
     for flag in [&far.is_ours, &far.is_once] {
         flag.store(true, SeqCst);
@@ -230,7 +230,7 @@ fn what_was_sent_as_known_and_is_written_again_is_sent_from_its_beginning() {
 }
 
 #[test] //= delivery#order
-fn what_waits_for_its_writer_since_its_server_takes_whole_files_says_so() {
+fn whole_file_server_explains_wait() {
     let (far, dir) = both();
     far.is_once.store(true, SeqCst);
     let depot = depot(&far, &dir);
@@ -250,7 +250,7 @@ fn what_waits_for_its_writer_since_its_server_takes_whole_files_says_so() {
 }
 
 #[test] //= KANGAROO-25
-fn what_a_server_lost_before_it_was_published_is_sent_anew() {
+fn lost_upload_is_sent_again() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     let wanted = bytes(3 << 20, 9);
@@ -263,7 +263,7 @@ fn what_a_server_lost_before_it_was_published_is_sent_anew() {
 }
 
 #[test]
-fn what_is_held_gives_way_when_whoever_reads_it_ends() {
+fn hold_ends_with_its_reader() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     let there = far.dir.path().join("a");
@@ -287,7 +287,7 @@ fn what_is_held_gives_way_when_whoever_reads_it_ends() {
 /// What was written into it is delivered meanwhile, and forgotten, since nobody had looked at the rest: what its name says
 /// is another file then.
 #[test] //= delivery#put-and-conflicts
-fn who_opens_for_writing_what_is_under_way_has_what_the_name_says() {
+fn edit_during_delivery_is_current() {
     for then in ["read", "rename", "into", "unlink", "over"] {
         let (far, dir) = both();
         far.put("a", b"before");
@@ -332,7 +332,7 @@ fn who_opens_for_writing_what_is_under_way_has_what_the_name_says() {
 /// What somebody wrote by a descriptor is looked at, which takes a while, when it is looked whether nothing is there. Which
 /// comes first is chance; neither may do harm.
 #[test] //= delivery#put-and-conflicts
-fn what_goes_to_where_nothing_is_is_begun_once_that_was_looked_at() {
+fn edit_races_absence_check_safely() {
     for _ in 0..3 {
         let (far, dir) = both();
         let depot = depot(&far, &dir);

@@ -23,7 +23,7 @@ fn into(depot: &Depot, name: &str) -> Writing {
 }
 
 #[test] //= KANGAROO-32
-fn what_is_written_into_a_file_and_not_ended_goes_nowhere() {
+fn unclosed_patch_is_not_delivered() {
     let (far, dir) = both();
     let there = bytes(10_000, 2);
     far.put("a", &there);
@@ -44,7 +44,7 @@ fn what_is_written_into_a_file_and_not_ended_goes_nowhere() {
 }
 
 #[test]
-fn what_was_let_begin_and_not_told_to_be_written_is_no_part_of_it() {
+fn unreported_write_is_left_out() {
     let (far, dir) = both();
     let mut there = bytes(10_000, 2);
     far.put("a", &there);
@@ -61,7 +61,7 @@ fn what_was_let_begin_and_not_told_to_be_written_is_no_part_of_it() {
 }
 
 #[test] //= depot#writing
-fn what_is_written_over_what_is_owed_and_not_ended_goes_nowhere() {
+fn unclosed_patch_leaves_pending_file() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     far.set_away(true);
@@ -89,7 +89,7 @@ fn what_is_written_over_what_is_owed_and_not_ended_goes_nowhere() {
 }
 
 #[test] //= depot#writing
-fn what_cannot_be_held_leaves_nothing_behind() {
+fn oversized_patch_leaves_nothing() {
     let (far, dir) = both();
     let rules = Rules {
         quota: Some(4 << 20),
@@ -112,7 +112,7 @@ fn what_cannot_be_held_leaves_nothing_behind() {
 }
 
 #[test]
-fn nothing_written_into_a_file_changes_nothing() {
+fn empty_patch_changes_nothing() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     into(&depot, "a").end().unwrap();
@@ -122,7 +122,7 @@ fn nothing_written_into_a_file_changes_nothing() {
 }
 
 #[test]
-fn many_who_write_into_one_file_all_count() {
+fn concurrent_patches_all_count() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     far.set_away(true);
@@ -177,7 +177,7 @@ fn is_held(depot: &Depot) -> String {
 }
 
 #[test] //= KANGAROO-X6 delivery#faults
-fn what_rots_while_it_is_owed_is_held_and_delivered_to_nobody() {
+fn damaged_file_is_never_delivered() {
     for (size, at) in [(3_000_000, 1_500_000), (1_000, 500), (1 << 20, 5)] {
         let (far, dir) = both();
         let depot = depot(&far, &dir);
@@ -207,7 +207,7 @@ fn what_rots_while_it_is_owed_is_held_and_delivered_to_nobody() {
 
 /// Leaves of 1 MiB are sent as what they were, which spares hashing them again; the target finds what differs.
 #[test]
-fn what_rots_is_held_also_where_the_target_compares() {
+fn comparing_target_finds_damage() {
     for is_good in [true, false] {
         let (far, dir) = both();
         far.is_ours.store(true, SeqCst);
@@ -236,7 +236,7 @@ fn what_rots_is_held_also_where_the_target_compares() {
 
 /// A program that says what it wrote: what lies here must be that.
 #[test]
-fn what_a_program_says_that_it_wrote_is_what_is_delivered() {
+fn declared_hashes_must_match() {
     for (is_ours, wrong) in [
         (false, None),
         (false, Some(1)),
@@ -275,7 +275,7 @@ fn what_a_program_says_that_it_wrote_is_what_is_delivered() {
 }
 
 #[test] //= KANGAROO-X6 delivery#faults
-fn what_rots_is_not_written_into_a_file_either() {
+fn damaged_patch_is_never_applied() {
     let (far, dir) = both();
     far.put("a", &bytes(3 << 20, 1));
     let depot = depot(&far, &dir);
@@ -290,7 +290,7 @@ fn what_rots_is_not_written_into_a_file_either() {
 }
 
 #[test]
-fn what_did_not_rot_is_read_and_delivered_after_a_kill() {
+fn intact_file_survives_kill() {
     let (far, dir) = both();
     let first = depot(&far, &dir);
     far.set_away(true);
@@ -325,7 +325,7 @@ fn broken_off(far: &Far, depot: &Depot) {
 }
 
 #[test] //= KANGAROO-68 delivery#put-and-conflicts
-fn what_came_of_an_upload_goes_with_it() {
+fn discard_removes_partial_upload() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     broken_off(&far, &depot);
@@ -336,7 +336,7 @@ fn what_came_of_an_upload_goes_with_it() {
 }
 
 #[test] //= delivery#put-and-conflicts
-fn what_came_of_an_upload_goes_with_it_also_after_a_kill() {
+fn redirect_after_kill_removes_partial() {
     let (far, dir) = both();
     let first = depot(&far, &dir);
     broken_off(&far, &first);
@@ -356,7 +356,7 @@ fn what_came_of_an_upload_goes_with_it_also_after_a_kill() {
 }
 
 #[test] //= delivery#faults
-fn a_name_that_leads_nowhere_is_tried_again() {
+fn unresolved_name_is_retried() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     far.set_unknown(true);
@@ -372,7 +372,7 @@ fn a_name_that_leads_nowhere_is_tried_again() {
 }
 
 #[test]
-fn what_waits_for_its_directory_says_so() {
+fn missing_directory_is_named() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     put(&depot, "none/a", b"in it");
@@ -388,7 +388,7 @@ fn what_waits_for_its_directory_says_so() {
 }
 
 #[test]
-fn a_mark_without_a_word_is_damage_and_no_newer_godwit() {
+fn empty_depot_mark_means_damage() {
     let (far, dir) = both();
     drop(depot(&far, &dir));
     let mark = dir.path().join("depot/depot");
@@ -405,7 +405,7 @@ fn a_mark_without_a_word_is_damage_and_no_newer_godwit() {
 }
 
 #[test]
-fn what_was_short_and_grew_after_a_restart_did_not_rot() {
+fn grown_file_counts_as_intact() {
     let (far, dir) = both();
     let first = depot(&far, &dir);
     far.set_away(true);

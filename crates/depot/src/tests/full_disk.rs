@@ -137,7 +137,7 @@ fn into(depot: &Depot, name: &str, bytes: &[u8]) -> Writing {
 }
 
 #[test] //= KANGAROO-24
-fn what_is_over_and_cannot_be_recorded_is_recorded_later_and_nothing_comes_before() {
+fn unrecorded_delivery_is_recorded_later() {
     let world = World::new();
     let depot = world.open();
     world.away(true);
@@ -166,7 +166,7 @@ fn what_is_over_and_cannot_be_recorded_is_recorded_later_and_nothing_comes_befor
 }
 
 #[test]
-fn what_is_given_up_and_cannot_be_recorded_keeps_nothing_waiting_for_ever() {
+fn unrecorded_drop_blocks_nothing() {
     let world = World::new();
     let depot = world.open();
     world.away(true);
@@ -193,7 +193,7 @@ fn what_is_given_up_and_cannot_be_recorded_keeps_nothing_waiting_for_ever() {
 }
 
 #[test] //= GASS-59
-fn what_is_over_is_off_the_record_with_the_next_that_is_kept() {
+fn next_record_includes_failed_one() {
     let world = World::new();
     let path = world.home.path().join("held.db");
     let open = || {
@@ -231,7 +231,7 @@ fn files(world: &World) -> usize {
 }
 
 #[test] //= GASS-37
-fn what_is_put_into_a_file_on_a_full_disk_is_there_whole_or_not_at_all() {
+fn patch_on_full_disk_is_atomic() {
     let world = World::new();
     let depot = world.open();
     world.away(true);
@@ -256,7 +256,7 @@ fn what_is_put_into_a_file_on_a_full_disk_is_there_whole_or_not_at_all() {
 }
 
 #[test] //= KANGAROO-32
-fn what_was_on_its_way_into_a_file_when_the_node_died_is_there_whole() {
+fn patch_during_kill_is_completed() {
     let (old, new) = (vec![1; 3 << 20], vec![2; 2 << 20]);
     let both = [&new[..], &old[2 << 20..]].concat();
     for writes in 0..2 {

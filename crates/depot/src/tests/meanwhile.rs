@@ -245,7 +245,7 @@ fn edited(depot: &Depot) -> (Arc<Held>, Editing) {
 
 /// That nobody writes a file any more may be found out by another than who ended last, who is told no earlier.
 #[test]
-fn what_was_edited_is_on_record_before_anybody_is_told_so() {
+fn edit_is_persisted_before_answer() {
     let (gate, _far, _home, depot) = gated();
     let (held, editing) = edited(&depot);
     let nothing = Id::of([0; 12]);
@@ -266,7 +266,7 @@ fn what_was_edited_is_on_record_before_anybody_is_told_so() {
 
 /// Whoever found it out may have failed to put it on record: who asks again does, or fails as well.
 #[test]
-fn an_end_that_could_not_be_put_on_record_is_when_somebody_asks_again() {
+fn failed_close_is_retried() {
     let (gate, _far, _home, depot) = gated();
     let (held, editing) = edited(&depot);
     gate.change(|state| state.is_broken = true);
@@ -282,7 +282,7 @@ fn an_end_that_could_not_be_put_on_record_is_when_somebody_asks_again() {
 
 /// Of what is kept nothing is on record twice: that somebody reads it is remembered, and told at the end.
 #[test] //= GASS-96
-fn who_opens_what_is_here_has_nothing_written_for_them() {
+fn reading_writes_no_records() {
     let (gate, far, _home, depot) = gated();
     fs::write(far.path().join("a"), b"theirs").unwrap();
     let who = Who::default();
@@ -305,7 +305,7 @@ fn who_opens_what_is_here_has_nothing_written_for_them() {
 
 /// Of what somebody puts into a file a reader gets all or nothing, though it goes there piece by piece.
 #[test]
-fn who_reads_while_something_is_put_into_a_file_waits_for_all_of_it() {
+fn reader_waits_for_whole_patch() {
     let (gate, _far, _home, depot) = shut_away();
     put(&depot, "a", &[1; 2 << 20]);
     let into = depot.put_into(&url("a"), by().who, "").unwrap();
@@ -327,7 +327,7 @@ fn who_reads_while_something_is_put_into_a_file_waits_for_all_of_it() {
 
 /// What is put while something is put into what stood there before goes over that, whichever ends first.
 #[test] //= KANGAROO-9
-fn what_is_put_while_something_is_put_into_what_was_there_stays() {
+fn put_survives_patch_of_predecessor() {
     let (gate, far, _home, depot) = shut_away();
     put(&depot, "a", b"what was there");
     let into = depot.put_into(&url("a"), by().who, "").unwrap();
@@ -350,7 +350,7 @@ fn what_is_put_while_something_is_put_into_what_was_there_stays() {
 /// What was written into a file that nobody looked at is forgotten once it is at its target; but it is what its name says
 /// for as long as more is put into it.
 #[test]
-fn what_is_put_into_what_was_just_delivered_is_read_here() {
+fn patch_after_delivery_stays_readable() {
     let (_gate, _far, _home, depot) = shut_away();
     put_into(&depot, "a", 0, b"first");
     let held = depot.inner.all().current[&(url("a"), String::new())].clone();
@@ -384,7 +384,7 @@ fn what_is_put_into_what_was_just_delivered_is_read_here() {
 /// What somebody puts into a file whose name is removed meanwhile goes into what there is by then, if anything, as long
 /// as not all of it was there: from then on it is part of what was removed.
 #[test] //= delivery#put-and-conflicts
-fn what_is_put_into_what_goes_meanwhile_goes_into_what_is_there_by_then() {
+fn patch_of_removed_file_finds_successor() {
     let stops: [fn(&mut State, Id); 3] = [
         |state, _| state.no_blocks = true,
         |state, into| state.shut = Shut::Only(into),
@@ -428,7 +428,7 @@ fn what_is_put_into_what_goes_meanwhile_goes_into_what_is_there_by_then() {
 /// All else of a file is delivered while somebody puts more into it, and so is what was put over it: what was put into it
 /// goes with it, and is no change of somebody else's.
 #[test]
-fn what_was_put_into_a_file_that_is_there_does_not_come_over_what_replaced_it() {
+fn late_patch_yields_to_successor() {
     let (gate, far, home, depot) = shut_away();
     let (held, into) = put_into_what_is_asked_for(&gate, &depot);
     let copy = home.path().join("copy");
@@ -458,7 +458,7 @@ fn what_was_put_into_a_file_that_is_there_does_not_come_over_what_replaced_it() 
 /// Lines have arrived, and are forgotten: whenever the node dies, none of them is held by the next, and nothing of them
 /// stays on its disk.
 #[test]
-fn lines_that_have_arrived_are_forgotten_whenever_the_node_dies() {
+fn delivered_lines_are_forgotten_after_kill() {
     let (gate, far, home, depot) = gated();
     let (from, copies) = (home.path().join("depot"), home.path().join("copies"));
     fs::create_dir(&copies).unwrap();
@@ -498,7 +498,7 @@ const LONG_ENOUGH_TO_BE_TOO_EARLY: Duration = Duration::from_millis(300);
 /// Somebody wrote more into a file on its way, and it arrived without that while somebody else put another in its
 /// place, and had not been told yet that this is kept.
 #[test]
-fn what_is_put_goes_over_what_was_written_before_it() {
+fn put_supersedes_earlier_patch() {
     let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
     let store = Arc::new(Faulty::new(dir, [Defect::LosesFinish]));
     let gate = Arc::new(Gate::default());
@@ -525,7 +525,7 @@ fn what_is_put_goes_over_what_was_written_before_it() {
 /// As soon as what was put is promised it may be delivered: before whoever ends it has it on record, and before it is
 /// what its name says.
 #[test] //= KANGAROO-32
-fn what_is_delivered_before_its_end_is_over_is_not_gone() {
+fn early_delivery_keeps_the_file() {
     let (gate, far, _home, depot) = shut_away();
     // So much is worth to be sent ahead, so that somebody tries to.
     let bytes = vec![7; 2 << 20];
@@ -552,7 +552,7 @@ fn what_is_delivered_before_its_end_is_over_is_not_gone() {
 /// All else of a file is delivered while somebody puts more into it, and then the node dies: what was on its way into
 /// it is owed, and goes before what is promised later.
 #[test] //= KANGAROO-32
-fn what_was_put_into_a_file_that_is_there_is_owed_after_an_end() {
+fn late_patch_survives_kill() {
     let (gate, far, home, depot) = shut_away();
     let store: Arc<dyn Store> = Arc::new(Dir::open(far.path(), "tests", Opener::Myself).unwrap());
     let (held, into) = put_into_what_is_asked_for(&gate, &depot);
@@ -583,7 +583,7 @@ fn what_was_put_into_a_file_that_is_there_is_owed_after_an_end() {
 /// Somebody begins to write by a descriptor while the records learn that the file was delivered, before the rename
 /// that was promised: what they write comes after that, under the new name.
 #[test]
-fn what_is_written_while_a_delivery_is_recorded_comes_after_the_rename() {
+fn edit_during_delivery_follows_rename() {
     let (gate, far, _home, depot) = shut_away();
     let held = put(&depot, "a", b"first");
     depot.rename(&url("a"), &url("b"), by()).unwrap();
@@ -607,7 +607,7 @@ fn what_is_written_while_a_delivery_is_recorded_comes_after_the_rename() {
 
 /// Two promises in one place of the order would be one.
 #[test]
-fn what_is_renamed_before_it_is_known_has_a_place_that_nobody_else_gets() {
+fn renamed_file_gets_own_number() {
     let (_gate, _far, _home, depot) = shut_away();
     let anew = Edit {
         create: true,
@@ -639,7 +639,7 @@ fn what_is_renamed_before_it_is_known_has_a_place_that_nobody_else_gets() {
 /// Somebody renames a file that has just come to its target, before the records know that it did; what they write into
 /// it then goes under the new name.
 #[test] //= KANGAROO-53
-fn what_is_renamed_while_the_records_learn_that_it_is_there_goes_under_its_new_name() {
+fn rename_during_delivery_moves_file() {
     let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
     let gate = Arc::new(Gate::default());
     let there = far.path().join("a");
@@ -663,7 +663,7 @@ fn what_is_renamed_while_the_records_learn_that_it_is_there_goes_under_its_new_n
 
 /// What is noted of a file while it is read, to know what it hashes to, is none of its bytes.
 #[test]
-fn what_a_file_hashes_to_is_known_though_something_of_it_is_noted_meanwhile() {
+fn hash_survives_concurrent_notes() {
     let (_gate, _far, _home, depot) = shut_away();
     let held = put(&depot, "a", &[7; 300_000]);
     let (noted, to_note) = mpsc::channel::<()>();
@@ -683,7 +683,7 @@ fn what_a_file_hashes_to_is_known_though_something_of_it_is_noted_meanwhile() {
 /// What is written to the front of a file that is not here is short, until the rest is fetched around it. Whenever the node
 /// dies meanwhile, none of it counts as damaged, though what is kept of its leaves is not of the record's length.
 #[test]
-fn what_was_written_is_not_damaged_by_what_is_fetched_around_it_whenever_the_node_dies() {
+fn kill_during_fetch_damages_nothing() {
     let (gate, far, home, depot) = shut_away();
     let bytes = vec![7; 300_000];
     let whole = [b"patch", &bytes[5..]].concat();

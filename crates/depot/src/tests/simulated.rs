@@ -593,7 +593,7 @@ fn run(seed: u64) -> u32 {
 }
 
 #[test] //= GASS-17 GASS-59 KANGAROO-3 KANGAROO-9 KANGAROO-24 KANGAROO-32 KANGAROO-X4
-fn what_was_promised_survives_cuts_of_the_power() {
+fn promises_survive_power_cuts() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let (first, last) = match number("GODWIT_SEED") {
         Some(seed) => (seed, seed + number("GODWIT_SEEDS").unwrap_or(1) - 1),

@@ -73,7 +73,7 @@ fn while_it_ends(gate: &Gate, writing: Writing, but: &Held, meanwhile: impl FnOn
 
 /// What was renamed there arrives, under a number that is later, while something newer is about to be kept.
 #[test] //= KANGAROO-9
-fn what_is_put_is_newer_than_what_arrives_while_it_ends() {
+fn put_outranks_late_arrival() {
     let (gate, far, _home, depot) = shut_away();
     let first = put(&depot, "a", b"first");
     depot.rename(&url("a"), &url("b"), by()).unwrap();
@@ -95,7 +95,7 @@ fn what_is_put_is_newer_than_what_arrives_while_it_ends() {
 
 /// Whoever wrote that may be gone by now, and was told nothing; whoever writes into it is told that all of theirs is kept.
 #[test] //= delivery#put-and-conflicts
-fn what_is_written_into_what_ends_goes_into_that() {
+fn patch_joins_file_being_closed() {
     for is_by_hand in [false, true] {
         let (gate, far, _home, depot) = shut_away();
         let first = put(&depot, "a", b"first");
@@ -125,7 +125,7 @@ fn what_is_written_into_what_ends_goes_into_that() {
 
 /// A file that goes has its bytes on the disk for a moment longer: nothing is put into those.
 #[test]
-fn put_into_spares_the_bytes_of_removed() {
+fn patch_spares_removed_bytes() {
     let (gate, _far, _home, depot) = shut_away();
     let under = put(&depot, "a", b"what was there");
     let into = depot.put_into(&url("a"), by().who, "").unwrap();
@@ -176,7 +176,7 @@ fn unseen_writes_survive_a_second_open() {
 }
 
 #[test] //= KANGAROO-33
-fn what_is_removed_while_it_ends_is_not_there() {
+fn unlink_during_close_wins() {
     let (gate, far, _home, depot) = shut_away();
     let first = put(&depot, "a", b"first");
     let second = putting(&depot, "a", b"second");
@@ -191,7 +191,7 @@ fn what_is_removed_while_it_ends_is_not_there() {
 
 /// Somebody who reads has found out where it is, and looks there after it was removed or renamed.
 #[test] //= KANGAROO-33
-fn what_lost_its_name_while_somebody_asked_for_it_is_not_read() {
+fn read_in_flight_loses_name() {
     for to in [None, Some("b")] {
         let (gate, far, _home, depot) = shut_away();
         fs::write(far.path().join("a"), b"what was there").unwrap();
@@ -211,7 +211,7 @@ fn what_lost_its_name_while_somebody_asked_for_it_is_not_read() {
 
 /// It is renamed there, and something else put where it was.
 #[test] //= KANGAROO-33
-fn what_moves_while_somebody_looks_is_looked_for_again() {
+fn look_follows_moved_file() {
     let (gate, far, _home, depot) = shut_away();
     fs::write(far.path().join("a"), b"one").unwrap();
     depot.rename(&url("a"), &url("b"), by()).unwrap();
@@ -224,7 +224,7 @@ fn what_moves_while_somebody_looks_is_looked_for_again() {
 }
 
 #[test] //= KANGAROO-53
-fn what_is_renamed_while_it_ends_has_the_new_name() {
+fn rename_during_close_moves_file() {
     let (gate, far, _home, depot) = shut_away();
     let first = put(&depot, "a", b"first");
     let second = putting(&depot, "a", b"second");
@@ -239,7 +239,7 @@ fn what_is_renamed_while_it_ends_has_the_new_name() {
 }
 
 #[test] //= KANGAROO-53
-fn what_is_renamed_over_what_ends_is_what_the_name_says() {
+fn rename_over_closing_file_wins() {
     let (gate, far, _home, depot) = shut_away();
     let other = put(&depot, "b", b"other");
     let second = putting(&depot, "a", b"second");
@@ -254,7 +254,7 @@ fn what_is_renamed_over_what_ends_is_what_the_name_says() {
 
 /// It was put into nothing, which was found out when it was read: it is renamed in its turn, and that is on record.
 #[test] //= KANGAROO-53
-fn what_was_put_into_nothing_has_its_new_name_after_an_end() {
+fn rename_of_new_patch_is_persisted() {
     let (gate, far, home, depot) = shut_away();
     put_into(&depot, "a", 0, b"all of it");
     assert_eq!(read(&depot, "a").unwrap(), b"all of it");
@@ -271,7 +271,7 @@ fn what_was_put_into_nothing_has_its_new_name_after_an_end() {
 
 /// A file comes to a hop while what is there is found to have arrived, and its rest takes a new place.
 #[test] //= KANGAROO-9
-fn what_comes_whole_has_its_place_when_it_is_here() {
+fn adopted_file_outranks_remainder() {
     let ((gate, far, home, depot), held) = half_there();
     // Who has it open gets it delivered, whatever comes after it.
     let reading = depot.read(&url("a"), by().who, Fresh::Usual).unwrap();
@@ -309,7 +309,7 @@ fn what_comes_whole_has_its_place_when_it_is_here() {
 
 /// A file arrived, and lacks what was written since; that it goes under its new name cannot be recorded.
 #[test] //= KANGAROO-53
-fn what_cannot_be_recorded_goes_as_it_was_promised() {
+fn unrecorded_rename_still_happens() {
     let ((gate, far, _home, depot), held) = half_there();
     depot.rename(&url("a"), &url("b"), by()).unwrap();
     gate.change(|state| (state.is_full, state.away_with) = (true, None));
