@@ -226,7 +226,7 @@ fn registering_again_changes_nothing() {
     assert_eq!(sites.states("run7/one"), before);
 }
 
-#[test]
+#[test] //= FARM-98
 fn one_file_is_registered_under_its_name() {
     let sites = Sites::new();
     let error = sites.register("a", "grid:/other", false).unwrap_err();

@@ -454,7 +454,7 @@ fn copy_at_one_site_is_removed() {
     );
 }
 
-#[test] //= REPLICAS-49
+#[test] //= FARM-98 REPLICAS-49
 fn unregistered_bytes_stay() {
     let world = World::new();
     put(&world.names, "c/a", b"ours").unwrap();
@@ -471,7 +471,7 @@ fn unregistered_bytes_stay() {
     assert_eq!(bytes, (Some("ours".into()), Some("ours".into())));
 }
 
-#[test]
+#[test] //= FARM-98
 fn renamed_file_leaves_its_path_alone() {
     let world = World::new();
     put(&world.names, "c/a", b"first").unwrap();

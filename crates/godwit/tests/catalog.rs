@@ -60,7 +60,7 @@ fn dump_of_load_is_equal() {
     assert_eq!(world.dump("two"), LINES);
 }
 
-#[test] //= REPLICAS-66
+#[test] //= FARM-98 REPLICAS-66
 fn dump_moves_to_postgres_and_back() {
     let url = match server::database() {
         Ok(url) => url,

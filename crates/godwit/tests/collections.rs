@@ -148,7 +148,7 @@ fn sites_of_a_set_are_counted() {
     assert_eq!(absent.status, Some(4));
 }
 
-#[test] //= REPLICAS-2 REPLICAS-20
+#[test] //= FARM-98 REPLICAS-2 REPLICAS-20
 fn find_answers_from_the_catalog() {
     let mut world = World::new();
     world.run(&["attr", &format!("{YEAR}/Feb 1998"), "quality=good"]);
@@ -182,7 +182,7 @@ fn find_answers_from_the_catalog() {
     assert_eq!(refused.status, Some(2), "{refused:?}");
 }
 
-#[test] //= REPLICAS-2
+#[test] //= FARM-98 REPLICAS-2
 fn subset_is_replicated_by_conditions() {
     let world = World::new();
     let to = ["--to", "jupiter", "-copies", "1"];
@@ -254,7 +254,7 @@ fn name_alone_gets_a_copy_later() {
     assert_eq!(unnamed.status, Some(2), "{unnamed:?}");
 }
 
-#[test] //= REPLICAS-30
+#[test] //= FARM-98 REPLICAS-30
 fn linked_file_is_in_two_collections() {
     let world = World::new();
     let (old, new) = (format!("{YEAR}/Dec 1998"), "grid:/winter/Dec 1998");

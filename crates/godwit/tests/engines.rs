@@ -19,7 +19,7 @@ fn farm() -> (Farm, String) {
 /// Runs a task as the user of the node that is meant.
 const COMMAND: &str = "--by '. farm/{host}/env; godwit farm task'";
 
-#[test]
+#[test] //= FARM-98
 fn commands_start_tasks_beside_fragments() {
     let (farm, lines) = farm();
     let run = |words: &str| format!("godwit farm run {COMMAND} {words}");

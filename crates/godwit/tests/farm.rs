@@ -38,7 +38,7 @@ impl Farm {
     }
 }
 
-#[test] //= FARM-5 FARM-10 FARM-38
+#[test] //= FARM-98 FARM-5 FARM-10 FARM-38
 fn imported_fragments_lie_at_their_nodes() {
     let farm = Farm::new(3);
     let lines: String = (0..20_000)
@@ -82,7 +82,7 @@ fn imported_fragments_lie_at_their_nodes() {
 }
 
 /// Each program runs beside its fragment, on the node that has it.
-#[test] //= FARM-2 FARM-39b
+#[test] //= FARM-98 FARM-2 FARM-39b
 fn programs_run_where_fragments_lie() {
     let farm = Farm::new(2);
     let lines: String = (0..30_000).map(|at| format!("event {at}\n")).collect();
@@ -243,7 +243,7 @@ impl Farm {
     }
 }
 
-#[test] //= FARM-29 FARM-44a FARM-56
+#[test] //= FARM-98 FARM-29 FARM-44a FARM-56
 fn outputs_are_published_together() {
     let (farm, lines) = Farm::with_lines(20_000);
     let sevens = |text: &str| -> String {
@@ -374,7 +374,7 @@ impl Farm {
 }
 
 /// A fragment that no node has is computed when it is read, and its lost input before it.
-#[test] //= FARM-53
+#[test] //= FARM-98 FARM-53
 fn lost_fragments_are_made_again() {
     let (farm, lines) = Farm::with_lines(8_000);
     let sevens: String = lines
@@ -402,7 +402,7 @@ fn lost_fragments_are_made_again() {
     farm.refused("godwit farm make grid:/none", 4);
 }
 
-#[test] //= FARM-58 FARM-60
+#[test] //= FARM-98 FARM-58 FARM-60
 fn histories_are_proved_or_refused() {
     let (farm, _) = Farm::with_lines(2_000);
     farm.say("godwit farm run --out grid:/a grid:/t -- sh -c 'sort {in} > {out}'");
@@ -431,7 +431,7 @@ fn histories_are_proved_or_refused() {
 }
 
 /// Copies of each fragment keep a file whole through a wrong byte, a node that dies and a node that is drained.
-#[test] //= FARM-17 FARM-35
+#[test] //= FARM-98 FARM-17 FARM-35
 fn copies_survive_failures() {
     let farm = Farm::with("", "--nodes 4 --down-after 12");
     fs::write(farm.scratch.join("text"), noise(2_000_000, 9)).unwrap();

@@ -16,7 +16,7 @@ impl Farm {
     }
 }
 
-#[test] //= FARM-100
+#[test] //= FARM-98 FARM-100
 fn pipes_and_stores_are_imported() {
     let farm = Farm::new(3);
     let lines: String = (0..40_000).map(|at| format!("event {at}\n")).collect();
@@ -55,7 +55,7 @@ fn pipes_and_stores_are_imported() {
     );
 }
 
-#[test] //= FARM-100
+#[test] //= FARM-98 FARM-100
 fn bad_imports_are_refused_in_words() {
     let farm = Farm::new(2);
     fs::write(farm.scratch.join("odd"), noise(2_500, 3)).unwrap();
@@ -133,7 +133,7 @@ fn bad_imports_are_refused_in_words() {
 }
 
 /// While a node hangs, the fragment of another one arrives.
-#[test] //= FARM-101
+#[test] //= FARM-98 FARM-101
 fn fragments_are_gathered_from_several_homes() {
     let farm = Farm::new(3);
     fs::write(farm.scratch.join("big"), noise(24 << 20, 4)).unwrap();

@@ -12,7 +12,7 @@ use std::{
     process::{Child, ChildStdout, Command, Stdio},
 };
 
-#[test]
+#[test] //= FARM-98
 fn files_move_after_one_line_on_each_side() {
     let scratch = Scratch::new();
     let file = scratch.file("data/f", 3_000_000);

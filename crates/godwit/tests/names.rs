@@ -40,7 +40,7 @@ impl World {
     }
 }
 
-#[test]
+#[test] //= FARM-98
 fn names_are_read_with_either_node_down() {
     let mut world = World::new();
     world.register(0).ok();

@@ -72,7 +72,7 @@ fn summary(said: &Said) -> serde_json::Value {
     serde_json::from_slice(last.unwrap()).unwrap()
 }
 
-#[test]
+#[test] //= FARM-98
 fn files_are_written_by_name() {
     let world = World::new();
     fs::create_dir_all(world.scratch.join("src/sub")).unwrap();
@@ -206,7 +206,7 @@ fn audit_finds_and_repairs() {
     assert!(unknown.stderr.contains("archive, lab"), "{unknown}");
 }
 
-#[test] //= REPLICAS-49
+#[test] //= FARM-98 REPLICAS-49
 fn copies_of_one_site_are_removed() {
     let world = World::new();
     world.write("a", "content");

@@ -56,7 +56,7 @@ impl<'a> World<'a> {
     }
 }
 
-#[test]
+#[test] //= FARM-98
 fn rules_of_names_bind_clients() {
     let scratch = Scratch::new();
     let world = World::new(&scratch);

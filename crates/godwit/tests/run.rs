@@ -45,7 +45,7 @@ impl Farm {
     }
 }
 
-#[test] //= GASS-74
+#[test] //= FARM-98 GASS-74
 fn programs_run_with_files_from_anywhere() {
     let farm = farm("");
     let counted = farm.say(
@@ -148,7 +148,7 @@ fn lines_of_many_processes_stay_whole() {
     assert_eq!(long, ["0".repeat(300_000), "1".repeat(300_000)]);
 }
 
-#[test]
+#[test] //= FARM-98
 fn programs_end_when_nobody_listens() {
     let farm = farm("GODWIT_LIMITS_STALL_SECONDS=2");
     let script = "echo $$ > $0/process; exec yes";
