@@ -2,7 +2,7 @@
 //!
 //! A note lies in the state directory of the node, else beside the file, one for each writer and path. The note
 //! speaks of one inode: the partial's that is about to get the name. It is written before the rename, and is true
-//! once the name has that inode. docs/formats/published-note.md has every byte.
+//! once the name has that inode. docs/formats/partial.md has every byte.
 
 use super::{
     Inner, now,
