@@ -3,7 +3,7 @@
 use crate::{
     Depot, Error, Result, Tag, Verified,
     clock::now,
-    plan::entry::{Held, State},
+    plan::{entry::Held, state::State},
 };
 use godwit_core::{Url, holding::Base};
 use std::{
@@ -94,9 +94,9 @@ impl Depot {
         for held in every {
             let state = held.lock();
             if state.machine.owes() {
-                usage.owed += state.reserved;
-            } else if state.users > 0 || !state.tags.is_empty() {
-                usage.kept += state.reserved;
+                usage.owed += state.bytes.reserved;
+            } else if state.users.open > 0 || !state.users.tags.is_empty() {
+                usage.kept += state.bytes.reserved;
             }
         }
         let logs = self.inner.logs.reserved();
@@ -113,7 +113,7 @@ impl Depot {
     /// The same of what came for one audience, and has no tag.
     pub fn forget_of(&self, url: &Url, audience: &str) -> Result<u64> {
         self.forget_where(url, |held, state| {
-            held.who.audience == audience && state.tags.is_empty()
+            held.who.audience == audience && state.users.tags.is_empty()
         })
     }
 
@@ -128,13 +128,13 @@ impl Depot {
             if state.is_gone || !is_meant(&held, &state) {
                 continue;
             }
-            if !state.machine.may_be_forgotten() || state.is_moving {
+            if !state.machine.may_be_forgotten() || state.delivery.is_in_flight {
                 return Err(Error::in_use(
                     url.clone(),
                     "owed to its target, or written or fetched at the moment",
                 ));
             }
-            let tags = std::mem::take(&mut state.tags);
+            let tags = std::mem::take(&mut state.users.tags);
             self.inner.unlink(&held, state)?;
             self.inner.untagged(held.id, &tags);
             forgotten += 1;
@@ -190,12 +190,12 @@ fn holds(held: &Arc<Held>) -> Holds {
         size: state.machine.size(),
         present: state.machine.arrived_bytes(),
         owed: state.machine.owed_bytes(),
-        transfers: state.transfers,
-        users: state.users,
-        tags: state.tags.clone(),
-        stamp: state.stamp,
+        transfers: state.meta.transfers,
+        users: state.users.open,
+        tags: state.users.tags.clone(),
+        stamp: state.meta.stamp,
         used: held.used.load(Relaxed),
-        is_current: state.is_current,
+        is_current: state.is_current(),
         base: match state.machine.base() {
             Base::Absent => "nothing".into(),
             Base::Any => "not asked".into(),

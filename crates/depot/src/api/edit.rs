@@ -8,10 +8,7 @@ use crate::{
     Depot, Ended, Error, Fresh, Result, Who,
     error::may_pass,
     inner::Inner,
-    plan::{
-        entry::{Held, State},
-        user::User,
-    },
+    plan::{entry::Held, state::State, user::User},
 };
 use godwit_core::{
     Url,
@@ -98,10 +95,10 @@ impl Editing {
         // A program that is there now is told of its end after all that has a place before this.
         let place = self.depot.next_number();
         if is_there() {
-            held.lock().closed_at = place;
+            held.lock().users.closed_at = place;
         }
         self.file = None;
-        let is_alone = held.lock().editors == 1;
+        let is_alone = held.lock().users.editors == 1;
         let until = Instant::now() + FORKED;
         loop {
             let ended = self.depot.is_edited(held)?;
@@ -127,9 +124,9 @@ impl Editing {
         let was_there = matches!(state.machine.base(), Base::Seen(_));
         let was_clean = match was_there {
             true => state.machine.owed_bytes() == 0,
-            false => state.committed == 0,
+            false => state.meta.committed == 0,
         };
-        if state.is_gone || state.editors > 1 || !was_clean {
+        if state.is_gone || state.users.editors > 1 || !was_clean {
             drop(state);
             return self.end_while(&|| false).map(drop);
         }
@@ -140,7 +137,7 @@ impl Editing {
 
 impl Drop for Editing {
     fn drop(&mut self) {
-        self.user.held.lock().editors -= 1;
+        self.user.held.lock().users.editors -= 1;
         if self.file.take().is_some() {
             // Others may still have it open; the watch tells when they are gone.
             let _ = self.depot.is_edited(&self.user.held);
@@ -179,20 +176,20 @@ impl Inner {
             if state.is_gone {
                 return Err(Error::busy(url, &"gone meanwhile; try again"));
             }
-            if !edit.truncate && !state.is_current {
+            if !edit.truncate && !state.is_current() {
                 drop((state, all));
                 return self.edit((url, who), edit, is_there); // What its name says is something else by now.
             }
-            if !state.is_scanning {
+            if !state.bytes.is_scanning {
                 break state;
             }
         };
         let opened = state.machine.open(Notices::None);
         opened.map_err(|refused| Error::busy(url, &refused))?;
-        state.session.clone_from(&edit.session);
-        state.editors += 1;
-        state.pen = None;
-        state.change();
+        state.meta.session.clone_from(&edit.session);
+        state.users.editors += 1;
+        state.bytes.write_fd = None;
+        state.record.change();
         drop(state);
         // From here on whatever goes wrong takes it back.
         let editing = Editing {
@@ -251,8 +248,8 @@ impl Inner {
     fn own(&self, url: &Url, who: &Who, shared: &User) -> Result<User> {
         let state = shared.held.lock();
         let size = state.machine.size();
-        let seen = match (&state.seen, state.machine.base()) {
-            (Some(seen), _) => (seen.clone(), state.seen_at.clone()),
+        let seen = match (&state.validity.seen, state.machine.base()) {
+            (Some(seen), _) => (seen.clone(), state.validity.seen_at.clone()),
             (None, Base::Seen(version)) => (version.clone(), None),
             _ => {
                 return Err(Error::busy(
@@ -286,8 +283,8 @@ impl Inner {
         let number = self.next_number();
         let held = Arc::new(Held::new(id, number, url.clone(), who.clone(), machine));
         let mut state = held.lock();
-        state.session.clone_from(&edit.session);
-        state.bits = edit.mode;
+        state.meta.session.clone_from(&edit.session);
+        state.meta.mode = edit.mode;
         let user = User::of(&held, &mut state);
         drop(state);
         let mut all = self.all();
@@ -305,7 +302,7 @@ impl Inner {
 
 /// Tells whether a file is here of which its target lacks something.
 fn is_pending(state: &State) -> bool {
-    !state.is_gone && !state.is_unlinked && state.machine.owes()
+    !state.is_gone && !state.is_unlinked() && state.machine.owes()
 }
 
 /// So long a child may take between its beginning and its program.

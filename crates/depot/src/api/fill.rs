@@ -140,7 +140,7 @@ impl Adding {
     /// Returns the time that its users gave it.
     pub fn timestamp(&self) -> Option<i64> {
         match &self.what {
-            What::There(reading) => reading.held().lock().stamp,
+            What::There(reading) => reading.held().lock().meta.stamp,
             _ => None,
         }
     }
@@ -179,8 +179,8 @@ impl Adding {
     ) -> Result<()> {
         if timestamp.is_some() {
             let mut state = held.lock();
-            state.stamp = timestamp;
-            state.change();
+            state.meta.stamp = timestamp;
+            state.record.change();
         }
         match tag {
             Some((tag, expires)) => self.depot.tag(held, tag, None, expires),
@@ -219,9 +219,9 @@ impl Adding {
         crash::point("filled");
         let mut state = held.lock();
         let user = User::of(&held, &mut state);
-        (state.leaves, state.reserved) = (leaves, size);
-        state.is_filled = true;
-        state.change();
+        (state.bytes.leaves, state.bytes.reserved) = (leaves, size);
+        state.meta.is_filled = true;
+        state.record.change();
         drop(state);
         let mut all = depot.all();
         let old = all.current.get(&self.name).cloned();
@@ -344,7 +344,7 @@ impl Inner {
         let current = self.all().current.get(&name).cloned();
         current.is_some_and(|held| {
             let state = held.lock();
-            state.is_filled && !state.machine.owes()
+            state.meta.is_filled && !state.machine.owes()
         })
     }
 
@@ -352,8 +352,8 @@ impl Inner {
     fn withdraw(&self, held: &Arc<Held>) {
         let mut state = held.lock();
         state.is_gone = true;
-        let reserved = std::mem::take(&mut state.reserved);
-        if state.is_recorded {
+        let reserved = std::mem::take(&mut state.bytes.reserved);
+        if state.record.has_row {
             self.records.write_behind(Change::Forget(held.id));
         }
         drop(state);

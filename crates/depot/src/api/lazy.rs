@@ -101,7 +101,7 @@ impl Lazily {
 
     /// Has bytes travel as hints say from now on, for all its readers.
     pub fn follow(&self, hints: DataHints) {
-        self.user.held.lock().hints = hints;
+        self.user.held.lock().bytes.hints = hints;
     }
 
     /// Returns its length.
@@ -122,7 +122,7 @@ impl Lazily {
         Moved {
             fetched: state.machine.come_bytes(),
             delivered: 0,
-            transfers: state.transfers,
+            transfers: state.meta.transfers,
         }
     }
 

@@ -117,8 +117,8 @@ impl Inner {
     /// the change of another program.
     fn keep_time(&self, held: &Held, found: &mut Stat) {
         let state = held.lock();
-        let is_ours = state.transfers == 0 && !state.machine.owes() && !state.is_gone;
-        let is_it = match &state.seen {
+        let is_ours = state.meta.transfers == 0 && !state.machine.owes() && !state.is_gone;
+        let is_it = match &state.validity.seen {
             None => found.size == state.machine.size(),
             Some(seen) => seen.compare(&found.version(since_epoch())).looks_same(),
         };
@@ -154,12 +154,12 @@ impl Inner {
         };
         let mut state = held.lock();
         let now = found.version(since_epoch());
-        let is_another = match (&state.seen, state.machine.base()) {
+        let is_another = match (&state.validity.seen, state.machine.base()) {
             (Some(then), _) | (None, Base::Seen(then)) => then.compare(&now) == Strength::Differs,
             _ => false,
         };
         if is_another && !state.machine.owes() {
-            state.doubt();
+            state.validity.invalidate();
         }
     }
 
@@ -315,10 +315,10 @@ impl Inner {
         } else {
             !machine.is_blind()
         };
-        if state.is_gone || state.is_unlinked || !counts {
+        if state.is_gone || state.is_unlinked() || !counts {
             return None;
         }
-        let (size, mode) = (machine.size(), state.bits);
+        let (size, mode) = (machine.size(), state.meta.mode);
         if let (false, Base::Seen(Version::Weak { mtime, .. })) = (machine.owes(), machine.base()) {
             return Some(Stat {
                 mtime: Some(*mtime),

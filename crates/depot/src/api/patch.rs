@@ -44,7 +44,7 @@ impl Writing {
             if let Some(generation) = depot.fold(&self.asks(), &under, is_wanted)? {
                 return Ok(generation);
             }
-            self.held.lock().folds_into = None; // That is gone, and so would this be after an end.
+            self.held.lock().bytes.merges_into = None; // That is gone, and so would this be after an end.
         }
     }
 }

@@ -69,7 +69,8 @@ impl Depot {
     ) -> Result<Vec<String>> {
         let until = limit.map(|limit| Instant::now() + limit);
         // What is not owed here any more may be on its way still.
-        let is_passed_on = |held: &Arc<Held>| held.lock().is_passed_on && is_meant(scope, held);
+        let is_passed_on =
+            |held: &Arc<Held>| held.lock().meta.is_forwarded && is_meant(scope, held);
         let mut others = match scope {
             Scope::Url(url) => self.inner.all().called(url),
             Scope::Below(url) => self.inner.all().called_below(url),
@@ -88,7 +89,7 @@ impl Depot {
             let followed = self.inner.follow(&held, (until, limit), is_wanted);
             match behind.note(&held.name(), followed) {
                 // It was removed since.
-                Err(_) if held.lock().is_unlinked => {}
+                Err(_) if held.lock().is_unlinked() => {}
                 // Something newer went in its place, and has another name since, or none.
                 Err(Error::Store(gone)) if is_nowhere(&gone) && was_replaced(&held) => {}
                 followed => {
@@ -174,8 +175,8 @@ impl Depot {
                 // Who keeps it open wants to see it there as it is now.
                 state.machine.seal();
             }
-            state.wants = true;
-            state.later = None;
+            state.delivery.is_due = true;
+            state.delivery.retry.not_before = None;
             drop(state);
             (held, generation)
         };
@@ -196,14 +197,14 @@ impl Depot {
         loop {
             let stuck = self.inner.all().stuck_file(held);
             let mut state = held.lock();
-            let is_there = !state.machine.owes() || state.delivered >= generation;
+            let is_there = !state.machine.owes() || state.delivery.delivered >= generation;
             let is_held = state.machine.held().is_some();
             // What came in its place is waited for on its own.
             if is_there || state.is_gone || (is_held && state.is_superseded) {
                 return Ok(());
             }
             if is_held {
-                return Err(Error::held(held.url(), state.words.clone(), ""));
+                return Err(Error::held(held.url(), state.delivery.reason.clone(), ""));
             }
             if let Some(error) = stuck {
                 return Err(error);
@@ -214,7 +215,7 @@ impl Depot {
             if let (Some(until), Some(waited)) = (until, limit)
                 && Instant::now() >= until
             {
-                let why = state.last.as_ref().map(ToString::to_string);
+                let why = state.delivery.retry.last.as_ref().map(ToString::to_string);
                 let what = match why {
                     Some(why) => format!("{} is not at its target: {why}", held.url()),
                     None => format!("{} is still on its way", held.url()),
@@ -224,7 +225,11 @@ impl Depot {
             if !is_wanted() {
                 return Err(Error::Unwanted);
             }
-            let (wants, later, is_moving) = (state.wants, state.later, state.is_moving);
+            let (wants, later, is_moving) = (
+                state.delivery.is_due,
+                state.delivery.retry.not_before,
+                state.delivery.is_in_flight,
+            );
             let (machine, url) = (&state.machine, held.url());
             tracing::debug!(%url, wants, ?later, is_moving, ?machine, "waited for");
             let look = Instant::now() + LOOK_EVERY;
@@ -354,12 +359,12 @@ impl Inner {
 
     /// Waits until what has come to its target is at its end.
     fn follow(&self, held: &Held, time: Time, is_wanted: &dyn Fn() -> bool) -> Result<()> {
-        let generation = held.lock().delivered;
+        let generation = held.lock().delivery.delivered;
         let passed_on = match self.pass_on((&held.name(), &held.who), time, is_wanted) {
             // A hop took it, and somebody removed it there since, or the hop lost it. That is told once.
-            Err(Error::Store(gone)) if is_nowhere(&gone) && held.lock().is_passed_on => {
+            Err(Error::Store(gone)) if is_nowhere(&gone) && held.lock().meta.is_forwarded => {
                 let mut state = held.lock();
-                state.is_passed_on &= state.delivered != generation;
+                state.meta.is_forwarded &= state.delivery.delivered != generation;
                 return match state.is_gone || held.may_be_elsewhere(&state) {
                     true => Ok(()),
                     false => Err(Error::gone_behind(&held.url())),
@@ -369,7 +374,7 @@ impl Inner {
         };
         if passed_on.is_ok() {
             let mut state = held.lock();
-            state.is_passed_on &= state.delivered != generation;
+            state.meta.is_forwarded &= state.delivery.delivered != generation;
         }
         passed_on
     }
@@ -435,7 +440,7 @@ impl Inner {
             _ => self.all().owing.values().cloned().collect(),
         };
         // What is not ended is nothing yet.
-        let is_wanted = |held: &Arc<Held>| !held.lock().is_private && is_meant(scope, held);
+        let is_wanted = |held: &Arc<Held>| !held.lock().is_private() && is_meant(scope, held);
         owing.into_iter().filter(is_wanted).collect()
     }
 }
@@ -443,7 +448,7 @@ impl Inner {
 /// Tells whether something else was put under its name since, and it is not one of which only a part was ever here.
 fn was_replaced(held: &Held) -> bool {
     let state = held.lock();
-    state.is_gone || !(state.is_current || state.machine.is_blind())
+    state.is_gone || !(state.is_current() || state.machine.is_blind())
 }
 
 /// How often whoever waits for deeds looks without having been told.

@@ -4,7 +4,7 @@ use crate::{
     Before, Depot, Error, Result, Scope,
     clock::now,
     disk::{files::Id, rows::Fact},
-    error::{Patience, is_for_directory, is_held_behind},
+    error::{is_for_directory, is_held_behind},
     inner::Inner,
     paths::{is_at_or_below, path_of, server_of},
     plan::{
@@ -190,16 +190,18 @@ impl Depot {
             .map(|(until, _)| until.saturating_duration_since(Instant::now()));
         let stage = match (state.machine.held(), left) {
             (Some(_), _) => Stage::Held,
-            _ if state.is_moving => Stage::Sending,
+            _ if state.delivery.is_in_flight => Stage::Sending,
             _ if before.as_ref().is_some_and(|before| before.is_held) => Stage::Queued,
-            (None, Some(again_in)) if state.wants => Stage::Waiting { again_in },
+            (None, Some(again_in)) if state.delivery.is_due => Stage::Waiting { again_in },
             _ if state.machine.writers().is_some() => Stage::Open,
             _ => Stage::Queued,
         };
         let goes_first = before.as_ref().filter(|_| stage == Stage::Queued);
-        let why = match (goes_first, &state.last, &away) {
-            _ if state.machine.held().is_some() => state.words.clone(),
-            _ if state.waits && state.machine.writers().is_some() => WHOLE_ONLY.into(),
+        let why = match (goes_first, &state.delivery.retry.last, &away) {
+            _ if state.machine.held().is_some() => state.delivery.reason.clone(),
+            _ if state.delivery.upload.waits_for_writer && state.machine.writers().is_some() => {
+                WHOLE_ONLY.into()
+            }
             (Some(before), ..) => before.words(),
             (None, Some(error), _) => error.words(),
             (None, None, Some((_, error))) if stage != Stage::Sending => error.words(),
@@ -215,12 +217,12 @@ impl Depot {
             size: state.machine.size(),
             owed: state.unsent_bytes(),
             age: Duration::from_secs(now().saturating_sub(held.born)),
-            tries: state.tries,
+            tries: state.delivery.retry.tries,
             why,
             is_conflict: matches!(state.machine.held(), Some(Why::Conflict(_))),
-            last: state.last.clone(),
-            is_committed: !state.is_ahead() || state.committed > 0,
-            session: state.session.clone(),
+            last: state.delivery.retry.last.clone(),
+            is_committed: !state.record.is_ahead() || state.meta.committed > 0,
+            session: state.meta.session.clone(),
         })
     }
 
@@ -249,9 +251,9 @@ impl Depot {
         self.inner.decide(id, |held| {
             let mut state = held.lock();
             state.machine.release(Some(Base::Any));
-            state.words.clear();
-            state.wants = true;
-            state.change();
+            state.delivery.reason.clear();
+            state.delivery.is_due = true;
+            state.record.change();
             Ok(())
         })?;
         self.inner.retry_servers();
@@ -284,7 +286,7 @@ impl Depot {
         }
         let held = self.inner.by_name(id)?;
         let state = held.lock();
-        if state.is_moving || state.machine.writers().is_some() {
+        if state.delivery.is_in_flight || state.machine.writers().is_some() {
             return Err(Error::in_use(
                 held.url(),
                 "being sent or written at the moment; try again when it waits or its writer has ended",
@@ -305,7 +307,7 @@ impl Depot {
         let mut all = self.inner.all();
         let mut state = held.lock();
         let what = match () {
-            () if state.is_moving => {
+            () if state.delivery.is_in_flight => {
                 Some("being sent; once it is held or waits it can go elsewhere")
             }
             () if state.machine.is_asked() => {
@@ -327,13 +329,12 @@ impl Depot {
         }
         let leftover = state.take_leftover(&held.url(), &held.who);
         state.machine.release(Some(Base::Any));
-        state.before = None;
-        state.words.clear();
-        state.wants = true;
-        (state.tries, state.patience) = (0, Patience::default());
-        state.last = None;
-        state.change();
-        let was_current = state.is_current;
+        state.meta.replaces = None;
+        state.delivery.reason.clear();
+        state.delivery.is_due = true;
+        state.delivery.retry.reset();
+        state.record.change();
+        let was_current = state.is_current();
         drop(state);
         tracing::info!(id, from = %held.url().without_password(), to = %to.without_password(), "redirected");
         all.leftovers.extend(leftover);
@@ -529,7 +530,7 @@ pub(crate) fn is_meant(scope: &Scope, held: &Held) -> bool {
         Scope::Below(url) => [held.name(), held.url()]
             .iter()
             .any(|name| is_at_or_below(name, url)),
-        Scope::Session(session) => held.lock().session == *session,
+        Scope::Session(session) => held.lock().meta.session == *session,
     }
 }
 

@@ -37,7 +37,7 @@ impl Reading {
 
     /// Returns how often it was fetched since it is held here.
     pub fn transfers(&self) -> u64 {
-        self.user.held.lock().transfers
+        self.user.held.lock().meta.transfers
     }
 }
 
@@ -99,7 +99,8 @@ impl Depot {
         let held = self.inner.all().current_of(url, who)?;
         let mut state = held.lock();
         let is_own = held.who.audience == who.audience;
-        let is_here = state.machine.is_whole() && !state.machine.is_blind() && !state.is_folding;
+        let is_here =
+            state.machine.is_whole() && !state.machine.is_blind() && !state.bytes.is_merging;
         let is_fresh = self.inner.is_fresh(&state, fresh) && !self.inner.is_ending();
         if !is_own || !is_here || state.is_gone || !is_fresh {
             return None;

@@ -39,7 +39,7 @@ impl Depot {
     pub fn transfers(&self, url: &Url, who: &Who) -> Option<u64> {
         let held = self.inner.all().current_of(url, who)?;
         let state = held.lock();
-        (!state.is_gone).then_some(state.transfers)
+        (!state.is_gone).then_some(state.meta.transfers)
     }
 
     /// Adds a tag to what is held of a name, with a time of the user's own.
@@ -54,7 +54,7 @@ impl Depot {
         let mut is_known = false;
         for held in called.iter().filter(|held| held.name() == *url) {
             let mut state = held.lock();
-            let Some(there) = state.tags.iter_mut().find(|there| there.name == tag) else {
+            let Some(there) = state.users.tags.iter_mut().find(|there| there.name == tag) else {
                 continue;
             };
             is_known = true;

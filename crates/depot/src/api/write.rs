@@ -4,8 +4,9 @@ use crate::{
     Depot, Error, Fresh, IsWanted, Result, Who,
     inner::Inner,
     plan::{
-        entry::{Held, State, WORTH_SENDING},
+        entry::Held,
         fairness::Number,
+        state::{State, Visibility, WORTH_SENDING},
         user::User,
     },
     work::room::Asks,
@@ -75,9 +76,9 @@ impl Depot {
         let number = self.inner.next_number();
         let held = Arc::new(Held::new(id, number, url.clone(), who.clone(), machine));
         let mut state = held.lock();
-        state.pen = Some(Arc::new(file));
-        state.session = session.into();
-        state.is_private = true;
+        state.bytes.write_fd = Some(Arc::new(file));
+        state.meta.session = session.into();
+        state.visibility = Visibility::Private;
         drop(state);
         self.inner.all().insert(&held);
         Ok(Writing {
@@ -118,13 +119,13 @@ impl Depot {
         let number = self.inner.next_number();
         let held = Arc::new(Held::new(id, number, url.clone(), who.clone(), machine));
         let mut state = held.lock();
-        state.committed = state.machine.generation();
-        state.reserved = size;
-        state.upload = adopted.upload.unwrap_or_default().into();
-        state.passed = adopted.passed.into();
-        state.session = adopted.session.into();
-        state.bits = adopted.mode;
-        state.change();
+        state.meta.committed = state.machine.generation();
+        state.bytes.reserved = size;
+        state.meta.upload = adopted.upload.unwrap_or_default().into();
+        state.meta.upstream = adopted.passed.into();
+        state.meta.session = adopted.session.into();
+        state.meta.mode = adopted.mode;
+        state.record.change();
         drop(state);
         self.inner.room.count(size);
         self.inner.disk.take_in(id, place)?;
@@ -147,7 +148,7 @@ impl Depot {
         let mut all = called.into_iter().filter(|held| held.url() == *url);
         let held = all.find(|held| {
             let state = held.lock();
-            state.upload == upload && !state.is_gone && state.is_recorded
+            state.meta.upload == upload && !state.is_gone && state.record.has_row
         })?;
         let hashed = self.inner.hashed(&held).ok()?;
         hashed.1.root(hashed.0).map(Version::Strong)
@@ -157,14 +158,14 @@ impl Depot {
 impl Writing {
     /// Notes which nodes passed on what is written.
     pub(crate) fn passed_by(&self, nodes: &[String]) {
-        self.held.lock().passed_by(nodes);
+        self.held.lock().meta.forwarded_by(nodes);
     }
 
     /// Says which permission bits it is to have where it is new.
     pub fn set_mode(&self, mode: u32) {
         let mut state = self.held.lock();
-        state.bits = Some(mode);
-        state.change();
+        state.meta.mode = Some(mode);
+        state.record.change();
     }
 
     /// Has what was written until now be on the disk. It is nothing yet: that it is before its
@@ -233,12 +234,12 @@ impl Writing {
     pub fn written_as(&self, range: Range<u64>, ticket: Ticket, size: u64, chain: Option<Chain>) {
         let mut state = self.held.lock();
         for leaf in range.start / LEAF_BYTES..range.end.min(size).div_ceil(LEAF_BYTES) {
-            state.leaves.forget(leaf);
+            state.bytes.leaves.forget(leaf);
         }
         let leaf = range.start / LEAF_BYTES;
         let is_leaf = range == (leaf * LEAF_BYTES..(leaf + 1) * LEAF_BYTES) && range.end <= size;
         if let Some(chain) = chain.filter(|_| is_leaf) {
-            state.leaves.set_full(leaf, chain);
+            state.bytes.leaves.set_full(leaf, chain);
         }
         self.ended(state, ticket, size);
     }
@@ -246,10 +247,11 @@ impl Writing {
     fn ended(&self, mut state: MutexGuard<'_, State>, ticket: Ticket, size: u64) {
         self.granted.lock().remove(&ticket);
         state.written(ticket, size);
-        state.change();
+        state.record.change();
         // Whoever sends it at the moment looks again at the end.
-        let is_worth = !state.is_moving && state.machine.pushable_bytes() >= WORTH_SENDING;
-        state.wants |= is_worth;
+        let is_worth =
+            !state.delivery.is_in_flight && state.machine.pushable_bytes() >= WORTH_SENDING;
+        state.delivery.is_due |= is_worth;
         drop(state);
         if is_worth {
             self.depot.nudge();
@@ -265,12 +267,18 @@ impl Writing {
     pub fn write_while(&self, offset: u64, bytes: &[u8], is_wanted: IsWanted<'_>) -> Result<()> {
         let range = offset..offset + bytes.len() as u64;
         let ticket = self.grant_while(range.clone(), is_wanted)?;
-        let pen = self.held.lock().pen.clone().ok_or(Error::Ending)?;
+        let pen = self
+            .held
+            .lock()
+            .bytes
+            .write_fd
+            .clone()
+            .ok_or(Error::Ending)?;
         crash::point("write-granted");
         let written = self.depot.disk.write(self.held.id, &pen, offset, bytes);
         let mut state = self.held.lock();
         if written.is_ok() {
-            state.leaves.add(Piece::of(Block { offset, bytes }));
+            state.bytes.leaves.add(Piece::of(Block { offset, bytes }));
         }
         let size = match written {
             Ok(()) => state.machine.size().max(range.end),
@@ -320,7 +328,7 @@ impl Writing {
         self.depot.make_current(&self.held)?;
         drop(user);
         // Something newer is there already, and this has been delivered meanwhile.
-        if !self.held.lock().is_current {
+        if !self.held.lock().is_current() {
             self.depot.let_go(&self.held)?;
         }
         Ok(generation)
@@ -339,12 +347,12 @@ impl Writing {
         let mut state = self.settle();
         state.machine.close(Notices::Each);
         if state.machine.writers().is_none() {
-            state.pen = None;
+            state.bytes.write_fd = None;
         }
-        state.committed = state.machine.generation();
-        state.is_private = false;
-        state.change();
-        state.committed
+        state.meta.committed = state.machine.generation();
+        state.visibility = Visibility::Hidden;
+        state.record.change();
+        state.meta.committed
     }
 }
 
@@ -370,7 +378,7 @@ impl Inner {
         let all = self.all();
         let is_there = all.called(url).iter().any(|held| {
             let state = held.lock();
-            let is_known = state.is_current && held.name() == *url && !state.is_filled;
+            let is_known = state.is_current() && held.name() == *url && !state.meta.is_filled;
             is_known && self.is_fresh(&state, Fresh::Usual)
         });
         let is_appended = self.logs.owing().iter().any(|log| log.url() == url);
@@ -385,7 +393,7 @@ impl Inner {
     fn adopted(&self, held: &Arc<Held>) {
         let mut all = self.all();
         held.renumber(self.next_number());
-        held.lock().before = all.before(held);
+        held.lock().meta.replaces = all.before(held);
         all.insert(held);
         all.comes(held);
     }

@@ -16,6 +16,7 @@ use crate::{
         names::Called,
         order::Promises,
         schedule::Picks,
+        state::Visibility,
     },
 };
 use godwit_core::{Url, holding::Mode};
@@ -106,7 +107,7 @@ impl All {
     pub(crate) fn insert(&mut self, held: &Arc<Held>) {
         self.keep(held);
         let state = held.lock();
-        let (is_private, owes) = (state.is_private, state.machine.owes());
+        let (is_private, owes) = (state.is_private(), state.machine.owes());
         let goes_ahead = state.machine.mode() == Mode::Replace;
         drop(state);
         match (is_private, owes) {
@@ -133,9 +134,9 @@ impl All {
         if let Some(old) = self.current.insert(held.key(), Arc::clone(held))
             && old.id != held.id
         {
-            old.lock().is_current = false;
+            old.lock().hide();
         }
-        held.lock().is_current = true;
+        held.lock().visibility = Visibility::Current;
     }
 
     pub(crate) fn remove(&mut self, held: &Held) {

@@ -12,6 +12,7 @@ use crate::{
         all::All,
         asking::{Asking, Name},
         entry::Held,
+        state::Visibility,
     },
 };
 use godwit_core::Url;
@@ -35,7 +36,7 @@ impl All {
     /// From now on what is done to its name is done to it.
     pub(crate) fn comes(&mut self, held: &Arc<Held>) {
         let held = Arc::clone(held);
-        if !held.lock().is_current {
+        if !held.lock().is_current() {
             let is_overtaken = false;
             self.coming.insert(held.id, Coming { held, is_overtaken });
         }
@@ -46,7 +47,7 @@ impl All {
     pub(crate) fn has_come(&mut self, held: &Arc<Held>) -> bool {
         let is_newest = match self.coming.remove(&held.id) {
             Some(coming) => !coming.is_overtaken,
-            None => held.lock().is_current,
+            None => held.lock().is_current(),
         };
         if is_newest {
             self.make_newest(held);
@@ -69,7 +70,7 @@ impl All {
     /// What comes is called otherwise, and what comes under the new name goes.
     pub(crate) fn rename_coming(&self, from: &Url, to: &Url) {
         for held in self.coming_below(to) {
-            held.lock().is_unlinked = true;
+            held.lock().visibility = Visibility::Unlinked;
         }
         for held in self.coming_below(from) {
             if let Some(name) = moved(&held.name(), from, to) {
@@ -83,7 +84,7 @@ impl All {
     /// What comes has no name any more.
     pub(crate) fn unlink_coming(&self, at: &Url) {
         for held in self.coming_below(at) {
-            held.lock().is_unlinked = true;
+            held.lock().visibility = Visibility::Unlinked;
         }
         self.spoil_below(at);
     }
@@ -101,7 +102,7 @@ impl All {
 
     fn coming_below(&self, at: &Url) -> Vec<&Arc<Held>> {
         self.all_coming()
-            .filter(|held| moved(&held.name(), at, at).is_some() && !held.lock().is_unlinked)
+            .filter(|held| moved(&held.name(), at, at).is_some() && !held.lock().is_unlinked())
             .collect()
     }
 }

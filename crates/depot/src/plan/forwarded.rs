@@ -4,10 +4,7 @@ use crate::{
     Scope,
     disk::rows::Passed,
     paths::is_at_or_below,
-    plan::{
-        all::All,
-        entry::{Held, State},
-    },
+    plan::{all::All, entry::Held, state::State},
 };
 use godwit_core::Url;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,11 +13,11 @@ impl Passed {
     /// Returns what has to be known of a file that is about to be forgotten; nothing, if whoever has it is its end.
     pub(crate) fn of(held: &Held, state: &State) -> Option<Self> {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
-        let is_it = state.is_passed_on && !state.is_unlinked;
+        let is_it = state.meta.is_forwarded && !state.is_unlinked();
         is_it.then(|| Self {
             url: held.url(),
             who: held.who.clone(),
-            session: state.session.clone(),
+            session: state.meta.session.clone(),
             number: NUMBERS.fetch_add(1, Relaxed) + 1,
             is_changed_there: held.may_be_elsewhere(state),
         })

@@ -5,7 +5,7 @@
 
 use crate::{
     Result, Who,
-    plan::{all::All, entry::State},
+    plan::{all::All, state::State},
 };
 use godwit_core::{Url, holding::Mode};
 use godwit_store::Sink;
@@ -34,8 +34,8 @@ impl State {
     /// Takes what the target may have of an upload, for it to be given up there. To be asked before it has another
     /// URL.
     pub(crate) fn take_leftover(&mut self, url: &Url, who: &Who) -> Option<Leftover> {
-        let reached = self.reached.take();
-        if let Some(parked) = self.sink.take() {
+        let reached = self.delivery.upload.sent_as.take();
+        if let Some(parked) = self.delivery.upload.parked.take() {
             return Some(Leftover::Open(parked.sink));
         }
         let upload = reached.filter(|_| self.machine.mode() == Mode::Replace)?;

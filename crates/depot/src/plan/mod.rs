@@ -16,6 +16,7 @@ pub(crate) mod names;
 pub(crate) mod order;
 pub(crate) mod quota;
 pub(crate) mod schedule;
+pub(crate) mod state;
 pub(crate) mod supersede;
 pub(crate) mod turns;
 pub(crate) mod user;

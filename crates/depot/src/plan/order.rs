@@ -11,7 +11,7 @@ use crate::{
         rows::{DeedRow, Fact},
     },
     paths::{moved, path_of, server_of},
-    plan::{all::All, entry::Held},
+    plan::{all::All, entry::Held, state::Visibility},
 };
 use godwit_core::{
     Url,
@@ -450,10 +450,10 @@ impl All {
             let state = held.lock();
             state.machine.held()?;
             // It gives way in a moment.
-            if state.is_superseded && state.users == 0 {
+            if state.is_superseded && state.users.open == 0 {
                 return None;
             }
-            return Some(Error::held(held.url(), state.words.clone(), ""));
+            return Some(Error::held(held.url(), state.delivery.reason.clone(), ""));
         }
         let why = crate::words::words_of(first.held.as_ref()?);
         let fact = self.promises.facts.get(&first.number)?;
@@ -526,8 +526,7 @@ impl All {
             if moved(&key.0, to, to).is_some()
                 && let Some(old) = self.current.remove(key)
             {
-                let mut old = old.lock();
-                (old.is_current, old.is_unlinked) = (false, true);
+                old.lock().visibility = Visibility::Unlinked;
             }
         }
         for key in keys {
@@ -550,8 +549,8 @@ impl All {
             }
             self.current.insert((name, key.1), Arc::clone(&held));
             let mut state = held.lock();
-            state.is_changed_there = true;
-            state.change();
+            state.validity.is_changed_at_target = true;
+            state.record.change();
             drop(state);
             renamed.push(held);
         }
@@ -591,8 +590,7 @@ impl All {
         let gone = keys.iter().filter_map(|key| self.current.remove(key));
         let gone: Vec<_> = gone.collect();
         for held in &gone {
-            let mut state = held.lock();
-            (state.is_current, state.is_unlinked) = (false, true);
+            held.lock().visibility = Visibility::Unlinked;
         }
         gone
     }
@@ -605,7 +603,7 @@ impl All {
         let mut unnamed = Vec::new();
         for held in all {
             let Some(NameNow { name, is_there }) = self.name_now(&held) else {
-                held.lock().is_unlinked = true;
+                held.lock().visibility = Visibility::Unlinked;
                 continue;
             };
             let is_renamed = name != held.url();
@@ -615,7 +613,7 @@ impl All {
                     // What of it is written from now on comes after the rename, under the new name.
                     held.redirect(name);
                     held.renumber(number());
-                    held.lock().change();
+                    held.lock().record.change();
                 }
                 false => {}
             }
@@ -623,7 +621,7 @@ impl All {
                 self.make_current(&held);
                 continue;
             }
-            held.lock().is_unlinked = true;
+            held.lock().visibility = Visibility::Unlinked;
             unnamed.push(held);
         }
         self.supersede_unnamed(unnamed);
@@ -638,7 +636,7 @@ impl All {
                 is_there: true,
             }) = self.name_now(&held)
             {
-                let was_current = held.lock().is_current;
+                let was_current = held.lock().is_current();
                 self.remove_current(&held);
                 held.rename(name);
                 if was_current {

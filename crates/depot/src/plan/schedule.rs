@@ -72,17 +72,22 @@ impl Look {
     fn rank(&mut self, held: &Held) -> Option<Rank> {
         self.steps += 1;
         let state = held.lock();
-        if let Some(at) = state.later.filter(|at| *at > self.now && state.wants) {
+        if let Some(at) = state
+            .delivery
+            .retry
+            .not_before
+            .filter(|at| *at > self.now && state.delivery.is_due)
+        {
             self.later(at);
             return None;
         }
         let is_held = state.machine.held().is_some();
-        if is_held && state.is_superseded && state.wants && state.users > 0 {
+        if is_held && state.is_superseded && state.delivery.is_due && state.users.open > 0 {
             self.later(self.now + LOOK_AGAIN);
         }
-        let gives_way = state.is_superseded && state.users == 0;
-        let is_due = state.wants && (!is_held || gives_way);
-        if !is_due || state.is_gone || state.is_moving {
+        let gives_way = state.is_superseded && state.users.open == 0;
+        let is_due = state.delivery.is_due && (!is_held || gives_way);
+        if !is_due || state.is_gone || state.delivery.is_in_flight {
             return None;
         }
         let owed = state.machine.owed_bytes();
@@ -150,7 +155,7 @@ impl All {
                 false => self.promises.take_file(held).is_some(),
             };
             if may {
-                held.lock().is_moving = true;
+                held.lock().delivery.is_in_flight = true;
                 return Some(Due::File(Arc::clone(held)));
             }
             tracing::debug!(%url, number = held.number(), "not its turn");
@@ -235,7 +240,7 @@ mod tests {
             id[4..].copy_from_slice(&number.to_be_bytes());
             let url: Url = format!("ftp://there/in/{number}").parse().unwrap();
             let held = Held::new(Id::of(id), number, url, Who::default(), machine);
-            held.lock().wants = true;
+            held.lock().delivery.is_due = true;
             all.insert(&Arc::new(held));
         }
         all
@@ -288,7 +293,7 @@ mod tests {
             let url: Url = "ftp://there/in/old".parse().unwrap();
             let mut old = Held::new(Id::of([9; 12]), 10, url, Who::default(), machine);
             old.born -= 3600;
-            old.lock().wants = true;
+            old.lock().delivery.is_due = true;
             let came = old.born;
             all.insert(&Arc::new(old));
             (all, came)
@@ -319,7 +324,7 @@ mod tests {
     fn what_cannot_be_delivered_is_not_looked_at_whenever_anything_happens() {
         let mut all = owing(4000);
         for held in all.by_id.values() {
-            held.lock().wants = false;
+            held.lock().delivery.is_due = false;
         }
         assert!(all.pick().0.is_none());
         assert!(all.picks.rest.is_some());
@@ -329,7 +334,9 @@ mod tests {
         assert!(due.is_none());
         assert_eq!((again, all.picks.steps), (Some(later), steps));
         all.picks.rest = Some(Instant::now());
-        all.by_id.values().for_each(|held| held.lock().wants = true);
+        all.by_id
+            .values()
+            .for_each(|held| held.lock().delivery.is_due = true);
         assert_eq!(picked(&mut all), Some(1));
     }
 }

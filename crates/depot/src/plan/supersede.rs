@@ -18,7 +18,13 @@ impl All {
         let base = state.machine.base();
         let is_clean = !state.machine.owes() && !state.is_gone && state.is_sure();
         let is_it = is_clean && matches!(base, Base::Seen(_));
-        is_it.then(|| state.seen.clone().map_or_else(|| base.clone(), Base::Seen))
+        is_it.then(|| {
+            state
+                .validity
+                .seen
+                .clone()
+                .map_or_else(|| base.clone(), Base::Seen)
+        })
     }
 
     /// Has something know that of what it came in place of, of which the target has never heard. Returns whether.
@@ -29,13 +35,13 @@ impl All {
         let is_one = older.iter().all(|other| other.id == old.id);
         let state = old.lock();
         let is_unheard = state.is_gone && state.machine.owes() && !state.machine.is_asked();
-        let before = state.before.clone();
+        let before = state.meta.replaces.clone();
         drop(state);
         let is_heir = is_one && is_unheard && before.is_some() && self.promises.is_only(held);
         if is_heir {
             let mut state = held.lock();
-            state.before = before;
-            state.change();
+            state.meta.replaces = before;
+            state.record.change();
         }
         is_heir
     }
@@ -48,10 +54,10 @@ impl All {
         let mut state = held.lock();
         let is_any = matches!(state.machine.base(), Base::Any | Base::Absent);
         let is_whole = state.machine.mode() == Mode::Replace && state.machine.writers().is_none();
-        let is_unsent = !state.machine.is_asked() && state.users == 0 && !state.is_gone;
+        let is_unsent = !state.machine.is_asked() && state.users.open == 0 && !state.is_gone;
         let is_it = is_any && is_whole && is_unsent && state.machine.owes();
         state.is_superseded |= is_it;
-        state.before.clone().filter(|_| is_it)
+        state.meta.replaces.clone().filter(|_| is_it)
     }
 
     /// The same of all that is owed, after an end.
@@ -59,7 +65,7 @@ impl All {
         for newer in self.owing.values().rev() {
             let state = newer.lock();
             let is_ended = !state.machine.is_unseen() && state.machine.held().is_none();
-            let is_there = !state.is_unlinked && state.machine.writers().is_none();
+            let is_there = !state.is_unlinked() && state.machine.writers().is_none();
             drop(state);
             if !is_ended || !is_there || !is_replacing(newer) {
                 continue;

@@ -1,6 +1,6 @@
 //! Users of an entry, which is not forgotten meanwhile.
 
-use crate::plan::entry::{Held, State};
+use crate::plan::{entry::Held, state::State};
 use std::sync::Arc;
 
 /// Somebody who uses a holding: it is not forgotten meanwhile.
@@ -13,7 +13,7 @@ pub(crate) struct User {
 impl User {
     /// `state` is that of `held`.
     pub(crate) fn of(held: &Arc<Held>, state: &mut State) -> Self {
-        state.users += 1;
+        state.users.open += 1;
         Self {
             held: Arc::clone(held),
             touches: true,
@@ -39,6 +39,6 @@ impl Drop for User {
         if self.touches {
             self.held.touch();
         }
-        self.held.lock().users -= 1;
+        self.held.lock().users.open -= 1;
     }
 }

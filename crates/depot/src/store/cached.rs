@@ -118,7 +118,7 @@ impl Kept {
             Base::Seen(version) => Some(version),
             _ => None,
         };
-        let is_it = [state.seen.as_ref(), base]
+        let is_it = [state.validity.seen.as_ref(), base]
             .into_iter()
             .flatten()
             .any(|known| is_untouched(known, &version));
@@ -172,7 +172,8 @@ impl Inner {
         // One that was so new that nobody could tell is believed as long as any: many who want it cost one transfer.
         let is_it = |held: &Held| {
             self.is_still_base(held, &place, &stat, Fresh::Usual)
-                || (held.lock().seen.as_ref()).is_some_and(|seen| is_untouched(seen, &version))
+                || (held.lock().validity.seen.as_ref())
+                    .is_some_and(|seen| is_untouched(seen, &version))
         };
         let fresh = match current {
             Some(held) if is_it(&held) => Fresh::Usual,
@@ -201,7 +202,7 @@ impl Inner {
             Base::Seen(Version::Strong(digest)) => Some(digest.clone()),
             _ => None,
         };
-        let mtime = match &state.seen {
+        let mtime = match &state.validity.seen {
             Some(Version::Weak { mtime, .. }) => Some(*mtime),
             _ => None,
         };

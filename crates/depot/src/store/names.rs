@@ -39,7 +39,7 @@ impl Spooled {
         for name in names {
             let url = self.url(name)?;
             if let Some(held) = self.depot.inner.all().current_of(&url, &self.who) {
-                let doubt = held.lock().doubt();
+                let doubt = held.lock().validity.invalidate();
                 doubted.push((held, doubt));
             }
         }
@@ -51,7 +51,7 @@ impl Spooled {
         let promised = later(by).map_err(self.told(names[0]));
         // Of one that cannot be asked nothing new was heard.
         for (held, doubt) in doubted.into_iter().filter(|_| !is_awaited) {
-            held.lock().believe_again(doubt);
+            held.lock().validity.restore(&doubt);
         }
         promised
     }

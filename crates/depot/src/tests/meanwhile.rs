@@ -226,7 +226,7 @@ fn go_on_and_copy(gate: &Gate, home: &Path, copy: &Path) {
 fn until_there(held: &Held) {
     until("it is delivered", || {
         let state = held.lock();
-        !state.machine.owes() && !state.is_moving
+        !state.machine.owes() && !state.delivery.is_in_flight
     });
 }
 
@@ -258,7 +258,7 @@ fn edit_is_persisted_before_answer() {
             gate.change(|state| state.shut = Shut::Nobody);
         });
         let ended = depot.inner.is_edited(&held).unwrap();
-        let is_ahead = held.lock().is_ahead();
+        let is_ahead = held.lock().record.is_ahead();
         assert!(matches!(ended, Ended::Last(_)) && !is_ahead, "{ended:?}");
         ending.join().unwrap();
     });
@@ -271,12 +271,15 @@ fn failed_close_is_retried() {
     let (held, editing) = edited(&depot);
     gate.change(|state| state.is_broken = true);
     let failed = editing.end();
-    assert!(failed.is_err() && held.lock().is_ahead(), "{failed:?}");
+    assert!(
+        failed.is_err() && held.lock().record.is_ahead(),
+        "{failed:?}"
+    );
     let again = depot.inner.is_edited(&held);
-    assert!(again.is_err() && held.lock().is_ahead(), "{again:?}");
+    assert!(again.is_err() && held.lock().record.is_ahead(), "{again:?}");
     gate.change(|state| state.is_broken = false);
     let ended = depot.inner.is_edited(&held).unwrap();
-    let is_ahead = held.lock().is_ahead();
+    let is_ahead = held.lock().record.is_ahead();
     assert!(matches!(ended, Ended::Last(_)) && !is_ahead, "{ended:?}");
 }
 
@@ -370,7 +373,10 @@ fn patch_after_delivery_stays_readable() {
     state.machine.open(Notices::Each).unwrap();
     drop(state);
     depot.inner.delivered(&held).unwrap();
-    assert!(held.lock().is_current, "readers of its name are sent away");
+    assert!(
+        held.lock().is_current(),
+        "readers of its name are sent away"
+    );
     held.lock().machine.close(Notices::Each);
     // A thread of the depot that delivers may have been first.
     let ended = depot.inner.delivered(&held);
@@ -618,7 +624,7 @@ fn renamed_file_gets_own_number() {
         let (from, to) = (url(&nth.to_string()), url(&format!("{nth}.new")));
         depot.edit(&from, by().who, &anew).unwrap().end().unwrap();
         let held = depot.inner.all().current[&(from.clone(), String::new())].clone();
-        until("nobody is at it", || !held.lock().is_moving);
+        until("nobody is at it", || !held.lock().delivery.is_in_flight);
         let is_over = AtomicBool::new(false);
         let given = thread::scope(|scope| {
             let others = scope.spawn(|| {
@@ -669,9 +675,9 @@ fn hash_survives_concurrent_notes() {
     let (noted, to_note) = mpsc::channel::<()>();
     thread::scope(|scope| {
         let file = &held;
-        scope.spawn(move || to_note.iter().for_each(|()| file.lock().change()));
+        scope.spawn(move || to_note.iter().for_each(|()| file.lock().record.change()));
         for nth in 0..200 {
-            held.lock().leaves = Leaves::new();
+            held.lock().bytes.leaves = Leaves::new();
             noted.send(()).unwrap();
             let (size, digest) = depot.inner.known_as(&held);
             assert!(size == 300_000 && digest.is_some(), "{nth}");
@@ -727,7 +733,7 @@ fn put_into_and_know(depot: &Depot, name: &str, bytes: &[u8]) -> Arc<Held> {
     put_into(depot, name, 0, bytes);
     let held = depot.inner.all().current[&(url(name), String::new())].clone();
     depot.inner.know(&held).unwrap();
-    held.lock().change();
+    held.lock().record.change();
     held.commit(&depot.inner).unwrap();
     held
 }

@@ -18,7 +18,11 @@ impl Inner {
     /// file that no record speaks of yet, that is kept already.
     pub(crate) fn sync_and_know(&self, held: &Held) -> Result<()> {
         let state = held.lock();
-        let (size, changes, is_new) = (state.machine.size(), state.changes, !state.is_recorded);
+        let (size, changes, is_new) = (
+            state.machine.size(),
+            state.record.changes,
+            !state.record.has_row,
+        );
         drop(state);
         if size < WORTH_BOTH {
             return self.know(held);
@@ -30,23 +34,23 @@ impl Inner {
             synced.join().unwrap_or(Err(Error::Ending)).and(known)
         })?;
         // Whoever records this change need not sync once more.
-        held.lock().synced = Some(changes);
+        held.lock().record.durable = Some(changes);
         Ok(())
     }
 
     /// Writes the leaves of a file that has no record yet. One thread at a time: two would rename one temporary file.
     fn keep_first_leaves(&self, held: &Held, size: u64) -> Result<()> {
         let mut state = held.lock();
-        while state.is_recording {
+        while state.record.is_writing {
             held.wait(&mut state, None);
         }
-        if state.is_recorded {
+        if state.record.has_row {
             return Ok(());
         }
-        state.is_recording = true;
+        state.record.is_writing = true;
         drop(state);
         let kept = self.disk.keep_leaves(held.id, size, &held.chains(size));
-        held.lock().is_recording = false;
+        held.lock().record.is_writing = false;
         held.tell();
         kept
     }
@@ -60,9 +64,9 @@ impl Inner {
     /// The same; returns false if something of it changed meanwhile that may have been its bytes, though nobody writes it.
     fn knows(&self, held: &Held) -> Result<bool> {
         let state = held.lock();
-        let (size, before) = (state.machine.size(), state.changes);
-        let has_root = size > LEAF_BYTES || state.leaves.root(size).is_some();
-        let is_unknown = |leaf: &u64| !has_root || state.leaves.chain(*leaf, size).is_none();
+        let (size, before) = (state.machine.size(), state.record.changes);
+        let has_root = size > LEAF_BYTES || state.bytes.leaves.root(size).is_some();
+        let is_unknown = |leaf: &u64| !has_root || state.bytes.leaves.chain(*leaf, size).is_none();
         let mut leaves: Vec<u64> = Vec::new();
         // A file may be mostly holes: only what is here is looked through.
         for range in state.machine.present().iter() {
@@ -90,9 +94,11 @@ impl Inner {
         let mut state = held.lock();
         // What somebody wrote meanwhile may have been read in part.
         let is_written = state.machine.writers().is_some();
-        let is_still = state.changes == before && !is_written;
+        let is_still = state.record.changes == before && !is_written;
         if is_still {
-            pieces.into_iter().for_each(|piece| state.leaves.add(piece));
+            pieces
+                .into_iter()
+                .for_each(|piece| state.bytes.leaves.add(piece));
         }
         Ok(is_still || is_written || state.is_gone)
     }
@@ -106,7 +112,7 @@ impl Inner {
         let state = held.lock();
         let size = state.machine.size();
         let is_still = state.machine.is_whole() && state.machine.writers().is_none();
-        (size, state.leaves.root(size).filter(|_| is_still))
+        (size, state.bytes.leaves.root(size).filter(|_| is_still))
     }
 
     /// Makes sure that bytes that were read to be sent are those that were written.
@@ -145,7 +151,7 @@ impl Inner {
         let mut state = held.lock();
         let is_unseen = state.machine.is_unseen();
         if is_unseen {
-            state.leaves.add(piece);
+            state.bytes.leaves.add(piece);
         }
         is_unseen || !was_unseen
     }
@@ -215,8 +221,8 @@ fn expected(held: &Held, leaf: u64) -> Option<(Chain, Range<u64>, u64)> {
     let range = leaf_of(leaf, size);
     let is_still = state.machine.writers().is_none() && !state.machine.is_unseen();
     let is_here = is_still && !state.is_gone && state.machine.present().contains(&range);
-    let chain = state.leaves.chain(leaf, size).filter(|_| is_here)?;
-    Some((chain, range, state.changes))
+    let chain = state.bytes.leaves.chain(leaf, size).filter(|_| is_here)?;
+    Some((chain, range, state.record.changes))
 }
 
 fn chain(leaf: u64, range: Range<u64>, bytes: &[u8]) -> Option<Chain> {

@@ -34,7 +34,7 @@ impl Inner {
             return Standing::Before;
         }
         let state = held.lock();
-        let is_one = !all.promises.has(held) && !state.is_gone && !state.is_unlinked;
+        let is_one = !all.promises.has(held) && !state.is_gone && !state.is_unlinked();
         let (is_one, is_superseded) = (is_one && !state.machine.is_blind(), state.is_superseded);
         drop(state);
         let is_newer = |other: &Arc<Held>| is_one && goes_over(other, held);
@@ -54,23 +54,23 @@ impl Inner {
         let state = held.lock();
         let owes = state.machine.owes();
         // What goes into what is there goes there in its turn, before it is published.
-        let is_entered = state.is_moving && state.machine.mode() == Mode::InPlace;
-        let is_under_way = state.is_moving && !all.promises.is_passed(held);
+        let is_entered = state.delivery.is_in_flight && state.machine.mode() == Mode::InPlace;
+        let is_under_way = state.delivery.is_in_flight && !all.promises.is_passed(held);
         let is_fixed = is_entered || is_under_way || state.machine.is_asked() || !owes;
-        let is_gone = state.is_gone || state.is_unlinked;
+        let is_gone = state.is_gone || state.is_unlinked();
         drop(state);
         if is_gone || (all.promises.has(held) && is_fixed) {
             if !is_gone && owes && all.promises.is_passed(held) {
                 // Its place is that of what is under way, and it gets another after that.
                 let mut state = held.lock();
-                state.ended_at = Some(self.next_number());
+                state.delivery.next_place = Some(self.next_number());
                 state.is_superseded = false; // What had its name meanwhile is older now.
                 drop(state);
                 all.comes(held);
             }
             return;
         }
-        held.lock().ended_at = None;
+        held.lock().delivery.next_place = None;
         if all.promises.is_passed(held) {
             // What was renamed there and back is not renamed, and is wanted where it is.
             if held.is_renamed() || all.promises.is_needed(held) {
@@ -80,26 +80,26 @@ impl Inner {
             all.owe(held, || self.next_number());
             let mut state = held.lock();
             state.is_superseded = false; // as above
-            if state.is_recorded {
-                state.change(); // Who records it just now may have taken the place that it had.
+            if state.record.has_row {
+                state.record.change(); // Who records it just now may have taken the place that it had.
             }
         }
         let before = all.before(held);
-        held.lock().before = before;
+        held.lock().meta.replaces = before;
         all.comes(held);
     }
 
     /// Makes a finished file the current version of its name.
     pub(crate) fn make_current(&self, held: &Arc<Held>) -> Result<()> {
         let mut all = self.all();
-        if held.lock().is_unlinked {
+        if held.lock().is_unlinked() {
             // It has no name here any more. What waits for it at its target is not made to fail.
             let is_needed =
                 held.is_renamed() || !self.is_unconditional(held) || all.promises.is_needed(held);
             let is_awaited = is_needed && all.promises.has(held);
             if is_awaited {
                 all.owe(held, || self.next_number());
-                held.lock().wants = true;
+                held.lock().delivery.is_due = true;
             }
             all.coming.remove(&held.id);
             drop(all);
@@ -111,7 +111,7 @@ impl Inner {
         }
         let old = all.current.get(&held.key()).cloned();
         let is_newest = all.has_come(held);
-        held.lock().wants = true;
+        held.lock().delivery.is_due = true;
         all.owe(held, || self.next_number());
         let mut older = all.owing_called(&held.name());
         older.retain(|other| other.number() < held.number());
@@ -129,7 +129,7 @@ impl Inner {
     /// way or somebody has it open.
     pub(crate) fn supersede(&self, old: &Arc<Held>) -> Result<()> {
         let mut state = old.lock();
-        state.is_superseded |= !state.is_private;
+        state.is_superseded |= !state.is_private();
         drop(state);
         self.unlink_superseded(old)
     }
@@ -137,12 +137,12 @@ impl Inner {
     /// The same of what was told to give way.
     pub(crate) fn unlink_superseded(&self, old: &Arc<Held>) -> Result<()> {
         let mut state = old.lock();
-        if state.is_private || !state.is_superseded {
+        if state.is_private() || !state.is_superseded {
             return Ok(()); // It is not ended yet, or was ended anew, and comes after.
         }
         if state.is_gone || !state.may_be_superseded() {
             // Whoever has it at the moment may have looked before this was said.
-            state.wants = true;
+            state.delivery.is_due = true;
             return Ok(());
         }
         self.unlink(old, state)

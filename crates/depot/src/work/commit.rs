@@ -23,27 +23,27 @@ impl Held {
 
     fn record(&self, depot: &Inner, folded: Option<Id>) -> Result<()> {
         let mut state = self.lock();
-        let wanted = state.changes;
+        let wanted = state.record.changes;
         loop {
             if state.is_gone {
                 return Err(Error::Unknown(self.url().to_string()));
             }
-            if state.recorded >= wanted && state.is_recorded && folded.is_none() {
+            if state.record.persisted >= wanted && state.record.has_row && folded.is_none() {
                 return Ok(());
             }
-            if !state.is_recording {
+            if !state.record.is_writing {
                 break;
             }
             self.wait(&mut state, None);
         }
-        state.is_recording = true;
-        let taken = state.changes;
-        let is_new = !state.is_recorded;
-        let is_synced = state.synced.take() == Some(taken);
+        state.record.is_writing = true;
+        let taken = state.record.changes;
+        let is_new = !state.record.has_row;
+        let is_synced = state.record.durable.take() == Some(taken);
         let row = self.row(&state, &depot.boot);
         let size = row.record.size;
-        let chains: Vec<_> = state.leaves.known(size).collect();
-        let makes_room = state.is_moving;
+        let chains: Vec<_> = state.bytes.leaves.known(size).collect();
+        let makes_room = state.delivery.is_in_flight;
         drop(state);
         crash::point("commit-taken");
         let change = match folded {
@@ -58,10 +58,10 @@ impl Held {
         let leaves = (!has_leaves).then_some((size, &chains[..]));
         let kept = kept.and_then(|()| self.keep(depot, leaves, (change, makes_room)));
         let mut state = self.lock();
-        state.is_recording = false;
+        state.record.is_writing = false;
         if kept.is_ok() {
-            state.recorded = taken;
-            state.is_recorded = true;
+            state.record.persisted = taken;
+            state.record.has_row = true;
         }
         drop(state);
         self.tell();

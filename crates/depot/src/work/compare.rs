@@ -3,7 +3,7 @@
 use crate::{
     Error, Result,
     inner::Inner,
-    plan::entry::{Held, State},
+    plan::{entry::Held, state::State},
 };
 use godwit_core::{Block, Extents, LEAF_BYTES, Leaves, Piece, holding::Scan};
 use godwit_sys::{Buffer, crash};
@@ -26,8 +26,8 @@ impl Inner {
             return Ok(false);
         }
         state.machine.scanned(ticket, &found);
-        state.leaves = leaves;
-        state.change();
+        state.bytes.leaves = leaves;
+        state.record.change();
         if was_doubtful {
             let size = state.machine.size();
             let pen = self.disk.writer(held.id)?;
@@ -47,7 +47,7 @@ impl Inner {
         let (size, leaves) = self.hashed(held)?;
         // Whoever sent some of it meanwhile may have sent what it is no more.
         let mut state = held.lock();
-        let known = &state.leaves;
+        let known = &state.bytes.leaves;
         let mut changed = Extents::new();
         for leaf in 0..size.div_ceil(LEAF_BYTES) {
             let range = leaf * LEAF_BYTES..((leaf + 1) * LEAF_BYTES).min(size);
@@ -57,7 +57,7 @@ impl Inner {
                 changed.insert(range);
             }
         }
-        state.is_edited |= !changed.is_empty() || size != recorded;
+        state.users.is_edited |= !changed.is_empty() || size != recorded;
         let stale = changed.clone();
         let found = Scan {
             size,

@@ -41,12 +41,12 @@ impl Inner {
             let mut state = held.lock();
             if state.machine.held().is_some() {
                 state.machine.release(None);
-                state.words.clear();
+                state.delivery.reason.clear();
             }
-            state.wants = true;
-            state.later = None;
-            (state.tries, state.patience) = (0, Patience::default());
-            state.change();
+            state.delivery.is_due = true;
+            state.delivery.retry.not_before = None;
+            (state.delivery.retry.tries, state.delivery.retry.patience) = (0, Patience::default());
+            state.record.change();
             Ok(())
         })?;
         self.retry_servers();
@@ -101,7 +101,7 @@ impl Inner {
         let files = all.owing.values().filter_map(|held| {
             let state = held.lock();
             state.machine.held()?;
-            let above = above(&held.url(), &state.words)?;
+            let above = above(&held.url(), &state.delivery.reason)?;
             Some((above, held.who.clone(), held.id.to_string()))
         });
         let deeds = all.promises.deeds().filter_map(|(deed, fact, _)| {

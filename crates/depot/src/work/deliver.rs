@@ -6,14 +6,15 @@
 use crate::{
     Error, Result,
     clock::since_epoch,
-    error::{Patience, is_shut, wants_directory, written_again},
+    error::{is_shut, wants_directory, written_again},
     inner::Inner,
     plan::{
         all::All,
         backoff::{pause_after, server_away},
-        entry::{Asked, Held, Parked, State},
+        entry::{Asked, Held, Parked},
         leftovers::Leftover,
         schedule::Due,
+        state::State,
     },
     work::{
         checksums::{Known, is_compared_here},
@@ -84,7 +85,7 @@ impl All {
             let all = &self.promises;
             !all.is_passed_after(held, place) && !all.is_followed_after(held, place)
         };
-        state.ended_at.is_some_and(is_last_since)
+        state.delivery.next_place.is_some_and(is_last_since)
     }
 }
 
@@ -140,11 +141,11 @@ impl Inner {
     /// Delivers what can be delivered now.
     fn visit(&self, held: &Arc<Held>) {
         // Before anything is looked at: what happens from now on asks for another visit.
-        held.lock().wants = false;
+        held.lock().delivery.is_due = false;
         let server = held.url().host_port();
         let came = self.deliver(held);
         if let Ok(Came::Published) = came {
-            let session = held.lock().session.clone();
+            let session = held.lock().meta.session.clone();
             held.who.audit("deliver", &held.url(), &session);
         }
         let outcome = came.and_then(|came| match came {
@@ -152,7 +153,7 @@ impl Inner {
             Came::Published if held.lock().machine.owes() => self.requeue_after_publish(held, None),
             _ => Ok(()),
         });
-        tracing::debug!(url = %held.url(), ?outcome, wants = held.lock().wants, "visited");
+        tracing::debug!(url = %held.url(), ?outcome, wants = held.lock().delivery.is_due, "visited");
         match outcome {
             Ok(()) => self.went(held, &server),
             Err(error) => self.failed(held, &server, error),
@@ -164,9 +165,7 @@ impl Inner {
 
     fn went(&self, held: &Arc<Held>, server: &str) {
         let mut state = held.lock();
-        state.tries = 0;
-        state.last = None;
-        state.patience = Patience::default();
+        state.delivery.retry.reset();
         let (is_clean, is_gone) = (!state.machine.owes(), state.is_gone);
         drop(state);
         self.all().away.remove(server);
@@ -185,7 +184,7 @@ impl Inner {
                         self.all().reroute(held, was);
                     }
                     self.ended(held);
-                    held.lock().wants = true;
+                    held.lock().delivery.is_due = true;
                     server_away(&mut self.all(), server, error, &self.rules);
                     return;
                 }
@@ -216,9 +215,9 @@ impl Inner {
         let mut state = held.lock();
         let is_clean = was_clean && !state.machine.owes();
         let is_asked = state.machine.is_asked();
-        state.is_moving = false;
+        state.delivery.is_in_flight = false;
         if is_clean {
-            state.ended_at = None;
+            state.delivery.next_place = None;
         }
         drop(state);
         match is_clean {
@@ -228,7 +227,7 @@ impl Inner {
         // What ended last did so meanwhile.
         if !is_asked && all.gets_another_place(held, &held.lock()) {
             self.move_to_end_in(all, held);
-            held.lock().wants = true;
+            held.lock().delivery.is_due = true;
             self.chores.record(held.id);
         }
     }
@@ -239,7 +238,7 @@ impl Inner {
     fn requeue_after_publish(&self, held: &Arc<Held>, was: Option<Way>) -> Result<()> {
         let mut all = self.all();
         let state = held.lock();
-        if state.is_unlinked {
+        if state.is_unlinked() {
             drop(all);
             // That is for those only who have it open, and they keep it: there its name is removed next.
             return self.unlink(held, state);
@@ -250,7 +249,7 @@ impl Inner {
         let mut state = held.lock();
         let is_followed = is_followed && !all.gets_another_place(held, &state);
         if state.is_superseded || is_followed {
-            state.wants = true;
+            state.delivery.is_due = true;
             drop(state);
             if let Some(was) = was {
                 all.reroute(held, was);
@@ -267,8 +266,8 @@ impl Inner {
         let mut all = self.all();
         all.promises.forget(held.id);
         let mut state = held.lock();
-        state.wants = true;
-        state.ended_at = None;
+        state.delivery.is_due = true;
+        state.delivery.next_place = None;
         let is_owed = state.machine.owes() && !state.is_gone;
         let base = state.machine.base().clone();
         drop(state);
@@ -291,7 +290,7 @@ impl Inner {
         let state = held.lock();
         // Of what went into a file that nobody looked at, nobody knows any more what others make of it.
         let is_blind = state.machine.is_blind();
-        if (is_blind || !state.is_current) && state.may_go_when_over() {
+        if (is_blind || !state.is_current()) && state.may_go_when_over() {
             return self.unlink(held, state).map(|()| None);
         }
         drop(state);
@@ -301,7 +300,7 @@ impl Inner {
             // Whoever puts more into it has it be what its name says.
             let is_over = state.machine.writers().is_none() && !state.machine.owes();
             if is_over {
-                state.is_current = false;
+                state.hide();
                 all.remove_current(held);
             }
         }
@@ -321,29 +320,34 @@ impl Inner {
         let above = self.above_missing(&error, &held.url(), &held.who);
         let is_short = match said {
             Some(StoreError::Incomplete { .. }) => true,
-            _ => held.lock().patience.may_be_there(&error, above),
+            _ => held
+                .lock()
+                .delivery
+                .retry
+                .patience
+                .may_be_there(&error, above),
         };
         // Ours are those that were written: what lies there is something else, and all of it is sent anew.
-        let is_spoilt = held.lock().patience.may_be_sent_anew(&error);
-        let is_troubled = (held.lock().patience).may_pass(&error, self.rules.trouble_max);
+        let is_spoilt = held.lock().delivery.retry.patience.may_be_sent_anew(&error);
+        let is_troubled =
+            (held.lock().delivery.retry.patience).may_pass(&error, self.rules.trouble_max);
         let may_pass = is_shut || is_short || is_spoilt || is_troubled;
         let is_lasting = error.fault_since(held.born) == Fault::Lasting && !may_pass;
         let why = is_lasting.then(|| (self.why_held(held, &error), words_of(held, &error, above)));
         let mut all = self.all();
         let mut state = held.lock();
         state.machine.lost();
-        let sink = state.sink.take();
-        state.is_spoilt |= is_spoilt;
-        state.tries += 1;
-        state.last = Some(error.clone());
+        let sink = state.delivery.upload.parked.take();
+        state.delivery.upload.is_spoilt |= is_spoilt;
+        state.delivery.retry.failed(error.clone());
         // The hold comes before the end of the attempt: another attempt would begin in between.
         let is_held = match why {
             Some((why, words)) if !state.is_gone && !self.is_ending() => {
-                state.words = words;
+                state.delivery.reason = words;
                 state.machine.hold(why);
-                state.change();
+                state.record.change();
                 // Something newer has its name: it gives way once nobody uses it.
-                state.wants = state.is_superseded;
+                state.delivery.is_due = state.is_superseded;
                 true
             }
             _ => false,
@@ -357,7 +361,7 @@ impl Inner {
         }
         tracing::info!(url = %held.url(), %error, is_lasting, "not delivered");
         if is_held {
-            let is_private = state.is_private;
+            let is_private = state.is_private();
             drop(state);
             if is_private {
                 return; // It is on record with its end, or never.
@@ -372,10 +376,11 @@ impl Inner {
             }
             return;
         }
-        state.wants = true;
+        state.delivery.is_due = true;
         // One that is well, and lacks something, is there for all else.
         if is_shut || is_ours || is_spoilt || is_troubled || above.is_some() {
-            state.later = Some(Instant::now() + pause_after(state.tries));
+            state.delivery.retry.not_before =
+                Some(Instant::now() + pause_after(state.delivery.retry.tries));
             return;
         }
         drop(state);
@@ -396,7 +401,7 @@ impl Inner {
         }
         let is_in_place = held.lock().machine.mode() == Mode::InPlace;
         if is_in_place && !self.all().promises.is_turn(held) {
-            held.lock().wants = true;
+            held.lock().delivery.is_due = true;
             return Ok(Came::Dry);
         }
         self.leave_others(held);
@@ -421,8 +426,8 @@ impl Inner {
             return Ok(Came::Dry);
         }
         // Who has it open keeps it, and then it is delivered as if nothing had come after it.
-        if state.is_superseded && state.users == 0 && !state.machine.is_asked() {
-            state.sink = Some(sink);
+        if state.is_superseded && state.users.open == 0 && !state.machine.is_asked() {
+            state.delivery.upload.parked = Some(sink);
             drop((state, all));
             self.give_way(held)?;
             return Ok(Came::Dry);
@@ -434,13 +439,16 @@ impl Inner {
             true => state.machine.publish(),
             false => None,
         };
-        state.wants |= !is_of;
+        state.delivery.is_due |= !is_of;
         let Some(publication) = publication else {
             tracing::debug!(url = %held.url(), is_turn, is_of, machine = ?state.machine, "nothing is left to send, and it is not published yet");
-            state.sink = Some(sink);
+            state.delivery.upload.parked = Some(sink);
             return Ok(Came::Dry);
         };
-        let sealed = (state.changes, state.leaves.root(publication.size));
+        let sealed = (
+            state.record.changes,
+            state.bytes.leaves.root(publication.size),
+        );
         drop((state, all));
         crash::point("publish-sealed");
         self.note_asked(held, &publication, sealed)?;
@@ -458,9 +466,9 @@ impl Inner {
         let mut state = held.lock();
         let is_open = state.machine.sending() == state.machine.generation()
             && state.machine.writers().is_some();
-        state.waits = is_open;
+        state.delivery.upload.waits_for_writer = is_open;
         if is_open {
-            state.wants = false;
+            state.delivery.is_due = false;
         }
         Ok(is_open)
     }
@@ -643,15 +651,15 @@ impl Inner {
         let is_whole = state.machine.is_whole() && !state.machine.is_blind();
         // What is written from then on is of the next generation.
         let digest = match sealed {
-            (changes, _) if changes == state.changes => state.leaves.root(asked.size),
+            (changes, _) if changes == state.record.changes => state.bytes.leaves.root(asked.size),
             (_, digest) => digest,
         };
-        state.asked = Some(Asked {
+        state.delivery.upload.asked = Some(Asked {
             generation: asked.generation,
             size: asked.size,
             digest: digest.filter(|_| is_whole),
         });
-        state.change();
+        state.record.change();
         Ok(())
     }
 
@@ -665,7 +673,7 @@ impl Inner {
     ) -> Result<()> {
         let state = held.lock();
         let is_blind = state.machine.is_blind();
-        let noted = state.asked.as_ref();
+        let noted = state.delivery.upload.asked.as_ref();
         let digest = noted.and_then(|noted| noted.digest.clone());
         drop(state);
         let whole = Whole {
@@ -698,20 +706,21 @@ impl Inner {
         };
         crash::point("published");
         let mut state = held.lock();
-        (state.is_passed_on, state.is_changed_there) = (passes_on, held.is_renamed());
+        (state.meta.is_forwarded, state.validity.is_changed_at_target) =
+            (passes_on, held.is_renamed());
         state.machine.answered(asked.attempt, answer);
-        state.reached = None;
-        state.delivered = asked.generation;
-        (state.seen, state.seen_at) = (None, None);
-        state.saw();
-        state.change();
+        state.delivery.upload.sent_as = None;
+        state.delivery.delivered = asked.generation;
+        state.validity.unsee();
+        state.validity.revalidated(Instant::now());
+        state.record.change();
         Ok(())
     }
 
     /// Forgets what need not be delivered any more, since something newer has its name.
     fn give_way(&self, held: &Held) -> Result<bool> {
         let state = held.lock();
-        let may = state.is_superseded && state.users == 0 && !state.machine.is_asked();
+        let may = state.is_superseded && state.users.open == 0 && !state.machine.is_asked();
         if may && !state.is_gone {
             self.unlink(held, state)?;
         }
@@ -727,7 +736,7 @@ impl All {
         held.reroute(url);
         held.renumber(number);
         self.owing.insert(number, Arc::clone(held));
-        held.lock().change();
+        held.lock().record.change();
         before
     }
 }

@@ -3,7 +3,7 @@
 use crate::{
     Ended, Error, Result,
     inner::Inner,
-    plan::entry::{Held, State},
+    plan::{entry::Held, state::State},
     work::close::Standing,
 };
 use godwit_core::holding::Notices;
@@ -20,7 +20,7 @@ impl Inner {
     /// Waits until nobody compares the file with what it was: who does holds a lease, and opening it would wait.
     pub(crate) fn still<'a>(&self, held: &'a Held) -> MutexGuard<'a, State> {
         let mut state = held.lock();
-        while state.is_scanning {
+        while state.bytes.is_scanning {
             held.wait(&mut state, None);
         }
         state
@@ -30,7 +30,7 @@ impl Inner {
     pub(crate) fn know_leaves(&self, held: &Held) -> Result<()> {
         let state = held.lock();
         let size = state.machine.size();
-        let unknown = state.leaves.unknown(size);
+        let unknown = state.bytes.leaves.unknown(size);
         drop(state);
         if unknown.is_empty() {
             return Ok(());
@@ -39,7 +39,7 @@ impl Inner {
         let mut state = held.lock();
         // What was written unseen would be taken for what was there before.
         if !state.machine.is_unseen() {
-            state.leaves = found;
+            state.bytes.leaves = found;
         }
         Ok(())
     }
@@ -47,7 +47,7 @@ impl Inner {
     /// Finds out whether all who could write a file unseen are gone, and what they did.
     pub(crate) fn is_edited(&self, held: &Arc<Held>) -> Result<Ended> {
         let mut state = self.still(held);
-        let generation = state.committed;
+        let generation = state.meta.committed;
         if state.is_gone {
             return Ok(Ended::Last(generation));
         }
@@ -74,7 +74,7 @@ impl Inner {
         while state.machine.writers() == Some(Notices::None) {
             state.machine.close(Notices::None);
         }
-        state.is_scanning = true;
+        state.bytes.is_scanning = true;
         drop(state);
         let scanned = self.rescan(held, || !lease.is_broken());
         drop(lease);
@@ -82,8 +82,8 @@ impl Inner {
         let is_over = matches!(scanned, Ok(true)) && !state.machine.is_unseen();
         if is_over {
             // What was written by descriptors is a generation now.
-            state.committed = state.machine.generation();
-            state.change();
+            state.meta.committed = state.machine.generation();
+            state.record.change();
         }
         drop(state);
         let ended = match scanned {
@@ -92,7 +92,7 @@ impl Inner {
             Err(error) => Err(error),
         };
         // Whoever else asks hears of an end when it has its place: what they do then comes after it.
-        held.lock().is_scanning = false;
+        held.lock().bytes.is_scanning = false;
         held.tell();
         ended
     }
@@ -103,7 +103,7 @@ impl Inner {
         let mut called = self.all().called(&held.name());
         called.retain(|other| other.id != held.id);
         self.look_for_ends_of(&called, |state| {
-            state.machine.is_unseen() || state.is_scanning
+            state.machine.is_unseen() || state.bytes.is_scanning
         });
     }
 
@@ -117,8 +117,8 @@ impl Inner {
         let (mut state, found, leaves) = self.compare_now(held)?;
         if state.machine.writers() == Some(Notices::None) {
             state.machine.glimpsed(&found);
-            state.leaves = leaves;
-            state.change();
+            state.bytes.leaves = leaves;
+            state.record.change();
             return Ok(());
         }
         // Whoever scans it meanwhile knows better.
@@ -130,13 +130,13 @@ impl Inner {
     /// Nobody writes it any more.
     fn ended_by_all(&self, held: &Arc<Held>) -> Result<Ended> {
         let state = held.lock();
-        let (generation, owes) = (state.committed, state.machine.owes());
+        let (generation, owes) = (state.meta.committed, state.machine.owes());
         drop(state);
         self.unwatch(held);
         self.fit(held);
         let standing = owes.then(|| self.standing_of_edits(held));
         if owes {
-            held.lock().wants = true;
+            held.lock().delivery.is_due = true;
         }
         held.commit(self)?;
         match standing {
@@ -152,8 +152,8 @@ impl Inner {
     /// was opened. A writer who died, or wrote nothing, takes the place of nothing that was put meanwhile.
     fn standing_of_edits(&self, held: &Arc<Held>) -> Standing {
         let mut state = held.lock();
-        let is_edited = std::mem::take(&mut state.is_edited);
-        let (place, is_unlinked) = (state.closed_at, state.is_unlinked);
+        let is_edited = std::mem::take(&mut state.users.is_edited);
+        let (place, is_unlinked) = (state.users.closed_at, state.is_unlinked());
         drop(state);
         if is_unlinked {
             self.move_to_end(held);
@@ -171,7 +171,7 @@ impl Inner {
         if was_renamed {
             held.redirect(held.name());
             held.renumber(self.next_number());
-            held.lock().change();
+            held.lock().record.change();
         }
         drop(all);
         if was_renamed {
@@ -182,8 +182,8 @@ impl Inner {
     /// Counts against the quota what a file has become.
     pub(crate) fn fit(&self, held: &Held) {
         let mut state = held.lock();
-        let (size, reserved) = (state.machine.size(), state.reserved);
-        state.reserved = size;
+        let (size, reserved) = (state.machine.size(), state.bytes.reserved);
+        state.bytes.reserved = size;
         drop(state);
         match size.checked_sub(reserved) {
             Some(more) => self.room.count(more),
@@ -202,7 +202,7 @@ impl Inner {
     /// Looks at every file that may have been written by somebody who is gone.
     pub(crate) fn look_for_ends(&self) {
         self.look_for_ends_of(&self.every(), |state| {
-            state.machine.is_unseen() && !state.is_scanning
+            state.machine.is_unseen() && !state.bytes.is_scanning
         });
     }
 

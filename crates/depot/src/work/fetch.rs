@@ -56,7 +56,7 @@ impl Inner {
     ) -> Result<()> {
         let ranges = ranges.into();
         let mut state = held.lock();
-        let (failures, tries) = (state.failed.0, state.tries);
+        let (failures, tries) = (state.bytes.failed.0, state.delivery.retry.tries);
         loop {
             if state.machine.is_blind() {
                 drop(state);
@@ -74,7 +74,7 @@ impl Inner {
             }
             // Nobody gets the rest of it until somebody decides.
             if let Some(Why::Conflict(_)) = state.machine.held() {
-                return Err(Error::held(held.name(), state.words.clone(), ""));
+                return Err(Error::held(held.name(), state.delivery.reason.clone(), ""));
             }
             if self.is_ending() {
                 return Err(Error::Ending);
@@ -82,7 +82,7 @@ impl Inner {
             if !is_wanted() {
                 return Err(Error::Unwanted);
             }
-            if let (true, Some(error)) = (state.failed.0 != failures, &state.failed.1) {
+            if let (true, Some(error)) = (state.bytes.failed.0 != failures, &state.bytes.failed.1) {
                 return Err(error.clone());
             }
             // Of parts that came one by one nobody could tell whether they are of one file.
@@ -91,9 +91,9 @@ impl Inner {
                 _ => wanted,
             };
             if let Some(fetch) = state.machine.fetch(asked) {
-                state.transfers += u64::from(part == Part::Alone);
-                if state.pen.is_none() {
-                    state.pen = Some(Arc::new(self.disk.writer(held.id)?));
+                state.meta.transfers += u64::from(part == Part::Alone);
+                if state.bytes.write_fd.is_none() {
+                    state.bytes.write_fd = Some(Arc::new(self.disk.writer(held.id)?));
                 }
                 drop(state);
                 crash::point("fetch-asked");
@@ -101,8 +101,10 @@ impl Inner {
                 state = held.lock();
                 continue;
             }
-            if let (true, Some(error)) = (state.tries > tries, &state.last)
-                && state.machine.is_inside()
+            if let (true, Some(error)) = (
+                state.delivery.retry.tries > tries,
+                &state.delivery.retry.last,
+            ) && state.machine.is_inside()
             {
                 return Err(error.clone()); // It is being changed there, and nobody gets there.
             }
@@ -126,7 +128,7 @@ impl Inner {
         let size = there.map_or(0, |stat| stat.size);
         let mut state = held.lock();
         if let Base::Seen(version) = &base {
-            (state.seen, state.seen_at) = (Some(version.clone()), at);
+            state.validity.see(version.clone(), at);
         }
         let pen = self.disk.writer(held.id)?;
         self.disk
@@ -134,15 +136,18 @@ impl Inner {
         let before = state.machine.size();
         state.machine.seen(base, size);
         state.may_have_grown(before);
-        state.change();
+        state.record.change();
         if state.machine.is_blind() {
             // It is being changed there just now: what it is then is told by the end of that.
             if state.machine.held().is_some() {
-                return Err(Error::held(held.url(), state.words.clone(), ""));
+                return Err(Error::held(held.url(), state.delivery.reason.clone(), ""));
             }
-            let before = state.tries;
+            let before = state.delivery.retry.tries;
             held.wait(&mut state, Some(Instant::now() + PAUSE));
-            if let (true, Some(error)) = (state.tries > before, &state.last) {
+            if let (true, Some(error)) = (
+                state.delivery.retry.tries > before,
+                &state.delivery.retry.last,
+            ) {
                 return Err(error.clone());
             }
         }
@@ -161,13 +166,13 @@ impl Inner {
             let outcome = self.fetch_once(held, &asked, is_wanted);
             let error = match outcome {
                 Ok(()) => {
-                    held.lock().price = price(asked.wanted.len_bytes(), began.elapsed());
+                    held.lock().meta.price = price(asked.wanted.len_bytes(), began.elapsed());
                     return self.fetched(held, None);
                 }
                 Err(error) => error,
             };
             let error = self.of_another(held, error)?;
-            if is_left(held.lock().users, is_wanted) {
+            if is_left(held.lock().users.open, is_wanted) {
                 return self.fetched(held, Some(Error::Unwanted));
             }
             let moved = held.lock().machine.come_bytes() > before;
@@ -201,7 +206,7 @@ impl Inner {
             while Instant::now() < until && !self.is_ending() {
                 held.wait(&mut state, Some(until));
             }
-            if is_left(state.users, is_wanted) {
+            if is_left(state.users.open, is_wanted) {
                 drop(state);
                 return self.fetched(held, Some(Error::Unwanted));
             }
@@ -235,22 +240,22 @@ impl Inner {
     fn fetched(&self, held: &Arc<Held>, error: Option<Error>) -> Result<()> {
         let mut state = held.lock();
         if state.machine.present().contains(&(0..state.machine.size())) {
-            state.pen = None;
+            state.bytes.write_fd = None;
         }
-        state.change();
+        state.record.change();
         match &error {
             None => {}
             // Whoever came since goes on with it, perhaps already.
             Some(Error::Unwanted) if !state.machine.may_be_forgotten() => {}
-            Some(Error::Unwanted) => state.pen = None,
+            Some(Error::Unwanted) => state.bytes.write_fd = None,
             Some(error) => {
-                state.failed = (state.failed.0 + 1, Some(error.clone()));
-                state.pen = None;
+                state.bytes.failed = (state.bytes.failed.0 + 1, Some(error.clone()));
+                state.bytes.write_fd = None;
             }
         }
         // What is owed may have waited for the end of this.
         let owes = state.machine.owes();
-        state.wants |= owes;
+        state.delivery.is_due |= owes;
         drop(state);
         self.chores.record(held.id);
         held.tell();
@@ -275,7 +280,7 @@ impl Inner {
             said: Mutex::default(),
             is_over: Mutex::new(false),
         };
-        let hints = held.lock().hints;
+        let hints = held.lock().bytes.hints;
         let (read, is_base, at) = self.at_place(&held.name(), &held.who, |place| {
             if fetch.wanted.is_empty() {
                 // All came before: only a look is missing.
@@ -353,7 +358,7 @@ impl Arriving<'_> {
     /// Tells whether the origin, as it was after all came, still has what was to come.
     fn is_base(&self, place: &Place, now: &Stat) -> godwit_store::Result<bool> {
         let state = self.held.lock();
-        let then = match (&state.seen, state.machine.base()) {
+        let then = match (&state.validity.seen, state.machine.base()) {
             (Some(seen), _) => seen.clone(),
             (None, Base::Seen(version)) => version.clone(),
             _ => return Ok(false),
@@ -374,7 +379,7 @@ impl Arriving<'_> {
 
     /// Tells whether we renamed it at its origin since it was seen, or may have just now: that touches it.
     fn was_renamed(&self) -> bool {
-        let Some(then) = self.held.lock().seen_at.clone() else {
+        let Some(then) = self.held.lock().validity.seen_at.clone() else {
             return false;
         };
         let promises = &self.depot.all().promises;
@@ -389,7 +394,7 @@ impl Arriving<'_> {
         let size = state.machine.size();
         // What was written here over it is not what the source says.
         let corrupt = match is_base && !state.machine.owes() {
-            true => self.differs(&state.leaves, size, read),
+            true => self.differs(&state.bytes.leaves, size, read),
             false => None,
         };
         let is_same = is_base && corrupt.is_none();
@@ -399,14 +404,15 @@ impl Arriving<'_> {
         };
         *self.is_over.lock() = true;
         state.machine.fetched(self.ticket, origin);
-        if state.machine.held().is_some() && state.words.is_empty() {
-            state.words = "it changed there while it was fetched to be changed here".into();
+        if state.machine.held().is_some() && state.delivery.reason.is_empty() {
+            state.delivery.reason =
+                "it changed there while it was fetched to be changed here".into();
         }
-        state.saw();
+        state.validity.revalidated(Instant::now());
         if is_same {
-            (state.seen, state.seen_at) = (Some(now), Some(at));
+            state.validity.see(now, Some(at));
         }
-        state.change();
+        state.record.change();
         // What cannot be had as a whole any more is not what its name says.
         let is_void = !is_base && !state.machine.owes();
         if is_void {
@@ -444,11 +450,11 @@ impl Take for Arriving<'_> {
     fn put(&self, block: Block<'_>) -> godwit_store::Result<()> {
         let piece = Piece::of(block);
         let mut state = self.held.lock();
-        if is_left(state.users, self.is_wanted) {
+        if is_left(state.users.open, self.is_wanted) {
             return Err(StoreError::Canceled);
         }
         let part = state.machine.arrived(self.ticket, block.range());
-        let Some(pen) = state.pen.clone() else {
+        let Some(pen) = state.bytes.write_fd.clone() else {
             return Err(StoreError::Canceled);
         };
         let is_all = part == Extents::from(block.range());
@@ -466,11 +472,11 @@ impl Take for Arriving<'_> {
             }
             if !is_all {
                 let offset = range.start;
-                state.leaves.add(Piece::of(Block { offset, bytes }));
+                state.bytes.leaves.add(Piece::of(Block { offset, bytes }));
             }
         }
         if is_all {
-            state.leaves.add(piece);
+            state.bytes.leaves.add(piece);
         }
         Ok(())
     }

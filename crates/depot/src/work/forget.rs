@@ -4,10 +4,7 @@ use crate::{
     Error, Result,
     disk::rows::{Change, Passed},
     inner::Inner,
-    plan::{
-        all::Gone,
-        entry::{Held, State},
-    },
+    plan::{all::Gone, entry::Held, state::State},
 };
 use parking_lot::MutexGuard;
 use std::{
@@ -25,11 +22,14 @@ impl Inner {
     ) -> Result<()> {
         state.is_gone = true;
         // A record on its way would come after it was forgotten.
-        while state.is_recording {
+        while state.record.is_writing {
             held.wait(&mut state, None);
         }
-        let (was_recorded, reserved) = (state.is_recorded, std::mem::take(&mut state.reserved));
-        state.pen = None;
+        let (was_recorded, reserved) = (
+            state.record.has_row,
+            std::mem::take(&mut state.bytes.reserved),
+        );
+        state.bytes.write_fd = None;
         let leftover = state.take_leftover(&held.url(), &held.who);
         let passed = Passed::of(held, &state);
         drop(state);

@@ -77,11 +77,11 @@ impl Inner {
     /// Records what was fetched, once nobody uses it. Returns whether nothing is to be recorded of it.
     fn is_kept(&self, held: &Held) -> bool {
         let state = held.lock();
-        if !state.is_ahead() || state.is_gone {
+        if !state.record.is_ahead() || state.is_gone {
             return true;
         }
         let is_fetched = !state.machine.owes() && state.machine.is_whole();
-        let is_idle = state.machine.writers().is_none() && state.users == 0;
+        let is_idle = state.machine.writers().is_none() && state.users.open == 0;
         drop(state);
         if is_fetched
             && is_idle

@@ -3,7 +3,7 @@
 use crate::{
     Error, IsWanted, Result,
     inner::Inner,
-    plan::entry::{Held, State},
+    plan::{entry::Held, state::State},
     work::{close::Standing, room::Asks},
 };
 use godwit_core::{Block, Extents, LEAF_BYTES, Piece, Url, holding::Notices};
@@ -75,7 +75,7 @@ impl Inner {
     ) -> Result<Option<u64>> {
         let state = beside.lock();
         let written = state.machine.present().clone();
-        let (session, passed) = (state.session.clone(), state.passed.clone());
+        let (session, passed) = (state.meta.session.clone(), state.meta.upstream.clone());
         drop(state);
         let mut state = under.lock();
         if !may(&state) {
@@ -83,8 +83,8 @@ impl Inner {
         }
         let opened = state.machine.open(Notices::Each);
         opened.map_err(|refused| Error::busy(&under.url(), &refused))?;
-        state.is_folding = true;
-        state.change();
+        state.bytes.is_merging = true;
+        state.record.change();
         drop(state);
         let poured = prepare(&written).and_then(|()| {
             let is_gone = under.lock().is_gone;
@@ -96,14 +96,14 @@ impl Inner {
         });
         let mut state = under.lock();
         state.machine.close(Notices::Each);
-        state.is_folding = false;
-        state.change();
+        state.bytes.is_merging = false;
+        state.record.change();
         if poured.is_ok() {
-            state.committed = state.machine.generation();
-            state.session = session;
-            state.passed_by(&passed);
+            state.meta.committed = state.machine.generation();
+            state.meta.session = session;
+            state.meta.forwarded_by(&passed);
         }
-        let (generation, is_gone) = (state.committed, state.is_gone);
+        let (generation, is_gone) = (state.meta.committed, state.is_gone);
         drop(state);
         under.tell();
         self.nudge();
@@ -128,9 +128,9 @@ impl Inner {
     fn will_fold(&self, beside: &Held, under: &Held) -> Result<()> {
         let mut state = beside.lock();
         state.machine.close(Notices::Each);
-        state.pen = None;
-        state.folds_into = Some(under.id);
-        state.change();
+        state.bytes.write_fd = None;
+        state.bytes.merges_into = Some(under.id);
+        state.record.change();
         drop(state);
         beside.commit(self)
     }
@@ -138,13 +138,14 @@ impl Inner {
     /// Puts into a file what was on its way there when we ended, and had been told to nobody.
     pub(crate) fn fold_again(&self, beside: &Held, under: Option<Arc<Held>>) -> Result<()> {
         // All else of it may have been delivered, and something newer too.
-        let is_there = |state: &State| state.machine.owes() || state.is_current;
-        let may =
-            |state: &State| state.machine.held().is_none() && !state.is_unlinked && is_there(state);
+        let is_there = |state: &State| state.machine.owes() || state.is_current();
+        let may = |state: &State| {
+            state.machine.held().is_none() && !state.is_unlinked() && is_there(state)
+        };
         if let Some(under) = under
             && self.pour(beside, &under, may, |_| Ok(()))?.is_some()
         {
-            under.lock().wants = true;
+            under.lock().delivery.is_due = true;
             self.fit(&under);
             // If all else of it had been delivered, nothing waits for it yet.
             self.all().owe(&under, || self.next_number());
@@ -168,10 +169,10 @@ impl Inner {
             let mut state = under.lock();
             if let Err(error) = written {
                 state.machine.abandoned(ticket);
-                state.leaves.forget(offset / LEAF_BYTES);
+                state.bytes.leaves.forget(offset / LEAF_BYTES);
                 return Err(error);
             }
-            state.leaves.add(Piece::of(Block { offset, bytes }));
+            state.bytes.leaves.add(Piece::of(Block { offset, bytes }));
             let size = state.machine.size().max(range.end);
             state.written(ticket, size);
         }

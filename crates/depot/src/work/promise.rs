@@ -22,7 +22,7 @@ use godwit_core::{
     holding::Base,
 };
 use parking_lot::MutexGuard;
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 impl Inner {
     /// Brings the records to what was promised at a server; it is safe when what this returns was waited for.
@@ -121,9 +121,9 @@ impl Inner {
         let mut state = held.lock();
         let leftover = state.take_leftover(url, &held.who);
         state.machine.release(Some(Base::Any));
-        state.before = None;
-        state.wants = true;
-        state.change();
+        state.meta.replaces = None;
+        state.delivery.is_due = true;
+        state.record.change();
         drop(state);
         all.leftovers.extend(leftover);
         drop(all);
@@ -196,7 +196,7 @@ impl Inner {
             self.all().spoil_below(url);
         }
         if is_cut && let Some(held) = self.all().current_of(url, who) {
-            held.lock().doubt();
+            held.lock().validity.invalidate();
         }
         Ok(())
     }
@@ -225,7 +225,7 @@ impl Inner {
     }
 
     pub(crate) fn committed_behind(&self, held: &Held) {
-        let is_recorded = held.lock().is_recorded;
+        let is_recorded = held.lock().record.has_row;
         if is_recorded && let Err(error) = held.commit(self) {
             tracing::warn!(%error, url = %held.name(), "that it was renamed cannot be recorded");
         }
@@ -239,14 +239,16 @@ impl Inner {
         if current.as_ref().is_some_and(|held| held.lock().is_sure()) {
             return Ok(true);
         }
-        let doubts = current.as_ref().map_or(0, |held| held.lock().doubts);
+        let doubts = current
+            .as_ref()
+            .map_or(0, |held| held.lock().validity.invalidations);
         let looked = self.surely((url, who), || self.stat_of(url, who));
         let can_wait = |error: &Error| error.of_store().is_some_and(may_pass);
         match (looked, current) {
             (Ok((place, stat)), Some(held)) => {
                 let is_still = self.is_still_base(&held, &place, &stat, crate::Fresh::Now);
                 if is_still {
-                    held.lock().saw_after(doubts);
+                    (held.lock().validity).revalidated_after(doubts, Instant::now());
                 }
                 Ok(is_still)
             }
@@ -276,7 +278,7 @@ impl Inner {
         let state = held.lock();
         let base = state.machine.base().clone();
         let is_clean = !state.machine.owes() && !state.is_gone && state.is_sure();
-        let seen = state.seen.clone().map(Base::Seen);
+        let seen = state.validity.seen.clone().map(Base::Seen);
         drop(state);
         let is_it = is_clean && matches!(base, Base::Seen(_)) && all.promises.is_free(url);
         is_it.then(|| seen.unwrap_or(base))
@@ -289,8 +291,8 @@ impl Inner {
         let is_new = *state.machine.base() == Base::Absent && state.machine.owes();
         // In place some of it may be there long before anything is asked for.
         let is_unheard = !state.machine.is_asked() && !state.machine.is_inside();
-        let is_still = !state.is_moving && is_unheard && !state.is_scanning;
-        let is_ours = !state.is_gone && !state.is_private && state.machine.is_whole();
+        let is_still = !state.delivery.is_in_flight && is_unheard && !state.bytes.is_scanning;
+        let is_ours = !state.is_gone && !state.is_private() && state.machine.is_whole();
         let is_it = is_new && is_still && is_ours && state.machine.held().is_none();
         drop(state);
         // Something else may be promised at its name, which goes first or after.

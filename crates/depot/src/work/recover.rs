@@ -53,7 +53,7 @@ impl Inner {
                 match state.machine.owes() {
                     true => {
                         state.machine.hold(Why::Refused);
-                        state.words = error.to_string();
+                        state.delivery.reason = error.to_string();
                     }
                     false => lost.push(Arc::clone(&held)),
                 }
@@ -62,8 +62,8 @@ impl Inner {
                 lost.push(Arc::clone(&held)); // Nobody knows what others made of it since.
             }
             let mut state = held.lock();
-            if state.machine.held() == Some(&Why::Unfinished) && state.words.is_empty() {
-                state.words = UNFINISHED.into();
+            if state.machine.held() == Some(&Why::Unfinished) && state.delivery.reason.is_empty() {
+                state.delivery.reason = UNFINISHED.into();
             }
             drop(state);
             if let Some(under) = row.folds_into {
@@ -112,7 +112,7 @@ impl Inner {
                 if let Some(expires) = tag.expires {
                     self.chores.falls(expires, id);
                 }
-                held.lock().tags.push(tag);
+                held.lock().users.tags.push(tag);
             }
         }
     }
@@ -122,7 +122,7 @@ impl Inner {
         let taken = self.disk.taken(held.id);
         self.room.count(taken);
         let mut state = held.lock();
-        state.reserved = taken;
+        state.bytes.reserved = taken;
         if row.record.open.is_none() {
             let file = self.disk.writer(held.id)?;
             let size = file

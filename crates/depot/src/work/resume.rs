@@ -22,6 +22,7 @@ use godwit_store::{
 };
 use godwit_sys::Buffer;
 use parking_lot::Mutex;
+use std::time::Instant;
 
 impl Inner {
     /// In place nothing is changed before the target was looked at, and that is on record.
@@ -40,16 +41,16 @@ impl Inner {
             state.machine.resumed(&Extents::new());
             state.machine.found(Found::Base);
             state.machine.seal();
-            state.change();
+            state.record.change();
             if *state.machine.base() != base {
                 continue; // Somebody looked meanwhile, to read it.
             }
             if state.machine.is_entering() {
                 if let Origin::Other(_) = origin {
-                    state.words = CHANGED.into();
+                    state.delivery.reason = CHANGED.into();
                 }
                 state.machine.looked(origin);
-                state.change();
+                state.record.change();
             }
             break;
         }
@@ -74,7 +75,7 @@ impl Inner {
     pub(crate) fn begun(&self, held: &Held, place: &Place) -> Result<Begun> {
         let at = held.url();
         let mut state = held.lock();
-        let parked = state.sink.take();
+        let parked = state.delivery.upload.parked.take();
         if let Some(parked) = parked.filter(|parked| parked.is_of(held, &state.machine)) {
             return Ok(Begun::Sink(parked));
         }
@@ -83,7 +84,7 @@ impl Inner {
             Mode::InPlace => How::InPlace,
             Mode::Replace => how(state.machine.base()),
         };
-        let (passed, bits) = (state.passed.clone(), state.bits);
+        let (passed, bits) = (state.meta.upstream.clone(), state.meta.mode);
         let is_absent = *state.machine.base() == Base::Absent;
         drop(state);
         // What is replaced keeps its own, also at servers that would change them.
@@ -94,8 +95,8 @@ impl Inner {
         let mode = bits.filter(|_| is_new());
         let id = upload_of(held.id, generation);
         let mut state = held.lock();
-        state.reached = Some(id.clone());
-        let is_spoilt = std::mem::take(&mut state.is_spoilt);
+        state.delivery.upload.sent_as = Some(id.clone());
+        let is_spoilt = std::mem::take(&mut state.delivery.upload.is_spoilt);
         drop(state);
         // Where attempts are not counted, the old conversation is over: it was ours, and is closed.
         let can = place.store.can()?;
@@ -154,7 +155,7 @@ impl Inner {
         // What was sealed is part of what comes after it, or somebody is to decide, or did so meanwhile.
         let mut state = held.lock();
         state.machine.lost();
-        state.wants = true;
+        state.delivery.is_due = true;
         Begun::Anew
     }
 
@@ -162,11 +163,11 @@ impl Inner {
     pub(crate) fn leave_others(&self, held: &Held) {
         let mut state = held.lock();
         let attempt = state.machine.attempt();
-        let Some(parked) = state.sink.take() else {
+        let Some(parked) = state.delivery.upload.parked.take() else {
             return;
         };
         if parked.is_of(held, &state.machine) {
-            state.sink = Some(parked);
+            state.delivery.upload.parked = Some(parked);
             return;
         }
         let is_left = parked.attempt == attempt;
@@ -200,13 +201,13 @@ impl Inner {
     fn search(&self, held: &Held, place: &Place) -> Result<bool> {
         let state = held.lock();
         let (base, sending) = (state.machine.base().clone(), state.machine.sending());
-        let asked = state.asked.clone();
+        let asked = state.delivery.upload.asked.clone();
         let asked = asked.filter(|asked| asked.generation == sending);
         // After an end of ours what is here may be more than was asked for.
         let asked = asked.unwrap_or_else(|| Asked {
             generation: sending,
             size: state.machine.size(),
-            digest: state.leaves.root(state.machine.size()),
+            digest: state.bytes.leaves.root(state.machine.size()),
         });
         drop(state);
         let upload = upload_of(held.id, sending);
@@ -224,20 +225,21 @@ impl Inner {
         let is_there = state.machine.is_unsure() && matches!(found, Found::Ours(_));
         match found {
             Found::Ours(_) => {
-                (state.delivered, state.is_passed_on) = (sending, passes_on);
-                state.is_changed_there = held.is_renamed();
-                (state.seen, state.seen_at, state.reached) = (None, None, None); // as it was before
-                state.saw();
+                (state.delivery.delivered, state.meta.is_forwarded) = (sending, passes_on);
+                state.validity.is_changed_at_target = held.is_renamed();
+                state.delivery.upload.sent_as = None;
+                state.validity.unsee(); // as it was before
+                state.validity.revalidated(Instant::now());
             }
             Found::Base => {}
             Found::Other(_) => {
-                state.words = CHANGED.into();
+                state.delivery.reason = CHANGED.into();
                 // It gives way, where it is held and something newer has its name.
-                state.wants |= state.is_superseded;
+                state.delivery.is_due |= state.is_superseded;
             }
         }
         state.machine.found(found);
-        state.change();
+        state.record.change();
         Ok(is_there)
     }
 

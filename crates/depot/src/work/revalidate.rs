@@ -6,7 +6,8 @@ use crate::{
     inner::Inner,
     plan::{
         asking::Asking,
-        entry::{Held, State},
+        entry::Held,
+        state::{Check, State},
         user::User,
     },
     work::probe::{base_of, look},
@@ -28,8 +29,8 @@ impl Inner {
         all.changed_behind(url);
         for held in all.called_below(url) {
             let mut state = held.lock();
-            state.doubt();
-            state.is_changed_there = true;
+            state.validity.invalidate();
+            state.validity.is_changed_at_target = true;
         }
     }
 }
@@ -111,7 +112,7 @@ impl Inner {
         if state.machine.owes() {
             return true; // Ours is newer than whatever there is.
         }
-        if state.is_filled && fresh == Fresh::Usual {
+        if state.meta.is_filled && fresh == Fresh::Usual {
             return !state.is_lapsed(); // Whoever filled it answers for it.
         }
         let within = match (fresh, state.machine.base()) {
@@ -119,7 +120,8 @@ impl Inner {
             (Fresh::Now | Fresh::Proved, _) | (_, Base::Seen(Version::None)) => Duration::ZERO,
             (Fresh::Usual, _) => self.rules.fresh,
         };
-        state.looked.is_some_and(|at| at.elapsed() < within)
+        let checked_at = state.validity.checked_at();
+        checked_at.is_some_and(|at| at.elapsed() < within)
     }
 
     /// Asks the origin, and has what it has be the current holding of its name. Returns what it has, where it says.
@@ -148,8 +150,11 @@ impl Inner {
         {
             let mut state = held.lock();
             // No length was on its way there when it was asked.
-            state.is_doubted = asking.is_spoilt();
-            state.saw();
+            state.validity.check = if asking.is_spoilt() {
+                Check::Invalid
+            } else {
+                Check::At(Instant::now())
+            };
             return Ok(Some(stat));
         }
         if !self.share((url, who), &place, &stat, asking) {
@@ -178,7 +183,7 @@ impl Inner {
     fn share(&self, (url, who): (&Url, &Who), place: &Place, stat: &Stat, asking: &Asking) -> bool {
         let is_clean = |state: &State| {
             let is_whole = !state.machine.owes() && state.machine.is_whole();
-            is_whole && state.is_current && !state.is_gone
+            is_whole && state.is_current() && !state.is_gone
         };
         let all = self.all();
         let called = all.called(url);
@@ -226,7 +231,8 @@ impl Inner {
     /// Tells whether it is what its origin has as far as anybody knows who cannot ask.
     pub(crate) fn is_believed(&self, state: &State) -> bool {
         let is_strong = matches!(state.machine.base(), Base::Seen(version) if version.is_strong());
-        let is_recent = (state.looked).is_some_and(|at| at.elapsed() < self.rules.grace);
+        let checked_at = state.validity.checked_at();
+        let is_recent = checked_at.is_some_and(|at| at.elapsed() < self.rules.grace);
         is_strong && is_recent && state.machine.is_whole()
     }
 
@@ -234,11 +240,11 @@ impl Inner {
     fn is_base(&self, held: &Held, place: &Place, stat: &Stat, fresh: Fresh) -> bool {
         let now = stat.version(since_epoch());
         let state = held.lock();
-        let (seen, base) = (state.seen.clone(), state.machine.base().clone());
+        let (seen, base) = (state.validity.seen.clone(), state.machine.base().clone());
         let size = state.machine.size();
         let ours = match state.machine.owes() {
             true => None,
-            false => state.leaves.root(size),
+            false => state.bytes.leaves.root(size),
         };
         drop(state);
         let has = |digest: &Digest| {
@@ -275,8 +281,8 @@ impl Inner {
         if state.is_gone || !is_same {
             return false;
         }
-        state.saw();
-        (state.seen, state.seen_at) = (Some(version), Some(place.url.clone()));
+        state.validity.revalidated(Instant::now());
+        (state.validity).see(version, Some(place.url.clone()));
         true
     }
 
@@ -305,9 +311,9 @@ impl Inner {
             machine,
         ));
         let mut state = held.lock();
-        state.reserved = size;
-        state.looked = Some(Instant::now());
-        (state.seen, state.seen_at) = (Some(version), seen_at);
+        state.bytes.reserved = size;
+        state.validity.revalidated(Instant::now());
+        state.validity.see(version, seen_at);
         drop(state);
         let mut all = self.all();
         if is_older() {

@@ -40,9 +40,9 @@ impl Inner {
         let mut servers: BTreeMap<String, u64> = BTreeMap::new();
         for held in self.every() {
             let state = held.lock();
-            match state.machine.owes() && !state.is_private {
-                true => *servers.entry(held.url().host_port()).or_default() += state.reserved,
-                false => used += state.reserved,
+            match state.machine.owes() && !state.is_private() {
+                true => *servers.entry(held.url().host_port()).or_default() += state.bytes.reserved,
+                false => used += state.bytes.reserved,
             }
         }
         for (server, reserved) in self.logs.reserved() {
@@ -69,7 +69,7 @@ impl Inner {
         let mut freed = 0;
         let mut all = self.every();
         all.sort_by_cached_key(|held| {
-            let stays = u64::from(held.lock().price) * STAYS;
+            let stays = u64::from(held.lock().meta.price) * STAYS;
             (held.used.load(Relaxed) + stays, held.number())
         });
         for held in all {
@@ -86,7 +86,7 @@ impl Inner {
         if state.is_gone || !state.may_go() {
             return Ok(0);
         }
-        let bytes = state.reserved;
+        let bytes = state.bytes.reserved;
         tracing::debug!(url = %held.url(), bytes, "forgotten, to make room");
         self.unlink(held, state)?;
         Ok(bytes)
@@ -140,13 +140,13 @@ impl Inner {
         self.room.could_hold(&url, end)?;
         let _asking = Asking(self, asks.by);
         loop {
-            let reserved = held.lock().reserved;
+            let reserved = held.lock().bytes.reserved;
             let Some(least) = end.checked_sub(reserved).filter(|more| *more > 0) else {
                 return Ok(());
             };
             let wish = Wish {
                 by: asks.by,
-                holds: asks.own.lock().reserved,
+                holds: asks.own.lock().bytes.reserved,
                 bytes: least,
                 is_growing: asks.is_growing,
             };
@@ -155,7 +155,7 @@ impl Inner {
                     let mut state = held.lock();
                     match state.is_gone {
                         true => self.room.release(more),
-                        false => state.reserved += more,
+                        false => state.bytes.reserved += more,
                     }
                     return Ok(());
                 }

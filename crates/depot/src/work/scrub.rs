@@ -28,7 +28,7 @@ impl Inner {
             return Ok(None);
         }
         let _user = User::keeper(held, &mut state);
-        let (known, size) = (state.leaves.clone(), state.machine.size());
+        let (known, size) = (state.bytes.leaves.clone(), state.machine.size());
         let base = state.machine.base().clone();
         drop(state);
         let (_, found) = self.hashed_while(held, &|| !self.is_ending())?;
@@ -111,7 +111,7 @@ impl Inner {
     fn is_still(&self) -> bool {
         let is_still = |held: &Arc<Held>| {
             let state = held.lock();
-            !state.is_moving && !state.machine.is_fetching()
+            !state.delivery.is_in_flight && !state.machine.is_fetching()
         };
         self.every().iter().all(is_still)
     }
@@ -219,9 +219,9 @@ mod tests {
         let depot = reading(&dir.path().join("depot"), &store, None);
         let held = only(&depot);
         assert!(depot.inner.is_still());
-        held.lock().is_moving = true;
+        held.lock().delivery.is_in_flight = true;
         assert!(!depot.inner.is_still());
-        held.lock().is_moving = false;
+        held.lock().delivery.is_in_flight = false;
         let version = held.lock().machine.base().clone();
         let Base::Seen(version) = version else {
             panic!("{version:?}");

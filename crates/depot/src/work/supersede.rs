@@ -18,7 +18,7 @@ impl Inner {
         older.dedup_by_key(|other| other.id);
         let replaces = is_replacing(newer);
         // What is not ended comes after this one, whatever it is to find there.
-        older.retain(|other| !other.lock().is_private);
+        older.retain(|other| !other.lock().is_private());
         for other in older {
             // A condition on what is on its way wants that to arrive.
             let may = replaces || !other.lock().machine.owes();
@@ -43,9 +43,9 @@ impl Inner {
     fn gives_way(&self, other: &Held, newer: &Held) -> bool {
         let _all = self.all();
         let mut state = other.lock();
-        let number = state.ended_at.unwrap_or(other.number());
+        let number = state.delivery.next_place.unwrap_or(other.number());
         let is_older = !state.machine.owes() || number < newer.number();
-        state.is_superseded |= is_older && !state.is_private;
+        state.is_superseded |= is_older && !state.is_private();
         is_older
     }
 }

@@ -14,7 +14,7 @@ impl Inner {
     pub(crate) fn of_name(&self, url: &Url) -> Result<Arc<Held>> {
         let all = self.all();
         let mut named = all.called(url).into_iter();
-        let held = named.find(|held| held.name() == *url && held.lock().is_current);
+        let held = named.find(|held| held.name() == *url && held.lock().is_current());
         held.ok_or_else(|| Error::Unknown(url.to_string()))
     }
 
@@ -31,17 +31,17 @@ impl Inner {
         if state.is_gone {
             return Err(Error::Unknown(held.name().to_string()));
         }
-        let at = state.tags.iter().position(|tag| tag.name == name);
+        let at = state.users.tags.iter().position(|tag| tag.name == name);
         let at = at.unwrap_or_else(|| {
-            state.tags.push(Tag {
+            state.users.tags.push(Tag {
                 name: name.into(),
                 count: 0,
                 timestamp: None,
                 expires: None,
             });
-            state.tags.len() - 1
+            state.users.tags.len() - 1
         });
-        let tag = &mut state.tags[at];
+        let tag = &mut state.users.tags[at];
         tag.count += 1;
         tag.timestamp = timestamp.or(tag.timestamp);
         tag.expires = expires.or(tag.expires);
@@ -60,17 +60,17 @@ impl Inner {
         all: bool,
     ) -> Result<bool> {
         let mut state = held.lock();
-        let Some(at) = state.tags.iter().position(is_meant) else {
+        let Some(at) = state.users.tags.iter().position(is_meant) else {
             return Ok(false);
         };
-        let mut tag = state.tags[at].clone();
+        let mut tag = state.users.tags[at].clone();
         tag.count = match all {
             true => 0,
             false => tag.count - 1,
         };
         match tag.count {
-            0 => drop(state.tags.remove(at)),
-            _ => state.tags[at] = tag.clone(),
+            0 => drop(state.users.tags.remove(at)),
+            _ => state.users.tags[at] = tag.clone(),
         }
         drop(state);
         self.records.write(Change::Tag(held.id, tag))?;
