@@ -4,7 +4,7 @@ use crate::{
     Connect, Rules,
     disk::{files::Disk, records::Records, reserve::Ballast},
     plan::{
-        all::All, chores::Chores, entry::Held, locks::Locks, logs::Logs, quota::Room, turns::Turns,
+        all::All, chores::Chores, entry::Held, locks::Locks, logs::Logs, quota::Room,
         watches::Watches,
     },
 };
@@ -35,8 +35,6 @@ pub(crate) struct Inner {
     pub logs: Logs,
     pub chores: Chores,
     pub locks: Locks,
-    /// The turns of patches, one at a time for each file.
-    pub turns: Turns,
     /// Tells this boot of the machine from others.
     pub boot: String,
 }

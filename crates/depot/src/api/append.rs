@@ -25,7 +25,7 @@ use crate::{
     },
     error::may_pass,
     inner::Inner,
-    plan::logs::{LOOK_UP, Log, State, Upto},
+    plan::logs::{LOOK_UP, Log, Phase, State, Upto},
 };
 use godwit_core::Url;
 use godwit_store::Error as StoreError;
@@ -147,7 +147,7 @@ struct Promised<'a> {
 
 impl Drop for Promised<'_> {
     fn drop(&mut self) {
-        self.log.state.lock().promised -= self.bytes;
+        self.log.state.lock().room.promised -= self.bytes;
     }
 }
 
@@ -190,13 +190,13 @@ impl Log {
     ) -> Result<Promised<'_>> {
         loop {
             let mut state = self.state.lock();
-            let end = state.end + state.promised + bytes;
-            if end <= state.reserved {
-                state.promised += bytes;
+            let end = state.end + state.room.promised + bytes;
+            if end <= state.room.reserved {
+                state.room.promised += bytes;
                 let log = self;
                 return Ok(Promised { log, bytes });
             }
-            let least = end - state.reserved;
+            let least = end - state.room.reserved;
             drop(state);
             let could = depot.room.quota().unwrap_or(u64::MAX);
             depot.room.could_hold(&self.url, bytes)?;
@@ -211,9 +211,10 @@ impl Log {
             match reserved {
                 Ok(more) => {
                     let mut state = self.state.lock();
-                    match state.is_gone {
-                        true => depot.room.release(more),
-                        false => state.reserved += more,
+                    if state.phase == Phase::Gone {
+                        depot.room.release(more);
+                    } else {
+                        state.room.reserved += more;
                     }
                 }
                 Err(full @ Error::Full { .. }) if !is_wanted(&full) => return Err(full),
@@ -233,7 +234,7 @@ impl Log {
         limit: Option<Duration>,
     ) -> Result<()> {
         let until = limit.map(|limit| Instant::now() + limit);
-        self.state.lock().until = None;
+        self.state.lock().trouble.retry.not_before = None;
         depot.logs.nudge();
         let mut state = self.state.lock();
         loop {
@@ -241,7 +242,7 @@ impl Log {
                 return Ok(());
             }
             let url = Box::new(self.url.clone());
-            if let Some(why) = state.held.clone() {
+            if let Some(why) = state.trouble.on_hold.clone() {
                 return Err(Error::held(url, why, ""));
             }
             if depot.is_ending() {
@@ -258,7 +259,7 @@ impl Log {
             if let (Some(until), Some(waited)) = (until, limit)
                 && Instant::now() >= until
             {
-                let why = state.last.as_ref().map(ToString::to_string);
+                let why = state.trouble.retry.last.as_ref().map(ToString::to_string);
                 let what = match why {
                     Some(why) => format!("what was appended to {url} is not there: {why}"),
                     None => format!("what was appended to {url} is still on its way"),

@@ -9,7 +9,7 @@ use crate::{
         rows::Passed,
     },
     inner::Inner,
-    plan::{chores::Chores, locks::Locks, logs::Logs, quota::Room, turns::Turns, watches::Watches},
+    plan::{chores::Chores, locks::Locks, logs::Logs, quota::Room, watches::Watches},
     work::{deliver, drain, edits, housekeep, scrub},
 };
 use parking_lot::{Condvar, Mutex};
@@ -80,12 +80,11 @@ impl Depot {
             logs,
             chores: Chores::default(),
             locks: Locks::default(),
-            turns: Turns::default(),
             boot: boot.clone(),
             rules,
         });
         inner.recover(rows, deeds, start)?;
-        inner.all().odd_deeds = odd_deeds;
+        inner.all().unreadable.deeds = odd_deeds;
         let key = |passed: Passed| ((passed.url.clone(), passed.who.audience.clone()), passed);
         inner.all().passed = passed.into_iter().map(key).collect();
         inner.retag(tags);

@@ -192,7 +192,7 @@ impl Inner {
 
     /// Returns how old a list of names may be: of a server that is away, however old.
     fn believed(&self, all: &All, url: &Url) -> Duration {
-        let away = all.away.get(&url.host_port());
+        let away = all.backoff.servers.get(&url.host_port());
         match away.is_some_and(|away| away.until > Instant::now()) {
             true => Duration::MAX,
             false => self.rules.fresh,

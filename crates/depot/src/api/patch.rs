@@ -29,7 +29,7 @@ impl Writing {
     ) -> Result<u64> {
         let depot = Arc::clone(&self.depot);
         let key = (self.held.name(), self.held.who.audience.clone());
-        let _turn = depot.turns.take(key.clone());
+        let _turn = depot.locks.turns.take(key.clone());
         if !self.settle().machine.owes() {
             return Ok(0); // Nothing was written, and so nothing changes.
         }

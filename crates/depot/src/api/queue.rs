@@ -144,7 +144,12 @@ impl Depot {
     pub fn pending_of(&self, scope: &Scope) -> Vec<Owed> {
         let mut all = self.queue_of(scope);
         for owed in all.iter_mut().filter(|owed| owed.waits_for_directory()) {
-            let again = self.inner.all().absent.map(|(at, _)| at - Instant::now());
+            let again = self
+                .inner
+                .all()
+                .backoff
+                .directories
+                .map(|(at, _)| at - Instant::now());
             let again_in = again.unwrap_or_default();
             owed.stage = Stage::Waiting { again_in };
         }
@@ -177,7 +182,7 @@ impl Depot {
         let server = held.url().host_port();
         let (away, before) = {
             let all = self.inner.all();
-            let away = all.away.get(&server);
+            let away = all.backoff.servers.get(&server);
             let away = away.map(|away| (away.until, away.why.clone()));
             (away, all.before_file(held))
         };
@@ -337,7 +342,7 @@ impl Depot {
         let was_current = state.is_current();
         drop(state);
         tracing::info!(id, from = %held.url().without_password(), to = %to.without_password(), "redirected");
-        all.leftovers.extend(leftover);
+        all.cleanup.leftovers.extend(leftover);
         all.remove_current(&held);
         let is_promised = all.promises.has(&held);
         all.settle(&held);
@@ -429,7 +434,7 @@ impl Inner {
     /// Returns what has a name that cannot be read. It is told where its bytes lie, and what its name says.
     fn unreadable(&self) -> Vec<Owed> {
         let all = self.all();
-        let files = all.unreadable.iter().filter_map(|(id, it)| {
+        let files = all.unreadable.entries.iter().filter_map(|(id, it)| {
             let path = self.disk.path(*id);
             let mut owed = unreadable(*id, "publish", &it.url, &path, "is no URL")?;
             owed.owed = it.owed;
@@ -457,7 +462,7 @@ impl Inner {
     fn deeds_owed(&self) -> Vec<Owed> {
         let all = self.all();
         let owed = all.promises.deeds().map(|(deed, fact, deeds)| {
-            let away = all.away.get(&fact.url.host_port());
+            let away = all.backoff.servers.get(&fact.url.host_port());
             let again = away.map(|away| away.until).or(fact.later);
             let again_in = again.map(|at| at.saturating_duration_since(Instant::now()));
             let before = all.before_deed(deed, fact);

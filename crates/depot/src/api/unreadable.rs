@@ -57,17 +57,21 @@ impl Inner {
             return Vec::new();
         };
         let all = self.all();
-        all.odd_deeds.iter().map(|odd| odd.owed(&records)).collect()
+        all.unreadable
+            .deeds
+            .iter()
+            .map(|odd| odd.owed(&records))
+            .collect()
     }
 
     /// Gives one up, and returns whether there is any of that number.
     pub(crate) fn forget_odd_deed(&self, name: &str) -> Result<bool> {
         let mut all = self.all();
         let is_it = |odd: &OddDeed| deed_id(odd.number) == name;
-        let Some(at) = all.odd_deeds.iter().position(is_it) else {
+        let Some(at) = all.unreadable.deeds.iter().position(is_it) else {
             return Ok(false);
         };
-        let odd = all.odd_deeds.swap_remove(at);
+        let odd = all.unreadable.deeds.swap_remove(at);
         // What is over is tried again with the next that is written, where the disk is full.
         let written = (self.records).begin(Change::Deeds(vec![(odd.number, None)]));
         drop(all);

@@ -8,7 +8,7 @@ use crate::{
     },
     plan::{
         asking::{Asking, Name},
-        backoff,
+        backoff::Backoff,
         coming::{Coming, Ends},
         entry::Held,
         leftovers::Leftover,
@@ -23,7 +23,7 @@ use godwit_core::{Url, holding::Mode};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 /// All entries, and what is pending.
@@ -42,28 +42,35 @@ pub(crate) struct All {
     pub promises: Promises,
     /// Files that hops have taken over, and of which nothing is here any more.
     pub passed: BTreeMap<(Url, String), Passed>,
-    /// Partial uploads at targets that no writer will finish.
-    pub leftovers: Vec<Leftover>,
-    /// Entries that are gone, and whose rows could not be removed yet.
-    pub unforgotten: Vec<Gone>,
-    /// When missing directories are looked for again, and the pause after that.
-    pub absent: Option<(Instant, Duration)>,
-    /// Rows of entries whose name cannot be read.
-    pub unreadable: BTreeMap<Id, Unreadable>,
-    /// Rows of operations with a name that cannot be read.
-    pub odd_deeds: Vec<OddDeed>,
+    pub cleanup: Cleanup,
+    pub unreadable: UnreadableRows,
     /// The entry that readers of a name get.
     pub current: BTreeMap<Name, Arc<Held>>,
     /// Entries by their names.
     pub called: Arc<Called>,
     /// Questions to origins in flight, by name.
     pub asking: HashMap<Name, Arc<Asking>>,
-    /// Servers that could not be reached, and when they are tried again.
-    pub away: HashMap<String, backoff::Away>,
+    pub backoff: Backoff,
     /// Directories as servers listed them last.
     pub listings: Listings,
     /// Candidates for the next deliveries.
     pub picks: Picks,
+}
+
+/// What no caller needs any more, and still has to be removed.
+#[derive(Default)]
+pub(crate) struct Cleanup {
+    /// Partial uploads at targets that no writer will finish.
+    pub leftovers: Vec<Leftover>,
+    /// Entries that are gone, and whose rows could not be removed yet.
+    pub unforgotten: Vec<Gone>,
+}
+
+/// Rows with a name that cannot be read.
+#[derive(Default)]
+pub(crate) struct UnreadableRows {
+    pub entries: BTreeMap<Id, Unreadable>,
+    pub deeds: Vec<OddDeed>,
 }
 
 /// A row of an entry whose name cannot be read: it is shown, and left alone until a person discards it.

@@ -2,7 +2,19 @@
 
 use crate::{Error, Rules, error::is_unknown_host, plan::all::All};
 use godwit_core::Fault;
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+/// Servers and directories that are tried again later.
+#[derive(Default)]
+pub(crate) struct Backoff {
+    /// Servers that could not be reached, by their addresses.
+    pub servers: HashMap<String, Away>,
+    /// When missing directories are looked for again, and the pause after that.
+    pub directories: Option<(Instant, Duration)>,
+}
 
 /// A server that could not be reached.
 pub(crate) struct Away {
@@ -14,14 +26,14 @@ pub(crate) struct Away {
 impl All {
     /// Something is held, perhaps since a directory is not there yet.
     pub(crate) fn look_for_directories_soon(&mut self) {
-        self.absent = Some((Instant::now() + ABSENT_MIN, ABSENT_MIN));
+        self.backoff.directories = Some((Instant::now() + ABSENT_MIN, ABSENT_MIN));
     }
 }
 
 /// Notes that a server cannot be reached, or does not want anything at the moment.
 pub(crate) fn server_away(all: &mut All, server: &str, error: Error, rules: &Rules) {
     let longest = rules.pause_max;
-    let before = all.away.get(server).map(|away| away.pause * 2);
+    let before = all.backoff.servers.get(server).map(|away| away.pause * 2);
     let pause = match error.fault() {
         Fault::NotYet(wait) => wait.min(longest * 16),
         // The next answer is the same, most likely.
@@ -33,7 +45,7 @@ pub(crate) fn server_away(all: &mut All, server: &str, error: Error, rules: &Rul
         pause,
         why: error,
     };
-    all.away.insert(server.into(), away);
+    all.backoff.servers.insert(server.into(), away);
 }
 
 /// Returns how long one thing waits that was tried so often in vain.

@@ -55,16 +55,20 @@ impl All {
     pub(crate) fn next_leftover(&mut self) -> Result<Leftover, Option<Instant>> {
         let now = Instant::now();
         let mut until: Option<Instant> = None;
-        for at in 0..self.leftovers.len() {
-            let later = match &self.leftovers[at] {
+        for at in 0..self.cleanup.leftovers.len() {
+            let later = match &self.cleanup.leftovers[at] {
                 Leftover::Open(_) => None,
                 Leftover::Lying(lying) => {
-                    let away = self.away.get(&lying.url.host_port()).map(|away| away.until);
+                    let away = self
+                        .backoff
+                        .servers
+                        .get(&lying.url.host_port())
+                        .map(|away| away.until);
                     away.max(lying.until).filter(|until| *until > now)
                 }
             };
             match later {
-                None => return Ok(self.leftovers.swap_remove(at)),
+                None => return Ok(self.cleanup.leftovers.swap_remove(at)),
                 Some(later) => until = Some(until.map_or(later, |other| other.min(later))),
             }
         }

@@ -1,5 +1,6 @@
 //! Names that are locked while a program fills, or is about to forget, their file.
 
+use crate::plan::turns::Turns;
 use godwit_core::Url;
 use parking_lot::{Condvar, Mutex};
 use std::{
@@ -21,6 +22,8 @@ pub(crate) struct Locks {
     /// How many there are: readers look at this alone.
     pub count: AtomicUsize,
     pub freed: Condvar,
+    /// The turns of patches, one at a time for each file.
+    pub turns: Turns,
 }
 
 pub(crate) struct Locked {

@@ -10,8 +10,7 @@ use crate::{
         },
         rows::LogRow,
     },
-    error::Patience,
-    plan::quota::Room,
+    plan::{quota::Room, state::Retry},
 };
 use godwit_core::Url;
 use godwit_sys::crash;
@@ -42,56 +41,87 @@ pub(crate) struct Log {
     pub changed: Condvar,
 }
 
+/// The state of a log, behind its lock.
 pub(crate) struct State {
     pub file: File,
-    /// The end of what is whole in the file.
+    /// The end of the whole frames in the file.
     pub end: u64,
-    /// Pieces that are in the file, and small enough in sum to be kept at hand.
-    pub ahead: VecDeque<Framed>,
-    ahead_bytes: usize,
-    /// With their frames.
-    ahead_len: u64,
-    /// `ahead` has all from here on.
-    ahead_from: u64,
-    /// The next piece that the target has not said to have.
-    pub seq: u64,
-    pub offset: u64,
-    /// So much of what is behind `offset` are frames and marks, and no line.
-    framing: u64,
-    /// What goes, or went, under `seq` ends here, if that is behind `offset`.
-    pub upto: u64,
-    /// The same, as it is on record.
-    pub fixed: u64,
-    /// What cannot be read is passed over.
-    passes_over: bool,
-    /// Bytes of the quota that are its own, and those of them that somebody is about to write.
-    pub reserved: u64,
-    pub promised: u64,
-    /// Of whoever counts their pieces, the last one.
+    pub ahead: Ahead,
+    pub cursor: Cursor,
+    pub room: Reserved,
+    /// The last piece of each writer that numbers its pieces.
     pub said: BTreeMap<u64, u64>,
-    /// Of each session that waits for its target, where the last piece ends.
+    /// Where the last piece of each session that waits for its target ends.
     sessions: BTreeMap<String, u64>,
-    /// Somebody waits for room that only its end, or its emptying, may give.
-    pub is_short: bool,
     pub synced: u64,
     /// How often all of it was taken out, as its target had it.
     pub emptied: u64,
-    /// Whoever appends.
+    /// How many writers append.
     pub users: u32,
-    /// When a piece came the last time that may be said again.
+    /// When a piece arrived the last time that its writer may send again.
     pub asked: Option<Instant>,
+    pub phase: Phase,
+    /// A caller waits for room that only its end, or its emptying, may give.
+    pub is_short: bool,
+    /// A thread sends from it.
+    pub is_in_flight: bool,
+    pub trouble: Trouble,
+}
+
+/// Whether a log takes pieces.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Phase {
+    Open,
     /// It takes nothing more: numbers may have been lost.
-    pub is_closed: bool,
-    pub is_moving: bool,
-    pub is_gone: bool,
-    /// The target will not have it.
-    pub held: Option<String>,
-    pub last: Option<Error>,
-    pub patience: Patience,
-    pub tries: u32,
-    /// Since when, in seconds since the epoch.
+    Closed,
+    /// Its row and its file are about to be removed.
+    Gone,
+}
+
+/// Pieces that are in the file, and small enough in sum to be kept in memory.
+#[derive(Default)]
+pub(crate) struct Ahead {
+    pub pieces: VecDeque<Framed>,
+    bytes: usize,
+    /// The length of the pieces with their frames.
+    len: u64,
+    /// Where the first of them begins; the pieces have everything from there on.
+    from: u64,
+}
+
+/// How far the target is.
+#[derive(Default)]
+pub(crate) struct Cursor {
+    /// The number of the first piece that the target has not confirmed.
+    pub seq: u64,
+    /// Where that piece begins.
+    pub offset: u64,
+    /// How many bytes behind `offset` are frames and marks, and no line.
+    framing: u64,
+    /// The end of the batch that is, or was, sent under `seq`, if that is behind `offset`.
+    pub upto: u64,
+    /// `upto` as it is persisted.
+    pub fixed: u64,
+}
+
+/// Bytes of the quota.
+#[derive(Default)]
+pub(crate) struct Reserved {
+    pub reserved: u64,
+    /// Those of them that writers are about to write.
+    pub promised: u64,
+}
+
+/// Why nothing is sent.
+#[derive(Default)]
+pub(crate) struct Trouble {
+    /// The reason why it is on hold.
+    pub on_hold: Option<String>,
+    /// Damaged frames are skipped.
+    passes_over: bool,
+    pub retry: Retry,
+    /// The first failure, in seconds since the epoch.
     pub since: Option<u64>,
-    pub until: Option<Instant>,
 }
 
 impl std::fmt::Debug for Log {
@@ -141,7 +171,7 @@ impl Logs {
             let path = folder.join(row.id.to_string());
             match Log::again(&row, &path, row.number >> 32 > cut, &mut taken) {
                 Ok(log) => {
-                    room.count(log.state.lock().reserved);
+                    room.count(log.state.lock().room.reserved);
                     all.insert(row.number, Arc::new(log));
                 }
                 Err(error) => {
@@ -200,14 +230,14 @@ impl Logs {
     /// Returns how much of the quota they take, and for which servers.
     pub(crate) fn reserved(&self) -> Vec<(String, u64)> {
         let all: Vec<_> = self.all().values().cloned().collect();
-        let of = |log: &Arc<Log>| (log.url.host_port(), log.state.lock().reserved);
+        let of = |log: &Arc<Log>| (log.url.host_port(), log.state.lock().room.reserved);
         all.iter().map(of).collect()
     }
 
     /// Sends what is held of a number or a name past what cannot be read of it; false: there is nothing.
     pub(crate) fn release(&self, name: &str) -> bool {
         for log in self.named(name) {
-            log.state.lock().passes_over = true;
+            log.state.lock().trouble.passes_over = true;
         }
         self.retry(name)
     }
@@ -217,10 +247,11 @@ impl Logs {
         let logs = self.named(name);
         for log in &logs {
             let mut state = log.state.lock();
-            state.held = None;
-            state.patience = Patience::default();
-            state.until = None;
-            state.tries = 0;
+            state.trouble.on_hold = None;
+            state.trouble.retry = Retry {
+                last: state.trouble.retry.last.take(),
+                ..Retry::default()
+            };
         }
         self.nudge();
         !logs.is_empty()
@@ -229,12 +260,14 @@ impl Logs {
     /// Gives up what is held of a number or a name; false: there is nothing.
     pub(crate) fn discard(&self, name: &str) -> bool {
         let held = self.named(name).into_iter();
-        let logs: Vec<_> = held.filter(|log| log.state.lock().held.is_some()).collect();
+        let logs: Vec<_> = held
+            .filter(|log| log.state.lock().trouble.on_hold.is_some())
+            .collect();
         for log in &logs {
             let mut state = log.state.lock();
-            (state.offset, state.framing) = (state.end, 0);
-            state.held = None;
-            state.is_closed = true;
+            (state.cursor.offset, state.cursor.framing) = (state.end, 0);
+            state.trouble.on_hold = None;
+            state.phase = Phase::Closed;
             drop(state);
             log.changed.notify_all();
         }
@@ -254,7 +287,7 @@ impl Logs {
         let all = self.all();
         let mut older = all.range(..log.number).map(|(_, older)| older);
         older.find_map(|older| match older.url == log.url {
-            true => older.state.lock().held.clone(),
+            true => older.state.lock().trouble.on_hold.clone(),
             false => None,
         })
     }
@@ -306,8 +339,8 @@ impl Log {
         }
         file.set_len(end).map_err(Error::disk(path))?;
         let mut state = State::of(file, end, row.seq, row.offset.min(end));
-        state.reserved = end;
-        state.framing = whole.framing;
+        state.room.reserved = end;
+        state.cursor.framing = whole.framing;
         if !whole.marks.is_empty() {
             state.asked = Some(Instant::now());
         }
@@ -317,10 +350,10 @@ impl Log {
             state.said.insert(by, *last);
         }
         state.sessions.insert(String::new(), end);
-        state.is_closed = true;
+        state.phase = Phase::Closed;
         state.users = 0;
-        state.upto = row.upto.min(end);
-        state.fixed = state.upto;
+        state.cursor.upto = row.upto.min(end);
+        state.cursor.fixed = state.cursor.upto;
         Ok(Self {
             id: row.id,
             number: row.number,
@@ -339,7 +372,7 @@ impl Log {
     /// Counts one more who appends, if it takes anything.
     pub(crate) fn joins(&self) -> bool {
         let mut state = self.state.lock();
-        let may = !state.is_closed && !state.is_gone;
+        let may = state.phase == Phase::Open;
         if may {
             state.users += 1;
         }
@@ -359,9 +392,9 @@ impl Log {
             audience: self.who.audience.clone(),
             credential: credential.map_or_else(String::new, |path| path.display().to_string()),
             writer: self.writer.load(Relaxed),
-            seq: state.seq,
-            offset: state.offset,
-            upto: state.upto,
+            seq: state.cursor.seq,
+            offset: state.cursor.offset,
+            upto: state.cursor.upto,
         }
     }
 
@@ -378,7 +411,7 @@ impl Log {
         let state = self.state.lock();
         let end = *state.sessions.get(session)?;
         let emptied = state.emptied;
-        (end > state.offset).then_some(Upto { emptied, end })
+        (end > state.cursor.offset).then_some(Upto { emptied, end })
     }
 
     /// Returns where it ends now.
@@ -392,7 +425,7 @@ impl Log {
         let mut waiting = state
             .sessions
             .iter()
-            .filter(|(_, end)| **end > state.offset);
+            .filter(|(_, end)| **end > state.cursor.offset);
         match (waiting.next(), waiting.next()) {
             (Some((session, _)), None) => session.clone(),
             _ => String::new(),
@@ -402,19 +435,24 @@ impl Log {
     /// Returns how many bytes of lines wait.
     pub(crate) fn owed(&self) -> u64 {
         let state = self.state.lock();
-        (state.end - state.offset).saturating_sub(state.framing)
+        (state.end - state.cursor.offset).saturating_sub(state.cursor.framing)
     }
 
     /// Returns why nothing moves, and how often it was tried; whether somebody must decide, and of what.
     pub(crate) fn trouble(&self) -> (String, u32, bool, Option<Error>) {
         let state = self.state.lock();
-        let why = match (&state.held, &state.last) {
+        let why = match (&state.trouble.on_hold, &state.trouble.retry.last) {
             (Some(words), _) => words.clone(),
             (None, Some(error)) => error.words(),
             (None, None) => String::new(),
         };
-        let is_held = state.held.is_some();
-        (why, state.tries, is_held, state.last.clone())
+        let is_held = state.trouble.on_hold.is_some();
+        (
+            why,
+            state.trouble.retry.tries,
+            is_held,
+            state.trouble.retry.last.clone(),
+        )
     }
 
     pub(crate) fn add(&self, piece: &[u8], session: &str) -> Result<()> {
@@ -424,7 +462,7 @@ impl Log {
 
     pub(crate) fn add_one(&self, part: &[u8], nth: Option<Nth>, session: &str) -> Result<()> {
         let mut state = self.state.lock();
-        if state.is_closed || state.is_gone {
+        if state.phase != Phase::Open {
             return Err(Error::Ending);
         }
         let mut bytes = nth.map(mark).unwrap_or_default();
@@ -433,7 +471,7 @@ impl Log {
         let written = state.file.write_all_at(&bytes, at);
         written.map_err(Error::disk(&self.path))?;
         state.end += bytes.len() as u64;
-        state.framing += (bytes.len() - part.len()) as u64;
+        state.cursor.framing += (bytes.len() - part.len()) as u64;
         let end = state.end;
         match state.sessions.get_mut(session) {
             Some(last) => *last = end,
@@ -443,11 +481,9 @@ impl Log {
             state.asked = Some(Instant::now());
             state.said.insert(by, seq);
         }
-        if state.ahead_bytes + part.len() <= AHEAD_MAX && state.ahead_reaches(at) {
-            state.ahead_bytes += part.len();
+        if state.ahead.bytes + part.len() <= AHEAD_MAX && state.ahead.reaches(at) {
             let (piece, len) = (part.to_vec(), bytes.len() as u64);
-            state.ahead_len += len;
-            state.ahead.push_back(Framed { piece, len });
+            state.ahead.push(Framed { piece, len });
         }
         Ok(())
     }
@@ -478,10 +514,10 @@ impl Log {
             .wrapping_mul(0x9E37_79B9_7F4A_7C15)
             | 1;
         self.writer.store(next, Relaxed);
-        state.seq = 1;
-        state.fixed = 0;
+        state.cursor.seq = 1;
+        state.cursor.fixed = 0;
         // What was taken and not sent is read again.
-        state.ahead.clear();
+        state.ahead.pieces.clear();
     }
 
     /// Takes what may be sent next: many small pieces in one, which is cut nowhere either.
@@ -492,28 +528,31 @@ impl Log {
             return Ok(None);
         }
         let mut batch = Batch {
-            seq: state.seq,
+            seq: state.cursor.seq,
             bytes: Vec::new(),
-            end: state.offset,
+            end: state.cursor.offset,
             framing: 0,
         };
-        if state.ahead_from != state.offset {
-            state.ahead.clear(); // they are of another place
-            (state.ahead_bytes, state.ahead_len) = (0, 0);
+        if state.ahead.from != state.cursor.offset {
+            let from = state.ahead.from; // they are of another place
+            state.ahead = Ahead {
+                from,
+                ..Ahead::default()
+            };
         }
-        let upto = match state.upto > state.offset {
-            true => state.upto,
+        let upto = match state.cursor.upto > state.cursor.offset {
+            true => state.cursor.upto,
             false => state.end,
         };
         while batch.end < upto {
-            let framed = match state.ahead_at(batch.end) {
+            let framed = match state.ahead.take(batch.end) {
                 Some(framed) => framed,
                 None => match read_frame(&state.file, batch.end, state.end) {
                     Ok(frame) => frame.framed(),
                     Err(error) if error.kind() != io::ErrorKind::InvalidData => {
                         return Err(bad(error));
                     }
-                    Err(_) if state.passes_over => {
+                    Err(_) if state.trouble.passes_over => {
                         let next = next_whole(&state.file, batch.end, state.end).map_err(bad)?;
                         batch.end = next.unwrap_or(state.end);
                         continue;
@@ -542,14 +581,14 @@ impl Log {
         record: impl FnOnce(LogRow) -> Result<()>,
     ) -> Result<()> {
         let mut state = self.state.lock();
-        if state.fixed == batch.end {
+        if state.cursor.fixed == batch.end {
             return Ok(()); // It went before.
         }
-        state.upto = batch.end;
+        state.cursor.upto = batch.end;
         drop(state);
         self.commit()?;
         record(self.row())?;
-        self.state.lock().fixed = batch.end;
+        self.state.lock().cursor.fixed = batch.end;
         crash::point("append-fixed");
         Ok(())
     }
@@ -575,40 +614,32 @@ impl State {
         Self {
             file,
             end,
-            ahead: VecDeque::new(),
-            ahead_bytes: 0,
-            ahead_len: 0,
-            ahead_from: end,
-            seq,
-            offset,
-            framing: 0,
-            upto: 0,
-            fixed: 0,
-            passes_over: false,
-            reserved: 0,
-            promised: 0,
+            ahead: Ahead {
+                from: end,
+                ..Ahead::default()
+            },
+            cursor: Cursor {
+                seq,
+                offset,
+                ..Cursor::default()
+            },
+            room: Reserved::default(),
             said: BTreeMap::new(),
             sessions: BTreeMap::new(),
-            is_short: false,
             synced: 0,
             emptied: 0,
             users: 1,
             asked: None,
-            is_closed: false,
-            is_moving: false,
-            is_gone: false,
-            held: None,
-            last: None,
-            patience: Patience::default(),
-            tries: 0,
-            since: None,
-            until: None,
+            phase: Phase::Open,
+            is_short: false,
+            is_in_flight: false,
+            trouble: Trouble::default(),
         }
     }
 
     /// Tells whether something waits.
     pub(crate) fn owes(&self) -> bool {
-        self.end > self.offset
+        self.end > self.cursor.offset
     }
 
     /// Returns where it ends now.
@@ -619,7 +650,7 @@ impl State {
 
     /// Tells whether the target has all that was before that. It is emptied only when all was there.
     pub(crate) fn is_past(&self, upto: Upto) -> bool {
-        self.emptied > upto.emptied || self.offset >= upto.end
+        self.emptied > upto.emptied || self.cursor.offset >= upto.end
     }
 
     /// Notes that all before that is on disk. What came after it was emptied is in other places.
@@ -631,36 +662,42 @@ impl State {
 
     /// The target has it, or it is no line.
     pub(crate) fn is_there(&mut self, batch: &Batch) {
-        self.offset = batch.end;
+        self.cursor.offset = batch.end;
         self.sessions.retain(|_, end| *end > batch.end);
-        self.framing = self.framing.saturating_sub(batch.framing);
+        self.cursor.framing = self.cursor.framing.saturating_sub(batch.framing);
     }
 
     /// Returns how long a log is that says only which pieces were taken.
     pub(crate) fn marks(&self) -> u64 {
         (self.said.len() * (HEAD_BYTES + MARK_BYTES)) as u64
     }
+}
 
-    /// Tells whether what is at hand reaches to this place of the log.
-    fn ahead_reaches(&mut self, at: u64) -> bool {
-        if self.ahead.is_empty() {
-            self.ahead_from = at;
-            self.ahead_bytes = 0;
-            self.ahead_len = 0;
+impl Ahead {
+    /// Tells whether the pieces reach to this place of the log.
+    fn reaches(&mut self, at: u64) -> bool {
+        if self.pieces.is_empty() {
+            (self.from, self.bytes, self.len) = (at, 0, 0);
         }
-        self.ahead_from + self.ahead_len == at
+        self.from + self.len == at
     }
 
-    /// Takes the piece at this place, if it is at hand.
-    fn ahead_at(&mut self, at: u64) -> Option<Framed> {
-        if self.ahead_from != at {
+    /// Takes the piece at this place; `None`: it is not in memory.
+    fn take(&mut self, at: u64) -> Option<Framed> {
+        if self.from != at {
             return None;
         }
-        let framed = self.ahead.pop_front()?;
-        self.ahead_bytes -= framed.piece.len();
-        self.ahead_len -= framed.len;
-        self.ahead_from += framed.len;
+        let framed = self.pieces.pop_front()?;
+        self.bytes -= framed.piece.len();
+        self.len -= framed.len;
+        self.from += framed.len;
         Some(framed)
+    }
+
+    fn push(&mut self, framed: Framed) {
+        self.bytes += framed.piece.len();
+        self.len += framed.len;
+        self.pieces.push_back(framed);
     }
 }
 
@@ -711,10 +748,10 @@ mod tests {
         let mut state = State::of(tempfile::tempfile().unwrap(), 100, 1, 0);
         let upto = state.upto();
         assert!(!state.is_past(upto));
-        state.offset = 100;
+        state.cursor.offset = 100;
         assert!(state.is_past(upto));
         // Somebody was slow to look, and others went on appending.
-        (state.end, state.offset, state.synced, state.emptied) = (50, 20, 0, 1);
+        (state.end, state.cursor.offset, state.synced, state.emptied) = (50, 20, 0, 1);
         assert!(state.is_past(upto));
         assert!(!state.is_past(state.upto()));
         state.note_durable(upto);

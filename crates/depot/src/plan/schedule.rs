@@ -136,7 +136,7 @@ impl All {
         while let Some(Candidate { id, number, .. }) = self.picks.found.pop() {
             let Some(id) = id else {
                 if let Some(server) = self.promises.server(number)
-                    && !look.is_away(&self.away, &server)
+                    && !look.is_away(&self.backoff.servers, &server)
                     && let Some(deed) = self.promises.take(number)
                 {
                     return Some(Due::Deed(deed));
@@ -147,7 +147,7 @@ impl All {
                 continue;
             };
             let url = held.url();
-            if look.rank(held).is_none() || look.is_away(&self.away, &url.host_port()) {
+            if look.rank(held).is_none() || look.is_away(&self.backoff.servers, &url.host_port()) {
                 continue;
             }
             let may = match self.private.contains_key(&id) {
@@ -168,7 +168,7 @@ impl All {
         let mut found = Vec::new();
         let mut add = |rank, number, id| found.push(Candidate { rank, number, id });
         for (server, ready) in self.promises.ready_by_server() {
-            if look.is_away(&self.away, server) {
+            if look.is_away(&self.backoff.servers, server) {
                 continue;
             }
             for ready in ready {
@@ -190,7 +190,7 @@ impl All {
         // What somebody writes may go ahead, where nothing else is to be done at its name.
         for held in self.private.values() {
             if let Some(rank) = look.rank(held)
-                && !look.is_away(&self.away, &held.url().host_port())
+                && !look.is_away(&self.backoff.servers, &held.url().host_port())
                 && self.promises.is_free(&held.url())
             {
                 add(rank, held.number(), Some(held.id));
@@ -316,7 +316,7 @@ mod tests {
         let (due, again) = all.pick();
         assert!(due.is_none() && again.is_some());
         assert_eq!(all.picks.steps, 0);
-        all.away.clear();
+        all.backoff.servers.clear();
         assert_eq!(picked(&mut all), Some(1));
     }
 

@@ -81,7 +81,7 @@ impl Inner {
         let written = self.note(&mut all, &url);
         match away {
             Some(error) => server_away(&mut all, &url.host_port(), error, &self.rules),
-            None => drop(all.away.remove(&url.host_port())),
+            None => drop(all.backoff.servers.remove(&url.host_port())),
         }
         drop(all);
         if let Err(error) = written.wait() {

@@ -28,8 +28,8 @@ impl Inner {
                 let pause = (PAUSE * 2u32.pow(lying.tries.min(9))).min(PAUSE_MAX);
                 lying.until = Some(Instant::now() + pause);
                 let mut all = self.all();
-                if all.leftovers.len() < LEFTOVERS_MAX {
-                    all.leftovers.push(Leftover::Lying(lying));
+                if all.cleanup.leftovers.len() < LEFTOVERS_MAX {
+                    all.cleanup.leftovers.push(Leftover::Lying(lying));
                 }
             }
             None => {

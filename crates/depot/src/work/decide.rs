@@ -21,7 +21,7 @@ use std::{
 impl Inner {
     /// Tries all servers again now.
     pub(crate) fn retry_servers(&self) {
-        self.all().away.clear();
+        self.all().backoff.servers.clear();
         self.nudge();
     }
 
@@ -87,7 +87,7 @@ impl Inner {
         });
         if !absent.is_empty() {
             let pause = (pause * 2).min(ABSENT_MAX);
-            (self.all().absent).get_or_insert((Instant::now() + pause, pause));
+            (self.all().backoff.directories).get_or_insert((Instant::now() + pause, pause));
         }
     }
 
@@ -145,8 +145,12 @@ impl Inner {
         });
         let is_unreadable = name
             .parse()
-            .is_ok_and(|id| all.unreadable.contains_key(&id));
-        let is_odd = all.odd_deeds.iter().any(|odd| deed_id(odd.number) == name);
+            .is_ok_and(|id| all.unreadable.entries.contains_key(&id));
+        let is_odd = all
+            .unreadable
+            .deeds
+            .iter()
+            .any(|odd| deed_id(odd.number) == name);
         found.ok_or_else(|| match is_unreadable || is_odd {
             true => Error::Unknown(format!(
                 "{name}: it has a name that cannot be read; drop it"

@@ -107,26 +107,31 @@ impl Inner {
                 Err(later) => later,
             };
             let now = Instant::now();
-            if let Some(nth) = all.unforgotten.iter().position(|gone| gone.at <= now) {
-                let gone = all.unforgotten.swap_remove(nth);
+            if let Some(nth) = all
+                .cleanup
+                .unforgotten
+                .iter()
+                .position(|gone| gone.at <= now)
+            {
+                let gone = all.cleanup.unforgotten.swap_remove(nth);
                 drop(all);
                 self.forget_again(gone);
                 all = self.all();
                 continue;
             }
-            if let Some((_, pause)) = all.absent.take_if(|(at, _)| *at <= now) {
+            if let Some((_, pause)) = all.backoff.directories.take_if(|(at, _)| *at <= now) {
                 drop(all);
                 self.look_for_directories(pause);
                 all = self.all();
                 continue;
             }
             let (due, until) = all.pick();
-            let absent = all.absent.map(|(at, _)| at);
+            let absent = all.backoff.directories.map(|(at, _)| at);
             let until = until.into_iter().chain(later).chain(absent).min();
             if due.is_some() {
                 return due;
             }
-            let again = all.unforgotten.iter().map(|gone| gone.at).min();
+            let again = all.cleanup.unforgotten.iter().map(|gone| gone.at).min();
             let until = until.into_iter().chain(again).min();
             match until {
                 None => self.due.wait(&mut all),
@@ -168,7 +173,7 @@ impl Inner {
         state.delivery.retry.reset();
         let (is_clean, is_gone) = (!state.machine.owes(), state.is_gone);
         drop(state);
-        self.all().away.remove(server);
+        self.all().backoff.servers.remove(server);
         if !is_clean || is_gone {
             self.over(&mut self.all(), held, is_clean);
             return;
@@ -422,7 +427,7 @@ impl Inner {
         let is_turn = all.promises.is_turn(held) && is_placed;
         if state.is_gone {
             drop((state, all));
-            self.all().leftovers.push(Leftover::Open(sink.sink));
+            self.all().cleanup.leftovers.push(Leftover::Open(sink.sink));
             return Ok(Came::Dry);
         }
         // Who has it open keeps it, and then it is delivered as if nothing had come after it.

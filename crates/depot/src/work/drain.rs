@@ -4,11 +4,12 @@ use crate::{
     Error, Nth, Result,
     clock::now,
     disk::{frames::mark, rows::Change},
-    error::{Patience, is_shut},
+    error::is_shut,
     inner::Inner,
     plan::{
         backoff::PAUSE,
-        logs::{Batch, LOOK_UP, Log, MAY_ASK},
+        logs::{Batch, LOOK_UP, Log, MAY_ASK, Phase},
+        state::Retry,
     },
 };
 use godwit_core::{Fault, Url};
@@ -52,9 +53,10 @@ impl Inner {
                 let owes = state.owes();
                 let is_recent = state.asked.is_some_and(|at| at.elapsed() < MAY_ASK);
                 // Somebody waits for room, and it can be emptied.
-                let is_short = state.is_short && !state.is_closed && state.end > state.marks();
-                if !owes && state.users == 0 && !state.is_moving && !is_recent {
-                    state.is_gone = true;
+                let is_short =
+                    state.is_short && state.phase == Phase::Open && state.end > state.marks();
+                if !owes && state.users == 0 && !state.is_in_flight && !is_recent {
+                    state.phase = Phase::Gone;
                     over.push(log.number);
                     continue;
                 }
@@ -63,13 +65,17 @@ impl Inner {
                 if owes {
                     before.push(&log.url);
                 }
-                if waits || !(owes || is_short) || state.is_moving || state.held.is_some() {
+                if waits
+                    || !(owes || is_short)
+                    || state.is_in_flight
+                    || state.trouble.on_hold.is_some()
+                {
                     continue;
                 }
-                match state.until.filter(|until| *until > now) {
+                match state.trouble.retry.not_before.filter(|until| *until > now) {
                     Some(later) => until = until.min(later),
                     None => {
-                        state.is_moving = true;
+                        state.is_in_flight = true;
                         due = Some(Arc::clone(log));
                         break;
                     }
@@ -93,7 +99,7 @@ impl Inner {
 
     /// Its record goes first: one without a file is of a file that was lost.
     fn forget_log(&self, log: &Log) {
-        let reserved = std::mem::take(&mut log.state.lock().reserved);
+        let reserved = std::mem::take(&mut log.state.lock().room.reserved);
         self.room.release(reserved);
         self.due.notify_all();
         match self.records.write(Change::ForgetLog(log.id)) {
@@ -112,31 +118,29 @@ impl Inner {
         let error = outcome.as_ref().err();
         let above = error.and_then(|error| self.above_missing(error, &log.url, &log.who));
         let mut state = log.state.lock();
-        state.is_moving = false;
+        state.is_in_flight = false;
         match outcome {
             Ok(()) => {
-                state.tries = 0;
-                state.since = None;
-                state.last = None;
-                state.patience = Patience::default();
-                state.until = None;
+                state.trouble.since = None;
+                state.trouble.retry = Retry::default();
             }
             Err(error) => {
-                state.tries += 1;
                 // What was taken and not sent is read again.
-                state.ahead.clear();
+                state.ahead.pieces.clear();
                 tracing::info!(url = %log.url, %error, "not appended");
                 let is_shut = error.of_store().is_some_and(is_shut);
-                let since = *state.since.get_or_insert_with(now);
-                let is_troubled = state.patience.may_pass(&error, self.rules.trouble_max);
-                let may_be_there = state.patience.may_be_there(&error, above);
+                let since = *state.trouble.since.get_or_insert_with(now);
+                let patience = &mut state.trouble.retry.patience;
+                let is_troubled = patience.may_pass(&error, self.rules.trouble_max);
+                let may_be_there = patience.may_be_there(&error, above);
                 let may_pass = is_shut || is_troubled || may_be_there;
                 if error.fault_since(since) == Fault::Lasting && !may_pass {
-                    state.held = Some(error.to_string());
+                    state.trouble.on_hold = Some(error.to_string());
                 }
-                let pause = PAUSE * 2u32.pow(state.tries.min(6));
-                state.until = Some(Instant::now() + pause.min(self.rules.pause_max));
-                state.last = Some(error);
+                state.trouble.retry.failed(error);
+                let pause = PAUSE * 2u32.pow(state.trouble.retry.tries.min(6));
+                state.trouble.retry.not_before =
+                    Some(Instant::now() + pause.min(self.rules.pause_max));
             }
         }
         drop(state);
@@ -172,9 +176,9 @@ impl Inner {
             crash::point("appended");
             self.all().listings.appended(&log.url);
             let mut state = log.state.lock();
-            state.seq = batch.seq + 1;
+            state.cursor.seq = batch.seq + 1;
             state.is_there(&batch);
-            state.last = None;
+            state.trouble.retry.last = None;
             drop(state);
             log.changed.notify_all();
         }
@@ -191,7 +195,7 @@ impl Inner {
     fn empty(&self, log: &Log) -> Result<bool> {
         let mut state = log.state.lock();
         let is_worth = state.end >= EMPTY_FROM || (state.is_short && state.end > 0);
-        if state.owes() || !is_worth || state.is_closed {
+        if state.owes() || !is_worth || state.phase != Phase::Open {
             return Ok(false);
         }
         let marks = state
@@ -209,19 +213,19 @@ impl Inner {
         state.file.write_all_at(&marks, 0).map_err(bad)?;
         (state.end, state.synced) = (marks.len() as u64, 0);
         // The places of what comes have nothing to do with those of what went.
-        (state.upto, state.fixed) = (0, 0);
-        state.offset = state.end;
+        (state.cursor.upto, state.cursor.fixed) = (0, 0);
+        state.cursor.offset = state.end;
         let row = log.row_of(&state);
         if let Err(error) = self.records.write(Change::Log(Box::new(row))) {
             state.file.set_len(end).map_err(bad)?;
-            (state.end, state.offset) = (end, end);
+            (state.end, state.cursor.offset) = (end, end);
             return Err(error);
         }
         state.is_short = false;
         state.emptied += 1;
-        let kept = state.end + state.promised;
-        let freed = state.reserved.saturating_sub(kept);
-        state.reserved -= freed;
+        let kept = state.end + state.room.promised;
+        let freed = state.room.reserved.saturating_sub(kept);
+        state.room.reserved -= freed;
         drop(state);
         self.room.release(freed);
         self.due.notify_all();

@@ -39,7 +39,7 @@ impl Inner {
         held.tell();
         let mut all = self.all();
         all.remove(held);
-        all.leftovers.extend(leftover);
+        all.cleanup.leftovers.extend(leftover);
         drop(all);
         let gone = Gone {
             id: held.id,
@@ -53,7 +53,7 @@ impl Inner {
     /// again: until then what was promised after it waits.
     fn forget(&self, gone: Gone, was_recorded: bool) -> Result<()> {
         if was_recorded && let Err(error) = self.records.write(Change::Forget(gone.id)) {
-            self.all().unforgotten.push(gone);
+            self.all().cleanup.unforgotten.push(gone);
             self.nudge();
             return Err(error);
         }
@@ -84,7 +84,7 @@ impl Inner {
         let Some(id) = name.parse().ok() else {
             return Ok(false);
         };
-        let Some(unreadable) = self.all().unreadable.remove(&id) else {
+        let Some(unreadable) = self.all().unreadable.entries.remove(&id) else {
             return Ok(false);
         };
         let gone = Gone {

@@ -125,7 +125,7 @@ impl Inner {
         state.delivery.is_due = true;
         state.record.change();
         drop(state);
-        all.leftovers.extend(leftover);
+        all.cleanup.leftovers.extend(leftover);
         drop(all);
         held.commit(self)?;
         self.nudge();

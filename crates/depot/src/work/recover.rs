@@ -31,6 +31,7 @@ impl Inner {
                 let reserved = self.disk.taken(row.id);
                 self.room.count(reserved);
                 all.unreadable
+                    .entries
                     .insert(row.id, Unreadable::of(&row, reserved));
                 continue;
             };

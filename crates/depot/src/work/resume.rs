@@ -143,7 +143,10 @@ impl Inner {
             return Ok(Begun::Sink(parked));
         }
         // What is written next is another upload, on another condition.
-        self.all().leftovers.push(Leftover::Open(parked.sink));
+        self.all()
+            .cleanup
+            .leftovers
+            .push(Leftover::Open(parked.sink));
         Ok(self.after_search(held, is_there))
     }
 
@@ -176,7 +179,10 @@ impl Inner {
         }
         drop(state);
         if is_left {
-            self.all().leftovers.push(Leftover::Open(parked.sink));
+            self.all()
+                .cleanup
+                .leftovers
+                .push(Leftover::Open(parked.sink));
         }
     }
 
