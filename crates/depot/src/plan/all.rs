@@ -57,7 +57,7 @@ pub(crate) struct All {
     pub picks: Picks,
 }
 
-/// What no caller needs any more, and still has to be removed.
+/// Rests that no caller needs any more, and that still have to be removed.
 #[derive(Default)]
 pub(crate) struct Cleanup {
     /// Partial uploads at targets that no writer will finish.

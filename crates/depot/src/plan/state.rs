@@ -84,7 +84,7 @@ pub(crate) struct Persistence {
 pub(crate) struct Users {
     /// How many callers have it open, or wait for it.
     pub open: u32,
-    /// Those of them that may write by descriptors.
+    /// Callers that may write by descriptors.
     pub editors: u32,
     pub tags: Vec<Tag>,
     /// Writers by descriptor changed it since the first of them opened it.
@@ -93,7 +93,7 @@ pub(crate) struct Users {
     pub closed_at: u64,
 }
 
-/// What is known of the origin's file.
+/// The last answer of the origin about its file.
 #[derive(Default)]
 pub(crate) struct Validity {
     pub check: Check,
@@ -113,7 +113,7 @@ pub(crate) enum Check {
     /// The origin was not asked since this node started.
     #[default]
     Never,
-    /// It had the base at that time.
+    /// The origin had the base at that time.
     At(Instant),
     /// A new length was promised, or the file was changed past this node: an answer to an earlier question tells nothing.
     Invalid,
