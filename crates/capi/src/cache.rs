@@ -1,8 +1,7 @@
 //! The files that the node keeps, as the paper's cache interface has them: added, locked, tagged, cleaned up.
 
 use crate::{
-    failure::{Failure, Result},
-    files::odd,
+    failure::{Failure, Result, odd},
     process::Library,
     system,
 };

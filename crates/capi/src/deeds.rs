@@ -2,8 +2,7 @@
 
 use crate::{
     face::{place, text, told},
-    failure::Result,
-    files,
+    failure::{Result, odd},
     name::Name,
     process::Library,
 };
@@ -32,7 +31,7 @@ pub extern "C" fn godwit_stat(name: *const c_char, stat: *mut Stat) -> c_int {
         let ask = Ask::Stat(Where::is(&*url));
         let (_, answer) = ours.talk.ask_twice(&ask)?;
         let Tell::Stat(told) = answer.tell else {
-            return Err(files::odd(&url, &format!("{:?}", answer.tell)).into());
+            return Err(odd(&url, &format!("{:?}", answer.tell)).into());
         };
         let mtime = told.mtime_ns.and_then(|ns| i64::try_from(ns).ok());
         *stat = Stat {

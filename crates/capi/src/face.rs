@@ -4,12 +4,12 @@
 
 use crate::{
     cache::Cache,
+    descriptors,
     failure::{self, About, Failure, Result},
-    files::{self, How},
+    files::How,
     name::Name,
     ops::{End, Number, Options, Origin, Target, UNIT_BYTES},
     process::{self, Library},
-    serving::{Manner, Server, Word},
     system::{self, Buffer, Mapped, Stream},
 };
 use godwit_local::{Kind, Refusal};
@@ -17,13 +17,12 @@ use godwit_wire::local::{
     Ask,
     ask::{self, Wait, Where},
     frame::BODY_BYTES_MAX,
-    tell::{Knock, Row},
+    tell::Row,
 };
 use libc::{c_char, c_int, c_long, c_void, mode_t, size_t};
 use std::{
     ffi::{CStr, CString},
     fs::File,
-    mem::offset_of,
     os::{
         fd::{AsFd, IntoRawFd},
         unix::ffi::OsStrExt,
@@ -60,12 +59,12 @@ pub(crate) fn text<'a>(name: *const c_char) -> Result<&'a CStr> {
     Ok(unsafe { CStr::from_ptr(name) })
 }
 
-fn utf8<'a>(name: *const c_char, what: &str) -> Result<&'a str> {
+pub(crate) fn utf8<'a>(name: *const c_char, what: &str) -> Result<&'a str> {
     let words = text(name)?.to_str();
     words.map_err(|_| Failure::invalid(format!("read {what}"), "it is no text in UTF-8"))
 }
 
-fn optional<'a>(name: *const c_char, what: &str) -> Result<Option<&'a str>> {
+pub(crate) fn optional<'a>(name: *const c_char, what: &str) -> Result<Option<&'a str>> {
     match name.is_null() {
         true => Ok(None),
         false => utf8(name, what).map(Some),
@@ -84,7 +83,7 @@ pub(crate) fn buffer(at: *mut u8, len: size_t) -> Result<Buffer> {
     lent.ok_or_else(|| Failure::invalid("use that buffer", "it is NULL, or longer than memory"))
 }
 
-fn deadline(timeout_ms: c_int) -> Option<Instant> {
+pub(crate) fn deadline(timeout_ms: c_int) -> Option<Instant> {
     let timeout = u64::try_from(timeout_ms).ok()?;
     Some(Instant::now() + Duration::from_millis(timeout))
 }
@@ -150,24 +149,24 @@ pub extern "C" fn godwit_note() -> *const c_char {
 /// `mode` is for callers that create a file: C says `...`, which Linux passes in the same place.
 #[unsafe(no_mangle)]
 pub extern "C" fn gass_open(name: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    told(-1, || files::open(text(name)?, flags, mode))
+    told(-1, || descriptors::open(text(name)?, flags, mode))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gass_fopen(name: *const c_char, mode: *const c_char) -> Stream {
     told(ptr::null_mut(), || {
-        files::open_stream(text(name)?, text(mode)?)
+        descriptors::open_stream(text(name)?, text(mode)?)
     })
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gass_close(fd: c_int) -> c_int {
-    told(-1, || files::close(fd, None).map(|()| 0))
+    told(-1, || descriptors::close(fd, None).map(|()| 0))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn godwit_close(fd: c_int, how: c_int) -> c_int {
-    told(-1, || files::close(fd, Some(waits(how)?)).map(|()| 0))
+    told(-1, || descriptors::close(fd, Some(waits(how)?)).map(|()| 0))
 }
 
 #[unsafe(no_mangle)]
@@ -192,7 +191,7 @@ fn close_stream(stream: Stream, how: impl FnOnce() -> Result<Option<How>>) -> c_
             0 => Ok(()),
             _ => Err(std::io::Error::last_os_error()),
         };
-        files::close_with(fd, how()?, &mut shut).map(|()| 0)
+        descriptors::close_with(fd, how()?, &mut shut).map(|()| 0)
     })
 }
 
@@ -885,176 +884,5 @@ pub extern "C" fn godwit_push(name: *const c_char, timeout_ms: c_int) -> c_int {
         ours.puts
             .push(&ours.talk, url.as_deref(), limit(timeout_ms))
             .map(|()| 0)
-    })
-}
-
-// ---- A directory that others see
-
-#[repr(C)]
-#[derive(Debug)]
-pub struct Visit {
-    who: *const c_char,
-    deed: *const c_char,
-    path: *const c_char,
-}
-
-type Authorise = extern "C" fn(*mut c_void, *const Visit) -> c_int;
-type Refer = extern "C" fn(*mut c_void, *const Visit) -> *const c_char;
-type Printer = extern "C" fn(*mut c_void, *const c_char, *const c_void, size_t);
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct Terms {
-    size: size_t,
-    listen: *const c_char,
-    config: *const c_char,
-    authorise: Option<Authorise>,
-    context: *mut c_void,
-    writes: c_int,
-    outputs: c_int,
-    print: Option<Printer>,
-    refer: Option<Refer>,
-}
-
-#[derive(Debug)]
-pub struct Served {
-    server: Server,
-    authorise: Option<Authorise>,
-    refer: Option<Refer>,
-    print: Option<Printer>,
-    context: *mut c_void,
-}
-
-impl Served {
-    /// Asks the program for its answer to a visitor.
-    fn decide(&self, visit: &Visit, is_read: bool) -> Word {
-        if let Some(refer) = self.refer.filter(|_| is_read) {
-            let url = refer(self.context, visit);
-            if !url.is_null() {
-                // What cannot be read leads nowhere, and is refused.
-                return Word::Elsewhere(utf8(url, "a URL").unwrap_or_default().to_owned());
-            }
-        }
-        let authorise = self.authorise;
-        // Who cannot be asked says yes to whom all may read.
-        Word::May(authorise.is_none_or(|authorise| authorise(self.context, visit) == 1))
-    }
-
-    /// Gives what was appended to the program, or to its own standard output and error.
-    fn print(&self, name: &CStr, bytes: &[u8]) {
-        match self.print {
-            Some(print) => print(
-                self.context,
-                name.as_ptr(),
-                bytes.as_ptr().cast(),
-                bytes.len(),
-            ),
-            None => system::print(name == c"/dev/stderr", bytes),
-        }
-    }
-}
-
-fn terms(terms: *const Terms) -> Result<Terms> {
-    let mut known = Terms {
-        size: size_of::<Terms>(),
-        listen: ptr::null(),
-        config: ptr::null(),
-        authorise: None,
-        context: ptr::null_mut(),
-        writes: 0,
-        outputs: 0,
-        print: None,
-        refer: None,
-    };
-    if terms.is_null() {
-        return Ok(known);
-    }
-    // SAFETY: godwit.h asks for a struct that begins with its size.
-    let size = unsafe { ptr::read_unaligned(terms.cast::<size_t>()) };
-    if size < offset_of!(Terms, print) {
-        let words = "size is not sizeof(struct gass_server_options)";
-        return Err(Failure::invalid("read options", words));
-    }
-    let size = size.min(size_of::<Terms>());
-    // SAFETY: both are that long. An older caller's struct ends between two fields, and each field
-    // has its type.
-    unsafe {
-        ptr::copy_nonoverlapping(terms.cast::<u8>(), (&raw mut known).cast::<u8>(), size);
-    }
-    Ok(known)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gass_server_open(directory: *const c_char, options: *const Terms) -> *mut Served {
-    told(ptr::null_mut(), || {
-        let terms = terms(options)?;
-        let config = match terms.config.is_null() {
-            true => None,
-            false => Some(text(terms.config)?),
-        };
-        let manner = Manner {
-            listen: optional(terms.listen, "where to listen")?,
-            config,
-            writes: terms.writes != 0,
-            asks: terms.authorise.is_some() || terms.refer.is_some(),
-            outputs: terms.outputs != 0,
-        };
-        let served = Served {
-            server: Server::open(text(directory)?, &manner)?,
-            authorise: terms.authorise,
-            refer: terms.refer,
-            print: terms.print,
-            context: terms.context,
-        };
-        Ok(Box::into_raw(Box::new(served)))
-    })
-}
-
-fn served<'a>(server: *const Served) -> Result<&'a Served> {
-    // SAFETY: godwit.h asks for what gass_server_open() returned and gass_server_close() was not told.
-    unsafe { server.as_ref() }.ok_or_else(|| Failure::invalid("serve", "the server is NULL"))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gass_server_url(server: *const Served) -> *const c_char {
-    told(ptr::null(), || Ok(served(server)?.server.url().as_ptr()))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gass_server_step(server: *mut Served, timeout_ms: c_int) -> c_int {
-    told(-1, || {
-        let served = served(server)?;
-        let mut decide = |knock: &Knock| {
-            let c = |bytes: &[u8]| CString::new(bytes).unwrap_or_default();
-            let who = knock.who.as_ref().map(|who| c(who.as_bytes()));
-            let (deed, path) = (
-                c(knock.deed.as_bytes()),
-                c(knock.path.0.as_os_str().as_bytes()),
-            );
-            let visit = Visit {
-                who: who.as_ref().map_or(ptr::null(), |who| who.as_ptr()),
-                deed: deed.as_ptr(),
-                path: path.as_ptr(),
-            };
-            served.decide(&visit, knock.deed == "read")
-        };
-        let mut print = |name: &CStr, bytes: &[u8]| served.print(name, bytes);
-        let until = deadline(timeout_ms);
-        let count = served.server.step(until, &mut decide, &mut print)?;
-        Ok(c_int::try_from(count).unwrap_or(c_int::MAX))
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gass_server_close(server: *mut Served) -> c_int {
-    told(-1, || {
-        if server.is_null() {
-            return Err(Failure::invalid("close a server", "it is NULL"));
-        }
-        // SAFETY: godwit.h asks for what gass_server_open() returned, once.
-        let served = unsafe { Box::from_raw(server) };
-        let mut print = |name: &CStr, bytes: &[u8]| served.print(name, bytes);
-        served.server.close(&mut print)?;
-        Ok(0)
     })
 }

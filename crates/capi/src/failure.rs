@@ -59,6 +59,12 @@ impl From<Refusal> for Failure {
     }
 }
 
+/// Returns the failure of an answer that does not fit its request.
+pub(crate) fn odd(url: &str, words: &str) -> Refusal {
+    let words = format!("the node answers otherwise than was asked: {words}");
+    Refusal::new(Kind::Version, format!("open {url}"), words)
+}
+
 /// The last failure, in strings for C.
 struct Last {
     errno: i32,

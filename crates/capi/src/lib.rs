@@ -12,6 +12,7 @@ mod catalog;
 #[allow(unsafe_code)]
 #[allow(missing_docs, unreachable_pub)]
 mod deeds;
+mod descriptors;
 #[allow(unsafe_code)]
 #[allow(missing_docs, unreachable_pub)]
 mod face;
@@ -30,6 +31,9 @@ mod pio;
 #[allow(unsafe_code)]
 mod process;
 mod puts;
+#[allow(unsafe_code)]
+#[allow(missing_docs, unreachable_pub)]
+mod served;
 mod serving;
 #[allow(unsafe_code)]
 #[allow(missing_docs, unreachable_pub)]

@@ -5,9 +5,9 @@
 //! the next call.
 
 use crate::{
-    failure::{Failure, Result},
-    files::{give_up, odd},
-    process::Library,
+    failure::{Failure, Result, odd},
+    files::give_up,
+    puts::Puts,
     system::Buffer,
 };
 use godwit_local::{Answer, Kind, Refusal, Talk, Ticket};
@@ -20,7 +20,7 @@ use std::{
     fs::File,
     io::{self, Read, Write},
     os::unix::fs::FileExt,
-    sync::{Mutex, MutexGuard, PoisonError, atomic::Ordering::SeqCst},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::SeqCst},
     time::Instant,
 };
 
@@ -28,8 +28,12 @@ use std::{
 pub(crate) type Number = i64;
 
 /// Operations that are in flight, or have ended without a question since.
-#[derive(Debug, Default)]
-pub(crate) struct Ops(Mutex<All>);
+#[derive(Debug)]
+pub(crate) struct Ops {
+    all: Mutex<All>,
+    /// Takes note of writes that end.
+    puts: Arc<Puts>,
+}
 
 #[derive(Debug, Default)]
 struct All {
@@ -89,8 +93,16 @@ enum Work {
 
 #[derive(Debug)]
 enum Part {
-    Read { offset: u64, len: u64, into: Target },
-    Write { from: Origin, wait: Wait },
+    Read {
+        offset: u64,
+        len: u64,
+        into: Target,
+    },
+    Write {
+        from: Origin,
+        wait: Wait,
+        puts: Arc<Puts>,
+    },
 }
 
 /// A file that is read.
@@ -111,6 +123,7 @@ struct Sink {
     era: u64,
     handle: Handle,
     wait: Wait,
+    puts: Arc<Puts>,
 }
 
 /// Target of the bytes.
@@ -128,6 +141,13 @@ pub(crate) enum Origin {
 }
 
 impl Ops {
+    pub(crate) fn new(puts: &Arc<Puts>) -> Self {
+        Self {
+            all: Mutex::default(),
+            puts: Arc::clone(puts),
+        }
+    }
+
     /// Begins to get a range.
     pub(crate) fn get(
         &self,
@@ -183,7 +203,8 @@ impl Ops {
         };
         let ticket = talk.send(None, Ask::Put(put), b"")?;
         let wait = options.wait;
-        let part = Part::Write { from, wait };
+        let puts = Arc::clone(&self.puts);
+        let part = Part::Write { from, wait, puts };
         let number = self.begin(talk, Work::Opening(ticket, part), options);
         self.with(number, |op| op.total = size)?;
         Ok(number)
@@ -369,7 +390,7 @@ impl Ops {
     }
 
     fn lock(&self) -> MutexGuard<'_, All> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -492,7 +513,7 @@ impl Op {
                             into,
                         )
                     }
-                    Part::Write { from, wait } => {
+                    Part::Write { from, wait, puts } => {
                         let (era, handle) = open;
                         let at = 0;
                         let write = Sink {
@@ -501,6 +522,7 @@ impl Op {
                             era,
                             handle,
                             wait,
+                            puts,
                         };
                         Work::Writing(write, from)
                     }
@@ -518,9 +540,7 @@ impl Op {
             return Ok(());
         };
         drop(write.file);
-        if let Some(library) = Library::existing() {
-            library.puts.wrote(write.era, write.wait);
-        }
+        write.puts.wrote(write.era, write.wait);
         let close = ask::Close {
             handle: write.handle,
             wait: write.wait,

@@ -5,7 +5,8 @@
 //! the catalog.
 
 use crate::{
-    failure::{Failure, Result},
+    failure::{Failure, Result, odd},
+    files::give_up,
     process::Library,
 };
 use godwit_core::{Block, Digest, Extents, LEAF_BYTES, Leaves, Piece};
@@ -132,7 +133,7 @@ impl Pio {
             .talk
             .ask_twice(&Ask::Fragments(Where::is(&url)))?;
         let Tell::Fragments { version } = answer.tell else {
-            return Err(crate::files::odd(&url, "no fragments").into());
+            return Err(odd(&url, "no fragments").into());
         };
         let sizes = answer.body.chunks_exact(8);
         let size = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
@@ -467,7 +468,7 @@ impl Pio {
                 Ok(Some(Answer {
                     tell: Tell::Opened(opened),
                     ..
-                })) => crate::files::give_up(talk, ticket.era, opened.handle),
+                })) => give_up(talk, ticket.era, opened.handle),
                 _ => talk.cancel(ticket),
             }
         }
@@ -522,10 +523,10 @@ impl Drop for Pio {
 impl Fragment {
     fn of(index: u64, (era, mut answer): (u64, Answer), url: &str) -> Result<Self> {
         let Tell::Opened(opened) = answer.tell else {
-            return Err(crate::files::odd(url, "nothing is open").into());
+            return Err(odd(url, "nothing is open").into());
         };
         let file = answer.files.pop();
-        let file = file.ok_or_else(|| crate::files::odd(url, "there is no descriptor"))?;
+        let file = file.ok_or_else(|| odd(url, "there is no descriptor"))?;
         let known = match opened.version {
             Version::Strong(Text(digest)) if opened.was_here => {
                 let mut leaves = Leaves::new();
@@ -540,9 +541,7 @@ impl Fragment {
                 }
                 let merges = leaves.root(opened.size).as_ref() == Some(&digest);
                 if opened.size > LEAF_BYTES && !merges {
-                    return Err(
-                        crate::files::odd(url, "its leaves do not merge to its digest").into(),
-                    );
+                    return Err(odd(url, "its leaves do not merge to its digest").into());
                 }
                 Some((digest, leaves))
             }
@@ -683,7 +682,7 @@ impl Fragment {
 
     fn give_back(self) {
         if let Ok(library) = Library::ours() {
-            crate::files::give_up(&library.talk, self.era, self.handle);
+            give_up(&library.talk, self.era, self.handle);
         }
     }
 }

@@ -23,7 +23,7 @@ use std::{
     path::Path,
     ptr,
     sync::{
-        Once,
+        Arc, Once,
         atomic::{AtomicI32, AtomicPtr, Ordering::SeqCst},
     },
     time::{Duration, Instant},
@@ -36,7 +36,7 @@ pub(crate) struct Library {
     pub(crate) talk: Talk,
     pub(crate) files: Files,
     pub(crate) ops: Ops,
-    pub(crate) puts: Puts,
+    pub(crate) puts: Arc<Puts>,
     pub(crate) shared: SharedFiles,
 }
 
@@ -60,12 +60,13 @@ impl Library {
             return Ok(library);
         }
         mind_children();
+        let puts = Arc::default();
         let made = Box::into_raw(Box::new(Self {
             process: std::process::id(),
             talk: Talk::new(OWNER).map_err(|error| no_descriptor(&error))?,
             files: Files::default(),
-            ops: Ops::default(),
-            puts: Puts::default(),
+            ops: Ops::new(&puts),
+            puts,
             shared: SharedFiles::default(),
         }));
         // What was there is a parent's, whose locks may be held by threads that are not here: it is left alone.

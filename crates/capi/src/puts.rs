@@ -1,8 +1,7 @@
 //! Small writes, gathered: `godwit_put`, and `godwit_commit` and `godwit_push` behind them.
 
 use crate::{
-    failure::{Failure, Result},
-    files::odd,
+    failure::{Failure, Result, odd},
     name::Name,
 };
 use godwit_local::{Kind, Refusal, Talk, Ticket, gone};

@@ -3,8 +3,7 @@
 //! The node of this machine serves it; here their knocks are heard and answered, in the program's own calls.
 
 use crate::{
-    failure::{Failure, Result},
-    files::odd,
+    failure::{Failure, Result, odd},
     outputs::{Outputs, Print},
     process::Library,
 };

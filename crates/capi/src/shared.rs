@@ -2,8 +2,8 @@
 
 use crate::{
     face::{buffer, place, text, told},
-    failure::{Failure, Result},
-    files::{give_up, odd, passed},
+    failure::{Failure, Result, odd},
+    files::{give_up, passed},
     name::Name,
     ops::Number,
     process::Library,

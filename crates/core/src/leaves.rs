@@ -545,7 +545,8 @@ fn left_of(count: u16) -> u16 {
     count.div_ceil(2).next_power_of_two()
 }
 
-fn leaf_range(index: u64) -> Range<u64> {
+/// Returns the bytes of a leaf.
+pub fn leaf_range(index: u64) -> Range<u64> {
     let start = index.saturating_mul(LEAF_BYTES);
     start..start.saturating_add(LEAF_BYTES)
 }

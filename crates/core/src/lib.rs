@@ -30,7 +30,7 @@ pub use glob::{Choice, matches};
 pub use hex::{hex, unescape, unhex};
 pub use kind::{Class, Kind};
 pub use layout::{Fragment, Home, HomeState, Layout, Move, Unfilled, Weather, moves};
-pub use leaves::{Chain, LEAF_BYTES, Leaves, Piece};
+pub use leaves::{Chain, LEAF_BYTES, Leaves, Piece, leaf_range};
 pub use striping::Striping;
 pub use url::{BadUrl, Host, HostMeant, Scheme, Url};
 pub use version::{Strength, Version};

@@ -4,7 +4,6 @@ mod refused;
 
 pub use refused::refused;
 
-use crate::SMALL_BYTES;
 use godwit_core::{Extents, Fault, Kind, Scheme, Url};
 use godwit_sys::why;
 use godwit_trust::{Error as TrustError, Ours};
@@ -214,8 +213,8 @@ impl Error {
     }
 
     /// Returns the error of a numbered append that is too long.
-    pub(crate) fn too_long_to_append() -> Self {
-        let what = format!("one append of more than {SMALL_BYTES} bytes");
+    pub(crate) fn too_long_to_append(bytes_max: u64) -> Self {
+        let what = format!("one append of more than {bytes_max} bytes");
         Self::unsupported(
             what,
             "it is written in one go; give its parts numbers of their own",

@@ -3,7 +3,7 @@
 use crate::{Checks, Error, Finished, Result, Verified, Whole};
 use godwit_core::{
     AdlerPart, AdlerParts, Algorithm, Block, Chain, Digest, Extents, Hashing, LEAF_BYTES, Leaves,
-    Piece,
+    Piece, leaf_range,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -442,12 +442,6 @@ fn differs(path: &Path, leaf: u64, difference: &Difference) -> Error {
         format!("leaf {leaf} {}", difference.expected),
         difference.found.to_string(),
     )
-}
-
-/// Returns the bytes of a leaf.
-pub(crate) fn leaf_range(leaf: u64) -> Range<u64> {
-    let start = leaf.saturating_mul(LEAF_BYTES);
-    start..start.saturating_add(LEAF_BYTES)
 }
 
 /// Returns the leaves that a range touches.

@@ -21,13 +21,14 @@ mod forward;
 mod journal;
 mod landed;
 mod lines;
+mod mark;
 mod memory;
 mod module;
 mod remote;
 mod slow;
-mod station;
 mod store;
 mod tuning;
+mod watch;
 mod width;
 
 pub use dir::{Dir, Opener, Partial};
@@ -43,12 +44,11 @@ pub use memory::Memory;
 pub use module::Module;
 pub use remote::{Appear, By, Member, Proofs, Remote, RemoteOptions, Trust, Whom};
 pub use slow::{Pace, Slow};
-pub use station::{PASSED_MAX, Station, TAKEN, THERE};
 pub use store::{
     Batch, Can, Checks, Direct, Entry, EntryKind, Facets, Fast, Finished, Given, How, Lying, Next,
-    Nowhere, Origin, Passage, Peer, Read, Resume, SIZE_UNKNOWN, SMALL_BYTES, Set, Sink, SinkExt,
-    SinkFacets, Small, Space, Stat, Store, StoreExt, Take, TakeExt, Told, Transit, Verified,
-    Volume, Walk, What, Whole, Write, Xattrs, same_origin,
+    Nowhere, Origin, PASSED_MAX, Passage, Peer, Read, Resume, SIZE_UNKNOWN, SMALL_BYTES, Set, Sink,
+    SinkExt, SinkFacets, Small, Space, Stat, Station, Store, StoreExt, TAKEN, THERE, Take, TakeExt,
+    Told, Transit, Verified, Volume, Walk, What, Whole, Write, Xattrs, same_origin,
 };
 pub use tuning::{Limit, Seen, Tuned, Tuning};
 pub use width::Width;

@@ -5,9 +5,11 @@ use crate::{
     Can, Checks, Entry, EntryKind, Error, Finished, How, Read, Result, SMALL_BYTES, Set, Sink,
     Space, Stat, Store, Take, What, Whole, Write, Xattrs,
     fence::Fences,
-    landed::{Hashed, Landed, leaf_range, leaves_of},
+    landed::{Hashed, Landed, leaves_of},
 };
-use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Hashing, LEAF_BYTES, Version};
+use godwit_core::{
+    Algorithm, Block, Chain, Digest, Extents, Hashing, LEAF_BYTES, Version, leaf_range,
+};
 use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, HashMap},
@@ -622,7 +624,7 @@ impl Take for Writing {
         }
         let mut draft = self.draft.lock();
         if matches!(self.aim, Aim::Append { .. }) && end.is_some_and(|end| end > SMALL_BYTES) {
-            return Err(Error::too_long_to_append());
+            return Err(Error::too_long_to_append(SMALL_BYTES));
         }
         draft.landed.begin(block.range());
         match self.aim {

@@ -3,7 +3,7 @@
 
 use crate::{
     Can, Direct, Error, Facets, Finished, Passage, Read, Remote, Result, SIZE_UNKNOWN, Sink, Stat,
-    Store, StoreExt, Take, Verified, Whole, Write, forward, has,
+    Store, Take, Verified, Whole, Write, forward, has,
 };
 use godwit_core::{Algorithm, Block, Digest, Extents};
 use godwit_wire::command::Through;
@@ -25,7 +25,7 @@ pub struct Module {
 impl Module {
     fn remote(&self) -> Result<&Remote> {
         let no_server = "it is on no server, and a module is a program of one";
-        let remote = self.server.as_remote();
+        let remote = Remote::of(&*self.server);
         remote.ok_or_else(|| Error::unsupported("putting bytes through a module", no_server))
     }
 }

@@ -1,6 +1,7 @@
 //! The contract of a store.
 
 mod facets;
+mod station;
 
 pub use facets::{
     Batch, Direct, Facets, Fast, Next, Passage, Peer, Resume, SinkExt, SinkFacets, StoreExt,
@@ -10,8 +11,9 @@ pub(crate) use facets::{
     read_one_by_one, read_one_small, walk_by_listing, walk_from, walk_on, write_one_by_one,
     write_one_small,
 };
+pub use station::{PASSED_MAX, Station, TAKEN, THERE};
 
-use crate::{Error, Result, Width, channel::Watch};
+use crate::{Error, Result, Width, watch::Watch};
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Version};
 use std::{
     collections::BTreeMap,

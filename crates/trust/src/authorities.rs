@@ -6,6 +6,7 @@
 use crate::{
     Credential, Error, Identity, Result,
     credential::{self, CHAIN_MAX, check_dates, identity_of, is_self_signed},
+    dates,
     discover::Surroundings,
     error::{Doing, NO_AUTHORITY, NO_LIST, Ours, unreadable},
     identity::slashed,
@@ -297,7 +298,7 @@ impl Authorities {
                 foreign = Some(path);
                 continue;
             }
-            let until = list.next_update().map(when::moment).transpose()?;
+            let until = list.next_update().map(dates::moment).transpose()?;
             if newest.as_ref().is_none_or(|(_, _, known)| until > *known) {
                 newest = Some((list, path, until));
             }
@@ -315,7 +316,7 @@ impl Authorities {
             return Err(Error::revoked(
                 slashed(subject.subject_name()),
                 authority(),
-                when::moment(entry.revocation_date())?,
+                dates::moment(entry.revocation_date())?,
                 path,
             ));
         }

@@ -10,10 +10,10 @@ mod flow;
 pub use flow::Opened;
 
 use crate::{
-    Authorities, Context, Credential, Error, Identity, Result, Step, cluster,
-    context::{self, Role},
+    Authorities, Context, Credential, Error, Identity, Result, Step, cluster, context,
     credential::identity_of,
     error::Doing,
+    handshake::Role,
     identity::{host_names, is_for_host},
     keys,
     proxy::{self, Kind},

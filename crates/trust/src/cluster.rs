@@ -7,8 +7,8 @@
 
 use crate::{
     Error, Identity, Result,
-    context::{Role, resume_never},
     error::Doing,
+    handshake::{Role, resume_never},
     identity::By,
 };
 use godwit_core::{hex, unhex};

@@ -1,6 +1,10 @@
 //! How the TLS engine is set: what GSI needs, and nothing that surprises its peers.
 
-use crate::{Credential, Result, error::Doing};
+use crate::{
+    Credential, Result,
+    error::Doing,
+    handshake::{Role, resume_never, write_in_pieces},
+};
 use godwit_sys::Agreed;
 use openssl::{
     error::ErrorStack,
@@ -12,17 +16,6 @@ use openssl::{
     x509::{X509, X509Ref},
 };
 use std::sync::PoisonError;
-
-/// Role of a side in the handshake.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Role {
-    Initiator,
-    Acceptor,
-    /// An acceptor that asks for no certificate.
-    Host,
-    /// An initiator at a host, which shows the certificate that it has.
-    Visitor,
-}
 
 /// Returns the engine's settings for a credential, made once.
 pub(crate) fn of(credential: &Credential, role: Role) -> Result<&SslContextRef> {
@@ -198,22 +191,6 @@ fn shown(
     }
     context.check_private_key()?;
     Ok(context)
-}
-
-/// A record is written at a time: there may be no room for more.
-fn write_in_pieces(context: &mut SslContextBuilder) {
-    context.set_mode(SslMode::ENABLE_PARTIAL_WRITE);
-}
-
-/// Tickets would be a token that no side waits for; GSI never resumes.
-pub(crate) fn resume_never(context: &mut SslContextBuilder) -> Result<(), ErrorStack> {
-    context.set_mode(SslMode::NO_AUTO_CHAIN | SslMode::RELEASE_BUFFERS);
-    context.set_session_cache_mode(SslSessionCacheMode::OFF);
-    context.set_num_tickets(0)?;
-    context.set_options(
-        SslOptions::NO_TICKET | SslOptions::NO_RENEGOTIATION | SslOptions::NO_COMPRESSION,
-    );
-    Ok(())
 }
 
 /// As TLS lists it: its length before it.

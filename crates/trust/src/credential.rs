@@ -4,6 +4,7 @@
 use crate::{
     Error, Identity, Result,
     cluster::Keys,
+    dates,
     error::{Doing, NO_CREDENTIAL, Ours},
     identity::slashed,
     kept::Stamp,
@@ -88,18 +89,6 @@ pub(crate) struct Contexts {
 }
 
 impl Credential {
-    /// Finds the credential of this program's user in the usual places: `X509_USER_PROXY`,
-    /// `/tmp/x509up_uN`, `X509_USER_CERT` and `X509_USER_KEY`, `~/.globus`.
-    pub fn discover() -> Result<Option<Self>> {
-        crate::discover::Surroundings::of_this_process().credential()
-    }
-
-    /// Finds the credential of this machine: `X509_USER_CERT` and `X509_USER_KEY`, or
-    /// `/etc/grid-security/hostcert.pem` and `hostkey.pem`.
-    pub fn discover_host() -> Result<Option<Self>> {
-        crate::discover::Surroundings::of_this_process().host_credential()
-    }
-
     /// Reads a certificate (with its chain) and a key from two files, or from one.
     ///
     /// A key that other users could read or write is refused.
@@ -244,12 +233,6 @@ impl Credential {
             Proof::Nothing(kept) => Some(kept),
             _ => None,
         }
-    }
-
-    /// Finds the cluster key that the user named: `GODWIT_CLUSTER_KEY`, a file, or `none` for a
-    /// member by its address.
-    pub fn discover_member() -> Result<Option<Self>> {
-        crate::discover::Surroundings::of_this_process().member()
     }
 
     /// Returns the error for a refused cluster key, if we showed one and the reply is about it (RFC
@@ -399,7 +382,7 @@ impl Credential {
                 "no proxy may follow it (its path length is 0)",
             ));
         }
-        let starts = when::moment(leaf.not_before())?;
+        let starts = dates::moment(leaf.not_before())?;
         let wanted = Wanted {
             kind,
             not_before: (SystemTime::now() - CLOCK_SKEW).max(starts),
@@ -516,11 +499,11 @@ fn no_certificate() -> Error {
 pub(crate) fn check_dates(certificate: &X509Ref, now: SystemTime, ours: Ours) -> Result<()> {
     let subject = || slashed(certificate.subject_name());
     let file = None;
-    let at = when::moment(certificate.not_after())?;
+    let at = dates::moment(certificate.not_after())?;
     if at <= now {
         return Err(Error::expired(subject(), ours, at, now, file));
     }
-    let from = when::moment(certificate.not_before())?;
+    let from = dates::moment(certificate.not_before())?;
     if from > now {
         return Err(Error::not_yet(subject(), ours, from, now, file));
     }
@@ -531,8 +514,8 @@ pub(crate) fn check_dates(certificate: &X509Ref, now: SystemTime, ours: Ours) ->
 fn dates_of(chain: &[X509]) -> Result<Range<SystemTime>> {
     let mut dates: Option<Range<SystemTime>> = None;
     for certificate in chain {
-        let from = when::moment(certificate.not_before())?;
-        let until = when::moment(certificate.not_after())?;
+        let from = dates::moment(certificate.not_before())?;
+        let until = dates::moment(certificate.not_after())?;
         dates = Some(match dates {
             None => from..until,
             Some(dates) => dates.start.max(from)..dates.end.min(until),
@@ -546,7 +529,7 @@ pub(crate) fn identity_of(chain: &[X509]) -> Result<Identity> {
     let mut identity = Identity::named("");
     identity.chain = chain.iter().map(|c| slashed(c.subject_name())).collect();
     for certificate in chain {
-        let not_after = when::moment(certificate.not_after())?;
+        let not_after = dates::moment(certificate.not_after())?;
         let first = identity
             .not_after
             .map_or(not_after, |first| first.min(not_after));

@@ -15,6 +15,26 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) root: &'a Path,
 }
 
+impl Credential {
+    /// Finds the credential of this program's user in the usual places: `X509_USER_PROXY`,
+    /// `/tmp/x509up_uN`, `X509_USER_CERT` and `X509_USER_KEY`, `~/.globus`.
+    pub fn discover() -> Result<Option<Self>> {
+        Surroundings::of_this_process().credential()
+    }
+
+    /// Finds the credential of this machine: `X509_USER_CERT` and `X509_USER_KEY`, or
+    /// `/etc/grid-security/hostcert.pem` and `hostkey.pem`.
+    pub fn discover_host() -> Result<Option<Self>> {
+        Surroundings::of_this_process().host_credential()
+    }
+
+    /// Finds the cluster key that the user named: `GODWIT_CLUSTER_KEY`, a file, or `none` for a
+    /// member by its address.
+    pub fn discover_member() -> Result<Option<Self>> {
+        Surroundings::of_this_process().member()
+    }
+}
+
 impl Surroundings<'static> {
     pub(crate) fn of_this_process() -> Self {
         Self {

@@ -6,9 +6,9 @@
 use crate::{
     Authorities, Credential, Error, Expect, Identity, Result,
     channel::{check_expected, shown},
-    cluster,
-    context::{self, Role},
+    cluster, context,
     error::Doing,
+    handshake::Role,
 };
 use godwit_core::{hex, unhex};
 pub use openssl::ssl::{Ssl, SslRef};

@@ -3,13 +3,13 @@
 
 use crate::{
     Authorities, Channel, Context, Credential, Delegate, Expect, KeyKind, Opened, Result, Rights,
-    der, gridmap,
+    dates, der, gridmap,
     identity::{host_names, slashed},
     kerberos,
     lab::{Ca, Issue},
     policy::Policy,
     proxy::{self, Kind},
-    record_bytes, when,
+    record_bytes,
 };
 use openssl::{
     hash::MessageDigest,
@@ -52,7 +52,7 @@ pub fn certificate(bytes: &[u8]) {
         return;
     };
     let _ = Kind::of(&certificate);
-    let _ = when::moment(certificate.not_after());
+    let _ = dates::moment(certificate.not_after());
     slashed(certificate.subject_name());
     host_names(&certificate);
 }

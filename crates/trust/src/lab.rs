@@ -7,7 +7,7 @@
 use crate::{
     Credential, Error, KeyKind, Result,
     credential::{check_dates, read, read_key},
-    der,
+    dates, der,
     error::{Doing, NO_AUTHORITY, Ours, unreadable},
     identity::slashed,
     keys,
@@ -175,7 +175,7 @@ impl Ca {
 
     /// Returns when it expires.
     pub fn not_after(&self) -> Result<SystemTime> {
-        when::moment(self.certificate.not_after())
+        dates::moment(self.certificate.not_after())
     }
 
     /// Returns the directory that others need in order to trust it (`X509_CERT_DIR`).
@@ -357,7 +357,7 @@ impl Ca {
             false => None,
         };
         let now = SystemTime::now();
-        let validity = (when::asn1(now)?, when::asn1(now + lifetime)?);
+        let validity = (dates::asn1(now)?, dates::asn1(now + lifetime)?);
         let list = self
             .list(old, revoked, &validity)
             .doing("writing the revocation list")?;
@@ -565,7 +565,7 @@ fn begin(
     key: &PKey<Private>,
     validity: (SystemTime, SystemTime),
 ) -> Result<X509Builder> {
-    let (from, to) = (when::asn1(validity.0)?, when::asn1(validity.1)?);
+    let (from, to) = (dates::asn1(validity.0)?, dates::asn1(validity.1)?);
     let begin = || {
         let mut builder = X509Builder::new()?;
         builder.set_version(2)?;

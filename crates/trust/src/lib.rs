@@ -11,6 +11,7 @@ mod channel;
 mod cluster;
 mod context;
 mod credential;
+mod dates;
 mod der;
 mod discover;
 pub mod door;
@@ -18,6 +19,7 @@ mod error;
 #[doc(hidden)]
 pub mod feeds;
 mod gridmap;
+mod handshake;
 mod identity;
 mod kept;
 mod kerberos;

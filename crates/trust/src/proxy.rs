@@ -1,10 +1,9 @@
 //! Proxies: certificates that people sign themselves, so that a program can act for them (RFC 3820).
 
 use crate::{
-    Error, Result,
+    Error, Result, dates,
     der::{self, INTEGER, OBJECT, SEQUENCE},
     error::Doing,
-    when,
 };
 use openssl::{
     asn1::{Asn1Integer, Asn1Object, Asn1OctetString, Asn1Time},
@@ -76,8 +75,8 @@ pub(crate) fn sign<T: HasPublic>(
     wanted: &Wanted,
 ) -> Result<X509> {
     let validity = (
-        when::asn1(wanted.not_before)?,
-        when::asn1(wanted.not_after)?,
+        dates::asn1(wanted.not_before)?,
+        dates::asn1(wanted.not_after)?,
     );
     build(issuer, signer, key, wanted, &validity).doing("signing a proxy")
 }

@@ -1,31 +1,6 @@
-//! Dates of certificates, for people and for comparing.
+//! Points in time, for people and for comparing.
 
-use crate::{Error, Result, error::Doing};
-use openssl::asn1::{Asn1Time, Asn1TimeRef};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// Returns the moment that a certificate names.
-pub(crate) fn moment(time: &Asn1TimeRef) -> Result<SystemTime> {
-    let epoch = Asn1Time::from_unix(0).doing("reading a date")?;
-    let since = epoch.diff(time).doing("reading a date")?;
-    let seconds = i64::from(since.days) * DAY + i64::from(since.secs);
-    let whole = Duration::from_secs(seconds.unsigned_abs());
-    let moment = match seconds < 0 {
-        true => UNIX_EPOCH.checked_sub(whole),
-        false => UNIX_EPOCH.checked_add(whole),
-    };
-    Ok(moment.unwrap_or(UNIX_EPOCH))
-}
-
-/// Returns the date as certificates write it, to the second. They have four digits for the year.
-pub(crate) fn asn1(time: SystemTime) -> Result<Asn1Time> {
-    if seconds(time) > LAST {
-        return Err(Error::bad_request(
-            "a certificate ends before the year 10000",
-        ));
-    }
-    Asn1Time::from_unix(seconds(time)).doing("writing a date")
-}
 
 /// Returns when something ends that lives for so long; a date that no certificate has, if it
 /// is too long for that.
@@ -89,9 +64,9 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (year, month, of_year - (153 * shifted + 2) / 5 + 1)
 }
 
-const DAY: i64 = 86_400;
-/// 9999-12-31 23:59:59.
-const LAST: i64 = 253_402_300_799;
+pub(crate) const DAY: i64 = 86_400;
+/// The last second that a certificate can name: 9999-12-31 23:59:59.
+pub(crate) const LAST: i64 = 253_402_300_799;
 
 #[cfg(test)]
 mod tests {
@@ -106,23 +81,6 @@ mod tests {
         assert_eq!(utc(at(0)), "1970-01-01 00:00:00 UTC");
         assert_eq!(utc(at(951_782_400)), "2000-02-29 00:00:00 UTC");
         assert_eq!(utc(at(1_795_279_697)), "2026-11-21 16:48:17 UTC");
-    }
-
-    #[test]
-    fn a_date_survives_a_certificate() {
-        for seconds in [0, 951_782_400, 4_102_444_800] {
-            assert_eq!(moment(&asn1(at(seconds)).unwrap()).unwrap(), at(seconds));
-        }
-    }
-
-    #[test]
-    fn no_certificate_outlives_its_four_digits() {
-        let last = at(LAST.unsigned_abs());
-        assert_eq!(utc(last), "9999-12-31 23:59:59 UTC");
-        assert_eq!(moment(&asn1(last).unwrap()).unwrap(), last);
-        for too_long in [Duration::from_secs(1), Duration::MAX] {
-            assert!(asn1(after(last, too_long)).is_err(), "{too_long:?}");
-        }
     }
 
     #[test]

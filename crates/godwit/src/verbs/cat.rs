@@ -17,7 +17,7 @@ use crate::{
 use clap::Args;
 use godwit_core::{Algorithm, Hashing, Url};
 use godwit_store::engine::Stores;
-use godwit_store::{EntryKind, Error, StoreExt};
+use godwit_store::{EntryKind, Error, Remote};
 use godwit_wire::command::Through;
 
 /// Print files to standard output
@@ -81,7 +81,7 @@ impl Cat {
         owed::note(screen, url, Reach::Name);
         let mut place = places::open(stores, url)?;
         if let Some(through) = &self.through {
-            if place.is_remote() && place.store.as_remote().is_none() {
+            if place.is_remote() && Remote::of(&*place.store).is_none() {
                 return Err(no_module(wanted));
             }
             place.store = through::by(place.store, through);

@@ -14,6 +14,7 @@ use clap::Args;
 use godwit_core::Url;
 use godwit_store::{
     Error, StoreExt, Trust,
+    door::Door,
     engine::{Options, Place, Stores},
 };
 use godwit_trust::Error as TrustError;
@@ -231,7 +232,7 @@ fn skew_of_anybody(place: &Place, error: &Error) -> Option<Look> {
     if !matches!(error, Error::Trust { .. }) {
         return None;
     }
-    let door = place.store.as_door()?;
+    let door = Door::of(&*place.store)?;
     Some(apart(door.clock_of_anybody().ok()??))
 }
 

@@ -8,7 +8,7 @@ use crate::local::{
 };
 use godwit_core::Url;
 use godwit_local::{Kind, Refusal};
-use godwit_store::{Error, StoreExt};
+use godwit_store::{Error, door::Door};
 use godwit_wire::{
     door::call::{AskDepot, Kept, Line, OfDepot},
     local::{
@@ -47,7 +47,7 @@ impl Client {
         let peer = peer(&wanted, on)?;
         let bad = |error: Error| refusals::store(&wanted, &peer, &error);
         let place = (self.desk.direct)(&peer, &self.who).map_err(bad)?;
-        let Some(door) = place.store.as_door() else {
+        let Some(door) = Door::of(&*place.store) else {
             let words = "it is no node with a door";
             return Err(Refusal::new(Kind::Unsupported, wanted, words));
         };

@@ -1,6 +1,6 @@
 //! The result of work in a thread of its own, which is waited for later.
 
-use super::watch::{Patience, TICK};
+use crate::watch::{Patience, TICK};
 use crate::{Error, Result};
 use parking_lot::Mutex;
 use std::{

@@ -1,10 +1,10 @@
 //! One data connection.
 
-use super::{
-    safety::{LastWord, Safety, Shield, Side, host_of},
+use super::safety::{LastWord, Safety, Shield, Side, host_of};
+use crate::{
+    Error, Lying, Result,
     watch::{Patience, TICK},
 };
-use crate::{Error, Lying, Result};
 use godwit_sys::{retry_often, send_ahead, send_file, wait_readable};
 use godwit_wire::mode_e::HEADER_BYTES;
 use std::{

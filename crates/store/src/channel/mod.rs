@@ -12,14 +12,13 @@ mod safety;
 mod send;
 #[cfg(test)]
 mod tests;
-mod watch;
 
+pub use crate::watch::{Cancel, Watch};
 pub use gauge::Gauge;
 pub use receive::Received;
 pub use safety::{LastWord, Part, Safety, Tls};
 pub(crate) use send::look;
 pub use send::{Sending, Sent};
-pub use watch::{Cancel, Watch};
 
 use crate::{Error, Limit, Result, Width};
 use awaited::Awaited;

@@ -5,9 +5,8 @@ use super::{
     link::{Link, Waited},
     others_max,
     safety::{LastWord, Side},
-    watch::Patience,
 };
-use crate::{Error, Result, Take};
+use crate::{Error, Result, Take, watch::Patience};
 use godwit_core::{Block, LEAF_BYTES};
 use godwit_sys::{Wake, wait_readable};
 use godwit_wire::{

@@ -8,12 +8,11 @@
 #[cfg(test)]
 mod tests;
 
-use super::{
-    awaited::Awaited,
-    link::again,
+use super::{awaited::Awaited, link::again};
+use crate::{
+    Error, Result,
     watch::{Patience, Watch},
 };
-use crate::{Error, Result};
 use godwit_trust::{
     self as trust, Authorities, Blockwise, Context as _, Credential, Delegate, Expect, Opened,
     Resumption, Wrapping,

@@ -1,7 +1,7 @@
 //! The sending end.
 
-use super::{Channel, Mode, Stripe, Watch, gauge::Gauge, link::Link, watch::Patience};
-use crate::{Checks, Error, Fast, Lying, Result, Take, Width};
+use super::{Channel, Mode, Stripe, Watch, gauge::Gauge, link::Link};
+use crate::{Checks, Error, Fast, Lying, Result, Take, Width, watch::Patience};
 use godwit_core::{Block, Extents, Leaves, Piece};
 use godwit_wire::mode_e::Header;
 use parking_lot::{Condvar, Mutex};

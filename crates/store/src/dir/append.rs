@@ -39,7 +39,7 @@ pub(super) fn begin(
     (writer, seq): (u64, u64),
 ) -> Result<Box<dyn Sink>> {
     if write.size.is_some_and(|size| size > SMALL_BYTES) {
-        return Err(Error::too_long_to_append());
+        return Err(Error::too_long_to_append(SMALL_BYTES));
     }
     let place = dir.place_of_file(path)?;
     match &place.old {
@@ -96,7 +96,7 @@ impl Take for Appending {
         let end = block.offset.checked_add(block.bytes.len() as u64);
         let end = end
             .filter(|&end| end <= SMALL_BYTES)
-            .ok_or_else(Error::too_long_to_append)?;
+            .ok_or_else(|| Error::too_long_to_append(SMALL_BYTES))?;
         let hashed = Hashed::of(block, self.checks);
         let mut draft = self.draft.lock();
         let (start, end) = (block.offset as usize, end as usize); // bounded above
@@ -225,7 +225,7 @@ pub(super) fn writer_of(given: &Given) -> Option<u64> {
 
 fn write_all(dir: &Arc<Inner>, run: &[Given]) -> Result<Vec<Result<Finished>>> {
     let part = |given: &Given| match given.how {
-        _ if given.bytes.len() as u64 > SMALL_BYTES => Err(Error::too_long_to_append()),
+        _ if given.bytes.len() as u64 > SMALL_BYTES => Err(Error::too_long_to_append(SMALL_BYTES)),
         How::Append { writer, seq } => Ok(Part::of(dir, (writer, seq), given.bytes.clone())),
         _ => Err(Error::unsupported("appending it", "it has no number")),
     };

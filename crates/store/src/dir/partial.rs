@@ -13,10 +13,10 @@ use super::{
     was::NOTE,
     wrong,
 };
-use crate::{
-    Error, Lying, Origin, Result, Write, error::gone, landed::leaf_range, store::same_origin,
+use crate::{Error, Lying, Origin, Result, Write, error::gone, store::same_origin};
+use godwit_core::{
+    Algorithm, Block, Chain, Digest, Extents, LEAF_BYTES, Leaves, Piece, hex, leaf_range,
 };
-use godwit_core::{Algorithm, Block, Chain, Digest, Extents, LEAF_BYTES, Leaves, Piece, hex};
 use godwit_sys::{self as sys, Folder, Open};
 use std::{
     ffi::{OsStr, OsString},

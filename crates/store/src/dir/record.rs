@@ -4,8 +4,8 @@
 //! epoch. A slot of fixed size for each leaf follows. Each has its own checksum, so a slot that a crash tore counts
 //! as never written.
 
-use crate::{Origin, landed::leaf_range};
-use godwit_core::{Algorithm, Chain, Digest, Version};
+use crate::Origin;
+use godwit_core::{Algorithm, Chain, Digest, Version, leaf_range};
 use std::{fs::File, io, ops::Range, os::unix::fs::FileExt, time::Duration};
 
 /// The identity of a partial: its target, its length and its source.

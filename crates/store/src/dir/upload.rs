@@ -17,9 +17,9 @@ use crate::{
     channel::Watch,
     crash,
     error::gone,
-    landed::{Hashed, Landed, leaf_range, leaves_of},
+    landed::{Hashed, Landed, leaves_of},
 };
-use godwit_core::{Block, Chain, Digest, Extents, LEAF_BYTES, Version};
+use godwit_core::{Block, Chain, Digest, Extents, LEAF_BYTES, Version, leaf_range};
 use godwit_sys::{self as sys, Attributes, Meta, Over};
 use parking_lot::Mutex;
 use std::{

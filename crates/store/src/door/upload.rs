@@ -2,9 +2,7 @@
 //! that stay open until a caller asks which bytes have landed.
 
 use super::{Door, Inner, UNASKED, name, pieces, visit::Pouring, words::Said};
-use crate::{
-    Checks, Error, Finished, Lying, Read, Result, Sink, Stat, Store, StoreExt, Take, Whole, Write,
-};
+use crate::{Checks, Error, Finished, Lying, Read, Result, Sink, Stat, Store, Take, Whole, Write};
 use godwit_core::{Block, Chain, Extents, Fault, LEAF_BYTES, Leaves, Piece};
 use godwit_wire::door::{
     ROOT,
@@ -559,7 +557,7 @@ impl crate::Direct for Upload {
         streams: usize,
         on: &(dyn Fn(Range<u64>) + Sync),
     ) -> Result<Option<Read>> {
-        let Some(source) = source.as_door() else {
+        let Some(source) = Door::of(source) else {
             return Ok(None);
         };
         self.end_all()?;

@@ -1,11 +1,12 @@
 //! Conversions between values of the door's calls and those of stores, both ways.
 
 use crate::{
-    Can, Entry, EntryKind, Error, Finished, How, Result, Set, Space, Stat, Verified, Whole, Xattrs,
+    Can, Entry, EntryKind, Error, Finished, How, Result, Set, Space, Stat, Station, Verified,
+    Whole, Xattrs,
 };
 use godwit_core::{Algorithm, Version};
 use godwit_wire::door::call::{self, Bytes, Link, Name, Text, Time};
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 /// Something that has a form in calls.
 pub trait Said: Sized {
@@ -173,6 +174,35 @@ impl Said for Can {
             passes_on: said.passes_on,
             // Algorithms that only a newer node knows are ignored.
             digests: said.digests.iter().filter_map(|d| d.parse().ok()).collect(),
+        }
+    }
+}
+
+impl Said for Station {
+    type As = call::Station;
+
+    fn say(&self) -> call::Station {
+        let ms = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        call::Station {
+            at: self.at.clone(),
+            stage: self.stage.clone(),
+            size: self.size,
+            owed: self.owed,
+            age_ms: self.age.map(ms),
+            why: self.why.clone(),
+            waits_for: self.waits_for.clone().map(call::Name),
+        }
+    }
+
+    fn heard(said: call::Station) -> Self {
+        Self {
+            at: said.at,
+            stage: said.stage,
+            size: said.size,
+            owed: said.owed,
+            age: said.age_ms.map(Duration::from_millis),
+            why: said.why,
+            waits_for: said.waits_for.map(|call::Name(path)| path),
         }
     }
 }

@@ -314,7 +314,7 @@ impl Run<'_> {
             }
             // A web server is asked for one range after the other.
             _ if source.is_remote()
-                && source.store.as_door().is_none()
+                && crate::door::Door::of(&*source.store).is_none()
                 && matches!(source.url.scheme(), Scheme::Http | Scheme::Https) =>
             {
                 Width::fixed(1, Limit::Server)
@@ -323,7 +323,7 @@ impl Run<'_> {
             // A door does not show what the network does to each stream.
             true if [source, target]
                 .iter()
-                .any(|end| end.store.as_door().is_some()) =>
+                .any(|end| crate::door::Door::of(&*end.store).is_some()) =>
             {
                 Width::fixed(width.most().min(LANES_OF_OTHERS), Limit::Most)
             }

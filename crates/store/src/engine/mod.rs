@@ -19,10 +19,10 @@ pub use retry::{Retry, Tries};
 pub use stores::{NO_CATALOG, Named, Place, Stores};
 
 use crate::{
-    Error, Remote, Result, Stat, StoreExt, Trust, Tuned, Verified,
+    Error, Remote, Result, Stat, Trust, Tuned, Verified,
     channel::Cancel,
-    door::Mark,
     error::TOO_LARGE,
+    mark::Mark,
     remote::{Flow, is_renewed},
 };
 use godwit_core::{Choice, Digest, Fault, Scheme};
@@ -390,7 +390,7 @@ impl Crew {
             FAR_FILES
         };
         let places = tasks.iter().flat_map(|task| [&task.source, &task.target]);
-        let ports = places.filter_map(|place| place.store.as_remote().map(Remote::data_ports));
+        let ports = places.filter_map(|place| Remote::of(&*place.store).map(Remote::data_ports));
         let ports = ports.min().unwrap_or(usize::MAX);
         let small = options.parallel.unwrap_or(best.max(options.holders));
         let small = small.min(ports).max(1);
@@ -422,7 +422,10 @@ impl Copying<'_> {
             return;
         };
         let is_far = |place: &Place| place.distance() >= FAR;
-        match (task.source.store.as_remote(), task.target.store.as_remote()) {
+        match (
+            Remote::of(&*task.source.store),
+            Remote::of(&*task.target.store),
+        ) {
             (Some(source), None) if is_far(&task.source) => source.prepare(Flow::Fetch),
             (None, Some(target)) if is_far(&task.target) => target.prepare(Flow::Deliver),
             _ => {}

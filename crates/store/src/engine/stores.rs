@@ -45,7 +45,7 @@ impl Place {
     /// Returns the place over connections of its own, if the hints need them and the server is one of FTP.
     pub fn hinted(&self, hints: &DataHints) -> Result<Self> {
         let mut place = self.clone();
-        if let Some(remote) = self.store.as_remote()
+        if let Some(remote) = Remote::of(&*self.store)
             && hints.changes_connections()
         {
             place.store = Arc::new(remote.hinted(hints)?);

@@ -27,10 +27,9 @@ use crate::{
     Checks, Error, Finished, How, Lying, Read, Result, SMALL_BYTES, Sink, Store, StoreExt, Take,
     Whole, Width, Write,
     channel::{Channel, Gauge, Mode, Sending, Watch, look},
-    landed::leaf_range,
 };
 use godwit_core::{
-    AdlerPart, AdlerParts, Block, Chain, Digest, Extents, LEAF_BYTES, Leaves, Piece,
+    AdlerPart, AdlerParts, Block, Chain, Digest, Extents, LEAF_BYTES, Leaves, Piece, leaf_range,
 };
 use godwit_sys::Wake;
 use godwit_wire::{
@@ -724,7 +723,7 @@ impl crate::Direct for Delivering {
             Login::Ticket => remote.0.options.trust.level != Level::Clear,
             _ => false,
         };
-        match source.as_remote() {
+        match Remote::of(source) {
             Some(source) if !is_for_us(source) && !is_for_us(&self.remote) => {
                 let read = self.relay(source, path, want, on)?;
                 self.is_drawn.store(read.is_some(), Relaxed);

@@ -28,7 +28,7 @@ use crate::{
     Can, Decision, Entry, Error, Finished, Given, Next, Read, Result, Set, Sink, Small, Space,
     Stat, Station, Store, TAKEN, THERE, Take, Told, Walk, What, Write,
     channel::{Cancel, Mode},
-    door::Mark,
+    mark::Mark,
     store::{read_one_by_one, walk_by_listing, walk_on, write_one_by_one},
 };
 use data::Hosts;
@@ -186,6 +186,11 @@ impl fmt::Debug for Remote {
 }
 
 impl Remote {
+    /// Returns a store as a server that can send to another; `None`: it is none.
+    pub fn of<S: Store + ?Sized>(store: &S) -> Option<&Self> {
+        store.facets().peer?.as_any()?.downcast_ref()
+    }
+
     /// Opens the server of a URL, whose path is ignored. No command is sent yet.
     pub fn open(url: &Url, options: &RemoteOptions) -> Result<Self> {
         let not_served = |why: &str| Error::not_served(url.without_password(), why);
@@ -649,7 +654,7 @@ impl crate::Peer for Remote {
             .map_or(Duration::ZERO, |known| known.round_trip)
     }
 
-    fn as_remote(&self) -> Option<&Remote> {
+    fn as_any(&self) -> Option<&dyn std::any::Any> {
         Some(self)
     }
 

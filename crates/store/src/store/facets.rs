@@ -4,13 +4,13 @@
 //! without where a facet is missing.
 
 use crate::{
-    Decision, Entry, EntryKind, Error, Finished, Given, Lying, Read, Remote, Result, SMALL_BYTES,
-    Sink, Small, Space, Station, Store, Take, Verified, Whole, Width, Write, Xattrs,
-    channel::Watch, door::Door, landed::leaf_range,
+    Decision, Entry, EntryKind, Error, Finished, Given, Lying, Read, Result, SMALL_BYTES, Sink,
+    Small, Space, Station, Store, Take, Verified, Whole, Width, Write, Xattrs, watch::Watch,
 };
-use godwit_core::{Block, Chain, Extents, Version};
+use godwit_core::{Block, Chain, Extents, Version, leaf_range};
 use parking_lot::Mutex;
 use std::{
+    any::Any,
     collections::{BTreeSet, HashSet},
     ops::Range,
     path::{Path, PathBuf},
@@ -136,10 +136,8 @@ facets! {
         fn clock_skew(&self) -> Option<Duration> { None }
         /// Returns how many hosts have a part in moving one file, each by a way of its own.
         fn stripes(&self) -> usize { 1 }
-        /// Returns the store as a server that can send to another.
-        fn as_remote(&self) -> Option<&Remote> { None }
-        /// Returns the store as a node behind a door, from which another node can draw.
-        fn as_door(&self) -> Option<&Door> { None }
+        /// Returns the store itself, for `Remote::of` and `Door::of`; `None`: other servers cannot draw from it.
+        fn as_any(&self) -> Option<&dyn Any> { None }
     }
     /// How bytes become durable, and where they are sent on.
     Transit(facets().transit) {

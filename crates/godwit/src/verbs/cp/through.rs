@@ -2,7 +2,7 @@
 //! or to it.
 
 use crate::{moving::Pair, trouble::CliError};
-use godwit_store::{Module, Store, StoreExt};
+use godwit_store::{Module, Remote, Store};
 use godwit_wire::command::Through;
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub(crate) fn by(server: Arc<dyn Store>, through: &Through) -> Arc<dyn Store> {
 
 /// Has the server of a pair put the bytes through a module.
 pub(super) fn put_between(pair: &mut Pair, through: &Through) {
-    let end = match pair.source.store.as_remote() {
+    let end = match Remote::of(&*pair.source.store) {
         Some(_) => &mut pair.source,
         None => &mut pair.target,
     };
@@ -24,7 +24,10 @@ pub(super) fn put_between(pair: &mut Pair, through: &Through) {
 /// Says why nothing of a pair can go through a module.
 pub(super) fn refused(pair: &Pair) -> Option<CliError> {
     let wanted = || format!("copy {} to {}", pair.source.url, pair.target.url);
-    let ends = (pair.source.store.as_remote(), pair.target.store.as_remote());
+    let ends = (
+        Remote::of(&*pair.source.store),
+        Remote::of(&*pair.target.store),
+    );
     Some(match ends {
         _ if pair.tree => CliError::asked(wanted(), "it is a directory").next("name a file in it"),
         (None, None) if is_on_node(pair) => no_module(wanted()),

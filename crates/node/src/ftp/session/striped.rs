@@ -2,7 +2,7 @@
 
 use super::{Links, Session, TICK_NEVER, now, publish::Plan, receive::News, send::Order};
 use crate::ftp::stripes::{self, Login, Stripes, Word};
-use godwit_core::{Chain, Extents, Kind, LEAF_BYTES, Leaves};
+use godwit_core::{Chain, Extents, Kind, Leaves, leaf_range};
 use godwit_store::{
     Error, Result, Sink, SinkExt, Store, Write,
     channel::{Received, Watch},
@@ -18,7 +18,6 @@ use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    ops::Range,
     os::unix::ffi::OsStrExt,
     path::Path,
     sync::Arc,
@@ -412,11 +411,6 @@ impl Sent {
     fn root(&self, size: u64) -> Option<String> {
         self.0.lock().leaves.root(size).map(|digest| digest.hex())
     }
-}
-
-fn leaf_range(leaf: u64) -> Range<u64> {
-    let start = leaf.saturating_mul(LEAF_BYTES);
-    start..start.saturating_add(LEAF_BYTES)
 }
 
 const LEAVES_EVERY: Duration = Duration::from_millis(100);

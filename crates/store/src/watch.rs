@@ -118,7 +118,7 @@ impl Watch {
         self.moved_bytes.fetch_add(bytes, Relaxed);
     }
 
-    pub(super) fn patience(&self) -> Patience<'_> {
+    pub(crate) fn patience(&self) -> Patience<'_> {
         Patience {
             watch: self,
             seen: self.moved_bytes(),
@@ -128,7 +128,7 @@ impl Watch {
 }
 
 /// How long one thread has waited while nothing moved on any stream.
-pub(super) struct Patience<'a> {
+pub(crate) struct Patience<'a> {
     watch: &'a Watch,
     seen: u64,
     since: Instant,
@@ -136,17 +136,17 @@ pub(super) struct Patience<'a> {
 
 impl<'a> Patience<'a> {
     /// Returns a descriptor that becomes readable when the transfer is cancelled.
-    pub(super) fn canceled(&self) -> BorrowedFd<'a> {
+    pub(crate) fn canceled(&self) -> BorrowedFd<'a> {
         self.watch.cancel.as_fd()
     }
 
     /// Restarts the timeout, because bytes moved. Part of a block is enough: a slow peer is no stalled peer.
-    pub(super) fn went_on(&mut self) {
+    pub(crate) fn went_on(&mut self) {
         self.since = Instant::now();
     }
 
     /// Counts a wait that ended without bytes; fails if they lasted too long.
-    pub(super) fn waited(&mut self, host: &str, during: &str) -> Result<()> {
+    pub(crate) fn waited(&mut self, host: &str, during: &str) -> Result<()> {
         self.watch.cancel.check()?;
         let moved = self.watch.moved_bytes();
         if moved != self.seen {
@@ -160,12 +160,12 @@ impl<'a> Patience<'a> {
     }
 
     /// Returns how long nothing may move.
-    pub(super) fn left(&self) -> Duration {
+    pub(crate) fn left(&self) -> Duration {
         self.watch.stall
     }
 
     /// Returns how long the next wait may be.
-    pub(super) fn next(&self) -> Duration {
+    pub(crate) fn next(&self) -> Duration {
         self.watch
             .stall
             .saturating_sub(self.since.elapsed())
@@ -174,4 +174,4 @@ impl<'a> Patience<'a> {
 }
 
 /// How soon a thread that is blocked in a read or write notices a cancel.
-pub(super) const TICK: Duration = Duration::from_millis(250);
+pub(crate) const TICK: Duration = Duration::from_millis(250);

@@ -1,7 +1,6 @@
 //! Where a file is on its way.
 
-use crate::{Error, Result, Stat, door::words::Said};
-use godwit_wire::door::call;
+use crate::{Error, Result, Stat};
 use std::{path::PathBuf, time::Duration};
 
 /// A place that a file passes, and how it is there.
@@ -49,35 +48,6 @@ impl Station {
             stage: "away".into(),
             why: error.to_string(),
             ..Self::default()
-        }
-    }
-}
-
-impl Said for Station {
-    type As = call::Station;
-
-    fn say(&self) -> call::Station {
-        let ms = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-        call::Station {
-            at: self.at.clone(),
-            stage: self.stage.clone(),
-            size: self.size,
-            owed: self.owed,
-            age_ms: self.age.map(ms),
-            why: self.why.clone(),
-            waits_for: self.waits_for.clone().map(call::Name),
-        }
-    }
-
-    fn heard(said: call::Station) -> Self {
-        Self {
-            at: said.at,
-            stage: said.stage,
-            size: said.size,
-            owed: said.owed,
-            age: said.age_ms.map(Duration::from_millis),
-            why: said.why,
-            waits_for: said.waits_for.map(|call::Name(path)| path),
         }
     }
 }
