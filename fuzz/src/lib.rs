@@ -20,8 +20,8 @@ use godwit_wire::{
     mode_e::{Ends, HEADER_BYTES, Header, What},
     reply::{Inner, Replies, Reply},
     server::{
-        Answer, Ask, EntryKind, Module, Outcome, Profile, Refusal, Session, Stat, Step, Way,
-        Welcome,
+        Answer, Ask, EntryKind, Module, ModuleDirection, Outcome, Profile, Refusal, Session, Stat,
+        Step, Welcome,
     },
     time,
 };
@@ -390,9 +390,12 @@ pub fn commands(bytes: &[u8]) {
     }
 }
 
-const MODULES: [(&str, Way); 2] = [("reduce", Way::Read), ("unpack", Way::Write)];
+const MODULES: [(&str, ModuleDirection); 2] = [
+    ("reduce", ModuleDirection::Read),
+    ("unpack", ModuleDirection::Write),
+];
 
-fn module((name, way): (&str, Way)) -> Module {
+fn module((name, way): (&str, ModuleDirection)) -> Module {
     Module {
         name: name.into(),
         way,

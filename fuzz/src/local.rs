@@ -1,7 +1,7 @@
 //! What programs of this machine say to its node, and it to them.
 
 use godwit_wire::local::{
-    Asked, Decoder, Error, Told, frame,
+    Decoder, Error, RequestHead, ResponseHead, frame,
     records::{self, BEFORE_BYTES},
 };
 
@@ -25,14 +25,14 @@ pub fn local_frames(bytes: &[u8]) {
 
 /// The head of a frame.
 pub fn local_heads(head: &[u8]) {
-    if let Ok(asked) = Asked::read(head) {
-        let again = asked.write(b"").map(|frame| Asked::read(&frame[8..]));
+    if let Ok(asked) = RequestHead::read(head) {
+        let again = asked.write(b"").map(|frame| RequestHead::read(&frame[8..]));
         // Escapes may make it too long to be said.
         assert!(matches!(again, Ok(Ok(again)) if again == asked) || head.len() > 4096);
     }
-    match Told::read(head) {
+    match ResponseHead::read(head) {
         Ok(told) => {
-            let again = told.write(b"").map(|frame| Told::read(&frame[8..]));
+            let again = told.write(b"").map(|frame| ResponseHead::read(&frame[8..]));
             assert!(matches!(again, Ok(Ok(again)) if again == told) || head.len() > 4096);
         }
         Err(Error::Unknown { .. } | Error::BadHead(_)) => {}

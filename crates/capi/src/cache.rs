@@ -7,9 +7,9 @@ use crate::{
 };
 use godwit_local::{Kind, Refusal};
 use godwit_wire::local::{
-    Ask, Handle, Tell,
-    ask::{self, Where},
-    tell::{Opened, Row},
+    Handle, Request, Response,
+    request::{self, FileTarget},
+    response::{Opened, Row},
 };
 use std::{
     collections::HashMap,
@@ -68,14 +68,14 @@ impl Cache {
 
     /// Adds a file, or a tag to one that is there, and locks it.
     pub(crate) fn add(&self, url: &str, tag: Option<&str>) -> Result<Added> {
-        self.lock(ask::Add {
+        self.lock(request::Add {
             url: url.to_owned(),
             tag: tag.map(str::to_owned),
-            ..ask::Add::default()
+            ..request::Add::default()
         })
     }
 
-    fn lock(&self, add: ask::Add) -> Result<Added> {
+    fn lock(&self, add: request::Add) -> Result<Added> {
         self.ours("add to")?;
         let url = &*add.url.clone();
         if self.locked().contains_key(url) {
@@ -83,11 +83,14 @@ impl Cache {
             return Err(Refusal::new(Kind::InUse, format!("add {url}"), words).into());
         }
         let ours = Library::ours()?;
-        let (era, answer) =
-            ours.talk
-                .ask(None, Ask::Cache(ask::Cache::Add(add)), None, &mut |_| ())?;
+        let (era, answer) = ours.talk.ask(
+            None,
+            Request::Cache(request::Cache::Add(add)),
+            None,
+            &mut |_| (),
+        )?;
         let mut files = answer.files;
-        let Tell::Opened(opened) = answer.tell else {
+        let Response::Opened(opened) = answer.tell else {
             return Err(odd(url, &format!("{:?}", answer.tell)).into());
         };
         let file = files.pop().map(File::from);
@@ -141,10 +144,10 @@ impl Cache {
 
     /// Locks what is there until it is deleted.
     pub(crate) fn delete_start(&self, url: &str) -> Result<Row> {
-        let added = self.lock(ask::Add {
+        let added = self.lock(request::Add {
             url: url.to_owned(),
             is_there: true,
-            ..ask::Add::default()
+            ..request::Add::default()
         })?;
         if added.fd >= 0 {
             let _ = system::close(added.fd);
@@ -159,7 +162,7 @@ impl Cache {
     /// Takes one instance of a tag off, and unlocks it if this program has locked it.
     pub(crate) fn delete(&self, url: &str, tag: &str) -> Result<()> {
         self.ours("delete from")?;
-        let removed = self.ask(ask::Cache::Rm {
+        let removed = self.ask(request::Cache::Rm {
             url: url.to_owned(),
             tag: Some(tag.to_owned()),
         });
@@ -170,11 +173,11 @@ impl Cache {
     }
 
     pub(crate) fn query(&self, url: &str) -> Result<Row> {
-        let place = Where {
+        let place = FileTarget {
             url: url.to_owned(),
             on: self.on.clone(),
         };
-        let mut rows = self.rows(ask::Cache::Stat(place))?;
+        let mut rows = self.rows(request::Cache::Stat(place))?;
         rows.pop().ok_or_else(|| {
             let words = "it is not in the cache";
             Refusal::new(Kind::Missing, format!("look at {url}"), words).into()
@@ -184,34 +187,35 @@ impl Cache {
     /// Takes all instances of a tag off one file, or off all.
     pub(crate) fn clean_up(&self, url: Option<&str>, tag: &str) -> Result<()> {
         self.ours("clean up")?;
-        self.ask(ask::Cache::Clean {
+        self.ask(request::Cache::Clean {
             tag: tag.to_owned(),
             url: url.map(str::to_owned),
         })
     }
 
     pub(crate) fn list(&self, prefix: &str) -> Result<Vec<Row>> {
-        self.rows(ask::Cache::Ls {
+        self.rows(request::Cache::Ls {
             prefix: prefix.to_owned(),
             on: self.on.clone(),
         })
     }
 
-    fn rows(&self, ask: ask::Cache) -> Result<Vec<Row>> {
+    fn rows(&self, ask: request::Cache) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
         let mut more = |tell| {
-            if let Tell::Row(row) = tell {
+            if let Response::Row(row) = tell {
                 rows.push(*row);
             }
         };
         let ours = Library::ours()?;
-        ours.talk.ask(None, Ask::Cache(ask), None, &mut more)?;
+        ours.talk.ask(None, Request::Cache(ask), None, &mut more)?;
         Ok(rows)
     }
 
-    fn ask(&self, ask: ask::Cache) -> Result<()> {
+    fn ask(&self, ask: request::Cache) -> Result<()> {
         let ours = Library::ours()?;
-        ours.talk.ask(None, Ask::Cache(ask), None, &mut |_| ())?;
+        ours.talk
+            .ask(None, Request::Cache(ask), None, &mut |_| ())?;
         Ok(())
     }
 
@@ -230,8 +234,8 @@ impl Cache {
     }
 }
 
-fn done(handle: Handle, timestamp: Option<i64>, give_up: bool) -> Ask {
-    Ask::Cache(ask::Cache::AddDone(ask::AddDone {
+fn done(handle: Handle, timestamp: Option<i64>, give_up: bool) -> Request {
+    Request::Cache(request::Cache::AddDone(request::AddDone {
         handle,
         url: None,
         tag: None,

@@ -5,7 +5,7 @@ use crate::{
     process::Library,
 };
 use godwit_local::{Kind, Refusal};
-use godwit_wire::local::{Ask, Tell};
+use godwit_wire::local::{Request, Response};
 use libc::{c_char, c_int, c_void};
 use std::ffi::CString;
 
@@ -21,13 +21,13 @@ pub extern "C" fn godwit_catalog(
     told(-1, || {
         let json = text(json)?;
         let ours = Library::ours()?;
-        let ticket = ours.talk.send(None, Ask::Catalog, json.to_bytes())?;
+        let ticket = ours.talk.send(None, Request::Catalog, json.to_bytes())?;
         let mut count = 0;
         loop {
             let answer = ours.talk.receive(ticket, None)?;
             match answer.tell {
-                Tell::Refused(refusal) => return Err((*refusal).into()),
-                Tell::Answers => {}
+                Response::Refused(refusal) => return Err((*refusal).into()),
+                Response::Answers => {}
                 _ => return Ok(count),
             }
             let lines = answer.body.split(|&byte| byte == b'\n');

@@ -7,8 +7,8 @@ use crate::{
     process::Library,
 };
 use godwit_wire::local::{
-    Ask, Tell,
-    ask::{Deed, Where},
+    Request, Response,
+    request::{Deed, FileTarget},
 };
 use libc::{c_char, c_int};
 use std::time::Duration;
@@ -28,9 +28,9 @@ pub extern "C" fn godwit_stat(name: *const c_char, stat: *mut Stat) -> c_int {
         let url = Name::there(text(name)?)?;
         let stat = place(stat)?;
         let ours = Library::ours()?;
-        let ask = Ask::Stat(Where::is(&*url));
+        let ask = Request::Stat(FileTarget::is(&*url));
         let (_, answer) = ours.talk.ask_twice(&ask)?;
-        let Tell::Stat(told) = answer.tell else {
+        let Response::Stat(told) = answer.tell else {
             return Err(odd(&url, &format!("{:?}", answer.tell)).into());
         };
         let mtime = told.mtime_ns.and_then(|ns| i64::try_from(ns).ok());
@@ -50,7 +50,7 @@ pub extern "C" fn godwit_stat(name: *const c_char, stat: *mut Stat) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn godwit_begin() -> c_int {
     told(-1, || {
-        Library::ours()?.talk.ask_twice(&Ask::Status)?;
+        Library::ours()?.talk.ask_twice(&Request::Status)?;
         Ok(0)
     })
 }
@@ -60,7 +60,8 @@ fn done(name: *const c_char, deed: impl FnOnce(String) -> Result<Deed>) -> c_int
     told(-1, || {
         let deed = deed(Name::there(text(name)?)?)?;
         let ours = Library::ours()?;
-        ours.talk.ask(None, Ask::Deed(deed), None, &mut |_| ())?;
+        ours.talk
+            .ask(None, Request::Deed(deed), None, &mut |_| ())?;
         Ok(0)
     })
 }
@@ -76,7 +77,7 @@ pub extern "C" fn godwit_remove(name: *const c_char) -> c_int {
         let url = Name::there(text(name)?)?;
         let ours = Library::ours()?;
         let deed = Deed::Unlink { url: url.clone() };
-        ours.talk.ask_twice(&Ask::Deed(deed))?;
+        ours.talk.ask_twice(&Request::Deed(deed))?;
         ours.puts.push(&ours.talk, Some(&url), Some(PATIENCE))?;
         Ok(0)
     })

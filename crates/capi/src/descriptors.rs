@@ -9,8 +9,8 @@ use crate::{
 };
 use godwit_local::{Kind, Refusal};
 use godwit_wire::local::{
-    Ask, Tell,
-    ask::{self, Wait},
+    Request, Response,
+    request::{self, Wait},
 };
 use std::{ffi::CStr, io, os::fd::RawFd};
 
@@ -31,7 +31,7 @@ pub(crate) fn open_as(name: &CStr, flags: i32, mode: u32, is_lazy: bool) -> Resu
     };
     let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
     let mut ask = asked(&url, flags, mode)?;
-    if let Ask::Open(open) = &mut ask {
+    if let Request::Open(open) = &mut ask {
         open.lazy = is_lazy;
     }
     if writes {
@@ -43,7 +43,7 @@ pub(crate) fn open_as(name: &CStr, flags: i32, mode: u32, is_lazy: bool) -> Resu
         0 => ours.talk.ask_twice(&ask)?,
         _ => ours.talk.ask(None, ask, None, &mut |_| ())?,
     };
-    let is_lazy = matches!(&answer.tell, Tell::Opened(opened) if opened.lazy);
+    let is_lazy = matches!(&answer.tell, Response::Opened(opened) if opened.lazy);
     let (handle, file) = passed(&ours.talk, &url, era, answer)?;
     let handed = system::hand_out(file, flags & libc::O_CLOEXEC != 0)
         .and_then(|fd| Ok((fd, system::inode(fd)?)));
@@ -78,9 +78,9 @@ pub(crate) fn ensure(fd: RawFd, ranges: &[(u64, u64)]) -> Result<()> {
     let Some(url) = opened.lazy.clone() else {
         return Ok(());
     };
-    for ranges in ranges.chunks(ask::RANGES_MAX) {
+    for ranges in ranges.chunks(request::RANGES_MAX) {
         loop {
-            let ensure = Ask::Ensure(ask::Ensure {
+            let ensure = Request::Ensure(request::Ensure {
                 handle: opened.handle,
                 ranges: ranges.to_vec(),
             });
@@ -140,7 +140,7 @@ pub(crate) fn close_with(
 }
 
 /// Returns what is asked of the node, in its words.
-fn asked(url: &str, flags: i32, mode: u32) -> Result<Ask> {
+fn asked(url: &str, flags: i32, mode: u32) -> Result<Request> {
     let wanted = || format!("open {url}");
     let has = |flag: i32| flags & flag == flag;
     let (read, write) = match flags & libc::O_ACCMODE {
@@ -170,7 +170,7 @@ fn asked(url: &str, flags: i32, mode: u32) -> Result<Ask> {
             let words = "O_APPEND is a stream: it goes with O_WRONLY and O_CREAT alone";
             return Err(Failure::invalid(wanted(), words));
         }
-        return Ok(Ask::Append(ask::Append {
+        return Ok(Request::Append(request::Append {
             url: url.to_owned(),
             record: false,
             end: false,
@@ -179,7 +179,7 @@ fn asked(url: &str, flags: i32, mode: u32) -> Result<Ask> {
         }));
     }
     let create = has(libc::O_CREAT);
-    Ok(Ask::Open(ask::Open {
+    Ok(Request::Open(request::Open {
         url: url.to_owned(),
         read,
         write,
@@ -187,7 +187,7 @@ fn asked(url: &str, flags: i32, mode: u32) -> Result<Ask> {
         excl: create && has(libc::O_EXCL),
         truncate: has(libc::O_TRUNC),
         mode: create.then(|| mode & 0o7777 & !system::umask()),
-        ..ask::Open::default()
+        ..request::Open::default()
     }))
 }
 

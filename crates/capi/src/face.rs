@@ -14,10 +14,10 @@ use crate::{
 };
 use godwit_local::{Kind, Refusal};
 use godwit_wire::local::{
-    Ask,
-    ask::{self, Wait, Where},
+    Request,
     frame::BODY_BYTES_MAX,
-    tell::Row,
+    request::{self, FileTarget, Wait},
+    response::Row,
 };
 use libc::{c_char, c_int, c_long, c_void, mode_t, size_t};
 use std::{
@@ -200,7 +200,7 @@ pub extern "C" fn gass_stage(name: *const c_char, tag: *const c_char, expires_s:
     told(-1, || {
         let stage = stage(name, tag, expires_s)?;
         let ours = Library::ours()?;
-        ours.talk.ask_twice(&Ask::Stage(stage))?;
+        ours.talk.ask_twice(&Request::Stage(stage))?;
         Ok(0)
     })
 }
@@ -211,17 +211,17 @@ pub extern "C" fn gass_unstage(name: *const c_char, tag: *const c_char) -> c_int
         let stage = stage(name, tag, 0)?;
         let ours = Library::ours()?;
         ours.talk
-            .ask(None, Ask::Unstage(stage), None, &mut |_| ())?;
+            .ask(None, Request::Unstage(stage), None, &mut |_| ())?;
         Ok(0)
     })
 }
 
-fn stage(name: *const c_char, tag: *const c_char, expires_s: u64) -> Result<ask::Stage> {
-    Ok(ask::Stage {
+fn stage(name: *const c_char, tag: *const c_char, expires_s: u64) -> Result<request::Stage> {
+    Ok(request::Stage {
         url: Name::there(text(name)?)?,
         tag: optional(tag, "a tag")?.map(str::to_owned),
         expires_in_s: (expires_s > 0).then_some(expires_s),
-        ..ask::Stage::default()
+        ..request::Stage::default()
     })
 }
 
@@ -531,7 +531,7 @@ fn get(
 #[unsafe(no_mangle)]
 pub extern "C" fn gass_memory_begin(name: *const c_char, options: *const Wishes) -> Number {
     told(-1, || {
-        let ask = Ask::Memory(Where::is(Name::there(text(name)?)?));
+        let ask = Request::Memory(FileTarget::is(Name::there(text(name)?)?));
         let ours = Library::ours()?;
         ours.ops.one(&ours.talk, ask, b"", wishes(options)?.1)
     })
@@ -585,7 +585,7 @@ pub extern "C" fn gass_append_begin(
             return Err(refusal.next("divide it").into());
         }
         let (wishes, options) = wishes(options)?;
-        let ask = Ask::Append(ask::Append {
+        let ask = Request::Append(request::Append {
             url,
             record: wishes.record != 0,
             end: false,
@@ -601,7 +601,7 @@ pub extern "C" fn gass_append_begin(
 pub extern "C" fn gass_stage_begin(name: *const c_char, options: *const Wishes) -> Number {
     told(-1, || {
         let (wishes, options) = wishes(options)?;
-        let ask = Ask::Stage(stage(name, wishes.tag, wishes.expires_s)?);
+        let ask = Request::Stage(stage(name, wishes.tag, wishes.expires_s)?);
         let ours = Library::ours()?;
         ours.ops.one(&ours.talk, ask, b"", options)
     })
@@ -617,7 +617,7 @@ pub extern "C" fn gass_copy_begin(
         let (url, to) = (Name::there(text(from)?)?, Name::there(text(to)?)?);
         let options = wishes(options)?.1;
         let ours = Library::ours()?;
-        let ask = Ask::Copy(ask::Copy { url, to });
+        let ask = Request::Copy(request::Copy { url, to });
         ours.ops.one(&ours.talk, ask, b"", options)
     })
 }
@@ -740,7 +740,7 @@ pub extern "C" fn gass_memory(name: *const c_char, memory: *mut Memory) -> c_int
         let (url, memory) = (Name::there(text(name)?)?, place(memory)?);
         let ours = Library::ours()?;
         let once = || {
-            let ask = Ask::Memory(Where::is(&*url));
+            let ask = Request::Memory(FileTarget::is(&*url));
             let op = ours.ops.one(&ours.talk, ask, b"", wishes(ptr::null())?.1)?;
             ours.ops.outcome(&ours.talk, op)
         };

@@ -7,8 +7,8 @@ use crate::{
 };
 use godwit_local::{Answer, Kind, Refusal, Talk, Ticket};
 use godwit_wire::local::{
-    Ask, Handle, Tell,
-    ask::{self, Wait},
+    Handle, Request, Response,
+    request::{self, Wait},
 };
 use std::{
     collections::HashMap,
@@ -52,8 +52,8 @@ pub(crate) fn passed(
     mut answer: Answer,
 ) -> Result<(Handle, File)> {
     match (answer.tell, answer.files.pop()) {
-        (Tell::Opened(opened), Some(file)) => Ok((opened.handle, File::from(file))),
-        (Tell::Opened(opened), None) => {
+        (Response::Opened(opened), Some(file)) => Ok((opened.handle, File::from(file))),
+        (Response::Opened(opened), None) => {
             give_up(talk, era, opened.handle);
             Err(odd(url, "a file that was to come did not").into())
         }
@@ -99,7 +99,7 @@ impl Files {
         };
         let closed = all.extract_if(|fd, opened| is_closed(*fd, opened));
         let ended = closed.filter_map(|(_, opened)| {
-            let close = Ask::Close(opened.close());
+            let close = Request::Close(opened.close());
             talk.send(Some(opened.era), close, b"").ok()
         });
         ended.collect()
@@ -152,7 +152,7 @@ impl Opened {
         let Some(url) = &self.written else {
             return;
         };
-        let status = talk.ask(Some(self.era), Ask::Status, None, &mut |_| ());
+        let status = talk.ask(Some(self.era), Request::Status, None, &mut |_| ());
         if !matches!(status, Err(refusal) if refusal.kind == Kind::NodeLost) {
             return;
         }
@@ -164,23 +164,23 @@ impl Opened {
     /// The node that had it open is gone, and what it kept the next one has. If that is the file that was written here, it
     /// is as if it had been opened there.
     pub(crate) fn opened_again(&self, talk: &Talk, url: &str) -> Option<(u64, Handle)> {
-        let open = Ask::Open(ask::Open {
+        let open = Request::Open(request::Open {
             url: url.to_owned(),
             read: true,
             write: self.written.is_some(),
             lazy: self.lazy.is_some(),
-            ..ask::Open::default()
+            ..request::Open::default()
         });
         let (era, answer) = talk.ask(None, open, None, &mut |_| ()).ok()?;
         let (handle, file) = passed(talk, url, era, answer).ok()?;
         let is_it = system::inode(file.as_raw_fd()).is_ok_and(|inode| inode == self.inode);
         drop(file);
         if !is_it {
-            let close = ask::Close {
+            let close = request::Close {
                 handle,
                 ..self.close()
             };
-            talk.give_back(era, Ask::Close(close));
+            talk.give_back(era, Request::Close(close));
         }
         is_it.then_some((era, handle))
     }
@@ -189,11 +189,11 @@ impl Opened {
     pub(crate) fn give_back(&self, talk: &Talk, is_given_up: bool) {
         let mut close = self.close();
         close.give_up = is_given_up;
-        talk.give_back(self.era, Ask::Close(close));
+        talk.give_back(self.era, Request::Close(close));
     }
 
-    fn close(&self) -> ask::Close {
-        ask::Close {
+    fn close(&self) -> request::Close {
+        request::Close {
             handle: self.handle,
             wait: Wait::Nothing,
             give_up: false,
@@ -203,9 +203,9 @@ impl Opened {
 }
 
 /// Closes at the node what was written, and keeps what it has to say.
-fn closed(talk: &Talk, era: u64, close: &ask::Close) -> Result<(), Refusal> {
-    let (_, answer) = talk.ask(Some(era), Ask::Close(close.clone()), None, &mut |_| ())?;
-    if let Tell::Done(done) = &answer.tell {
+fn closed(talk: &Talk, era: u64, close: &request::Close) -> Result<(), Refusal> {
+    let (_, answer) = talk.ask(Some(era), Request::Close(close.clone()), None, &mut |_| ())?;
+    if let Response::Done(done) = &answer.tell {
         failure::say(&done.notes);
     }
     Ok(())
@@ -213,13 +213,13 @@ fn closed(talk: &Talk, era: u64, close: &ask::Close) -> Result<(), Refusal> {
 
 /// Gives back what was opened and is of no use, as if it had never been.
 pub(crate) fn give_up(talk: &Talk, era: u64, handle: Handle) {
-    let close = ask::Close {
+    let close = request::Close {
         handle,
         wait: Wait::Nothing,
         give_up: true,
         timeout_ms: None,
     };
-    talk.give_back(era, Ask::Close(close));
+    talk.give_back(era, Request::Close(close));
 }
 
 /// Returns what closing waits for if the program does not say, and for how many milliseconds at most.

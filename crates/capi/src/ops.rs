@@ -12,8 +12,8 @@ use crate::{
 };
 use godwit_local::{Answer, Kind, Refusal, Talk, Ticket};
 use godwit_wire::local::{
-    Ask, Handle, Tell,
-    ask::{self, Wait},
+    Handle, Request, Response,
+    request::{self, Wait},
 };
 use std::{
     collections::BTreeMap,
@@ -161,12 +161,12 @@ impl Ops {
         let is_short = matches!(into, Target::Buffer(_)) && len <= AT_ONCE_BYTES;
         // What is long is read from the depot's file: one version of it, and nothing held twice in memory.
         if !is_short {
-            let open = ask::Open {
+            let open = request::Open {
                 url,
                 read: true,
-                ..ask::Open::default()
+                ..request::Open::default()
             };
-            let ticket = talk.send(None, Ask::Open(open), b"")?;
+            let ticket = talk.send(None, Request::Open(open), b"")?;
             let part = Part::Read { offset, len, into };
             return Ok(self.begin(talk, Work::Opening(ticket, part), options));
         }
@@ -174,13 +174,13 @@ impl Ops {
             let words = "it would reach beyond what a file can have";
             return Err(Failure::invalid(format!("read {url}"), words));
         };
-        let get = ask::Get {
+        let get = request::Get {
             url,
             start: offset,
             end: Some(end),
-            ..ask::Get::default()
+            ..request::Get::default()
         };
-        let ticket = talk.send(None, Ask::Get(get), b"")?;
+        let ticket = talk.send(None, Request::Get(get), b"")?;
         Ok(self.begin(talk, Work::Get(ticket, into), options))
     }
 
@@ -196,12 +196,12 @@ impl Ops {
             Origin::Buffer(buffer) => Some(buffer.len() as u64),
             Origin::Descriptor(_) => None,
         };
-        let put = ask::Put {
+        let put = request::Put {
             url,
             size,
-            ..ask::Put::default()
+            ..request::Put::default()
         };
-        let ticket = talk.send(None, Ask::Put(put), b"")?;
+        let ticket = talk.send(None, Request::Put(put), b"")?;
         let wait = options.wait;
         let puts = Arc::clone(&self.puts);
         let part = Part::Write { from, wait, puts };
@@ -214,11 +214,11 @@ impl Ops {
     pub(crate) fn one(
         &self,
         talk: &Talk,
-        ask: Ask,
+        ask: Request,
         body: &[u8],
         options: Options,
     ) -> Result<Number> {
-        let is_memory = matches!(ask, Ask::Memory(_));
+        let is_memory = matches!(ask, Request::Memory(_));
         let ticket = talk.send(None, ask, body)?;
         let work = match is_memory {
             true => Work::Memory(ticket),
@@ -239,7 +239,11 @@ impl Ops {
         mut parts: Vec<Vec<(u64, u64)>>,
     ) -> Result<Number> {
         let ranges = parts.pop().unwrap_or_default();
-        let ticket = talk.send(Some(era), Ask::Ensure(ask::Ensure { handle, ranges }), b"")?;
+        let ticket = talk.send(
+            Some(era),
+            Request::Ensure(request::Ensure { handle, ranges }),
+            b"",
+        )?;
         let options = Options {
             unit_bytes: 0,
             wait: Wait::default(),
@@ -460,11 +464,11 @@ impl Op {
 
     fn take(&mut self, talk: &Talk, ticket: Ticket, mut answer: Answer) -> Result<Turn> {
         match answer.tell {
-            Tell::Refused(refusal) => {
+            Response::Refused(refusal) => {
                 self.work = Work::Over;
                 return Err((*refusal).into());
             }
-            Tell::Progress { done, total } => {
+            Response::Progress { done, total } => {
                 if matches!(self.work, Work::One(_) | Work::Memory(_)) {
                     (self.done, self.total) = (done, total.or(self.total));
                 }
@@ -475,23 +479,25 @@ impl Op {
         }
         let file = answer.files.pop().map(File::from);
         match (std::mem::replace(&mut self.work, Work::Over), answer.tell) {
-            (Work::One(_), Tell::Done(done)) => {
+            (Work::One(_), Response::Done(done)) => {
                 self.done = self.total.unwrap_or(done.bytes);
                 Ok(Turn::Ended(End::Bytes(self.done)))
             }
-            (Work::Ensuring(ticket, handle, mut rest), Tell::Done(_)) => {
+            (Work::Ensuring(ticket, handle, mut rest), Response::Done(_)) => {
                 let Some(ranges) = rest.pop() else {
                     return Ok(Turn::Ended(End::Bytes(0)));
                 };
-                let ask = Ask::Ensure(ask::Ensure { handle, ranges });
+                let ask = Request::Ensure(request::Ensure { handle, ranges });
                 self.work = Work::Ensuring(talk.send(Some(ticket.era), ask, b"")?, handle, rest);
                 Ok(Turn::Again)
             }
             // This answer has no count of bytes: the count of written bytes is known here.
-            (Work::Ending(_), Tell::Done(_)) => Ok(Turn::Ended(End::Bytes(self.done))),
-            (Work::Memory(_), Tell::Bytes { len, .. }) => memory(file, answer.body, len),
-            (Work::Get(_, into), Tell::Bytes { len, .. }) => self.got(into, file, answer.body, len),
-            (Work::Opening(_, part), Tell::Opened(opened)) => {
+            (Work::Ending(_), Response::Done(_)) => Ok(Turn::Ended(End::Bytes(self.done))),
+            (Work::Memory(_), Response::Bytes { len, .. }) => memory(file, answer.body, len),
+            (Work::Get(_, into), Response::Bytes { len, .. }) => {
+                self.got(into, file, answer.body, len)
+            }
+            (Work::Opening(_, part), Response::Opened(opened)) => {
                 let open = (ticket.era, opened.handle);
                 let Some(file) = file else {
                     give_up(talk, open.0, open.1);
@@ -541,13 +547,13 @@ impl Op {
         };
         drop(write.file);
         write.puts.wrote(write.era, write.wait);
-        let close = ask::Close {
+        let close = request::Close {
             handle: write.handle,
             wait: write.wait,
             give_up: false,
             timeout_ms: None,
         };
-        let ticket = talk.send(Some(write.era), Ask::End(close), b"")?;
+        let ticket = talk.send(Some(write.era), Request::End(close), b"")?;
         self.work = Work::Ending(ticket);
         Ok(())
     }
@@ -592,7 +598,7 @@ fn is_astray(talk: &Talk, ticket: Ticket) -> bool {
     match talk.look(ticket) {
         Ok(None) => true,
         Ok(Some(answer)) => {
-            if let Tell::Opened(opened) = answer.tell {
+            if let Response::Opened(opened) = answer.tell {
                 drop(answer.files);
                 give_up(talk, ticket.era, opened.handle);
             }

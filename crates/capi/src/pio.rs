@@ -14,9 +14,9 @@ use godwit_local::{Answer, Kind, Refusal, Talk, Ticket};
 use godwit_wire::{
     door::call::{Text, Version},
     local::{
-        Ask, Handle, Tell,
-        ask::{self, Where},
+        Handle, Request, Response,
         frame::BODY_BYTES_MAX,
+        request::{self, FileTarget},
     },
 };
 use std::{collections::VecDeque, env, fs, io, os::unix::fs::FileExt};
@@ -131,8 +131,8 @@ impl Pio {
         let url = named(url)?;
         let (_, answer) = Library::ours()?
             .talk
-            .ask_twice(&Ask::Fragments(Where::is(&url)))?;
-        let Tell::Fragments { version } = answer.tell else {
+            .ask_twice(&Request::Fragments(FileTarget::is(&url)))?;
+        let Response::Fragments { version } = answer.tell else {
             return Err(odd(&url, "no fragments").into());
         };
         let sizes = answer.body.chunks_exact(8);
@@ -466,7 +466,7 @@ impl Pio {
             };
             match talk.look(ticket) {
                 Ok(Some(Answer {
-                    tell: Tell::Opened(opened),
+                    tell: Response::Opened(opened),
                     ..
                 })) => give_up(talk, ticket.era, opened.handle),
                 _ => talk.cancel(ticket),
@@ -475,7 +475,7 @@ impl Pio {
     }
 
     /// Returns the ask for a fragment.
-    fn ask(&self, index: u64, differs: bool) -> Result<Ask> {
+    fn ask(&self, index: u64, differs: bool) -> Result<Request> {
         let (mut count, mut site) = (self.count().max(1), None);
         if let View::Fragment {
             count: of, host, ..
@@ -487,7 +487,7 @@ impl Pio {
             true => Some(self.writing_job(count)?),
             false => None,
         };
-        Ok(Ask::Fragment(ask::Fragment {
+        Ok(Request::Fragment(request::Fragment {
             url: self.url.clone(),
             index,
             count,
@@ -522,7 +522,7 @@ impl Drop for Pio {
 
 impl Fragment {
     fn of(index: u64, (era, mut answer): (u64, Answer), url: &str) -> Result<Self> {
-        let Tell::Opened(opened) = answer.tell else {
+        let Response::Opened(opened) = answer.tell else {
             return Err(odd(url, "nothing is open").into());
         };
         let file = answer.files.pop();
@@ -638,7 +638,7 @@ impl Fragment {
                 return Err(failure);
             }
         };
-        let ask = Ask::Landed(ask::Landed {
+        let ask = Request::Landed(request::Landed {
             handle: self.handle,
             size: self.size,
             digest: Text(digest),
@@ -773,7 +773,7 @@ fn last(talk: &Talk, ticket: Ticket) -> std::result::Result<Answer, Refusal> {
     loop {
         let answer = talk.receive(ticket, None)?;
         match answer.tell {
-            Tell::Refused(refusal) => return Err(*refusal),
+            Response::Refused(refusal) => return Err(*refusal),
             ref tell if tell.is_last() => return Ok(answer),
             _ => {}
         }

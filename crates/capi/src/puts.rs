@@ -6,9 +6,8 @@ use crate::{
 };
 use godwit_local::{Kind, Refusal, Talk, Ticket, gone};
 use godwit_wire::local::{
-    Ask, Handle, Tell,
-    ask::{self, Wait},
-    records,
+    Handle, Request, Response, records,
+    request::{self, Wait},
 };
 use std::{
     collections::HashMap,
@@ -99,11 +98,11 @@ impl Puts {
             return Ok(());
         }
         let asked = || {
-            Ask::Put(ask::Put {
+            Request::Put(request::Put {
                 url: url.to_owned(),
                 in_place: true,
                 packed: true,
-                ..ask::Put::default()
+                ..request::Put::default()
             })
         };
         let begun = talk.ask(None, asked(), None, &mut |_| ());
@@ -116,7 +115,7 @@ impl Puts {
             begun => begun,
         };
         let (era, answer) = begun?;
-        let Tell::Opened(opened) = answer.tell else {
+        let Response::Opened(opened) = answer.tell else {
             return Err(odd(url, &format!("{:?}", answer.tell)).into());
         };
         state.wrote(era);
@@ -169,12 +168,12 @@ impl Puts {
             return hear(talk, ended);
         };
         hear(talk, ended)?;
-        let whose = ask::Whose {
+        let whose = request::Selector {
             mine: true,
             timeout_ms: left(until),
-            ..ask::Whose::default()
+            ..request::Selector::default()
         };
-        let answer = talk.ask(Some(era), Ask::Commit(whose), None, &mut |_| ());
+        let answer = talk.ask(Some(era), Request::Commit(whose), None, &mut |_| ());
         if let Err(refusal) = answer {
             if refusal.kind == Kind::Late {
                 // It can be asked for again.
@@ -201,19 +200,19 @@ impl Puts {
         if url.is_none() && era.is_none() {
             return Ok(());
         }
-        let mut whose = ask::Whose {
+        let mut whose = request::Selector {
             url: url.map(str::to_owned),
             mine: url.is_none(),
             timeout_ms: left(until),
-            ..ask::Whose::default()
+            ..request::Selector::default()
         };
         // Bytes written through another connection are not in this era. All pending bytes of this
         // user include them.
         let era = era.filter(|_| whose.mine);
-        let mut answer = talk.ask(era, Ask::Push(whose.clone()), None, &mut |_| ());
+        let mut answer = talk.ask(era, Request::Push(whose.clone()), None, &mut |_| ());
         if matches!(&answer, Err(refusal) if refusal.kind == Kind::NodeLost) && whose.mine {
             whose.mine = false;
-            answer = talk.ask(None, Ask::Push(whose.clone()), None, &mut |_| ());
+            answer = talk.ask(None, Request::Push(whose.clone()), None, &mut |_| ());
         }
         answer?;
         if url.is_none() {
@@ -248,7 +247,7 @@ impl Put {
         if self.gathered.is_empty() || self.failed.is_some() {
             return;
         }
-        let write = Ask::Write(ask::Write {
+        let write = Request::Write(request::Write {
             handle: self.handle,
         });
         if let Err(refusal) = talk.say(self.era, write, &self.gathered) {
@@ -258,8 +257,8 @@ impl Put {
         self.sent = Instant::now();
     }
 
-    fn ended(&self) -> ask::Close {
-        ask::Close {
+    fn ended(&self) -> request::Close {
+        request::Close {
             handle: self.handle,
             wait: Wait::Nothing,
             give_up: false,
@@ -287,7 +286,7 @@ fn end(talk: &Talk, state: &mut State, of: Option<&str>) -> Vec<Result<Ticket, R
         put.send(talk);
         match put.failed.take() {
             Some(failed) => Err(failed),
-            None => talk.send(Some(put.era), Ask::End(put.ended()), b""),
+            None => talk.send(Some(put.era), Request::End(put.ended()), b""),
         }
     });
     ended.collect()
@@ -299,7 +298,7 @@ fn hear(talk: &Talk, ended: Vec<Result<Ticket, Refusal>>) -> Result<()> {
     for ticket in ended {
         let heard = ticket.and_then(|ticket| talk.receive(ticket, None));
         let heard = heard.and_then(|answer| match answer.tell {
-            Tell::Refused(refusal) => Err(*refusal),
+            Response::Refused(refusal) => Err(*refusal),
             _ => Ok(()),
         });
         outcome = outcome.and(heard);

@@ -6,7 +6,7 @@ use crate::{
     serving::{Manner, Server, Word},
     system,
 };
-use godwit_wire::local::tell::Knock;
+use godwit_wire::local::response::AccessRequest;
 use libc::{c_char, c_int, c_void, size_t};
 use std::{
     ffi::{CStr, CString},
@@ -149,7 +149,7 @@ pub extern "C" fn gass_server_url(server: *const Served) -> *const c_char {
 pub extern "C" fn gass_server_step(server: *mut Served, timeout_ms: c_int) -> c_int {
     told(-1, || {
         let served = served(server)?;
-        let mut decide = |knock: &Knock| {
+        let mut decide = |knock: &AccessRequest| {
             let c = |bytes: &[u8]| CString::new(bytes).unwrap_or_default();
             let who = knock.who.as_ref().map(|who| c(who.as_bytes()));
             let (deed, path) = (

@@ -11,9 +11,9 @@ use godwit_local::{Kind, Refusal, Ticket};
 use godwit_wire::{
     door::call::Link,
     local::{
-        Ask, Tell,
-        ask::{Let, Serve},
-        tell::Knock,
+        Request, Response,
+        request::{AccessReply, Serve},
+        response::AccessRequest,
     },
 };
 use std::{
@@ -62,7 +62,7 @@ impl Server {
             true => Some(Outputs::open(directory)?),
             false => None,
         };
-        let ask = Ask::Serve(Serve {
+        let ask = Request::Serve(Serve {
             directory: whole(directory)?,
             listen: manner.listen.map(str::to_owned),
             writes: manner.writes,
@@ -74,8 +74,8 @@ impl Server {
         let ticket = ours.talk.send(None, ask, b"")?;
         let answer = ours.talk.receive(ticket, None)?;
         let url = match answer.tell {
-            Tell::Serving { url } => CString::new(url).unwrap_or_default(),
-            Tell::Refused(refusal) => return Err((*refusal).into()),
+            Response::Serving { url } => CString::new(url).unwrap_or_default(),
+            Response::Refused(refusal) => return Err((*refusal).into()),
             tell => return Err(odd(&wanted(), &format!("{tell:?}")).into()),
         };
         ours.ops.serves(&ours.talk, true);
@@ -95,7 +95,7 @@ impl Server {
     pub(crate) fn step(
         &self,
         deadline: Option<Instant>,
-        decide: &mut dyn FnMut(&Knock) -> Word,
+        decide: &mut dyn FnMut(&AccessRequest) -> Word,
         print: Print<'_>,
     ) -> Result<usize> {
         let ours = Library::ours()?;
@@ -107,17 +107,18 @@ impl Server {
             }
             let turns = ours.talk.turns();
             match ours.talk.look(self.ticket)?.map(|answer| answer.tell) {
-                Some(Tell::Knock(knock)) => {
+                Some(Response::AccessRequest(knock)) => {
                     let (may, refer) = match decide(&knock) {
                         Word::May(may) => (may, None),
                         Word::Elsewhere(url) => (false, Some(url)),
                     };
                     let knock = knock.knock;
-                    let told = Let { knock, may, refer };
-                    ours.talk.say(self.ticket.era, Ask::Let(told), b"")?;
+                    let told = AccessReply { knock, may, refer };
+                    ours.talk
+                        .say(self.ticket.era, Request::AccessReply(told), b"")?;
                     count += 1;
                 }
-                Some(Tell::Refused(refusal)) => return Err((*refusal).into()),
+                Some(Response::Refused(refusal)) => return Err((*refusal).into()),
                 Some(tell) if tell.is_last() => {
                     let words = "the node of this machine serves it no more";
                     return Err(Refusal::new(Kind::Ending, "serve on", words).into());

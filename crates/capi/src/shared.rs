@@ -15,8 +15,8 @@ use godwit_local::{Answer, Kind, Refusal};
 use godwit_wire::{
     client::DataHints,
     local::{
-        Ask, Tell,
-        ask::{self, Act, RANGES_MAX},
+        Request, Response,
+        request::{self, Act, RANGES_MAX},
     },
 };
 use libc::{c_char, c_int, c_long, size_t};
@@ -74,7 +74,7 @@ pub extern "C" fn godwit_open(name: *const c_char, flags: c_int, options: *const
         };
         let session = options.filter(|options| !options.session.is_null());
         let session = session.map(|options| text(options.session)).transpose()?;
-        let share = ask::Share {
+        let share = request::Share {
             url: Name::there(text(name)?)?,
             session: session.map(|word| word.to_string_lossy().into_owned()),
             create: flags & libc::O_CREAT != 0,
@@ -97,16 +97,16 @@ fn hints_of(options: &Options) -> DataHints {
     }
 }
 
-fn open(share: ask::Share, is_read_only: bool) -> Result<RawFd> {
+fn open(share: request::Share, is_read_only: bool) -> Result<RawFd> {
     let ours = Library::ours()?;
     let (url, hints) = (share.url.clone(), share.hints);
     let ask = match is_read_only {
-        true => to_read(&url, share.hints, ask::Fresh::Usual),
-        false => Ask::Share(share),
+        true => to_read(&url, share.hints, request::Fresh::Usual),
+        false => Request::Share(share),
     };
     let (era, answer) = ours.talk.ask(None, ask, None, &mut |_| ())?;
     let free_from = match &answer.tell {
-        Tell::Opened(opened) => opened.free_from.unwrap_or(u64::MAX),
+        Response::Opened(opened) => opened.free_from.unwrap_or(u64::MAX),
         _ => u64::MAX,
     };
     let (handle, file) = passed(&ours.talk, &url, era, answer)?;
@@ -129,14 +129,14 @@ fn open(share: ask::Share, is_read_only: bool) -> Result<RawFd> {
     Ok(fd)
 }
 
-fn to_read(url: &str, hints: DataHints, fresh: ask::Fresh) -> Ask {
-    Ask::Open(ask::Open {
+fn to_read(url: &str, hints: DataHints, fresh: request::Fresh) -> Request {
+    Request::Open(request::Open {
         url: url.to_owned(),
         read: true,
         lazy: true,
         hints,
         fresh,
-        ..ask::Open::default()
+        ..request::Open::default()
     })
 }
 
@@ -179,7 +179,7 @@ pub extern "C" fn godwit_grant(file: c_int, ranges: *const Range, count: size_t)
         let ranges = extents(&ranges_of(ranges, count)?);
         let below = Extents::from(0..shared.free_from);
         for part in pairs(&ranges.and(&below).minus(&shared.granted)).chunks(RANGES_MAX) {
-            if let Tell::Done(done) = shared.act(Act::Grant(part.to_vec()))?.tell {
+            if let Response::Done(done) = shared.act(Act::Grant(part.to_vec()))?.tell {
                 shared.free_from = done.bytes;
             }
             for (start, end) in part {
@@ -236,7 +236,7 @@ pub extern "C" fn godwit_sync(file: c_int, flags: c_int) -> i64 {
         let mut bytes = 0;
         if flags & SYNC_TELL == 0 && !shared.is_read_only {
             let answer = shared.act(Act::Deliver)?;
-            if let Tell::Done(done) = answer.tell {
+            if let Response::Done(done) = answer.tell {
                 bytes = i64::try_from(done.bytes).unwrap_or(i64::MAX);
             }
         }
@@ -244,7 +244,7 @@ pub extern "C" fn godwit_sync(file: c_int, flags: c_int) -> i64 {
             let is_changed = flags & SYNC_CHANGED != 0;
             match shared.is_read_only {
                 _ if flags & SYNC_TELL != 0 => {} // another process looks
-                true => shared.renew(file, ask::Fresh::Asked)?,
+                true => shared.renew(file, request::Fresh::Asked)?,
                 false => drop(shared.act(Act::Look { is_changed })?),
             }
             (shared.here, shared.granted) = (Extents::new(), Extents::new());
@@ -288,8 +288,8 @@ pub extern "C" fn godwit_file_report(file: c_int, report: *mut Report) -> c_int 
 #[unsafe(no_mangle)]
 pub extern "C" fn godwit_node_name(name: *mut c_char, size: size_t) -> c_long {
     told(-1, || {
-        let (_, answer) = Library::ours()?.talk.ask_twice(&Ask::Status)?;
-        let Tell::Status(status) = answer.tell else {
+        let (_, answer) = Library::ours()?.talk.ask_twice(&Request::Status)?;
+        let Response::Status(status) = answer.tell else {
             return Err(odd("", &format!("{:?}", answer.tell)).into());
         };
         let boot = fs::read_to_string(BOOT)
@@ -319,7 +319,7 @@ fn find(fd: RawFd) -> Result<Arc<Mutex<Shared>>> {
 impl Shared {
     fn act(&self, act: Act) -> Result<Answer> {
         let handle = self.handle;
-        let ask = Ask::Shared(ask::Shared { handle, act });
+        let ask = Request::Shared(request::Shared { handle, act });
         let (_, answer) = (Library::ours()?.talk).ask(Some(self.era), ask, None, &mut |_| ())?;
         Ok(answer)
     }
@@ -344,7 +344,7 @@ impl Shared {
     fn ensure(&mut self, fd: RawFd, missing: &Extents) -> Result<()> {
         for part in pairs(missing).chunks(RANGES_MAX) {
             loop {
-                let ensure = Ask::Ensure(ask::Ensure {
+                let ensure = Request::Ensure(request::Ensure {
                     handle: self.handle,
                     ranges: part.to_vec(),
                 });
@@ -354,7 +354,7 @@ impl Shared {
                         if self.is_read_only
                             && matches!(refusal.kind, Kind::NodeLost | Kind::Changed) =>
                     {
-                        self.renew(fd, ask::Fresh::Usual)?;
+                        self.renew(fd, request::Fresh::Usual)?;
                     }
                     ensured => {
                         ensured?;
@@ -368,7 +368,7 @@ impl Shared {
     }
 
     /// Opens a file that is only read once more: its descriptor is of the server's file as it is now.
-    fn renew(&mut self, fd: RawFd, fresh: ask::Fresh) -> Result<()> {
+    fn renew(&mut self, fd: RawFd, fresh: request::Fresh) -> Result<()> {
         let talk = &Library::ours()?.talk;
         let (era, answer) = talk.ask(
             None,

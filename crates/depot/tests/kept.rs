@@ -6,7 +6,7 @@ mod common;
 use common::{Far, both, bytes, rules, same, url, who};
 use godwit_core::{Algorithm, Block, Extents};
 use godwit_depot::{Depot, Rules, Spooled};
-use godwit_store::{Error, How, Read, Store, StoreExt, Take, Whole, Write};
+use godwit_store::{Error, Read, Store, StoreExt, Take, Whole, Write, WriteMode};
 use std::{
     path::Path,
     sync::{
@@ -199,7 +199,7 @@ fn reader_keeps_version_during_patch() {
     let writer = hop.clone();
     let got = Got::default();
     *got.at_first.lock().unwrap() = Some(Box::new(move || {
-        let how = How::InPlace;
+        let how = WriteMode::InPlace;
         let write = Write::with(how);
         let sink = writer.write(Path::new(NAME), &write).unwrap();
         let block = Block::at(2 << 20, b"something else");
@@ -238,7 +238,7 @@ fn cached_file_follows_rename_offline() {
     let (listed, end) = names(&hop);
     assert_eq!(listed, ["b"]);
     assert!(matches!(end, Err(Error::Beyond { .. })), "{end:?}");
-    hop.remove(b, godwit_store::What::File).unwrap();
+    hop.remove(b, godwit_store::RemovalKind::File).unwrap();
     assert!(names(&hop).0.is_empty());
     far.set_away(false);
     depot.push(&godwit_depot::Scope::All, None).unwrap();

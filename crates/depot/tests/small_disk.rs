@@ -10,7 +10,7 @@ mod skipped;
 use common::{bytes, depot, push, put, read, same, url, who};
 use godwit_core::Block;
 use godwit_depot::{Depot, Edit, Error};
-use godwit_store::{Dir, Error as StoreError, How, Opener, Store, Whole, Write};
+use godwit_store::{Dir, Error as StoreError, Opener, Store, Whole, Write, WriteMode};
 use std::{
     fs::{self, File},
     io::{self, Write as _},
@@ -81,7 +81,7 @@ fn append_without_room_writes_nothing() {
     };
     let dir = Dir::open(disk.path(), "tests", Opener::Myself).unwrap();
     let append = |seq, bytes: &[u8]| {
-        let how = How::Append { writer: 1, seq };
+        let how = WriteMode::Append { writer: 1, seq };
         let how = Write::with(how);
         let sink = dir.write(Path::new("log"), &how)?;
         sink.put(Block { offset: 0, bytes })?;

@@ -7,7 +7,8 @@ use common::{Far, both, by, bytes, over, put_into, rules, same, url, who};
 use godwit_core::{Algorithm, Block, Extents};
 use godwit_depot::{Connect, Depot, Edit, Editing, Fresh, Scope, Spooled, Stage, Who};
 use godwit_store::{
-    Decision, Error, How, Set, Sink, Store, StoreExt, What, Whole, Write, engine::Place,
+    Decision, Error, RemovalKind, Set, Sink, Store, StoreExt, Whole, Write, WriteMode,
+    engine::Place,
 };
 use std::{
     os::unix::fs::FileExt,
@@ -47,7 +48,7 @@ fn before(spooled: Spooled, dir: &tempfile::TempDir) -> Depot {
 
 fn write(store: &dyn Store, name: &str, content: &[u8]) -> godwit_store::Result<()> {
     let write = Write {
-        how: How::Replace(None),
+        how: WriteMode::Replace(None),
         size: Some(content.len() as u64),
         id: Some("upload.1"),
         ..Write::default()
@@ -219,7 +220,7 @@ impl Store for Hearing {
     ) -> godwit_store::Result<godwit_store::Read> {
         Err(Error::Missing { path: path.into() })
     }
-    fn remove(&self, _: &Path, _: godwit_store::What) -> godwit_store::Result<()> {
+    fn remove(&self, _: &Path, _: godwit_store::RemovalKind) -> godwit_store::Result<()> {
         Ok(())
     }
     fn rename(&self, _: &Path, _: &Path) -> godwit_store::Result<()> {
@@ -340,7 +341,7 @@ fn remove_follows_file_in_flight() {
     let (far, spooled) = (&far, &spooled);
     std::thread::scope(|scope| {
         let path = Path::new("a");
-        let removing = scope.spawn(move || spooled.remove(path, godwit_store::What::File));
+        let removing = scope.spawn(move || spooled.remove(path, godwit_store::RemovalKind::File));
         far.set_away(false);
         removing.join().unwrap().unwrap();
     });
@@ -371,7 +372,8 @@ fn pending_names_survive_hop_restart() {
     hop.rename(path("a"), path("b")).unwrap();
     write(&hop, "a", b"second").unwrap();
     hop.rename(path("old"), path("older")).unwrap();
-    hop.remove(path("gone"), godwit_store::What::File).unwrap();
+    hop.remove(path("gone"), godwit_store::RemovalKind::File)
+        .unwrap();
     hop.mkdir(path("d")).unwrap();
     write(&hop, "d/x", b"below").unwrap();
     // Who looks by way of the hop sees it done.
@@ -443,7 +445,7 @@ fn hop_forwards_records_once() {
     let append = |seq: u64, bytes: &[u8], passed: &[String]| -> godwit_store::Result<()> {
         let size = Some(bytes.len() as u64);
         let write = Write {
-            how: How::Append { writer: 7, seq },
+            how: WriteMode::Append { writer: 7, seq },
             size,
             passed,
             ..Write::default()
@@ -567,7 +569,7 @@ fn offline_hop_passes_truncation() {
     let (far, dir) = both();
     far.put("a", &bytes(5000, 6));
     let (hop, spooled) = spooled(&far, &dir);
-    let write = Write::with(How::InPlace);
+    let write = Write::with(WriteMode::InPlace);
     let whole = |size| Whole::of_size(size);
     far.set_away(true);
     let sink = spooled.write(Path::new("a"), &write).unwrap();
@@ -756,7 +758,7 @@ fn mkdir_frees_files_below() {
     same(far.get("e/f/x").unwrap_or_default(), "two");
 }
 
-fn remove(hop: &Spooled, name: &str, what: What) -> godwit_store::Result<()> {
+fn remove(hop: &Spooled, name: &str, what: RemovalKind) -> godwit_store::Result<()> {
     hop.remove(Path::new(name), what)
 }
 
@@ -768,7 +770,7 @@ fn removal_keeps_holds_below() {
     write(&hop, "d/e/x", b"bytes").unwrap();
     assert!(depot.push(&Scope::All, LIMIT).is_err());
     let kept = |what: &str| assert_eq!(held_at(&depot).len(), 1, "{what}");
-    for what in [What::File, What::Directory] {
+    for what in [RemovalKind::File, RemovalKind::Directory] {
         for away in [false, true] {
             far.set_away(away);
             for name in ["d", "d/e"] {
@@ -781,9 +783,9 @@ fn removal_keeps_holds_below() {
     far.set_away(false);
     assert!(far.dir.path().join("d").is_dir());
     // Its own name gives it up, and nothing else.
-    remove(&hop, "d/e/x", What::File).unwrap();
+    remove(&hop, "d/e/x", RemovalKind::File).unwrap();
     assert!(!depot.owes());
-    remove(&hop, "d", What::Directory).unwrap();
+    remove(&hop, "d", RemovalKind::Directory).unwrap();
     assert!(!far.dir.path().join("d").exists());
 }
 
@@ -794,7 +796,7 @@ fn removal_clears_way_for_hold() {
     far.put("d", b"a file");
     write(&hop, "d/x", b"bytes").unwrap();
     assert!(depot.push(&Scope::All, LIMIT).is_err());
-    remove(&hop, "d", What::File).unwrap();
+    remove(&hop, "d", RemovalKind::File).unwrap();
     assert_eq!((far.get("d"), held_at(&depot).len()), (None, 1));
     hop.mkdir(Path::new("d")).unwrap();
     hop.decide(Path::new("d/x"), Decision::Retry, &[]).unwrap();
@@ -807,17 +809,17 @@ fn removal_drops_own_hold_only() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
     far.set_away(true);
-    let new = Write::with(How::New);
+    let new = Write::with(WriteMode::New);
     let sink = hop.write(Path::new("a"), &new).unwrap();
     sink.finish(&Whole::default()).unwrap();
     far.put("a", b"theirs");
     far.set_away(false);
     assert!(depot.push(&Scope::All, LIMIT).is_err());
-    remove(&hop, "a", What::File).unwrap();
+    remove(&hop, "a", RemovalKind::File).unwrap();
     assert!(!depot.owes());
     same(far.get("a").unwrap_or_default(), "theirs");
     // Now it is theirs that is seen, and meant.
-    remove(&hop, "a", What::File).unwrap();
+    remove(&hop, "a", RemovalKind::File).unwrap();
     assert_eq!(far.get("a"), None);
 }
 
@@ -841,7 +843,7 @@ fn removal_spares_foreign_file() {
         far.put(name, b"theirs");
     }
     for name in ["a", "b", "c"] {
-        remove(&hop, name, What::File).unwrap();
+        remove(&hop, name, RemovalKind::File).unwrap();
     }
     far.set_away(false);
     let pushed = depot.push(&Scope::All, LIMIT);
@@ -876,7 +878,7 @@ fn removal_reaches_delivered_file() {
     let (depot, hop) = spooled(&far, &dir);
     far.put("c", b"theirs");
     for name in ["a", "b", "c"] {
-        remove(&hop, name, What::File).unwrap();
+        remove(&hop, name, RemovalKind::File).unwrap();
     }
     far.set_away(false);
     let pushed = depot.push(&Scope::All, LIMIT);
@@ -895,7 +897,7 @@ fn undone_mkdir_is_not_seen() {
     let path = |name: &'static str| Path::new(name);
     far.set_away(true);
     hop.mkdir(path("d")).unwrap();
-    remove(&hop, "d", What::Directory).unwrap();
+    remove(&hop, "d", RemovalKind::Directory).unwrap();
     let gone = hop.stat(path("d"));
     assert!(matches!(gone, Err(Error::Missing { .. })), "{gone:?}");
     hop.mkdir(path("d")).unwrap();
@@ -943,7 +945,7 @@ fn removed_file_is_unknown_offline() {
         write(&hop, name, b"older").unwrap();
     }
     depot.push(&Scope::All, LIMIT).unwrap();
-    remove(&hop, "a", What::File).unwrap();
+    remove(&hop, "a", RemovalKind::File).unwrap();
     hop.rename(Path::new("b"), Path::new("c")).unwrap();
     far.set_away(true);
     for name in ["a", "b", "c"] {
@@ -963,7 +965,7 @@ fn removal_ignores_replaced_version() {
     hop.rename(Path::new("b"), Path::new("a")).unwrap();
     far.set_away(true);
     write(&hop, "a", b"newest").unwrap();
-    remove(&hop, "a", What::File).unwrap();
+    remove(&hop, "a", RemovalKind::File).unwrap();
     far.set_away(false);
     depot.push(&Scope::All, LIMIT).unwrap();
     assert_eq!(far.get("a"), None);
@@ -989,9 +991,9 @@ fn missing_file_is_unknown_offline() {
 type Act = fn(&Spooled) -> godwit_store::Result<()>;
 
 const ACTS: [(&str, Act); 6] = [
-    ("removed", |hop| remove(hop, "a", What::File)),
+    ("removed", |hop| remove(hop, "a", RemovalKind::File)),
     ("removed directory", |hop| {
-        remove(hop, "gone", What::Directory)
+        remove(hop, "gone", RemovalKind::Directory)
     }),
     ("renamed", |hop| hop.rename(Path::new("b"), Path::new("e"))),
     ("made", |hop| hop.mkdir(Path::new("made"))),
@@ -1025,7 +1027,7 @@ fn immediate_changes_are_durable() {
     assert!(!depot.owes());
     far.put("a", b"again");
     far.is_unsafe.store(true, SeqCst);
-    let unsafe_there = remove(&hop, "a", What::File);
+    let unsafe_there = remove(&hop, "a", RemovalKind::File);
     assert!(
         matches!(unsafe_there, Err(Error::Lost { .. })),
         "{unsafe_there:?}"

@@ -6,7 +6,7 @@ use godwit_catalog::{
 use godwit_core::{Fault, Kind, Url};
 use godwit_store::{
     Error,
-    door::{Answered, Door, Mark},
+    door::{Answered, Door, RequestId},
     engine::{Options, Retry},
 };
 use godwit_wire::door::call::{Line, Name};
@@ -141,7 +141,7 @@ impl Catalog for AtNode {
         }
         // A list that is sent again, since its answer was lost, is applied once.
         let idle = self.writers.lock().pop();
-        let (writer, count) = idle.unwrap_or_else(|| (Mark::new().to_string(), 0));
+        let (writer, count) = idle.unwrap_or_else(|| (RequestId::new().to_string(), 0));
         let numbered = Changes {
             changes: changes.changes.clone(),
             once: Some((writer.clone(), count + 1)),

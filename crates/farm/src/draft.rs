@@ -11,7 +11,7 @@ use godwit_catalog::{
     Change, Changes, Entry as Named, Home, Intent, Made, Ran, Refusal, draft_name, fragment_name,
 };
 use godwit_core::{Digest, Fault, Kind};
-use godwit_store::{Error, How, Result, Sink, Store, Write};
+use godwit_store::{Error, Result, Sink, Store, Write, WriteMode};
 use godwit_wire::door::call::{Name, Text, Time};
 use std::{
     path::{Path, PathBuf},
@@ -40,7 +40,7 @@ pub struct Slot {
 
 /// Facts of a whole file that its fragments do not tell.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
+pub struct FileFacts {
     /// The digest, if it is known.
     pub digest: Option<Digest>,
     /// The time of its last change; `None`: now.
@@ -147,7 +147,7 @@ impl Draft {
             ..Aim::default()
         };
         let write = Write {
-            how: How::New,
+            how: WriteMode::New,
             size,
             ..Write::default()
         };
@@ -155,7 +155,7 @@ impl Draft {
     }
 
     /// Publishes a draft of a job, if all fragments are there; returns false if other processes still write.
-    pub fn publish_if_whole(&self, told: &Told) -> Result<bool> {
+    pub fn publish_if_whole(&self, told: &FileFacts) -> Result<bool> {
         match self.names.sites.catalog.change(&self.assembly(told).into()) {
             Ok(_) => Ok(true),
             Err(refusal) if refusal.kind == Kind::Missing => Ok(false),
@@ -176,7 +176,7 @@ impl Draft {
         self.is_kept = false;
     }
 
-    fn assembly(&self, told: &Told) -> Change {
+    fn assembly(&self, told: &FileFacts) -> Change {
         Change::Assemble {
             intent: self.lease.intent,
             count: self.count,
@@ -188,7 +188,7 @@ impl Draft {
     }
 
     /// Publishes drafts together, after the run that made them, if there is one.
-    pub fn publish(mut drafts: Vec<(Self, Told)>, ran: Option<Ran>) -> Result<()> {
+    pub fn publish(mut drafts: Vec<(Self, FileFacts)>, ran: Option<Ran>) -> Result<()> {
         let Some((first, _)) = drafts.first() else {
             return Ok(());
         };

@@ -2,7 +2,7 @@
 //!
 //! The bytes are read once, in order. The fragments become visible together, in one transaction, after all have landed.
 
-use crate::{Aim, Draft, Logical, Told, combining::Part, sites::shown, writing};
+use crate::{Aim, Draft, FileFacts, Logical, combining::Part, sites::shown, writing};
 use godwit_catalog::{FRAGMENTS_MAX, is_fragment};
 use godwit_core::{Algorithm, Block, Extents, Hashing, Kind};
 use godwit_store::{EntryKind, Error, Finished, Result, Sink, Stat, Take, Whole, engine::Place};
@@ -83,10 +83,10 @@ impl Logical {
         let read = from.store.read(&from.path, &all, 1, &scatter);
         let (imported, hashing) = scatter.end(read.map(drop))?;
         draft.count = imported.len() as u64;
-        let told = Told {
+        let told = FileFacts {
             digest: Some(hashing.finish()),
             mtime: stat.mtime,
-            ..Told::default()
+            ..FileFacts::default()
         };
         Draft::publish(vec![(draft, told)], None)?;
         Ok(imported)

@@ -14,8 +14,8 @@ use godwit_catalog::{
 };
 use godwit_core::{Algorithm, Digest, Extents, Kind, Url};
 use godwit_store::{
-    Batch, Can, Entry, Error, Finished, Given, Next, Nowhere, Peer, Read, Result, SMALL_BYTES, Set,
-    Sink, Small, Stat, Store, Take, Told, Verified, Walk, What, Write,
+    Batch, Can, Entry, Error, Finished, Given, Next, Nowhere, Peer, Read, RemovalKind, Result,
+    SMALL_BYTES, Set, Sink, Small, Stat, Store, Take, Told, Verified, Walk, Write,
     engine::{Options, Place},
     has,
 };
@@ -361,8 +361,8 @@ impl Store for Logical {
         writing::begin(&self.sites, &self.aim, path, write)
     }
 
-    fn remove(&self, path: &Path, what: What) -> Result<()> {
-        let is_collection = what == What::Directory;
+    fn remove(&self, path: &Path, what: RemovalKind) -> Result<()> {
+        let is_collection = what == RemovalKind::Directory;
         match &self.aim.site {
             Some(_) if is_collection => return Ok(()),
             Some(site) => return self.remove_at(path, site),
@@ -377,7 +377,7 @@ impl Store for Logical {
             .change(path, removal(path, is_collection, self.aim.data))?;
         for place in places {
             // One that is not empty is kept, and one that is not there was never made.
-            let _ = place.store.remove(&place.path, What::Directory);
+            let _ = place.store.remove(&place.path, RemovalKind::Directory);
         }
         self.delete_bytes(path)
     }

@@ -273,9 +273,9 @@ impl Making<'_> {
         let again = self.again(&made, name, above);
         above.pop();
         let (draft, ran) = again?;
-        let told = crate::Told {
+        let told = crate::FileFacts {
             made: Some((ran.run.clone(), 0)),
-            ..crate::Told::default()
+            ..crate::FileFacts::default()
         };
         let count = ran.ranks.len();
         Draft::publish(vec![(draft, told)], Some(ran))?;

@@ -7,7 +7,7 @@ use crate::{
 };
 use godwit_catalog::{Answer, Entry as Named, Location, Question};
 use godwit_core::{Algorithm, Digest, Fault};
-use godwit_store::{Error, Finished, Given, How, Next, Result, StoreExt, Told, Verified};
+use godwit_store::{Error, Finished, Given, Next, Result, StoreExt, Told, Verified, WriteMode};
 use godwit_sys::crash;
 use godwit_wire::door::call::Name;
 use std::{
@@ -170,7 +170,7 @@ impl Pack<'_> {
                 Given {
                     path: place.path.clone(),
                     // A place that refuses was refused when it was chosen.
-                    how: one.begun.at.how().unwrap_or(How::New),
+                    how: one.begun.at.how().unwrap_or(WriteMode::New),
                     ..one.given.clone()
                 }
             });

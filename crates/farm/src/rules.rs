@@ -556,11 +556,11 @@ fn todo(sites: &Sites, name: Option<&Path>) -> Result<Vec<Todo>> {
 }
 
 /// The rules that cover a file with what each of them lacks, and its last attempt.
-pub type Why = (Vec<(Rule, Needs)>, Option<Todo>);
+pub type RuleStatus = (Vec<(Rule, Needs)>, Option<Todo>);
 
 impl Logical {
     /// Returns what each rule that covers a file wants of it, and why the last attempt failed.
-    pub fn why(&self, name: &Path) -> Result<Why> {
+    pub fn why(&self, name: &Path) -> Result<RuleStatus> {
         let entry = self.sites.file(name)?;
         let above = name.parent().unwrap_or(Path::new(""));
         let mut all = Vec::new();

@@ -1,7 +1,7 @@
 //! Programs run where fragments lie; what they write becomes files in fragments, with the history of their making.
 
 use crate::{
-    Draft, Engine, Kept, Logical, Slot, Told,
+    Draft, Engine, FileFacts, Kept, Logical, Slot,
     engine::Start,
     now,
     scheduling::{Board, Task, Turn},
@@ -79,7 +79,7 @@ pub enum Event {
 }
 
 /// Receives news of a job; an error ends it.
-pub type Tell<'a> = dyn FnMut(Event) -> Result<()> + 'a;
+pub type EventSink<'a> = dyn FnMut(Event) -> Result<()> + 'a;
 
 impl Logical {
     /// Returns a task for each fragment of a file. Of the homes of a fragment the one whose node has the fewest tasks
@@ -222,7 +222,7 @@ impl Job {
 
 impl Logical {
     /// Runs a job; returns the count of tasks that failed. Its outputs become visible together, if none did.
-    pub fn run(&self, job: &Job, tell: &mut Tell<'_>) -> Result<usize> {
+    pub fn run(&self, job: &Job, tell: &mut EventSink<'_>) -> Result<usize> {
         let above = job.collection();
         let (entry, tasks) = match job.has_file() {
             false => (None, self.tasks_anywhere(job.ranks, above)?),
@@ -498,9 +498,9 @@ impl Running {
             .zip(0..)
             .map(|(draft, output)| {
                 let made = Some((self.job.id.clone(), output));
-                let told = Told {
+                let told = FileFacts {
                     made,
-                    ..Told::default()
+                    ..FileFacts::default()
                 };
                 (draft, told)
             });

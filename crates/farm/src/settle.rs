@@ -3,7 +3,9 @@
 use crate::{failed, sites::Sites};
 use godwit_catalog::{Change, Deed, Intent, State as OfHome, draft_name, intents, is_in_draft};
 use godwit_core::{Digest, HomeState, Kind};
-use godwit_store::{Error, How, Result, Sink, Stat, StoreExt, What, Write, engine::Place};
+use godwit_store::{
+    Error, RemovalKind, Result, Sink, Stat, StoreExt, Write, WriteMode, engine::Place,
+};
 use godwit_sys::crash;
 use godwit_wire::door::call::{Text, Time};
 use std::path::Path;
@@ -75,7 +77,7 @@ pub(crate) fn one(sites: &Sites, intent: &Intent) -> Result<Settled> {
 
 /// Deletes the partial file of an upload with which nothing will go on.
 fn abandon(place: &Place) {
-    let upload = place.store.write(&place.path, &Write::with(How::New));
+    let upload = place.store.write(&place.path, &Write::with(WriteMode::New));
     if let Err(error) = upload.and_then(Sink::abandon) {
         tracing::info!(url = %place.url, %error, "a partial file may be left");
     }
@@ -173,14 +175,14 @@ fn end(
 /// Deletes the bytes of an intent, then forgets it. That they are gone by now is no error.
 pub(crate) fn discard(sites: &Sites, intent: &Intent, place: &Place) -> Result<()> {
     crash::point("name-delete");
-    match place.store.remove(&place.path, What::File) {
+    match place.store.remove(&place.path, RemovalKind::File) {
         Ok(()) | Err(Error::Missing { .. }) => {}
         Err(error) => return Err(error),
     }
     let above = place.path.parent().unwrap_or(Path::new(""));
     if is_in_draft(&place.path) {
         // The last fragment takes the directory with it.
-        let _ = place.store.remove(above, What::Directory);
+        let _ = place.store.remove(above, RemovalKind::Directory);
         sites.unmake_above(intent.location, place);
     }
     match place.store.flush(above) {

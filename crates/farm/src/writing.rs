@@ -14,8 +14,8 @@ use godwit_catalog::{
 };
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Fault, HomeState, Kind};
 use godwit_store::{
-    Error, Finished, Given, How, Read, Result, SMALL_BYTES, Sink, SinkExt, Stat, Store, Take,
-    Verified, Version, Whole, Write, engine::Place, has,
+    Error, Finished, Given, Read, Result, SMALL_BYTES, Sink, SinkExt, Stat, Store, Take, Verified,
+    Version, Whole, Write, WriteMode, engine::Place, has,
 };
 use godwit_sys::crash;
 use godwit_wire::door::call::{Name, Text, Time};
@@ -87,11 +87,11 @@ impl At {
     }
 
     /// Returns how bytes are written there. Registered bytes that were changed in place are never lost.
-    pub(crate) fn how(&self) -> Result<How> {
+    pub(crate) fn how(&self) -> Result<WriteMode> {
         match &self.before {
-            Before::Nothing => Ok(How::New),
-            Before::Ours => Ok(How::Replace(None)),
-            Before::Registered(Some(version)) => Ok(How::Replace(Some(version.clone()))),
+            Before::Nothing => Ok(WriteMode::New),
+            Before::Ours => Ok(WriteMode::Replace(None)),
+            Before::Registered(Some(version)) => Ok(WriteMode::Replace(Some(version.clone()))),
             Before::Registered(None) => {
                 let url = &self.place.url;
                 let why = format!(
@@ -162,22 +162,22 @@ pub(crate) fn alone(sites: &Arc<Sites>, aim: &Aim, given: &Given) -> Result<Fini
 }
 
 /// Refuses what cannot be written.
-pub(crate) fn check(aim: &Aim, name: &Path, entry: Option<&Named>, how: &How) -> Result<()> {
+pub(crate) fn check(aim: &Aim, name: &Path, entry: Option<&Named>, how: &WriteMode) -> Result<()> {
     let known = entry.filter(|entry| entry.version > 0);
     if entry.is_some_and(|entry| entry.collection) {
         return Err(Error::directory(name));
     }
     match how {
         _ if aim.copy && known.is_none() => return Err(Error::missing(name)),
-        How::New if known.is_some() && !aim.copy => return Err(Error::exists(name)),
-        How::New | How::Replace(None) => {}
-        How::Replace(Some(version)) => {
+        WriteMode::New if known.is_some() && !aim.copy => return Err(Error::exists(name)),
+        WriteMode::New | WriteMode::Replace(None) => {}
+        WriteMode::Replace(Some(version)) => {
             let current = known.map(|entry| stat(entry).version(Duration::ZERO));
             if !current.is_some_and(|current| version.compare(&current).looks_same()) {
                 return Err(Error::changed(name, "another version is current"));
             }
         }
-        How::InPlace | How::Append { .. } => {
+        WriteMode::InPlace | WriteMode::Append { .. } => {
             let why = "a file with a name is replaced as a whole; write a new version of it";
             return Err(Error::unsupported("changing a part of a file", why));
         }

@@ -9,7 +9,7 @@ use godwit_catalog::{Answer, Catalog, Change, Deed, Entry, Intent, NewHome, Ques
 use godwit_core::{Algorithm, Block, Digest, HomeState, Kind, Url};
 use godwit_farm::{Aim, Logical, Scope, Settled, audit, register, repair};
 use godwit_store::{
-    Error, Finished, Given, How, Result, Store, StoreExt, What, Whole, Write, check,
+    Error, Finished, Given, RemovalKind, Result, Store, StoreExt, Whole, Write, WriteMode, check,
     engine::{Rule, Stores, Summary, Task, copy},
 };
 use godwit_wire::door::call::{Name, Text};
@@ -146,10 +146,10 @@ impl World {
 }
 
 fn put(store: &dyn Store, name: &str, bytes: &[u8]) -> Result<Finished> {
-    put_as(store, name, bytes, How::Replace(None))
+    put_as(store, name, bytes, WriteMode::Replace(None))
 }
 
-fn put_as(store: &dyn Store, name: &str, bytes: &[u8], how: How) -> Result<Finished> {
+fn put_as(store: &dyn Store, name: &str, bytes: &[u8], how: WriteMode) -> Result<Finished> {
     let write = Write {
         how,
         ..Write::of_size(bytes.len() as u64)
@@ -183,7 +183,7 @@ fn written_file_has_version_and_home() {
     assert_eq!(world.bytes("lab/a").as_deref(), Some("second"));
     assert_eq!(read(&world.names, "c/a").unwrap(), b"second");
     assert_eq!(
-        kind(put_as(&world.names, "c/a", b"x", How::New)),
+        kind(put_as(&world.names, "c/a", b"x", WriteMode::New)),
         Kind::Exists
     );
     assert_eq!(kind(put(&world.names, "c", b"x")), Kind::IsDirectory);
@@ -323,7 +323,7 @@ fn small_files_go_in_packs() {
     let given = |at: usize| Given {
         path: format!("c/{at}").into(),
         bytes: format!("content {at}").into_bytes(),
-        how: How::Replace(None),
+        how: WriteMode::Replace(None),
         mtime: None,
         mode: Some(0o640),
     };
@@ -353,14 +353,17 @@ fn removed_file_takes_our_bytes() {
     put(&world.names, "c/a", b"ours").unwrap();
     fs::write(world.path("archive/a"), "ours").unwrap();
     world.register("archive/a", "a");
-    world.names.remove(Path::new("c/a"), What::File).unwrap();
+    world
+        .names
+        .remove(Path::new("c/a"), RemovalKind::File)
+        .unwrap();
     assert_eq!(
         (world.bytes("lab/a"), world.bytes("archive/a").as_deref()),
         (None, Some("ours"))
     );
     assert_eq!((world.entry("c/a"), world.intents()), (None, vec![]));
     assert_eq!(
-        kind(world.names.remove(Path::new("c/a"), What::File)),
+        kind(world.names.remove(Path::new("c/a"), RemovalKind::File)),
         Kind::Missing
     );
 }
@@ -391,7 +394,7 @@ fn registered_bytes_that_changed_stay() {
         let given = Given {
             path: file.clone().into(),
             bytes: vec![3; 100],
-            how: How::Replace(None),
+            how: WriteMode::Replace(None),
             mtime: None,
             mode: None,
         };
@@ -426,15 +429,19 @@ fn copy_at_one_site_is_removed() {
     world.replicate("c/a", "archive");
     world
         .at("lab")
-        .remove(Path::new("c/a"), What::File)
+        .remove(Path::new("c/a"), RemovalKind::File)
         .unwrap();
     world
         .at("lab")
-        .remove(Path::new("c/a"), What::File)
+        .remove(Path::new("c/a"), RemovalKind::File)
         .unwrap();
     assert_eq!(world.bytes("lab/a"), None);
     assert_eq!(
-        kind(world.at("archive").remove(Path::new("c/a"), What::File)),
+        kind(
+            world
+                .at("archive")
+                .remove(Path::new("c/a"), RemovalKind::File)
+        ),
         Kind::Unsupported
     );
     assert_eq!(read(&world.names, "c/a").unwrap(), b"ours");
@@ -446,7 +453,7 @@ fn copy_at_one_site_is_removed() {
     world
         .names
         .aimed(last)
-        .remove(Path::new("c/a"), What::File)
+        .remove(Path::new("c/a"), RemovalKind::File)
         .unwrap();
     assert_eq!(
         (world.bytes("archive/a"), world.homes("c/a")),
@@ -626,7 +633,10 @@ fn names_keep_what_stores_promise() {
             last: false,
         };
         world.change(change).unwrap();
-        world.names.remove(Path::new("c"), What::Directory).unwrap();
+        world
+            .names
+            .remove(Path::new("c"), RemovalKind::Directory)
+            .unwrap();
         eprintln!("check {name}");
         check(&world.names, &world.names.can().unwrap());
     }
@@ -666,14 +676,19 @@ fn bytes_of_another_name_stay() {
             ..Aim::default()
         };
         let names = world.names.aimed(last);
-        names.remove(Path::new("c/data/f"), What::File).unwrap();
+        names
+            .remove(Path::new("c/data/f"), RemovalKind::File)
+            .unwrap();
         assert_eq!(world.bytes("lab/data/f").as_deref(), Some("content"));
-        world.names.remove(Path::new("z/f"), What::File).unwrap();
+        world
+            .names
+            .remove(Path::new("z/f"), RemovalKind::File)
+            .unwrap();
         assert_eq!(world.bytes("lab/data/f"), None);
         if by_site {
             world
                 .names
-                .remove(Path::new("c/data/f"), What::File)
+                .remove(Path::new("c/data/f"), RemovalKind::File)
                 .unwrap();
         }
     }

@@ -13,7 +13,7 @@ use crate::{
 use godwit_core::{Fault, Url};
 use godwit_local::{Here, Kind, Refusal};
 use godwit_node::Routes;
-use godwit_wire::local::{Ask, Tell, ask::Whose, tell::Row};
+use godwit_wire::local::{Request, Response, request::Selector, response::Row};
 use serde_json::json;
 use std::{
     collections::HashSet,
@@ -83,7 +83,7 @@ impl<'a> Turn<'a> {
 fn arrived(
     screen: &Screen,
     here: &mut Here,
-    whose: &Whose,
+    whose: &Selector,
     is_routed: bool,
 ) -> Result<(), Refusal> {
     let first = promised(here, whose)?;
@@ -115,7 +115,7 @@ pub(crate) fn changed(screen: &Screen, urls: &[Url]) {
         let Some(mut here) = here else { return Ok(()) };
         for url in urls {
             let url = places::without_slashes(url).to_string();
-            let told = here.ask(Ask::Changed { url });
+            let told = here.ask(Request::Changed { url });
             told?;
         }
         Ok(())
@@ -174,19 +174,19 @@ pub(crate) fn note(screen: &Screen, url: &Url, reach: Reach) {
     screen.note(&plain(&format!("{what} (godwit queue)")));
 }
 
-fn whose(url: &Url, reach: Reach) -> Whose {
-    Whose {
+fn whose(url: &Url, reach: Reach) -> Selector {
+    Selector {
         url: Some(places::without_slashes(url).to_string()),
         below: reach == Reach::Below,
-        ..Whose::default()
+        ..Selector::default()
     }
 }
 
 /// Returns what is pending. What is still written comes after whatever is asked now.
-fn promised(here: &mut Here, whose: &Whose) -> Result<Vec<Row>, Refusal> {
+fn promised(here: &mut Here, whose: &Selector) -> Result<Vec<Row>, Refusal> {
     let mut rows = Vec::new();
-    let asked = here.ask_with(Ask::Queue(whose.clone()), b"", None, &mut |tell| {
-        if let Tell::Row(row) = tell
+    let asked = here.ask_with(Request::Queue(whose.clone()), b"", None, &mut |tell| {
+        if let Response::Row(row) = tell
             && row.stage != "writing"
         {
             rows.push(*row);
@@ -202,7 +202,7 @@ fn promised(here: &mut Here, whose: &Whose) -> Result<Vec<Row>, Refusal> {
 /// A delivery that is waited for.
 struct Waiting<'a> {
     screen: &'a Screen,
-    whose: Whose,
+    whose: Selector,
     /// What is waited for.
     ids: HashSet<String>,
     /// It is waited for to the end of its way. Else a hop that has taken it does what it is asked later after it.
@@ -213,7 +213,7 @@ struct Waiting<'a> {
 
 impl Waiting<'_> {
     fn until_it_is_there(mut self, here: &mut Here) -> Result<(), Refusal> {
-        let (screen, push) = (self.screen, Ask::Push(self.whose.clone()));
+        let (screen, push) = (self.screen, Request::Push(self.whose.clone()));
         let told = &mut |tell| local::how_it_goes(screen, tell);
         local::ask_looking(here, push, told, &mut |here| self.look(here)).map(drop)
     }

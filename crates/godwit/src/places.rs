@@ -10,7 +10,7 @@ use godwit_core::{HostMeant, Url};
 use godwit_store::channel::Cancel;
 pub(crate) use godwit_store::engine::Place;
 use godwit_store::engine::{Options, Stores};
-use godwit_store::{Entry, Error, Proofs, StoreExt, Trust, door::Mark};
+use godwit_store::{Entry, Error, Proofs, StoreExt, Trust, door::RequestId};
 use std::{
     ffi::{OsStr, OsString},
     io::Read,
@@ -75,9 +75,9 @@ pub(crate) fn cancel() -> Run<Cancel> {
 }
 
 /// Returns by what nodes find in their logs what this program asks them.
-pub(crate) fn mark() -> Mark {
-    static MARK: OnceLock<Mark> = OnceLock::new();
-    MARK.get_or_init(Mark::new).clone()
+pub(crate) fn mark() -> RequestId {
+    static MARK: OnceLock<RequestId> = OnceLock::new();
+    MARK.get_or_init(RequestId::new).clone()
 }
 
 /// Returns an opener for verbs that move nothing.

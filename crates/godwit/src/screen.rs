@@ -10,7 +10,7 @@ use crate::{
     places,
     trouble::{CliError, OUTPUT, Tally, plain},
 };
-use godwit_store::{Error, door::Mark};
+use godwit_store::{Error, door::RequestId};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::{
@@ -159,7 +159,7 @@ impl Screen {
         if !trouble.follows() {
             self.tally.lock().add(trouble.exit_code());
         }
-        let mark = Some(places::mark()).filter(Mark::is_told);
+        let mark = Some(places::mark()).filter(RequestId::is_told);
         if self.tone.json {
             let mut object = trouble.to_json();
             if let Some(mark) = &mark {

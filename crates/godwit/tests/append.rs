@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Scratch, keyed};
-use godwit_store::{Given, How, RemoteOptions, StoreExt, channel::Cancel, door::Door};
+use godwit_store::{Given, RemoteOptions, StoreExt, WriteMode, channel::Cancel, door::Door};
 use godwit_trust::{Credential, Peer};
 use std::{
     fs,
@@ -39,7 +39,7 @@ fn what_is_appended_to_a_node_that_is_killed_is_there_once() {
                         let mut next = Some(Given {
                             path: "log".into(),
                             bytes: line(writer, seq).into(),
-                            how: How::Append { writer, seq },
+                            how: WriteMode::Append { writer, seq },
                             mtime: None,
                             mode: None,
                         });

@@ -6,14 +6,14 @@ mod common;
 use common::{Scratch, keyed};
 use godwit_core::{Block, Extents};
 use godwit_store::{
-    Error, How, RemoteOptions, Store, StoreExt, Whole, Write, channel::Cancel, door::Door,
+    Error, RemoteOptions, Store, StoreExt, Whole, Write, WriteMode, channel::Cancel, door::Door,
 };
 use godwit_trust::{Credential, Peer};
 use std::{fs, path::Path};
 
 fn attempt(attempt: u64) -> Write<'static> {
     Write {
-        how: How::New,
+        how: WriteMode::New,
         id: Some("0123456789abcdef01234567.3"),
         attempt,
         ..Write::default()
@@ -61,7 +61,7 @@ fn who_did_not_hear_that_a_file_was_published_is_told_by_the_next_start() {
         assert_eq!(fs::read(scratch.join("export/f")).unwrap(), bytes);
         // What was told is what the next generation replaces.
         let next_generation = Write {
-            how: How::Replace(Some(became.clone())),
+            how: WriteMode::Replace(Some(became.clone())),
             id: Some("0123456789abcdef01234567.4"),
             ..attempt(3)
         };
@@ -69,7 +69,7 @@ fn who_did_not_hear_that_a_file_was_published_is_told_by_the_next_start() {
         sink.put(Block::at(0, b"the next")).unwrap();
         sink.finish(&Whole::default()).unwrap();
         let third = Write {
-            how: How::Replace(Some(became)),
+            how: WriteMode::Replace(Some(became)),
             ..attempt(4)
         };
         let refused = next.write(path, &third);

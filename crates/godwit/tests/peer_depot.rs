@@ -6,8 +6,8 @@ mod common;
 use common::{Machine, Said, Scratch};
 use godwit_local::{Here, Kind, Place, Refusal, who};
 use godwit_wire::local::{
-    Ask, Tell,
-    ask::{self, Cache, Hello, On, Stage, Where},
+    Request, Response,
+    request::{self, Cache, FileTarget, Hello, RemoteRequest, Stage},
 };
 use serde_json::Value;
 use std::{
@@ -487,46 +487,46 @@ fn who_speaks_for_a_visitor_can_ask_for_nothing_but_what_visitors_may() {
     // Handed over it is what it was.
     let mut here = Here::go_on(here.give_up());
     let url = || F.to_owned();
-    let whose = || ask::Whose {
+    let whose = || request::Selector {
         url: Some(url()),
-        ..ask::Whose::default()
+        ..request::Selector::default()
     };
-    let on = On {
+    let on = RemoteRequest {
         on: "peer:lab".into(),
-        ask: Box::new(Ask::Stage(Stage {
+        ask: Box::new(Request::Stage(Stage {
             url: url(),
             ..Stage::default()
         })),
     };
     for ask in [
-        Ask::Open(ask::Open {
+        Request::Open(request::Open {
             url: url(),
             read: true,
-            ..ask::Open::default()
+            ..request::Open::default()
         }),
-        Ask::Put(ask::Put {
+        Request::Put(request::Put {
             url: url(),
-            ..ask::Put::default()
+            ..request::Put::default()
         }),
-        Ask::Get(ask::Get {
+        Request::Get(request::Get {
             url: url(),
-            ..ask::Get::default()
+            ..request::Get::default()
         }),
-        Ask::Commit(whose()),
-        Ask::Push(whose()),
-        Ask::Queue(whose()),
-        Ask::Stat(Where::is(F)),
-        Ask::Drop(Where::is(F)),
-        Ask::Changed { url: url() },
-        Ask::On(on),
-        Ask::Status,
-        Ask::Stop,
+        Request::Commit(whose()),
+        Request::Push(whose()),
+        Request::Queue(whose()),
+        Request::Stat(FileTarget::is(F)),
+        Request::Drop(FileTarget::is(F)),
+        Request::Changed { url: url() },
+        Request::On(on),
+        Request::Status,
+        Request::Stop,
     ] {
         let words = format!("{ask:?}");
         assert_eq!(refused(&mut here, ask).kind, Kind::Unsupported, "{words}");
     }
     // Who was said is not said anew.
-    let again = Ask::Hello(Box::new(who("test", &|_| None)));
+    let again = Request::Hello(Box::new(who("test", &|_| None)));
     assert_eq!(refused(&mut here, again).kind, Kind::Invalid);
     // Nor does a node that was broken into have files of that machine come, or those of a user.
     let data = scratch.join("data/f");
@@ -539,16 +539,16 @@ fn who_speaks_for_a_visitor_can_ask_for_nothing_but_what_visitors_may() {
             url: url.clone(),
             ..Stage::default()
         };
-        let why = refused(&mut here, Ask::Stage(stage)).kind;
+        let why = refused(&mut here, Request::Stage(stage)).kind;
         assert_eq!(why, Kind::Denied, "{url}");
     }
-    let ls = Ask::Cache(Cache::Ls {
+    let ls = Request::Cache(Cache::Ls {
         prefix: String::new(),
         on: None,
     });
     let answer = here.ask(ls).unwrap();
     assert!(
-        matches!(&answer.tell, Tell::Done(done) if done.files == 0),
+        matches!(&answer.tell, Response::Done(done) if done.files == 0),
         "{answer:?}"
     );
     // It lives on, and serves whose it is.
@@ -556,12 +556,12 @@ fn who_speaks_for_a_visitor_can_ask_for_nothing_but_what_visitors_may() {
     let mut here = Here::at(&place, &hello).unwrap().expect("it listens");
     assert_eq!(here.node().process, node);
     assert!(matches!(
-        here.ask(Ask::Status).unwrap().tell,
-        Tell::Status(_)
+        here.ask(Request::Status).unwrap().tell,
+        Response::Status(_)
     ));
 }
 
 #[track_caller]
-fn refused(here: &mut Here, ask: Ask) -> Refusal {
+fn refused(here: &mut Here, ask: Request) -> Refusal {
     here.ask(ask).unwrap_err()
 }

@@ -10,7 +10,8 @@ use godwit_sys::{
     why,
 };
 use godwit_wire::local::{
-    Ask, Asked, Decoder, Error, Handle, Number, Tell, Told, VERSION, ask::Hello, tell,
+    Decoder, Error, Handle, Number, Request, RequestHead, Response, ResponseHead, VERSION,
+    request::Hello, response,
 };
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -33,7 +34,7 @@ use std::{
 #[derive(Debug)]
 pub struct Here {
     socket: Arc<UnixStream>,
-    node: tell::Hello,
+    node: response::Hello,
     process: u32,
     decoder: Decoder,
     /// Kept, since to clear it for each answer takes longer than to read one.
@@ -51,7 +52,7 @@ pub struct Here {
 #[derive(Debug)]
 pub struct Answer {
     /// The message.
-    pub tell: Tell,
+    pub tell: Response,
     /// The bytes.
     pub body: Vec<u8>,
     /// The open files.
@@ -153,21 +154,21 @@ impl Here {
             .map_err(|error| no_talk(&error))?;
         let mut here = Self::begin(socket);
         let deadline = Instant::now() + PATIENCE;
-        let hello = Ask::Hello(Box::new(hello.clone()));
+        let hello = Request::Hello(Box::new(hello.clone()));
         let said = here
             .send(hello, b"")
             .and_then(|n| here.receive(n, Some(deadline)));
         match said {
             Ok(Answer {
-                tell: Tell::Hello(node),
+                tell: Response::Hello(node),
                 ..
             }) if node.version == VERSION => here.node = node,
             Ok(Answer {
-                tell: Tell::Refused(refusal),
+                tell: Response::Refused(refusal),
                 ..
             }) if refusal.kind == Kind::Ending => return Ok(None),
             Ok(Answer {
-                tell: Tell::Refused(refusal),
+                tell: Response::Refused(refusal),
                 ..
             }) => return Err(*refusal),
             Ok(_) => {
@@ -188,7 +189,7 @@ impl Here {
     fn begin(socket: UnixStream) -> Self {
         Self {
             socket: Arc::new(socket),
-            node: tell::Hello::default(),
+            node: response::Hello::default(),
             process: std::process::id(),
             decoder: Decoder::new(),
             buffer: Vec::new(),
@@ -220,7 +221,7 @@ impl Here {
     }
 
     /// Returns the node's introduction.
-    pub fn node(&self) -> &tell::Hello {
+    pub fn node(&self) -> &response::Hello {
         &self.node
     }
 
@@ -237,20 +238,22 @@ impl Here {
 
     /// Asks, and returns the number that the answers name. While the node does not take it, answers of others are
     /// taken, so that neither waits for the other.
-    pub fn send(&mut self, ask: Ask, body: &[u8]) -> Result<Number> {
+    pub fn send(&mut self, ask: Request, body: &[u8]) -> Result<Number> {
         if let Some(broken) = &self.broken {
             return Err(broken.clone());
         }
         self.last += 1;
         let n = self.last;
         let is_silent = ask.is_silent();
-        let frame = Asked { n, fds: 0, ask }.write(body).map_err(|error| {
-            let reason = match error {
-                Error::LongHead(..) => Kind::TooLong,
-                _ => Kind::Invalid,
-            };
-            Refusal::new(reason, "ask the node of this machine", error.to_string())
-        })?;
+        let frame = RequestHead { n, fds: 0, ask }
+            .write(body)
+            .map_err(|error| {
+                let reason = match error {
+                    Error::LongHead(..) => Kind::TooLong,
+                    _ => Kind::Invalid,
+                };
+                Refusal::new(reason, "ask the node of this machine", error.to_string())
+            })?;
         if !is_silent {
             self.inbox.insert(n, VecDeque::new());
         }
@@ -324,7 +327,7 @@ impl Here {
     }
 
     /// Sends a request and waits for its answer, ignoring progress; a refusal is an error.
-    pub fn ask(&mut self, ask: Ask) -> Result<Answer> {
+    pub fn ask(&mut self, ask: Request) -> Result<Answer> {
         self.ask_with(ask, b"", None, &mut |_| ())
     }
 
@@ -332,17 +335,17 @@ impl Here {
     /// deadline the request is cancelled.
     pub fn ask_with(
         &mut self,
-        ask: Ask,
+        ask: Request,
         body: &[u8],
         deadline: Option<Instant>,
-        more: &mut dyn FnMut(Tell),
+        more: &mut dyn FnMut(Response),
     ) -> Result<Answer> {
         let n = self.send(ask, body)?;
         loop {
             let answer = self.receive(n, deadline);
             match answer {
                 Ok(Answer {
-                    tell: Tell::Refused(refusal),
+                    tell: Response::Refused(refusal),
                     ..
                 }) => return Err(*refusal),
                 Ok(answer) if answer.tell.is_last() => return Ok(answer),
@@ -358,18 +361,18 @@ impl Here {
     }
 
     /// Opens a file by a request, and returns its properties and its descriptor.
-    pub fn open(&mut self, ask: Ask) -> Result<(tell::Opened, Option<File>)> {
+    pub fn open(&mut self, ask: Request) -> Result<(response::Opened, Option<File>)> {
         let mut answer = self.ask(ask)?;
         match answer.tell {
-            Tell::Opened(opened) => Ok((opened, answer.files.pop().map(File::from))),
+            Response::Opened(opened) => Ok((opened, answer.files.pop().map(File::from))),
             other => Err(odd(&other)),
         }
     }
 
     /// Sends small writes, packed; nothing is waited for.
     pub fn write(&mut self, handle: Handle, records: &[u8]) -> Result<()> {
-        let write = godwit_wire::local::ask::Write { handle };
-        self.send(Ask::Write(write), records).map(drop)
+        let write = godwit_wire::local::request::Write { handle };
+        self.send(Request::Write(write), records).map(drop)
     }
 
     /// Tells whether the connection is over: answers that arrived before can still be taken.
@@ -391,7 +394,7 @@ impl Here {
     /// Cancels a request; its answers are discarded.
     pub fn cancel(&mut self, n: Number) {
         self.inbox.remove(&n);
-        if let Ok(cancel) = self.send(Ask::Cancel { of: n }, b"") {
+        if let Ok(cancel) = self.send(Request::Cancel { of: n }, b"") {
             self.inbox.remove(&cancel);
         }
     }
@@ -443,7 +446,7 @@ impl Here {
                     false => Err(self.misled("more files come than it tells of")),
                 };
             };
-            let (n, fds, tell) = match Told::read(&frame.head) {
+            let (n, fds, tell) = match ResponseHead::read(&frame.head) {
                 Ok(told) => (told.n, told.fds, Some(told.tell)),
                 Err(Error::Unknown { n, fds, .. }) => (n, fds, None),
                 Err(error) => return Err(self.misled(&error.to_string())),
@@ -458,7 +461,7 @@ impl Here {
                 let words = "it tells what this program does not understand";
                 let tell = tell.unwrap_or_else(|| {
                     let refusal = Refusal::new(Kind::Version, "understand the node", words);
-                    Tell::Refused(Box::new(refusal))
+                    Response::Refused(Box::new(refusal))
                 });
                 came.push_back(Answer {
                     tell,
@@ -516,7 +519,7 @@ fn stranger(path: &std::path::Path, peer: Peer) -> Refusal {
 }
 
 /// Returns the refusal for an answer that does not fit its request.
-pub fn odd(tell: &Tell) -> Refusal {
+pub fn odd(tell: &Response) -> Refusal {
     let words = format!("it answers otherwise than was asked: {tell:?}");
     Refusal::new(Kind::Version, "understand the node of this machine", words)
 }

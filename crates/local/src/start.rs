@@ -8,7 +8,7 @@
 use crate::{Kind, Place, Refusal, Result};
 use godwit_core::Fault;
 use godwit_sys::{Closes, Wake, start_detached, try_lock, wait_readable, why};
-use godwit_wire::local::ask::Hello;
+use godwit_wire::local::request::Hello;
 use std::{
     env,
     ffi::OsString,

@@ -8,7 +8,7 @@
 use crate::{Answer, Here, Kind, Refusal, Result, place::Environment};
 use godwit_core::Fault;
 use godwit_sys::{Wake, wait_readable};
-use godwit_wire::local::{Ask, Number, Tell, ask::Hello};
+use godwit_wire::local::{Number, Request, Response, request::Hello};
 use std::{
     env, io,
     os::fd::{AsFd, BorrowedFd},
@@ -81,7 +81,7 @@ impl Talk {
     }
 
     /// Asks. With `era` it is only said on that connection.
-    pub fn send(&self, era: Option<u64>, ask: Ask, body: &[u8]) -> Result<Ticket> {
+    pub fn send(&self, era: Option<u64>, ask: Request, body: &[u8]) -> Result<Ticket> {
         let mut shared = self.connected(era)?;
         let era = shared.era;
         let here = shared.here.as_mut().expect("it is connected");
@@ -91,12 +91,12 @@ impl Talk {
     }
 
     /// Says what gets no answer.
-    pub fn say(&self, era: u64, ask: Ask, body: &[u8]) -> Result<()> {
+    pub fn say(&self, era: u64, ask: Request, body: &[u8]) -> Result<()> {
         self.send(Some(era), ask, body).map(drop)
     }
 
     /// Asks, and passes over the answer: a connection that is gone has given all back.
-    pub fn give_back(&self, era: u64, ask: Ask) {
+    pub fn give_back(&self, era: u64, ask: Request) {
         let Ok(mut shared) = self.connected(Some(era)) else {
             return;
         };
@@ -111,15 +111,15 @@ impl Talk {
     pub fn ask(
         &self,
         era: Option<u64>,
-        ask: Ask,
+        ask: Request,
         deadline: Option<Instant>,
-        more: &mut dyn FnMut(Tell),
+        more: &mut dyn FnMut(Response),
     ) -> Result<(u64, Answer)> {
         let ticket = self.send(era, ask, b"")?;
         loop {
             let answer = self.receive(ticket, deadline)?;
             match answer.tell {
-                Tell::Refused(refusal) => return Err(*refusal),
+                Response::Refused(refusal) => return Err(*refusal),
                 ref tell if tell.is_last() => return Ok((ticket.era, answer)),
                 tell => more(tell),
             }
@@ -127,7 +127,7 @@ impl Talk {
     }
 
     /// Sends a request that may be repeated: if the node ends meanwhile, the next node receives it.
-    pub fn ask_twice(&self, ask: &Ask) -> Result<(u64, Answer)> {
+    pub fn ask_twice(&self, ask: &Request) -> Result<(u64, Answer)> {
         match self.ask(None, ask.clone(), None, &mut |_| ()) {
             Err(refusal) if refusal.kind == Kind::NodeLost => {
                 self.ask(None, ask.clone(), None, &mut |_| ())
@@ -204,7 +204,7 @@ impl Talk {
     pub fn take_back(&self, ticket: Ticket) {
         let mut shared = self.lock();
         if let Ok(here) = of_era(&mut shared, ticket.era) {
-            if let Ok(n) = here.send(Ask::Cancel { of: ticket.n }, b"") {
+            if let Ok(n) = here.send(Request::Cancel { of: ticket.n }, b"") {
                 here.forget(n);
             }
             self.touched(&mut shared);

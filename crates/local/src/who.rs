@@ -3,7 +3,7 @@
 use crate::Environment;
 use godwit_wire::{
     door::call::Link,
-    local::{VERSION, ask::Hello},
+    local::{VERSION, request::Hello},
 };
 use std::{collections::BTreeMap, fs};
 

@@ -5,9 +5,9 @@ use fuser::Errno;
 use godwit_core::{Fault, Url};
 use godwit_local::{Answer, Kind, Owner, Refusal, Talk};
 use godwit_wire::local::{
-    Ask, Handle, Tell,
-    ask::{Close, Fresh, Wait, Where},
-    tell::Stat,
+    Handle, Request, Response,
+    request::{Close, FileTarget, Fresh, Wait},
+    response::Stat,
 };
 use parking_lot::Mutex;
 use std::{
@@ -93,7 +93,7 @@ impl Asking {
     }
 
     /// Asks on behalf of a thread. If the node ends meanwhile, the next one is asked.
-    pub(crate) fn ask(&self, thread: u32, ask: &Ask) -> Done<(u64, Answer)> {
+    pub(crate) fn ask(&self, thread: u32, ask: &Request) -> Done<(u64, Answer)> {
         match self.ask_on(None, thread, ask) {
             Err(failed) if failed.is_node_lost() => self.ask_on(None, thread, ask),
             answer => answer,
@@ -101,7 +101,12 @@ impl Asking {
     }
 
     /// Asks on one connection, or on any.
-    pub(crate) fn ask_on(&self, era: Option<u64>, thread: u32, ask: &Ask) -> Done<(u64, Answer)> {
+    pub(crate) fn ask_on(
+        &self,
+        era: Option<u64>,
+        thread: u32,
+        ask: &Request,
+    ) -> Done<(u64, Answer)> {
         self.ask_for_more(era, thread, ask, &mut |_| ())
     }
 
@@ -110,7 +115,7 @@ impl Asking {
         &self,
         era: Option<u64>,
         thread: u32,
-        ask: &Ask,
+        ask: &Request,
         more: &mut dyn FnMut(Answer),
     ) -> Done<(u64, Answer)> {
         let ticket = self.talk.send(era, ask.clone(), b"")?;
@@ -118,7 +123,7 @@ impl Asking {
             let soon = Instant::now() + LOOK_EVERY;
             match self.talk.await_answer(ticket, Some(soon))? {
                 Some(answer) => match answer.tell {
-                    Tell::Refused(refusal) => return Err((*refusal).into()),
+                    Response::Refused(refusal) => return Err((*refusal).into()),
                     ref tell if tell.is_last() => return Ok((ticket.era, answer)),
                     _ => more(answer),
                 },
@@ -132,7 +137,7 @@ impl Asking {
     }
 
     /// Asks, and asks again while the server is away, as long as readers wait.
-    pub(crate) fn ask_patiently(&self, thread: u32, ask: &Ask) -> Done<(u64, Answer)> {
+    pub(crate) fn ask_patiently(&self, thread: u32, ask: &Request) -> Done<(u64, Answer)> {
         self.ask_patiently_on(None, thread, ask)
     }
 
@@ -141,7 +146,7 @@ impl Asking {
         &self,
         era: Option<u64>,
         thread: u32,
-        ask: &Ask,
+        ask: &Request,
     ) -> Done<(u64, Answer)> {
         let until = Instant::now().checked_add(self.rules.wait);
         loop {
@@ -169,7 +174,7 @@ impl Asking {
     pub(crate) fn ask_for_file(
         &self,
         thread: u32,
-        open: impl Fn(Fresh) -> Ask,
+        open: impl Fn(Fresh) -> Request,
     ) -> Done<(u64, Answer)> {
         match self.ask(thread, &open(Fresh::Usual)) {
             Err(failed) if failed.is_server_away() => {}
@@ -187,7 +192,7 @@ impl Asking {
     /// Ends a file that was written: it is committed when this returns, or given up.
     pub(crate) fn end(&self, (era, handle): (u64, Handle), give_up: bool) -> Done<()> {
         // An end that waits for the disk is answered beside other asks.
-        let end = Ask::End(Close {
+        let end = Request::End(Close {
             handle,
             wait: Wait::Commit,
             give_up,
@@ -204,12 +209,12 @@ impl Asking {
             give_up: false,
             timeout_ms: None,
         };
-        self.talk.give_back(era, Ask::Close(close));
+        self.talk.give_back(era, Request::Close(close));
     }
 
     /// Lists a directory: the name and attributes of each entry.
     pub(crate) fn list(&self, thread: u32, url: String) -> Done<Vec<(OsString, Stat)>> {
-        let (ask, mut list) = (Ask::List(Where::is(url)), Vec::new());
+        let (ask, mut list) = (Request::List(FileTarget::is(url)), Vec::new());
         let mut take = |answer: Answer| {
             for line in answer.body.split(|byte| *byte == b'\n') {
                 let stat = serde_json::from_slice::<Stat>(line).ok();

@@ -8,7 +8,7 @@ use crate::{
 use godwit_sys::{append_all, begin_to_sync};
 use godwit_wire::{
     door::call::Version,
-    local::{Handle, ask::Deed},
+    local::{Handle, request::Deed},
 };
 use parking_lot::{Mutex, RwLock};
 use std::{

@@ -18,8 +18,8 @@ use fuser::{
 };
 use godwit_local::odd;
 use godwit_wire::local::{
-    Ask, Tell,
-    ask::{Deed, Where},
+    Request, Response,
+    request::{Deed, FileTarget},
 };
 use std::{
     cell::RefCell,
@@ -50,9 +50,9 @@ impl Face {
 impl Shared {
     /// Asks what is known of a name: here where it is written, else of the node.
     fn look(&self, url: String, known: Option<Facts>, thread: u32) -> Done<(Facts, Duration)> {
-        match self.asking.ask(thread, &Ask::Stat(Where::is(url))) {
+        match self.asking.ask(thread, &Request::Stat(FileTarget::is(url))) {
             Ok((_, answer)) => match answer.tell {
-                Tell::Stat(stat) => Ok((Facts::told(&stat, known.as_ref()), LASTS)),
+                Response::Stat(stat) => Ok((Facts::told(&stat, known.as_ref()), LASTS)),
                 other => Err(odd(&other).into()),
             },
             Err(failed) => match known.filter(|_| failed.is_away()) {
@@ -150,12 +150,12 @@ impl Shared {
             drop(nodes);
             if let Some(size) = set.size {
                 let url = url.clone();
-                let deed = Ask::Deed(Deed::Truncate { url, size });
+                let deed = Request::Deed(Deed::Truncate { url, size });
                 self.asking.ask(thread, &deed).map_err(stale)?;
             }
             if set.mode.is_some() || set.mtime_ns.is_some() {
                 let (mode, mtime_ns) = (set.mode, set.mtime_ns);
-                let deed = Ask::Deed(Deed::Set {
+                let deed = Request::Deed(Deed::Set {
                     url,
                     mode,
                     mtime_ns,
@@ -231,7 +231,7 @@ impl Shared {
         thread: u32,
     ) -> Done<(FileAttr, Duration)> {
         let url = self.nodes.lock().url_in(parent, name)?;
-        let made = Ask::Deed(Deed::Mkdir { url: url.clone() });
+        let made = Request::Deed(Deed::Mkdir { url: url.clone() });
         self.asking.ask(thread, &made)?;
         let mut facts = Facts::directory();
         if mode != facts.mode {
@@ -241,7 +241,7 @@ impl Shared {
                 mode: Some(mode),
                 mtime_ns: None,
             };
-            self.asking.ask(thread, &Ask::Deed(set))?;
+            self.asking.ask(thread, &Request::Deed(set))?;
         }
         let mut nodes = self.nodes.lock();
         let number = nodes.look_up(parent, name, Some(facts));
@@ -286,7 +286,8 @@ impl Shared {
             (url, is_there)
         };
         if is_there {
-            self.asking.ask(thread, &Ask::Deed(Deed::Unlink { url }))?;
+            self.asking
+                .ask(thread, &Request::Deed(Deed::Unlink { url }))?;
         }
         self.nodes.lock().remove(parent, name);
         Ok(())
@@ -326,7 +327,7 @@ impl Shared {
         match known {
             Some(body) => self.rename_at_node(&body, target, thread)?,
             None => {
-                let deed = Ask::Deed(Deed::Rename { url, to: target });
+                let deed = Request::Deed(Deed::Rename { url, to: target });
                 self.asking.ask(thread, &deed)?;
             }
         }

@@ -1,6 +1,6 @@
 //! Attributes of a file, as far as they are known.
 
-use godwit_wire::local::tell::Stat;
+use godwit_wire::local::response::Stat;
 
 /// Attributes of a file.
 #[derive(Clone, Copy, Debug, Default)]

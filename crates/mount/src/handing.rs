@@ -9,8 +9,8 @@ use crate::{
 };
 use godwit_local::{Kind, Refusal};
 use godwit_wire::local::{
-    Ask,
-    ask::{self, Deed, Whose},
+    Request,
+    request::{self, Deed, Selector},
 };
 use std::{fs::File, io};
 
@@ -48,7 +48,7 @@ impl Shared {
         };
         self.asking.report(&refusal);
         if body.made.is_some() && !is_partial {
-            let (url, unlink) = (body.url(), |url| Ask::Deed(Deed::Unlink { url }));
+            let (url, unlink) = (body.url(), |url| Request::Deed(Deed::Unlink { url }));
             let _ = self.asking.ask(NO_THREAD, &unlink(url));
         }
         let url = body.url();
@@ -90,7 +90,7 @@ impl Shared {
             if let Deed::Rename { to, .. } = &deed {
                 url.clone_from(to);
             }
-            self.asking.ask(NO_THREAD, &Ask::Deed(deed))?;
+            self.asking.ask(NO_THREAD, &Request::Deed(deed))?;
         }
         let is_set = state.mode.is_some() || state.mtime_ns.is_some();
         if is_set {
@@ -99,17 +99,19 @@ impl Shared {
                 mode: state.mode,
                 mtime_ns: state.mtime_ns,
             };
-            self.asking.ask(NO_THREAD, &Ask::Deed(set))?;
+            self.asking.ask(NO_THREAD, &Request::Deed(set))?;
         }
         Ok(())
     }
 
     fn commit_again(&self, body: &Body) -> Done<()> {
-        let whose = Whose {
+        let whose = Selector {
             url: Some(body.url()),
-            ..Whose::default()
+            ..Selector::default()
         };
-        self.asking.ask(NO_THREAD, &Ask::Commit(whose)).map(drop)
+        self.asking
+            .ask(NO_THREAD, &Request::Commit(whose))
+            .map(drop)
     }
 
     /// Gives the next node a file that was closed, and that the last node did not keep.
@@ -117,12 +119,12 @@ impl Shared {
         if state.is_unlinked {
             return Ok(());
         }
-        let put = Ask::Put(ask::Put {
+        let put = Request::Put(request::Put {
             url: body.url(),
             mode: body.mode,
             new: body.is_exclusive,
             base: body.made.clone(),
-            ..ask::Put::default()
+            ..request::Put::default()
         });
         let (era, answer) = self.asking.ask(NO_THREAD, &put)?;
         let (opened, mut file) = opened(answer)?;

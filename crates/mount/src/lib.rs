@@ -22,9 +22,9 @@ use face::Face;
 use fuser::{Config, MountOption, Session, SessionACL};
 use godwit_local::{Environment, Owner, Refusal, Result};
 use godwit_wire::local::{
-    Ask, Tell,
-    ask::{Hello, Wait, Whose},
-    tell,
+    Request, Response,
+    request::{Hello, Selector, Wait},
+    response,
 };
 use nodes::Nodes;
 use parking_lot::{Condvar, Mutex};
@@ -97,7 +97,7 @@ impl Mount {
 
     /// Finds the node of this machine, and starts one if none listens.
     pub fn begin(&self) -> Result<()> {
-        self.0.asking.talk.ask_twice(&Ask::Status).map(drop)
+        self.0.asking.talk.ask_twice(&Request::Status).map(drop)
     }
 
     /// Serves the kernel by a descriptor of `/dev/fuse` until nothing uses the mount, and hands in all that was written.
@@ -135,18 +135,18 @@ impl Mount {
     }
 
     /// Waits for what was written, as far as is promised.
-    pub fn keep(&self, promise: Wait) -> Result<tell::Done> {
-        let whose = Whose {
+    pub fn keep(&self, promise: Wait) -> Result<response::Done> {
+        let whose = Selector {
             session: Some(self.0.asking.rules.session.clone()),
-            ..Whose::default()
+            ..Selector::default()
         };
         let ask = match promise {
-            Wait::Nothing => return Ok(tell::Done::default()),
-            Wait::Commit => Ask::Commit(whose),
-            Wait::Push => Ask::Push(whose),
+            Wait::Nothing => return Ok(response::Done::default()),
+            Wait::Commit => Request::Commit(whose),
+            Wait::Push => Request::Push(whose),
         };
         match self.0.asking.talk.ask_twice(&ask)?.1.tell {
-            Tell::Done(done) => Ok(done),
+            Response::Done(done) => Ok(done),
             other => Err(godwit_local::odd(&other)),
         }
     }

@@ -14,9 +14,8 @@ use godwit_core::{Extents, LEAF_BYTES};
 use godwit_local::{Kind, Refusal, odd};
 use godwit_sys::append_told;
 use godwit_wire::local::{
-    Ask, Tell,
-    ask::{self, Act, Deed},
-    records,
+    Request, Response, records,
+    request::{self, Act, Deed},
 };
 use std::{fs::File, io, ops::Range, os::unix::fs::FileExt};
 
@@ -27,7 +26,7 @@ impl Shared {
             return Ok(());
         }
         let (era, handle) = body.at_node();
-        let ensure = Ask::Ensure(ask::Ensure {
+        let ensure = Request::Ensure(request::Ensure {
             handle,
             ranges: vec![(range.start, range.end)],
         });
@@ -76,7 +75,7 @@ impl Shared {
     /// Tells the node of an act on a file. If the node has ended, no fetch is in flight that could overwrite the file.
     fn act_on(&self, body: &Body, thread: u32, act: Act) -> Done<()> {
         let (era, handle) = body.at_node();
-        let ask = Ask::Shared(ask::Shared { handle, act });
+        let ask = Request::Shared(request::Shared { handle, act });
         match self.asking.ask_on(Some(era), thread, &ask) {
             Err(failed) if failed.is_node_lost() => Ok(()),
             acted => acted.map(drop),
@@ -102,7 +101,7 @@ impl Shared {
             if let Some(cut) = cut {
                 let (url, size) = (body.url(), cut);
                 self.asking
-                    .ask(NO_THREAD, &Ask::Deed(Deed::Truncate { url, size }))?;
+                    .ask(NO_THREAD, &Request::Deed(Deed::Truncate { url, size }))?;
             }
             body.with(|file| Ok(self.asking.put_parts(&body.url(), file, &ranges, size)))?
         };
@@ -120,16 +119,16 @@ impl Shared {
 impl Asking {
     /// Refuses if the server has no such file any more. It is not made again: most of its bytes are not here.
     fn must_be_there(&self, url: &str) -> Done<()> {
-        let open = Ask::Open(ask::Open {
+        let open = Request::Open(request::Open {
             url: url.to_owned(),
             read: true,
             lazy: true,
-            fresh: ask::Fresh::Asked,
-            ..ask::Open::default()
+            fresh: request::Fresh::Asked,
+            ..request::Open::default()
         });
         match self.ask(NO_THREAD, &open) {
             Ok((era, answer)) => {
-                if let Tell::Opened(opened) = &answer.tell {
+                if let Response::Opened(opened) = &answer.tell {
                     self.give_back((era, opened.handle));
                 }
                 Ok(())
@@ -149,15 +148,15 @@ impl Asking {
         if ranges.is_empty() {
             return Ok(());
         }
-        let put = Ask::Put(ask::Put {
+        let put = Request::Put(request::Put {
             url: url.to_owned(),
             in_place: !ranges.contains(&(0..size)),
             size: Some(size),
             packed: true,
-            ..ask::Put::default()
+            ..request::Put::default()
         });
         let (era, answer) = self.ask(NO_THREAD, &put)?;
-        let Tell::Opened(opened) = &answer.tell else {
+        let Response::Opened(opened) = &answer.tell else {
             return Err(odd(&answer.tell).into());
         };
         let handle = opened.handle;
@@ -169,7 +168,7 @@ impl Asking {
             let mut body = Vec::with_capacity(came + records::BEFORE_BYTES);
             records::push(&mut body, range.start, &bytes[..came]);
             self.talk
-                .say(era, Ask::Write(ask::Write { handle }), &body)?;
+                .say(era, Request::Write(request::Write { handle }), &body)?;
         }
         self.end((era, handle), false)
     }

@@ -5,9 +5,9 @@ use godwit_core::{Ahead, Version};
 use godwit_local::{Answer, Kind, Refusal, odd};
 use godwit_sys::begin_to_read;
 use godwit_wire::local::{
-    Ask, Handle, Tell,
-    ask::{self, Fresh},
-    tell::Opened,
+    Handle, Request, Response,
+    request::{self, Fresh},
+    response::Opened,
 };
 use parking_lot::{Mutex, RwLock};
 use std::{
@@ -94,12 +94,12 @@ impl Asking {
 
     /// Opens a file to read that a mount of this machine writes, and of which parts are here.
     pub(crate) fn open_shared(&self, url: String, thread: u32) -> Done<Reader> {
-        let open = Ask::Open(ask::Open {
+        let open = Request::Open(request::Open {
             url: url.clone(),
             read: true,
             write: true,
             lazy: true,
-            ..ask::Open::default()
+            ..request::Open::default()
         });
         let source = Source::told(self.ask(thread, &open)?)?;
         Ok(Reader::new(url, source))
@@ -107,12 +107,12 @@ impl Asking {
 
     fn source(&self, url: &str, fresh: Fresh, thread: u32) -> Done<Source> {
         let open = |fresh: Fresh| {
-            Ask::Open(ask::Open {
+            Request::Open(request::Open {
                 url: url.to_owned(),
                 read: true,
                 lazy: true,
                 fresh,
-                ..ask::Open::default()
+                ..request::Open::default()
             })
         };
         let answer = match fresh {
@@ -132,7 +132,7 @@ impl Asking {
             let Some((era, handle)) = of else {
                 return Ok(());
             };
-            let ensure = Ask::Ensure(ask::Ensure {
+            let ensure = Request::Ensure(request::Ensure {
                 handle,
                 ranges: vec![(range.start, range.end)],
             });
@@ -194,7 +194,7 @@ impl Asking {
 /// Returns what was opened, and the file that came with the answer.
 pub(crate) fn opened(mut answer: Answer) -> Result<(Opened, File), Refusal> {
     match (answer.tell, answer.files.pop()) {
-        (Tell::Opened(opened), Some(file)) => Ok((opened, File::from(file))),
+        (Response::Opened(opened), Some(file)) => Ok((opened, File::from(file))),
         (tell, _) => Err(odd(&tell)),
     }
 }

@@ -11,8 +11,8 @@ use crate::{
 };
 use godwit_sys::unnamed;
 use godwit_wire::local::{
-    Ask,
-    ask::{self, Fresh, Whose},
+    Request,
+    request::{self, Fresh, Selector},
 };
 use std::{
     env,
@@ -28,11 +28,11 @@ impl Shared {
         let is_kept = body.hold.read().kept != Kept::Orphan;
         if self.asking.rules.fsync_pushes && is_kept && !body.state.lock().is_unlinked {
             let url = Some(body.url());
-            let whose = Whose {
+            let whose = Selector {
                 url,
-                ..Whose::default()
+                ..Selector::default()
             };
-            self.asking.ask(thread, &Ask::Push(whose))?;
+            self.asking.ask(thread, &Request::Push(whose))?;
         }
         Ok(())
     }
@@ -73,7 +73,7 @@ impl Shared {
                 drop(state);
                 // The node may have removed the name before it had the file.
                 let url = body.url();
-                let unlink = Ask::Deed(ask::Deed::Unlink { url });
+                let unlink = Request::Deed(request::Deed::Unlink { url });
                 match self.asking.ask(NO_THREAD, &unlink) {
                     Err(failed) if !failed.is_missing() => Err(failed),
                     _ => Ok(()),
@@ -95,11 +95,11 @@ impl Shared {
     /// Renames a file that the node knows by its name, while it is written.
     pub(crate) fn rename_at_node(&self, body: &Body, to: String, thread: u32) -> Done<()> {
         let _turn = body.turn.lock();
-        let rename = ask::Deed::Rename {
+        let rename = request::Deed::Rename {
             url: body.url(),
             to: to.clone(),
         };
-        self.asking.ask(thread, &Ask::Deed(rename))?;
+        self.asking.ask(thread, &Request::Deed(rename))?;
         *body.url.lock() = to;
         Ok(())
     }
@@ -122,12 +122,12 @@ impl Shared {
             (hold.file, hold.kept) = (Some(orphan), Kept::Orphan);
             return Ok(());
         }
-        let open = Ask::Open(ask::Open {
+        let open = Request::Open(request::Open {
             url: body.url(),
             read: true,
             write: true,
             fresh: Fresh::Kept,
-            ..ask::Open::default()
+            ..request::Open::default()
         });
         let (era, answer) = self.asking.ask(thread, &open)?;
         let (opened, file) = opened(answer)?;

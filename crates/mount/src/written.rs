@@ -13,8 +13,8 @@ use crate::{
 use godwit_wire::{
     door::call::Version,
     local::{
-        Ask,
-        ask::{self, Fresh},
+        Request,
+        request::{self, Fresh},
     },
 };
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -138,16 +138,16 @@ impl Shared {
 
     fn begin(&self, url: String, how: Writing, thread: u32) -> Done<Body> {
         let put = |new: bool| {
-            Ask::Put(ask::Put {
+            Request::Put(request::Put {
                 url: url.clone(),
                 mode: how.create,
                 new,
                 at_server: new,
-                ..ask::Put::default()
+                ..request::Put::default()
             })
         };
         let open = |fresh: Fresh| {
-            Ask::Open(ask::Open {
+            Request::Open(request::Open {
                 url: url.clone(),
                 read: true,
                 write: true,
@@ -155,7 +155,7 @@ impl Shared {
                 mode: how.create,
                 fresh,
                 lazy: true,
-                ..ask::Open::default()
+                ..request::Open::default()
             })
         };
         let (answered, is_new) = match how.truncate {

@@ -34,7 +34,7 @@ use std::{
     time::Duration,
 };
 use values::{
-    Take, parse, parse_access, parse_bool, parse_doors, parse_ftp, parse_level, parse_list,
+    Values, parse, parse_access, parse_bool, parse_doors, parse_ftp, parse_level, parse_list,
     parse_members, parse_names, parse_next, parse_ports,
 };
 
@@ -390,7 +390,7 @@ impl Config {
     }
 
     fn of(values: BTreeMap<&'static str, Value>) -> Result<Self, Error> {
-        let take = Take(&values);
+        let take = Values(&values);
         let seconds = |key| take.number(key).map(Duration::from_secs);
         let limits = Limits {
             sessions: take.at_least_one("limits.sessions")?,
@@ -493,7 +493,7 @@ impl Config {
     }
 }
 
-fn site_of(take: &Take<'_>) -> Result<Option<String>, Error> {
+fn site_of(take: &Values<'_>) -> Result<Option<String>, Error> {
     let has_catalog = !take.text("catalog.url").trim().is_empty();
     take.one("catalog.site", |text| match text.trim() {
         "" => Ok(None),
@@ -506,7 +506,7 @@ fn site_of(take: &Take<'_>) -> Result<Option<String>, Error> {
 }
 
 /// One of the two alone is of no use.
-fn hop_of(take: &Take<'_>) -> Result<Option<Hop>, Error> {
+fn hop_of(take: &Values<'_>) -> Result<Option<Hop>, Error> {
     let next = take.optional("node.next", parse_next)?;
     let spool = take.text("node.spool").trim();
     let bytes = take.optional("node.spool_bytes", parse::<u64>)?;

@@ -23,7 +23,7 @@ pub use config::{
 pub use https::calls;
 pub use local::{LocalError, LocalRules};
 pub use serve::{listener::Node, reload::Reload, stdio::attend};
-pub use task::{Tell, run_task};
+pub use task::{LineSink, run_task};
 
 use access::accounts::Accounts;
 use godwit_sys::why;

@@ -6,7 +6,7 @@ mod common;
 use common::{have, lab::Lab, log};
 use godwit_core::{Algorithm, Digest, Extents};
 use godwit_store::{
-    Error, Nowhere, RemoteOptions, SinkExt, Store, What, Whole, Write,
+    Error, Nowhere, RemoteOptions, RemovalKind, SinkExt, Store, Whole, Write,
     channel::Cancel,
     check,
     door::{Door, Idle},
@@ -335,7 +335,7 @@ fn changes_are_told_with_their_author() {
     let sink = door.write(Path::new("put-f"), &Write::default()).unwrap();
     sink.finish(&Whole::default()).unwrap();
     door.rename(Path::new("put-f"), Path::new("put-g")).unwrap();
-    door.remove(Path::new("put-g"), What::File).unwrap();
+    door.remove(Path::new("put-g"), RemovalKind::File).unwrap();
     log::has(&[
         "INFO",
         "target=put-f",

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Scratch, Served, lab::Lab};
 use godwit_store::{
-    Error, Finished, Given, How, Result, Set, Store, StoreExt, Whole, Write, door::Door,
+    Error, Finished, Given, Result, Set, Store, StoreExt, Whole, Write, WriteMode, door::Door,
 };
 use godwit_trust::Credential;
 use std::{
@@ -72,7 +72,7 @@ fn given(path: &str, (writer, seq): (u64, u64)) -> Given {
     Given {
         path: path.into(),
         bytes: format!("{writer}.{seq} ").into(),
-        how: How::Append { writer, seq },
+        how: WriteMode::Append { writer, seq },
         mtime: None,
         mode: None,
     }

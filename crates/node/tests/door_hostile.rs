@@ -12,7 +12,7 @@ use common::{
     until,
 };
 use godwit_core::{Block, Digest, Extents};
-use godwit_store::{Error, How, Result, Sink, Store, StoreExt, Whole, Write as Upload};
+use godwit_store::{Error, Result, Sink, Store, StoreExt, Whole, Write as Upload, WriteMode};
 use godwit_trust::{Credential, lab::Issue};
 use godwit_wire::door::pack::{self, Kind};
 use std::{
@@ -609,7 +609,7 @@ fn sent(
     door: &godwit_store::door::Door,
     path: &str,
     bytes: &[u8],
-    how: How,
+    how: WriteMode,
 ) -> Result<Box<dyn Sink>> {
     let write = Upload {
         how,
@@ -647,13 +647,16 @@ fn of_two_who_publish_at_once_one_wins_and_the_other_is_told() {
         let name = format!("new-{round}");
         let first = door.lab.nobody(&door.served);
         let how = || match round % 3 {
-            0 => How::New,
+            0 => WriteMode::New,
             1 => {
-                let sink = sent(&first, &name, b"before", How::New);
+                let sink = sent(&first, &name, b"before", WriteMode::New);
                 sink.and_then(|sink| sink.finish(&all_of(b"before")))
-                    .map_or_else(|_| unreachable!(), |done| How::Replace(Some(done.version)))
+                    .map_or_else(
+                        |_| unreachable!(),
+                        |done| WriteMode::Replace(Some(done.version)),
+                    )
             }
-            _ => How::Replace(None),
+            _ => WriteMode::Replace(None),
         };
         let how = how();
         let sinks = [0, 1].map(|nth| sent(&doors[nth], &name, &files[nth], how.clone()).unwrap());
@@ -796,7 +799,7 @@ fn full_disk_is_told_and_part_goes() {
     let served = lab.node_over(export, &[]);
     let _mounted = Mounted(at.clone());
     let all = bytes(12 << 20);
-    let full = sent(&lab.nobody(&served), "large", &all, How::New)
+    let full = sent(&lab.nobody(&served), "large", &all, WriteMode::New)
         .err()
         .unwrap();
     assert!(matches!(full, Error::NoSpace { .. }), "{full}");
@@ -806,7 +809,7 @@ fn full_disk_is_told_and_part_goes() {
     });
     assert!(mount("remount,size=32m"));
     let door = lab.nobody(&served);
-    let sink = sent(&door, "large", &all, How::New).unwrap();
+    let sink = sent(&door, "large", &all, WriteMode::New).unwrap();
     sink.finish(&all_of(&all)).unwrap();
     assert!(served.bytes("large") == all);
 }

@@ -7,7 +7,8 @@ mod common;
 use common::Served;
 use godwit_core::Url;
 use godwit_store::{
-    Entry, Given, How, Remote, RemoteOptions, Store, StoreExt, What, channel::Cancel, check,
+    Entry, Given, Remote, RemoteOptions, RemovalKind, Store, StoreExt, WriteMode, channel::Cancel,
+    check,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -45,7 +46,7 @@ fn names_with_line_ends_go_both_ways() {
         let mut given = Some(Given {
             path: name.into(),
             bytes: name.into(),
-            how: How::New,
+            how: WriteMode::New,
             mtime: None,
             mode: None,
         });
@@ -63,7 +64,7 @@ fn names_with_line_ends_go_both_ways() {
         };
         store.list("".as_ref(), each).unwrap();
         assert_eq!(listed, [std::path::PathBuf::from(name)]);
-        store.remove(name.as_ref(), What::File).unwrap();
+        store.remove(name.as_ref(), RemovalKind::File).unwrap();
         assert!(!served.has(name));
     }
 }

@@ -12,7 +12,8 @@ mod publish;
 mod tree;
 
 use crate::{
-    Can, Entry, Error, Finished, How, Read, Result, Set, Sink, Stat, Store, Take, Whole, Write,
+    Can, Entry, Error, Finished, Read, Result, Set, Sink, Stat, Store, Take, Whole, Write,
+    WriteMode,
 };
 use again::{put_again, put_again_after_a_resume, put_again_after_commit, shorter_than_put};
 use append::{
@@ -142,19 +143,23 @@ pub type Check = fn(&dyn Store, &Can);
 fn refusals(store: &dyn Store, can: &Can) {
     let refused =
         |done: bool, can: bool, what: &str| assert!(can || !done, "{what}: it said it cannot");
-    let write_as = |how: How| {
+    let write_as = |how: WriteMode| {
         let sink = store.write(p("refused"), &Write::with(how))?;
         sink.put(Block::at(0, b"x"))?;
         sink.finish(&Whole::default())
     };
-    refused(write_as(How::Replace(None)).is_ok(), can.write, "write");
     refused(
-        write_as(How::InPlace).is_ok(),
+        write_as(WriteMode::Replace(None)).is_ok(),
+        can.write,
+        "write",
+    );
+    refused(
+        write_as(WriteMode::InPlace).is_ok(),
         can.in_place && can.write,
         "in place",
     );
     refused(
-        write_as(How::Append { writer: 1, seq: 1 }).is_ok(),
+        write_as(WriteMode::Append { writer: 1, seq: 1 }).is_ok(),
         can.append && can.write,
         "append",
     );

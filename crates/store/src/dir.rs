@@ -23,8 +23,8 @@ mod was;
 pub use partial::Partial;
 
 use crate::{
-    Can, Entry, EntryKind, Error, Finished, Given, How, Next, Read, Result, Set, Sink, Small,
-    Space, Stat, Store, Take, Told, Walk, What, Write, Xattrs, channel::Watch,
+    Can, Entry, EntryKind, Error, Finished, Given, Next, Read, RemovalKind, Result, Set, Sink,
+    Small, Space, Stat, Store, Take, Told, Walk, Write, WriteMode, Xattrs, channel::Watch,
 };
 use godwit_core::{Algorithm, Chain, Digest, Extents, Version};
 use godwit_sys::{self as sys, Account, Attributes, Folder, Meta, Open, Over, Root};
@@ -252,10 +252,10 @@ impl Store for Dir {
         }
     }
 
-    fn remove(&self, path: &Path, what: What) -> Result<()> {
+    fn remove(&self, path: &Path, what: RemovalKind) -> Result<()> {
         let (folder, name) = self.0.place(path)?;
         let removed = match what {
-            What::File => {
+            RemovalKind::File => {
                 let ledger = folder.meta(&name).ok();
                 let ledger = ledger.and_then(|old| Doomed::find(&folder, &name, &old));
                 let removed = folder.remove_file(&name);
@@ -264,7 +264,7 @@ impl Store for Dir {
                 }
                 removed
             }
-            What::Directory => match folder.remove_folder(&name) {
+            RemovalKind::Directory => match folder.remove_folder(&name) {
                 // The directory may have only partials of abandoned uploads.
                 Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => {
                     self.0.remove_orphans(path)?;
@@ -413,11 +413,11 @@ impl crate::Volume for Dir {
 impl Dir {
     fn begin(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
         match write.how {
-            How::Append { writer, seq } if seq > 0 => {
+            WriteMode::Append { writer, seq } if seq > 0 => {
                 append::begin(&self.0, path, write, (writer, seq))
             }
-            How::InPlace | How::Append { .. } => patch::begin(&self.0, path, write),
-            How::New | How::Replace(_) => upload::begin(&self.0, path, write),
+            WriteMode::InPlace | WriteMode::Append { .. } => patch::begin(&self.0, path, write),
+            WriteMode::New | WriteMode::Replace(_) => upload::begin(&self.0, path, write),
         }
     }
 }

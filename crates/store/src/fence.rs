@@ -7,7 +7,7 @@
 //! ends. So are the requests to refuse, since each arrives by a connection of this process.
 
 use crate::{
-    Error, Finished, Lying, Read, Result, Sink, SinkExt, Store, Take, TakeExt, Whole,
+    Error, Finished, LocalFile, Read, Result, Sink, SinkExt, Store, Take, TakeExt, Whole,
     channel::Watch,
 };
 use godwit_core::{Block, Chain, Extents};
@@ -246,7 +246,7 @@ impl Take for Fenced {
 }
 
 impl crate::Fast for Fenced {
-    fn put_from(&self, file: &Lying<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
+    fn put_from(&self, file: &LocalFile<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
         self.with(|sink| sink.put_from(file, range, buffer))
     }
 }

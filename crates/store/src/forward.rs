@@ -31,7 +31,7 @@ macro_rules! forward {
         ) -> $crate::Result<Box<dyn $crate::Sink>>);
     };
     (@remove $($to:tt)*) => {
-        $crate::forward!(=> $($to)*; remove(path: &::std::path::Path, what: $crate::What) -> $crate::Result<()>);
+        $crate::forward!(=> $($to)*; remove(path: &::std::path::Path, what: $crate::RemovalKind) -> $crate::Result<()>);
     };
     (@rename $($to:tt)*) => {
         $crate::forward!(=> $($to)*; rename(from: &::std::path::Path, to: &::std::path::Path) -> $crate::Result<()>);
@@ -60,7 +60,7 @@ macro_rules! forward {
     (@trace $($to:tt)*) => {
         $crate::forward!(=> $($to)*; trace(
             path: &::std::path::Path, passed: &[String]
-        ) -> $crate::Result<Vec<$crate::Station>>);
+        ) -> $crate::Result<Vec<$crate::HopStatus>>);
     };
     (@decide $($to:tt)*) => {
         $crate::forward!(=> $($to)*; decide(

@@ -45,10 +45,11 @@ pub use module::Module;
 pub use remote::{Appear, By, Member, Proofs, Remote, RemoteOptions, Trust, Whom};
 pub use slow::{Pace, Slow};
 pub use store::{
-    Batch, Can, Checks, Direct, Entry, EntryKind, Facets, Fast, Finished, Given, How, Lying, Next,
-    Nowhere, Origin, PASSED_MAX, Passage, Peer, Read, Resume, SIZE_UNKNOWN, SMALL_BYTES, Set, Sink,
-    SinkExt, SinkFacets, Small, Space, Stat, Station, Store, StoreExt, TAKEN, THERE, Take, TakeExt,
-    Told, Transit, Verified, Volume, Walk, What, Whole, Write, Xattrs, same_origin,
+    Batch, Can, Checks, Direct, Entry, EntryKind, Facets, Fast, Finished, Given, HopStatus,
+    LocalFile, Next, Nowhere, Origin, PASSED_MAX, Passage, Peer, Read, RemovalKind, Resume,
+    SIZE_UNKNOWN, SMALL_BYTES, Set, Sink, SinkExt, SinkFacets, Small, Space, Stat, Store, StoreExt,
+    TAKEN, THERE, Take, TakeExt, Told, Transit, Verified, Volume, Walk, Whole, Write, WriteMode,
+    Xattrs, same_origin,
 };
 pub use tuning::{Limit, Seen, Tuned, Tuning};
 pub use width::Width;

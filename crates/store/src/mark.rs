@@ -14,7 +14,7 @@ use std::{
 
 /// An id by which an operation's log lines are found on all machines. The id grants no rights.
 #[derive(Clone, Debug)]
-pub struct Mark(Arc<Inner>);
+pub struct RequestId(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -22,7 +22,7 @@ struct Inner {
     told: AtomicBool,
 }
 
-impl Mark {
+impl RequestId {
     /// Returns a new one, which no other is like.
     pub fn new() -> Self {
         // Each has keys of its own, which the system made.
@@ -48,20 +48,20 @@ impl Mark {
     }
 }
 
-impl Default for Mark {
+impl Default for RequestId {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl fmt::Display for Mark {
+impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.id)
     }
 }
 
 /// An id from another program is forwarded if it fits into a line of a log.
-impl FromStr for Mark {
+impl FromStr for RequestId {
     type Err = NoMark;
 
     fn from_str(id: &str) -> Result<Self, NoMark> {
@@ -83,20 +83,20 @@ mod tests {
 
     #[test]
     fn marks_are_plain_and_differ() {
-        let (one, other) = (Mark::new(), Mark::new());
+        let (one, other) = (RequestId::new(), RequestId::new());
         assert_ne!(one.to_string(), other.to_string());
         assert_eq!(
-            one.to_string().parse::<Mark>().unwrap().to_string(),
+            one.to_string().parse::<RequestId>().unwrap().to_string(),
             one.to_string()
         );
         for id in ["", "a b", "a\n", "é", &"x".repeat(65)] {
-            assert!(id.parse::<Mark>().is_err(), "{id}");
+            assert!(id.parse::<RequestId>().is_err(), "{id}");
         }
     }
 
     #[test]
     fn mark_is_told_after_first_use() {
-        let mark = Mark::new();
+        let mark = RequestId::new();
         let same = mark.clone();
         assert!(!same.is_told());
         assert_eq!(mark.tell(), same.to_string());

@@ -2,8 +2,8 @@
 //! Has no links, and forgets all files with its last clone.
 
 use crate::{
-    Can, Checks, Entry, EntryKind, Error, Finished, How, Read, Result, SMALL_BYTES, Set, Sink,
-    Space, Stat, Store, Take, What, Whole, Write, Xattrs,
+    Can, Checks, Entry, EntryKind, Error, Finished, Read, RemovalKind, Result, SMALL_BYTES, Set,
+    Sink, Space, Stat, Store, Take, Whole, Write, WriteMode, Xattrs,
     fence::Fences,
     landed::{Hashed, Landed, leaves_of},
 };
@@ -299,14 +299,16 @@ impl Store for Memory {
         fences.take_over(&key, (path, write.attempt), |_| self.begin(path, write))
     }
 
-    fn remove(&self, path: &Path, what: What) -> Result<()> {
+    fn remove(&self, path: &Path, what: RemovalKind) -> Result<()> {
         let path = name(path)?;
         let mut tree = self.0.lock();
         let node = tree.node(&path)?;
         match what {
-            What::File if node.body.is_none() => return Err(Error::directory(path)),
-            What::Directory if node.body.is_some() => return Err(Error::not_directory(path)),
-            What::Directory if tree.below(&path).next().is_some() => {
+            RemovalKind::File if node.body.is_none() => return Err(Error::directory(path)),
+            RemovalKind::Directory if node.body.is_some() => {
+                return Err(Error::not_directory(path));
+            }
+            RemovalKind::Directory if tree.below(&path).next().is_some() => {
                 return Err(Error::not_empty(path));
             }
             _ => tree.nodes.remove(&path),
@@ -452,13 +454,13 @@ impl Memory {
         let mut landed = Landed::new(write.checks, write.size);
         let mut body = Body::default();
         let aim = match &write.how {
-            &How::Append { writer, seq } if seq > 0 => {
+            &WriteMode::Append { writer, seq } if seq > 0 => {
                 if old.is_none() && seq > 1 {
                     return Err(Error::out_of_turn(path, writer, seq, 1_u64));
                 }
                 Aim::Append { writer, seq }
             }
-            How::InPlace | How::Append { .. } => {
+            WriteMode::InPlace | WriteMode::Append { .. } => {
                 let (_, old) = match old {
                     Some(old) => old,
                     None => {
@@ -466,7 +468,7 @@ impl Memory {
                         tree.file(&path)?
                     }
                 };
-                let append = matches!(write.how, How::Append { .. });
+                let append = matches!(write.how, WriteMode::Append { .. });
                 Aim::InPlace {
                     start: if append { old.len } else { 0 },
                 }
@@ -547,11 +549,11 @@ fn fits(partial: &Partial, write: &Write<'_>) -> bool {
     size && crate::store::same_origin(partial.origin.as_ref(), write.origin)
 }
 
-fn check_version(path: &Path, how: &How, old: Option<&Node>) -> Result<()> {
+fn check_version(path: &Path, how: &WriteMode, old: Option<&Node>) -> Result<()> {
     match (how, old) {
-        (How::New, Some(_)) => Err(Error::exists(path)),
-        (How::Replace(Some(_)), None) => Err(Error::changed(path, "it is gone")),
-        (How::Replace(Some(version)), Some(node)) => {
+        (WriteMode::New, Some(_)) => Err(Error::exists(path)),
+        (WriteMode::Replace(Some(_)), None) => Err(Error::changed(path, "it is gone")),
+        (WriteMode::Replace(Some(version)), Some(node)) => {
             let differs = match version {
                 Version::Strong(digest) => {
                     let body = node.body.clone().unwrap_or_default();
@@ -576,7 +578,7 @@ struct Writing {
     path: PathBuf,
     key: Key,
     attempt: u64,
-    how: How,
+    how: WriteMode,
     aim: Aim,
     origin: Option<crate::Origin>,
     size: Option<u64>,

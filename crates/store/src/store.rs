@@ -11,7 +11,7 @@ pub(crate) use facets::{
     read_one_by_one, read_one_small, walk_by_listing, walk_from, walk_on, write_one_by_one,
     write_one_small,
 };
-pub use station::{PASSED_MAX, Station, TAKEN, THERE};
+pub use station::{HopStatus, PASSED_MAX, TAKEN, THERE};
 
 use crate::{Error, Result, Width, watch::Watch};
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Version};
@@ -54,7 +54,7 @@ pub trait Store: Send + Sync {
     fn write(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>>;
 
     /// Removes a file, a link (not its target), or an empty directory.
-    fn remove(&self, path: &Path, what: What) -> Result<()>;
+    fn remove(&self, path: &Path, what: RemovalKind) -> Result<()>;
 
     /// Renames within the store; replaces an existing file in one step where the
     /// store can, and says in `Can` where not.
@@ -104,14 +104,14 @@ impl Take for Nowhere {
 
 /// A file that lies on this machine, open to be read.
 #[derive(Clone, Copy, Debug)]
-pub struct Lying<'a> {
+pub struct LocalFile<'a> {
     /// Its name, for errors.
     pub path: &'a Path,
     /// The file.
     pub file: &'a File,
 }
 
-impl Lying<'_> {
+impl LocalFile<'_> {
     /// Fills `bytes` from the file; that it ends before is an error.
     pub fn fill(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let read = self.file.read_exact_at(bytes, offset);
@@ -185,7 +185,7 @@ pub struct Can {
     pub again: bool,
     /// An existing file can be changed in place.
     pub in_place: bool,
-    /// `How::Append`.
+    /// `WriteMode::Append`.
     pub append: bool,
     /// `Write::attempt`: what an older one still sends is refused.
     pub attempts: bool,
@@ -324,7 +324,7 @@ pub struct Entry {
 
 /// How a file is written.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum How {
+pub enum WriteMode {
     /// The name must be free when the file is finished.
     New,
     /// Whatever stands under the name is replaced whole; with a version, only if it still is that.
@@ -347,7 +347,7 @@ pub enum How {
 #[derive(Clone, Debug)]
 pub struct Write<'a> {
     /// How.
-    pub how: How,
+    pub how: WriteMode,
     /// The length, if known.
     pub size: Option<u64>,
     /// The source of the copy: a partial of another origin is not resumed.
@@ -378,7 +378,7 @@ pub struct Write<'a> {
 
 impl Write<'_> {
     /// Returns a write that takes place so, and is otherwise as usual.
-    pub fn with(how: How) -> Self {
+    pub fn with(how: WriteMode) -> Self {
         Self {
             how,
             ..Self::default()
@@ -397,7 +397,7 @@ impl Write<'_> {
 impl Default for Write<'_> {
     fn default() -> Self {
         Self {
-            how: How::Replace(None),
+            how: WriteMode::Replace(None),
             size: None,
             origin: None,
             id: None,
@@ -541,7 +541,7 @@ pub struct Given {
     pub bytes: Vec<u8>,
     /// How; `InPlace` is not for small files in flight. Those that are appended follow each other as
     /// they came.
-    pub how: How,
+    pub how: WriteMode,
     /// Time of change to give it.
     pub mtime: Option<Duration>,
     /// Permission bits to give it.
@@ -550,7 +550,7 @@ pub struct Given {
 
 /// The kinds of names that may be removed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum What {
+pub enum RemovalKind {
     /// A file or a link.
     File,
     /// A directory that is empty.

@@ -7,8 +7,8 @@
 
 use godwit_core::{Block, Extents};
 use godwit_store::{
-    Dir, Entry, Error, Given, How, Opener, Result, Set, Sink, Store, StoreExt, What, Whole, Write,
-    check,
+    Dir, Entry, Error, Given, Opener, RemovalKind, Result, Set, Sink, Store, StoreExt, Whole,
+    Write, WriteMode, check,
 };
 use godwit_sys::{Back, Errand, Folder, Kind, Open, Over, Root, Rules, Steward, User, drop_root};
 #[path = "../../godwit/tests/common/skip.rs"]
@@ -341,9 +341,9 @@ fn remove_all(dir: &Dir, path: &Path) {
         if entry.stat.kind == godwit_store::EntryKind::Directory {
             let _ = dir.set(&path, &Set::of_mode(0o700));
             remove_all(dir, &path);
-            dir.remove(&path, What::Directory).unwrap();
+            dir.remove(&path, RemovalKind::Directory).unwrap();
         } else {
-            dir.remove(&path, What::File).unwrap();
+            dir.remove(&path, RemovalKind::File).unwrap();
         }
     }
 }
@@ -381,7 +381,7 @@ fn permissions_hold(export: &Path) {
     denied(read(&alice, "closed/x").map(drop));
     denied(write(&alice, "shown", b"of alice"));
     denied(write(&alice, "closed/x", b"of alice"));
-    denied(alice.remove(p("shown"), What::File));
+    denied(alice.remove(p("shown"), RemovalKind::File));
     denied(alice.set(p("shown"), &Set::of_mode(0o666)));
     denied(alice.mkdir(p("closed/d")));
 
@@ -811,7 +811,7 @@ fn given() -> Given {
         bytes: Vec::new(),
         mtime: None,
         mode: None,
-        how: How::New,
+        how: WriteMode::New,
     }
 }
 
@@ -875,6 +875,6 @@ fn all_verbs(dir: &Dir) -> [Duration; 3] {
     });
     let listed = timed(&mut || assert_eq!(names(dir, "many").len(), COUNT));
     remove_all(dir, p("many"));
-    dir.remove(p("many"), What::Directory).unwrap();
+    dir.remove(p("many"), RemovalKind::Directory).unwrap();
     [wrote, got, listed]
 }

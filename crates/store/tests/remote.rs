@@ -8,8 +8,8 @@ mod peers;
 
 use godwit_core::{Block, Chain, Extents, Url};
 use godwit_store::{
-    EntryKind, Error, Finished, How, Remote, RemoteOptions, Result, Store, StoreExt, Take, What,
-    Whole, Write, channel::Cancel, check,
+    EntryKind, Error, Finished, Remote, RemoteOptions, RemovalKind, Result, Store, StoreExt, Take,
+    Whole, Write, WriteMode, channel::Cancel, check,
 };
 use peers::{Kind as Server, Peer};
 use std::{
@@ -153,21 +153,21 @@ fn round_trip(server: Server, streams: usize) {
         matches!(listed, Err(Error::NotDirectory { .. })),
         "{listed:?}"
     );
-    let removed = store.remove(&missing, What::File);
+    let removed = store.remove(&missing, RemovalKind::File);
     assert!(matches!(removed, Err(Error::Missing { .. })), "{removed:?}");
-    let removed = store.remove(&at("d"), What::Directory);
+    let removed = store.remove(&at("d"), RemovalKind::Directory);
     assert!(
         matches!(removed, Err(Error::NotEmpty { .. } | Error::Refused { .. })),
         "{removed:?}"
     );
-    let new = Write::with(How::New);
+    let new = Write::with(WriteMode::New);
     assert!(matches!(
         store.write(&at("d/.b"), &new).map(drop),
         Err(Error::Exists { .. })
     ));
 
-    store.remove(&at("d/.b"), What::File).unwrap();
-    store.remove(&at("d"), What::Directory).unwrap();
+    store.remove(&at("d/.b"), RemovalKind::File).unwrap();
+    store.remove(&at("d"), RemovalKind::Directory).unwrap();
     assert!(!peer.r#where.join("d").exists());
 }
 

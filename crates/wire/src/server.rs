@@ -107,14 +107,14 @@ pub struct Module {
     /// The name that clients use.
     pub name: String,
     /// On which way.
-    pub way: Way,
+    pub way: ModuleDirection,
     /// A few words on the program and its parameters.
     pub about: String,
 }
 
 /// The direction of bytes through a module.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Way {
+pub enum ModuleDirection {
     /// Out of a file, to the client: `ERET`.
     Read,
     /// Into a file: `ESTO`.

@@ -4,9 +4,9 @@ use godwit_core::Fault;
 use godwit_sys::{memory, receive_passing, seal, send_passing};
 use godwit_wire::door::call::Link;
 use godwit_wire::local::{
-    Ask, Asked, Decoder, Handle, Kind, Refusal, Tell, Told, VERSION,
-    ask::{self, Wait},
-    records, tell,
+    Decoder, Handle, Kind, Refusal, Request, RequestHead, Response, ResponseHead, VERSION, records,
+    request::{self, Wait},
+    response,
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -171,7 +171,7 @@ struct Talk {
     last: Handle,
 }
 
-type Answer = (Tell, Vec<u8>, Option<OwnedFd>);
+type Answer = (Response, Vec<u8>, Option<OwnedFd>);
 
 impl Talk {
     fn new(shared: Arc<Shared>, socket: UnixStream) -> Self {
@@ -208,7 +208,7 @@ impl Talk {
             let mut input = &buffer[..came];
             while let Ok((taken, Some(frame))) = decoder.next(input) {
                 input = &input[taken..];
-                let asked = Asked::read(&frame.head).unwrap();
+                let asked = RequestHead::read(&frame.head).unwrap();
                 if !self.answer(asked, frame.body) {
                     break 'all;
                 }
@@ -229,7 +229,7 @@ impl Talk {
         self.shared.changed.notify_all();
     }
 
-    fn answer(&mut self, asked: Asked, body: Vec<u8>) -> bool {
+    fn answer(&mut self, asked: RequestHead, body: Vec<u8>) -> bool {
         let line = describe(&asked.ask);
         {
             let mut world = self.shared.world.lock().unwrap();
@@ -241,7 +241,7 @@ impl Talk {
             }
             let held_up = |world: &World| {
                 let waits = match &asked.ask {
-                    Ask::Cache(ask::Cache::Add(add)) => {
+                    Request::Cache(request::Cache::Add(add)) => {
                         world.files.get(&add.url).is_some_and(|kept| kept.is_locked)
                     }
                     _ => false,
@@ -257,7 +257,7 @@ impl Talk {
     }
 
     /// Answers when it is let go, while others are answered.
-    fn later(&mut self, asked: Asked, body: Vec<u8>, line: String) -> bool {
+    fn later(&mut self, asked: RequestHead, body: Vec<u8>, line: String) -> bool {
         // Only asks that open nothing that must be known here are held up, and openings to read.
         let shared = Arc::clone(&self.shared);
         let socket = self.socket.try_clone().unwrap();
@@ -283,16 +283,16 @@ impl Talk {
         true
     }
 
-    fn answer_now(&mut self, asked: Asked, body: Vec<u8>) -> bool {
+    fn answer_now(&mut self, asked: RequestHead, body: Vec<u8>) -> bool {
         let is_silent = asked.ask.is_silent();
         let (tell, body, file) = match self.done(asked.n, asked.ask, body) {
             Ok(answer) => answer,
-            Err(refusal) => (Tell::Refused(Box::new(refusal)), Vec::new(), None),
+            Err(refusal) => (Response::Refused(Box::new(refusal)), Vec::new(), None),
         };
         if is_silent {
             return true;
         }
-        let told = Told {
+        let told = ResponseHead {
             n: asked.n,
             fds: u8::from(file.is_some()),
             tell,
@@ -310,18 +310,18 @@ impl Talk {
         true
     }
 
-    fn done(&mut self, n: u64, ask: Ask, body: Vec<u8>) -> Result<Answer, Refusal> {
+    fn done(&mut self, n: u64, ask: Request, body: Vec<u8>) -> Result<Answer, Refusal> {
         let plain = |tell| Ok((tell, Vec::new(), None));
         match ask {
-            Ask::Hello(_) => plain(Tell::Hello(tell::Hello {
+            Request::Hello(_) => plain(Response::Hello(response::Hello {
                 version: VERSION,
                 godwit: "stand-in".into(),
                 process: std::process::id(),
                 connection: self.number,
             })),
-            Ask::Open(open) => self.open(&open),
-            Ask::Put(put) => self.put(&put),
-            Ask::Write(write) => {
+            Request::Open(open) => self.open(&open),
+            Request::Put(put) => self.put(&put),
+            Request::Write(write) => {
                 let mut world = self.shared.world.lock().unwrap();
                 let mut open = self.open.lock().unwrap();
                 let Some(Open::Packed { bytes, .. }) = open.get_mut(&write.handle) else {
@@ -336,8 +336,8 @@ impl Talk {
                 }
                 plain(done(0))
             }
-            Ask::Close(close) | Ask::End(close) => self.close(&close),
-            Ask::Get(get) => {
+            Request::Close(close) | Request::End(close) => self.close(&close),
+            Request::Get(get) => {
                 let open = self.open.lock().unwrap();
                 let put = open.values().find_map(|open| match open {
                     Open::Packed { url, bytes } if *url == get.url => Some(bytes.clone()),
@@ -350,13 +350,13 @@ impl Talk {
                 };
                 let end = get.end.unwrap_or(u64::MAX).min(kept.len() as u64);
                 let bytes = &kept[get.start.min(end) as usize..end as usize];
-                let tell = Tell::Bytes {
+                let tell = Response::Bytes {
                     len: bytes.len() as u64,
                     size: kept.len() as u64,
                 };
                 if self.shared.world.lock().unwrap().lies {
                     let len = kept.len() as u64;
-                    let tell = Tell::Bytes { len, size: len };
+                    let tell = Response::Bytes { len, size: len };
                     return Ok((tell, kept, None));
                 }
                 match bytes.len() > 1 << 20 {
@@ -364,10 +364,10 @@ impl Talk {
                     false => Ok((tell, bytes.to_vec(), None)),
                 }
             }
-            Ask::Memory(place) => {
+            Request::Memory(place) => {
                 let bytes = self.kept(&place.url)?.bytes;
                 let size = bytes.len() as u64;
-                let tell = Tell::Bytes { len: size, size };
+                let tell = Response::Bytes { len: size, size };
                 if self.shared.world.lock().unwrap().lies {
                     let file = memory("test").unwrap();
                     file.write_all_at(&bytes, 0).unwrap();
@@ -375,17 +375,17 @@ impl Talk {
                 }
                 Ok((tell, Vec::new(), Some(sealed(&bytes))))
             }
-            Ask::Stat(place) => {
+            Request::Stat(place) => {
                 let kept = self.kept(&place.url)?;
-                plain(Tell::Stat(tell::Stat {
+                plain(Response::Stat(response::Stat {
                     url: place.url,
                     size: kept.bytes.len() as u64,
                     mode: kept.mode,
-                    ..tell::Stat::default()
+                    ..response::Stat::default()
                 }))
             }
-            Ask::Commit(_) => plain(done(0)),
-            Ask::Push(whose) => {
+            Request::Commit(_) => plain(done(0)),
+            Request::Push(whose) => {
                 let world = self.shared.world.lock().unwrap();
                 let failed = world
                     .refused
@@ -396,7 +396,7 @@ impl Talk {
                     None => plain(done(0)),
                 }
             }
-            Ask::Stage(stage) => {
+            Request::Stage(stage) => {
                 self.kept(&stage.url)?;
                 let mut world = self.shared.world.lock().unwrap();
                 let kept = world.files.get_mut(&stage.url).unwrap();
@@ -404,28 +404,28 @@ impl Talk {
                 kept.is_cached = true;
                 plain(done(kept.bytes.len() as u64))
             }
-            Ask::Unstage(stage) => {
+            Request::Unstage(stage) => {
                 let mut world = self.shared.world.lock().unwrap();
                 let kept = world.files.get_mut(&stage.url);
                 let kept = kept.ok_or_else(|| refusal(Kind::Missing, "unstage"))?;
                 kept.tags.retain(|tag| Some(tag) != stage.tag.as_ref());
                 plain(done(0))
             }
-            Ask::Append(append) if append.stream => self.stream(append.url),
-            Ask::Append(append) => {
+            Request::Append(append) if append.stream => self.stream(append.url),
+            Request::Append(append) => {
                 let mut world = self.shared.world.lock().unwrap();
                 let kept = world.files.entry(append.url).or_default();
                 kept.bytes.extend(&body);
                 plain(done(body.len() as u64))
             }
-            Ask::Cancel { of } => {
+            Request::Cancel { of } => {
                 let mut world = self.shared.world.lock().unwrap();
                 world.log.push(format!("cancel {of}"));
                 self.shared.changed.notify_all();
                 plain(done(0))
             }
-            Ask::Cache(cache) => self.cache(n, cache),
-            Ask::Copy(copy) => {
+            Request::Cache(cache) => self.cache(n, cache),
+            Request::Copy(copy) => {
                 let from = self.kept(&copy.url)?;
                 self.kept(&copy.to).or_else(|refusal| match refusal.kind {
                     Kind::Missing => Ok(Kept::default()),
@@ -440,7 +440,7 @@ impl Talk {
         }
     }
 
-    fn open(&mut self, open: &ask::Open) -> Result<Answer, Refusal> {
+    fn open(&mut self, open: &request::Open) -> Result<Answer, Refusal> {
         let known = self.kept(&open.url);
         if open.excl && known.is_ok() {
             return Err(refusal(Kind::Exists, "open"));
@@ -483,7 +483,7 @@ impl Talk {
         Ok(self.opened(opened, size, Some(file)))
     }
 
-    fn put(&mut self, put: &ask::Put) -> Result<Answer, Refusal> {
+    fn put(&mut self, put: &request::Put) -> Result<Answer, Refusal> {
         let why = self
             .shared
             .world
@@ -536,15 +536,19 @@ impl Talk {
         self.last += 1;
         self.open.lock().unwrap().insert(self.last, open);
         self.shared.world.lock().unwrap().open += 1;
-        let opened = tell::Opened {
+        let opened = response::Opened {
             handle: self.last,
             size,
-            ..tell::Opened::default()
+            ..response::Opened::default()
         };
-        (Tell::Opened(opened), Vec::new(), file.map(OwnedFd::from))
+        (
+            Response::Opened(opened),
+            Vec::new(),
+            file.map(OwnedFd::from),
+        )
     }
 
-    fn close(&mut self, close: &ask::Close) -> Result<Answer, Refusal> {
+    fn close(&mut self, close: &request::Close) -> Result<Answer, Refusal> {
         let open = self.open.lock().unwrap().remove(&close.handle);
         let open = open.ok_or_else(|| refusal(Kind::NotOpen, "close"))?;
         self.shared.world.lock().unwrap().open -= 1;
@@ -588,10 +592,10 @@ impl Talk {
         Ok((done(0), Vec::new(), None))
     }
 
-    fn cache(&mut self, n: u64, cache: ask::Cache) -> Result<Answer, Refusal> {
+    fn cache(&mut self, n: u64, cache: request::Cache) -> Result<Answer, Refusal> {
         let plain = |tell| Ok((tell, Vec::new(), None));
         match cache {
-            ask::Cache::Add(add) => {
+            request::Cache::Add(add) => {
                 let world = self.shared.world.lock().unwrap();
                 let mut world = self
                     .shared
@@ -620,13 +624,13 @@ impl Talk {
                 let path = Some(path);
                 let size = bytes.len() as u64;
                 let mut answer = self.opened(Open::Added { url, path }, size, Some(file));
-                if let Tell::Opened(opened) = &mut answer.0 {
+                if let Response::Opened(opened) = &mut answer.0 {
                     (opened.exists, opened.timestamp) = (exists, timestamp);
                     opened.path = Some(Link("/where/it/lies".into()));
                 }
                 Ok(answer)
             }
-            ask::Cache::AddDone(added) => {
+            request::Cache::AddDone(added) => {
                 let Some(Open::Added { url, path }) =
                     self.open.lock().unwrap().remove(&added.handle)
                 else {
@@ -646,7 +650,7 @@ impl Talk {
                 self.shared.changed.notify_all();
                 plain(done(0))
             }
-            ask::Cache::Stat(place) => {
+            request::Cache::Stat(place) => {
                 let world = self.shared.world.lock().unwrap();
                 let kept = world.files.get(&place.url).filter(|kept| kept.is_cached);
                 let kept = kept.ok_or_else(|| refusal(Kind::Missing, "look"))?;
@@ -655,7 +659,7 @@ impl Talk {
                 self.row(n, row);
                 plain(done(1))
             }
-            ask::Cache::Ls { prefix, .. } => {
+            request::Cache::Ls { prefix, .. } => {
                 let world = self.shared.world.lock().unwrap();
                 let files = world.files.iter();
                 let files = files.filter(|(url, kept)| url.starts_with(&prefix) && kept.is_cached);
@@ -666,7 +670,7 @@ impl Talk {
                 }
                 plain(done(0))
             }
-            ask::Cache::Rm { url, tag } => {
+            request::Cache::Rm { url, tag } => {
                 let mut world = self.shared.world.lock().unwrap();
                 let kept = world.files.get_mut(&url).filter(|kept| kept.is_cached);
                 let kept = kept.ok_or_else(|| refusal(Kind::Missing, "remove"))?;
@@ -678,7 +682,7 @@ impl Talk {
                 kept.tags.remove(at);
                 plain(done(1))
             }
-            ask::Cache::Clean { tag, url } => {
+            request::Cache::Clean { tag, url } => {
                 let mut world = self.shared.world.lock().unwrap();
                 for (name, kept) in &mut world.files {
                     if url.as_ref().is_none_or(|url| url == name) {
@@ -691,9 +695,9 @@ impl Talk {
         }
     }
 
-    fn row(&mut self, n: u64, row: tell::Row) {
-        let tell = Tell::Row(Box::new(row));
-        let told = Told { n, fds: 0, tell };
+    fn row(&mut self, n: u64, row: response::Row) {
+        let tell = Response::Row(Box::new(row));
+        let told = ResponseHead { n, fds: 0, tell };
         (&self.socket).write_all(&told.write(b"").unwrap()).unwrap();
     }
 
@@ -717,43 +721,43 @@ impl Talk {
     }
 }
 
-fn describe(ask: &Ask) -> String {
+fn describe(ask: &Request) -> String {
     match ask {
-        Ask::Hello(hello) => format!("hello {}", hello.program),
-        Ask::Open(open) => format!("open {}", open.url),
-        Ask::Put(put) => format!("put {}", put.url),
-        Ask::Get(get) => format!("get {}", get.url),
-        Ask::Memory(place) => format!("memory {}", place.url),
-        Ask::Close(close) => format!(
+        Request::Hello(hello) => format!("hello {}", hello.program),
+        Request::Open(open) => format!("open {}", open.url),
+        Request::Put(put) => format!("put {}", put.url),
+        Request::Get(get) => format!("get {}", get.url),
+        Request::Memory(place) => format!("memory {}", place.url),
+        Request::Close(close) => format!(
             "close {} {:?}{}",
             close.handle,
             close.wait,
             if close.give_up { " given up" } else { "" }
         ),
-        Ask::End(close) => format!(
+        Request::End(close) => format!(
             "end {} {:?}{}",
             close.handle,
             close.wait,
             if close.give_up { " given up" } else { "" }
         ),
-        Ask::Commit(whose) => format!("commit mine={}", whose.mine),
-        Ask::Push(whose) => format!("push {:?} mine={}", whose.url, whose.mine),
-        Ask::Append(append) => format!("append {}", append.url),
-        Ask::Write(_) => "write".into(),
-        Ask::Stage(stage) => format!("stage {}", stage.url),
+        Request::Commit(whose) => format!("commit mine={}", whose.mine),
+        Request::Push(whose) => format!("push {:?} mine={}", whose.url, whose.mine),
+        Request::Append(append) => format!("append {}", append.url),
+        Request::Write(_) => "write".into(),
+        Request::Stage(stage) => format!("stage {}", stage.url),
         other => format!("{other:?}"),
     }
 }
 
-fn row(url: &str, kept: &Kept) -> tell::Row {
-    tell::Row {
+fn row(url: &str, kept: &Kept) -> response::Row {
+    response::Row {
         url: url.into(),
         size: kept.bytes.len() as u64,
         present_bytes: kept.bytes.len() as u64,
         tags: kept.tags.clone(),
         timestamp: kept.timestamp,
         transfers: 1,
-        ..tell::Row::default()
+        ..response::Row::default()
     }
 }
 
@@ -764,8 +768,8 @@ fn sealed(bytes: &[u8]) -> OwnedFd {
     file.into()
 }
 
-fn done(bytes: u64) -> Tell {
-    Tell::Done(tell::Done {
+fn done(bytes: u64) -> Response {
+    Response::Done(response::Done {
         files: 1,
         bytes,
         notes: Vec::new(),

@@ -16,8 +16,8 @@ use godwit_core::{
     sharing::{Delivery, Fetching, Sharing},
 };
 use godwit_store::{
-    Checks, DataHints, EntryKind, Error as StoreError, How, Lying, Set, Stat, Take, Whole, Write,
-    engine::Place,
+    Checks, DataHints, EntryKind, Error as StoreError, LocalFile, Set, Stat, Take, Whole, Write,
+    WriteMode, engine::Place,
 };
 use godwit_sys::{Buffer, unnamed};
 use parking_lot::{Condvar, Mutex};
@@ -130,7 +130,7 @@ impl Inner {
             let write = Write {
                 resume: false,
                 size: Some(0),
-                ..Write::with(How::New)
+                ..Write::with(WriteMode::New)
             };
             let made = (place.store.write(&place.path, &write))
                 .and_then(|sink| sink.finish(&Whole::of_size(0)));
@@ -366,7 +366,7 @@ impl Shared {
                 resume: false,
                 checks: Checks::default(),
                 streams,
-                ..Write::with(How::InPlace)
+                ..Write::with(WriteMode::InPlace)
             };
             if delivery.ranges.is_empty() {
                 return Ok(Some((Version::None, 0)));
@@ -406,7 +406,7 @@ impl Shared {
                 resume: false,
                 size: Some(size),
                 streams: self.streams_to(place),
-                ..Write::with(How::Replace(None))
+                ..Write::with(WriteMode::Replace(None))
             };
             let sink = place.store.write(&place.path, &write)?;
             let bytes = self.put(&Extents::from(0..size), &*sink)?;
@@ -422,7 +422,7 @@ impl Shared {
     fn put(&self, ranges: &Extents, sink: &dyn Take) -> Result<u64> {
         let path = self.url.as_path();
         let file = &self.file;
-        let lying = Lying { path, file };
+        let lying = LocalFile { path, file };
         let mut buffer = Buffer::take();
         let mut bytes = 0;
         for range in ranges.iter() {

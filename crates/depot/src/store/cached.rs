@@ -11,7 +11,7 @@ use crate::{
 };
 use godwit_core::{Algorithm, Digest, Extents, Fault, LEAF_BYTES, Url, Version, holding::Base};
 use godwit_store::{
-    EntryKind, Error as StoreError, Lying, Read, Result as StoreResult, Stat, Take, TakeExt,
+    EntryKind, Error as StoreError, LocalFile, Read, Result as StoreResult, Stat, Take, TakeExt,
 };
 use godwit_sys::Buffer;
 use std::{
@@ -72,7 +72,7 @@ impl Spooled {
         let inner = &self.depot.inner;
         let held = &kept.user.held;
         let file = inner.disk.reader(held.id).map_err(self.told(path))?;
-        let lying = Lying { path, file: &file };
+        let lying = LocalFile { path, file: &file };
         let mut buffer = Buffer::take();
         while let Some(range) = left.take_aligned(LEAF_BYTES) {
             (inner.ensure_as(held, range.clone(), Part::More)).map_err(self.told(path))?;

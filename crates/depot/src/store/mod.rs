@@ -12,9 +12,9 @@ use crate::{
 };
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Url, Version, holding::Base};
 use godwit_store::{
-    Can, Decision, Dir, Entry, EntryKind, Error as StoreError, Finished, How, Lying, Opener,
-    PASSED_MAX, Read, Result, Set, Sink, SinkFacets, Space, Stat, Station, Store, StoreExt, Take,
-    TakeExt, What, Whole, Write, channel::Watch, engine::Place,
+    Can, Decision, Dir, Entry, EntryKind, Error as StoreError, Finished, HopStatus, LocalFile,
+    Opener, PASSED_MAX, Read, RemovalKind, Result, Set, Sink, SinkFacets, Space, Stat, Store,
+    StoreExt, Take, TakeExt, Whole, Write, WriteMode, channel::Watch, engine::Place,
 };
 use godwit_sys::{Buffer, crash};
 use names::is_away;
@@ -170,7 +170,7 @@ impl Spooled {
         })?;
         for path in whole {
             tracing::info!(path = %path.display(), "what had come was not ours yet; its writer sends it again");
-            self.incoming.remove(&path, What::File)?;
+            self.incoming.remove(&path, RemovalKind::File)?;
         }
         Ok(())
     }
@@ -434,7 +434,7 @@ impl Store for Spooled {
         };
         let mut left: Extents = want.within(0..reading.size()).collect();
         let mut buffer = Buffer::take();
-        let lying = Lying {
+        let lying = LocalFile {
             path,
             file: reading.file(),
         };
@@ -450,12 +450,12 @@ impl Store for Spooled {
     fn write(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
         self.must_not_circle(path, write.passed)?;
         let base = match &write.how {
-            How::New => Base::Absent,
-            How::Replace(None) => Base::Any,
-            How::Replace(Some(version)) => Base::Seen(version.clone()),
-            How::InPlace => return self.write_into(path, write.passed),
-            How::Append { seq, .. } if *seq > 0 => return self.append(path, write),
-            How::Append { .. } => {
+            WriteMode::New => Base::Absent,
+            WriteMode::Replace(None) => Base::Any,
+            WriteMode::Replace(Some(version)) => Base::Seen(version.clone()),
+            WriteMode::InPlace => return self.write_into(path, write.passed),
+            WriteMode::Append { seq, .. } if *seq > 0 => return self.append(path, write),
+            WriteMode::Append { .. } => {
                 return Err(StoreError::unsupported(
                     "appending by way of a hop",
                     "what has no number could come to be there twice",
@@ -479,7 +479,7 @@ impl Store for Spooled {
             room.take(size, Duration::ZERO).map_err(self.told(path))?;
         }
         let here = Write {
-            how: How::Replace(None),
+            how: WriteMode::Replace(None),
             ..write.clone()
         };
         let sink = self.incoming.write(path, &here);
@@ -494,7 +494,7 @@ impl Store for Spooled {
         }))
     }
 
-    fn remove(&self, path: &Path, what: What) -> Result<()> {
+    fn remove(&self, path: &Path, what: RemovalKind) -> Result<()> {
         self.remove_in_turn(path, what)
     }
 
@@ -557,7 +557,7 @@ impl godwit_store::Transit for Spooled {
         Ok(self.depot.came_as(&url, id))
     }
 
-    fn trace(&self, path: &Path, passed: &[String]) -> Result<Vec<Station>> {
+    fn trace(&self, path: &Path, passed: &[String]) -> Result<Vec<HopStatus>> {
         self.must_not_circle(path, passed)?;
         let url = self.url(path)?;
         let mut owed = self
@@ -567,9 +567,9 @@ impl godwit_store::Transit for Spooled {
             .filter(|owed| owed.url == url);
         let here = match owed.next_back() {
             Some(owed) => self.station(&owed),
-            None => Station {
+            None => HopStatus {
                 stage: "passed".into(),
-                ..Station::default()
+                ..HopStatus::default()
             },
         };
         let passed = self.and_us(passed);
@@ -584,7 +584,7 @@ impl godwit_store::Transit for Spooled {
                 }
                 behind
             }
-            Err(error) => vec![Station::away(String::new(), &error)],
+            Err(error) => vec![HopStatus::away(String::new(), &error)],
         });
         if let Some(next) = all.get_mut(1).filter(|next| next.at.is_empty()) {
             next.at = self.next.host_port();
@@ -618,7 +618,7 @@ impl godwit_store::Volume for Spooled {
 
 impl Spooled {
     /// Says where something is that is on its way from here, to whoever has other names for it, and other commands.
-    fn station(&self, owed: &Owed) -> Station {
+    fn station(&self, owed: &Owed) -> HopStatus {
         let stage = match owed.stage {
             Stage::Open => "writing",
             Stage::Queued => "queued",
@@ -633,7 +633,7 @@ impl Spooled {
             Some((first, name)) => first.words_at(&name.to_string_lossy()),
             None => owed.why.clone(),
         };
-        Station {
+        HopStatus {
             at: String::new(),
             stage: stage.into(),
             size: owed.size,
@@ -805,7 +805,7 @@ impl Take for Coming {
 }
 
 impl godwit_store::Fast for Coming {
-    fn put_from(&self, file: &Lying<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
+    fn put_from(&self, file: &LocalFile<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
         self.make_room(range.end)?;
         self.full(self.sink.put_from(file, range, buffer))
     }

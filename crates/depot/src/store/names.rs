@@ -7,7 +7,9 @@
 use super::Spooled;
 use crate::{Attributes, By, Scope, Stage, paths::moved};
 use godwit_core::Url;
-use godwit_store::{Entry, EntryKind, Error, Result, Set, Store, StoreExt, What, engine::Place};
+use godwit_store::{
+    Entry, EntryKind, Error, RemovalKind, Result, Set, Store, StoreExt, engine::Place,
+};
 use std::{
     collections::BTreeSet,
     os::unix::ffi::OsStrExt,
@@ -102,7 +104,7 @@ impl Spooled {
 
     /// What is held of a name is given up by being removed, and nothing else: what the next has there is somebody else's,
     /// or older.
-    pub(super) fn remove_in_turn(&self, path: &Path, what: What) -> Result<()> {
+    pub(super) fn remove_in_turn(&self, path: &Path, what: RemovalKind) -> Result<()> {
         let mut is_awaited = self.is_awaited(path)?;
         if is_awaited {
             let kind = self.must_be(path, what)?;
@@ -127,12 +129,12 @@ impl Spooled {
     }
 
     /// Gives up what is on its way to a name, if all of that is held, and what is to be removed; says whether.
-    fn give_up(&self, path: &Path, what: What) -> Result<bool> {
+    fn give_up(&self, path: &Path, what: RemovalKind) -> Result<bool> {
         let url = self.url(path)?;
         let owed = self.depot.queue_of(&Scope::Url(url.clone()));
         let comes = match what {
-            What::File => "publish",
-            What::Directory => "mkdir",
+            RemovalKind::File => "publish",
+            RemovalKind::Directory => "mkdir",
         };
         let is_held = (owed.iter())
             .all(|owed| owed.stage == Stage::Held && (owed.what == comes || owed.what == "set"));
@@ -145,7 +147,7 @@ impl Spooled {
     }
 
     /// What is promised is done to whatever is there then; what is known to be something else is refused.
-    fn must_be(&self, path: &Path, what: What) -> Result<Option<EntryKind>> {
+    fn must_be(&self, path: &Path, what: RemovalKind) -> Result<Option<EntryKind>> {
         let kind = match self.look(path) {
             Ok(stat) => stat.kind,
             Err(Error::Beyond { .. }) => return Ok(None),
@@ -153,8 +155,8 @@ impl Spooled {
             Err(error) => return Err(error),
         };
         match (what, kind) {
-            (What::File, EntryKind::Directory) => Err(Error::directory(path)),
-            (What::Directory, EntryKind::File) => Err(Error::not_directory(path)),
+            (RemovalKind::File, EntryKind::Directory) => Err(Error::directory(path)),
+            (RemovalKind::Directory, EntryKind::File) => Err(Error::not_directory(path)),
             _ => Ok(Some(kind)),
         }
     }

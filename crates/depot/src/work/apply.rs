@@ -231,10 +231,10 @@ pub(crate) fn nearest_above(at: &Place) -> Option<usize> {
 }
 
 fn remove(at: &Place) -> godwit_store::Result<()> {
-    match at.store.remove(&at.path, godwit_store::What::File) {
-        Err(StoreError::IsDirectory { .. }) => {
-            at.store.remove(&at.path, godwit_store::What::Directory)
-        }
+    match at.store.remove(&at.path, godwit_store::RemovalKind::File) {
+        Err(StoreError::IsDirectory { .. }) => at
+            .store
+            .remove(&at.path, godwit_store::RemovalKind::Directory),
         removed => removed,
     }
 }

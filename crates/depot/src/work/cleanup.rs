@@ -8,7 +8,7 @@ use crate::{
         leftovers::{Leftover, Lying},
     },
 };
-use godwit_store::{How, Write};
+use godwit_store::{Write, WriteMode};
 use std::time::{Duration, Instant};
 
 impl Inner {
@@ -46,7 +46,7 @@ impl Inner {
             return Ok(());
         }
         let write = Write {
-            how: How::Replace(None),
+            how: WriteMode::Replace(None),
             id: Some(&lying.upload),
             attempt: lying.attempt,
             resume: true,

@@ -26,7 +26,9 @@ use godwit_core::{
     Digest, Fault, LEAF_BYTES, Url, Version,
     holding::{Answer, Base, Mode, Publication, Push, Ticket},
 };
-use godwit_store::{Error as StoreError, Finished, Lying, StoreExt, TakeExt, Whole, engine::Place};
+use godwit_store::{
+    Error as StoreError, Finished, LocalFile, StoreExt, TakeExt, Whole, engine::Place,
+};
 use godwit_sys::{Buffer, crash};
 use parking_lot::Mutex;
 use std::{
@@ -575,7 +577,7 @@ impl Inner {
             once.insert(push.range.clone());
         }
         let path = url.as_path();
-        let lying = Lying { path, file };
+        let lying = LocalFile { path, file };
         // While somebody writes, what is sent and what it is said to hash to are of one reading.
         let state = held.lock();
         let (is_written, is_unseen) =
@@ -613,7 +615,7 @@ impl Inner {
     fn put_known(
         &self,
         held: &Held,
-        lying: &Lying<'_>,
+        lying: &LocalFile<'_>,
         (range, known): (&Range<u64>, Known),
         to: &Parked,
         buffer: &mut [u8],

@@ -13,7 +13,7 @@ use crate::{
     },
 };
 use godwit_core::{Fault, Url};
-use godwit_store::{Error as StoreError, Given, How, StoreExt, engine::Place};
+use godwit_store::{Error as StoreError, Given, StoreExt, WriteMode, engine::Place};
 use godwit_sys::crash;
 use std::{
     fs,
@@ -242,7 +242,7 @@ fn append_one(place: &Place, log: &Log, batch: &Batch) -> Result<()> {
     let mut given = Some(Given {
         path: place.path.clone(),
         bytes: batch.bytes.clone(),
-        how: How::Append {
+        how: WriteMode::Append {
             writer: log.writer.load(Relaxed),
             seq: batch.seq,
         },

@@ -18,7 +18,7 @@ use godwit_core::{
     holding::{Base, Found, Mode, Origin},
 };
 use godwit_store::{
-    Error as StoreError, How, Lying, Sink, SinkExt, StoreExt, Write, engine::Place,
+    Error as StoreError, LocalFile, Sink, SinkExt, StoreExt, Write, WriteMode, engine::Place,
 };
 use godwit_sys::Buffer;
 use parking_lot::Mutex;
@@ -81,7 +81,7 @@ impl Inner {
         }
         let (attempt, generation) = (state.machine.attempt(), state.machine.sending());
         let how = match state.machine.mode() {
-            Mode::InPlace => How::InPlace,
+            Mode::InPlace => WriteMode::InPlace,
             Mode::Replace => how(state.machine.base()),
         };
         let (passed, bits) = (state.meta.upstream.clone(), state.meta.mode);
@@ -135,7 +135,7 @@ impl Inner {
             attempt,
             generation,
             once: (!can.again).then(Mutex::default),
-            compares: can.leaves && !matches!(write.how, How::InPlace),
+            compares: can.leaves && !matches!(write.how, WriteMode::InPlace),
         };
         let is_unsure = held.lock().machine.is_unsure();
         let is_there = is_unsure && self.search(held, place)?;
@@ -192,7 +192,7 @@ impl Inner {
         let path = url.as_path();
         let file = self.disk.reader(held.id)?;
         let size = file.metadata().map_err(Error::disk(path))?.len();
-        let lying = Lying { path, file: &file };
+        let lying = LocalFile { path, file: &file };
         let mut buffer = Buffer::take();
         let mut unseen: Extents = sink.unseen().within(0..size).collect();
         while let Some(range) = unseen.take_aligned(LEAF_BYTES) {
@@ -265,11 +265,11 @@ impl Inner {
     }
 }
 
-fn how(base: &Base) -> How {
+fn how(base: &Base) -> WriteMode {
     match base {
-        Base::Absent => How::New,
-        Base::Any => How::Replace(None),
-        Base::Seen(version) => How::Replace(Some(version.clone())),
+        Base::Absent => WriteMode::New,
+        Base::Any => WriteMode::Replace(None),
+        Base::Seen(version) => WriteMode::Replace(Some(version.clone())),
     }
 }
 

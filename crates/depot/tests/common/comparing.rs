@@ -2,7 +2,7 @@
 
 use super::Lot;
 use godwit_core::{Block, Chain, Extents, LEAF_BYTES, Leaves, Piece};
-use godwit_store::{Error, Finished, Lying, Result, Sink, SinkFacets, Take, Whole};
+use godwit_store::{Error, Finished, LocalFile, Result, Sink, SinkFacets, Take, Whole};
 use std::{
     ops::Range,
     sync::{Arc, Mutex, atomic::Ordering::SeqCst},
@@ -42,7 +42,7 @@ impl Take for Comparing {
 impl godwit_store::Fast for Comparing {
     fn put_known(
         &self,
-        file: &Lying<'_>,
+        file: &LocalFile<'_>,
         (leaf, chain): (u64, Chain),
         buffer: &mut [u8],
     ) -> Result<()> {

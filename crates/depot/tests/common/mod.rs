@@ -273,7 +273,7 @@ impl Away {
 }
 
 use godwit_core::{Algorithm, Digest, Extents, Version};
-use godwit_store::{Can, Sink, Stat, Take, What, Write};
+use godwit_store::{Can, RemovalKind, Sink, Stat, Take, Write};
 use std::{ops::Range, path::Path};
 type Done<T> = godwit_store::Result<T>;
 
@@ -330,7 +330,7 @@ impl Store for Away {
             }),
         })
     }
-    fn remove(&self, path: &Path, what: What) -> Done<()> {
+    fn remove(&self, path: &Path, what: RemovalKind) -> Done<()> {
         self.ask("remove", path)?;
         self.there()?.remove(path, what)
     }

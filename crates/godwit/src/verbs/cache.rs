@@ -10,9 +10,9 @@ use clap::{Args, Subcommand};
 use godwit_local::{Kind, odd};
 use godwit_store::Error;
 use godwit_wire::local::{
-    Ask, Tell,
-    ask::{Add as Adding, AddDone as Added, Cache as Of, Where},
-    tell::{Row, Space},
+    Request, Response,
+    request::{Add as Adding, AddDone as Added, Cache as Of, FileTarget},
+    response::{Row, Space},
 };
 use serde_json::json;
 use std::{
@@ -164,7 +164,7 @@ impl Cache {
         };
         match self.what {
             What::Ls { prefix } => at.list(Of::Ls { prefix, on: None }, None),
-            What::Stat(file) => at.list(Of::Stat(Where::is(named(&file.url)?)), Some(FILLED)),
+            What::Stat(file) => at.list(Of::Stat(FileTarget::is(named(&file.url)?)), Some(FILLED)),
             What::Why(file) => at.why(named(&file.url)?),
             What::Add(add) => at.begin(named(&add.url)?, &add),
             What::AddDone(added) => at.count(Of::AddDone(Added {
@@ -195,8 +195,8 @@ struct At<'a> {
 }
 
 impl At<'_> {
-    fn ask(&self, of: Of) -> Ask {
-        local::on(self.on.as_deref(), Ask::Cache(of))
+    fn ask(&self, of: Of) -> Request {
+        local::on(self.on.as_deref(), Request::Cache(of))
     }
 
     fn list(&self, of: Of, patience: Option<Duration>) -> Run<Facts> {
@@ -207,7 +207,7 @@ impl At<'_> {
         let patience = patience.filter(|_| self.on.is_none());
         let deadline = patience.map(|patience| Instant::now() + patience);
         let answer = here.ask_with(self.ask(of), b"", deadline, &mut |tell| {
-            if let Tell::Row(row) = tell {
+            if let Response::Row(row) = tell {
                 rows.push(*row);
             }
         });
@@ -216,7 +216,7 @@ impl At<'_> {
             _ => CliError::from(refusal),
         })?;
         let done = match answer.tell {
-            Tell::Done(done) => done,
+            Response::Done(done) => done,
             other => return Err(odd(&other).into()),
         };
         for row in &rows {
@@ -246,10 +246,10 @@ impl At<'_> {
     fn why(&self, url: String) -> Run<Facts> {
         let screen = self.screen;
         let mut here = local::here()?;
-        let answer = here.ask(self.ask(Of::Why(Where::is(url))));
+        let answer = here.ask(self.ask(Of::Why(FileTarget::is(url))));
         let answer = answer?;
         let mut facts = Facts::new();
-        if let Tell::Words(words) = answer.tell {
+        if let Response::Words(words) = answer.tell {
             if !screen.json() {
                 screen.line(plain(&words).as_bytes()).map_err(shown)?;
             }
@@ -271,7 +271,7 @@ impl At<'_> {
         })));
         let answer = answer?;
         let mut facts = Facts::new();
-        if let Tell::Opened(opened) = answer.tell {
+        if let Response::Opened(opened) = answer.tell {
             let path = opened.path.map(|path| path.0).unwrap_or_default();
             let path = path.display().to_string();
             if !screen.json() {
@@ -299,7 +299,7 @@ impl At<'_> {
         let mut here = local::here()?;
         let answer = here.ask(self.ask(Of::Df { on: None }));
         let space = match answer.map(|answer| answer.tell) {
-            Ok(Tell::Space(space)) => space,
+            Ok(Response::Space(space)) => space,
             Ok(other) => return Err(odd(&other).into()),
             Err(refusal) => return Err(refusal.into()),
         };
@@ -323,7 +323,7 @@ impl At<'_> {
         let (mut rows, mut wrong) = (Vec::new(), 0_u64);
         let ask = self.ask(Of::Verify { url });
         let answer = here.ask_with(ask, b"", None, &mut |tell| {
-            if let Tell::Row(row) = tell {
+            if let Response::Row(row) = tell {
                 rows.push(*row);
             }
         })?;

@@ -3,7 +3,7 @@
 use super::{Facts, local};
 use crate::{screen::Screen, trouble::Run, units};
 use clap::Args;
-use godwit_wire::local::Ask;
+use godwit_wire::local::Request;
 use std::{ffi::OsString, time::Duration};
 
 /// Wait until what was put is durable on this machine
@@ -31,6 +31,6 @@ pub(crate) struct Commit {
 
 impl Commit {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        local::wait(screen, self.url.as_ref(), self.timeout, Ask::Commit)
+        local::wait(screen, self.url.as_ref(), self.timeout, Request::Commit)
     }
 }

@@ -10,7 +10,7 @@ use crate::{
 use clap::Args;
 use godwit_core::Url;
 use godwit_store::{Decision, Error, StoreExt};
-use godwit_wire::local::{Ask, ask::Where};
+use godwit_wire::local::{Request, request::FileTarget};
 use std::ffi::OsStr;
 
 /// Where it is held.
@@ -33,7 +33,7 @@ impl Held {
         self,
         screen: &Screen,
         url: &OsStr,
-        (ask, what): (fn(Where) -> Ask, Decision),
+        (ask, what): (fn(FileTarget) -> Request, Decision),
     ) -> Run<Facts> {
         if !self.at_hop {
             let facts = local::decide(screen, url, ask)?;

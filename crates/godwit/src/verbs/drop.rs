@@ -4,7 +4,7 @@ use super::{Facts, deciding::Held};
 use crate::{screen::Screen, trouble::Run};
 use clap::Args;
 use godwit_store::Decision;
-use godwit_wire::local::Ask;
+use godwit_wire::local::Request;
 use std::ffi::OsString;
 
 /// Give up a pending file: its bytes are lost, unless its server has them
@@ -28,7 +28,7 @@ pub(crate) struct Drop {
 
 impl Drop {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let what = (Ask::Drop as fn(_) -> _, Decision::Drop);
+        let what = (Request::Drop as fn(_) -> _, Decision::Drop);
         self.held.decide(screen, &self.url, what)
     }
 }

@@ -10,8 +10,8 @@ use clap::Args;
 use godwit_local::Here;
 use godwit_store::Error;
 use godwit_wire::local::{
-    Ask, Tell,
-    ask::{Cache, Fresh, Open, Where},
+    Request, Response,
+    request::{Cache, FileTarget, Fresh, Open},
 };
 use std::{
     ffi::{OsStr, OsString},
@@ -64,22 +64,22 @@ impl Get {
             ..Open::default()
         };
         let reporter = Reporter::patient(screen);
-        let kept = Ask::Cache(Cache::Stat(Where::is(&*open.url)));
+        let kept = Request::Cache(Cache::Stat(FileTarget::is(&*open.url)));
         let look = &mut |here: &mut Here| -> Run<bool> {
             if reporter.is_shown() {
                 // Nothing of it is kept yet, where that is refused.
                 let _ = here.ask_with(kept.clone(), b"", None, &mut |tell| {
-                    if let Tell::Row(row) = tell {
+                    if let Response::Row(row) = tell {
                         reporter.at((0, 1), (row.present_bytes, row.size));
                     }
                 });
             }
             Ok(true)
         };
-        let fetching = || local::ask_looking(&mut here, Ask::Open(open), &mut |_| (), look);
+        let fetching = || local::ask_looking(&mut here, Request::Open(open), &mut |_| (), look);
         let answer = reporter.while_running(fetching)?;
         let (opened, mut file) = match answer.map(|answer| (answer.tell, answer.files)) {
-            Some((Tell::Opened(opened), mut files)) if !files.is_empty() => {
+            Some((Response::Opened(opened), mut files)) if !files.is_empty() => {
                 (opened, File::from(files.remove(0)))
             }
             _ => {

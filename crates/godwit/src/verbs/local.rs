@@ -19,9 +19,9 @@ use godwit_local::{Answer, Here, Kind, Place, Refusal, lock_within, odd, who};
 use godwit_node::{LocalRules, OnFault, Routes, run_local};
 use godwit_store::Error;
 use godwit_wire::local::{
-    Ask, Tell,
-    ask::{Hello, On, Where, Whose},
-    tell,
+    Request, Response,
+    request::{FileTarget, Hello, RemoteRequest, Selector},
+    response,
 };
 use serde_json::json;
 use std::{
@@ -41,10 +41,10 @@ pub(super) fn here() -> Run<Here> {
 }
 
 /// Returns what is asked of the depot of this machine, or of that of a peer.
-pub(super) fn on(peer: Option<&str>, ask: Ask) -> Ask {
+pub(super) fn on(peer: Option<&str>, ask: Request) -> Request {
     match peer {
         None => ask,
-        Some(name) => Ask::On(On {
+        Some(name) => Request::On(RemoteRequest {
             on: format!("peer:{name}"),
             ask: Box::new(ask),
         }),
@@ -93,8 +93,8 @@ pub(super) fn named(argument: &OsStr) -> Run<Named> {
 }
 
 /// Says what the node says besides.
-pub(super) fn note(screen: &Screen, tell: &Tell) {
-    if let Tell::Row(row) = tell
+pub(super) fn note(screen: &Screen, tell: &Response) {
+    if let Response::Row(row) = tell
         && let Some(words) = &row.why
     {
         screen.note(&plain(words));
@@ -120,8 +120,8 @@ pub(super) fn ms(time: Option<Duration>) -> Option<u64> {
 }
 
 /// What commit, push and queue are of, if nothing is named: the session that we are part of.
-pub(super) fn whose(url: Option<&OsString>, timeout: Option<Duration>) -> Run<Whose> {
-    Ok(Whose {
+pub(super) fn whose(url: Option<&OsString>, timeout: Option<Duration>) -> Run<Selector> {
+    Ok(Selector {
         url: url
             .map(|url| named(url))
             .transpose()?
@@ -129,7 +129,7 @@ pub(super) fn whose(url: Option<&OsString>, timeout: Option<Duration>) -> Run<Wh
         session: hello().session,
         below: url.is_some(),
         timeout_ms: ms(timeout),
-        ..Whose::default()
+        ..Selector::default()
     })
 }
 
@@ -155,9 +155,9 @@ pub(super) fn with_note(screen: &Screen, mut facts: Facts, words: String) -> Fac
 }
 
 /// Has done with something that is owed what somebody decided.
-pub(super) fn decide(screen: &Screen, url: &OsStr, ask: fn(Where) -> Ask) -> Run<Facts> {
+pub(super) fn decide(screen: &Screen, url: &OsStr, ask: fn(FileTarget) -> Request) -> Run<Facts> {
     let name = name_of_owed(url)?;
-    let done = done(screen, &mut here()?, ask(Where::is(name)))?;
+    let done = done(screen, &mut here()?, ask(FileTarget::is(name)))?;
     Ok(facts(&done))
 }
 
@@ -166,7 +166,7 @@ pub(super) fn wait(
     screen: &Screen,
     url: Option<&OsString>,
     timeout: Option<Duration>,
-    ask: fn(Whose) -> Ask,
+    ask: fn(Selector) -> Request,
 ) -> Run<Facts> {
     let whose = whose(url, timeout)?;
     let mut here = here()?;
@@ -182,15 +182,15 @@ pub(super) fn wait(
 /// Asks, and until that is answered calls `look` every second: where that returns `false` the answer is not waited for.
 pub(crate) fn ask_looking<E: From<Refusal>>(
     here: &mut Here,
-    ask: Ask,
-    told: &mut dyn FnMut(Tell),
+    ask: Request,
+    told: &mut dyn FnMut(Response),
     look: &mut dyn FnMut(&mut Here) -> Result<bool, E>,
 ) -> Result<Option<Answer>, E> {
     let n = here.send(ask, b"")?;
     loop {
         match here.receive(n, Some(Instant::now() + LOOK_EVERY)) {
             Ok(answer) => match answer.tell {
-                Tell::Refused(refusal) => return Err((*refusal).into()),
+                Response::Refused(refusal) => return Err((*refusal).into()),
                 tell if !tell.is_last() => told(tell),
                 tell => return Ok(Some(Answer { tell, ..answer })),
             },
@@ -219,15 +219,15 @@ impl<'a> Left<'a> {
     }
 
     /// Asks for that, if it is shown.
-    fn look(&self, here: &mut Here, whose: &Whose) -> Run<bool> {
+    fn look(&self, here: &mut Here, whose: &Selector) -> Run<bool> {
         if self.reporter.is_shown() {
             self.show(&queue::rows(here, whose)?.0);
         }
         Ok(true)
     }
 
-    pub(super) fn show(&self, rows: &[tell::Row]) {
-        let of = |row: &tell::Row| (row.id.clone(), row.owed_bytes);
+    pub(super) fn show(&self, rows: &[response::Row]) {
+        let of = |row: &response::Row| (row.id.clone(), row.owed_bytes);
         let first = self.first.get_or_init(|| rows.iter().map(of).collect());
         let all = (first.len() as u64, first.values().sum::<u64>());
         let left = rows.iter().filter_map(|row| {
@@ -240,8 +240,8 @@ impl<'a> Left<'a> {
 }
 
 /// Shows what is told while a delivery is waited for.
-pub(crate) fn how_it_goes(screen: &Screen, told: Tell) {
-    let Tell::Row(row) = told else {
+pub(crate) fn how_it_goes(screen: &Screen, told: Response) {
+    let Response::Row(row) = told else {
         return;
     };
     let why = row.why.unwrap_or_default();
@@ -261,15 +261,15 @@ pub(crate) fn how_it_goes(screen: &Screen, told: Tell) {
     }
 }
 
-/// Asks for what ends with [`Tell::Done`], and tells what is to be known about it.
-pub(super) fn done(screen: &Screen, here: &mut Here, ask: Ask) -> Run<tell::Done> {
+/// Asks for what ends with [`Response::Done`], and tells what is to be known about it.
+pub(super) fn done(screen: &Screen, here: &mut Here, ask: Request) -> Run<response::Done> {
     let answer = here.ask(ask)?;
     done_of(screen, answer)
 }
 
-pub(super) fn done_of(screen: &Screen, answer: Answer) -> Run<tell::Done> {
+pub(super) fn done_of(screen: &Screen, answer: Answer) -> Run<response::Done> {
     let done = match answer.tell {
-        Tell::Done(done) => done,
+        Response::Done(done) => done,
         other => return Err(odd(&other).into()),
     };
     if !screen.json() {
@@ -279,7 +279,7 @@ pub(super) fn done_of(screen: &Screen, answer: Answer) -> Run<tell::Done> {
 }
 
 /// What was done, for the summary.
-pub(super) fn facts(done: &tell::Done) -> Facts {
+pub(super) fn facts(done: &response::Done) -> Facts {
     let mut facts = Facts::new();
     facts.insert("files".into(), done.files.into());
     facts.insert("bytes".into(), done.bytes.into());
@@ -646,7 +646,7 @@ fn stop(screen: &Screen) -> Run<Facts> {
     let process = here.node().process;
     facts.insert("was_running".into(), true.into());
     facts.insert("pid".into(), process.into());
-    let n = here.send(Ask::Stop, b"")?;
+    let n = here.send(Request::Stop, b"")?;
     let deadline = Instant::now() + STOP_PATIENCE;
     here.receive(n, Some(deadline))?;
     // As long as it lives it has the lock beside its socket.
@@ -692,9 +692,9 @@ fn status(screen: &Screen) -> Run<Facts> {
         say("no cache service runs for this account; the next put or get starts it".into())?;
         return Ok(facts);
     };
-    let answer = here.ask(Ask::Status);
+    let answer = here.ask(Request::Status);
     let status = match answer.map(|answer| answer.tell) {
-        Ok(Tell::Status(status)) => status,
+        Ok(Response::Status(status)) => status,
         Ok(other) => return Err(odd(&other).into()),
         Err(refusal) => return Err(refusal.into()),
     };

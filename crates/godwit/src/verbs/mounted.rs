@@ -13,7 +13,7 @@ use godwit_local::Refusal;
 use godwit_mount::{Lost, Mount, Rules};
 use godwit_store::Error;
 use godwit_sys::{View, ViewError, ViewStep, why};
-use godwit_wire::local::ask::Wait;
+use godwit_wire::local::request::Wait;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2},
     iterator::Signals,

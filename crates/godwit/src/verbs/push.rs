@@ -3,7 +3,7 @@
 use super::{Facts, local};
 use crate::{screen::Screen, trouble::Run, units};
 use clap::Args;
-use godwit_wire::local::Ask;
+use godwit_wire::local::Request;
 use std::{ffi::OsString, time::Duration};
 
 /// Wait until what was put is delivered
@@ -38,7 +38,7 @@ pub(crate) struct Push {
 
 impl Push {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let facts = local::wait(screen, self.url.as_ref(), self.timeout, Ask::Push)?;
+        let facts = local::wait(screen, self.url.as_ref(), self.timeout, Request::Push)?;
         if self.url.is_some() && facts.get("files") == Some(&0.into()) {
             screen.note("nothing was owed there by this machine");
         }

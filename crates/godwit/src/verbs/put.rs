@@ -19,9 +19,9 @@ use godwit_sys::begin_to_sync;
 use godwit_wire::{
     door::call::Text,
     local::{
-        Ask, Handle, Tell,
-        ask::{self, Close, Deed, Wait, Where},
-        tell,
+        Handle, Request, Response,
+        request::{self, Close, Deed, FileTarget, Wait},
+        response,
     },
 };
 use serde_json::json;
@@ -295,12 +295,12 @@ impl Running<'_> {
         };
         let missing = missing.map(|above| (Missing::ask(&above), above));
         let start = self.put.offset.unwrap_or(0);
-        let put = ask::Put {
+        let put = request::Put {
             url: target.told,
             in_place: self.put.offset.is_some(),
             size: item.size.map(|size| start.saturating_add(size)),
             new: self.put.new,
-            ..ask::Put::default()
+            ..request::Put::default()
         };
         let mut patience = Patience {
             screen: self.screen,
@@ -310,8 +310,8 @@ impl Running<'_> {
             limit: self.put.timeout,
             why: None,
         };
-        let mut opened = patience.ask(&mut here, Ask::Put(put))?;
-        let (Tell::Opened(tell::Opened { handle, .. }), Some(file)) =
+        let mut opened = patience.ask(&mut here, Request::Put(put))?;
+        let (Response::Opened(response::Opened { handle, .. }), Some(file)) =
             (opened.tell, opened.files.pop().map(File::from))
         else {
             let words = "the node of this machine gave no file to write to";
@@ -326,7 +326,7 @@ impl Running<'_> {
             timeout_ms: local::ms(self.put.timeout),
         };
         // How it goes on from here is said by commit and queue.
-        patience.ask(&mut here, Ask::End(close))?;
+        patience.ask(&mut here, Request::End(close))?;
         let facts = moving::with_more(std::mem::take(&mut self.facts), "bytes", bytes);
         self.facts = moving::with_more(facts, "files", 1);
         if target.here.is_some() {
@@ -363,7 +363,7 @@ impl Running<'_> {
             self.make(here, &above, true)?;
         }
         let url = local::named(OsStr::new(&directory.to_string()))?.told;
-        match here.ask(Ask::Deed(Deed::Mkdir { url })) {
+        match here.ask(Request::Deed(Deed::Mkdir { url })) {
             Err(refusal) if refusal.kind != Kind::Exists => Err(refusal.into()),
             _ => Ok(()),
         }
@@ -382,7 +382,7 @@ impl Missing {
         let url = local::named(OsStr::new(&directory.to_string())).map(|named| named.told);
         thread::spawn(move || {
             let asked = url.and_then(|url| {
-                let told = local::here()?.ask(Ask::Stat(Where::is(url)));
+                let told = local::here()?.ask(Request::Stat(FileTarget::is(url)));
                 Ok(matches!(told, Err(refusal) if refusal.kind == Kind::Missing))
             });
             let _ = tell.send(asked.unwrap_or(false));
@@ -448,14 +448,14 @@ struct Patience<'a> {
 
 impl Patience<'_> {
     /// Asks what is answered once there is room.
-    fn ask(&mut self, here: &mut Here, ask: Ask) -> Run<Answer> {
+    fn ask(&mut self, here: &mut Here, ask: Request) -> Run<Answer> {
         let (screen, url, why) = (self.screen, self.url, &mut self.why);
         *why = None;
-        let is_end = matches!(ask, Ask::End(_));
+        let is_end = matches!(ask, Request::End(_));
         let deadline = self.limit.map(|limit| Instant::now() + limit);
         let answer = here.ask_with(ask, b"", deadline, &mut |tell| {
             match &tell {
-                Tell::Row(row) if row.what == "room" && row.why.is_some() => {
+                Response::Row(row) if row.what == "room" && row.why.is_some() => {
                     say(screen, url, row.why.as_deref());
                     why.clone_from(&row.why);
                 }
@@ -534,13 +534,13 @@ fn copy(
         if len == 0 {
             return Ok(end - start);
         }
-        let grant = ask::Grant {
+        let grant = request::Grant {
             handle,
             start: end,
             end: end + len as u64,
         };
-        let granted = patience.ask(here, Ask::Grant(grant))?;
-        let Tell::Granted { grant } = granted.tell else {
+        let granted = patience.ask(here, Request::Grant(grant))?;
+        let Response::Granted { grant } = granted.tell else {
             return Err(CliError::kept(wanted, "the node gave no leave to write"));
         };
         file.write_all_at(&buffer[..len], end)
@@ -552,13 +552,13 @@ fn copy(
             begin_to_sync(file, begun..end);
             begun = end;
         }
-        let written = ask::Written {
+        let written = request::Written {
             handle,
             grant,
             size: end,
             chain: chain(end - len as u64, &buffer[..len]),
         };
-        let sent = here.send(Ask::Written(written), b"");
+        let sent = here.send(Request::Written(written), b"");
         sent?;
     }
 }

@@ -11,9 +11,9 @@ use godwit_core::Url;
 use godwit_local::{Here, Kind};
 use godwit_store::Error;
 use godwit_wire::local::{
-    Ask, Tell,
-    ask::Whose,
-    tell::{Done, Row},
+    Request, Response,
+    request::Selector,
+    response::{Done, Row},
 };
 use serde_json::json;
 use std::{ffi::OsString, time::Duration};
@@ -65,7 +65,7 @@ impl Queue {
     }
 }
 
-fn watch(screen: &Screen, here: &mut Here, whose: &Whose) -> Run<Facts> {
+fn watch(screen: &Screen, here: &mut Here, whose: &Selector) -> Run<Facts> {
     let (mut shown, left) = (Vec::new(), local::Left::new(screen));
     let mut look = |here: &mut Here| {
         let (rows, _) = rows(here, whose)?;
@@ -85,7 +85,7 @@ fn watch(screen: &Screen, here: &mut Here, whose: &Whose) -> Run<Facts> {
             // Told at the end of all that is owed now; meanwhile it is looked what has changed.
             let pushed = local::ask_looking::<CliError>(
                 here,
-                Ask::Push(whose.clone()),
+                Request::Push(whose.clone()),
                 &mut |_| (),
                 &mut look,
             );
@@ -109,15 +109,15 @@ fn watch(screen: &Screen, here: &mut Here, whose: &Whose) -> Run<Facts> {
     })
 }
 
-pub(super) fn rows(here: &mut Here, whose: &Whose) -> Run<(Vec<Row>, Done)> {
+pub(super) fn rows(here: &mut Here, whose: &Selector) -> Run<(Vec<Row>, Done)> {
     let mut rows = Vec::new();
-    let answer = here.ask_with(Ask::Queue(whose.clone()), b"", None, &mut |tell| {
-        if let Tell::Row(row) = tell {
+    let answer = here.ask_with(Request::Queue(whose.clone()), b"", None, &mut |tell| {
+        if let Response::Row(row) = tell {
             rows.push(*row);
         }
     });
     let done = match answer?.tell {
-        Tell::Done(done) => done,
+        Response::Done(done) => done,
         _ => Done::default(),
     };
     Ok((rows, done))

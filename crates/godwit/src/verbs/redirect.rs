@@ -3,7 +3,7 @@
 use super::{Facts, local};
 use crate::{screen::Screen, trouble::Run};
 use clap::Args;
-use godwit_wire::local::{Ask, ask};
+use godwit_wire::local::{Request, request};
 use std::ffi::OsString;
 
 /// Deliver a pending file to another URL, also on another server
@@ -33,7 +33,7 @@ impl Redirect {
         let mut here = local::here()?;
         let url = local::name_of_owed(&self.url)?;
         let to = local::name_of_owed(&self.to)?;
-        let asked = Ask::Redirect(ask::Redirect { url, to });
+        let asked = Request::Redirect(request::Redirect { url, to });
         let done = local::done(screen, &mut here, asked)?;
         let (from, to) = (local::shown(&self.url), local::shown(&self.to));
         let words = format!("{from} goes to {to}; godwit push {to} waits for it");

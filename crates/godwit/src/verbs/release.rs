@@ -4,7 +4,7 @@ use super::{Facts, deciding::Held};
 use crate::{screen::Screen, trouble::Run};
 use clap::Args;
 use godwit_store::Decision;
-use godwit_wire::local::Ask;
+use godwit_wire::local::Request;
 use std::ffi::OsString;
 
 /// Deliver a file that is on hold, over what its server has now
@@ -29,7 +29,7 @@ pub(crate) struct Release {
 
 impl Release {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let what = (Ask::Release as fn(_) -> _, Decision::Release);
+        let what = (Request::Release as fn(_) -> _, Decision::Release);
         self.held.decide(screen, &self.url, what)
     }
 }

@@ -6,8 +6,8 @@ use clap::Args;
 use godwit_local::Kind;
 use godwit_store::Decision;
 use godwit_wire::local::{
-    Ask,
-    ask::{Where, Whose},
+    Request,
+    request::{FileTarget, Selector},
 };
 use std::{ffi::OsString, os::unix::ffi::OsStrExt};
 
@@ -39,7 +39,7 @@ pub(crate) struct Retry {
 
 impl Retry {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let what = (Ask::Retry as fn(_) -> _, Decision::Retry);
+        let what = (Request::Retry as fn(_) -> _, Decision::Retry);
         match self.url {
             Some(url) if self.held.is_at_hop() || !url.as_bytes().ends_with(b"/") => {
                 self.held.decide(screen, &url, what)
@@ -51,7 +51,7 @@ impl Retry {
 
 /// Tries all that is pending, or all below a name.
 fn retry_all(screen: &Screen, url: Option<&OsString>) -> Run<Facts> {
-    let whose = Whose {
+    let whose = Selector {
         session: None,
         ..local::whose(url, None)?
     };
@@ -59,7 +59,7 @@ fn retry_all(screen: &Screen, url: Option<&OsString>) -> Run<Facts> {
     let (rows, mut done) = queue::rows(&mut here, &whose)?;
     done.files = 0;
     for row in rows.iter().filter(|row| row.stage != "writing") {
-        match here.ask(Ask::Retry(Where::is(&*row.id))) {
+        match here.ask(Request::Retry(FileTarget::is(&*row.id))) {
             Ok(_) => done.files += 1,
             // It was delivered meanwhile.
             Err(refusal) if refusal.kind == Kind::Missing => {}

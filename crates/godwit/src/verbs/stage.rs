@@ -9,7 +9,7 @@ use crate::{
 use clap::Args;
 use godwit_core::Url;
 use godwit_store::Error as StoreError;
-use godwit_wire::local::{Ask, ask::Stage as Fetch};
+use godwit_wire::local::{Request, request::Stage as Fetch};
 use std::{
     ffi::{OsStr, OsString},
     fs::File,
@@ -80,7 +80,7 @@ impl Stage {
                 bytes_per_s: self.rate,
                 ..Fetch::default()
             };
-            let ask = local::on(self.on.as_deref(), Ask::Stage(fetch));
+            let ask = local::on(self.on.as_deref(), Request::Stage(fetch));
             match local::done(screen, &mut here, ask) {
                 Ok(done) => (files, bytes) = (files + done.files, bytes + done.bytes),
                 Err(trouble) => screen.trouble(&trouble),

@@ -10,9 +10,9 @@ use godwit_local::{Here, Kind, Refusal};
 use godwit_store::Error;
 use godwit_sys::wait_readable;
 use godwit_wire::local::{
-    Ask, Tell,
-    ask::{self, Whose},
-    tell,
+    Request, Response,
+    request::{self, Selector},
+    response,
 };
 use serde_json::json;
 use std::{
@@ -73,9 +73,9 @@ impl Tee {
         let mut line = Line {
             screen,
             wanted,
-            whose: Whose {
+            whose: Selector {
                 url: Some(target.told.clone()),
-                ..Whose::default()
+                ..Selector::default()
             },
             url: target.told,
             shown: target.shown,
@@ -89,9 +89,9 @@ impl Tee {
         line.append(b"")?;
         let bytes = line.pass_on(input)?;
         let done = match self.wait {
-            Until::Push => line.wait(Ask::Push(line.whose.clone()))?,
-            Until::Commit => line.wait(Ask::Commit(line.whose.clone()))?,
-            Until::Nothing => tell::Done::default(),
+            Until::Push => line.wait(Request::Push(line.whose.clone()))?,
+            Until::Commit => line.wait(Request::Commit(line.whose.clone()))?,
+            Until::Nothing => response::Done::default(),
         };
         let mut facts = local::facts(&done);
         facts.insert("bytes".into(), bytes.into());
@@ -105,7 +105,7 @@ struct Line<'a> {
     wanted: String,
     url: String,
     shown: String,
-    whose: Whose,
+    whose: Selector,
     /// By what the node knows what it has taken of ours.
     by: u64,
     seq: u64,
@@ -156,13 +156,13 @@ impl Line<'_> {
     /// Returns when the node has taken it, whichever that is by then.
     fn append(&mut self, piece: &[u8]) -> Run<()> {
         self.seq += 1;
-        let lines = ask::Lines {
+        let lines = request::Lines {
             url: self.url.clone(),
             by: self.by,
             seq: self.seq,
         };
         loop {
-            let asked = Ask::Lines(lines.clone());
+            let asked = Request::Lines(lines.clone());
             let told = &mut |tell| local::note(self.screen, &tell);
             match self.here.ask_with(asked, piece, None, told) {
                 Ok(_) => return Ok(()),
@@ -171,8 +171,8 @@ impl Line<'_> {
         }
     }
 
-    /// Waits for what ends with [`Tell::Done`], and says if it does not go on.
-    fn wait(&mut self, ask: Ask) -> Run<tell::Done> {
+    /// Waits for what ends with [`Response::Done`], and says if it does not go on.
+    fn wait(&mut self, ask: Request) -> Run<response::Done> {
         loop {
             match self.wait_once(&ask) {
                 Ok(done) => {
@@ -184,13 +184,13 @@ impl Line<'_> {
         }
     }
 
-    fn wait_once(&mut self, ask: &Ask) -> Result<tell::Done, Refusal> {
+    fn wait_once(&mut self, ask: &Request) -> Result<response::Done, Refusal> {
         let n = self.here.send(ask.clone(), b"")?;
         loop {
             match self.here.receive(n, Some(Instant::now() + LOOK_EVERY)) {
                 Ok(answer) => match answer.tell {
-                    Tell::Done(done) => return Ok(done),
-                    Tell::Refused(refusal) => return Err(*refusal),
+                    Response::Done(done) => return Ok(done),
+                    Response::Refused(refusal) => return Err(*refusal),
                     _ => {}
                 },
                 Err(refusal) if refusal.kind == Kind::Late => self.look(),
@@ -237,10 +237,10 @@ impl Line<'_> {
         self.looked = Instant::now();
         let mut why = None;
         let mut is_owed = false;
-        let queue = Ask::Queue(self.whose.clone());
+        let queue = Request::Queue(self.whose.clone());
         let until = Some(Instant::now() + LOOK_EVERY);
         let asked = self.here.ask_with(queue, b"", until, &mut |tell| {
-            if let Tell::Row(row) = tell
+            if let Response::Row(row) = tell
                 && row.what == "append"
             {
                 is_owed = true;

@@ -10,8 +10,8 @@ use crate::{
 };
 use clap::Args;
 use godwit_core::Url;
-use godwit_store::{Error, Station, StoreExt};
-use godwit_wire::local::{Ask, Tell, ask::Whose, tell::Row};
+use godwit_store::{Error, HopStatus, StoreExt};
+use godwit_wire::local::{Request, Response, request::Selector, response::Row};
 use serde_json::json;
 use std::{ffi::OsString, os::unix::ffi::OsStrExt, time::Duration};
 
@@ -55,18 +55,18 @@ impl Trace {
         let routes = config::load(&Told::default())?.routes;
         let way = routes.by_way_of(&url);
         let way = way.map_err(|error| CliError::store(format!("trace {url}"), error))?;
-        let mut all: Vec<Station> = owed.as_ref().map(here).into_iter().collect();
+        let mut all: Vec<HopStatus> = owed.as_ref().map(here).into_iter().collect();
         let behind = behind(&self.talking, &way);
         match behind {
             Ok(behind) => all.extend(behind),
             // What is known is worth telling.
-            Err(error) if !all.is_empty() => all.push(Station::away(way.host_port(), &error)),
+            Err(error) if !all.is_empty() => all.push(HopStatus::away(way.host_port(), &error)),
             Err(error) => return Err(CliError::store(format!("trace {url}"), error)),
         }
         for station in &all {
             show(screen, (&url, &way), station)?;
         }
-        let is_nowhere = |station: &Station| ["passed", "missing"].contains(&&*station.stage);
+        let is_nowhere = |station: &HopStatus| ["passed", "missing"].contains(&&*station.stage);
         if all.iter().all(is_nowhere) {
             let path = url.as_path();
             return Err(CliError::store(
@@ -85,19 +85,19 @@ fn owed(name: &str) -> Run<Option<Row>> {
     };
     let mut found = None;
     let mut each = |tell| {
-        if let Tell::Row(row) = tell
+        if let Response::Row(row) = tell
             && (row.id == name || row.url == name)
         {
             found = Some(*row);
         }
     };
-    let asked = here.ask_with(Ask::Queue(Whose::default()), b"", None, &mut each);
+    let asked = here.ask_with(Request::Queue(Selector::default()), b"", None, &mut each);
     asked?;
     Ok(found)
 }
 
-fn here(row: &Row) -> Station {
-    Station {
+fn here(row: &Row) -> HopStatus {
+    HopStatus {
         at: HERE.into(),
         stage: row.stage.clone(),
         size: row.size,
@@ -108,7 +108,7 @@ fn here(row: &Row) -> Station {
     }
 }
 
-fn behind(talking: &Talking, way: &Url) -> Result<Vec<Station>, Error> {
+fn behind(talking: &Talking, way: &Url) -> Result<Vec<HopStatus>, Error> {
     let stores = places::stores(talking).map_err(|_| Error::Canceled)?;
     let place = stores.open(way)?;
     let mut all = place.store.trace(&place.path, &[])?;
@@ -118,7 +118,7 @@ fn behind(talking: &Talking, way: &Url) -> Result<Vec<Station>, Error> {
     Ok(all)
 }
 
-fn show(screen: &Screen, names: (&Url, &Url), station: &Station) -> Run<()> {
+fn show(screen: &Screen, names: (&Url, &Url), station: &HopStatus) -> Run<()> {
     let told = match screen.json() {
         true => screen.object(&json!({
             "event": "station",
@@ -138,7 +138,7 @@ fn show(screen: &Screen, names: (&Url, &Url), station: &Station) -> Run<()> {
 }
 
 /// Returns what to say of what is held where it is, by its own name and the one that its way begins with.
-fn next((url, way): (&Url, &Url), station: &Station) -> Option<String> {
+fn next((url, way): (&Url, &Url), station: &HopStatus) -> Option<String> {
     if let Some(first) = &station.waits_for {
         let first = way.with_path(first.as_os_str().as_bytes()).ok()?;
         return Some(format!(
@@ -156,7 +156,7 @@ fn next((url, way): (&Url, &Url), station: &Station) -> Option<String> {
     })
 }
 
-fn line(names: (&Url, &Url), station: &Station) -> String {
+fn line(names: (&Url, &Url), station: &HopStatus) -> String {
     let age = station.age.map(|age| format!("{}s", age.as_secs()));
     let mut line = format!(
         "{:<8} {:>9} {:>9} {:>6}  {}",

@@ -13,7 +13,7 @@ use crate::{
 use clap::Args;
 use godwit_store::Error;
 use godwit_sys::{ended_within, mounted_from, unmount, why};
-use godwit_wire::local::{Ask, ask::Whose};
+use godwit_wire::local::{Request, request::Selector};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -90,14 +90,14 @@ impl Umount {
         let Some(mut here) = local::there_if_pending()? else {
             return Ok(Facts::new());
         };
-        let whose = Whose {
+        let whose = Selector {
             session: Some(session_of(directory)),
             timeout_ms: local::ms(self.timeout),
-            ..Whose::default()
+            ..Selector::default()
         };
         let ask = match self.push {
-            true => Ask::Push(whose),
-            false => Ask::Commit(whose),
+            true => Request::Push(whose),
+            false => Request::Commit(whose),
         };
         let done = local::done(screen, &mut here, ask)?;
         Ok(facts([

@@ -8,8 +8,8 @@ use crate::{
 use clap::Args;
 use godwit_store::Error;
 use godwit_wire::local::{
-    Ask,
-    ask::{Where, Whose},
+    Request,
+    request::{FileTarget, Selector},
 };
 use serde_json::json;
 use std::{
@@ -112,7 +112,7 @@ impl Uninit {
         let Some(mut here) = local::there_if_pending()? else {
             return Ok(Vec::new());
         };
-        let (rows, _) = queue::rows(&mut here, &Whose::default())?;
+        let (rows, _) = queue::rows(&mut here, &Selector::default())?;
         match rows.len() {
             0 => {}
             _ if self.drop => {}
@@ -130,8 +130,8 @@ impl Uninit {
         let Some(mut here) = local::there_if_pending()?.filter(|_| self.drop) else {
             return Ok(());
         };
-        for row in queue::rows(&mut here, &Whose::default())?.0 {
-            here.ask(Ask::Drop(Where::is(row.id)))?;
+        for row in queue::rows(&mut here, &Selector::default())?.0 {
+            here.ask(Request::Drop(FileTarget::is(row.id)))?;
         }
         Ok(())
     }

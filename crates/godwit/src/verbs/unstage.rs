@@ -3,7 +3,7 @@
 use super::{Facts, facts, local};
 use crate::{screen::Screen, trouble::Run, units};
 use clap::Args;
-use godwit_wire::local::{Ask, ask::Stage as Fetched};
+use godwit_wire::local::{Request, request::Stage as Fetched};
 use std::{ffi::OsString, time::Duration};
 
 /// Deliver pending changes of files, and keep the files no longer
@@ -43,7 +43,7 @@ impl Unstage {
                 timeout_ms: local::ms(self.timeout),
                 ..Fetched::default()
             };
-            let ask = local::on(self.on.as_deref(), Ask::Unstage(fetched));
+            let ask = local::on(self.on.as_deref(), Request::Unstage(fetched));
             match local::done(screen, &mut here, ask) {
                 Ok(_) => files += 1,
                 Err(trouble) => screen.trouble(&trouble),

@@ -8,9 +8,9 @@ use super::export::Export;
 use crate::config::{Porter, Word};
 use godwit_core::{Algorithm, Chain, Digest, Extents, Url, Version};
 use godwit_store::{
-    Can, Decision, Entry, EntryKind, Error, Finished, Given, How, Next, Partial, REFERS, Read,
-    Result, Set, Sink, Small, Space, Stat, Station, Store, StoreExt, Take, Told, What, Write,
-    Xattrs, channel::Watch,
+    Can, Decision, Entry, EntryKind, Error, Finished, Given, HopStatus, Next, Partial, REFERS,
+    Read, RemovalKind, Result, Set, Sink, Small, Space, Stat, Store, StoreExt, Take, Told, Write,
+    WriteMode, Xattrs, channel::Watch,
 };
 use godwit_trust::{DEEDS, Deed, Identity, Rights};
 use parking_lot::Mutex;
@@ -442,12 +442,12 @@ impl Guarded {
 
     /// Decides between new and other bytes, and sees to it that a name that is taken
     /// meanwhile is not written to by somebody who may only create.
-    fn to_write(&self, path: &Path, how: &How) -> Result<(PathBuf, How)> {
+    fn to_write(&self, path: &Path, how: &WriteMode) -> Result<(PathBuf, WriteMode)> {
         let Some(asked) = self.rights() else {
             return Ok((path.into(), how.clone()));
         };
         let path = self.dir.without_links(path)?;
-        if asked.rules.is_output(&path) && !matches!(how, How::Append { .. }) {
+        if asked.rules.is_output(&path) && !matches!(how, WriteMode::Append { .. }) {
             let said = "what is written here is appended";
             return Err(asked.denied(Deed::Write, &path, said, said.into()));
         }
@@ -460,14 +460,14 @@ impl Guarded {
                 return Err(error);
             }
         };
-        if is_there && *how != How::New {
+        if is_there && *how != WriteMode::New {
             asked.must(Deed::Write, &path)?;
             return Ok((path, how.clone()));
         }
         asked.must(Deed::Create, &path)?;
         let how = match how {
-            How::Replace(_) if !asked.may(Deed::Write, &path) => How::New,
-            How::InPlace | How::Append { .. } => {
+            WriteMode::Replace(_) if !asked.may(Deed::Write, &path) => WriteMode::New,
+            WriteMode::InPlace | WriteMode::Append { .. } => {
                 asked.must(Deed::Write, &path)?;
                 how.clone()
             }
@@ -560,7 +560,7 @@ impl Store for Guarded {
         )
     }
 
-    fn remove(&self, path: &Path, what: What) -> Result<()> {
+    fn remove(&self, path: &Path, what: RemovalKind) -> Result<()> {
         let removed = self
             .dir
             .remove(&self.asked_of_name(path, Deed::Delete)?, what);
@@ -672,7 +672,7 @@ impl godwit_store::Transit for Guarded {
         }
     }
 
-    fn trace(&self, path: &Path, passed: &[String]) -> Result<Vec<Station>> {
+    fn trace(&self, path: &Path, passed: &[String]) -> Result<Vec<HopStatus>> {
         self.dir.trace(&self.to_wait_for(path)?, passed)
     }
 

@@ -7,7 +7,7 @@ use godwit_store::{Error, channel::Watch};
 use godwit_sys::{Bounds, Buffer, Made, Program, Running, ended_by, why};
 use godwit_wire::{
     command::Through,
-    server::{self as wire, Refusal, Way},
+    server::{self as wire, ModuleDirection, Refusal},
 };
 use std::{
     ffi::OsString,
@@ -58,7 +58,7 @@ impl Modules {
     }
 
     /// Lets somebody run a module, if that is one, and takes these parameters.
-    pub(crate) fn turn(&self, through: &Through, way: Way) -> Result<Turn, Refusal> {
+    pub(crate) fn turn(&self, through: &Through, way: ModuleDirection) -> Result<Turn, Refusal> {
         let mut all = self.0.iter();
         let known =
             all.find(|known| known.module.name == through.module && known.module.way == way);

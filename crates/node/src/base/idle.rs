@@ -23,13 +23,13 @@ impl Idle {}
 
 /// One connection; it begins idle.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct TrackedConnection {
     idle: Arc<Idle>,
     party: Mutex<Party>,
     end: Arc<Notify>,
 }
 
-impl Seat {
+impl TrackedConnection {
     pub(crate) fn new(idle: &Arc<Idle>, party: Party) -> Arc<Self> {
         let seat = Self {
             idle: Arc::clone(idle),
@@ -79,7 +79,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for TrackedConnection {
     fn drop(&mut self) {
         self.work(None);
     }
@@ -89,7 +89,7 @@ impl Drop for Seat {
 #[derive(Clone)]
 pub(crate) struct Stay {
     _inside: Arc<(Admitted, Counted)>,
-    pub(crate) seat: Arc<Seat>,
+    pub(crate) seat: Arc<TrackedConnection>,
     pub(crate) draining: watch::Receiver<()>,
 }
 
@@ -101,7 +101,7 @@ impl Stay {
         peer: SocketAddr,
     ) -> Self {
         Self {
-            seat: Seat::new(idle, Party::Address(peer.ip().to_canonical())),
+            seat: TrackedConnection::new(idle, Party::Address(peer.ip().to_canonical())),
             _inside: Arc::new((admitted, metrics.connected())),
             draining,
         }
@@ -109,10 +109,10 @@ impl Stay {
 }
 
 /// A request is being answered on a connection, which is idle again when this is dropped.
-pub(crate) struct Busy(Option<Arc<Seat>>);
+pub(crate) struct Busy(Option<Arc<TrackedConnection>>);
 
 impl Busy {
-    pub(crate) fn new(seat: &Arc<Seat>) -> Self {
+    pub(crate) fn new(seat: &Arc<TrackedConnection>) -> Self {
         seat.work(None);
         Self(Some(Arc::clone(seat)))
     }
@@ -142,11 +142,14 @@ mod tests {
     fn oldest_idle_connection_goes_first() {
         let (idle, party) = (Arc::default(), Party::Peer("p".into()));
         let seats: Vec<_> = (0..IDLE_EACH_MAX)
-            .map(|_| Seat::new(&idle, party.clone()))
+            .map(|_| TrackedConnection::new(&idle, party.clone()))
             .collect();
         let busy = Busy::new(&seats[0]);
-        let _more = [Seat::new(&idle, party.clone()), Seat::new(&idle, party)];
-        let is_ended = |seat: &Seat| {
+        let _more = [
+            TrackedConnection::new(&idle, party.clone()),
+            TrackedConnection::new(&idle, party),
+        ];
+        let is_ended = |seat: &TrackedConnection| {
             let mut ended = pin!(seat.end.notified());
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
             ended.as_mut().poll(&mut context).is_ready()

@@ -25,7 +25,7 @@ pub(crate) struct Ports {
 
 /// A channel that gives its port back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct PortChannel {
     /// `None` only while it is being dropped.
     channel: Option<Channel>,
     ports: Option<Arc<Ports>>,
@@ -46,7 +46,7 @@ impl Ports {
         self: &Arc<Self>,
         ip: IpAddr,
         given_up: &dyn Fn() -> bool,
-    ) -> Result<(Held, SocketAddr)> {
+    ) -> Result<(PortChannel, SocketAddr)> {
         let deadline = Instant::now() + self.wait;
         let mut in_line = None;
         loop {
@@ -54,7 +54,7 @@ impl Ports {
                 Ok((channel, address)) => {
                     let ports = self.range.is_some().then(|| Arc::clone(self));
                     return Ok((
-                        Held {
+                        PortChannel {
                             channel: Some(channel),
                             ports,
                         },
@@ -100,7 +100,7 @@ impl Drop for InLine<'_> {
     }
 }
 
-impl Held {
+impl PortChannel {
     /// Returns what can be read while others wait for a port like the one that is
     /// held, if one is.
     pub(crate) fn wanted(&self) -> Option<BorrowedFd<'_>> {
@@ -116,7 +116,7 @@ impl Held {
     }
 }
 
-impl std::ops::Deref for Held {
+impl std::ops::Deref for PortChannel {
     type Target = Channel;
 
     fn deref(&self) -> &Channel {
@@ -124,13 +124,13 @@ impl std::ops::Deref for Held {
     }
 }
 
-impl std::ops::DerefMut for Held {
+impl std::ops::DerefMut for PortChannel {
     fn deref_mut(&mut self) -> &mut Channel {
         self.channel.as_mut().expect("only drop takes it")
     }
 }
 
-impl Drop for Held {
+impl Drop for PortChannel {
     fn drop(&mut self) {
         self.channel = None;
         if let Some(ports) = &self.ports {

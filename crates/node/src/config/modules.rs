@@ -8,7 +8,7 @@ use super::{
     sources::{distance, text_of},
     values::{parse, parse_bool},
 };
-use godwit_wire::server::Way;
+use godwit_wire::server::ModuleDirection;
 use std::{
     collections::BTreeMap,
     ops::RangeInclusive,
@@ -22,7 +22,7 @@ pub struct Module {
     /// What clients call it.
     pub name: String,
     /// On which way.
-    pub way: Way,
+    pub way: ModuleDirection,
     /// The program and its arguments; `{}` stands for the parameters.
     pub command: Vec<String>,
     /// What a client may say to it.
@@ -189,8 +189,8 @@ impl Said {
         Ok(Module {
             name: self.name.clone(),
             way: self.one("direction", |text| match text {
-                "read" => Ok(Way::Read),
-                "write" => Ok(Way::Write),
+                "read" => Ok(ModuleDirection::Read),
+                "write" => Ok(ModuleDirection::Write),
                 _ => Err("read or write".into()),
             })?,
             parameters: self.one("parameters", Allowed::read)?,
@@ -319,7 +319,10 @@ mod tests {
         let [module] = &all.unwrap()[..] else {
             panic!("one was said");
         };
-        assert_eq!((&*module.name, module.way), ("first", Way::Read));
+        assert_eq!(
+            (&*module.name, module.way),
+            ("first", ModuleDirection::Read)
+        );
         assert_eq!(module.command, ["/usr/bin/head", "-c", "{}"]);
         assert_eq!(module.parameters, Allowed::Nothing);
         assert!(module.confined);

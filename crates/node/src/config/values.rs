@@ -5,9 +5,9 @@ use godwit_core::Url;
 use std::{collections::BTreeMap, fmt, net::SocketAddr, ops::RangeInclusive, str::FromStr};
 
 /// Reads values out of texts, and says whose fault it was.
-pub(super) struct Take<'a>(pub(super) &'a BTreeMap<&'static str, Value>);
+pub(super) struct Values<'a>(pub(super) &'a BTreeMap<&'static str, Value>);
 
-impl<'a> Take<'a> {
+impl<'a> Values<'a> {
     pub(super) fn text(&self, key: &'static str) -> &'a str {
         &self.0[key].text
     }

@@ -28,7 +28,7 @@ use std::{
 pub(crate) struct Stripes {
     members: Vec<Member>,
     courses: Vec<Course>,
-    way: Way,
+    way: DataPath,
     is_proven: bool,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Login {
 
 /// Between whom data goes.
 #[derive(Debug)]
-enum Way {
+enum DataPath {
     /// Nobody has said.
     None,
     /// Members listen.
@@ -114,7 +114,7 @@ impl Stripes {
         (!members.is_empty()).then_some(Self {
             members,
             courses: Vec::new(),
-            way: Way::None,
+            way: DataPath::None,
             is_proven: login.key.is_some(),
         })
     }
@@ -135,21 +135,21 @@ impl Stripes {
 
     /// Tells whether data has a way already, and transfers go on over it.
     pub(crate) fn has_way(&self) -> bool {
-        !matches!(self.way, Way::None)
+        !matches!(self.way, DataPath::None)
     }
 
     pub(crate) fn is_listening(&self) -> bool {
-        matches!(self.way, Way::Listening)
+        matches!(self.way, DataPath::Listening)
     }
 
     /// Forgets where data goes; the conversations stay.
     pub(crate) fn forget_way(&mut self) {
-        self.way = Way::None;
+        self.way = DataPath::None;
     }
 
     /// Has all members listen, and returns where.
     pub(crate) fn listen(&mut self, cancel: &Cancel) -> Result<Vec<SocketAddr>> {
-        self.way = Way::None;
+        self.way = DataPath::None;
         let count = self.members.len() as u64;
         let mut all = Vec::new();
         for (index, member) in (0..).zip(&mut self.members) {
@@ -162,7 +162,7 @@ impl Stripes {
             member.settle(Line::new("OPTS GODWIT").and(format_args!("1;{share}")))?;
             all.extend(member.listen()?);
         }
-        self.way = Way::Listening;
+        self.way = DataPath::Listening;
         Ok(all)
     }
 
@@ -188,10 +188,10 @@ impl Stripes {
         let fresh = !self.has_way();
         if fresh {
             let (to, streams) = (sending.to.clone(), sending.streams);
-            self.way = Way::Aimed { to, streams };
+            self.way = DataPath::Aimed { to, streams };
         }
         let (to, streams) = match &self.way {
-            Way::Aimed { to, streams } => (to.clone(), *streams),
+            DataPath::Aimed { to, streams } => (to.clone(), *streams),
             _ => (Vec::new(), sending.streams),
         };
         let striping = match sending.striping {
@@ -327,7 +327,7 @@ impl Stripes {
     /// Ends what is under way, and returns when nobody does anything any more, or
     /// cannot be asked. What members tell meanwhile still counts.
     pub(crate) fn stop(&mut self, on: &mut dyn FnMut(usize, Word) -> Result<()>) {
-        self.way = Way::None;
+        self.way = DataPath::None;
         for member in self.members.iter_mut().filter(|member| member.is_busy()) {
             // Who cannot be told is lost, and hears that by itself.
             let _ = member.say(&[Line::new("ABOR")]);

@@ -20,7 +20,7 @@ use godwit_depot::Depot;
 use godwit_local::{Kind, Place, Refusal};
 use godwit_store::channel::Cancel;
 use godwit_trust::Home;
-use godwit_wire::local::{Ask, tell};
+use godwit_wire::local::{Request, response};
 use std::{fmt, path::Path, sync::Arc, time::Duration};
 
 /// Answers whoever runs a hop, until this is dropped.
@@ -108,7 +108,7 @@ impl Handler for OfHop {
         true
     }
 
-    fn status(&self, status: &mut tell::Status) {
+    fn status(&self, status: &mut response::Status) {
         self.keeping.status(status);
     }
 
@@ -122,15 +122,15 @@ impl Handler for OfHop {
 struct Operator(Client);
 
 impl Connection for Operator {
-    fn answer(&self, ask: Ask, body: Vec<u8>, reply: &Reply) {
+    fn answer(&self, ask: Request, body: Vec<u8>, reply: &Reply) {
         match ask {
-            Ask::Queue(_)
-            | Ask::Commit(_)
-            | Ask::Push(_)
-            | Ask::Retry(_)
-            | Ask::Release(_)
-            | Ask::Redirect(_)
-            | Ask::Drop(_) => self.0.answer(ask, body, reply),
+            Request::Queue(_)
+            | Request::Commit(_)
+            | Request::Push(_)
+            | Request::Retry(_)
+            | Request::Release(_)
+            | Request::Redirect(_)
+            | Request::Drop(_) => self.0.answer(ask, body, reply),
             _ => reply.refuse(
                 Refusal::new(
                     Kind::Unsupported,

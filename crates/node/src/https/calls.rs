@@ -9,7 +9,7 @@ use super::{
 };
 use godwit_core::{Extents, Kind};
 use godwit_store::{
-    Error, Nowhere, PASSED_MAX, Set, Stat, Store, StoreExt, Walk, What,
+    Error, Nowhere, PASSED_MAX, RemovalKind, Set, Stat, Store, StoreExt, Walk,
     channel::Watch,
     door::{
         Sent,
@@ -639,9 +639,9 @@ fn hidden(known: &Known, lines: &mut Lines, asked: AskPath) -> Outcome {
 
 fn remove(known: &Known, lines: &mut Lines, asked: AskRemove) -> Outcome {
     let what = if asked.directory {
-        What::Directory
+        RemovalKind::Directory
     } else {
-        What::File
+        RemovalKind::File
     };
     done(lines, known.dir.remove(&asked.path.0, what))
 }

@@ -17,9 +17,9 @@ use godwit_trust::Identity;
 use godwit_wire::{
     door::call::{AskDepot, Count, Kept, Line, OfDepot, Refusal, Room},
     local::{
-        Ask, Tell,
-        ask::{Add, AddDone, Cache, Stage, Where},
-        tell::Row,
+        Request, Response,
+        request::{Add, AddDone, Cache, FileTarget, Stage},
+        response::Row,
     },
 };
 use std::{
@@ -138,15 +138,15 @@ fn pass_on(mut here: Here, wish: AskDepot, is_gone: &AtomicBool) -> Result<Vec<L
         };
         let is_last = tell.is_last();
         match tell {
-            Tell::Row(row) if lines.len() < ROWS_MAX && bytes < ROWS_BYTES_MAX => {
+            Response::Row(row) if lines.len() < ROWS_MAX && bytes < ROWS_BYTES_MAX => {
                 bytes += length(&row);
                 lines.push(Line::Kept(kept(*row)));
             }
-            Tell::Done(done) => lines.push(Line::Count(Count {
+            Response::Done(done) => lines.push(Line::Count(Count {
                 files: done.files,
                 bytes: done.bytes,
             })),
-            Tell::Opened(opened) => {
+            Response::Opened(opened) => {
                 lines.push(Line::Kept(Kept {
                     url: about.clone().unwrap_or_default(),
                     size: opened.size,
@@ -161,13 +161,13 @@ fn pass_on(mut here: Here, wish: AskDepot, is_gone: &AtomicBool) -> Result<Vec<L
                     bytes: opened.size,
                 }));
             }
-            Tell::Space(space) => lines.push(Line::Room(Room {
+            Response::Space(space) => lines.push(Line::Room(Room {
                 quota_bytes: space.quota_bytes.unwrap_or_default(),
                 used_bytes: space.used_bytes,
                 kept_bytes: space.kept_bytes,
                 files: space.files,
             })),
-            Tell::Refused(refusal) => return Err(heard(&refusal)),
+            Response::Refused(refusal) => return Err(heard(&refusal)),
             _ => {}
         }
         if is_last {
@@ -177,7 +177,7 @@ fn pass_on(mut here: Here, wish: AskDepot, is_gone: &AtomicBool) -> Result<Vec<L
 }
 
 /// Returns what the node of this machine is asked.
-fn local(wish: AskDepot) -> Result<Ask, Refusal> {
+fn local(wish: AskDepot) -> Result<Request, Refusal> {
     let AskDepot {
         what,
         url,
@@ -190,38 +190,38 @@ fn local(wish: AskDepot) -> Result<Ask, Refusal> {
     let missing = |name: &str| Refusal::of_kind(Kind::Protocol, format!("{what:?} wants a {name}"));
     let named = || url.clone().ok_or_else(|| missing("url"));
     Ok(match what {
-        OfDepot::Stage => Ask::Stage(Stage {
+        OfDepot::Stage => Request::Stage(Stage {
             url: named()?,
             tag,
             expires_in_s: lasts_s,
             bytes_per_s,
             ..Stage::default()
         }),
-        OfDepot::Unstage => Ask::Unstage(Stage {
+        OfDepot::Unstage => Request::Unstage(Stage {
             url: named()?,
             tag,
             ..Stage::default()
         }),
-        OfDepot::Ls => Ask::Cache(Cache::Ls {
+        OfDepot::Ls => Request::Cache(Cache::Ls {
             prefix: url.unwrap_or_default(),
             on: None,
         }),
-        OfDepot::Stat => Ask::Cache(Cache::Stat(Where::is(named()?))),
-        OfDepot::Why => Ask::Cache(Cache::Why(Where::is(named()?))),
-        OfDepot::Rm => Ask::Cache(Cache::Rm { url: named()?, tag }),
-        OfDepot::Clean => Ask::Cache(Cache::Clean {
+        OfDepot::Stat => Request::Cache(Cache::Stat(FileTarget::is(named()?))),
+        OfDepot::Why => Request::Cache(Cache::Why(FileTarget::is(named()?))),
+        OfDepot::Rm => Request::Cache(Cache::Rm { url: named()?, tag }),
+        OfDepot::Clean => Request::Cache(Cache::Clean {
             tag: tag.ok_or_else(|| missing("tag"))?,
             url,
         }),
-        OfDepot::Df => Ask::Cache(Cache::Df { on: None }),
-        OfDepot::Verify => Ask::Cache(Cache::Verify { url }),
-        OfDepot::Add => Ask::Cache(Cache::Add(Add {
+        OfDepot::Df => Request::Cache(Cache::Df { on: None }),
+        OfDepot::Verify => Request::Cache(Cache::Verify { url }),
+        OfDepot::Add => Request::Cache(Cache::Add(Add {
             url: named()?,
             tag,
             expires_in_s: lasts_s,
             ..Add::default()
         })),
-        OfDepot::AddDone => Ask::Cache(Cache::AddDone(AddDone {
+        OfDepot::AddDone => Request::Cache(Cache::AddDone(AddDone {
             handle: 0,
             url: Some(named()?),
             tag,

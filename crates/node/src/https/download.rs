@@ -10,7 +10,7 @@ use super::{
 use crate::base::metrics::{Counted, Direction, Metrics, Proto};
 use godwit_core::{Block, Extents, Kind, Leaves, Piece};
 use godwit_store::{
-    EntryKind, Error, Lying, Result, Store, Take,
+    EntryKind, Error, LocalFile, Result, Store, Take,
     door::{Sent, pieces, words::Said},
 };
 use godwit_wire::{
@@ -177,7 +177,7 @@ async fn pour(pipe: &Pipe, file: File, range: Range<u64>, path: &Path) -> Result
         let (file, path) = (Arc::clone(&file), Arc::clone(&path));
         let read = tokio::task::spawn_blocking(move || {
             let mut bytes = vec![0; (piece.end - piece.start) as usize];
-            let lying = Lying {
+            let lying = LocalFile {
                 path: &path,
                 file: &file,
             };
@@ -202,7 +202,7 @@ impl Take for Plain {
 }
 
 impl godwit_store::Fast for Plain {
-    fn put_from(&self, file: &Lying<'_>, range: Range<u64>, _: &mut [u8]) -> Result<()> {
+    fn put_from(&self, file: &LocalFile<'_>, range: Range<u64>, _: &mut [u8]) -> Result<()> {
         pieces(range, PIECE_BYTES).try_for_each(|piece| {
             let mut bytes = vec![0; (piece.end - piece.start) as usize];
             file.fill(piece.start, &mut bytes)?;
@@ -380,7 +380,7 @@ impl Take for Packed<'_> {
 }
 
 impl godwit_store::Fast for Packed<'_> {
-    fn put_from(&self, file: &Lying<'_>, range: Range<u64>, _: &mut [u8]) -> Result<()> {
+    fn put_from(&self, file: &LocalFile<'_>, range: Range<u64>, _: &mut [u8]) -> Result<()> {
         pieces(range, PIECE_BYTES).try_for_each(|piece| {
             let mut frame = vec![0; HEADER_BYTES + (piece.end - piece.start) as usize];
             file.fill(piece.start, &mut frame[HEADER_BYTES..])?;

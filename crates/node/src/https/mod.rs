@@ -27,7 +27,7 @@ use crate::{
     base::{
         admission::{Admission, Admitted, Party},
         current::Current,
-        idle::{Busy, Idle, Seat, Stay},
+        idle::{Busy, Idle, Stay, TrackedConnection},
     },
     relay::{
         Relay,
@@ -474,7 +474,7 @@ async fn work(
     visitor: &Arc<Visitor>,
     request: Request<Incoming>,
     mut reply: Reply,
-    seat: &Seat,
+    seat: &TrackedConnection,
 ) -> Option<Admitted> {
     if let Some(alive) = health::alive(&request) {
         reply.whole(alive);

@@ -23,8 +23,8 @@ use godwit_wire::{
         staging::{Executable, Place, Staged, VARIABLES, filled, kept},
     },
     local::{
-        Ask, Tell,
-        ask::{Append, Cache, Close, Hello, Open, Put, Wait},
+        Request, Response,
+        request::{Append, Cache, Close, Hello, Open, Put, Wait},
     },
 };
 use std::{
@@ -186,7 +186,7 @@ impl<'a> Carrier<'a> {
         if let Some(mut here) = self.here.take().or_else(there) {
             let tag = format!("godwit-{}", self.ask.job);
             // That it has none is as well.
-            let _ = here.ask(Ask::Cache(Cache::Clean { tag, url: None }));
+            let _ = here.ask(Request::Cache(Cache::Clean { tag, url: None }));
         }
     }
 
@@ -230,7 +230,7 @@ impl<'a> Carrier<'a> {
     }
 
     fn fetched(&mut self, url: &str, lines: &mut Lines) -> Result<File, Refusal> {
-        let open = Ask::Open(Open {
+        let open = Request::Open(Open {
             url: url.into(),
             read: true,
             ..Open::default()
@@ -244,7 +244,7 @@ impl<'a> Carrier<'a> {
     fn put(&mut self, from: &Path, url: &str, lines: &mut Lines) -> Result<(), Refusal> {
         let source = File::open(from).map_err(|cause| other(&cause))?;
         let meta = source.metadata().map_err(|cause| other(&cause))?;
-        let put = Ask::Put(Put {
+        let put = Request::Put(Put {
             url: url.into(),
             size: Some(meta.len()),
             mode: Some(meta.permissions().mode() & 0o777),
@@ -259,7 +259,7 @@ impl<'a> Carrier<'a> {
             give_up: false,
             timeout_ms: None,
         };
-        self.say(Ask::Close(close), b"", lines)
+        self.say(Request::Close(close), b"", lines)
             .map(drop)
             .map_err(about)
     }
@@ -271,7 +271,7 @@ impl<'a> Carrier<'a> {
         end: bool,
         lines: &mut Lines,
     ) -> Result<(), Refusal> {
-        let append = Ask::Append(Append {
+        let append = Request::Append(Append {
             url: url.into(),
             record: true,
             end,
@@ -317,10 +317,10 @@ impl<'a> Carrier<'a> {
     }
 
     /// Has the local node open a file.
-    fn file(&mut self, ask: Ask, lines: &mut Lines) -> Result<(u64, File), Refusal> {
+    fn file(&mut self, ask: Request, lines: &mut Lines) -> Result<(u64, File), Refusal> {
         let mut answer = self.say(ask, b"", lines)?;
         match (answer.tell, answer.files.pop()) {
-            (Tell::Opened(opened), Some(file)) => Ok((opened.handle, file.into())),
+            (Response::Opened(opened), Some(file)) => Ok((opened.handle, file.into())),
             _ => Err(Refusal::of_kind(
                 Kind::Other,
                 "the node of this machine opens no file",
@@ -329,7 +329,7 @@ impl<'a> Carrier<'a> {
     }
 
     /// Asks the local node, which is started if none listens, and tells the client meanwhile that it goes on.
-    fn say(&mut self, ask: Ask, body: &[u8], lines: &mut Lines) -> Result<Answer, Refusal> {
+    fn say(&mut self, ask: Request, body: &[u8], lines: &mut Lines) -> Result<Answer, Refusal> {
         let hello = self.hello();
         let here = match &mut self.here {
             Some(here) => here,
@@ -341,7 +341,7 @@ impl<'a> Carrier<'a> {
         loop {
             match here.receive(n, Some(Instant::now() + BEAT)) {
                 Ok(Answer {
-                    tell: Tell::Refused(refusal),
+                    tell: Response::Refused(refusal),
                     ..
                 }) => return Err(heard(&refusal)),
                 Ok(answer) if answer.tell.is_last() => return Ok(answer),

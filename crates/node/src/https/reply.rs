@@ -4,7 +4,7 @@ use super::Door;
 use godwit_core::Kind;
 use godwit_store::{
     Error, Result,
-    door::{Mark, Sent},
+    door::{RequestId, Sent},
 };
 use godwit_wire::door::{
     LINES_TYPE,
@@ -37,7 +37,7 @@ use tokio::{
 /// The answer to one request, not begun yet.
 pub(super) struct Reply {
     head: oneshot::Sender<Response<Sent>>,
-    mark: Mark,
+    mark: RequestId,
     theirs: Option<Speaker>,
     runtime: Handle,
     stall: Duration,
@@ -109,7 +109,7 @@ impl Reply {
     }
 
     /// Returns the id of the request.
-    pub(super) fn mark(&self) -> &Mark {
+    pub(super) fn mark(&self) -> &RequestId {
         &self.mark
     }
 
@@ -370,7 +370,7 @@ fn head(status: StatusCode) -> hyper::http::response::Builder {
 }
 
 /// Says who answers, and to what.
-fn mark(answer: &mut Response<Sent>, mark: &Mark) {
+fn mark(answer: &mut Response<Sent>, mark: &RequestId) {
     let headers = answer.headers_mut();
     for (name, text) in [
         (MARK, mark.to_string()),
@@ -383,7 +383,7 @@ fn mark(answer: &mut Response<Sent>, mark: &Mark) {
 }
 
 /// What is said if whoever was to answer is gone.
-pub(super) fn broken(id: &Mark) -> Response<Sent> {
+pub(super) fn broken(id: &RequestId) -> Response<Sent> {
     let line = Line::Error(Refusal::of_kind(
         Kind::Other,
         "the node could not answer; its log says more",

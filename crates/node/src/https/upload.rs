@@ -13,7 +13,8 @@ use super::{
 use crate::base::metrics::{Direction, Proto};
 use godwit_core::{Block, Chain, Kind, Version};
 use godwit_store::{
-    Checks, Error, How, Origin, RemoteOptions, Result, Sink, SinkExt, Store, Take, Whole, Write,
+    Checks, Error, Origin, RemoteOptions, Result, Sink, SinkExt, Store, Take, Whole, Write,
+    WriteMode,
     channel::Cancel,
     door::{Door, Gathered, words::Said},
 };
@@ -213,7 +214,7 @@ fn opened(asked: &Asked<'_>, ask: AskUpload) -> Result<(Arc<Upload>, String), Re
         version: Version::heard(version),
     });
     let passed = passed(ask.passed)?;
-    let how = How::heard(ask.how);
+    let how = WriteMode::heard(ask.how);
     let write = Write {
         how,
         size: ask.size,

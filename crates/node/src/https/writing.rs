@@ -8,7 +8,7 @@ use super::{
 };
 use godwit_core::Digest;
 use godwit_store::{
-    Error, Finished, Given, How, Result, SMALL_BYTES, StoreExt, Verified, door::words::Said,
+    Error, Finished, Given, Result, SMALL_BYTES, StoreExt, Verified, WriteMode, door::words::Said,
 };
 use godwit_wire::Refusal;
 use godwit_wire::door::{
@@ -236,7 +236,7 @@ impl Coming {
         let given = Given {
             path,
             bytes: self.bytes,
-            how: How::heard(self.head.how),
+            how: WriteMode::heard(self.head.how),
             mtime: self.head.mtime.map(|time| time.0),
             mode: self.head.mode,
         };

@@ -1,27 +1,27 @@
 //! Answers that several requests have in common.
 
 use godwit_local::{Kind, Refusal};
-use godwit_wire::local::{Handle, Tell, tell};
+use godwit_wire::local::{Handle, Response, response};
 
-pub(crate) type Answered = Result<Option<Tell>, Refusal>;
+pub(crate) type Answered = Result<Option<Response>, Refusal>;
 
-pub(crate) fn done(done: tell::Done) -> Answered {
-    Ok(Some(Tell::Done(done)))
+pub(crate) fn done(done: response::Done) -> Answered {
+    Ok(Some(Response::Done(done)))
 }
 
 pub(crate) fn of_files(files: u64) -> Answered {
-    done(tell::Done {
+    done(response::Done {
         files,
-        ..tell::Done::default()
+        ..response::Done::default()
     })
 }
 
 /// Says as what a file is open, and how long it is.
-pub(crate) fn opened(handle: Handle, size: u64) -> Tell {
-    Tell::Opened(tell::Opened {
+pub(crate) fn opened(handle: Handle, size: u64) -> Response {
+    Response::Opened(response::Opened {
         handle,
         size,
-        ..tell::Opened::default()
+        ..response::Opened::default()
     })
 }
 

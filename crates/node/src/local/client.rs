@@ -17,7 +17,7 @@ use godwit_core::{Scheme, Url};
 use godwit_depot::{Appending, Depot, Editing, Lazily, Reading, Who};
 use godwit_farm::Draft;
 use godwit_local::Refusal;
-use godwit_wire::local::{Ask, Handle, Tell, tell};
+use godwit_wire::local::{Handle, Request, Response, response};
 use parking_lot::Mutex;
 use std::{
     collections::{HashMap, HashSet},
@@ -77,7 +77,7 @@ pub(crate) enum Open {
 }
 
 impl Connection for Client {
-    fn answer(&self, ask: Ask, body: Vec<u8>, reply: &Reply) {
+    fn answer(&self, ask: Request, body: Vec<u8>, reply: &Reply) {
         let is_silent = ask.is_silent();
         match self.attend(ask, &body, reply) {
             Ok(None) => {}
@@ -87,9 +87,9 @@ impl Connection for Client {
         }
     }
 
-    fn answer_at_once(&self, ask: &Ask, reply: &Reply) -> bool {
+    fn answer_at_once(&self, ask: &Request, reply: &Reply) -> bool {
         match ask {
-            Ask::Open(open) if !open.write && self.staying.is_none() => {
+            Request::Open(open) if !open.write && self.staying.is_none() => {
                 self.must_know_names(ask).is_ok() && self.open_here(open, reply)
             }
             _ => false,
@@ -98,7 +98,7 @@ impl Connection for Client {
 }
 
 impl Client {
-    fn attend(&self, ask: Ask, body: &[u8], reply: &Reply) -> Answered {
+    fn attend(&self, ask: Request, body: &[u8], reply: &Reply) -> Answered {
         self.must_know_names(&ask)?;
         if let Some(staying) = &self.staying {
             return self.attend_visitor(staying, ask, reply);
@@ -107,48 +107,48 @@ impl Client {
             return self.ask_elsewhere(&on, ask, reply);
         }
         match ask {
-            Ask::Open(open) => self.open(&open, reply),
-            Ask::Ensure(ensure) => self.ensure(&ensure, reply),
-            Ask::Close(close) | Ask::End(close) => self.close(&close, reply),
-            Ask::Put(put) => self.put(&put, reply),
-            Ask::Grant(grant) => self.grant(&grant, reply),
-            Ask::Written(written) => self.written(&written),
-            Ask::Write(write) => self.write(write.handle, body, reply),
-            Ask::Commit(whose) => self.commit(&whose, reply),
-            Ask::Push(whose) => self.push(&whose, reply),
-            Ask::Get(get) => self.get(&get, reply),
-            Ask::Memory(place) => self.memory(&place, reply),
-            Ask::Stat(place) => self
+            Request::Open(open) => self.open(&open, reply),
+            Request::Ensure(ensure) => self.ensure(&ensure, reply),
+            Request::Close(close) | Request::End(close) => self.close(&close, reply),
+            Request::Put(put) => self.put(&put, reply),
+            Request::Grant(grant) => self.grant(&grant, reply),
+            Request::Written(written) => self.written(&written),
+            Request::Write(write) => self.write(write.handle, body, reply),
+            Request::Commit(whose) => self.commit(&whose, reply),
+            Request::Push(whose) => self.push(&whose, reply),
+            Request::Get(get) => self.get(&get, reply),
+            Request::Memory(place) => self.memory(&place, reply),
+            Request::Stat(place) => self
                 .look(&url(&place.url)?)
-                .map(|stat| Some(Tell::Stat(stat))),
-            Ask::List(place) => self.list(&url(&place.url)?, reply),
-            Ask::Queue(whose) => self.queue(&whose, reply),
-            Ask::Retry(place) => self.decide("try to deliver", &place, Depot::retry),
-            Ask::Release(place) => self.decide("deliver", &place, Depot::release),
-            Ask::Redirect(redirect) => self.redirect(&redirect),
-            Ask::Catalog => self.catalog(body, reply),
-            Ask::Fragments(place) => self.fragments(&place, reply),
-            Ask::Fragment(asked) => self.fragment(&asked, reply),
-            Ask::Share(share) => self.share(&share, reply),
-            Ask::Shared(shared) => self.act(&shared, reply),
-            Ask::Landed(landed) => self.landed(&landed, body),
-            Ask::Deed(deed) => self.deed(deed, reply),
-            Ask::Drop(place) => self.decide("drop", &place, Depot::discard),
-            Ask::Changed { url: text } => {
+                .map(|stat| Some(Response::Stat(stat))),
+            Request::List(place) => self.list(&url(&place.url)?, reply),
+            Request::Queue(whose) => self.queue(&whose, reply),
+            Request::Retry(place) => self.decide("try to deliver", &place, Depot::retry),
+            Request::Release(place) => self.decide("deliver", &place, Depot::release),
+            Request::Redirect(redirect) => self.redirect(&redirect),
+            Request::Catalog => self.catalog(body, reply),
+            Request::Fragments(place) => self.fragments(&place, reply),
+            Request::Fragment(asked) => self.fragment(&asked, reply),
+            Request::Share(share) => self.share(&share, reply),
+            Request::Shared(shared) => self.act(&shared, reply),
+            Request::Landed(landed) => self.landed(&landed, body),
+            Request::Deed(deed) => self.deed(deed, reply),
+            Request::Drop(place) => self.decide("drop", &place, Depot::discard),
+            Request::Changed { url: text } => {
                 self.desk.depot.changed(&url(&text)?);
-                done(tell::Done::default())
+                done(response::Done::default())
             }
-            Ask::Cache(cache) => self.cache(cache, reply),
-            Ask::Stage(stage) => self.stage(&stage, reply),
-            Ask::Unstage(stage) => self.unstage(&stage, reply),
-            Ask::Append(append) => self.append(&append, body, reply),
-            Ask::Copy(copy) => self.copy(&copy, reply),
-            Ask::Serve(serve) => self.serve(&serve, reply),
-            Ask::Let(told) => {
+            Request::Cache(cache) => self.cache(cache, reply),
+            Request::Stage(stage) => self.stage(&stage, reply),
+            Request::Unstage(stage) => self.unstage(&stage, reply),
+            Request::Append(append) => self.append(&append, body, reply),
+            Request::Copy(copy) => self.copy(&copy, reply),
+            Request::Serve(serve) => self.serve(&serve, reply),
+            Request::AccessReply(told) => {
                 self.knocks.answered(&told);
                 Ok(None)
             }
-            Ask::Lines(lines) => self.lines(&lines, body, reply),
+            Request::Lines(lines) => self.lines(&lines, body, reply),
             _ => Err(unknown()),
         }
     }

@@ -12,9 +12,9 @@ use crate::local::{
 };
 use godwit_local::{Kind, Refusal};
 use godwit_wire::local::{
-    Ask, Asked, Error, Number, Tell, Told, VERSION,
-    ask::{Act, Wait},
-    tell,
+    Error, Number, Request, RequestHead, Response, ResponseHead, VERSION,
+    request::{Act, Wait},
+    response,
 };
 use parking_lot::Mutex;
 use std::{
@@ -30,18 +30,18 @@ use std::{
 
 /// Tells whether an ask is answered in its turn, before the next is read: it waits for nobody, or what comes behind it
 /// must wait as well.
-pub(crate) fn is_quick(ask: &Ask) -> bool {
+pub(crate) fn is_quick(ask: &Request) -> bool {
     match ask {
-        Ask::Hello(_)
-        | Ask::Grant(_)
-        | Ask::Written(_)
-        | Ask::Write(_)
-        | Ask::Let(_)
-        | Ask::Cancel { .. }
-        | Ask::Status
-        | Ask::Stop => true,
-        Ask::Close(close) | Ask::End(close) => close.wait == Wait::Nothing,
-        Ask::Shared(shared) => !matches!(shared.act, Act::Deliver | Act::Look { .. }),
+        Request::Hello(_)
+        | Request::Grant(_)
+        | Request::Written(_)
+        | Request::Write(_)
+        | Request::AccessReply(_)
+        | Request::Cancel { .. }
+        | Request::Status
+        | Request::Stop => true,
+        Request::Close(close) | Request::End(close) => close.wait == Wait::Nothing,
+        Request::Shared(shared) => !matches!(shared.act, Act::Deliver | Act::Look { .. }),
         _ => false,
     }
 }
@@ -67,13 +67,13 @@ impl Reply {
     }
 
     /// Tells something.
-    pub(crate) fn tell(&self, tell: Tell) {
+    pub(crate) fn tell(&self, tell: Response) {
         self.tell_with(tell, b"", &[]);
     }
 
     /// The same, with bytes and files.
-    pub(crate) fn tell_with(&self, tell: Tell, body: &[u8], files: &[BorrowedFd<'_>]) {
-        let told = Told {
+    pub(crate) fn tell_with(&self, tell: Response, body: &[u8], files: &[BorrowedFd<'_>]) {
+        let told = ResponseHead {
             n: self.n,
             fds: u8::try_from(files.len()).expect("they are few"),
             tell,
@@ -83,7 +83,7 @@ impl Reply {
 
     /// Tells why not.
     pub(crate) fn refuse(&self, refusal: Refusal) {
-        self.tell(Tell::Refused(Box::new(refusal)));
+        self.tell(Response::Refused(Box::new(refusal)));
     }
 }
 
@@ -122,19 +122,19 @@ fn welcome(
             return None;
         }
     };
-    let asked = Asked::read(&frame.head);
+    let asked = RequestHead::read(&frame.head);
     let reply = |n| Reply {
         line: Arc::clone(line),
         n,
         is_cancelled: Arc::default(),
     };
     let (n, hello) = match asked {
-        Ok(Asked {
+        Ok(RequestHead {
             n,
             fds: 0,
-            ask: Ask::Hello(hello),
+            ask: Request::Hello(hello),
         }) => (n, *hello),
-        Ok(Asked { n, .. }) | Err(Error::Unknown { n, .. }) => {
+        Ok(RequestHead { n, .. }) | Err(Error::Unknown { n, .. }) => {
             let words = "the first thing to say is who asks";
             reply(n).refuse(Refusal::new(Kind::Invalid, TALK, words));
             return None;
@@ -173,7 +173,7 @@ fn welcome(
         }
     };
     tracing::debug!(program, "begun");
-    reply(n).tell(Tell::Hello(tell::Hello {
+    reply(n).tell(Response::Hello(response::Hello {
         version: VERSION,
         godwit: env!("CARGO_PKG_VERSION").into(),
         process: std::process::id(),
@@ -228,7 +228,7 @@ impl Talk {
     }
 
     /// Answers what is quick, until something is asked that is not.
-    fn next_slow(self: &Arc<Self>, input: &mut Input) -> Option<(Asked, Vec<u8>, Reply)> {
+    fn next_slow(self: &Arc<Self>, input: &mut Input) -> Option<(RequestHead, Vec<u8>, Reply)> {
         loop {
             if self.line.is_over() {
                 return None;
@@ -240,7 +240,7 @@ impl Talk {
                     return None;
                 }
             };
-            let (asked, unknown) = match Asked::read(&frame.head) {
+            let (asked, unknown) = match RequestHead::read(&frame.head) {
                 Ok(asked) => (Some(asked), None),
                 Err(Error::Unknown { n, fds, said }) => (None, Some((n, fds, said))),
                 Err(error) => {
@@ -262,22 +262,22 @@ impl Talk {
             };
             let reply = self.reply(asked.n);
             match &asked.ask {
-                Ask::Hello(_) => reply.refuse(Refusal::new(
+                Request::Hello(_) => reply.refuse(Refusal::new(
                     Kind::Invalid,
                     TALK,
                     "who asks was said already",
                 )),
-                Ask::Cancel { of } => {
+                Request::Cancel { of } => {
                     if let Some(is_cancelled) = self.under_way.lock().get(of) {
                         is_cancelled.store(true, SeqCst);
                     }
-                    reply.tell(Tell::Done(tell::Done::default()));
+                    reply.tell(Response::Done(response::Done::default()));
                 }
-                Ask::Status if self.speaks == Speaks::ForItself => {
-                    reply.tell(Tell::Status(self.hall.status()));
+                Request::Status if self.speaks == Speaks::ForItself => {
+                    reply.tell(Response::Status(self.hall.status()));
                 }
-                Ask::Stop if self.speaks == Speaks::ForItself => {
-                    reply.tell(Tell::Done(tell::Done::default()));
+                Request::Stop if self.speaks == Speaks::ForItself => {
+                    reply.tell(Response::Done(response::Done::default()));
                     self.hall.stop.drain();
                 }
                 quick if is_quick(quick) => self.visit.answer(asked.ask, frame.body, &reply),

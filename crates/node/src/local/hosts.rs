@@ -8,7 +8,7 @@ use crate::local::{
 };
 use godwit_core::{Host, Scheme, Url};
 use godwit_local::{Kind, Refusal};
-use godwit_wire::local::{Tell, ask, tell};
+use godwit_wire::local::{Response, request, response};
 use std::{net::ToSocketAddrs, sync::mpsc, thread, time::Duration};
 
 impl Client {
@@ -26,17 +26,17 @@ impl Client {
     pub(crate) fn target_found(&self, text: &str, reply: &Reply) -> Result<Url, Refusal> {
         let url = url_owed(text)?;
         if let Some(words) = self.not_found(&url)? {
-            reply.tell(Tell::Row(Box::new(tell::Row {
+            reply.tell(Response::Row(Box::new(response::Row {
                 what: "host".into(),
                 why: Some(words),
-                ..tell::Row::default()
+                ..response::Row::default()
             })));
         }
         Ok(url)
     }
 
     /// Delivers a pending entry to another URL.
-    pub(crate) fn redirect(&self, redirect: &ask::Redirect) -> Answered {
+    pub(crate) fn redirect(&self, redirect: &request::Redirect) -> Answered {
         let to = url_owed(&redirect.to)?;
         let wanted = format!("deliver {} to {}", redirect.url, to.without_password());
         let redirected = self.desk.depot.redirect(&redirect.url, &to);

@@ -18,7 +18,7 @@ use godwit_depot::{Depot, Who};
 use godwit_local::Refusal;
 use godwit_store::channel::Cancel;
 use godwit_trust::Home;
-use godwit_wire::local::tell;
+use godwit_wire::local::response;
 use parking_lot::Mutex;
 use std::{
     collections::{HashMap, HashSet},
@@ -144,7 +144,7 @@ impl Handler for Keeping {
         self.depot.owes() || self.depot.is_locked()
     }
 
-    fn status(&self, status: &mut tell::Status) {
+    fn status(&self, status: &mut response::Status) {
         let queue = self.depot.queue();
         status.owed_files = queue.len() as u64;
         status.owed_bytes = queue.iter().map(|owed| owed.owed).sum();

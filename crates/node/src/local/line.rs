@@ -1,7 +1,7 @@
 //! The two ways of a connection: frames in, frames out.
 
 use godwit_sys::{Wake, receive_passing, send_passing, wait_readable};
-use godwit_wire::local::{Decoder, Error, Frame, Told};
+use godwit_wire::local::{Decoder, Error, Frame, ResponseHead};
 use parking_lot::Mutex;
 use std::{
     io,
@@ -55,7 +55,7 @@ impl Line {
     }
 
     /// Says it. Whoever does not read is waited for: they are not heard meanwhile.
-    pub(crate) fn say(&self, told: &Told, body: &[u8], files: &[BorrowedFd<'_>]) {
+    pub(crate) fn say(&self, told: &ResponseHead, body: &[u8], files: &[BorrowedFd<'_>]) {
         let frame = match told.write(body) {
             Ok(frame) => frame,
             Err(error) => return tracing::error!(%error, "an answer is too long"),
@@ -71,7 +71,7 @@ impl Line {
     }
 
     /// Says it if that takes no time.
-    pub(crate) fn say_at_once(&self, told: &Told) {
+    pub(crate) fn say_at_once(&self, told: &ResponseHead) {
         if let (Ok(frame), Ok(())) = (told.write(b""), self.socket.set_nonblocking(true)) {
             let _ = send_passing(&self.socket, &frame, &[]);
         }

@@ -19,9 +19,9 @@ use godwit_local::{Kind, Refusal};
 use godwit_wire::{
     door::call::Link,
     local::{
-        Ask, Tell,
-        ask::{self, Cache},
-        tell,
+        Request, Response,
+        request::{self, Cache},
+        response,
     },
 };
 use std::{
@@ -93,35 +93,40 @@ fn is_tag(tag: &str) -> bool {
 }
 
 impl Client {
-    pub(crate) fn attend_visitor(&self, staying: &PeerClient, ask: Ask, reply: &Reply) -> Answered {
+    pub(crate) fn attend_visitor(
+        &self,
+        staying: &PeerClient,
+        ask: Request,
+        reply: &Reply,
+    ) -> Answered {
         match ask {
-            Ask::Stage(stage) => self.stage_for(staying, &stage, reply),
-            Ask::Unstage(stage) => {
+            Request::Stage(stage) => self.stage_for(staying, &stage, reply),
+            Request::Unstage(stage) => {
                 match self.untag_for(staying, &stage.url, stage.tag.as_deref()) {
                     // It is off, as was wished.
                     Err(refusal) if refusal.kind == Kind::NoTag => of_files(0),
                     untagged => untagged,
                 }
             }
-            Ask::Cache(Cache::Ls { prefix, .. }) => {
+            Request::Cache(Cache::Ls { prefix, .. }) => {
                 let held = self.desk.depot.list(&prefix);
                 rows(reply, seen_by(staying, held), kept_row)
             }
-            Ask::Cache(Cache::Stat(place)) => {
+            Request::Cache(Cache::Stat(place)) => {
                 rows(reply, self.held_for(staying, &place.url)?, kept_row)
             }
-            Ask::Cache(Cache::Why(place)) => {
-                let row = |held: Holds| tell::Row {
+            Request::Cache(Cache::Why(place)) => {
+                let row = |held: Holds| response::Row {
                     why: Some(why_kept(&held)),
                     ..kept_row(held)
                 };
                 rows(reply, self.held_for(staying, &place.url)?, row)
             }
-            Ask::Cache(Cache::Rm { url, tag }) => match tag {
+            Request::Cache(Cache::Rm { url, tag }) => match tag {
                 Some(tag) => self.untag_for(staying, &url, Some(&tag)),
                 None => self.forget_for(staying, &url),
             },
-            Ask::Cache(Cache::Clean { tag, url: text }) => {
+            Request::Cache(Cache::Clean { tag, url: text }) => {
                 let url = text.map(|text| url(&text)).transpose()?;
                 let cleaned = self
                     .desk
@@ -129,10 +134,10 @@ impl Client {
                     .clean(&staying.tag(Some(&tag))?, url.as_ref());
                 of_files(cleaned.map_err(bad("take a tag off", url.as_ref()))?)
             }
-            Ask::Cache(Cache::Add(add)) => self.add_for(staying, add, reply),
-            Ask::Cache(Cache::AddDone(added)) => self.add_done_for(staying, &added),
-            Ask::Cache(Cache::Df { .. }) => Ok(Some(Tell::Space(self.space_for(staying)))),
-            Ask::Cache(Cache::Verify { url: text }) => self.verify_for(staying, text, reply),
+            Request::Cache(Cache::Add(add)) => self.add_for(staying, add, reply),
+            Request::Cache(Cache::AddDone(added)) => self.add_done_for(staying, &added),
+            Request::Cache(Cache::Df { .. }) => Ok(Some(Response::Space(self.space_for(staying)))),
+            Request::Cache(Cache::Verify { url: text }) => self.verify_for(staying, text, reply),
             _ => Err(Refusal::new(
                 Kind::Unsupported,
                 "do what was asked for somebody of another machine",
@@ -141,9 +146,9 @@ impl Client {
         }
     }
 
-    fn stage_for(&self, staying: &PeerClient, stage: &ask::Stage, reply: &Reply) -> Answered {
+    fn stage_for(&self, staying: &PeerClient, stage: &request::Stage, reply: &Reply) -> Answered {
         let come = self.staged_for(staying, stage, reply)?;
-        done(tell::Done {
+        done(response::Done {
             files: 1,
             bytes: come.size(),
             notes: Vec::new(),
@@ -154,7 +159,7 @@ impl Client {
     fn staged_for(
         &self,
         staying: &PeerClient,
-        stage: &ask::Stage,
+        stage: &request::Stage,
         reply: &Reply,
     ) -> Result<Reading, Refusal> {
         let (url, tag) = (url(&stage.url)?, staying.tag(stage.tag.as_deref())?);
@@ -179,30 +184,30 @@ impl Client {
     /// Has it come as by staging, and says where it lies. No name is locked for somebody of another machine, since there
     /// is nothing to wait for: they fill nothing here. Programs of this machine read what the server of a name has, not
     /// what a visitor says of it.
-    fn add_for(&self, staying: &PeerClient, add: ask::Add, reply: &Reply) -> Answered {
+    fn add_for(&self, staying: &PeerClient, add: request::Add, reply: &Reply) -> Answered {
         let name = staying.tag(add.tag.as_deref())?;
-        let stage = ask::Stage {
+        let stage = request::Stage {
             url: add.url,
             tag: add.tag,
             expires_in_s: add.expires_in_s,
-            ..ask::Stage::default()
+            ..request::Stage::default()
         };
         let come = self.staged_for(staying, &stage, reply)?;
         let held = self.desk.depot.holds(&url(&stage.url)?);
         let mut tags = held.iter().flat_map(|held| &held.tags);
-        Ok(Some(Tell::Opened(tell::Opened {
+        Ok(Some(Response::Opened(response::Opened {
             size: come.size(),
             exists: true,
             timestamp: tags
                 .find(|tag| tag.name == name)
                 .and_then(|tag| tag.timestamp),
             path: Some(Link(self.desk.depot.lies_at(&come))),
-            ..tell::Opened::default()
+            ..response::Opened::default()
         })))
     }
 
     /// Notes a time with the tag that was put on as it was added; or takes it off again.
-    fn add_done_for(&self, staying: &PeerClient, added: &ask::AddDone) -> Answered {
+    fn add_done_for(&self, staying: &PeerClient, added: &request::AddDone) -> Answered {
         let text = added.url.as_deref().unwrap_or_default();
         if added.give_up {
             return self.untag_for(staying, text, added.tag.as_deref());
@@ -272,25 +277,25 @@ impl Client {
 
     fn verify_for(&self, staying: &PeerClient, text: Option<String>, reply: &Reply) -> Answered {
         let url = text.map(|text| url(&text)).transpose()?;
-        let mut told = tell::Done::default();
+        let mut told = response::Done::default();
         let audience = staying.audience();
         let verified = self.desk.depot.verify_of(url.as_ref(), &audience, |found| {
             (told.files, told.bytes) = (told.files + 1, told.bytes + found.bytes);
-            reply.tell(Tell::Row(Box::new(verified_row(&found))));
+            reply.tell(Response::Row(Box::new(verified_row(&found))));
         });
         verified.map_err(bad("verify what is kept", url.as_ref()))?;
         done(told)
     }
 
-    fn space_for(&self, staying: &PeerClient) -> tell::Space {
+    fn space_for(&self, staying: &PeerClient) -> response::Space {
         let held = seen_by(staying, self.desk.depot.list(""));
         let kept = held.iter().filter(|held| !held.tags.is_empty());
-        tell::Space {
+        response::Space {
             quota_bytes: Some(self.desk.share()),
             used_bytes: held.iter().map(|held| held.present).sum(),
             kept_bytes: kept.map(|held| held.present).sum(),
             files: count_names(&held),
-            ..tell::Space::default()
+            ..response::Space::default()
         }
     }
 

@@ -12,27 +12,29 @@ use godwit_store::{Error, door::Door};
 use godwit_wire::{
     door::call::{AskDepot, Kept, Line, OfDepot},
     local::{
-        Ask, Tell,
-        ask::{Cache, Stage, Where},
-        tell,
+        Request, Response,
+        request::{Cache, FileTarget, Stage},
+        response,
     },
 };
 
 /// Returns whose depot something is asked of, if not this machine's.
-pub(crate) fn place_of(ask: &Ask) -> Option<String> {
+pub(crate) fn place_of(ask: &Request) -> Option<String> {
     match ask {
-        Ask::On(on) => Some(on.on.clone()),
-        Ask::Stage(Stage { on, .. }) | Ask::Unstage(Stage { on, .. }) => on.clone(),
-        Ask::Cache(Cache::Stat(Where { on, .. }) | Cache::Why(Where { on, .. })) => on.clone(),
-        Ask::Cache(Cache::Ls { on, .. } | Cache::Df { on }) => on.clone(),
+        Request::On(on) => Some(on.on.clone()),
+        Request::Stage(Stage { on, .. }) | Request::Unstage(Stage { on, .. }) => on.clone(),
+        Request::Cache(Cache::Stat(FileTarget { on, .. }) | Cache::Why(FileTarget { on, .. })) => {
+            on.clone()
+        }
+        Request::Cache(Cache::Ls { on, .. } | Cache::Df { on }) => on.clone(),
         _ => None,
     }
 }
 
 impl Client {
-    pub(crate) fn ask_elsewhere(&self, on: &str, ask: Ask, reply: &Reply) -> Answered {
+    pub(crate) fn ask_elsewhere(&self, on: &str, ask: Request, reply: &Reply) -> Answered {
         let ask = match ask {
-            Ask::On(on) => *on.ask,
+            Request::On(on) => *on.ask,
             ask => ask,
         };
         let wanted = format!("ask the depot of {on}");
@@ -52,9 +54,9 @@ impl Client {
             return Err(Refusal::new(Kind::Unsupported, wanted, words));
         };
         let is_unstaged = asked.what == OfDepot::Unstage;
-        let mut told = Told {
+        let mut told = PeerAnswer {
             what: asked.what,
-            answer: tell::Done::default(),
+            answer: response::Done::default(),
             opened: None,
             space: None,
             words: Vec::new(),
@@ -84,8 +86,8 @@ impl Client {
 }
 
 /// Says that the tag that was to be taken off was on nothing.
-pub(crate) fn without_tag(mut answer: Option<Tell>) -> Option<Tell> {
-    if let Some(Tell::Done(done)) = &mut answer {
+pub(crate) fn without_tag(mut answer: Option<Response>) -> Option<Response> {
+    if let Some(Response::Done(done)) = &mut answer {
         done.notes.push(NO_TAG.into());
     }
     answer
@@ -94,39 +96,39 @@ pub(crate) fn without_tag(mut answer: Option<Tell>) -> Option<Tell> {
 const NO_TAG: &str = "it was not kept under that tag; godwit cache stat shows its tags";
 
 /// What a node there has told so far.
-struct Told {
+struct PeerAnswer {
     what: OfDepot,
-    answer: tell::Done,
-    opened: Option<tell::Opened>,
-    space: Option<tell::Space>,
+    answer: response::Done,
+    opened: Option<response::Opened>,
+    space: Option<response::Space>,
     words: Vec<String>,
 }
 
-impl Told {
+impl PeerAnswer {
     fn hear(&mut self, line: Line, on: &str, reply: &Reply) -> godwit_store::Result<()> {
         match line {
             Line::Kept(kept) if self.what == OfDepot::Why => self.words.extend(kept.why),
             Line::Kept(kept) if self.what == OfDepot::Add => {
-                self.opened = Some(tell::Opened {
+                self.opened = Some(response::Opened {
                     size: kept.size,
                     exists: true,
                     timestamp: kept.timestamp,
                     path: kept.path,
-                    ..tell::Opened::default()
+                    ..response::Opened::default()
                 });
             }
-            Line::Kept(kept) => reply.tell(Tell::Row(Box::new(row(kept)))),
+            Line::Kept(kept) => reply.tell(Response::Row(Box::new(row(kept)))),
             Line::Count(count) => {
                 (self.answer.files, self.answer.bytes) = (count.files, count.bytes);
             }
             Line::Room(room) => {
-                self.space = Some(tell::Space {
+                self.space = Some(response::Space {
                     path: on.to_owned(),
                     quota_bytes: Some(room.quota_bytes),
                     used_bytes: room.used_bytes,
                     kept_bytes: room.kept_bytes,
                     files: room.files,
-                    ..tell::Space::default()
+                    ..response::Space::default()
                 });
             }
             _ => {
@@ -141,10 +143,10 @@ impl Told {
 
     fn end(self) -> Answered {
         match (self.space, self.opened) {
-            (Some(space), _) => Ok(Some(Tell::Space(space))),
-            (None, Some(opened)) => Ok(Some(Tell::Opened(opened))),
+            (Some(space), _) => Ok(Some(Response::Space(space))),
+            (None, Some(opened)) => Ok(Some(Response::Opened(opened))),
             (None, None) if self.what == OfDepot::Why => {
-                Ok(Some(Tell::Words(self.words.join("; "))))
+                Ok(Some(Response::Words(self.words.join("; "))))
             }
             (None, None) => done(self.answer),
         }
@@ -152,7 +154,7 @@ impl Told {
 }
 
 /// Returns what a node there is asked; none: it is for programs of its machine alone.
-fn asked(ask: Ask) -> Option<AskDepot> {
+fn asked(ask: Request) -> Option<AskDepot> {
     let of = |what, url, tag| AskDepot {
         what,
         url,
@@ -160,24 +162,24 @@ fn asked(ask: Ask) -> Option<AskDepot> {
         ..AskDepot::default()
     };
     Some(match ask {
-        Ask::Stage(stage) => AskDepot {
+        Request::Stage(stage) => AskDepot {
             lasts_s: stage.expires_in_s,
             bytes_per_s: stage.bytes_per_s,
             ..of(OfDepot::Stage, Some(stage.url), stage.tag)
         },
-        Ask::Unstage(stage) => of(OfDepot::Unstage, Some(stage.url), stage.tag),
-        Ask::Cache(Cache::Ls { prefix, .. }) => of(OfDepot::Ls, Some(prefix), None),
-        Ask::Cache(Cache::Stat(place)) => of(OfDepot::Stat, Some(place.url), None),
-        Ask::Cache(Cache::Why(place)) => of(OfDepot::Why, Some(place.url), None),
-        Ask::Cache(Cache::Rm { url, tag }) => of(OfDepot::Rm, Some(url), tag),
-        Ask::Cache(Cache::Clean { tag, url }) => of(OfDepot::Clean, url, Some(tag)),
-        Ask::Cache(Cache::Df { .. }) => of(OfDepot::Df, None, None),
-        Ask::Cache(Cache::Verify { url }) => of(OfDepot::Verify, url, None),
-        Ask::Cache(Cache::Add(add)) => AskDepot {
+        Request::Unstage(stage) => of(OfDepot::Unstage, Some(stage.url), stage.tag),
+        Request::Cache(Cache::Ls { prefix, .. }) => of(OfDepot::Ls, Some(prefix), None),
+        Request::Cache(Cache::Stat(place)) => of(OfDepot::Stat, Some(place.url), None),
+        Request::Cache(Cache::Why(place)) => of(OfDepot::Why, Some(place.url), None),
+        Request::Cache(Cache::Rm { url, tag }) => of(OfDepot::Rm, Some(url), tag),
+        Request::Cache(Cache::Clean { tag, url }) => of(OfDepot::Clean, url, Some(tag)),
+        Request::Cache(Cache::Df { .. }) => of(OfDepot::Df, None, None),
+        Request::Cache(Cache::Verify { url }) => of(OfDepot::Verify, url, None),
+        Request::Cache(Cache::Add(add)) => AskDepot {
             lasts_s: add.expires_in_s,
             ..of(OfDepot::Add, Some(add.url), add.tag)
         },
-        Ask::Cache(Cache::AddDone(added)) => AskDepot {
+        Request::Cache(Cache::AddDone(added)) => AskDepot {
             timestamp: added.timestamp,
             give_up: added.give_up,
             ..of(OfDepot::AddDone, added.url, added.tag)
@@ -227,9 +229,9 @@ fn peer(wanted: &str, on: &str) -> Result<Url, Refusal> {
     })
 }
 
-fn row(kept: Kept) -> tell::Row {
+fn row(kept: Kept) -> response::Row {
     let reason = (kept.stage == "wrong").then_some(Kind::Corrupt);
-    tell::Row {
+    response::Row {
         url: kept.url,
         size: kept.size,
         present_bytes: kept.present_bytes,
@@ -240,6 +242,6 @@ fn row(kept: Kept) -> tell::Row {
         stage: kept.stage,
         why: kept.why,
         reason,
-        ..tell::Row::default()
+        ..response::Row::default()
     }
 }

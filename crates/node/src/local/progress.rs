@@ -11,7 +11,7 @@ use crate::local::{
 use godwit_core::Fault;
 use godwit_depot::{Error, Owed, Scope, Stage};
 use godwit_local::{Kind, Refusal};
-use godwit_wire::local::{Tell, tell};
+use godwit_wire::local::{Response, response};
 use std::{
     collections::HashSet,
     sync::mpsc::{self, Receiver, RecvTimeoutError},
@@ -29,7 +29,7 @@ impl Client {
     ) -> Answered {
         let limit = timeout_ms.map(Duration::from_millis);
         let owed = self.owed_of(scope);
-        let mut answer = tell::Done {
+        let mut answer = response::Done {
             files: owed.len() as u64,
             bytes: owed.iter().map(|owed| owed.owed).sum(),
             notes: Vec::new(),
@@ -113,7 +113,7 @@ impl Client {
             let owed = self.owed_of(scope);
             for owed in owed.iter().filter(|owed| owed.stage == Stage::Held) {
                 if held.len() < HELD_MAX && held.insert(owed.id.clone()) {
-                    reply.tell(Tell::Row(Box::new(row(owed.clone()))));
+                    reply.tell(Response::Row(Box::new(row(owed.clone()))));
                 }
             }
             let Some(words) = words(&owed) else {
@@ -123,11 +123,11 @@ impl Client {
                 .as_ref()
                 .is_some_and(|(at, was)| *was == words || at.elapsed() < TOLD_AGAIN);
             if !is_known {
-                reply.tell(Tell::Row(Box::new(tell::Row {
+                reply.tell(Response::Row(Box::new(response::Row {
                     what: "delivery".into(),
                     stage: "waiting".into(),
                     why: Some(words.clone()),
-                    ..tell::Row::default()
+                    ..response::Row::default()
                 })));
                 said = Some((Instant::now(), words));
             }

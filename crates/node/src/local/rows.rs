@@ -6,25 +6,29 @@ use crate::local::{
 };
 use godwit_depot::{Holds, Owed, Stage, Tag, Verified, count_names};
 use godwit_local::Kind;
-use godwit_wire::local::{Tell, tell};
+use godwit_wire::local::{Response, response};
 use std::time::Duration;
 
 /// Tells what is held, and counts a file once however many versions of it there are.
-pub(crate) fn rows(reply: &Reply, held: Vec<Holds>, row: impl Fn(Holds) -> tell::Row) -> Answered {
-    let mut told = tell::Done {
+pub(crate) fn rows(
+    reply: &Reply,
+    held: Vec<Holds>,
+    row: impl Fn(Holds) -> response::Row,
+) -> Answered {
+    let mut told = response::Done {
         files: count_names(&held),
-        ..tell::Done::default()
+        ..response::Done::default()
     };
     for held in held {
         told.bytes += held.present;
-        reply.tell(Tell::Row(Box::new(row(held))));
+        reply.tell(Response::Row(Box::new(row(held))));
     }
     done(told)
 }
 
-pub(crate) fn kept_row(held: Holds) -> tell::Row {
+pub(crate) fn kept_row(held: Holds) -> response::Row {
     let tags = held.tags.iter().map(tag_words).collect();
-    tell::Row {
+    response::Row {
         id: held.id,
         url: held.url.without_password().to_string(),
         audience: held.audience,
@@ -43,24 +47,24 @@ pub(crate) fn kept_row(held: Holds) -> tell::Row {
         readers: held.users.into(),
         used_s: Some(held.used),
         base: Some(held.base),
-        ..tell::Row::default()
+        ..response::Row::default()
     }
 }
 
-pub(crate) fn verified_row(found: &Verified) -> tell::Row {
+pub(crate) fn verified_row(found: &Verified) -> response::Row {
     let stage = match (found.wrong.is_empty(), found.is_unknown) {
         (false, _) => "wrong",
         (true, true) => "unknown",
         (true, false) => "whole",
     };
     let is_wrong = !found.wrong.is_empty();
-    tell::Row {
+    response::Row {
         url: found.url.without_password().to_string(),
         size: found.bytes,
         stage: stage.into(),
         why: is_wrong.then(|| format!("{} leaves of 1 MiB differ", found.wrong.len())),
         reason: is_wrong.then_some(Kind::Corrupt),
-        ..tell::Row::default()
+        ..response::Row::default()
     }
 }
 
@@ -88,7 +92,7 @@ pub(crate) fn why_kept(held: &Holds) -> String {
     }
 }
 
-pub(crate) fn row(owed: Owed) -> tell::Row {
+pub(crate) fn row(owed: Owed) -> response::Row {
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let (stage, next) = match owed.stage {
         Stage::Open => ("writing", None),
@@ -97,7 +101,7 @@ pub(crate) fn row(owed: Owed) -> tell::Row {
         Stage::Waiting { again_in } => ("waiting", Some(again_in)),
         Stage::Held => ("held", None),
     };
-    tell::Row {
+    response::Row {
         id: owed.id,
         what: owed.what.into(),
         to: owed.to.map(|to| to.without_password().to_string()),
@@ -115,6 +119,6 @@ pub(crate) fn row(owed: Owed) -> tell::Row {
         age_ms: Some(ms(owed.age)),
         attempts: owed.tries.into(),
         committed: owed.is_committed,
-        ..tell::Row::default()
+        ..response::Row::default()
     }
 }

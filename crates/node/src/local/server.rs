@@ -12,7 +12,7 @@ use crate::{
 };
 use godwit_local::{Kind, Lock, Refusal};
 use godwit_sys::{Wake, peer_of, raise_open_files, user_id, wait_readable, why};
-use godwit_wire::local::{Ask, Tell, Told, ask, tell};
+use godwit_wire::local::{Request, Response, ResponseHead, request, response};
 use parking_lot::{Condvar, Mutex};
 use std::{
     collections::HashMap,
@@ -35,7 +35,7 @@ pub(crate) trait Handler: Send + Sync + 'static {
     /// Tells whether it must not end, though nobody asks.
     fn owes(&self) -> bool;
     /// Says how it is.
-    fn status(&self, status: &mut tell::Status);
+    fn status(&self, status: &mut response::Status);
     /// Takes nothing more, and has whoever waits be told.
     fn end(&self);
 }
@@ -44,10 +44,10 @@ pub(crate) trait Handler: Send + Sync + 'static {
 pub(crate) trait Connection: Send + Sync {
     /// Answers what was asked. Several are asked at once, but what is [quick](super::connection::is_quick) comes in the order
     /// it was said.
-    fn answer(&self, ask: Ask, body: Vec<u8>, reply: &Reply);
+    fn answer(&self, ask: Request, body: Vec<u8>, reply: &Reply);
 
     /// Answers what takes no time after all, in its turn; returns false if it may wait, and is not answered.
-    fn answer_at_once(&self, ask: &Ask, reply: &Reply) -> bool {
+    fn answer_at_once(&self, ask: &Request, reply: &Reply) -> bool {
         let _ = (ask, reply);
         false
     }
@@ -61,7 +61,7 @@ pub(crate) struct Visitor {
     /// The process that made it.
     pub(crate) process: u32,
     /// What it says of itself.
-    pub(crate) hello: ask::Hello,
+    pub(crate) hello: request::Hello,
 }
 
 /// A local node that listens.
@@ -280,14 +280,14 @@ impl Server {
         }
     }
 
-    pub(super) fn status(&self) -> tell::Status {
+    pub(super) fn status(&self) -> response::Status {
         let guests = self.guests.lock();
-        let mut status = tell::Status {
+        let mut status = response::Status {
             process: std::process::id(),
             state: self.rules.place.state.display().to_string(),
             age_ms: u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX),
             connections: guests.lines.len() as u64,
-            ..tell::Status::default()
+            ..response::Status::default()
         };
         drop(guests);
         self.desk.status(&mut status);
@@ -312,10 +312,10 @@ impl Drop for Leaving {
 
 /// Says why not, to whoever has not been heard yet: their first ask is number 1.
 fn turn_away(line: &Line, refusal: Refusal) {
-    let told = Told {
+    let told = ResponseHead {
         n: 1,
         fds: 0,
-        tell: Tell::Refused(Box::new(refusal)),
+        tell: Response::Refused(Box::new(refusal)),
     };
     line.say_at_once(&told);
 }

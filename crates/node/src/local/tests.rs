@@ -7,9 +7,9 @@ use super::{
 };
 use godwit_local::{Answer, Here, Kind, Place, Refusal};
 use godwit_wire::local::{
-    Ask, Asked, Tell, Told,
-    ask::{self, Hello},
-    frame, records, tell,
+    Request, RequestHead, Response, ResponseHead, frame, records,
+    request::{self, Hello},
+    response,
 };
 use parking_lot::{Condvar, Mutex};
 use std::{
@@ -88,7 +88,7 @@ impl Handler for Stand {
         self.owes.load(SeqCst)
     }
 
-    fn status(&self, status: &mut tell::Status) {
+    fn status(&self, status: &mut response::Status) {
         status.owed_files = u64::from(self.owes());
     }
 
@@ -108,47 +108,47 @@ impl Drop for Client {
 }
 
 impl Connection for Client {
-    fn answer(&self, ask: Ask, body: Vec<u8>, reply: &Reply) {
+    fn answer(&self, ask: Request, body: Vec<u8>, reply: &Reply) {
         match ask {
-            Ask::Open(open) => {
+            Request::Open(open) => {
                 let mut file = godwit_sys::memory("opened").unwrap();
                 file.write_all(open.url.as_bytes()).unwrap();
                 file.rewind().unwrap();
-                let opened = tell::Opened {
+                let opened = response::Opened {
                     handle: 1,
                     size: open.url.len() as u64,
-                    ..tell::Opened::default()
+                    ..response::Opened::default()
                 };
-                reply.tell_with(Tell::Opened(opened), b"", &[file.as_fd()]);
+                reply.tell_with(Response::Opened(opened), b"", &[file.as_fd()]);
             }
-            Ask::Push(_) => {
+            Request::Push(_) => {
                 self.gate.pass(reply);
-                reply.tell(Tell::Done(tell::Done::default()));
+                reply.tell(Response::Done(response::Done::default()));
             }
-            Ask::Write(_) => {
+            Request::Write(_) => {
                 for (_, bytes) in records::of(&body).unwrap() {
                     self.written.lock().extend_from_slice(bytes);
                 }
             }
-            Ask::End(_) => {
+            Request::End(_) => {
                 let bytes = self.written.lock().len() as u64;
-                reply.tell(Tell::Done(tell::Done {
+                reply.tell(Response::Done(response::Done {
                     bytes,
-                    ..tell::Done::default()
+                    ..response::Done::default()
                 }));
             }
-            Ask::Queue(_) => {
+            Request::Queue(_) => {
                 for number in 0..100_000 {
                     if reply.is_over() {
                         return;
                     }
-                    let row = tell::Row {
+                    let row = response::Row {
                         generation: number,
-                        ..tell::Row::default()
+                        ..response::Row::default()
                     };
-                    reply.tell(Tell::Row(Box::new(row)));
+                    reply.tell(Response::Row(Box::new(row)));
                 }
-                reply.tell(Tell::Done(tell::Done::default()));
+                reply.tell(Response::Done(response::Done::default()));
             }
             _ => reply.refuse(Refusal::new(
                 Kind::Unsupported,
@@ -236,8 +236,8 @@ fn hello(program: &str) -> Hello {
 
 use godwit_wire::local::VERSION;
 
-fn push() -> Ask {
-    Ask::Push(ask::Whose::default())
+fn push() -> Request {
+    Request::Push(request::Selector::default())
 }
 
 fn soon() -> Option<Instant> {
@@ -246,7 +246,7 @@ fn soon() -> Option<Instant> {
 
 fn why(answer: &Answer) -> Kind {
     match &answer.tell {
-        Tell::Refused(refusal) => refusal.kind,
+        Response::Refused(refusal) => refusal.kind,
         other => panic!("{other:?}"),
     }
 }
@@ -257,11 +257,11 @@ fn a_file_comes_as_a_descriptor_and_asks_are_answered_out_of_order() {
     let mut here = standing.here();
     assert_eq!(here.node().process, std::process::id());
     let slow = here.send(push(), b"").unwrap();
-    let open = ask::Open {
+    let open = request::Open {
         url: "godwit://lab/run7".into(),
-        ..ask::Open::default()
+        ..request::Open::default()
     };
-    let (opened, file) = here.open(Ask::Open(open)).unwrap();
+    let (opened, file) = here.open(Request::Open(open)).unwrap();
     let mut text = String::new();
     file.unwrap().read_to_string(&mut text).unwrap();
     assert_eq!((opened.size, &*text), (17, "godwit://lab/run7"));
@@ -281,14 +281,14 @@ fn small_writes_are_not_answered_and_their_end_counts_them_all() {
     for _ in 0..100 {
         here.write(1, &body).unwrap();
     }
-    let end = ask::Close {
+    let end = request::Close {
         handle: 1,
-        wait: ask::Wait::Commit,
+        wait: request::Wait::Commit,
         give_up: false,
         timeout_ms: None,
     };
-    let answer = here.ask(Ask::End(end)).unwrap();
-    assert!(matches!(answer.tell, Tell::Done(done) if done.bytes == 10_000_000));
+    let answer = here.ask(Request::End(end)).unwrap();
+    assert!(matches!(answer.tell, Response::Done(done) if done.bytes == 10_000_000));
 }
 
 #[test]
@@ -305,37 +305,37 @@ fn what_is_not_known_is_refused_by_its_number_and_the_rest_goes_on() {
     for _ in 0..3 {
         told.push(next_told(&mut raw));
     }
-    assert!(matches!(told[0].tell, Tell::Hello(_)));
-    assert!(matches!(&told[1].tell, Tell::Refused(refusal) if refusal.kind == Kind::Version));
-    assert!(matches!(&told[2].tell, Tell::Status(status) if status.connections == 1));
+    assert!(matches!(told[0].tell, Response::Hello(_)));
+    assert!(matches!(&told[1].tell, Response::Refused(refusal) if refusal.kind == Kind::Version));
+    assert!(matches!(&told[2].tell, Response::Status(status) if status.connections == 1));
     assert_eq!(
         told.iter().map(|told| told.n).collect::<Vec<_>>(),
         [1, 2, 3]
     );
 }
 
-fn next_told(raw: &mut UnixStream) -> Told {
+fn next_told(raw: &mut UnixStream) -> ResponseHead {
     let mut lengths = [0; 8];
     raw.read_exact(&mut lengths).unwrap();
     let head = u32::from_le_bytes(lengths[..4].try_into().unwrap()) as usize;
     let body = u32::from_le_bytes(lengths[4..].try_into().unwrap()) as usize;
     let mut bytes = vec![0; head + body];
     raw.read_exact(&mut bytes).unwrap();
-    Told::read(&bytes[..head]).unwrap()
+    ResponseHead::read(&bytes[..head]).unwrap()
 }
 
 #[test]
 fn who_says_no_hello_or_nonsense_is_not_heard_any_more() {
     let standing = Standing::new("nonsense");
-    let status = Asked {
+    let status = RequestHead {
         n: 1,
         fds: 0,
-        ask: Ask::Status,
+        ask: Request::Status,
     };
-    let old = Asked {
+    let old = RequestHead {
         n: 1,
         fds: 0,
-        ask: Ask::Hello(Box::new(Hello {
+        ask: Request::Hello(Box::new(Hello {
             version: 99,
             ..Hello::default()
         })),
@@ -356,7 +356,7 @@ fn who_says_no_hello_or_nonsense_is_not_heard_any_more() {
         if let Some(reason) = reason {
             let told = next_told(&mut raw);
             assert!(
-                matches!(told.tell, Tell::Refused(refusal) if refusal.kind == reason),
+                matches!(told.tell, Response::Refused(refusal) if refusal.kind == reason),
                 "{reason:?}"
             );
         }
@@ -380,17 +380,17 @@ fn who_asks_more_than_may_wait_is_held_up_and_let_go_when_it_leaves() {
     }
     standing.desk.gate.wait_for(AT_ONCE_MAX - 1);
     // Nobody reads any more, so this is not answered.
-    let status = here.send(Ask::Status, b"").unwrap();
+    let status = here.send(Request::Status, b"").unwrap();
     let late = here.receive(status, Some(Instant::now() + Duration::from_millis(200)));
     assert_eq!(late.unwrap_err().kind, Kind::Late);
     // Others are heard all the same.
-    assert!(standing.here().ask(Ask::Status).is_ok());
+    assert!(standing.here().ask(Request::Status).is_ok());
     drop(here);
     standing.desk.gate.wait_for(0);
     let mut other = standing.here();
     let left = Instant::now() + Duration::from_secs(20);
     while standing.desk.open.load(SeqCst) > 1 && Instant::now() < left {
-        other.ask(Ask::Status).unwrap();
+        other.ask(Request::Status).unwrap();
     }
     assert_eq!(standing.desk.open.load(SeqCst), 1);
 }
@@ -399,13 +399,15 @@ fn who_asks_more_than_may_wait_is_held_up_and_let_go_when_it_leaves() {
 fn who_floods_and_never_reads_is_held_up_with_what_fits_into_a_socket() {
     let standing = Standing::new("deaf");
     let mut here = standing.here();
-    let queue = here.send(Ask::Queue(ask::Whose::default()), b"").unwrap();
+    let queue = here
+        .send(Request::Queue(request::Selector::default()), b"")
+        .unwrap();
     let mut raw = standing.raw();
     raw.write_all(
-        &Asked {
+        &RequestHead {
             n: 1,
             fds: 0,
-            ask: Ask::Hello(Box::new(hello("deaf"))),
+            ask: Request::Hello(Box::new(hello("deaf"))),
         }
         .write(b"")
         .unwrap(),
@@ -414,10 +416,10 @@ fn who_floods_and_never_reads_is_held_up_with_what_fits_into_a_socket() {
     raw.set_write_timeout(Some(Duration::from_millis(500)))
         .unwrap();
     let mut sent = 0;
-    let status = Asked {
+    let status = RequestHead {
         n: 2,
         fds: 0,
-        ask: Ask::Status,
+        ask: Request::Status,
     };
     let status = status.write(b"").unwrap();
     while sent < 64 << 20 && raw.write_all(&status).is_ok() {
@@ -448,7 +450,7 @@ fn what_is_taken_back_ends_and_what_a_program_had_open_falls_with_it() {
     let mut other = standing.here();
     let left = Instant::now() + Duration::from_secs(20);
     while standing.desk.open.load(SeqCst) > 1 && Instant::now() < left {
-        other.ask(Ask::Status).unwrap();
+        other.ask(Request::Status).unwrap();
     }
     assert_eq!(standing.desk.open.load(SeqCst), 1);
 }
@@ -481,8 +483,8 @@ fn it_ends_when_nobody_asks_and_not_while_it_owes() {
         seen.store(true, SeqCst);
     });
     // While somebody talks with it, and then while it owes, it stays for many times as long.
-    let status = |here: &mut Here| match here.ask(Ask::Status).unwrap().tell {
-        Tell::Status(status) => status,
+    let status = |here: &mut Here| match here.ask(Request::Status).unwrap().tell {
+        Response::Status(status) => status,
         other => panic!("{other:?}"),
     };
     assert_eq!(status(&mut here).ends_in_ms, None);
@@ -504,7 +506,7 @@ fn told_to_stop_it_ends_and_whoever_waits_is_told() {
     let mut here = standing.here();
     let waiting = here.send(push(), b"").unwrap();
     standing.desk.gate.wait_for(1);
-    standing.here().ask(Ask::Stop).unwrap();
+    standing.here().ask(Request::Stop).unwrap();
     standing.node.take().unwrap().wait();
     let lost = here.receive(waiting, soon());
     match lost {
@@ -525,7 +527,7 @@ fn a_socket_that_is_taken_away_is_bound_anew_and_another_nodes_is_not() {
     let found = || Here::at(&standing.place, &hello("late")).unwrap();
     let left = Instant::now() + Duration::from_secs(20);
     while found().is_none() && Instant::now() < left {
-        before.ask(Ask::Status).unwrap();
+        before.ask(Request::Status).unwrap();
     }
     assert!(found().is_some());
     // Once somebody else holds the lock that others find, the place is theirs.
@@ -534,7 +536,7 @@ fn a_socket_that_is_taken_away_is_bound_anew_and_another_nodes_is_not() {
     fs::remove_file(&socket).unwrap();
     let listener = UnixListener::bind(&socket).unwrap();
     thread::sleep(LOOK_AT_SEAT * 3 / 2); // nothing tells that something does not happen
-    before.ask(Ask::Stop).unwrap();
+    before.ask(Request::Stop).unwrap();
     standing.node.take().unwrap().wait();
     let _reached = UnixStream::connect(&socket).unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -546,11 +548,11 @@ fn an_ask_of_a_number_that_is_under_way_ends_the_conversation() {
     let standing = Standing::new("twice");
     let mut raw = standing.raw();
     for (n, ask) in [
-        (1, Ask::Hello(Box::new(hello("twice")))),
+        (1, Request::Hello(Box::new(hello("twice")))),
         (5, push()),
         (5, push()),
     ] {
-        let asked = Asked { n, fds: 0, ask };
+        let asked = RequestHead { n, fds: 0, ask };
         raw.write_all(&asked.write(b"").unwrap()).unwrap();
     }
     next_told(&mut raw);
@@ -563,7 +565,9 @@ fn an_ask_of_a_number_that_is_under_way_ends_the_conversation() {
 fn unknown_asks_of_a_desk_are_refused_to_its_words() {
     let standing = Standing::new("words");
     let mut here = standing.here();
-    let n = here.send(Ask::Stat(ask::Where::is("u")), b"").unwrap();
+    let n = here
+        .send(Request::Stat(request::FileTarget::is("u")), b"")
+        .unwrap();
     let answer = here.receive(n, soon()).unwrap();
     assert_eq!(why(&answer), Kind::Unsupported);
 }

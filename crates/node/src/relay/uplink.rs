@@ -166,14 +166,14 @@ impl Fleet {
 
 /// How one goes to a relay.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-struct Way {
+struct Route {
     to: Option<SocketAddr>,
     /// From which of our addresses; `None`: no route leads there.
     from: Option<IpAddr>,
 }
 
-impl Way {
-    fn is_other_than(self, before: Way) -> bool {
+impl Route {
+    fn is_other_than(self, before: Route) -> bool {
         self.to == before.to && self.from.is_some() && self.from != before.from
     }
 }
@@ -241,9 +241,9 @@ impl Via {
     }
 
     /// Returns how one would go there now.
-    fn way(&self) -> Way {
+    fn way(&self) -> Route {
         let to = *self.at.lock();
-        Way {
+        Route {
             to,
             from: to.and_then(|to| source_ip(to).ok()),
         }
@@ -468,7 +468,7 @@ mod tests {
 
     #[test]
     fn a_network_that_came_back_is_another_way_out() {
-        let way = |to: &str, from: Option<&str>| Way {
+        let way = |to: &str, from: Option<&str>| Route {
             to: Some(to.parse().unwrap()),
             from: from.map(|from| from.parse().unwrap()),
         };

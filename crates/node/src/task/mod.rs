@@ -30,7 +30,7 @@ use std::{
 use workplace::Workplace;
 
 /// Receives the lines of a task; an error ends it.
-pub type Tell<'a> = dyn FnMut(Line) -> Result<(), Refusal> + 'a;
+pub type LineSink<'a> = dyn FnMut(Line) -> Result<(), Refusal> + 'a;
 
 /// The parts of its node that a task needs.
 pub(crate) struct Around<'a> {
@@ -47,7 +47,7 @@ pub fn run_task(
     ask: &AskRun,
     export: &Path,
     stop: BorrowedFd<'_>,
-    tell: &mut Tell<'_>,
+    tell: &mut LineSink<'_>,
 ) -> Result<(), Refusal> {
     let mut others = ask.staging.clone();
     let executable = others.executable.take();
@@ -94,7 +94,7 @@ pub(crate) fn run(
     (ask, file): (&AskRun, Option<&Path>),
     (program, reads): (&Program, File),
     around: &Around<'_>,
-    tell: &mut Tell<'_>,
+    tell: &mut LineSink<'_>,
 ) -> Result<i32, Refusal> {
     let printed = ask.printed.as_ref();
     let printed = printed.map(|_| File::create_new(around.workplace.path().join(PRINTED)));
@@ -193,7 +193,7 @@ fn follow(
     program: &Program,
     (input, mut printed): (File, Option<File>),
     stop: BorrowedFd<'_>,
-    tell: &mut Tell<'_>,
+    tell: &mut LineSink<'_>,
 ) -> Result<i32, Refusal> {
     let mut running = program.start(input).map_err(|cause| {
         let name = program.command[0].to_string_lossy();
@@ -206,7 +206,7 @@ fn follow(
             _ => refusal,
         }
     })?;
-    let (mut out, mut words) = (Held::default(), Held::default());
+    let (mut out, mut words) = (PartialLine::default(), PartialLine::default());
     let mut buffer = vec![0; HELD_BYTES];
     loop {
         let made = running.read(&mut buffer, stop, Instant::now() + BEAT);
@@ -246,9 +246,9 @@ fn follow(
 
 /// The bytes that a program wrote behind its last whole line.
 #[derive(Default)]
-struct Held(Vec<u8>);
+struct PartialLine(Vec<u8>);
 
-impl Held {
+impl PartialLine {
     /// Returns the lines that are whole now; of a line without end what there is once it is long.
     fn add(&mut self, bytes: &[u8]) -> Option<Bytes> {
         self.0.extend_from_slice(bytes);

@@ -1,6 +1,6 @@
 //! Files that programs of peers read and write: compared, hashed, and put under their names.
 
-use super::{Around, BEAT, Tell, other};
+use super::{Around, BEAT, LineSink, other};
 use godwit_core::{Algorithm, Digest, Hashing, Kind};
 use godwit_sys::why;
 use godwit_wire::door::{
@@ -60,7 +60,7 @@ impl Hashed {
     }
 
     /// Waits for the digest; tells the client meanwhile that it goes on. Refused if the file was changed since the begin.
-    pub(super) fn end(self, tell: &mut Tell<'_>) -> Result<(u64, Digest), Refusal> {
+    pub(super) fn end(self, tell: &mut LineSink<'_>) -> Result<(u64, Digest), Refusal> {
         loop {
             match self.digest.recv_timeout(BEAT) {
                 Ok(_) if seen(&self.file) != self.before => {
@@ -117,7 +117,7 @@ pub(super) fn place(
     around: &Around<'_>,
     file: &str,
     to: &Name,
-    tell: &mut Tell<'_>,
+    tell: &mut LineSink<'_>,
 ) -> Result<Placed, Refusal> {
     let written = around.workplace.path().join(file);
     let is_file = fs::symlink_metadata(&written).map(|found| found.is_file());

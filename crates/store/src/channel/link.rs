@@ -2,7 +2,7 @@
 
 use super::safety::{LastWord, Safety, Shield, Side, host_of};
 use crate::{
-    Error, Lying, Result,
+    Error, LocalFile, Result,
     watch::{Patience, TICK},
 };
 use godwit_sys::{retry_often, send_ahead, send_file, wait_readable};
@@ -240,7 +240,7 @@ impl Link {
     pub(super) fn write_from(
         &mut self,
         header: &[u8],
-        lying: &Lying<'_>,
+        lying: &LocalFile<'_>,
         range: Range<u64>,
         buffer: &mut [u8],
         patience: &mut Patience<'_>,

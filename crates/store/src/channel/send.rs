@@ -1,7 +1,7 @@
 //! The sending end.
 
 use super::{Channel, Mode, Stripe, Watch, gauge::Gauge, link::Link};
-use crate::{Checks, Error, Fast, Lying, Result, Take, Width, watch::Patience};
+use crate::{Checks, Error, Fast, LocalFile, Result, Take, Width, watch::Patience};
 use godwit_core::{Block, Extents, Leaves, Piece};
 use godwit_wire::mode_e::Header;
 use parking_lot::{Condvar, Mutex};
@@ -209,7 +209,7 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
     /// Sends a range of a file without looking at it.
     pub(crate) fn write_from(
         &self,
-        file: &Lying<'_>,
+        file: &LocalFile<'_>,
         range: Range<u64>,
         buffer: &mut [u8],
     ) -> Result<()> {
@@ -281,7 +281,7 @@ where
     C: BorrowMut<Channel> + Send + Sync,
     W: Borrow<Watch> + Send + Sync,
 {
-    fn put_from(&self, file: &Lying<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
+    fn put_from(&self, file: &LocalFile<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
         if !self.sends_pages {
             return self.put(file.block(range, buffer)?);
         }
@@ -298,7 +298,7 @@ where
 
 /// Shows a range of a file, in pieces that stay in the processor's own cache.
 pub(crate) fn look(
-    file: &Lying<'_>,
+    file: &LocalFile<'_>,
     range: Range<u64>,
     buffer: &mut [u8],
     each: &mut dyn FnMut(Block<'_>),

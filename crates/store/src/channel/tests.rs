@@ -1,7 +1,7 @@
 //! Both ends of data channels against each other, over loopback.
 
 use super::{Cancel, Channel, Mode, Opened, Watch};
-use crate::{Checks, Error, Lying, Result, Take, TakeExt};
+use crate::{Checks, Error, LocalFile, Result, Take, TakeExt};
 use godwit_core::{Algorithm, Block, Digest, Extents, LEAF_BYTES};
 use godwit_wire::mode_e::Header;
 use parking_lot::Mutex;
@@ -221,7 +221,7 @@ fn lying(whole: &[u8]) -> (tempfile::TempDir, std::path::PathBuf, std::fs::File)
 fn bytes_sent_by_kernel_match_their_hash() {
     let whole = bytes(3 * LEAF_BYTES as usize + 4321);
     let (_place, path, file) = lying(&whole);
-    let file = Lying {
+    let file = LocalFile {
         path: &path,
         file: &file,
     };
@@ -262,7 +262,7 @@ fn bytes_sent_by_kernel_match_their_hash() {
 #[test]
 fn file_cut_while_sent_fails_both_ends() {
     let (_place, path, file) = lying(&bytes(100_000));
-    let file = Lying {
+    let file = LocalFile {
         path: &path,
         file: &file,
     };

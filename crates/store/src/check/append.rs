@@ -1,7 +1,9 @@
 //! Appended bytes are in the file once, with other writers, and with lost answers.
 
 use super::{names, noise, p, put, read, stat, write};
-use crate::{Can, Error, Finished, Given, How, Result, SMALL_BYTES, Store, StoreExt, Whole, Write};
+use crate::{
+    Can, Error, Finished, Given, Result, SMALL_BYTES, Store, StoreExt, Whole, Write, WriteMode,
+};
 use godwit_core::Digest;
 use std::{path::Path, thread};
 
@@ -12,7 +14,7 @@ fn append_to(
     bytes: &[u8],
 ) -> Result<Finished> {
     let write = Write {
-        how: How::Append { writer, seq },
+        how: WriteMode::Append { writer, seq },
         size: Some(bytes.len() as u64),
         ..Write::default()
     };
@@ -108,7 +110,7 @@ pub(super) fn appending_at_most(store: &dyn Store, can: &Can) {
     let much = noise(SMALL_BYTES as usize + 1, 32);
     for size in [None, Some(much.len() as u64)] {
         let write = Write {
-            how: How::Append { writer: 1, seq: 2 },
+            how: WriteMode::Append { writer: 1, seq: 2 },
             size,
             ..Write::default()
         };
@@ -150,7 +152,9 @@ pub(super) fn appending_replaced(store: &dyn Store, can: &Can) {
         assert!(matches!(next, Err(Error::OutOfTurn { .. })), "{next:?}");
         append(store, (1, 1), "new ").expect("first");
         match round {
-            0 => store.remove(p("log"), crate::What::File).expect("remove"),
+            0 => store
+                .remove(p("log"), crate::RemovalKind::File)
+                .expect("remove"),
             _ => drop(write(store, "log", b"whole ")),
         }
     }
@@ -165,10 +169,11 @@ pub(super) fn appending_replaced(store: &dyn Store, can: &Can) {
     append(store, (1, 1), "tail").expect("it was there");
     append(store, (1, 2), "!").expect("next");
     assert_eq!(text(store), "whole!");
-    let removed = ["old/log", "log"].map(|path| store.remove(p(path), crate::What::File).is_ok());
+    let removed =
+        ["old/log", "log"].map(|path| store.remove(p(path), crate::RemovalKind::File).is_ok());
     assert_eq!(removed, [true; 2]);
     store
-        .remove(p("old"), crate::What::Directory)
+        .remove(p("old"), crate::RemovalKind::Directory)
         .expect("nothing hidden is left in it");
 }
 
@@ -214,7 +219,7 @@ pub(super) fn appending_unheard(store: &dyn Store, can: &Can) {
     for seq in 1..=3 {
         // A writer that leaves before the end has appended nothing.
         let write = Write {
-            how: How::Append { writer: 9, seq },
+            how: WriteMode::Append { writer: 9, seq },
             ..Write::default()
         };
         let sink = store.write(p("log"), &write).expect("write");
@@ -236,7 +241,7 @@ pub(super) fn appending_small(store: &dyn Store, can: &Can) {
     let given = |path: &str, (writer, seq): (u64, u64)| Given {
         path: path.into(),
         bytes: format!("{writer}.{seq} ").into(),
-        how: How::Append { writer, seq },
+        how: WriteMode::Append { writer, seq },
         mtime: None,
         mode: None,
     };
@@ -248,7 +253,7 @@ pub(super) fn appending_small(store: &dyn Store, can: &Can) {
         given("log", (1, 9)),
         given("other", (1, 1)),
         Given {
-            how: How::Replace(None),
+            how: WriteMode::Replace(None),
             ..given("whole", (7, 7))
         },
         given("log", (1, 3)),

@@ -1,7 +1,7 @@
 //! After a lost connection, a writer begins another attempt, which supersedes the older ones.
 
 use super::{MIB, begin, is_missing, noise, p, put, read, whole};
-use crate::{Can, Error, How, Result, Sink, SinkExt, Store, StoreExt, Whole, Write};
+use crate::{Can, Error, Result, Sink, SinkExt, Store, StoreExt, Whole, Write, WriteMode};
 use godwit_core::{Algorithm, Block, Digest, Extents, LEAF_BYTES, Leaves, Piece, Strength};
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
@@ -243,7 +243,7 @@ pub(super) fn what_it_became_is_told(store: &dyn Store, can: &Can) {
             Strength::Differs | Strength::Unknown
         ));
         // A writer that received this version can replace the file by it.
-        let sink = store.write(p("file"), &Write::with(How::Replace(Some(told))));
+        let sink = store.write(p("file"), &Write::with(WriteMode::Replace(Some(told))));
         sink.expect("the version is current")
             .abandon()
             .expect("abandon");
@@ -251,7 +251,7 @@ pub(super) fn what_it_became_is_told(store: &dyn Store, can: &Can) {
     assert_eq!(became("1f.8"), None, "it is another upload");
     // A writer that began again receives the same answer, though its upload may replace no file.
     let new = |id| Write {
-        how: How::New,
+        how: WriteMode::New,
         ..attempt(id, 4)
     };
     let sink = store.write(p("file"), &new("1f.7")).expect("it is that");

@@ -1,7 +1,9 @@
 //! Bytes are read as they were written, in any order and at any offset.
 
 use super::{FAR, Full, Got, MIB, all_of, begin, noise, p, put, read, stat, whole, write};
-use crate::{Can, EntryKind, Error, Given, How, Result, Small, Store, StoreExt, Whole, Write};
+use crate::{
+    Can, EntryKind, Error, Given, Result, Small, Store, StoreExt, Whole, Write, WriteMode,
+};
 use godwit_core::{Algorithm, Digest, Extents, LEAF_BYTES};
 use parking_lot::Mutex;
 use std::{path::PathBuf, thread};
@@ -149,7 +151,7 @@ pub(super) fn in_place(store: &dyn Store, can: &Can) {
     }
     let mut bytes = noise(2 * MIB, 18);
     write(store, "file", &bytes);
-    let how = Write::with(How::InPlace);
+    let how = Write::with(WriteMode::InPlace);
     let sink = store.write(p("file"), &how).expect("write");
     let patch = noise(1000, 19);
     put(&*sink, LEAF_BYTES - 500, &patch);
@@ -176,7 +178,7 @@ pub(super) fn far_out(store: &dyn Store, can: &Can) {
         return;
     }
     let sink = store
-        .write(p("far"), &Write::with(How::InPlace))
+        .write(p("far"), &Write::with(WriteMode::InPlace))
         .expect("write");
     put(&*sink, FAR, b"end");
     sink.finish(&Whole::default()).expect("finish");
@@ -242,7 +244,7 @@ pub(super) fn small_files(store: &dyn Store, can: &Can) {
         Given {
             path,
             bytes: text(i),
-            how: How::Replace(None),
+            how: WriteMode::Replace(None),
             mtime: None,
             mode: None,
         }

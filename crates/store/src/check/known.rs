@@ -1,7 +1,7 @@
 //! Leaves that are put with the hash from the time of their write.
 
 use super::{MIB, begin, noise, p, put, read, whole};
-use crate::{Can, Lying, Store, TakeExt, Write};
+use crate::{Can, LocalFile, Store, TakeExt, Write};
 use godwit_core::{Block, Chain, LEAF_BYTES, Leaves, Piece};
 use std::os::unix::fs::FileExt;
 
@@ -13,7 +13,7 @@ pub(super) fn put_as_known(store: &dyn Store, can: &Can) {
     let file = godwit_sys::memory("known").expect("a file in memory");
     file.write_all_at(&bytes, 0).expect("written");
     let path = p("file");
-    let (lying, mut buffer) = (Lying { path, file: &file }, vec![0; MIB]);
+    let (lying, mut buffer) = (LocalFile { path, file: &file }, vec![0; MIB]);
     let was = |leaf: u64| {
         let offset = leaf * LEAF_BYTES;
         let bytes = &bytes[offset as usize..offset as usize + MIB];

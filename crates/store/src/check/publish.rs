@@ -2,7 +2,7 @@
 //! upload resumes.
 
 use super::{MIB, begin, is_missing, names, noise, p, put, read, set_mtime, stat, whole, write};
-use crate::{Can, Checks, Error, How, Origin, Store, What, Whole, Write};
+use crate::{Can, Checks, Error, Origin, RemovalKind, Store, Whole, Write, WriteMode};
 use godwit_core::{
     Algorithm, Block, Digest, Extents, LEAF_BYTES, Leaves, Piece, Strength, Version,
 };
@@ -105,7 +105,7 @@ pub(super) fn wrong_digest(store: &dyn Store, can: &Can) {
         };
         let finished = sink.finish(&right).expect("the digest is right");
         assert_eq!(finished.verified, crate::Verified::By(by));
-        store.remove(p("right"), What::File).expect("remove");
+        store.remove(p("right"), RemovalKind::File).expect("remove");
     }
 }
 
@@ -171,7 +171,7 @@ pub(super) fn new_never_replaces(store: &dyn Store, can: &Can) {
     let refused = store.write(
         p("file"),
         &Write {
-            how: How::New,
+            how: WriteMode::New,
             size: Some(6),
             ..Write::default()
         },
@@ -193,7 +193,7 @@ pub(super) fn new_race(store: &dyn Store, can: &Can) {
     let sinks: Vec<_> = texts
         .iter()
         .map(|text| {
-            let sink = begin(store, "file", text, &Write::with(How::New));
+            let sink = begin(store, "file", text, &Write::with(WriteMode::New));
             put(&*sink, 0, text);
             (sink, text)
         })
@@ -222,7 +222,7 @@ pub(super) fn version_guards(store: &dyn Store, can: &Can) {
     set_mtime(store, "file", 1_000_000_000);
     let seen = stat(store, "file").version(Duration::from_secs(1_500_000_000));
     let guarded = |text: &[u8], version: &Version| {
-        let how = How::Replace(Some(version.clone()));
+        let how = WriteMode::Replace(Some(version.clone()));
         let sink = store.write(
             p("file"),
             &Write {
@@ -252,7 +252,7 @@ pub(super) fn version_guards(store: &dyn Store, can: &Can) {
     assert!(matches!(refused, Err(Error::Changed { .. })), "{refused:?}");
     // Changed between the beginning and the end.
     let seen = stat(store, "file").version(Duration::from_secs(4_000_000_000));
-    let how = How::Replace(Some(seen));
+    let how = WriteMode::Replace(Some(seen));
     let sink = store
         .write(p("file"), &Write::with(how))
         .expect("it still is");
@@ -407,7 +407,7 @@ pub(super) fn versions_kept(store: &dyn Store, can: &Can) {
         stat(store, "file").version(now.unwrap_or_default())
     };
     let over = |version: &Version, bytes: &[u8]| {
-        let how = How::Replace(Some(version.clone()));
+        let how = WriteMode::Replace(Some(version.clone()));
         let sink = store.write(
             p("file"),
             &Write {
@@ -438,7 +438,7 @@ pub(super) fn versions_kept(store: &dyn Store, can: &Can) {
             .version;
         assert_ne!(kept.compare(&now()), Strength::Differs);
     }
-    store.remove(p("file"), What::File).expect("remove");
+    store.remove(p("file"), RemovalKind::File).expect("remove");
     let refused = over(&kept, b"over nothing").expect_err("it is gone");
     assert!(matches!(refused, Error::Changed { .. }), "{refused}");
     assert!(is_missing(store.stat(p("file"))));

@@ -4,7 +4,7 @@ use super::{
     Got, begin, is_missing, list, names, p, put, read, read_at, set_mtime, stat, whole, write,
     write_at,
 };
-use crate::{Can, Entry, EntryKind, Error, Set, Store, StoreExt, What, Whole, Write};
+use crate::{Can, Entry, EntryKind, Error, RemovalKind, Set, Store, StoreExt, Whole, Write};
 use godwit_core::{Algorithm, Extents};
 use std::{
     collections::BTreeMap, ffi::OsString, os::unix::ffi::OsStringExt, path::PathBuf, time::Duration,
@@ -36,7 +36,7 @@ pub(super) fn hard_names(store: &dyn Store, can: &Can) {
     );
     for (path, text) in &written {
         assert_eq!(&read_at(store, path), text, "{path:?}");
-        store.remove(path, What::File).expect("remove");
+        store.remove(path, RemovalKind::File).expect("remove");
     }
     assert_eq!(names(store, ""), Vec::<PathBuf>::new());
     let long = "x".repeat(256);
@@ -159,8 +159,10 @@ pub(super) fn missing(store: &dyn Store, can: &Can) {
         is_missing(store.digest(p("nowhere"), Algorithm::Adler32, None)) || can.digests.is_empty()
     );
     if can.write {
-        assert!(is_missing(store.remove(p("nowhere"), What::File)));
-        assert!(is_missing(store.remove(p("nowhere"), What::Directory)));
+        assert!(is_missing(store.remove(p("nowhere"), RemovalKind::File)));
+        assert!(is_missing(
+            store.remove(p("nowhere"), RemovalKind::Directory)
+        ));
         assert!(is_missing(store.rename(p("nowhere"), p("else"))));
         let refused = write_at(store, p("no/where"), b"x");
         assert!(refused.is_err(), "a directory was made for it");
@@ -180,12 +182,15 @@ pub(super) fn directories(store: &dyn Store, can: &Can) {
     write(store, "dir/file", b"x");
     assert!(store.mkdir(p("dir/file")).is_err(), "a file is in the way");
     assert!(
-        store.remove(p("dir"), What::Directory).is_err(),
+        store.remove(p("dir"), RemovalKind::Directory).is_err(),
         "it is not empty"
     );
-    assert!(store.remove(p("dir"), What::File).is_err(), "it is no file");
     assert!(
-        store.remove(p("dir/file"), What::Directory).is_err(),
+        store.remove(p("dir"), RemovalKind::File).is_err(),
+        "it is no file"
+    );
+    assert!(
+        store.remove(p("dir/file"), RemovalKind::Directory).is_err(),
         "it is no directory"
     );
     assert!(
@@ -199,8 +204,12 @@ pub(super) fn directories(store: &dyn Store, can: &Can) {
         "wrote a directory"
     );
     assert_eq!(read(store, "dir/file"), b"x");
-    store.remove(p("dir/file"), What::File).expect("remove");
-    store.remove(p("dir"), What::Directory).expect("remove");
+    store
+        .remove(p("dir/file"), RemovalKind::File)
+        .expect("remove");
+    store
+        .remove(p("dir"), RemovalKind::Directory)
+        .expect("remove");
     assert!(is_missing(store.stat(p("dir"))));
 }
 
@@ -395,7 +404,7 @@ pub(super) fn links(store: &dyn Store, can: &Can) {
     write(store, "link", b"replaced");
     assert_eq!(read(store, "file"), b"replaced");
     assert!(write_at(store, p("out"), b"x").is_err(), "it leads outside");
-    store.remove(p("link"), What::File).expect("remove");
+    store.remove(p("link"), RemovalKind::File).expect("remove");
     assert_eq!(read(store, "file"), b"replaced", "the link, not the file");
 }
 

@@ -14,8 +14,8 @@ use super::{
     regular, stat, wrong,
 };
 use crate::{
-    Checks, Error, Finished, Given, How, Lying, Result, SMALL_BYTES, Sink, Take, Whole, Write,
-    crash,
+    Checks, Error, Finished, Given, LocalFile, Result, SMALL_BYTES, Sink, Take, Whole, Write,
+    WriteMode, crash,
     landed::{Hashed, Landed},
 };
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents};
@@ -218,7 +218,7 @@ impl Run {
 /// Returns the number of the writer of an append that has one.
 pub(super) fn writer_of(given: &Given) -> Option<u64> {
     match given.how {
-        How::Append { writer, seq } if seq > 0 => Some(writer),
+        WriteMode::Append { writer, seq } if seq > 0 => Some(writer),
         _ => None,
     }
 }
@@ -226,7 +226,7 @@ pub(super) fn writer_of(given: &Given) -> Option<u64> {
 fn write_all(dir: &Arc<Inner>, run: &[Given]) -> Result<Vec<Result<Finished>>> {
     let part = |given: &Given| match given.how {
         _ if given.bytes.len() as u64 > SMALL_BYTES => Err(Error::too_long_to_append(SMALL_BYTES)),
-        How::Append { writer, seq } => Ok(Part::of(dir, (writer, seq), given.bytes.clone())),
+        WriteMode::Append { writer, seq } => Ok(Part::of(dir, (writer, seq), given.bytes.clone())),
         _ => Err(Error::unsupported("appending it", "it has no number")),
     };
     let parts = run.iter().map(part).collect::<Result<Vec<Part>>>()?;
@@ -488,7 +488,7 @@ fn holds(place: &Place, file: &File, intent: &Intent) -> io::Result<bool> {
         return Ok(false);
     }
     let mut bytes = vec![0; intent.len as usize]; // bounded above
-    let lying = Lying {
+    let lying = LocalFile {
         path: &place.path,
         file: &file,
     };

@@ -13,7 +13,7 @@ use super::{
     was::NOTE,
     wrong,
 };
-use crate::{Error, Lying, Origin, Result, Write, error::gone, store::same_origin};
+use crate::{Error, LocalFile, Origin, Result, Write, error::gone, store::same_origin};
 use godwit_core::{
     Algorithm, Block, Chain, Digest, Extents, LEAF_BYTES, Leaves, Piece, hex, leaf_range,
 };
@@ -638,7 +638,7 @@ fn chain_on_disk(path: &Path, file: &File, leaf: u64, slot: &Slot) -> Result<Opt
     };
     let mut buffer = sys::Buffer::take();
     let bytes = &mut buffer[..(range.end - range.start) as usize];
-    Lying { path, file }.fill(range.start, bytes)?;
+    LocalFile { path, file }.fill(range.start, bytes)?;
     let mut tree = Leaves::new();
     tree.add(Piece::of(Block::at(range.start, bytes)));
     let size = if range.end % LEAF_BYTES == 0 {

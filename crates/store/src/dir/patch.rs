@@ -2,7 +2,7 @@
 
 use super::{Inner, append, now, place::Place, regular, stat, wrong};
 use crate::{
-    Checks, Error, Finished, How, Lying, Result, Sink, Take, Whole, Write,
+    Checks, Error, Finished, LocalFile, Result, Sink, Take, Whole, Write, WriteMode,
     channel::Watch,
     landed::{Hashed, Landed},
 };
@@ -25,7 +25,7 @@ pub(super) fn begin(dir: &Arc<Inner>, path: &Path, write: &Write<'_>) -> Result<
         regular(path, old)?;
     }
     let (aim, how) = match write.how {
-        How::Append { .. } => (Aim::Append, Open::Append),
+        WriteMode::Append { .. } => (Aim::Append, Open::Append),
         _ => (Aim::Change, Open::Create),
     };
     let mode = write.mode.unwrap_or(0o666);
@@ -176,7 +176,7 @@ impl Patch {
         let len = whole.size.unwrap_or(len);
         let mut landed = self.landed.lock();
         let read = |at, bytes: &mut [u8]| {
-            Lying {
+            LocalFile {
                 path: &self.path,
                 file: &self.file,
             }
@@ -250,7 +250,7 @@ impl Sink for Patch {
     fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
         let failed = |e| wrong(&self.path, e);
         let read = |at: u64, bytes: &mut [u8]| {
-            Lying {
+            LocalFile {
                 path: &self.path,
                 file: &self.file,
             }

@@ -1,7 +1,7 @@
 //! Reading files.
 
 use super::{Inner, place, regular, stat, wrong};
-use crate::{Error, Lying, Read, Result, SMALL_BYTES, Small, Stat, Take, TakeExt, Verified};
+use crate::{Error, LocalFile, Read, Result, SMALL_BYTES, Small, Stat, Take, TakeExt, Verified};
 use godwit_core::{Algorithm, Chain, Digest, Extents, Hashing, LEAF_BYTES, Leaves, Piece};
 use godwit_sys::{self as sys, Buffer, Meta, Open};
 use parking_lot::Mutex;
@@ -17,7 +17,7 @@ impl Inner {
     ) -> Result<Read> {
         let (file, before) = self.to_read(path)?;
         let left: Extents = want.within(0..before.size).collect();
-        let lying = Lying { path, file: &file };
+        let lying = LocalFile { path, file: &file };
         let most = (left.len_bytes() / THREAD_WORTH_BYTES) as usize;
         let threads = into
             .width()
@@ -42,7 +42,7 @@ impl Inner {
             return Err(Error::changed(path, what));
         }
         let mut bytes = vec![0; before.size as usize];
-        Lying { path, file: &file }.fill(0, &mut bytes)?;
+        LocalFile { path, file: &file }.fill(0, &mut bytes)?;
         let after = unchanged(path, &file, &before)?;
         Ok(Small {
             bytes,
@@ -70,7 +70,7 @@ impl Inner {
             None => Extents::from(all),
         };
         let mut hashing = Hashing::new(by);
-        let lying = Lying { path, file: &file };
+        let lying = LocalFile { path, file: &file };
         read_in_order(left, |range, buffer| {
             let bytes = lying.block(range, buffer)?.bytes;
             hashing.update(bytes);
@@ -90,7 +90,7 @@ impl Inner {
         let bytes =
             leaves.start.min(end) * LEAF_BYTES..end.saturating_mul(LEAF_BYTES).min(before.size);
         let (mut chains, mut tree) = (Vec::new(), Leaves::new());
-        let lying = Lying { path, file: &file };
+        let lying = LocalFile { path, file: &file };
         read_in_order(Extents::from(bytes), |range, buffer| {
             let block = lying.block(range, buffer)?;
             let leaf = block.offset / LEAF_BYTES;
@@ -126,7 +126,7 @@ impl Inner {
 
 /// Reads with `threads`, and with up to `most` if the receiver can take more at once.
 fn read_by_many(
-    lying: &Lying<'_>,
+    lying: &LocalFile<'_>,
     left: Extents,
     threads: usize,
     most: usize,

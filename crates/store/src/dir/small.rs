@@ -1,7 +1,7 @@
 //! Writing small files, with as few calls as it takes.
 
 use super::{Inner, now, partial::passing_name, place, stat, upload::Named, wrong};
-use crate::{Error, Finished, Given, How, Result};
+use crate::{Error, Finished, Given, Result, WriteMode};
 use godwit_core::{Algorithm, Digest};
 use godwit_sys::{self as sys, Begun, Folder, Fresh, Over};
 use std::{
@@ -18,8 +18,8 @@ impl Inner {
     /// Writes a small file at once. `None`: it is none of the plain cases.
     pub(super) fn write_one(&self, given: &Given, last: &mut Last) -> Result<Option<Finished>> {
         let over = match given.how {
-            How::New => Over::Nothing,
-            How::Replace(None) => Over::Anything,
+            WriteMode::New => Over::Nothing,
+            WriteMode::Replace(None) => Over::Anything,
             _ => return Ok(None),
         };
         let Some(name) = given.path.file_name() else {

@@ -204,7 +204,8 @@ fn non_files_are_refused_without_waiting() {
         );
         assert!(dir.write(p(name), &Write::default()).is_err(), "{name}");
         assert!(
-            dir.write(p(name), &Write::with(How::InPlace)).is_err(),
+            dir.write(p(name), &Write::with(WriteMode::InPlace))
+                .is_err(),
             "{name}"
         );
         assert!(dir.set(p(name), &Set::of_length(0)).is_err(), "{name}");
@@ -228,7 +229,7 @@ fn partials_are_nobodys_files() {
                 .is_err()
         );
         assert!(dir.write(name, &Write::default()).is_err());
-        assert!(dir.remove(name, What::File).is_err());
+        assert!(dir.remove(name, RemovalKind::File).is_err());
         assert!(dir.rename(name, p("mine")).is_err());
         assert!(dir.digest(name, Algorithm::Blake3, None).is_err());
         assert!(dir.set(name, &Set::of_length(0)).is_err());

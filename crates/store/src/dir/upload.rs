@@ -13,7 +13,8 @@ use super::{
     wrong,
 };
 use crate::{
-    Checks, Error, Finished, How, Lying, Origin, Result, SMALL_BYTES, Sink, Take, Whole, Write,
+    Checks, Error, Finished, LocalFile, Origin, Result, SMALL_BYTES, Sink, Take, Whole, Write,
+    WriteMode,
     channel::Watch,
     crash,
     error::gone,
@@ -78,7 +79,7 @@ struct Upload {
     path: PathBuf,
     place: Place,
     held: Held,
-    how: How,
+    how: WriteMode,
     attempt: u64,
     size: Option<u64>,
     origin: Option<Origin>,
@@ -156,7 +157,7 @@ impl Upload {
                 }
             }
             progress.landed.read_partial_leaves(&|at, bytes| {
-                Lying {
+                LocalFile {
                     path,
                     file: &held.file,
                 }
@@ -285,7 +286,7 @@ impl Upload {
         let failed = |e| wrong(&self.path, e);
         let _alone = match self.how {
             // Two of us must not both find the old version in place.
-            How::Replace(Some(_)) => Some(lock_folder(folder)),
+            WriteMode::Replace(Some(_)) => Some(lock_folder(folder)),
             _ => None,
         };
         let old = match folder.meta(name) {
@@ -308,7 +309,7 @@ impl Upload {
                 .map_err(failed)?;
         }
         crash::point("dir.before-rename");
-        let over = if self.how == How::New {
+        let over = if self.how == WriteMode::New {
             Over::Nothing
         } else {
             Over::Anything
@@ -438,7 +439,7 @@ impl Sink for Upload {
         let mut progress = self.progress.lock();
         let before = progress.landed.done().clone();
         let read = |at, bytes: &mut [u8]| {
-            Lying {
+            LocalFile {
                 path: &self.path,
                 file: &self.held.file,
             }
@@ -500,7 +501,7 @@ impl crate::Resume for Upload {
         while let Some(range) = left.take_aligned(LEAF_BYTES) {
             let found = &mut buffer[..(range.end - range.start) as usize];
             let (path, file) = (&*self.path, &self.held.file);
-            Lying { path, file }.fill(range.start, found)?;
+            LocalFile { path, file }.fill(range.start, found)?;
             let (from, to) = (range.start - block.offset, range.end - block.offset);
             if block.bytes[from as usize..to as usize] == *found {
                 continue;
@@ -654,16 +655,17 @@ fn check_condition(
     path: &Path,
     place: &Place,
     old: Option<&Meta>,
-    how: &How,
+    how: &WriteMode,
 ) -> Result<()> {
     match (how, old) {
-        (How::New, Some(_)) => Err(Error::exists(path)),
-        (How::Replace(Some(_)), None) => Err(Error::changed(path, "it is gone")),
-        (How::Replace(Some(version)), Some(old)) => match is_still(dir, path, place, old, version)?
-        {
-            true => Ok(()),
-            false => Err(Error::changed(path, "another program wrote it")),
-        },
+        (WriteMode::New, Some(_)) => Err(Error::exists(path)),
+        (WriteMode::Replace(Some(_)), None) => Err(Error::changed(path, "it is gone")),
+        (WriteMode::Replace(Some(version)), Some(old)) => {
+            match is_still(dir, path, place, old, version)? {
+                true => Ok(()),
+                false => Err(Error::changed(path, "another program wrote it")),
+            }
+        }
         _ => Ok(()),
     }
 }
@@ -696,7 +698,7 @@ fn digest_of(path: &Path, file: &File, size: u64, like: &Digest) -> Result<Diges
     let (mut left, mut buffer) = (Extents::from(0..size), sys::Buffer::take());
     while let Some(range) = left.take_aligned(LEAF_BYTES) {
         let bytes = &mut buffer[..(range.end - range.start) as usize];
-        Lying { path, file }.fill(range.start, bytes)?;
+        LocalFile { path, file }.fill(range.start, bytes)?;
         hashing.update(bytes);
     }
     Ok(hashing.finish())

@@ -17,9 +17,9 @@ mod visit;
 mod web;
 pub mod words;
 
-pub use crate::mark::Mark;
+pub use crate::mark::RequestId;
 use crate::{
-    Can, Entry, Error, How, RemoteOptions, Result, Stat, Store, Transit, Walk,
+    Can, Entry, Error, RemoteOptions, Result, Stat, Store, Transit, Walk, WriteMode,
     channel::Cancel,
     error::refused,
     remote::{ALIVE_WITHIN, ASK_AFTER, connect},
@@ -96,7 +96,7 @@ struct Inner {
     /// The version that answered last.
     theirs: Mutex<Option<Speaker>>,
     /// The id that is sent with every call.
-    mark: Mark,
+    mark: RequestId,
 }
 
 /// Idle connections to one node, of one visitor. Clones share them.
@@ -873,8 +873,8 @@ pub fn pieces(range: Range<u64>, bytes: u64) -> impl Iterator<Item = Range<u64>>
 }
 
 /// Tells whether something is to be appended once, and no more.
-fn is_numbered(how: &How) -> bool {
-    matches!(how, How::Append { seq, .. } if *seq > 0)
+fn is_numbered(how: &WriteMode) -> bool {
+    matches!(how, WriteMode::Append { seq, .. } if *seq > 0)
 }
 
 /// Tells whether a name can be in a directory that is listed, or below it.

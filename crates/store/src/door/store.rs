@@ -5,8 +5,8 @@ use super::{
     name, small, upload, words::Said,
 };
 use crate::{
-    Can, Decision, Entry, Finished, Given, Next, PASSED_MAX, Read, Result, Set, Sink, Small, Space,
-    Stat, Station, Store, Take, Told, Walk, What, Write, Xattrs, channel::Watch,
+    Can, Decision, Entry, Finished, Given, HopStatus, Next, PASSED_MAX, Read, RemovalKind, Result,
+    Set, Sink, Small, Space, Stat, Store, Take, Told, Walk, Write, Xattrs, channel::Watch,
 };
 use godwit_core::{Algorithm, Digest, Extents, Version};
 use godwit_wire::door::call::{
@@ -64,10 +64,10 @@ impl Store for Door {
         upload::begin(self, path, write)
     }
 
-    fn remove(&self, path: &Path, what: What) -> Result<()> {
+    fn remove(&self, path: &Path, what: RemovalKind) -> Result<()> {
         let asked = AskRemove {
             path: name(path)?,
-            directory: what == What::Directory,
+            directory: what == RemovalKind::Directory,
         };
         self.call_for("remove", &asked, path, done)
     }
@@ -190,10 +190,10 @@ impl crate::Transit for Door {
         })
     }
 
-    fn trace(&self, path: &Path, passed: &[String]) -> Result<Vec<Station>> {
+    fn trace(&self, path: &Path, passed: &[String]) -> Result<Vec<HopStatus>> {
         if self.known()?.revision < PASSES_ON {
             let stat = self.stat(path);
-            return Station::at_the_end(stat).map(|station| vec![station]);
+            return HopStatus::at_the_end(stat).map(|station| vec![station]);
         }
         let asked = AskTrace {
             path: name(path)?,
@@ -207,7 +207,7 @@ impl crate::Transit for Door {
             if stations.len() > PASSED_MAX {
                 return Err(self.0.broke("it tells of more stations than there can be"));
             }
-            stations.push(Station::heard(station));
+            stations.push(HopStatus::heard(station));
             Ok(())
         })?;
         if let Some(first) = stations.first_mut() {

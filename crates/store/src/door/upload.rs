@@ -2,7 +2,9 @@
 //! that stay open until a caller asks which bytes have landed.
 
 use super::{Door, Inner, UNASKED, name, pieces, visit::Pouring, words::Said};
-use crate::{Checks, Error, Finished, Lying, Read, Result, Sink, Stat, Store, Take, Whole, Write};
+use crate::{
+    Checks, Error, Finished, LocalFile, Read, Result, Sink, Stat, Store, Take, Whole, Write,
+};
 use godwit_core::{Block, Chain, Extents, Fault, LEAF_BYTES, Leaves, Piece};
 use godwit_wire::door::{
     ROOT,
@@ -355,14 +357,14 @@ impl Take for Upload {
 
 impl crate::Fast for Upload {
     /// Bytes are read directly into the buffer that is sent, without a copy.
-    fn put_from(&self, file: &Lying<'_>, range: Range<u64>, _: &mut [u8]) -> Result<()> {
+    fn put_from(&self, file: &LocalFile<'_>, range: Range<u64>, _: &mut [u8]) -> Result<()> {
         let is_hashed = self.checks.blake3;
         self.put_pieces(range, is_hashed, |piece, bytes| {
             file.fill(piece.start, bytes)
         })
     }
 
-    fn put_known(&self, file: &Lying<'_>, known: (u64, Chain), _: &mut [u8]) -> Result<()> {
+    fn put_known(&self, file: &LocalFile<'_>, known: (u64, Chain), _: &mut [u8]) -> Result<()> {
         let (leaf, chain) = known;
         self.put_pieces(bytes_of(leaf), false, |piece, bytes| {
             file.fill(piece.start, bytes)

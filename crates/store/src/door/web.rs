@@ -7,8 +7,8 @@ use super::{
     visit::{Sent, Showing, Visit},
 };
 use crate::{
-    Can, Entry, EntryKind, Error, Next, Read, RemoteOptions, Result, Set, Sink, Small, Stat, Store,
-    Take, Told, Verified, What, Write, remote::connect,
+    Can, Entry, EntryKind, Error, Next, Read, RemoteOptions, RemovalKind, Result, Set, Sink, Small,
+    Stat, Store, Take, Told, Verified, Write, remote::connect,
 };
 use godwit_core::{Algorithm, Digest, Extents, Hashing, Scheme, Url};
 use godwit_trust::{Authorities, Credential, Expect, door::Wanted};
@@ -389,7 +389,7 @@ impl Store for Web {
         self.cannot("writing")
     }
 
-    fn remove(&self, _: &Path, _: What) -> Result<()> {
+    fn remove(&self, _: &Path, _: RemovalKind) -> Result<()> {
         self.cannot("removing")
     }
 

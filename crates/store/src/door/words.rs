@@ -1,8 +1,8 @@
 //! Conversions between values of the door's calls and those of stores, both ways.
 
 use crate::{
-    Can, Entry, EntryKind, Error, Finished, How, Result, Set, Space, Stat, Station, Verified,
-    Whole, Xattrs,
+    Can, Entry, EntryKind, Error, Finished, HopStatus, Result, Set, Space, Stat, Verified, Whole,
+    WriteMode, Xattrs,
 };
 use godwit_core::{Algorithm, Version};
 use godwit_wire::door::call::{self, Bytes, Link, Name, Text, Time};
@@ -106,7 +106,7 @@ impl Said for Version {
     }
 }
 
-impl Said for How {
+impl Said for WriteMode {
     type As = call::How;
 
     fn say(&self) -> call::How {
@@ -178,7 +178,7 @@ impl Said for Can {
     }
 }
 
-impl Said for Station {
+impl Said for HopStatus {
     type As = call::Station;
 
     fn say(&self) -> call::Station {

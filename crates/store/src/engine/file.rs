@@ -2,8 +2,8 @@
 
 use super::{Copying, Event, Item, Outcome, Place, Rule, retry::Retry, turns::Turn};
 use crate::{
-    Checks, Error, Finished, How, Limit, Lying, Origin, Passage, Read, Result, Sink, SinkExt, Stat,
-    StoreExt, Take, TakeExt, Verified, Whole, Width, Write, channel::width_for,
+    Checks, Error, Finished, Limit, LocalFile, Origin, Passage, Read, Result, Sink, SinkExt, Stat,
+    StoreExt, Take, TakeExt, Verified, Whole, Width, Write, WriteMode, channel::width_for,
 };
 use godwit_core::{
     Algorithm, Block, Chain, Digest, Extents, Fault, Fragment, Home, Layout, Scheme, Url, moves,
@@ -333,9 +333,9 @@ impl Run<'_> {
 
     fn write<'b>(&self, plan: &'b Plan, origin: &'b Origin) -> Write<'b> {
         let how = match (&self.item.range, self.item.rule) {
-            (Some(_), _) => How::InPlace,
-            (None, Rule::NoClobber) => How::New,
-            (None, _) => How::Replace(None),
+            (Some(_), _) => WriteMode::InPlace,
+            (None, Rule::NoClobber) => WriteMode::New,
+            (None, _) => WriteMode::Replace(None),
         };
         let is_whole = self.item.range.is_none();
         let is_kept = self.item.source.passage().is_none();
@@ -506,7 +506,7 @@ impl Take for Counting<'_> {
 }
 
 impl crate::Fast for Counting<'_> {
-    fn put_from(&self, file: &Lying<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
+    fn put_from(&self, file: &LocalFile<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
         self.copying.options.cancel.check()?;
         self.copying.pace(range.end - range.start)?;
         self.sink.put_from(file, range.clone(), buffer)?;

@@ -22,7 +22,7 @@ use crate::{
     Error, Remote, Result, Stat, Trust, Tuned, Verified,
     channel::Cancel,
     error::TOO_LARGE,
-    mark::Mark,
+    mark::RequestId,
     remote::{Flow, is_renewed},
 };
 use godwit_core::{Choice, Digest, Fault, Scheme};
@@ -75,7 +75,7 @@ pub struct Options {
     /// Our credentials, and the protection of bytes.
     pub trust: Trust,
     /// The id of this operation, which nodes write to their logs.
-    pub mark: Mark,
+    pub mark: RequestId,
     /// The choice of names below directories.
     pub choice: Choice,
     /// How many bytes a second may come through here at most.
@@ -105,7 +105,7 @@ impl Options {
             notes: None,
             tcp_buffer: None,
             trust: Trust::default(),
-            mark: Mark::new(),
+            mark: RequestId::new(),
             choice: Choice::default(),
             bytes_per_s: None,
             named: None,

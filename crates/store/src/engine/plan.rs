@@ -2,7 +2,7 @@
 
 use super::{Copying, Event, Item, Place, Rule, Task};
 use crate::{
-    Entry, EntryKind, Error, Nowhere, Result, SMALL_BYTES, Set, Stat, StoreExt, Walk, What,
+    Entry, EntryKind, Error, Nowhere, RemovalKind, Result, SMALL_BYTES, Set, Stat, StoreExt, Walk,
 };
 use godwit_core::{Algorithm, Extents, Scheme};
 use std::{
@@ -615,8 +615,8 @@ fn delete_tree(copying: &Copying<'_>, task: &Task) -> Result<()> {
 /// Removes one thing from a target, and says so.
 fn remove(copying: &Copying<'_>, target: &Place, kind: EntryKind) -> Result<()> {
     let what = match kind {
-        EntryKind::Directory => What::Directory,
-        _ => What::File,
+        EntryKind::Directory => RemovalKind::Directory,
+        _ => RemovalKind::File,
     };
     target.store.remove(&target.path, what)?;
     copying.tell(&Event::Removed { target });

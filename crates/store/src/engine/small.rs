@@ -1,7 +1,9 @@
 //! Small files: whole ones, many in flight together.
 
 use super::{Copying, Item, Outcome, queue::Taken};
-use crate::{Error, Finished, Given, How, Limit, Result, Small, Stat, StoreExt, Verified, Width};
+use crate::{
+    Error, Finished, Given, Limit, Result, Small, Stat, StoreExt, Verified, Width, WriteMode,
+};
 use std::{
     cell::RefCell,
     collections::VecDeque,
@@ -200,9 +202,9 @@ impl Batch<'_> {
             path: item.target.path.clone(),
             bytes,
             how: if item.rule == super::Rule::NoClobber {
-                How::New
+                WriteMode::New
             } else {
-                How::Replace(None)
+                WriteMode::Replace(None)
             },
             mtime: stat.mtime.filter(|_| options.keep_times),
             mode: options.mode(stat.mode),

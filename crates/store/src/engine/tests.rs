@@ -2,7 +2,7 @@
 
 use super::{Event, Named, Options, Place, Rule, Stores, Summary, Task, copy};
 use crate::{
-    Entry, EntryKind, Error, Given, How, Memory, Read, Result, Store, StoreExt, Take, Write,
+    Entry, EntryKind, Error, Given, Memory, Read, Result, Store, StoreExt, Take, Write, WriteMode,
     channel::Cancel,
 };
 use godwit_core::{Block, Extents, LEAF_BYTES, Url};
@@ -36,7 +36,7 @@ fn put(store: &dyn Store, path: &str, bytes: Vec<u8>) {
     let mut given = Some(Given {
         path: path.into(),
         bytes,
-        how: How::Replace(None),
+        how: WriteMode::Replace(None),
         mtime: None,
         mode: None,
     });

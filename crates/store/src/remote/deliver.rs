@@ -24,8 +24,8 @@ use super::{
     session::{Flow, Session},
 };
 use crate::{
-    Checks, Error, Finished, How, Lying, Read, Result, SMALL_BYTES, Sink, Store, StoreExt, Take,
-    Whole, Width, Write,
+    Checks, Error, Finished, LocalFile, Read, Result, SMALL_BYTES, Sink, Store, StoreExt, Take,
+    Whole, Width, Write, WriteMode,
     channel::{Channel, Gauge, Mode, Sending, Watch, look},
 };
 use godwit_core::{
@@ -50,13 +50,13 @@ use std::{
 
 /// Starts to write one file.
 pub(super) fn begin(remote: Remote, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
-    if write.how == How::InPlace && !remote.can()?.in_place {
+    if write.how == WriteMode::InPlace && !remote.can()?.in_place {
         return Err(Error::unsupported(
             "changing a file in place",
             "some FTP servers cut off what stands behind",
         ));
     }
-    if let How::Append { .. } = write.how {
+    if let WriteMode::Append { .. } = write.how {
         return Err(Error::unsupported(
             "appending",
             "an FTP server cannot tell whose bytes came first",
@@ -190,7 +190,7 @@ impl Delivering {
         )?;
         let landed = self.told.state().landed.clone();
         let start = match plan.how {
-            How::InPlace => first_offset,
+            WriteMode::InPlace => first_offset,
             _ => landed.prefix(),
         };
         let mut lines = plan.commands(&landed, start)?;
@@ -442,7 +442,7 @@ impl Delivering {
         let nothing_came =
             self.given.lock().bytes.is_empty() && self.told.state().landed.is_empty();
         // In place, that could cut off the existing file.
-        if nothing_came && (self.plan.how != How::InPlace || self.is_missing()?) {
+        if nothing_came && (self.plan.how != WriteMode::InPlace || self.is_missing()?) {
             self.start(0)?;
         }
         Ok(())
@@ -484,7 +484,7 @@ impl Delivering {
             path: path.clone(),
             bytes,
             how: match &self.plan.how {
-                How::Replace(_) => How::Replace(None),
+                WriteMode::Replace(_) => WriteMode::Replace(None),
                 how => how.clone(),
             },
             mtime: whole.mtime,
@@ -500,7 +500,7 @@ impl Delivering {
 
     /// Replaces the target by an empty file, if the target is the expected version.
     fn finish_empty(&self, whole: &Whole) -> Result<Finished> {
-        if let How::Replace(Some(version)) = &self.plan.how {
+        if let WriteMode::Replace(Some(version)) = &self.plan.how {
             let mut session = self.session()?;
             let checked = check_unchanged(&self.remote, &mut session, &self.plan, version);
             let checked = checked.map_err(|error| session.about(error, &self.plan.path));
@@ -514,7 +514,7 @@ impl Delivering {
     fn is_empty_for_ours(&self) -> bool {
         let nothing_came =
             self.given.lock().bytes.is_empty() && self.told.state().landed.is_empty();
-        let is_whole = matches!(self.plan.how, How::New | How::Replace(_));
+        let is_whole = matches!(self.plan.how, WriteMode::New | WriteMode::Replace(_));
         self.plan.family == Family::Godwit && nothing_came && is_whole
     }
 
@@ -579,7 +579,7 @@ impl Take for Delivering {
 }
 
 impl crate::Fast for Delivering {
-    fn put_from(&self, file: &Lying<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
+    fn put_from(&self, file: &LocalFile<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
         if self.kept.is_some() {
             return self.put(file.block(range, buffer)?);
         }
@@ -596,7 +596,12 @@ impl crate::Fast for Delivering {
         })
     }
 
-    fn put_known(&self, file: &Lying<'_>, known: (u64, Chain), buffer: &mut [u8]) -> Result<()> {
+    fn put_known(
+        &self,
+        file: &LocalFile<'_>,
+        known: (u64, Chain),
+        buffer: &mut [u8],
+    ) -> Result<()> {
         let range = leaf_range(known.0);
         let leaves = match &self.leaves {
             Some(leaves) if self.kept.is_none() && self.sums.is_none() => leaves,
@@ -649,7 +654,7 @@ impl Sink for Delivering {
         let landed = self.settle()?;
         // In place the rest is there already, and a gap behind its end becomes zeros.
         if let Some(size) = whole.size
-            && self.plan.how != How::InPlace
+            && self.plan.how != WriteMode::InPlace
         {
             let missing = landed.missing(0..size);
             if !missing.is_empty() {

@@ -25,10 +25,10 @@ mod tls;
 mod tunnel;
 
 use crate::{
-    Can, Decision, Entry, Error, Finished, Given, Next, Read, Result, Set, Sink, Small, Space,
-    Stat, Station, Store, TAKEN, THERE, Take, Told, Walk, What, Write,
+    Can, Decision, Entry, Error, Finished, Given, HopStatus, Next, Read, RemovalKind, Result, Set,
+    Sink, Small, Space, Stat, Store, TAKEN, THERE, Take, Told, Walk, Write,
     channel::{Cancel, Mode},
-    mark::Mark,
+    mark::RequestId,
     store::{read_one_by_one, walk_by_listing, walk_on, write_one_by_one},
 };
 use data::Hosts;
@@ -85,7 +85,7 @@ pub struct RemoteOptions {
     /// For servers of `gsiftp:`, and of `ftp:` that are to be private.
     pub trust: Trust,
     /// The id of this operation, which nodes write to their logs.
-    pub mark: Mark,
+    pub mark: RequestId,
 }
 
 /// How an upload appears on a server that is no node.
@@ -112,7 +112,7 @@ impl RemoteOptions {
             passive: false,
             one_host: false,
             trust: Trust::default(),
-            mark: Mark::new(),
+            mark: RequestId::new(),
         }
     }
 }
@@ -382,7 +382,7 @@ impl Remote {
         if !is_short {
             return Ok(());
         }
-        let write = Write::with(crate::How::InPlace);
+        let write = Write::with(crate::WriteMode::InPlace);
         let sink = self.write(path, &write)?;
         sink.put(Block::at(length - 1, &[0]))?;
         sink.finish(&crate::Whole::default()).map(drop)
@@ -586,7 +586,7 @@ impl Store for Remote {
         deliver::begin(self.clone(), path, write)
     }
 
-    fn remove(&self, path: &Path, what: What) -> Result<()> {
+    fn remove(&self, path: &Path, what: RemovalKind) -> Result<()> {
         self.with(path, |session| {
             let name = self.name(session, path)?;
             names::remove(session, path, &name, what)
@@ -749,8 +749,8 @@ impl crate::Transit for Remote {
     }
 
     /// FTP has no command for the hops behind a server.
-    fn trace(&self, path: &Path, _passed: &[String]) -> Result<Vec<Station>> {
-        let mut station = Station::at_the_end(self.stat(path))?;
+    fn trace(&self, path: &Path, _passed: &[String]) -> Result<Vec<HopStatus>> {
+        let mut station = HopStatus::at_the_end(self.stat(path))?;
         let is_somewhere = station.stage == THERE;
         if is_somewhere && self.can()?.passes_on {
             station.stage = TAKEN.into();

@@ -9,7 +9,7 @@ use super::{
     session::{Flow, Session},
 };
 use crate::{
-    Entry, EntryKind, Error, Result, Set, Space, Stat, Take, What,
+    Entry, EntryKind, Error, RemovalKind, Result, Set, Space, Stat, Take,
     channel::{Mode, Received},
 };
 use godwit_core::{Algorithm, Block, Digest, Kind};
@@ -412,10 +412,15 @@ pub(super) fn set(session: &mut Session, path: &Path, name: &[u8], set: &Set) ->
 }
 
 /// Removes a file or an empty directory.
-pub(super) fn remove(session: &mut Session, path: &Path, name: &[u8], what: What) -> Result<()> {
+pub(super) fn remove(
+    session: &mut Session,
+    path: &Path,
+    name: &[u8],
+    what: RemovalKind,
+) -> Result<()> {
     let command = match what {
-        What::File => "DELE",
-        What::Directory => "RMD",
+        RemovalKind::File => "DELE",
+        RemovalKind::Directory => "RMD",
     };
     let reply = session.ask_one(Line::new(command).bytes(name)?)?;
     match faults::check(&session.host, path, &reply) {
@@ -425,7 +430,13 @@ pub(super) fn remove(session: &mut Session, path: &Path, name: &[u8], what: What
 }
 
 /// Looks once more where a refusal does not say why ("550 Delete operation failed.").
-fn explained(session: &mut Session, path: &Path, name: &[u8], what: What, error: Error) -> Error {
+fn explained(
+    session: &mut Session,
+    path: &Path,
+    name: &[u8],
+    what: RemovalKind,
+    error: Error,
+) -> Error {
     if !matches!(
         error,
         Error::Refused { .. } | Error::Missing { .. } | Error::Denied { .. }
@@ -436,8 +447,10 @@ fn explained(session: &mut Session, path: &Path, name: &[u8], what: What, error:
     let path = path.to_owned();
     match (stat(session, &path, name), what) {
         (Err(Error::Missing { .. }), _) => Error::missing(path),
-        (Ok(stat), What::File) if stat.kind == EntryKind::Directory => Error::directory(path),
-        (Ok(stat), What::Directory) if stat.kind != EntryKind::Directory => {
+        (Ok(stat), RemovalKind::File) if stat.kind == EntryKind::Directory => {
+            Error::directory(path)
+        }
+        (Ok(stat), RemovalKind::Directory) if stat.kind != EntryKind::Directory => {
             Error::not_directory(path)
         }
         _ => error,

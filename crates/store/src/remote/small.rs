@@ -12,7 +12,7 @@ use super::{
     session::{Flow, Session},
 };
 use crate::{
-    Error, Finished, Given, How, Result, SMALL_BYTES, Set, Small, Verified,
+    Error, Finished, Given, Result, SMALL_BYTES, Set, Small, Verified, WriteMode,
     channel::{Channel, Mode, Watch},
 };
 use godwit_core::{Algorithm, Digest, Version};
@@ -408,7 +408,7 @@ fn say_and_send(
             modify: given.mtime,
             mode: given.mode,
             blake3: digest.as_ref(),
-            how: Some(if given.how == How::New {
+            how: Some(if given.how == WriteMode::New {
                 "new"
             } else {
                 "replace"
@@ -575,7 +575,7 @@ fn put_in_place(session: &mut Session, given: &Given, place: &Placed) -> Result<
         let _ = names::set(session, path, part, &set);
     }
     if part != name {
-        if given.how == How::New && names::exists(session, path, name)? {
+        if given.how == WriteMode::New && names::exists(session, path, name)? {
             return Err(Error::exists(path.clone()));
         }
         let reply = client::rename(session, part, name)?;

@@ -4,8 +4,9 @@
 //! without where a facet is missing.
 
 use crate::{
-    Decision, Entry, EntryKind, Error, Finished, Given, Lying, Read, Result, SMALL_BYTES, Sink,
-    Small, Space, Station, Store, Take, Verified, Whole, Width, Write, Xattrs, watch::Watch,
+    Decision, Entry, EntryKind, Error, Finished, Given, HopStatus, LocalFile, Read, Result,
+    SMALL_BYTES, Sink, Small, Space, Store, Take, Verified, Whole, Width, Write, Xattrs,
+    watch::Watch,
 };
 use godwit_core::{Block, Chain, Extents, Version, leaf_range};
 use parking_lot::Mutex;
@@ -155,8 +156,8 @@ facets! {
         fn published_as(&self, path: &Path, id: &str) -> Result<Option<Version>> { Ok(None) }
         /// Tells where a file is on its way, this store first, then the nodes downstream. `passed` are the
         /// nodes that asked before.
-        fn trace(&self, path: &Path, passed: &[String]) -> Result<Vec<Station>> {
-            Ok(vec![Station::at_the_end(self.stat(path))?])
+        fn trace(&self, path: &Path, passed: &[String]) -> Result<Vec<HopStatus>> {
+            Ok(vec![HopStatus::at_the_end(self.stat(path))?])
         }
         /// Decides about a file on hold, at this store or at the first node downstream that has any of it. `passed`:
         /// the nodes that asked before.
@@ -253,12 +254,12 @@ facets! {
     Fast(fast()) {
         /// Takes a range out of a file on this machine; `buffer` has room for it. The result is that of
         /// reading it and calling `put`, for those who need not see the bytes.
-        fn put_from(&self, file: &Lying<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
+        fn put_from(&self, file: &LocalFile<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
             self.put(file.block(range, buffer)?)
         }
         /// Takes a leaf of 1 MiB with its hash from the time of its write. A sink that hashes sent bytes only for a
         /// comparison can skip that: other bytes do not land.
-        fn put_known(&self, file: &Lying<'_>, known: (u64, Chain), buffer: &mut [u8]) -> Result<()> {
+        fn put_known(&self, file: &LocalFile<'_>, known: (u64, Chain), buffer: &mut [u8]) -> Result<()> {
             TakeExt::put_from(self, file, leaf_range(known.0), buffer)
         }
         /// Returns how many blocks it can take at once, where that changes on the way:

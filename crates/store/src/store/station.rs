@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 
 /// A place that a file passes, and how it is there.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Station {
+pub struct HopStatus {
     /// The place, as the place upstream names it; empty for the node that answers.
     pub at: String,
     /// `writing`, `queued`, `sending`, `waiting` or `held`: pending for the next place. `passed`: not pending.
@@ -24,7 +24,7 @@ pub struct Station {
     pub waits_for: Option<PathBuf>,
 }
 
-impl Station {
+impl HopStatus {
     /// Returns the last station, by the attributes of the file there.
     pub fn at_the_end(stat: Result<Stat>) -> Result<Self> {
         match stat {

@@ -1,18 +1,18 @@
 //! The protocol between programs of this machine and its node, over a UNIX socket.
 //!
-//! A frame has a head (one object of JSON) and a body of bytes, and arrives in any pieces ([`frame`]). Each [`Ask`]
-//! has a number, which its [`Tell`]s repeat: many are in flight, and are answered in any order. Open files are sent
+//! A frame has a head (one object of JSON) and a body of bytes, and arrives in any pieces ([`frame`]). Each [`Request`]
+//! has a number, which its [`Response`]s repeat: many are in flight, and are answered in any order. Open files are sent
 //! beside the bytes; the head says how many are its own.
 
-pub mod ask;
 pub mod frame;
 pub mod records;
-pub mod tell;
+pub mod request;
+pub mod response;
 pub use crate::{Error, Refusal, Result};
-pub use ask::Ask;
 pub use frame::{Decoder, Frame};
 pub use godwit_core::Kind;
-pub use tell::Tell;
+pub use request::Request;
+pub use response::Response;
 
 use serde::{Deserialize, Serialize};
 
@@ -31,33 +31,33 @@ pub const URL_BYTES_MAX: usize = 8192;
 
 /// The head of a request.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct Asked {
+pub struct RequestHead {
     /// The number that the answer repeats.
     pub n: Number,
     /// How many descriptors are sent with the frame.
     #[serde(default, skip_serializing_if = "is_none")]
     pub fds: u8,
     /// The request.
-    pub ask: Ask,
+    pub ask: Request,
 }
 
 /// The head of an answer.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct Told {
+pub struct ResponseHead {
     /// Which ask it answers.
     pub n: Number,
     /// How many descriptors are sent with the frame.
     #[serde(default, skip_serializing_if = "is_none")]
     pub fds: u8,
     /// The answer.
-    pub tell: Tell,
+    pub tell: Response,
 }
 
 fn is_none(count: &u8) -> bool {
     *count == 0
 }
 
-impl Asked {
+impl RequestHead {
     /// Reads a head. An invalid head has no number, and ends the connection.
     pub fn read(head: &[u8]) -> Result<Self> {
         read(head)
@@ -69,7 +69,7 @@ impl Asked {
     }
 }
 
-impl Told {
+impl ResponseHead {
     /// Reads a head.
     pub fn read(head: &[u8]) -> Result<Self> {
         read(head)

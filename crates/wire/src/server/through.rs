@@ -3,14 +3,14 @@
 //! The program's output has no size before its end and cannot be resumed, so `REST` is refused. All else is as with
 //! `RETR` and `STOR`.
 
-use super::{Ask, Give, Module, Place, Session, Way, data::Direction};
+use super::{Ask, Give, Module, ModuleDirection, Place, Session, data::Direction};
 use crate::command::{Rest, Through};
 
 impl Session {
     /// `ERET module="parameters" name`.
     pub(super) fn retrieve_through(&mut self, name: &[u8], through: Through) -> Option<Ask> {
         let next = self.take_next();
-        self.known(&through.module, Way::Read)?;
+        self.known(&through.module, ModuleDirection::Read)?;
         self.begins_anew(next.rest.as_ref())?;
         let path = self.path(name, "open it")?;
         let leg = self.leg(Direction::Out)?;
@@ -21,7 +21,7 @@ impl Session {
     /// `ESTO module="parameters" name`.
     pub(super) fn store_through(&mut self, name: &[u8], through: Through) -> Option<Ask> {
         let next = self.take_next();
-        self.known(&through.module, Way::Write)?;
+        self.known(&through.module, ModuleDirection::Write)?;
         self.begins_anew(next.rest.as_ref())?;
         let path = self.path_to_change(name, "open it")?;
         let leg = self.leg(Direction::In)?;
@@ -52,7 +52,7 @@ impl Session {
     }
 
     /// Replies with the list of modules unless this is one of them.
-    fn known(&mut self, module: &str, way: Way) -> Option<()> {
+    fn known(&mut self, module: &str, way: ModuleDirection) -> Option<()> {
         let all = self.profile.modules.iter().filter(|known| known.way == way);
         let names: Vec<&str> = all.map(|known| known.name.as_str()).collect();
         if names.contains(&module) {
@@ -82,7 +82,7 @@ impl Session {
     }
 }
 
-impl Way {
+impl ModuleDirection {
     /// The command, as a person reads it.
     fn verb(self) -> &'static str {
         match self {

@@ -65,7 +65,7 @@ impl Task {
     }
 }
 
-fn perform(tell: &mut godwit_node::Tell<'_>) -> Result<(), Refusal> {
+fn perform(tell: &mut godwit_node::LineSink<'_>) -> Result<(), Refusal> {
     let invalid = |said: String| Refusal::of_kind(Kind::Invalid, said);
     let mut line = Vec::new();
     let mut input = std::io::stdin().lock().take(LINE_BYTES_MAX as u64);

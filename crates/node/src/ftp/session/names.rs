@@ -3,7 +3,7 @@
 use super::{Session, list::told};
 use crate::access::guarded::Guarded;
 use godwit_core::{Chain, Kind};
-use godwit_store::{EntryKind, Error, Result, Set, Stat, Store, StoreExt, What};
+use godwit_store::{EntryKind, Error, RemovalKind, Result, Set, Stat, Store, StoreExt};
 use godwit_wire::server::{Answer, Ask, Change, Refusal, Removed};
 use std::{
     ops::Range,
@@ -63,8 +63,8 @@ fn about_names(dir: &Guarded, ask: Ask, entries_max: u64) -> Result<Answer> {
         Ask::Size { path } => size(dir, &path).map(Answer::Size),
         Ask::Remove { path, what } => {
             match what {
-                Removed::File => dir.remove(&path, What::File),
-                Removed::Directory => dir.remove(&path, What::Directory),
+                Removed::File => dir.remove(&path, RemovalKind::File),
+                Removed::Directory => dir.remove(&path, RemovalKind::Directory),
                 Removed::Tree => remove_tree(dir, &path, entries_max),
             }?;
             Ok(Answer::Done)
@@ -189,7 +189,7 @@ const HIDDEN_MAX: usize = 100;
 
 /// Removes all that is below, links as links, deepest first.
 fn remove_tree(dir: &Guarded, root: &Path, entries_max: u64) -> Result<()> {
-    if dir.remove(root, What::File).is_ok() {
+    if dir.remove(root, RemovalKind::File).is_ok() {
         return Ok(());
     }
     let (mut to_empty, mut to_remove) = (vec![root.to_owned()], Vec::<PathBuf>::new());
@@ -213,7 +213,7 @@ fn remove_tree(dir: &Guarded, root: &Path, entries_max: u64) -> Result<()> {
             Ok(())
         })?;
         for file in files {
-            dir.remove(&file, What::File)?;
+            dir.remove(&file, RemovalKind::File)?;
         }
         to_remove.push(folder);
     }
@@ -221,7 +221,7 @@ fn remove_tree(dir: &Guarded, root: &Path, entries_max: u64) -> Result<()> {
     to_remove
         .iter()
         .rev()
-        .try_for_each(|folder| dir.remove(folder, What::Directory))
+        .try_for_each(|folder| dir.remove(folder, RemovalKind::Directory))
 }
 
 #[cfg(test)]

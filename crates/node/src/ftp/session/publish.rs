@@ -6,7 +6,7 @@
 use crate::access::guarded::Guarded;
 use godwit_core::{Digest, Extents, Kind};
 use godwit_store::{
-    Checks, EntryKind, How, Result, Store, Whole, Write,
+    Checks, EntryKind, Result, Store, Whole, Write, WriteMode,
     channel::{LastWord, Received},
 };
 use godwit_wire::{
@@ -18,7 +18,7 @@ use std::{path::Path, time::Duration};
 /// How an upload is written.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    pub(super) how: How,
+    pub(super) how: WriteMode,
     /// Go on with what this identity left.
     pub(super) resume: bool,
     pub(super) id: Option<String>,
@@ -72,7 +72,7 @@ impl Plan {
         let plan = match &give.place {
             Place::Whole => whole(dir, path, give.rest.as_ref(), mode),
             Place::End => end(dir, path, mode),
-            Place::Unique => Ok(Self::new(How::New, End::Publish)),
+            Place::Unique => Ok(Self::new(WriteMode::New, End::Publish)),
             Place::At(offset) => Ok(Self::in_place(*offset)),
             Place::Named(upload) => Ok(Self::named(upload, give.rest.as_ref())),
         };
@@ -95,7 +95,7 @@ impl Plan {
         Ok(plan)
     }
 
-    fn new(how: How, end: End) -> Self {
+    fn new(how: WriteMode, end: End) -> Self {
         Self {
             how,
             resume: false,
@@ -112,7 +112,7 @@ impl Plan {
     fn in_place(base: u64) -> Self {
         Self {
             base,
-            ..Self::new(How::InPlace, End::InPlace)
+            ..Self::new(WriteMode::InPlace, End::InPlace)
         }
     }
 
@@ -120,16 +120,16 @@ impl Plan {
         Self {
             base,
             resume: true,
-            ..Self::new(How::Replace(None), End::Publish)
+            ..Self::new(WriteMode::Replace(None), End::Publish)
         }
     }
 
     /// `ESTO GODWIT`: offsets are the file's.
     fn named(upload: &Upload, rest: Option<&Rest>) -> Self {
         let (how, end) = match upload.how {
-            UploadHow::New => (How::New, End::Publish),
-            UploadHow::Replace => (How::Replace(None), End::Publish),
-            UploadHow::InPlace => (How::InPlace, End::InPlace),
+            UploadHow::New => (WriteMode::New, End::Publish),
+            UploadHow::Replace => (WriteMode::Replace(None), End::Publish),
+            UploadHow::InPlace => (WriteMode::InPlace, End::InPlace),
         };
         Self {
             resume: true,
@@ -220,7 +220,7 @@ fn whole(dir: &Guarded, path: &Path, rest: Option<&Rest>, mode: Mode) -> Result<
         Some(Rest::Have(have)) => have.clone(),
     };
     if have.is_empty() {
-        return Ok(Plan::new(How::Replace(None), End::Publish));
+        return Ok(Plan::new(WriteMode::Replace(None), End::Publish));
     }
     let base = if mode == Mode::Stream {
         have.prefix()
@@ -247,13 +247,13 @@ fn whole(dir: &Guarded, path: &Path, rest: Option<&Rest>, mode: Mode) -> Result<
 fn end(dir: &Guarded, path: &Path, mode: Mode) -> Result<Plan, Refused> {
     match (existing(dir, path)?, mode) {
         (Some(_), Mode::Stream) => {
-            let how = How::Append { writer: 0, seq: 0 };
+            let how = WriteMode::Append { writer: 0, seq: 0 };
             Ok(Plan::new(how, End::InPlace))
         }
         (Some(size), Mode::Extended) => Ok(Plan::in_place(size)),
         // `curl -C -` asks for SIZE, which told of the partial, and appends.
         (None, _) => match kept(dir, path)?.prefix() {
-            0 => Ok(Plan::new(How::Replace(None), End::Publish)),
+            0 => Ok(Plan::new(WriteMode::Replace(None), End::Publish)),
             prefix => Ok(Plan::go_on(prefix)),
         },
     }

@@ -9,8 +9,8 @@ use super::{
 use crate::base::{metrics::Direction, ports::Held};
 use godwit_core::{Algorithm, Digest, Extents, Kind};
 use godwit_store::{
-    Checks, Error, Finished, Given, How, Result, SMALL_BYTES, Sink, SinkExt, Store, StoreExt,
-    Whole, Write,
+    Checks, Error, Finished, Given, Result, SMALL_BYTES, Sink, SinkExt, Store, StoreExt, Whole,
+    Write, WriteMode,
     channel::{Received, Watch},
 };
 use godwit_wire::{
@@ -84,7 +84,7 @@ impl Session {
         &mut self,
         path: &Path,
         give: &Give,
-        how: How,
+        how: WriteMode,
         leg: &Leg,
     ) -> Result<(Outcome, u64)> {
         // The client may wait for the reply before it sends.
@@ -345,8 +345,8 @@ impl Session {
             return Err(Error::missing(path));
         }
         let how = match upload.how {
-            UploadHow::New => How::New,
-            _ => How::Replace(None),
+            UploadHow::New => WriteMode::New,
+            _ => WriteMode::Replace(None),
         };
         let watch = Arc::new(self.new_watch()?);
         let write = Write {
@@ -386,13 +386,13 @@ fn unique(path: &Path, transfer: u64) -> PathBuf {
 }
 
 /// Tells how a small file is written, if this is one.
-fn small(give: &Give, leg: &Leg) -> Option<How> {
+fn small(give: &Give, leg: &Leg) -> Option<WriteMode> {
     let (size, how) = match &give.place {
-        Place::Whole => (give.size, How::Replace(None)),
-        Place::Unique => (give.size, How::New),
+        Place::Whole => (give.size, WriteMode::Replace(None)),
+        Place::Unique => (give.size, WriteMode::New),
         Place::Named(upload) if !upload.hold => match upload.how {
-            UploadHow::New => (upload.size, How::New),
-            UploadHow::Replace => (upload.size, How::Replace(None)),
+            UploadHow::New => (upload.size, WriteMode::New),
+            UploadHow::Replace => (upload.size, WriteMode::Replace(None)),
             UploadHow::InPlace => return None,
         },
         _ => return None,

@@ -3,15 +3,15 @@
 use super::{Links, Session, TICK_NEVER, now, send::channel_mode};
 use crate::base::{filters::Turn, metrics::Direction};
 use godwit_core::{Algorithm, Block, Digest, Extents, Hashing, Kind};
-use godwit_store::{Checks, Error, How, Sink, Store, Take, Whole, Write, channel::Watch};
+use godwit_store::{Checks, Error, Sink, Store, Take, Whole, Write, WriteMode, channel::Watch};
 use godwit_wire::{
     command::{Mode, Through},
-    server::{self as wire, Answer, Give, Leg, Outcome, Refusal, Way},
+    server::{self as wire, Answer, Give, Leg, ModuleDirection, Outcome, Refusal},
 };
 use parking_lot::Mutex;
 use std::{fs::File, os::unix::fs::FileExt, path::Path, sync::Arc, time::Instant};
 
-type Told<T> = Result<T, Refusal>;
+type Replied<T> = Result<T, Refusal>;
 
 impl Session {
     pub(super) fn retrieve_through(
@@ -19,7 +19,7 @@ impl Session {
         path: &Path,
         through: &Through,
         leg: &Leg,
-    ) -> Told<Answer> {
+    ) -> Replied<Answer> {
         let begun = Instant::now();
         let sent = self.send_through(path, through, leg);
         if sent.is_ok() {
@@ -41,7 +41,7 @@ impl Session {
         through: &Through,
         give: &Give,
         leg: &Leg,
-    ) -> Told<Answer> {
+    ) -> Replied<Answer> {
         let begun = Instant::now();
         let received = self.take_through(path, through, give, leg);
         let links = self.after_transfer(leg.mode);
@@ -63,7 +63,7 @@ impl Session {
         (direction, source, target): (Direction, String, String),
         through: &Through,
         begun: Instant,
-        came_to: &Told<Outcome>,
+        came_to: &Replied<Outcome>,
     ) {
         let (id, module) = (self.transfer_id(), &*through.module);
         let seconds = begun.elapsed().as_secs_f64();
@@ -91,7 +91,7 @@ impl Session {
     }
 
     /// A program has the rights of the node, which must not be more than those of who asks.
-    fn turn(&self, through: &Through, way: Way) -> Told<Turn> {
+    fn turn(&self, through: &Through, way: ModuleDirection) -> Replied<Turn> {
         if !self.dir().is_our_own() {
             let why = "Modules run with the rights of the node, and not with those of the account \
                        that you have here.";
@@ -100,8 +100,8 @@ impl Session {
         self.shared.modules.turn(through, way)
     }
 
-    fn send_through(&mut self, path: &Path, through: &Through, leg: &Leg) -> Told<Outcome> {
-        let turn = self.turn(through, Way::Read)?;
+    fn send_through(&mut self, path: &Path, through: &Through, leg: &Leg) -> Replied<Outcome> {
+        let turn = self.turn(through, ModuleDirection::Read)?;
         let (input, _) = self.dir().lend(path)?;
         let run = turn.start(input)?;
         self.open_to_send(leg)?;
@@ -139,8 +139,8 @@ impl Session {
         through: &Through,
         give: &Give,
         leg: &Leg,
-    ) -> Told<Outcome> {
-        let turn = self.turn(through, Way::Write)?;
+    ) -> Replied<Outcome> {
+        let turn = self.turn(through, ModuleDirection::Write)?;
         let check = give.check.as_ref().map(|(by, value)| {
             Digest::from_hex(*by, value)
                 .map_err(|_| Refusal::of_kind(Kind::Invalid, "The checksum is not one."))
@@ -149,7 +149,7 @@ impl Session {
         let watch = Arc::new(self.watch_over(leg)?);
         let id = format!("through-{}", self.transfer_id());
         let write = Write {
-            how: How::Replace(None),
+            how: WriteMode::Replace(None),
             id: Some(&id),
             resume: false,
             checks: Checks::blake3(leg.digests),
@@ -187,7 +187,13 @@ impl Session {
     }
 
     /// Takes what comes, and returns how much that is once it is whole.
-    fn spool_up(&mut self, spool: &Spool<'_>, give: &Give, leg: &Leg, watch: &Watch) -> Told<u64> {
+    fn spool_up(
+        &mut self,
+        spool: &Spool<'_>,
+        give: &Give,
+        leg: &Leg,
+        watch: &Watch,
+    ) -> Replied<u64> {
         let mut held = self.held.take().expect("it was opened");
         let mode = channel_mode(leg.mode);
         let received = self.at_work(leg, watch, || Ok(held.receive(mode, 0, spool, watch)?));
@@ -223,7 +229,7 @@ impl Session {
         (came, check): (u64, Option<Digest>),
         leg: &Leg,
         watch: &Watch,
-    ) -> Told<(u64, u64, Option<Digest>)> {
+    ) -> Replied<(u64, u64, Option<Digest>)> {
         let by = match &check {
             Some(digest) => Some(digest.algorithm()),
             None => (leg.ours && leg.digests).then_some(Algorithm::Blake3),
@@ -254,8 +260,8 @@ impl Session {
         &mut self,
         leg: &Leg,
         watch: &Watch,
-        work: impl FnOnce() -> Told<T> + Send,
-    ) -> Told<T> {
+        work: impl FnOnce() -> Replied<T> + Send,
+    ) -> Replied<T> {
         let every = leg.progress_every.unwrap_or(TICK_NEVER);
         let mut tick = |machine: &mut wire::Session| {
             if leg.progress_every.is_some() {

@@ -11,14 +11,14 @@ use godwit_core::Url;
 use godwit_depot::{Appending, Error, Nth};
 use godwit_local::{Kind, Refusal};
 use godwit_wire::local::{
-    ask::{self, Close, Wait},
-    tell,
+    request::{self, Close, Wait},
+    response,
 };
 use std::{os::fd::AsFd, sync::Arc, time::Duration};
 
 impl Client {
     /// Lines for the end of a file, in the body or by a stream.
-    pub(crate) fn append(&self, append: &ask::Append, body: &[u8], reply: &Reply) -> Answered {
+    pub(crate) fn append(&self, append: &request::Append, body: &[u8], reply: &Reply) -> Answered {
         let url = self.target(&append.url)?;
         let wanted = format!("append to {}", url.without_password());
         let bad = |error: Error| refusals::depot(&wanted, Some(&url), &error);
@@ -46,10 +46,10 @@ impl Client {
         if append.end {
             self.appends.lock().remove(&url);
         }
-        done(tell::Done::default())
+        done(response::Done::default())
     }
 
-    pub(crate) fn lines(&self, lines: &ask::Lines, body: &[u8], reply: &Reply) -> Answered {
+    pub(crate) fn lines(&self, lines: &request::Lines, body: &[u8], reply: &Reply) -> Answered {
         // Programs ask with nothing first.
         let url = match body.is_empty() {
             true => self.target_found(&lines.url, reply)?,
@@ -66,9 +66,9 @@ impl Client {
             let wanted = |_: &Error| !reply.is_gone();
             appending.add_once(body, nth, &wanted).map_err(bad)?;
         }
-        done(tell::Done {
+        done(response::Done {
             bytes: body.len() as u64,
-            ..tell::Done::default()
+            ..response::Done::default()
         })
     }
 
@@ -92,7 +92,7 @@ impl Client {
         let appending = stream.wait(limit.unwrap_or(LAST_CLOSE)).map_err(bad)?;
         self.appended_to(appending, close.wait, limit)
             .map_err(bad)?;
-        done(tell::Done::default())
+        done(response::Done::default())
     }
 
     /// Waits for lines, as long as their program wants.

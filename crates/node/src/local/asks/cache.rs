@@ -11,9 +11,9 @@ use godwit_core::Url;
 use godwit_depot::{Error, Holds};
 use godwit_local::{Kind, Refusal};
 use godwit_wire::local::{
-    Tell,
-    ask::{Cache, Where},
-    tell,
+    Response,
+    request::{Cache, FileTarget},
+    response,
 };
 
 impl Client {
@@ -30,7 +30,7 @@ impl Client {
             Cache::Why(place) => {
                 let held = self.held(&place, reply)?;
                 let words: Vec<String> = held.iter().map(why_kept).collect();
-                Ok(Some(Tell::Words(words.join("; "))))
+                Ok(Some(Response::Words(words.join("; "))))
             }
             Cache::Rm { url: text, tag } => {
                 let url = url(&text)?;
@@ -59,7 +59,7 @@ impl Client {
             }
             Cache::Df { .. } => {
                 let usage = depot.usage();
-                Ok(Some(Tell::Space(tell::Space {
+                Ok(Some(Response::Space(response::Space {
                     path: depot.root().display().to_string(),
                     quota_bytes: usage.quota,
                     used_bytes: usage.taken,
@@ -71,11 +71,11 @@ impl Client {
             }
             Cache::Verify { url: text } => {
                 let url = text.map(|text| url(&text)).transpose()?;
-                let mut told = tell::Done::default();
+                let mut told = response::Done::default();
                 let verified = depot.verify(url.as_ref(), |found| {
                     told.files += 1;
                     told.bytes += found.bytes;
-                    reply.tell(Tell::Row(Box::new(verified_row(&found))));
+                    reply.tell(Response::Row(Box::new(verified_row(&found))));
                 });
                 verified.map_err(bad("verify what is kept", url))?;
                 done(told)
@@ -84,7 +84,7 @@ impl Client {
         }
     }
 
-    pub(crate) fn held(&self, place: &Where, reply: &Reply) -> Result<Vec<Holds>, Refusal> {
+    pub(crate) fn held(&self, place: &FileTarget, reply: &Reply) -> Result<Vec<Holds>, Refusal> {
         let url = url(&place.url)?;
         self.unlocked(&url, reply)?;
         let held = self.desk.depot.holds(&url);

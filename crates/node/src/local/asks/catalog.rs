@@ -9,7 +9,7 @@ use crate::local::{
 use godwit_catalog::{Changes, Question};
 use godwit_local::{Kind, Refusal};
 use godwit_store::engine::NO_CATALOG;
-use godwit_wire::local::{Ask, Tell, frame::BODY_BYTES_MAX};
+use godwit_wire::local::{Request, Response, frame::BODY_BYTES_MAX};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -45,7 +45,7 @@ impl Keeping {
 
 impl Client {
     /// Refuses what is asked about names of another catalog.
-    pub(crate) fn must_know_names(&self, ask: &Ask) -> Result<(), Refusal> {
+    pub(crate) fn must_know_names(&self, ask: &Request) -> Result<(), Refusal> {
         let Some(refusal) = &self.other_names else {
             return Ok(());
         };
@@ -80,7 +80,7 @@ impl Client {
             count = 0;
             let asked = catalog.ask(&read::<Question>(body)?, &mut |answer| {
                 if lines.len() > BODY_BYTES_MAX / 4 {
-                    reply.tell_with(Tell::Answers, &lines, &[]);
+                    reply.tell_with(Response::Answers, &lines, &[]);
                     lines.clear();
                 }
                 count += 1;
@@ -90,7 +90,7 @@ impl Client {
             asked.map_err(wanted)?;
         }
         if !lines.is_empty() {
-            reply.tell_with(Tell::Answers, &lines, &[]);
+            reply.tell_with(Response::Answers, &lines, &[]);
         }
         of_files(count)
     }

@@ -10,8 +10,8 @@ use crate::local::{
 use godwit_depot::{Editing, Ended, Error, Scope};
 use godwit_local::{Kind, Refusal};
 use godwit_wire::local::{
-    ask::{Close, Wait},
-    tell,
+    request::{Close, Wait},
+    response,
 };
 use parking_lot::Mutex;
 use std::sync::{Arc, atomic::Ordering::Relaxed};
@@ -22,17 +22,17 @@ impl Client {
         let pen = match open {
             None => return Err(not_open("close it", close.handle)),
             Some(Open::Reading(_) | Open::Lazy(_) | Open::Shared(_) | Open::Lying) => {
-                return done(tell::Done::default());
+                return done(response::Done::default());
             }
             Some(Open::Fragment(fragment)) => {
                 if let Some(fragment) = fragment.lock().take() {
                     fragment.give_up();
                 }
-                return done(tell::Done::default());
+                return done(response::Done::default());
             }
             Some(Open::Editing(editing)) => return self.edited(close, &editing, reply),
             Some(Open::Appending(stream)) => return self.appended(close, &stream),
-            Some(Open::Adding(_)) => return done(tell::Done::default()), // given up
+            Some(Open::Adding(_)) => return done(response::Done::default()), // given up
             Some(Open::Writing(pen)) => pen,
         };
         let url = pen.url.clone();
@@ -42,7 +42,7 @@ impl Client {
             return Err(Refusal::new(Kind::InUse, wanted, words));
         };
         if close.give_up {
-            return done(tell::Done::default()); // dropped, and forgotten
+            return done(response::Done::default()); // dropped, and forgotten
         }
         if let Some(failed) = pen.failed.lock().take() {
             return Err(failed);
@@ -72,15 +72,15 @@ impl Client {
         let bad = |error: Error| refusals::depot(WANTED, None, &error);
         if close.give_up {
             editing.discard().map_err(bad)?;
-            return done(tell::Done::default());
+            return done(response::Done::default());
         }
         let scope = Scope::Url(editing.url().clone());
         let ended = (editing.end_while(&|| !reply.is_gone())).map_err(bad)?;
         if ended == Ended::Open && close.wait != Wait::Nothing {
             let note = "another program, or a copy of the descriptor, can still write it: it goes when the last is closed";
-            return done(tell::Done {
+            return done(response::Done {
                 notes: vec![note.into()],
-                ..tell::Done::default()
+                ..response::Done::default()
             });
         }
         self.closed(WANTED, &scope, close, reply)
@@ -89,7 +89,7 @@ impl Client {
     /// Waits for what was written, as long as its program wants.
     fn closed(&self, wanted: &str, scope: &Scope, close: &Close, reply: &Reply) -> Answered {
         match close.wait {
-            Wait::Nothing => done(tell::Done::default()),
+            Wait::Nothing => done(response::Done::default()),
             Wait::Commit => self.make_safe(wanted, scope, close.timeout_ms, reply),
             Wait::Push => self.deliver(wanted, scope, close.timeout_ms, reply),
         }

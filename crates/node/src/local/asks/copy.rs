@@ -12,7 +12,7 @@ use godwit_store::{
     channel::Cancel,
     engine::{self, Event, Options, Place, Rule, Task},
 };
-use godwit_wire::local::{Tell, ask, tell};
+use godwit_wire::local::{Response, request, response};
 use std::{
     io,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -20,7 +20,7 @@ use std::{
 
 impl Client {
     /// Copies a file, by the servers alone where both can. What is owed of it here is delivered first.
-    pub(crate) fn copy(&self, copy: &ask::Copy, reply: &Reply) -> Answered {
+    pub(crate) fn copy(&self, copy: &request::Copy, reply: &Reply) -> Answered {
         let (from, to) = (url(&copy.url)?, url(&copy.to)?);
         let wanted = format!(
             "copy {} to {}",
@@ -49,10 +49,10 @@ impl Client {
         let (bytes, error) = moved.map_err(|error| refusals::disk(&wanted, &error))?;
         match error {
             Some(error) => Err(bad(&from, error)),
-            None => done(tell::Done {
+            None => done(response::Done {
                 files: 1,
                 bytes,
-                ..tell::Done::default()
+                ..response::Done::default()
             }),
         }
     }
@@ -92,7 +92,7 @@ impl Client {
                     // Not each block is news.
                     if (before + bytes) / TOLD_BYTES > before / TOLD_BYTES {
                         let total = total.load(Relaxed);
-                        reply.tell(Tell::Progress {
+                        reply.tell(Response::Progress {
                             done: before + bytes,
                             total: (total < u64::MAX).then_some(total),
                         });

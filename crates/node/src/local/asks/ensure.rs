@@ -10,12 +10,12 @@ use crate::local::{
 use godwit_core::{STEP_BYTES, Url};
 use godwit_depot::Error;
 use godwit_local::{Kind, Refusal};
-use godwit_wire::local::{Tell, ask, tell};
+use godwit_wire::local::{Response, request, response};
 use std::{os::fd::AsFd, sync::Arc};
 
 impl Client {
     /// Opens a file of which parts come here when they are read; a small one comes at once.
-    pub(crate) fn open_lazily(&self, url: &Url, open: &ask::Open, reply: &Reply) -> Answered {
+    pub(crate) fn open_lazily(&self, url: &Url, open: &request::Open, reply: &Reply) -> Answered {
         let wanted = format!("read {}", url.without_password());
         let bad = |error: Error| refusals::depot(&wanted, Some(url), &error);
         let (depot, is_wanted) = (&self.desk.depot, || !reply.is_over());
@@ -29,19 +29,19 @@ impl Client {
             return Ok(None);
         }
         let handle = self.keep(Open::Lazy(Arc::clone(&lazily)));
-        let told = tell::Opened {
+        let told = response::Opened {
             handle,
             size,
             version: lazily.version().into(),
             lazy: true,
-            ..tell::Opened::default()
+            ..response::Opened::default()
         };
-        reply.tell_with(Tell::Opened(told), b"", &[lazily.file().as_fd()]);
+        reply.tell_with(Response::Opened(told), b"", &[lazily.file().as_fd()]);
         Ok(None)
     }
 
     /// Waits until ranges of an open file are here.
-    pub(crate) fn ensure(&self, ensure: &ask::Ensure, reply: &Reply) -> Answered {
+    pub(crate) fn ensure(&self, ensure: &request::Ensure, reply: &Reply) -> Answered {
         let ranges = extents("read a file in part", &ensure.ranges)?;
         let open = self.open.lock();
         let lazily = match open.get(&ensure.handle) {
@@ -52,13 +52,13 @@ impl Client {
                 return self.ensure_shared(&sharer, &ranges, reply);
             }
             // It is here as a whole.
-            Some(_) => return done(tell::Done::default()),
+            Some(_) => return done(response::Done::default()),
             None => return Err(not_open("read it", ensure.handle)),
         };
         drop(open);
         let wanted = format!("read {}", lazily.url().without_password());
         match lazily.ensure(&ranges, &|| !reply.is_over()) {
-            Ok(()) => done(tell::Done::default()),
+            Ok(()) => done(response::Done::default()),
             Err(Error::Busy { .. }) => {
                 let words = "the server has another file of this name by now";
                 let refusal = Refusal::new(Kind::Changed, wanted, words);

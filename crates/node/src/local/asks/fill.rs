@@ -12,7 +12,7 @@ use godwit_depot::{Add, Adding, Error};
 use godwit_local::{Kind, Refusal};
 use godwit_wire::{
     door::call::Link,
-    local::{Tell, ask, tell},
+    local::{Response, request, response},
 };
 use parking_lot::Mutex;
 use std::{
@@ -41,7 +41,7 @@ impl Client {
     }
 
     /// Locks a name: it is there, or to be filled.
-    pub(crate) fn add(&self, add: &ask::Add, reply: &Reply) -> Answered {
+    pub(crate) fn add(&self, add: &request::Add, reply: &Reply) -> Answered {
         let url = url(&add.url)?;
         add.tag.as_deref().map(refusals::tag).transpose()?;
         let wanted = format!("add {}", url.without_password());
@@ -61,12 +61,12 @@ impl Client {
             return Ok(None);
         }
         let tag = add.tag.as_deref().or(self.job.as_deref()).unwrap_or(STAGED);
-        let mut opened = tell::Opened {
+        let mut opened = response::Opened {
             size: adding.size(),
             exists: !adding.is_new(),
             timestamp: adding.timestamp(),
             path: adding.path().map(Link),
-            ..tell::Opened::default()
+            ..response::Opened::default()
         };
         let added = Added {
             url: url.clone(),
@@ -76,7 +76,7 @@ impl Client {
         if add.lasts_s.is_some() {
             let name = (url.clone(), self.who.audience.clone());
             self.desk.added.lock().insert(name, added);
-            reply.tell(Tell::Opened(opened));
+            reply.tell(Response::Opened(opened));
             return Ok(None);
         }
         let file = added.adding.file().map_err(bad)?;
@@ -84,21 +84,21 @@ impl Client {
         // Whoever is done with it at once waits until our own descriptor is no longer in use.
         let busy = kept.lock();
         opened.handle = self.keep(Open::Adding(Arc::clone(&kept)));
-        reply.tell_with(Tell::Opened(opened), b"", &[file.as_fd()]);
+        reply.tell_with(Response::Opened(opened), b"", &[file.as_fd()]);
         drop(file);
         drop(busy);
         Ok(None)
     }
 
     /// It is filled, or given up; the name is free.
-    pub(crate) fn add_done(&self, told: &ask::AddDone) -> Answered {
+    pub(crate) fn add_done(&self, told: &request::AddDone) -> Answered {
         match &told.url {
             Some(text) => self.add_done_by_name(text, told),
             None => self.add_done_by_handle(told),
         }
     }
 
-    fn add_done_by_handle(&self, told: &ask::AddDone) -> Answered {
+    fn add_done_by_handle(&self, told: &request::AddDone) -> Answered {
         const WANTED: &str = "be done with it";
         let added = match self.open.lock().get(&told.handle) {
             Some(Open::Adding(added)) => Arc::clone(added),
@@ -108,10 +108,10 @@ impl Client {
             added.lock().done(told.timestamp)?;
         }
         self.open.lock().remove(&told.handle);
-        done(tell::Done::default())
+        done(response::Done::default())
     }
 
-    fn add_done_by_name(&self, text: &str, told: &ask::AddDone) -> Answered {
+    fn add_done_by_name(&self, text: &str, told: &request::AddDone) -> Answered {
         let url = url(text)?;
         let name = (url.clone(), self.who.audience.clone());
         let taken = self.desk.added.lock().remove(&name);
@@ -127,9 +127,9 @@ impl Client {
             self.desk.added.lock().insert(name, added);
             return Err(refusal);
         }
-        done(tell::Done {
+        done(response::Done {
             files: 1,
-            ..tell::Done::default()
+            ..response::Done::default()
         })
     }
 }

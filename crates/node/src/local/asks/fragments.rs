@@ -21,10 +21,10 @@ use godwit_store::{
 use godwit_wire::{
     door::call::{Text, Version},
     local::{
-        Tell,
-        ask::{self, Where},
+        Response,
         frame::BODY_BYTES_MAX,
-        tell,
+        request::{self, FileTarget},
+        response,
     },
 };
 use parking_lot::Mutex;
@@ -82,7 +82,7 @@ impl Client {
     }
 
     /// Tells the lengths of the fragments of a file; of one piece that it is one.
-    pub(crate) fn fragments(&self, place: &Where, reply: &Reply) -> Answered {
+    pub(crate) fn fragments(&self, place: &FileTarget, reply: &Reply) -> Answered {
         let url = url(&place.url)?;
         let (version, sizes) = match self.names()?.entry(&url.path_from_root()) {
             Ok(entry) => {
@@ -94,12 +94,12 @@ impl Client {
             Err(error) => return Err(bad(&url, &error)),
         };
         let body: Vec<u8> = sizes.iter().flat_map(|size| size.to_le_bytes()).collect();
-        reply.tell_with(Tell::Fragments { version }, &body, &[]);
+        reply.tell_with(Response::Fragments { version }, &body, &[]);
         Ok(None)
     }
 
     /// Opens a fragment.
-    pub(crate) fn fragment(&self, asked: &ask::Fragment, reply: &Reply) -> Answered {
+    pub(crate) fn fragment(&self, asked: &request::Fragment, reply: &Reply) -> Answered {
         let url = url(&asked.url)?;
         let names = self.names()?;
         match &asked.job {
@@ -111,7 +111,7 @@ impl Client {
     fn read_fragment(
         &self,
         (names, url): (&Logical, &Url),
-        asked: &ask::Fragment,
+        asked: &request::Fragment,
         reply: &Reply,
     ) -> Answered {
         let entry = current(names, url, asked)?;
@@ -143,21 +143,21 @@ impl Client {
             names.mark(&part.name.0, &home);
             return self.fetch(&its, reply);
         };
-        let told = tell::Opened {
+        let told = response::Opened {
             handle: self.keep(Open::Lying),
             size,
             version: Version::Strong(Text(digest)),
             was_here: true,
-            ..tell::Opened::default()
+            ..response::Opened::default()
         };
-        reply.tell_with(Tell::Opened(told), &chains, &[file.as_fd()]);
+        reply.tell_with(Response::Opened(told), &chains, &[file.as_fd()]);
         Ok(None)
     }
 
     /// Fetches a fragment as a whole, as long as the program waits for it.
     fn fetch(&self, its: &Url, reply: &Reply) -> Answered {
         let is_wanted = || !reply.is_over();
-        let (depot, fresh) = (&self.desk.depot, fresh_of(ask::Fresh::Usual));
+        let (depot, fresh) = (&self.desk.depot, fresh_of(request::Fresh::Usual));
         let reading = depot.read_while(its, &self.who, fresh, &is_wanted);
         let wanted = format!("read {}", its.without_password());
         let reading = reading.map_err(|error| refusals::depot(&wanted, Some(its), &error))?;
@@ -258,7 +258,7 @@ impl Client {
     fn write_fragment(
         &self,
         (names, url): (&Logical, &Url),
-        asked: &ask::Fragment,
+        asked: &request::Fragment,
         job: &str,
         reply: &Reply,
     ) -> Answered {
@@ -346,7 +346,7 @@ impl Client {
     }
 
     /// Notes that a fragment is whole, and publishes its file if it was the last.
-    pub(crate) fn landed(&self, landed: &ask::Landed, chains: &[u8]) -> Answered {
+    pub(crate) fn landed(&self, landed: &request::Landed, chains: &[u8]) -> Answered {
         let kept = match self.open.lock().remove(&landed.handle) {
             Some(Open::Fragment(kept)) => kept,
             _ => return Err(not_open("end a fragment", landed.handle)),
@@ -402,10 +402,10 @@ impl Client {
             }
             drafts.push(draft);
         }
-        done(tell::Done {
+        done(response::Done {
             files: 1,
             bytes: size,
-            ..tell::Done::default()
+            ..response::Done::default()
         })
     }
 }
@@ -430,7 +430,7 @@ fn send(draft: &Draft, fragment: &Fragment, site: &str, size: u64) -> godwit_sto
 }
 
 /// Finds the version of a file that a program has seen.
-fn current(names: &Logical, url: &Url, asked: &ask::Fragment) -> Result<Entry, Refusal> {
+fn current(names: &Logical, url: &Url, asked: &request::Fragment) -> Result<Entry, Refusal> {
     let entry = names
         .entry(&url.path_from_root())
         .map_err(|error| bad(url, &error))?;
@@ -442,7 +442,7 @@ fn current(names: &Logical, url: &Url, asked: &ask::Fragment) -> Result<Entry, R
 }
 
 /// Returns a fragment; a file in one piece is its own only one.
-fn part(entry: &Entry, url: &Url, asked: &ask::Fragment) -> Result<Entry, Refusal> {
+fn part(entry: &Entry, url: &Url, asked: &request::Fragment) -> Result<Entry, Refusal> {
     let mut parts = entry.parts();
     if parts.is_empty() {
         parts.push(Entry {

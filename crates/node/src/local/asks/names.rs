@@ -11,13 +11,13 @@ use godwit_core::Url;
 use godwit_depot::{Attributes, By};
 use godwit_local::Refusal;
 use godwit_store::{EntryKind, Stat};
-use godwit_wire::local::{Tell, ask, frame::BODY_BYTES_MAX, tell};
+use godwit_wire::local::{Response, frame::BODY_BYTES_MAX, request, response};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 impl Client {
     /// What is done to a name: here at once, and there in its turn.
-    pub(crate) fn deed(&self, deed: ask::Deed, reply: &Reply) -> Answered {
+    pub(crate) fn deed(&self, deed: request::Deed, reply: &Reply) -> Answered {
         let is_wanted = || !reply.is_gone();
         let (depot, by) = (
             &self.desk.depot,
@@ -28,23 +28,23 @@ impl Client {
             },
         );
         let (verb, at, done) = match deed {
-            ask::Deed::Rename { url: from, to } => {
+            request::Deed::Rename { url: from, to } => {
                 let (from, to) = (self.target(&from)?, self.target(&to)?);
                 ("rename", from.clone(), depot.rename(&from, &to, by))
             }
-            ask::Deed::Unlink { url: text } => {
+            request::Deed::Unlink { url: text } => {
                 let at = self.target(&text)?;
                 ("remove", at.clone(), depot.unlink(&at, by))
             }
-            ask::Deed::Mkdir { url: text } => {
+            request::Deed::Mkdir { url: text } => {
                 let at = self.target(&text)?;
                 ("make", at.clone(), depot.mkdir(&at, by))
             }
-            ask::Deed::Truncate { url: text, size } => {
+            request::Deed::Truncate { url: text, size } => {
                 let at = self.target(&text)?;
                 ("cut", at.clone(), depot.truncate(&at, size, by))
             }
-            ask::Deed::Set {
+            request::Deed::Set {
                 url: text,
                 mode,
                 mtime_ns,
@@ -62,7 +62,7 @@ impl Client {
     }
 
     /// Looks at a name, with its pending changes.
-    pub(crate) fn look(&self, url: &Url) -> Result<tell::Stat, Refusal> {
+    pub(crate) fn look(&self, url: &Url) -> Result<response::Stat, Refusal> {
         let wanted = format!("look at {}", url.without_password());
         let found = self.desk.depot.look(url, &self.who);
         found
@@ -82,27 +82,27 @@ impl Client {
                 continue;
             };
             if lines.len() > BODY_BYTES_MAX / 4 {
-                reply.tell_with(Tell::Answers, &lines, &[]);
+                reply.tell_with(Response::Answers, &lines, &[]);
                 lines.clear();
             }
             count += 1;
             put(&mut lines, &told(&url, &entry.stat));
         }
         if !lines.is_empty() {
-            reply.tell_with(Tell::Answers, &lines, &[]);
+            reply.tell_with(Response::Answers, &lines, &[]);
         }
         of_files(count)
     }
 }
 
-fn told(url: &Url, stat: &Stat) -> tell::Stat {
+fn told(url: &Url, stat: &Stat) -> response::Stat {
     let nanos = stat.mtime.map(|mtime| u64::try_from(mtime.as_nanos()));
-    tell::Stat {
+    response::Stat {
         url: url.without_password().to_string(),
         size: stat.size,
         is_directory: stat.kind == EntryKind::Directory,
         mtime_ns: nanos.and_then(Result::ok),
         mode: stat.mode,
-        ..tell::Stat::default()
+        ..response::Stat::default()
     }
 }

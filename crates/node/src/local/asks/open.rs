@@ -9,12 +9,12 @@ use crate::local::{
 };
 use godwit_core::Url;
 use godwit_depot::{Edit, Error, Reading};
-use godwit_wire::local::ask;
+use godwit_wire::local::request;
 use parking_lot::Mutex;
 use std::{os::fd::AsFd, sync::Arc, time::Duration};
 
 impl Client {
-    pub(crate) fn open(&self, open: &ask::Open, reply: &Reply) -> Answered {
+    pub(crate) fn open(&self, open: &request::Open, reply: &Reply) -> Answered {
         let url = match open.write {
             true => self.target(&open.url)?,
             false => url(&open.url)?,
@@ -41,7 +41,7 @@ impl Client {
     }
 
     /// Opens what is here and fresh; returns false if more is to be done than that.
-    pub(crate) fn open_here(&self, open: &ask::Open, reply: &Reply) -> bool {
+    pub(crate) fn open_here(&self, open: &request::Open, reply: &Reply) -> bool {
         let Ok(url) = url(&open.url) else {
             return false;
         };
@@ -79,7 +79,7 @@ impl Client {
     }
 
     /// A file to write by a descriptor, and to read where that was asked: what comes of it is found when it is closed.
-    fn edit(&self, url: &Url, open: &ask::Open, reply: &Reply) -> Answered {
+    fn edit(&self, url: &Url, open: &request::Open, reply: &Reply) -> Answered {
         let wanted = format!("open {} to write", url.without_password());
         let bad = |error: Error| refusals::depot(&wanted, Some(url), &error);
         let edit = Edit {
@@ -87,7 +87,7 @@ impl Client {
             exclusive: open.create && open.excl,
             truncate: open.truncate,
             mode: open.mode,
-            offline: open.fresh == ask::Fresh::Kept,
+            offline: open.fresh == request::Fresh::Kept,
             session: self.session.clone(),
         };
         let (depot, is_there) = (&self.desk.depot, || !reply.is_gone());

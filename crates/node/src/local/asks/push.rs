@@ -7,16 +7,16 @@ use crate::local::{
     progress, refusals,
 };
 use godwit_depot::{Error, Scope};
-use godwit_wire::local::{Tell, ask::Whose};
+use godwit_wire::local::{Response, request::Selector};
 use std::time::Duration;
 
 impl Client {
-    pub(crate) fn commit(&self, whose: &Whose, reply: &Reply) -> Answered {
+    pub(crate) fn commit(&self, whose: &Selector, reply: &Reply) -> Answered {
         let scope = self.scope(whose)?;
         self.make_safe("commit", &scope, whose.timeout_ms, reply)
     }
 
-    pub(crate) fn push(&self, whose: &Whose, reply: &Reply) -> Answered {
+    pub(crate) fn push(&self, whose: &Selector, reply: &Reply) -> Answered {
         let scope = self.scope(whose)?;
         let is_owed = !self.owed_of(&scope).is_empty();
         let mut answer = self.deliver("push", &scope, whose.timeout_ms, reply)?;
@@ -26,7 +26,7 @@ impl Client {
             let pushed =
                 (self.desk.depot).push_unowed_while((url, &self.who), limit, &|| !reply.is_over());
             let unseen = pushed.map_err(|error| self.not_delivered("push", &scope, &error))?;
-            if let (Some(hop), Some(Tell::Done(done))) = (unseen, &mut answer) {
+            if let (Some(hop), Some(Response::Done(done))) = (unseen, &mut answer) {
                 let words = progress::out_of_sight(&hop);
                 if !done.notes.contains(&words) {
                     done.notes.push(words);
@@ -46,7 +46,7 @@ impl Client {
     ) -> Answered {
         if self.ends_soon {
             let mut answer = self.deliver(wanted, scope, timeout_ms, reply)?;
-            if let Some(Tell::Done(done)) = &mut answer {
+            if let Some(Response::Done(done)) = &mut answer {
                 done.notes
                     .push("this node ends with the job, so what it had was delivered first".into());
             }

@@ -15,7 +15,7 @@ use godwit_depot::{By, Error, Put, Writing};
 use godwit_local::{Kind, Refusal};
 use godwit_wire::{
     door::call::Version,
-    local::{Handle, Tell, ask, records, tell},
+    local::{Handle, Response, records, request, response},
 };
 use parking_lot::Mutex;
 use std::{
@@ -42,7 +42,7 @@ pub(crate) struct WriteHandle {
 }
 
 /// How a file is put.
-enum How {
+enum PutMode {
     /// In place of what is there.
     Anew(Base),
     /// Into what is there.
@@ -50,7 +50,7 @@ enum How {
 }
 
 impl Client {
-    pub(crate) fn put(&self, put: &ask::Put, reply: &Reply) -> Answered {
+    pub(crate) fn put(&self, put: &request::Put, reply: &Reply) -> Answered {
         let url = self.target_found(&put.url, reply)?;
         let base = match (&put.base, put.new) {
             (_, true) if put.at_server => self.made_at_server(&url, put.mode, reply)?,
@@ -59,23 +59,23 @@ impl Client {
             (Some(version), false) => Base::Seen(version.clone().into()),
         };
         let how = match put.in_place {
-            true => How::Into,
-            false => How::Anew(base),
+            true => PutMode::Into,
+            false => PutMode::Anew(base),
         };
         self.begin(&url, how, put, reply)
     }
 
-    fn begin(&self, url: &Url, how: How, put: &ask::Put, reply: &Reply) -> Answered {
+    fn begin(&self, url: &Url, how: PutMode, put: &request::Put, reply: &Reply) -> Answered {
         let wanted = format!("write {}", url.without_password());
         let bad = |error: Error| refusals::depot(&wanted, Some(url), &error);
         let (depot, session) = (&self.desk.depot, self.session.clone());
         let version = match &how {
-            How::Anew(Base::Seen(version)) => version.clone().into(),
+            PutMode::Anew(Base::Seen(version)) => version.clone().into(),
             _ => Version::None,
         };
         let begun = match how {
-            How::Anew(base) => depot.put(url, &self.who, &Put { base, session }),
-            How::Into => depot.put_into(url, &self.who, &session),
+            PutMode::Anew(base) => depot.put(url, &self.who, &Put { base, session }),
+            PutMode::Into => depot.put_into(url, &self.who, &session),
         };
         let begun = begun.map_err(|error| of_new(bad(error)))?;
         if let Some(mode) = put.mode {
@@ -97,16 +97,16 @@ impl Client {
         };
         let handle = self.keep(Open::Writing(Arc::new(pen)));
         let files: Vec<_> = file.iter().map(File::as_fd).collect();
-        let told = tell::Opened {
+        let told = response::Opened {
             handle,
             version,
-            ..tell::Opened::default()
+            ..response::Opened::default()
         };
-        reply.tell_with(Tell::Opened(told), b"", &files);
+        reply.tell_with(Response::Opened(told), b"", &files);
         Ok(None)
     }
 
-    pub(crate) fn grant(&self, grant: &ask::Grant, reply: &Reply) -> Answered {
+    pub(crate) fn grant(&self, grant: &request::Grant, reply: &Reply) -> Answered {
         let pen = self.pen(grant.handle)?;
         let range = grant.start..grant.end.max(grant.start);
         let wanted = format!("write {}", pen.url.without_password());
@@ -117,10 +117,10 @@ impl Client {
         pen.is_told.store(true, Relaxed);
         let number = self.number();
         pen.grants.lock().insert(number, (range, ticket));
-        Ok(Some(Tell::Granted { grant: number }))
+        Ok(Some(Response::Granted { grant: number }))
     }
 
-    pub(crate) fn written(&self, written: &ask::Written) -> Answered {
+    pub(crate) fn written(&self, written: &request::Written) -> Answered {
         let pen = self.pen(written.handle)?;
         let granted = pen.grants.lock().remove(&written.grant);
         let (range, ticket) = granted.ok_or_else(|| not_open("end a write", written.grant))?;
@@ -196,12 +196,12 @@ pub(crate) fn waiting(reply: &Reply) -> impl Fn(&Error) -> bool + '_ {
             .as_ref()
             .is_some_and(|(at, was)| *was == why || now.duration_since(*at) < TOLD_AGAIN);
         if !is_known {
-            reply.tell(Tell::Row(Box::new(tell::Row {
+            reply.tell(Response::Row(Box::new(response::Row {
                 what: "room".into(),
                 stage: "waiting".into(),
                 why: Some(why.clone()),
                 reason: Some(Kind::Quota),
-                ..tell::Row::default()
+                ..response::Row::default()
             })));
             *told = Some((now, why));
         }

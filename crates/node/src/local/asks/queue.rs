@@ -10,13 +10,13 @@ use crate::local::{
 use godwit_depot::{Depot, Owed, Scope};
 use godwit_local::Refusal;
 use godwit_wire::local::{
-    Tell,
-    ask::{Where, Whose},
-    tell,
+    Response,
+    request::{FileTarget, Selector},
+    response,
 };
 
 impl Client {
-    pub(crate) fn queue(&self, whose: &Whose, reply: &Reply) -> Answered {
+    pub(crate) fn queue(&self, whose: &Selector, reply: &Reply) -> Answered {
         let scope = self.scope(whose)?;
         let owed = self.owed_of(&scope);
         let answer = self.told_of(&owed);
@@ -24,7 +24,7 @@ impl Client {
             if reply.is_over() {
                 return Ok(None);
             }
-            reply.tell(Tell::Row(Box::new(row(owed))));
+            reply.tell(Response::Row(Box::new(row(owed))));
         }
         done(answer)
     }
@@ -32,7 +32,7 @@ impl Client {
     pub(crate) fn decide(
         &self,
         what: &str,
-        place: &Where,
+        place: &FileTarget,
         decide: fn(&Depot, &str) -> godwit_depot::Result<()>,
     ) -> Answered {
         if place.on.is_some() {
@@ -44,7 +44,7 @@ impl Client {
         of_files(1)
     }
 
-    pub(crate) fn scope(&self, whose: &Whose) -> Result<Scope, Refusal> {
+    pub(crate) fn scope(&self, whose: &Selector) -> Result<Scope, Refusal> {
         if whose.on.is_some() {
             return Err(not_yet("ask the depot of a peer"));
         }
@@ -62,12 +62,12 @@ impl Client {
     }
 
     /// How much that is, and what somebody should know of it.
-    pub(crate) fn told_of(&self, owed: &[Owed]) -> tell::Done {
+    pub(crate) fn told_of(&self, owed: &[Owed]) -> response::Done {
         let mut notes = Vec::new();
         if !owed.is_empty() && !self.desk.bounds.is_installed {
             notes.push(AFTER_RESTART.into());
         }
-        tell::Done {
+        response::Done {
             files: owed.len() as u64,
             bytes: owed.iter().map(|owed| owed.owed).sum(),
             notes,

@@ -12,9 +12,9 @@ use godwit_depot::{Error, Fresh, Reading, Scope};
 use godwit_local::{Kind, Refusal};
 use godwit_sys::{memory, seal};
 use godwit_wire::local::{
-    Tell,
-    ask::{self, Where},
+    Response,
     frame::BODY_BYTES_MAX,
+    request::{self, FileTarget},
 };
 use std::{
     io,
@@ -22,7 +22,7 @@ use std::{
 };
 
 impl Client {
-    pub(crate) fn get(&self, get: &ask::Get, reply: &Reply) -> Answered {
+    pub(crate) fn get(&self, get: &request::Get, reply: &Reply) -> Answered {
         let url = url(&get.url)?;
         self.unlocked(&url, reply)?;
         if get.start > 0
@@ -42,7 +42,7 @@ impl Client {
     }
 
     /// A part of a file: of the rest nothing comes here for that.
-    pub(crate) fn part(&self, url: &Url, get: &ask::Get, reply: &Reply) -> Answered {
+    pub(crate) fn part(&self, url: &Url, get: &request::Get, reply: &Reply) -> Answered {
         let wanted = format!("read {}", url.without_password());
         let bad = |error: Error| refusals::depot(&wanted, Some(url), &error);
         let part = self
@@ -55,12 +55,12 @@ impl Client {
     }
 
     /// Reads a file to memory, with nothing on the disk, unless what is here is newer than its origin.
-    pub(crate) fn memory(&self, place: &Where, reply: &Reply) -> Answered {
+    pub(crate) fn memory(&self, place: &FileTarget, reply: &Reply) -> Answered {
         let url = url(&place.url)?;
         if !self.owed_of(&Scope::Url(url.clone())).is_empty() {
-            let get = ask::Get {
+            let get = request::Get {
                 url: place.url.clone(),
-                ..ask::Get::default()
+                ..request::Get::default()
             };
             return self.get(&get, reply);
         }
@@ -88,13 +88,13 @@ impl Client {
             }
         }
         seal(&file).map_err(failed)?;
-        let tell = Tell::Bytes { len: size, size };
+        let tell = Response::Bytes { len: size, size };
         reply.tell_with(tell, b"", &[file.as_fd()]);
         Ok(None)
     }
 
     /// A fetch that was begun for a program goes on for whoever comes next, also if that is killed.
-    pub(crate) fn read(&self, url: &Url, fresh: ask::Fresh) -> Result<Reading, Refusal> {
+    pub(crate) fn read(&self, url: &Url, fresh: request::Fresh) -> Result<Reading, Refusal> {
         self.desk
             .depot
             .read(url, &self.who, fresh_of(fresh))
@@ -107,7 +107,7 @@ impl Client {
 
 /// Tells what is asked of a file of `size` bytes: as the body of the answer if it has room, else in memory.
 pub(crate) fn tell_part(
-    get: &ask::Get,
+    get: &request::Get,
     size: u64,
     wanted: &str,
     read: impl Fn(u64, &mut [u8]) -> Result<(), Refusal>,
@@ -116,7 +116,7 @@ pub(crate) fn tell_part(
     let end = get.end.unwrap_or(size).min(size);
     let start = get.start.min(end);
     let len = end - start;
-    let tell = Tell::Bytes { len, size };
+    let tell = Response::Bytes { len, size };
     let mut piece = vec![0; len.min(BODY_BYTES_MAX as u64) as usize];
     if len <= BODY_BYTES_MAX as u64 {
         read(start, &mut piece)?;
@@ -138,11 +138,11 @@ pub(crate) fn tell_part(
     Ok(None)
 }
 
-pub(crate) fn fresh_of(fresh: ask::Fresh) -> Fresh {
+pub(crate) fn fresh_of(fresh: request::Fresh) -> Fresh {
     match fresh {
-        ask::Fresh::Usual => Fresh::Usual,
-        ask::Fresh::Asked => Fresh::Proved,
-        ask::Fresh::Kept => Fresh::Any,
+        request::Fresh::Usual => Fresh::Usual,
+        request::Fresh::Asked => Fresh::Proved,
+        request::Fresh::Kept => Fresh::Any,
     }
 }
 

@@ -20,8 +20,8 @@ use godwit_trust::{Deed, Identity};
 use godwit_wire::{
     door::call::Link,
     local::{
-        Tell, ask,
-        tell::{self, Knock},
+        Response, request,
+        response::{self, AccessRequest},
     },
 };
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -60,7 +60,7 @@ impl AccessRequests {
         }
         waiting.insert(number, None);
         drop(waiting);
-        reply.tell(Tell::Knock(Knock {
+        reply.tell(Response::AccessRequest(AccessRequest {
             knock: number,
             who: who.map(|who| who.subject().to_owned()),
             deed: deed.as_str().to_owned(),
@@ -92,7 +92,7 @@ impl AccessRequests {
     }
 
     /// The program has said what it says to somebody.
-    pub(crate) fn answered(&self, told: &ask::Let) {
+    pub(crate) fn answered(&self, told: &request::AccessReply) {
         // What is no URL leads nowhere.
         let elsewhere = told.refer.as_ref().map(|url| refusals::url(url));
         let word = match elsewhere {
@@ -119,14 +119,14 @@ pub(crate) type Serve = fn(Config) -> Result<Box<dyn Served>, Error>;
 
 impl Client {
     /// Serves until nobody wants it any more.
-    pub(crate) fn serve(&self, serve: &ask::Serve, reply: &Reply) -> Answered {
+    pub(crate) fn serve(&self, serve: &request::Serve, reply: &Reply) -> Answered {
         let (node, scheme) = self.begin_to_serve(serve, reply)?;
         let url = match (node.addresses().https.first(), node.addresses().ftp.first()) {
             (Some(address), _) => format!("godwit://{address}/"),
             (None, Some(address)) => format!("{scheme}://{address}/"),
             (None, None) => String::new(),
         };
-        reply.tell(Tell::Serving { url });
+        reply.tell(Response::Serving { url });
         let mut waiting = self.knocks.waiting.lock();
         while !reply.is_over() {
             self.knocks.told.wait_for(&mut waiting, LOOK);
@@ -134,13 +134,13 @@ impl Client {
         drop(waiting);
         node.stopper().at_once();
         node.wait();
-        done(tell::Done::default())
+        done(response::Done::default())
     }
 
     /// Returns it, and by which scheme those come who speak FTP.
     fn begin_to_serve(
         &self,
-        serve: &ask::Serve,
+        serve: &request::Serve,
         reply: &Reply,
     ) -> Result<(Box<dyn Served>, &'static str), Refusal> {
         let shown = serve.directory.0.display();
@@ -179,7 +179,7 @@ impl Client {
         Ok((node, scheme))
     }
 
-    fn porter(&self, serve: &ask::Serve, reply: &Reply) -> Porter {
+    fn porter(&self, serve: &request::Serve, reply: &Reply) -> Porter {
         let (knocks, reply) = (Arc::clone(&self.knocks), reply.clone());
         let (asks, writes) = (serve.asks, serve.writes);
         let outputs = if serve.outputs { OUTPUTS } else { &[] };

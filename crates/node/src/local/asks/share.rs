@@ -11,9 +11,9 @@ use godwit_core::{Ahead, Extents, Url};
 use godwit_depot::{Error, Moved, Share, Shared};
 use godwit_local::{Kind, Refusal};
 use godwit_wire::local::{
-    Tell,
-    ask::{self, Act},
-    tell,
+    Response,
+    request::{self, Act},
+    response,
 };
 use parking_lot::Mutex;
 use std::{
@@ -60,7 +60,7 @@ impl SharedFiles {
 
 impl Client {
     /// Opens a file for programs that name one session.
-    pub(crate) fn share(&self, share: &ask::Share, reply: &Reply) -> Answered {
+    pub(crate) fn share(&self, share: &request::Share, reply: &Reply) -> Answered {
         let url = self.target(&share.url)?;
         self.unlocked(&url, reply)?;
         let how = Share {
@@ -73,9 +73,9 @@ impl Client {
     }
 
     /// Opens a file to write of which parts are missing here. The program hands in what it wrote by
-    /// [`Put::in_place`](ask::Put::in_place). Returns false if the file is to come as a whole.
-    pub(crate) fn open_in_parts(&self, url: &Url, open: &ask::Open, reply: &Reply) -> bool {
-        let is_now = open.fresh != ask::Fresh::Kept && !open.truncate && !open.excl;
+    /// [`Put::in_place`](request::Put::in_place). Returns false if the file is to come as a whole.
+    pub(crate) fn open_in_parts(&self, url: &Url, open: &request::Open, reply: &Reply) -> bool {
+        let is_now = open.fresh != request::Fresh::Kept && !open.truncate && !open.excl;
         let depot = &self.desk.depot;
         let key = (MOUNTS.to_owned(), url.clone(), self.who.audience.clone());
         let is_in_parts = || {
@@ -136,14 +136,14 @@ impl Client {
             file,
             ahead: Mutex::default(),
         });
-        let told = tell::Opened {
+        let told = response::Opened {
             handle: self.keep(Open::Shared(Arc::clone(&sharer))),
             size,
             free_from: Some(sharer.file.grant(&Extents::new())),
             lazy: true,
-            ..tell::Opened::default()
+            ..response::Opened::default()
         };
-        reply.tell_with(Tell::Opened(told), b"", &[sharer.file.file().as_fd()]);
+        reply.tell_with(Response::Opened(told), b"", &[sharer.file.file().as_fd()]);
         Ok(None)
     }
 
@@ -160,11 +160,11 @@ impl Client {
             let wanted = format!("read {}", url.without_password());
             refusals::depot(&wanted, Some(url), &error)
         })?;
-        done(tell::Done::default())
+        done(response::Done::default())
     }
 
     /// Does something about a shared file.
-    pub(crate) fn act(&self, shared: &ask::Shared, reply: &Reply) -> Answered {
+    pub(crate) fn act(&self, shared: &request::Shared, reply: &Reply) -> Answered {
         let open = self.open.lock();
         let sharer = match open.get(&shared.handle) {
             Some(Open::Shared(sharer)) => Arc::clone(sharer),
@@ -197,9 +197,9 @@ impl Client {
                 ));
             }
         }
-        done(tell::Done {
+        done(response::Done {
             bytes,
-            ..tell::Done::default()
+            ..response::Done::default()
         })
     }
 }
@@ -210,14 +210,14 @@ fn tell_moved(moved: Moved, reply: &Reply) -> Answered {
         body.extend_from_slice(&number.to_le_bytes());
     }
     let len = body.len() as u64;
-    reply.tell_with(Tell::Bytes { len, size: len }, &body, &[]);
+    reply.tell_with(Response::Bytes { len, size: len }, &body, &[]);
     Ok(None)
 }
 
 /// Returns ranges as they were asked for, unless they are too many.
 pub(crate) fn extents(wanted: &str, ranges: &[(u64, u64)]) -> Result<Extents, Refusal> {
-    if ranges.len() > ask::RANGES_MAX {
-        let most = ask::RANGES_MAX;
+    if ranges.len() > request::RANGES_MAX {
+        let most = request::RANGES_MAX;
         let words = format!("{} ranges at once; {most} are the most", ranges.len());
         return Err(Refusal::new(Kind::Invalid, wanted, words));
     }

@@ -9,11 +9,11 @@ use crate::local::{
 };
 use godwit_core::Url;
 use godwit_depot::{Error, Lazily, Scope};
-use godwit_wire::local::{ask, tell};
+use godwit_wire::local::{request, response};
 use std::{num::NonZeroU64, time::Duration};
 
 impl Client {
-    pub(crate) fn stage(&self, stage: &ask::Stage, reply: &Reply) -> Answered {
+    pub(crate) fn stage(&self, stage: &request::Stage, reply: &Reply) -> Answered {
         let url = url(&stage.url)?;
         self.unlocked(&url, reply)?;
         let tag = stage.tag.as_deref().map(refusals::tag).transpose()?;
@@ -27,7 +27,7 @@ impl Client {
         let staged = (self.desk.depot).stage_while(&url, &self.who, as_tag, &is_wanted);
         let (bytes, _) = staged.map_err(bad)?;
         drop(ahead);
-        done(tell::Done {
+        done(response::Done {
             files: 1,
             bytes,
             notes: Vec::new(),
@@ -47,7 +47,7 @@ impl Client {
     }
 
     /// What is owed of it is delivered, and then the tag keeps it no more.
-    pub(crate) fn unstage(&self, stage: &ask::Stage, reply: &Reply) -> Answered {
+    pub(crate) fn unstage(&self, stage: &request::Stage, reply: &Reply) -> Answered {
         let url = url(&stage.url)?;
         let wanted = format!("unstage {}", url.without_password());
         let scope = Scope::Url(url.clone());

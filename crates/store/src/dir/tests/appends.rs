@@ -20,7 +20,7 @@ fn given((writer, seq): (u64, u64)) -> Given {
     Given {
         path: "log".into(),
         bytes: part(writer, seq),
-        how: How::Append { writer, seq },
+        how: WriteMode::Append { writer, seq },
         mtime: None,
         mode: None,
     }
@@ -254,7 +254,7 @@ fn append_with_lost_answer_is_once() {
     let dir = Faulty::new(place.dir(), []);
     for seq in 1..=3 {
         let append = || {
-            let how = How::Append { writer: 1, seq };
+            let how = WriteMode::Append { writer: 1, seq };
             let write = Write::with(how);
             let sink = dir.write(p("log"), &write)?;
             put(&*sink, 0, &part(1, seq));
@@ -330,7 +330,7 @@ fn append_numbered_and_plain_stay_whole() {
     let before = dead.place.bytes("log");
     let dir = dead.place.dir();
     let write = Write {
-        how: How::Append { writer: 0, seq: 0 },
+        how: WriteMode::Append { writer: 0, seq: 0 },
         ..Write::default()
     };
     let sink = dir.write(p("log"), &write).unwrap();
@@ -430,8 +430,8 @@ fn append_ledger_is_removed_with_its_file() {
     let own = own.into_iter().find(|n| is_ledger_name(n)).unwrap();
     let own = p("below").join(own);
     assert!(dir.stat(&own).is_err(), "no user's file");
-    assert!(dir.remove(&own, What::File).is_err());
-    dir.remove(p("below/log"), What::File).unwrap();
+    assert!(dir.remove(&own, RemovalKind::File).is_err());
+    dir.remove(p("below/log"), RemovalKind::File).unwrap();
     assert_eq!(ledgers("below"), 0);
     // In place of another that had one.
     for name in ["log", "other"] {

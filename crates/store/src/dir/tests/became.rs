@@ -84,8 +84,8 @@ fn became_is_hidden_and_swept() {
     dir.mkdir(p("d")).unwrap();
     let sink = dir.write(p("d/file"), &counted(1)).unwrap();
     sink.finish(&Whole::default()).unwrap();
-    dir.remove(p("d/file"), What::File).unwrap();
-    dir.remove(p("d"), What::Directory).unwrap();
+    dir.remove(p("d/file"), RemovalKind::File).unwrap();
+    dir.remove(p("d"), RemovalKind::Directory).unwrap();
 }
 
 /// A tree that no node serves has no sweep.

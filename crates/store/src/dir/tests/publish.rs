@@ -198,7 +198,7 @@ fn publish_keeps_mode_and_owner_when_replacing() {
     let given = |bytes: &[u8]| Given {
         path: "file".into(),
         bytes: bytes.to_vec(),
-        how: How::Replace(None),
+        how: WriteMode::Replace(None),
         mtime: None,
         mode: None,
     };
@@ -301,7 +301,7 @@ fn publish_patches_in_place_in_closed_directory() {
     let mut one = Some(Given {
         path: "file".into(),
         bytes: b"small".to_vec(),
-        how: How::Replace(None),
+        how: WriteMode::Replace(None),
         mtime: None,
         mode: None,
     });
@@ -420,10 +420,10 @@ fn publish_writes_through_links_that_stay_inside() {
     assert_eq!(place.bytes("deep/new"), b"made");
     for name in ["out", "out-new"] {
         for how in [
-            How::Replace(None),
-            How::New,
-            How::InPlace,
-            How::Append { writer: 1, seq: 1 },
+            WriteMode::Replace(None),
+            WriteMode::New,
+            WriteMode::InPlace,
+            WriteMode::Append { writer: 1, seq: 1 },
         ] {
             assert!(dir.write(p(name), &Write::with(how)).is_err(), "{name}");
         }
@@ -794,7 +794,7 @@ fn publish_sweeps_what_nobody_goes_on_with() {
     assert!(dir.partial(p("a/used"), None).unwrap().is_some());
     drop(in_use);
     // A directory with nothing but a partial is empty, for all who cannot see it.
-    dir.remove(p("a/b"), What::Directory).unwrap();
-    dir.remove(p("a"), What::Directory).unwrap();
+    dir.remove(p("a/b"), RemovalKind::Directory).unwrap();
+    dir.remove(p("a"), RemovalKind::Directory).unwrap();
     assert_eq!(place.names(), Vec::<String>::new());
 }

@@ -5,7 +5,7 @@ use crate::remote::{
     parts::{Claim, Remembered, When},
     session::Session,
 };
-use crate::{Checks, Error, How, Limit, Result, SMALL_BYTES, Width, Write, channel::Mode};
+use crate::{Checks, Error, Limit, Result, SMALL_BYTES, Width, Write, WriteMode, channel::Mode};
 use godwit_core::{Algorithm, Digest, Extents, Version};
 use godwit_wire::client::{self, Family, Line, Talk, Told, Upload};
 use std::{
@@ -25,7 +25,7 @@ pub(super) struct Delivery {
     /// The name that is written to until the publication.
     pub(super) part: Arc<Claim>,
     pub(super) family: Family,
-    pub(super) how: How,
+    pub(super) how: WriteMode,
     pub(super) size: Option<u64>,
     pub(super) mode: Option<u32>,
     pub(super) checks: Checks,
@@ -43,12 +43,12 @@ impl Delivery {
         let name = remote.name(session, path)?;
         // Refused here and not with the first byte: names that no line can carry.
         Line::new("STOR").bytes(&name)?;
-        if write.how == How::New && names::exists(session, path, &name)? {
+        if write.how == WriteMode::New && names::exists(session, path, &name)? {
             return Err(Error::exists(path));
         }
         let tag = tag(write);
         let family = session.family();
-        let in_place = write.how == How::InPlace || remote.0.options.appear == Appear::AtOnce;
+        let in_place = write.how == WriteMode::InPlace || remote.0.options.appear == Appear::AtOnce;
         // A node hides parts, by name and id of the upload; elsewhere a part is a file of its own.
         let part = match family {
             _ if in_place => Claim::of_nothing(name.clone()),
@@ -84,7 +84,7 @@ impl Delivery {
             },
             landed: Extents::new(),
         };
-        if write.how != How::InPlace {
+        if write.how != WriteMode::InPlace {
             delivery.landed = delivery.earlier(session, write)?;
             // A part that begins anew is cut off first: none of its old bytes may count.
             delivery.part.note(&delivery.landed, When::Now);
@@ -149,7 +149,7 @@ impl Delivery {
         self.family == Family::Godwit
             && self.size.is_some_and(|size| size <= SMALL_BYTES)
             && self.landed.is_empty()
-            && matches!(self.how, How::New | How::Replace(None))
+            && matches!(self.how, WriteMode::New | WriteMode::Replace(None))
     }
 
     /// Returns the name of the file that is written to.
@@ -187,7 +187,7 @@ impl Delivery {
                 vec![upload.esto(&self.name)?]
             }
             // ESTO A and REST keep the existing bytes; a bare STOR cuts the file off first.
-            Family::Grid if self.how == How::InPlace => {
+            Family::Grid if self.how == WriteMode::InPlace => {
                 vec![Line::new("ESTO A").and(0).bytes(self.file())?]
             }
             Family::Grid if landed.is_empty() => {
@@ -196,7 +196,7 @@ impl Delivery {
                 allo.into_iter().chain([stor]).collect()
             }
             Family::Grid => vec![Line::new("REST").and(landed), stor],
-            Family::Plain if start > 0 || self.how == How::InPlace => {
+            Family::Plain if start > 0 || self.how == WriteMode::InPlace => {
                 vec![Line::new("REST").and(start), stor]
             }
             Family::Plain => vec![stor],
@@ -205,8 +205,8 @@ impl Delivery {
 
     pub(super) fn how_word(&self) -> &'static str {
         match self.how {
-            How::New => "new",
-            How::InPlace => "inplace",
+            WriteMode::New => "new",
+            WriteMode::InPlace => "inplace",
             _ => "replace",
         }
     }
@@ -216,7 +216,7 @@ impl Delivery {
         let offered = session.peer.features.checksums();
         let is_asked_there = self.checks.blake3 && offered.contains(&Algorithm::Adler32);
         // A node reports leaves of whole files; a range in place has partial ones at its ends.
-        let has_leaves = self.family == Family::Godwit && self.how != How::InPlace;
+        let has_leaves = self.family == Family::Godwit && self.how != WriteMode::InPlace;
         self.checks.adler32 || (!has_leaves && is_asked_there)
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::remote::{Remote, faults, names, session::Session};
 use crate::store::is_no_conflict;
-use crate::{EntryKind, Error, Finished, How, Result, Set, Store, Take, Verified, Whole};
+use crate::{EntryKind, Error, Finished, Result, Set, Store, Take, Verified, Whole, WriteMode};
 use godwit_core::{Algorithm, Block, Digest, Extents, Hashing, Version};
 use godwit_wire::client::{self, Family, Talk, Told, Upload};
 use parking_lot::Mutex;
@@ -13,7 +13,7 @@ use super::{Delivering, plan::Delivery};
 impl Delivering {
     pub(super) fn publish(&self, session: &mut Session, whole: &Whole) -> Result<Finished> {
         let plan = &self.plan;
-        if let How::Replace(Some(version)) = &plan.how {
+        if let WriteMode::Replace(Some(version)) = &plan.how {
             check_unchanged(&self.remote, session, plan, version)?;
         }
         match plan.family {
@@ -131,7 +131,7 @@ impl Delivering {
         if found == *expected {
             return Ok(Verified::By(by));
         }
-        names::remove(session, &plan.path, &plan.name, crate::What::File)?;
+        names::remove(session, &plan.path, &plan.name, crate::RemovalKind::File)?;
         Err(Error::corrupt(
             plan.path.clone(),
             expected.to_string(),
@@ -144,7 +144,7 @@ impl Delivering {
         let found = names::stat(session, &plan.path, plan.file())?;
         if let Some(size) = whole.size
             && found.size > size
-            && plan.how == How::InPlace
+            && plan.how == WriteMode::InPlace
         {
             let cut = Set::of_length(size);
             names::set(session, &plan.path, plan.file(), &cut)?;
@@ -160,7 +160,7 @@ impl Delivering {
         let digest = self.compare(session, whole, whole.size.unwrap_or(found.size))?;
         let verified = match &digest {
             Some(digest) => Verified::By(digest.algorithm()),
-            None if plan.how == How::InPlace => self.compare_ranges(session)?,
+            None if plan.how == WriteMode::InPlace => self.compare_ranges(session)?,
             None => Verified::SizeOnly,
         };
         self.dress(session, whole)?;
@@ -280,7 +280,7 @@ impl Delivering {
         // The lock keeps other uploads of this process from coming between the check and the rename. Another program
         // may, since FTP has no "only if the name is free".
         let _alone = self.remote.0.publishing.lock();
-        if plan.how == How::New && names::exists(session, &plan.path, &plan.name)? {
+        if plan.how == WriteMode::New && names::exists(session, &plan.path, &plan.name)? {
             return Err(Error::exists(plan.path.clone()));
         }
         let reply = client::rename(session, plan.file(), &plan.name)?;
@@ -293,7 +293,7 @@ impl Delivering {
             Ok(stat) if stat.kind == EntryKind::Directory => {
                 return Err(Error::directory(plan.path.clone()));
             }
-            Ok(_) => names::remove(session, &plan.path, &plan.name, crate::What::File)?,
+            Ok(_) => names::remove(session, &plan.path, &plan.name, crate::RemovalKind::File)?,
             Err(_) => return refused,
         }
         let reply = client::rename(session, plan.file(), &plan.name)?;

@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, num::NonZeroU64};
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Ask {
+pub enum Request {
     /// The first request of a connection: introduces the program.
     Hello(Box<Hello>),
     /// Opens a file; the answer carries a descriptor.
@@ -33,27 +33,27 @@ pub enum Ask {
     /// The last write was sent: the generation ends.
     End(Close),
     /// Waits until the bytes written so far are durable on this machine.
-    Commit(Whose),
+    Commit(Selector),
     /// Waits until the file is at its target.
-    Push(Whose),
+    Push(Selector),
     /// Reads bytes of a file: in the body of the answer, or if they are many in a file in memory.
     Get(Get),
     /// Reads a whole file into a file in memory, which is on no disk.
-    Memory(Where),
+    Memory(FileTarget),
     /// The attributes of a file.
-    Stat(Where),
-    /// Lists a directory: lines of JSON, each a [`Stat`](super::tell::Stat).
-    List(Where),
+    Stat(FileTarget),
+    /// Lists a directory: lines of JSON, each a [`Stat`](super::response::Stat).
+    List(FileTarget),
     /// Lists the pending changes, a row each.
-    Queue(Whose),
+    Queue(Selector),
     /// Retries a pending change now.
-    Retry(Where),
+    Retry(FileTarget),
     /// Delivers a pending change to another target.
     Redirect(Redirect),
     /// Delivers a change that is on hold, over the target's current version.
-    Release(Where),
+    Release(FileTarget),
     /// Discards a pending change.
-    Drop(Where),
+    Drop(FileTarget),
     /// Marks cached data of a name, and of all below the name, as stale: the server's copy was changed past the node.
     Changed {
         /// The name.
@@ -65,8 +65,8 @@ pub enum Ask {
     Stage(Stage),
     /// Delivers a file's pending changes, and takes the tag off.
     Unstage(Stage),
-    /// A request to the depot of another machine: [`Stage`], [`Unstage`](Ask::Unstage) or [`Cache`].
-    On(On),
+    /// A request to the depot of another machine: [`Stage`], [`Unstage`](Request::Unstage) or [`Cache`].
+    On(RemoteRequest),
     /// An operation on a name, in order with the writes.
     Deed(Deed),
     /// Appends lines to a file: in the body.
@@ -76,7 +76,8 @@ pub enum Ask {
     /// Serves a directory of the program to others, until this request is cancelled or the connection ends.
     Serve(Serve),
     /// The program's decision about a request to what it serves. Not answered.
-    Let(Let),
+    #[serde(rename = "let")]
+    AccessReply(AccessReply),
     /// Appends whole lines to a file, each once: a program that gets no answer sends them again.
     Lines(Lines),
     /// Cancels an earlier request.
@@ -87,7 +88,7 @@ pub enum Ask {
     /// A question to the catalog, or changes of it, as JSON in the body.
     Catalog,
     /// The lengths of the fragments of a named file.
-    Fragments(Where),
+    Fragments(FileTarget),
     /// A fragment of a named file, as a descriptor.
     Fragment(Fragment),
     /// A file that programs of this machine read and write together, as a descriptor.
@@ -102,10 +103,13 @@ pub enum Ask {
     Stop,
 }
 
-impl Ask {
+impl Request {
     /// Tells whether the request gets no answer, so that the program continues at once.
     pub fn is_silent(&self) -> bool {
-        matches!(self, Self::Written(_) | Self::Write(_) | Self::Let(_))
+        matches!(
+            self,
+            Self::Written(_) | Self::Write(_) | Self::AccessReply(_)
+        )
     }
 }
 
@@ -138,14 +142,14 @@ pub struct Hello {
 /// The file of a request.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[allow(missing_docs)]
-pub struct Where {
+pub struct FileTarget {
     pub url: String,
     /// One of several depots, or the depot of a peer: `peer:NAME`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<String>,
 }
 
-impl Where {
+impl FileTarget {
     /// Names a file on this machine's own depot.
     pub fn is(url: impl Into<String>) -> Self {
         Self {
@@ -317,7 +321,7 @@ pub struct Put {
     /// server that is away is not waited for.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub at_server: bool,
-    /// Whether all writes are sent as [`Ask::Write`], without a descriptor.
+    /// Whether all writes are sent as [`Request::Write`], without a descriptor.
     pub packed: bool,
 }
 
@@ -353,7 +357,7 @@ pub struct Write {
 /// Selects pending changes.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
-pub struct Whose {
+pub struct Selector {
     /// Of one file; else of all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
@@ -410,7 +414,7 @@ pub enum Cache {
         on: Option<String>,
     },
     /// One of them.
-    Stat(Where),
+    Stat(FileTarget),
     /// Begins a file that a program fills; no other program fills the same one until the end.
     Add(Add),
     /// Ends the filling of a file.
@@ -432,7 +436,7 @@ pub enum Cache {
         url: Option<String>,
     },
     /// Why a file is kept, or is not.
-    Why(Where),
+    Why(FileTarget),
     /// How full the depot is.
     Df {
         /// Of a peer's depot.
@@ -501,11 +505,11 @@ pub struct Stage {
 /// A request to the depot of another machine. An older node ignores an unknown member of a request, and would act on
 /// its own depot; therefore this is a request of its own.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct On {
+pub struct RemoteRequest {
     /// The other machine: `peer:NAME`.
     pub on: String,
     /// The request.
-    pub ask: Box<Ask>,
+    pub ask: Box<Request>,
 }
 
 /// An operation on a name.
@@ -569,9 +573,9 @@ pub struct Serve {
     pub config: Option<Link>,
 }
 
-/// The program's answer to a [`Knock`](super::tell::Knock).
+/// The program's answer to an [`AccessRequest`](super::response::AccessRequest).
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct Let {
+pub struct AccessReply {
     /// The number of the knock.
     pub knock: u64,
     /// Whether the access is granted.
@@ -604,8 +608,8 @@ pub struct Append {
     /// Whether these are the last bytes.
     #[serde(default)]
     pub end: bool,
-    /// Whether the bytes arrive by a stream instead of the body. The answer is [`Tell::Opened`](super::Tell::Opened)
-    /// with the stream's end to write to. The node reads until its close, for which [`Ask::Close`] waits.
+    /// Whether the bytes arrive by a stream instead of the body. The answer is [`Response::Opened`](super::Response::Opened)
+    /// with the stream's end to write to. The node reads until its close, for which [`Request::Close`] waits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stream: bool,
     /// How far the append must be before the node answers.

@@ -15,14 +15,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Tell {
+pub enum Response {
     /// The node introduces itself.
     Hello(Hello),
     /// A file is open; its descriptor is sent with this answer, unless the request declined one.
     Opened(Opened),
     /// Permission to write a range.
     Granted {
-        /// The number of the grant, for [`Ask::Written`](super::Ask::Written).
+        /// The number of the grant, for [`Request::Written`](super::Request::Written).
         grant: u64,
     },
     /// The request is done.
@@ -36,7 +36,7 @@ pub enum Tell {
     },
     /// The attributes of a file.
     Stat(Stat),
-    /// One of several rows; others follow, and then [`Tell::Done`].
+    /// One of several rows; others follow, and then [`Response::Done`].
     Row(Box<Row>),
     /// The request is still at work.
     Progress {
@@ -51,12 +51,13 @@ pub enum Tell {
         url: String,
     },
     /// A visitor asks to see or change what a program serves, and waits for its decision; other answers follow.
-    Knock(Knock),
+    #[serde(rename = "knock")]
+    AccessRequest(AccessRequest),
     /// How full the depot is.
     Space(Space),
     /// How the node is.
     Status(Status),
-    /// Answers of the catalog: lines of JSON in the body; others follow, and then [`Tell::Done`].
+    /// Answers of the catalog: lines of JSON in the body; others follow, and then [`Response::Done`].
     Answers,
     /// The lengths of fragments: 8 bytes each in the body, the lowest first.
     Fragments {
@@ -69,7 +70,7 @@ pub enum Tell {
     Refused(#[serde(with = "refusal::local")] Box<Refusal>),
 }
 
-impl Tell {
+impl Response {
     /// Tells whether this is the last answer to its request.
     pub fn is_last(&self) -> bool {
         !matches!(
@@ -77,7 +78,7 @@ impl Tell {
             Self::Row(_)
                 | Self::Progress { .. }
                 | Self::Serving { .. }
-                | Self::Knock(_)
+                | Self::AccessRequest(_)
                 | Self::Answers
         )
     }
@@ -110,7 +111,7 @@ pub struct Opened {
     /// Some of its bytes are not here: the reader [ensures](super::ask::Ensure) what it is about to read.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub lazy: bool,
-    /// Of [`Cache::Add`](super::ask::Cache::Add): it is there, and nothing is to be filled.
+    /// Of [`Cache::Add`](super::request::Cache::Add): it is there, and nothing is to be filled.
     pub exists: bool,
     /// Of a [shared file](super::ask::Share): where the bytes begin that are written without a grant.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,7 +119,7 @@ pub struct Opened {
     /// A time of the user's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<i64>,
-    /// Of [`Cache::Add`](super::ask::Cache::Add): where it lies.
+    /// Of [`Cache::Add`](super::request::Cache::Add): where it lies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<Link>,
 }
@@ -226,7 +227,7 @@ pub struct Row {
 
 /// A visitor who asks to see or change what a program serves.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct Knock {
+pub struct AccessRequest {
     /// The number that the answer repeats.
     pub knock: u64,
     /// The identity that the visitor proved; `None`: none.
@@ -283,61 +284,61 @@ pub struct Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::local::{Ask, Asked, Error, Told, ask};
+    use crate::local::{Error, Request, RequestHead, ResponseHead, request};
     use godwit_core::Fault;
     use std::time::Duration;
 
     #[test]
     fn many_ranges_fit_a_head() {
         let last = u64::MAX - 1;
-        let act = ask::Act::Wrote(vec![(last, last); ask::RANGES_MAX]);
+        let act = request::Act::Wrote(vec![(last, last); request::RANGES_MAX]);
         let handle = last;
-        let asked = Asked {
+        let asked = RequestHead {
             n: last,
             fds: 0,
-            ask: Ask::Shared(ask::Shared { handle, act }),
+            ask: Request::Shared(request::Shared { handle, act }),
         };
         assert!(asked.write(b"").is_ok());
     }
 
     #[test]
     fn head_is_short_and_named() {
-        let open = ask::Open {
+        let open = request::Open {
             url: "godwit://lab/run7".into(),
             read: true,
-            ..ask::Open::default()
+            ..request::Open::default()
         };
-        let asked = Asked {
+        let asked = RequestHead {
             n: 7,
             fds: 0,
-            ask: Ask::Open(open),
+            ask: Request::Open(open),
         };
         let frame = asked.write(b"").unwrap();
         assert!(frame.len() < 200, "{}", frame.len());
-        assert_eq!(Asked::read(&frame[8..]).unwrap(), asked);
+        assert_eq!(RequestHead::read(&frame[8..]).unwrap(), asked);
     }
 
     #[test]
     fn unknown_members_ignored_unknown_ask_refused() {
         let known = br#"{"n":3,"later":1,"ask":{"stat":{"url":"u","later":[1]}}}"#;
-        let ask = Asked::read(known).unwrap().ask;
-        assert_eq!(ask, Ask::Stat(ask::Where::is("u")));
+        let ask = RequestHead::read(known).unwrap().ask;
+        assert_eq!(ask, Request::Stat(request::FileTarget::is("u")));
         let later = br#"{"n":4,"fds":2,"ask":{"dance":{"url":"u"}}}"#;
-        let error = Asked::read(later).unwrap_err();
+        let error = RequestHead::read(later).unwrap_err();
         assert!(
             matches!(error, Error::Unknown { n: 4, fds: 2, .. }),
             "{error:?}"
         );
         for head in [&b"{}"[..], b"[]", b"\"x\"", b"", b"{\"n\":-1}"] {
-            assert!(matches!(Asked::read(head), Err(Error::BadHead(_))));
+            assert!(matches!(RequestHead::read(head), Err(Error::BadHead(_))));
         }
     }
 
     #[test]
     fn rows_and_progress_are_not_the_last() {
         let more = [
-            Tell::Row(Box::default()),
-            Tell::Progress {
+            Response::Row(Box::default()),
+            Response::Progress {
                 done: 1,
                 total: None,
             },
@@ -346,14 +347,14 @@ mod tests {
         let refusal = Refusal::new(Kind::Quota, "read u", "the depot is full")
             .waiting(Fault::NotYet(Duration::from_secs(2)))
             .about("u");
-        let told = Told {
+        let told = ResponseHead {
             n: 1,
             fds: 0,
-            tell: Tell::Refused(Box::new(refusal.clone())),
+            tell: Response::Refused(Box::new(refusal.clone())),
         };
         assert!(told.tell.is_last());
         let frame = told.write(b"").unwrap();
-        assert_eq!(Told::read(&frame[8..]).unwrap(), told);
+        assert_eq!(ResponseHead::read(&frame[8..]).unwrap(), told);
         assert_eq!(Refusal::read(&refusal.write()), Some(refusal.clone()));
         assert_eq!(Refusal::read(b"{\"event\":\"serving\"}\n"), None);
         assert_eq!(
