@@ -132,7 +132,7 @@ fn an_invite_that_has_expired_is_refused_and_its_file_goes() {
     assert_eq!(code, 13);
     assert!(why.contains("has expired: have another one made"), "{why}");
     assert!(!waiting.path().exists());
-    lab.tells("nobody joined");
+    lab.tells("no node joined");
 }
 
 /// Somebody who answers for whatever key is asked for, with one of their own.

@@ -1238,7 +1238,7 @@ fn whoever_pushes_hears_what_is_waited_for_and_all_that_is_held() {
     assert_eq!(late.status, Some(5), "{late}");
     assert!(
         late.stderr
-            .contains("held until somebody decides: godwit://lab/f/a"),
+            .contains("on hold until you decide: godwit://lab/f/a"),
         "{late}"
     );
     let (_, events) = machine.json(&["push", "--timeout", "1.5"]);

@@ -1,7 +1,7 @@
-//! What a node can be told, and where each value came from.
+//! The configuration of a node, and the origin of each value.
 //!
-//! One table ([`KEYS`]) defines every key; file, environment and flags are read
-//! against it. A later source wins: default, file, environment, flag.
+//! One table ([`KEYS`]) defines every key; file, environment and flags are read against it. A later source wins:
+//! default, file, environment, flag.
 
 mod ask_program;
 mod keys;
@@ -43,7 +43,7 @@ use values::{
 pub struct Config {
     /// The directory that is served.
     pub export: PathBuf,
-    /// It passes on what is written to it, and keeps it until then; `export` is the spool then.
+    /// Set if the node forwards what is written to it; `export` is then the spool.
     pub hop: Option<Hop>,
     /// Which hop leads where.
     pub routes: Routes,
@@ -65,9 +65,9 @@ pub struct Config {
     pub slots: usize,
     /// The silence after which the copies at a site count as lost.
     pub down_after: Duration,
-    /// Who may do what where; `None`: whatever their account may.
+    /// The file of rights; `None`: the rights of the client's account.
     pub rights: Option<PathBuf>,
-    /// Who decides that instead.
+    /// Decides instead of the file of rights.
     pub(crate) porter: Option<Porter>,
     /// Where FTP is spoken.
     pub ftp: Vec<SocketAddr>,
@@ -75,7 +75,7 @@ pub struct Config {
     pub https: Vec<SocketAddr>,
     /// The name in the greeting.
     pub host: String,
-    /// What who does not say their name may do.
+    /// The access of clients without a name.
     pub anonymous: Access,
     /// How much of everything.
     pub limits: Limits,
@@ -87,7 +87,7 @@ pub struct Config {
     pub trust: Trust,
     /// By what the node can read tickets.
     pub kerberos: Kerberos,
-    /// Who comes in by a password or a token, under TLS.
+    /// Users that log in by a password or a token, under TLS.
     pub passwords: Passwords,
     /// Whom the node believes to be of its kind.
     pub cluster: Cluster,
@@ -110,13 +110,13 @@ pub struct Hop {
     pub next: Url,
     /// How many bytes it keeps at most; `None`: as many as the disk.
     pub bytes: Option<u64>,
-    /// It keeps what is read as well.
+    /// Whether files that are read are kept as well.
     pub caches: bool,
-    /// Who is told when something does not go.
+    /// Receives alerts when a change is not delivered.
     pub on_fault: OnFault,
 }
 
-/// What somebody may do.
+/// The access of anonymous clients.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[allow(missing_docs)]
 pub enum Access {
@@ -151,9 +151,9 @@ pub struct Limits {
     pub idle: Duration,
     pub stall: Duration,
     pub grace: Duration,
-    /// Nobody has an upload of the door open that nobody used for so long.
+    /// An upload of the door without a request for this long is closed.
     pub upload: Duration,
-    /// What arrived of an upload is kept for so long after its last byte.
+    /// How long the bytes of an unfinished upload are kept.
     pub partial: Duration,
 }
 
@@ -181,7 +181,7 @@ pub struct Accounts {
     pub uid_min: u32,
     /// Whether a name that the machine does not know is refused.
     pub strict: bool,
-    /// An opener that nobody needs for so long ends.
+    /// How long the process of an account stays without a request.
     pub idle: Duration,
 }
 
@@ -195,7 +195,7 @@ pub struct Trust {
     pub key: Option<PathBuf>,
     /// Directory of authorities.
     pub authorities: Option<PathBuf>,
-    /// Who may come in, and under which name.
+    /// The identities that may log in, and their accounts.
     pub gridmap: Option<PathBuf>,
     /// Whether who shows a limited proxy is turned away.
     pub refuses_limited: bool,
@@ -209,14 +209,14 @@ pub enum Kerberos {
     Found,
     /// By those of this file.
     Keytab(PathBuf),
-    /// It reads none.
+    /// Tickets are not read.
     Off,
 }
 
-/// Who comes in by a password or a token.
+/// Users that log in by a password or a token.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Passwords {
-    /// The file of them; `None`: nobody does.
+    /// The file of passwords; `None`: no user logs in so.
     pub file: Option<PathBuf>,
     /// Whether they may be said where everybody on the way can read them.
     pub in_clear: bool,
@@ -227,7 +227,7 @@ pub struct Passwords {
 pub struct Cluster {
     /// The file with the key that members share.
     pub key: Option<PathBuf>,
-    /// Who comes from one of these is a member without a key.
+    /// Machines with one of these addresses are members without a key.
     pub addresses: Vec<Network>,
 }
 
@@ -242,7 +242,7 @@ impl Trust {
 /// Where a value came from.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Origin {
-    /// Nobody said otherwise.
+    /// No source has the key.
     Default,
     /// A configuration file.
     File(PathBuf),
@@ -270,9 +270,9 @@ pub struct Setting {
     pub key: Cow<'static, str>,
     /// The value as text.
     pub value: String,
-    /// Who said so.
+    /// The source of the value.
     pub origin: Origin,
-    /// What it is about.
+    /// Description of the key.
     pub about: &'static str,
 }
 
@@ -354,7 +354,7 @@ impl Config {
         KEYS.iter().map(setting).chain(of_modules).collect()
     }
 
-    /// Tells whether somebody named this on the command line, and so means it to be of use now.
+    /// Tells whether a flag set this key: its value must then be valid at once.
     pub(crate) fn is_flag(&self, key: &str) -> bool {
         let value = self.values.get(key);
         value.is_some_and(|value| matches!(value.origin, Origin::Flag(_)))

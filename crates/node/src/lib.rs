@@ -84,7 +84,7 @@ pub enum Error {
     Catalog { text: String, refusal: Box<Refusal> },
     #[error("neither ftp.listen nor https.listen nor node.via says where it would serve")]
     Nowhere,
-    /// What was configured for GSI is of no use.
+    /// The configuration of GSI cannot be used.
     #[error("cannot prove who this node is: {0}")]
     Trust(godwit_trust::Error),
     #[error("cannot use the gridmap: {0}")]

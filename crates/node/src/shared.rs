@@ -24,13 +24,13 @@ use std::{
     time::Duration,
 };
 
-/// What all sessions share.
+/// State that all sessions share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
     /// For those who do not say who they are.
     dir: Export,
-    /// What is written goes to the next node, and not into a directory.
+    /// Set if writes are forwarded to the next node, not to a directory.
     pub(crate) hop: Option<Arc<Spooled>>,
     /// For each of the others.
     accounts: Arc<Accounts>,
@@ -47,7 +47,7 @@ pub(crate) struct Shared {
     pub(crate) running: Arc<AtomicUsize>,
     pub(crate) transfers: Arc<AtomicU64>,
     pub(crate) metrics: Arc<Metrics>,
-    /// Whoever comes was let in by somebody else, as the account of this process.
+    /// Whether the client was admitted by another program, as the account of this process.
     pub(crate) is_let_in: bool,
     host: String,
 }
@@ -164,11 +164,10 @@ impl Shared {
         Guarded::new(self.dir.clone(), None, self.rules.clone())
     }
 
-    /// Returns the export as somebody sees it who has that account: uploads that
-    /// are not finished are apart from those of other identities.
+    /// Returns the export for an account and an identity: unfinished uploads are apart from those of other identities.
     pub(crate) fn dir_of(&self, account: &str, who: &Identity) -> godwit_store::Result<Guarded> {
         let dir = match &self.hop {
-            // It has rights of its own at the next node, whoever asks.
+            // At the next node the hop acts with its own rights.
             Some(hop) => Export::Hop(Box::new(hop.of(who.subject())?)),
             None => Export::Dir(self.accounts.dir(Some(account), who.subject())?),
         };
@@ -180,7 +179,7 @@ impl Shared {
         &self.dir
     }
 
-    /// Returns the export as this node sees it itself, for somebody who may do the same.
+    /// Returns the export with the rights of this node, for a client that has all of them.
     pub(crate) fn dir_of_guest(&self, who: &Identity) -> godwit_store::Result<Guarded> {
         let dir = match &self.hop {
             Some(hop) => Export::Hop(Box::new(hop.of(who.subject())?)),
@@ -189,7 +188,7 @@ impl Shared {
         Ok(Guarded::new(dir, Some(who.clone()), self.rules.clone()))
     }
 
-    /// Removes uploads that nobody went on with.
+    /// Removes abandoned uploads.
     pub(crate) fn sweep(&self, age: Duration) -> godwit_store::Result<u64> {
         match &self.hop {
             Some(_) => self.dir.sweep(age),

@@ -592,7 +592,7 @@ fn what_nobody_goes_on_with_is_closed_and_then_removed() {
     assert_eq!(said.status, 200, "{}", said.text());
     let nobody = door.lab.nobody(&door.served);
     assert!(!nobody.hidden(Path::new("")).unwrap().is_empty());
-    log::has(&["an upload is closed that nobody uses", "path=left"]);
+    log::has(&["an unused upload is closed", "path=left"]);
     // Its writer is told, and goes on with it under a new name.
     let said = raw.put(&id, "left", "5-9/*", "again");
     assert_eq!(said.status, 503);

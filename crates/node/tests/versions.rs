@@ -184,13 +184,13 @@ fn a_node_of_another_version_names_who_must_be_upgraded() {
     assert!(told("[0,0]").unwrap_err().contains("lab must be upgraded"));
     assert_eq!(told("[1,3]"), Ok(()));
     // One that does not even know what lies there.
-    let gone = "{\"error\":{\"why\":\"unsupported\",\"said\":\"whoever asks must be upgraded\"}}\n";
+    let gone = "{\"error\":{\"why\":\"unsupported\",\"said\":\"the client must be upgraded\"}}\n";
     let says = Says {
         server: Some("godwit/9.0.0 door/2.0"),
         status: 501,
         lines: gone,
     };
-    assert!(says.error().contains("whoever asks must be upgraded"));
+    assert!(says.error().contains("the client must be upgraded"));
 }
 
 #[test]
@@ -234,15 +234,15 @@ fn an_older_client_is_told_that_it_must_be_upgraded() {
     assert_eq!(status, 400);
     assert!(said.contains("unknown field `of`"), "{said}");
     assert!(
-        said.contains("whoever asks must be upgraded: it is godwit 0.1.0"),
+        said.contains("the client must be upgraded: it is godwit 0.1.0"),
         "{said}"
     );
     let (status, said) = told(OLD, "v1/teleport", "");
     assert_eq!(status, 501);
-    assert!(said.contains("whoever asks must be upgraded"), "{said}");
+    assert!(said.contains("the client must be upgraded"), "{said}");
     let (status, said) = told(OLD, "v0/stat", "");
     assert_eq!(status, 501);
-    assert!(said.contains("whoever asks must be upgraded"), "{said}");
+    assert!(said.contains("the client must be upgraded"), "{said}");
 }
 
 #[test]

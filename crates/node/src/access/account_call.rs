@@ -1,7 +1,7 @@
-//! The local node of an account, asked for somebody of another machine by a node that is not that account.
+//! The local node of an account, asked by a node of another account for a user of another machine.
 //!
-//! A process that becomes the account finds its node, or starts it, and says for whom is asked before the connection
-//! is handed over. So all that can be asked by it is what visitors may ask, whatever becomes of the node that has it.
+//! A process that becomes the account finds its node, or starts it, and names the user before it hands the connection
+//! over. Over the connection only requests of visitors are possible then, even if the node that holds it is taken over.
 
 use godwit_local::{Environment, Here, Kind, Refusal, who};
 use godwit_sys::{Back, Errand, Steward, why};
@@ -57,7 +57,7 @@ fn not_sent(error: &io::Error) -> Refusal {
     Refusal::new(reason, WANTED, why(error)).next(next)
 }
 
-/// Returns what is said first for somebody of another machine.
+/// Returns the introduction of a connection for a user of another machine.
 pub(crate) fn hello(visitor: &str, environment: Environment<'_>) -> Hello {
     Hello {
         session: None,
@@ -70,7 +70,7 @@ pub(crate) fn hello(visitor: &str, environment: Environment<'_>) -> Hello {
     }
 }
 
-/// What is done as the account.
+/// Runs as the account: introduces the user, and returns the connection.
 fn introduce(visitor: &str) -> Back {
     let environment = |name: &str| env::var_os(name);
     let here = Here::find(&hello(visitor, &environment), &environment);

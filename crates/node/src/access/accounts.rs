@@ -1,5 +1,5 @@
-//! As whom files are opened: with the rights of the account of who logged in,
-//! where root started the node, else with those of whoever started it.
+//! The account with whose rights files are opened: that of the client if root started the node, else that of the
+//! process.
 
 use super::account_call::errand;
 use crate::{Config, Error, config};
@@ -21,9 +21,9 @@ pub(crate) struct Accounts {
     /// Where it is noted what was published, if the node keeps state.
     notes: Option<PathBuf>,
     config: config::Accounts,
-    /// Links are followed by whoever asks the rights, and not again behind them.
+    /// Whether links are resolved by the check of rights, and not followed after it.
     plain: bool,
-    /// What can act for others: only if root started us.
+    /// Opens files for other accounts; `None`: root did not start the node.
     steward: Option<Steward>,
     dirs: Mutex<HashMap<Key, Dir>>,
 }
@@ -135,8 +135,7 @@ impl Accounts {
         Ok(dir)
     }
 
-    /// Removes uploads that nobody went on with, each with the rights of who
-    /// began it, as far as they have come since the node began.
+    /// Removes abandoned uploads, with the rights of each account that began one since the node started.
     pub(crate) fn sweep(&self, age: Duration) -> godwit_store::Result<u64> {
         let dirs: HashMap<Option<String>, Dir> = self
             .dirs
@@ -148,9 +147,8 @@ impl Accounts {
             .try_fold(0, |sum, dir| Ok(sum + dir.sweep(age)?))
     }
 
-    /// Refuses an export that whoever serves it may not enter: nobody would get anything. One
-    /// that it only may not list has files for those who know their names. Where root started us,
-    /// others than us may have rights there.
+    /// Refuses an export that its account may not enter: no file in it could be served. An export that only cannot be
+    /// listed is served to clients that know the names. If root started the node, other accounts may have rights there.
     pub(crate) fn must_be_open(&self) -> Result<(), Error> {
         let account = whom();
         // Whatever else is wrong is told by who opens it.
@@ -237,7 +235,7 @@ impl Accounts {
     }
 }
 
-/// Who keeps root apart would only say that something is not there.
+/// Checks for a directory, as root: another account may see a closed path as missing.
 fn must_be_directory(export: &Path) -> Result<(), Error> {
     let cause = match fs::metadata(export) {
         Ok(found) if found.is_dir() => return Ok(()),
@@ -269,5 +267,5 @@ fn privilege(what: &str, cause: io::Error) -> Error {
     }
 }
 
-/// So many are remembered for those who come again.
+/// The most stores that are remembered for clients that come again.
 const DIRS_MAX: usize = 1024;

@@ -12,8 +12,8 @@ use godwit_store::{
 use godwit_trust::{Credential, Home};
 use std::sync::Arc;
 
-/// Returns what finds the store of a URL, for whoever shows that credential, by the hop that leads there.
-/// `cancel` ends all conversations with them; `names` are those that `grid:` stands for.
+/// Returns a function that opens the store of a URL with the caller's credential, through the hop that leads there.
+/// `cancel` ends all connections; `names` resolves `grid:` URLs.
 pub(crate) fn connect(
     home: Option<Home>,
     routes: Routes,

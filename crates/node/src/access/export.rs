@@ -1,6 +1,6 @@
-//! What a node serves: a directory of its machine, or what is at the next node, by way of a depot here.
+//! The served store: a directory of this machine, or the next node through a local depot.
 //!
-//! What only a directory can do is refused where there is none.
+//! Operations that only a directory has are refused for a hop.
 
 use godwit_core::{Algorithm, Chain, Digest};
 use godwit_depot::Spooled;
@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-/// What is served.
+/// The served store.
 #[derive(Clone, Debug)]
 pub(crate) enum Export {
     Dir(Dir),
@@ -102,7 +102,8 @@ impl Export {
         }
     }
 
-    /// As [`Dir::rename_new`]. The next node has no such verb, so whoever takes the name meanwhile is replaced.
+    /// Renames to a free name, as [`Dir::rename_new`]. The next node has no such verb: an entry made under the name
+    /// meanwhile is replaced.
     pub(crate) fn rename_new(&self, from: &Path, to: &Path) -> Result<()> {
         match self {
             Self::Dir(dir) => dir.rename_new(from, to),

@@ -1,8 +1,8 @@
-//! The export as somebody may see and change it: where there is a file of rights, each verb of
-//! the store asks it first, whichever door it came through.
+//! The export under the rights of one client. If there is a file of rights, each verb of the store asks it first, on
+//! every port.
 //!
-//! A rule speaks of paths, so a path is asked about as it is without links, and then used so,
-//! by a directory that follows none: what somebody makes a link meanwhile is refused.
+//! A rule is about paths. So links in a path are resolved before the check, and the directory then follows none: a part
+//! of the path that becomes a link meanwhile is refused.
 
 use super::export::Export;
 use crate::config::{Porter, Word};
@@ -29,7 +29,7 @@ use std::{
     sync::Arc,
 };
 
-/// What is served, and what somebody may do in it.
+/// An export and the rights of one client in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Guarded {
     dir: Export,
@@ -51,7 +51,7 @@ pub(crate) struct Rules {
 #[derive(Debug)]
 struct Kept {
     rights: Arc<Rights>,
-    /// What the file looked like when it was read, be it good or not.
+    /// Identifies the version of the file that was read last, valid or not.
     seen: Option<Seen>,
 }
 
@@ -183,8 +183,8 @@ impl Asked<'_> {
         Error::denied(path, said)
     }
 
-    /// What may be done depends on where, so what is in a directory must not come under other
-    /// rules with it, and nothing may become readable by having another name.
+    /// Rights depend on the path. So the files of a directory must not come under other rules by a rename, and a file
+    /// must not become readable by it.
     fn must_rename(&self, from: &Path, to: &Path) -> Result<()> {
         self.must(Deed::Delete, from)?;
         self.must(Deed::Create, to)?;
@@ -207,7 +207,7 @@ impl Asked<'_> {
 }
 
 impl Guarded {
-    /// Returns what somebody may do in a directory; nobody whose name is known is `None`.
+    /// Returns the export under the rights of a client; `who` is `None` if the client gave no name.
     pub(crate) fn new(dir: Export, who: Option<Identity>, rules: Option<Arc<Rules>>) -> Self {
         Self {
             dir,
@@ -336,17 +336,16 @@ impl Guarded {
         self.dir.stat_of_name(&path)
     }
 
-    /// Asks whether somebody may have a file of another server come to the depot of this machine, or see what they
-    /// have there: only whom a rule lets, since it is read with what this node proves itself by. Files of this
-    /// machine, and those of a user who is named, are nobody's to ask for.
+    /// Checks the right to stage a file of another server in this machine's depot, or to see the client's files there.
+    /// Only a rule gives it, since the file is fetched with this node's credential. Files of this machine, and URLs
+    /// with a user, are always refused.
     pub(crate) fn may_stage(&self, url: Option<&Url>) -> Result<()> {
         let place = url.map(|url| url.path_form().ok_or(url)).transpose();
         let place = place.map_err(|url| no_stage(url, "only files of servers, without a user"))?;
         let place = place.map(|place| PathBuf::from(OsString::from_vec(place)));
         let rules = self.rules.as_ref().filter(|rules| rules.porter.is_none());
         let (Some(rules), Some(who)) = (rules, &self.who) else {
-            let because =
-                "nobody may who is not named in the rights of this node (may = \"stage\")";
+            let because = "only users named in the rights of this node may (may = \"stage\")";
             return Err(match url {
                 Some(url) => no_stage(url, because),
                 None => no_stage(&"its depot", because),
@@ -396,7 +395,7 @@ impl Guarded {
         Ok(path)
     }
 
-    /// The same of a name; what it links to is another.
+    /// Checks a right on a name itself, not on the target of a link.
     fn asked_of_name(&self, path: &Path, deed: Deed) -> Result<PathBuf> {
         let Some(asked) = self.rights() else {
             return Ok(path.into());
@@ -413,7 +412,7 @@ impl Guarded {
         }
     }
 
-    /// What a name stands for is told to whoever may do anything there.
+    /// Returns the path of a name if the client has any right on it.
     fn to_be_told(&self, path: &Path) -> Result<PathBuf> {
         let Some(asked) = self.rights() else {
             return Ok(path.into());
@@ -423,7 +422,7 @@ impl Guarded {
         Ok(path)
     }
 
-    /// What becomes of bytes is waited for by who wrote them, or may see that they are there.
+    /// Returns the path of a file if the client may write it, or may read it: only then it may wait for its delivery.
     fn to_wait_for(&self, path: &Path) -> Result<PathBuf> {
         match self.to_upload(path)? {
             Some(path) => Ok(path),
@@ -440,8 +439,8 @@ impl Guarded {
         Ok(may.then_some(path))
     }
 
-    /// Decides between new and other bytes, and sees to it that a name that is taken
-    /// meanwhile is not written to by somebody who may only create.
+    /// Checks the rights to write. For a client that may only create, the write then fails if the name is taken
+    /// meanwhile.
     fn to_write(&self, path: &Path, how: &WriteMode) -> Result<(PathBuf, WriteMode)> {
         let Some(asked) = self.rights() else {
             return Ok((path.into(), how.clone()));
@@ -455,7 +454,7 @@ impl Guarded {
             Ok(_) => true,
             Err(Error::Missing { .. }) => false,
             Err(error) => {
-                // Whoever may not do it is told that, and not what is wrong there.
+                // A client without the right learns of that only, and not of the error.
                 asked.must(Deed::Create, &path)?;
                 return Err(error);
             }
@@ -676,7 +675,7 @@ impl godwit_store::Transit for Guarded {
         self.dir.trace(&self.to_wait_for(path)?, passed)
     }
 
-    /// Who may write a name may say what becomes of what was written.
+    /// Checks the right to write the name: it includes the decision about a change on hold.
     fn decide(&self, path: &Path, what: Decision, passed: &[String]) -> Result<()> {
         let path = self.asked_of_name(path, Deed::Write)?;
         let done = self.dir.decide(&path, what, passed);

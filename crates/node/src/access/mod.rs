@@ -1,4 +1,4 @@
-//! Who may what: accounts, rights, the export, catalogs, and the way to other servers.
+//! Access control: accounts, rights, the export, catalogs, and the connections to other servers.
 
 pub(crate) mod account_call;
 pub(crate) mod accounts;

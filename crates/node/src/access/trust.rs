@@ -1,8 +1,6 @@
-//! By what the node proves who it is to clients of GSI and to members of its
-//! cluster, and which of them may come in.
+//! The node's credentials for GSI clients and for members of its cluster, and the identities that it accepts.
 //!
-//! Files are looked at when somebody wants to come in, not when the node starts: a
-//! certificate that was renewed and a name that was added count at once.
+//! Files are read at each login, not when the node starts: a renewed certificate and a new name count at once.
 
 use crate::{Config, Error, config};
 use godwit_sys::Steward;
@@ -19,7 +17,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// What is configured, or found where everybody keeps it.
+/// Configured credentials, or those at the usual places.
 #[derive(Debug)]
 pub(crate) struct Trust {
     config: config::Trust,
@@ -33,12 +31,12 @@ pub(crate) struct Trust {
     /// Opens a key that root alone may read.
     steward: Option<Steward>,
     kept: Mutex<Option<Kept>>,
-    /// Who knows this node by its key, and whom it knows so.
+    /// The node's own key and its peers; `None`: the node keeps no state.
     home: Option<Home>,
     door: Mutex<Door>,
 }
 
-/// What is shown at the door.
+/// The keys that the HTTPS port shows.
 #[derive(Debug, Default)]
 struct Door {
     /// Our own keys, the newest first, and how their files looked.
@@ -48,11 +46,11 @@ struct Door {
     way: Option<Arc<Doorway>>,
 }
 
-/// Who we are, as it was last read.
+/// The credential, as it was read last.
 #[derive(Debug)]
 struct Kept {
     credential: Credential,
-    /// What was last told to the log about a newer one.
+    /// The last warning about a newer file, so that it is logged once.
     told: String,
 }
 
@@ -162,7 +160,7 @@ impl Trust {
         let read = match &self.home {
             Some(home) => home.keys(),
             None if !door.own.is_empty() => return Ok(()),
-            // Known to nobody; good enough to protect what is said.
+            // A key that no peer knows; it suffices to encrypt.
             None => godwit_trust::lab::throw_away(OWN_LIFETIME).map(|key| vec![key]),
         };
         match read {
@@ -239,7 +237,7 @@ impl Trust {
         Ok(())
     }
 
-    /// Begins to wait for somebody's ticket.
+    /// Prepares to read Kerberos tickets.
     pub(crate) fn read_tickets(&self) -> godwit_trust::Result<Kerberos> {
         Kerberos::accept(self.keytab())
     }
@@ -266,7 +264,7 @@ impl Trust {
         for network in &cluster.addresses {
             tracing::warn!(
                 %network,
-                "whoever can speak from there is a member of the cluster without a key: they may act for anybody, \
+                "each program on these machines is a member of the cluster without a key: it may act for any user, \
                  and nothing that they say or hear is protected from those who can stand between"
             );
         }
@@ -302,7 +300,7 @@ impl Trust {
             if self.offers_gssapi() || self.offers_cluster() {
                 tracing::warn!(
                     %error,
-                    "nobody whom the gridmap would name can log in; mend the file, or name another: \
+                    "no user of the gridmap can log in; mend the file, or name another: \
                      trust.gridmap (--gridmap), or GRIDMAP"
                 );
             }
@@ -314,7 +312,7 @@ impl Trust {
             Err(error) => {
                 tracing::warn!(
                     %error,
-                    "nobody can log in by GSI or TLS until this certificate is renewed: it is read \
+                    "no client can log in by GSI or TLS until this certificate is renewed: it is read \
                      again for each login"
                 );
                 Ok(())
@@ -353,7 +351,7 @@ impl Trust {
         self.cluster.credential()
     }
 
-    /// Returns whom we believe; nobody if no authorities are named or found.
+    /// Returns the trusted authorities; empty if none are configured or found.
     pub(crate) fn authorities_if_any(&self) -> Authorities {
         self.authorities().unwrap_or_else(|_| Authorities::none())
     }
@@ -370,7 +368,7 @@ impl Trust {
         self.is_offered || self.reads_tickets
     }
 
-    /// Returns who we are and whom we believe; `None` if nobody ever said who we are.
+    /// Returns the credential and the trusted authorities; `None` if there is no credential.
     pub(crate) fn ours(&self) -> godwit_trust::Result<Option<(Credential, Authorities)>> {
         let Some(credential) = self.credential()? else {
             return Ok(None);
@@ -426,7 +424,7 @@ impl Trust {
             (Some(cert), key) => {
                 Credential::from_files(cert, key.as_ref().unwrap_or(cert)).map(Some)
             }
-            // A host's certificate, or that of somebody who serves their own files.
+            // A host's certificate, or that of a user who serves files of their own.
             _ if self.ignores_host => Credential::discover(),
             _ => match Credential::discover_host()? {
                 Some(host) => Ok(Some(host)),
@@ -435,8 +433,7 @@ impl Trust {
         }
     }
 
-    /// Returns the account of a node that joined, if the gridmap says one: whoever invites somebody
-    /// shares what they have themselves.
+    /// Returns the account of a node that joined, if the gridmap has one.
     pub(crate) fn account_of_peer(&self, who: &Identity) -> Result<Option<String>, String> {
         Ok(self.read_gridmap()?.and_then(|map| map.account(who)))
     }
@@ -445,13 +442,13 @@ impl Trust {
     fn read_gridmap(&self) -> Result<Option<Gridmap>, String> {
         let read = self.gridmap().map(|path| Gridmap::read(&path)).transpose();
         read.map_err(|error| {
-            tracing::error!(%error, "cannot read the gridmap: nobody whom it names can log in");
+            tracing::error!(%error, "cannot read the gridmap: no user of it can log in");
             format!("this node cannot read its gridmap; {LOG}.")
         })
     }
 
-    /// Returns the account of somebody who proved who they are, or why there is
-    /// none, without telling where our files are. `wanted` is the name that they said.
+    /// Returns the account of a proven identity, or why there is none, without naming local files. `wanted` is the name
+    /// that the client sent.
     pub(crate) fn account(&self, who: &Identity, wanted: &str) -> Result<String, String> {
         let wanted = (wanted != MAPPED).then_some(wanted);
         let mut because = "there is no gridmap";
@@ -519,7 +516,7 @@ impl Kept {
     }
 }
 
-/// Whoever runs the node may do here by GSI what they may do anyway.
+/// Tells whether the identity is the one that runs the node: it has the node's rights anyway.
 fn is_owner(who: &Identity) -> bool {
     let own = Credential::discover().ok().flatten();
     own.is_some_and(|own| who.is_called(own.identity().subject()))

@@ -81,7 +81,7 @@ impl Admission {
         }
     }
 
-    /// Lets in so many from now on. Nobody who is inside has to leave.
+    /// Sets new limits. Clients above them stay connected.
     pub(crate) fn bound(&self, sessions_max: usize, per_address_max: usize) {
         let mut inside = self.inside.lock();
         inside.sessions_max = sessions_max;
@@ -119,7 +119,7 @@ impl Admission {
         self.inside.lock().all
     }
 
-    /// Waits until nobody is inside; `false` if it took longer than `patience`.
+    /// Waits until all clients have left; `false` if it took longer than `patience`.
     pub(crate) fn wait_until_empty(&self, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
         let mut inside = self.inside.lock();
@@ -176,7 +176,7 @@ static LOG_PLACES_TAKEN: AtomicUsize = AtomicUsize::new(0);
 pub(crate) const LOG_PLACES_MAX: usize = 3072;
 /// One place in so many is kept for clients that have few.
 const KEPT_SHARE: usize = 8;
-/// So many places of one client are few.
+/// Up to this number of places, a client counts as one that has few.
 const FEW: usize = 4;
 
 #[cfg(test)]

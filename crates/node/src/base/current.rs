@@ -1,4 +1,4 @@
-//! What counts now, until something else does: who has begun with one goes on with it.
+//! A value that can be replaced while clients keep the version with which they began.
 
 use parking_lot::RwLock;
 use std::sync::{Arc, Weak};

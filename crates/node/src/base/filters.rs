@@ -57,7 +57,7 @@ impl Modules {
         self.0.iter().map(told).collect()
     }
 
-    /// Lets somebody run a module, if that is one, and takes these parameters.
+    /// Admits one run of a module, if the module exists and allows these parameters.
     pub(crate) fn turn(&self, through: &Through, way: ModuleDirection) -> Result<Turn, Refusal> {
         let mut all = self.0.iter();
         let known =

@@ -85,7 +85,7 @@ impl Drop for TrackedConnection {
     }
 }
 
-/// What a connection has for as long as it, or what it became, goes on. Clones are of the same one.
+/// The places of a connection, kept as long as it or its successor lasts. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Stay {
     _inside: Arc<(Admitted, Counted)>,

@@ -1,6 +1,6 @@
-//! What a node counts, for Prometheus.
+//! The counters of a node, for Prometheus.
 //!
-//! Labels have few values: who and what stands in the log.
+//! Labels have few values: names and paths are in the log.
 
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
@@ -192,7 +192,7 @@ impl Metrics {
         self.errors.get_or_create(&Failed { r#type }).inc();
     }
 
-    /// Counts somebody who may do nothing.
+    /// Counts a client that was refused.
     pub(crate) fn denied(&self, reason: &'static str) {
         self.denied.get_or_create(&Denied { reason }).inc();
     }

@@ -19,7 +19,7 @@ pub(crate) struct Ports {
     wait: Duration,
     /// How many sessions wait for a port, and what tells them that one is free.
     waiting: (Mutex<usize>, Condvar),
-    /// Up while somebody waits.
+    /// Raised while a session waits.
     wanted: Wake,
 }
 

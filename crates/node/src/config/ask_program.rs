@@ -3,23 +3,23 @@
 use godwit_trust::{Deed, Identity};
 use std::{path::Path, sync::Arc};
 
-/// Whoever decides instead of a file of rights.
+/// Decides instead of a file of rights.
 #[derive(Clone)]
 pub(crate) struct Porter {
     pub(crate) decide: Arc<Decide>,
-    /// What may only grow.
+    /// Files that can only be appended to.
     pub(crate) outputs: &'static [&'static str],
 }
 
-/// Tells whether somebody may do that there. It waits, but not for ever.
+/// Decides about one operation of a client. It waits for the program, up to a limit.
 pub(crate) type Decide = dyn Fn(Option<&Identity>, Deed, &Path) -> Word + Send + Sync;
 
-/// What is said to somebody.
+/// The decision about an operation of a client.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Word {
     Yes,
     No,
-    /// It is at that URL.
+    /// The client is referred to that URL.
     Elsewhere(String),
 }
 

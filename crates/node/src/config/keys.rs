@@ -5,9 +5,9 @@
 pub struct Key {
     /// `section.key`.
     pub name: &'static str,
-    /// Its value if nobody says anything.
+    /// The value if no source has the key.
     pub default: &'static str,
-    /// What it is about.
+    /// Description of the key.
     pub about: &'static str,
 }
 
@@ -64,9 +64,9 @@ pub const KEYS: &[Key] = keys! {
     "anonymous.account" = "",
         "whose rights they have, where root starts the node; empty: those of the node";
     "peers.account" = "",
-        "as whom nodes act that joined, where root starts the node and peers invite --as did not say; empty: nobody";
+        "as whom nodes act that joined, where root starts the node and peers invite --as did not say; empty: none";
     "accounts.uid_min" = "1000",
-        "accounts below this number, root above all, are nobody's to log in";
+        "accounts below this number, root above all, cannot log in";
     "accounts.strict" = "true",
         "refuse names that are no accounts of this machine; false: serve them as the node, unless it runs as root";
     "accounts.idle_seconds" = "300",
@@ -94,7 +94,7 @@ pub const KEYS: &[Key] = keys! {
     "limits.upload_seconds" = "300",
         "without a request before an upload through the door is closed; what arrived is kept";
     "limits.partial_seconds" = "604800",
-        "before what arrived of an upload that nobody goes on with is removed";
+        "before the bytes of an abandoned upload are removed";
     "data.ports" = "",
         "ports to listen on, like 50000-51000; empty: any";
     "data.third_party" = "true",
@@ -116,11 +116,11 @@ pub const KEYS: &[Key] = keys! {
     "kerberos.keytab" = "",
         "keys of ftp/HOST or host/HOST for logins by Kerberos; empty: KRB5_KTNAME or /etc/krb5.keytab; none: no Kerberos";
     "passwords.file" = "",
-        "file of those who log in by a password or a token under TLS (godwit auth password); empty: nobody does";
+        "file of those who log in by a password or a token under TLS (godwit auth password); empty: no user does";
     "passwords.in_clear" = "false",
         "take them from clients that do not say AUTH TLS too: everybody on the way can read them";
     "cluster.key" = "",
-        "file with the key that all nodes of a cluster share (godwit cluster key); whoever has it may act for anybody";
+        "file with the key that all nodes of a cluster share (godwit cluster key); its holder may act for any user";
     "cluster.addresses" = "",
         "addresses and networks, like 10.0.0.0/8, whose machines may act for anybody without a key";
     "stripes.members" = "",
@@ -129,7 +129,7 @@ pub const KEYS: &[Key] = keys! {
         "error, warn, info, debug or trace";
 };
 
-/// What stays as it was until a restart: sockets are open, files are, and others were told.
+/// Keys that change only by a restart: sockets and files are open, and peers have been told.
 pub(crate) const FIXED: &[&str] = &[
     "node.export",
     "node.spool",

@@ -1,6 +1,6 @@
 //! `[modules.NAME]` of the configuration file: programs that bytes of files may go through.
 //!
-//! There are none unless somebody names them, and each is told what a client may say to it.
+//! There are none by default. Each module lists the parameters that a client may give it.
 
 use super::{
     Error, Key, Origin, Setting,
@@ -19,19 +19,19 @@ use std::{
 /// A program that bytes of files may go through.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Module {
-    /// What clients call it.
+    /// The name for clients.
     pub name: String,
     /// On which way.
     pub way: ModuleDirection,
     /// The program and its arguments; `{}` stands for the parameters.
     pub command: Vec<String>,
-    /// What a client may say to it.
+    /// The parameters that a client may give.
     pub parameters: Allowed,
-    /// What clients are told of it.
+    /// The description that clients receive.
     pub about: String,
-    /// Whether it sees no files but the system's and `reads`.
+    /// Whether the program sees only the system's files and `reads`.
     pub confined: bool,
-    /// What else it may read.
+    /// More files that the program may read.
     pub reads: Vec<PathBuf>,
     /// How long it may run.
     pub time: Duration,
@@ -126,7 +126,7 @@ pub const MODULE_KEYS: &[Key] = keys! {
         "so many may run; one more is told 450";
 };
 
-/// What the file says of one module.
+/// The keys of one module in the file.
 #[derive(Clone, Debug)]
 pub(super) struct Said {
     name: String,

@@ -50,7 +50,7 @@ impl FromStr for Network {
         if bits > most {
             return Err(format!("{ip} has no more than {most} bits"));
         }
-        // Whoever wrote 10.1.2.3/8 meant something else than they would get.
+        // 10.1.2.3/8 would mean all of 10.0.0.0/8: that is hardly meant.
         match network.first() == ip {
             true => Ok(network),
             false => Err(format!("the first address of that is {}", network.first())),

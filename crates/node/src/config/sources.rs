@@ -79,9 +79,8 @@ pub(super) fn text_of(value: &toml::Value) -> String {
     }
 }
 
-/// `GODWIT_LIMITS_IDLE_SECONDS` is `limits.idle_seconds`. What looks like a key and
-/// is none is refused; other variables with that beginning belong to other parts of
-/// godwit, or to somebody else.
+/// Returns the key of a variable: `GODWIT_LIMITS_IDLE_SECONDS` is `limits.idle_seconds`. A name close to a key is
+/// refused; other variables with that beginning belong to other parts of godwit or to other programs.
 pub(super) fn key_of_variable(name: &str, text: &str) -> Result<Option<&'static str>, Error> {
     let Some(rest) = name.strip_prefix(OURS).map(str::to_ascii_lowercase) else {
         return Ok(None);
@@ -108,7 +107,7 @@ pub(super) fn key_of_variable(name: &str, text: &str) -> Result<Option<&'static 
 
 /// How our variables begin.
 pub(super) const OURS: &str = "GODWIT_";
-/// What variables without a key mean, in lower case: see `godwit help environment`.
+/// Variables that are no keys, in lower case: see `godwit help environment`.
 const OF_OTHERS: [&str; 17] = [
     "catalog",
     "config",
@@ -128,7 +127,7 @@ const OF_OTHERS: [&str; 17] = [
     "fault_after",
     "event",
 ];
-/// So many wrong letters still look like a slip.
+/// The most wrong letters that still count as a slip.
 const SLIPS_MAX: usize = 3;
 
 /// Tells whether a variable means something else, or is an orchestrator's, which says

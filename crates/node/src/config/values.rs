@@ -137,7 +137,7 @@ pub(super) fn parse_addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
     }
 }
 
-/// The same, and `none`.
+/// Reads addresses, or `none`.
 pub(super) fn parse_ftp(text: &str) -> Result<Vec<SocketAddr>, String> {
     match text.trim() {
         "none" => Ok(Vec::new()),
@@ -145,7 +145,7 @@ pub(super) fn parse_ftp(text: &str) -> Result<Vec<SocketAddr>, String> {
     }
 }
 
-/// The same, and none by default.
+/// Reads addresses; empty means none.
 pub(super) fn parse_doors(text: &str) -> Result<Vec<SocketAddr>, String> {
     match text.trim() {
         "" | "none" => Ok(Vec::new()),

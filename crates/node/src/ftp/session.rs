@@ -69,7 +69,7 @@ pub(crate) struct Session {
     proof: trust::Proof,
     /// Logins by password that were refused.
     guesses: u32,
-    /// What the transfer under way has done to the data connections.
+    /// State of the data connections in the transfer in flight.
     links: Links,
     /// Over transfers in this thread; made anew after a cancel.
     watch: Watch,
@@ -79,13 +79,13 @@ pub(crate) struct Session {
     queued_bytes: usize,
 }
 
-/// What a transfer has done to the data connections.
+/// State of the data connections in a transfer.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 enum Links {
     /// Nothing yet.
     #[default]
     Untouched,
-    /// It has begun to use them.
+    /// The transfer has begun to use them.
     Underway,
     /// All that belongs to it has gone over them, and nothing else.
     Done,
@@ -475,7 +475,7 @@ impl Session {
             if ip.is_multicast() || ip.is_unspecified() || ip == BROADCAST {
                 return Err(Refusal::of_kind(
                     Kind::Denied,
-                    "Nobody listens at that address.",
+                    "No server can listen at that address.",
                 ));
             }
             if ip == self.peer.ip().to_canonical() {
@@ -536,7 +536,8 @@ impl Session {
         Ok(())
     }
 
-    /// The same, to send something: what strangers at our port were given would be missing.
+    /// Opens data connections to send: connections of strangers to our port are closed first, since bytes sent to them
+    /// would be missing.
     fn open_to_send(&mut self, leg: &Leg) -> Result<(), Refusal> {
         self.open(leg)?;
         let Some(mut held) = self.held.take_if(|held| held.may_have_strangers()) else {

@@ -39,14 +39,14 @@ pub(crate) struct Login {
     pub(crate) whom: Whom,
     /// The key of the cluster; `None`: in clear, for anybody.
     pub(crate) key: Option<Credential>,
-    /// What data connections are to show, PEM; `None`: that key.
+    /// The credential for data connections, PEM; `None`: the key of the cluster.
     pub(crate) shown: Option<Vec<u8>>,
 }
 
 /// Between whom data goes.
 #[derive(Debug)]
 enum DataPath {
-    /// Nobody has said.
+    /// Not set yet.
     None,
     /// Members listen.
     Listening,
@@ -57,24 +57,24 @@ enum DataPath {
 /// How far a member is with what it was told.
 #[derive(Clone, Copy, Debug)]
 struct Course {
-    /// Last words that it owes; the last of them is that of the transfer.
+    /// The final replies that are due; the last of them ends the transfer.
     due: usize,
     /// Bytes that it has moved.
     bytes: u64,
 }
 
-/// What the members have to send.
+/// A file for the members to send.
 #[derive(Clone, Debug)]
 pub(crate) struct Sending {
     /// Where to, if they were not told before.
     pub(crate) to: Vec<SocketAddr>,
     pub(crate) streams: usize,
     pub(crate) striping: Striping,
-    /// What is said last: `REST`, `RETR`.
+    /// The last commands: `REST`, `RETR`.
     pub(crate) lines: Vec<Line>,
 }
 
-/// What a member said while it works.
+/// A message of a member at work.
 pub(crate) enum Word {
     /// Its data connections are there; they have served before.
     Begun { warm: bool },
@@ -83,8 +83,7 @@ pub(crate) enum Word {
 }
 
 impl Stripes {
-    /// Logs in to all members at once. Who does not answer is left out: the others
-    /// have to do its part. `None`: nobody answers.
+    /// Logs in to all members at once. A member that does not answer is left out. `None`: none answers.
     pub(crate) fn gather(config: &Config, login: &Login, cancel: &Cancel) -> Option<Self> {
         let trust = Trust {
             credential: login.key.clone(),
@@ -216,7 +215,7 @@ impl Stripes {
         self.order(&orders)
     }
 
-    /// What data connections must prove, and what is done to their bytes.
+    /// Returns the commands that protect data connections.
     fn protection(&self, leg: &Leg) -> Vec<Line> {
         if !self.is_proven {
             return Vec::new();
@@ -324,8 +323,8 @@ impl Stripes {
         self.courses.iter().map(|course| course.bytes).collect()
     }
 
-    /// Ends what is under way, and returns when nobody does anything any more, or
-    /// cannot be asked. What members tell meanwhile still counts.
+    /// Aborts the work of all members, and waits until each has stopped or is lost. Their reports still count
+    /// meanwhile.
     pub(crate) fn stop(&mut self, on: &mut dyn FnMut(usize, Word) -> Result<()>) {
         self.way = DataPath::None;
         for member in self.members.iter_mut().filter(|member| member.is_busy()) {
@@ -387,8 +386,7 @@ fn word(reply: &Reply) -> Result<Option<Word>> {
     })
 }
 
-/// Returns where one of `members` connects to: each address has somebody who
-/// sends there, and nobody more to do than others.
+/// Returns the addresses that one of `members` connects to: each address has a sender, and the work is divided evenly.
 fn addresses_of(index: usize, members: usize, to: &[SocketAddr]) -> Vec<SocketAddr> {
     if members >= to.len() {
         return vec![to[index % to.len()]];

@@ -1,7 +1,7 @@
-//! What whoever runs a hop asks of it on its machine: what it holds, and what is to become of that.
+//! The local socket of a hop for its operator: lists pending changes and decides about those on hold.
 //!
-//! The socket lies in the spool, so that `GODWIT_SOCKET` names it. Files are written and read by the hop's own URL, not
-//! here: what is held there is held for whoever the hop is to the next.
+//! The socket is in the spool, so that `GODWIT_SOCKET` names it. Files are written and read by the hop's own URL, not
+//! by this socket.
 
 use crate::{Error, access::connect::connect, base::stop::Stop, config::OnFault};
 use crate::{
@@ -23,7 +23,7 @@ use godwit_trust::Home;
 use godwit_wire::local::{Request, response};
 use std::{fmt, path::Path, sync::Arc, time::Duration};
 
-/// Answers whoever runs a hop, until this is dropped.
+/// Answers the operator of a hop, until this is dropped.
 pub(crate) struct Operating {
     node: Option<LocalNode>,
     _watching: Watching,
@@ -78,7 +78,7 @@ impl Operating {
 }
 
 impl Drop for Operating {
-    /// Whoever waits for its lock finds that the hop has ended.
+    /// A process that waits for the lock finds that the hop has ended.
     fn drop(&mut self) {
         if let Some(node) = self.node.take() {
             node.stopper().drain();
@@ -112,7 +112,7 @@ impl Handler for OfHop {
         self.keeping.status(status);
     }
 
-    /// Its depot ends when the hop has: somebody may be writing to it still.
+    /// The depot ends with the hop: clients may still be writing to it.
     fn end(&self) {
         self.hop.drain();
         self.keeping.cancel.cancel();

@@ -8,7 +8,7 @@ use godwit_store::channel::Cancel;
 use godwit_trust::Home;
 use std::sync::Arc;
 
-/// Opens the depot, and goes on with what it owes; `None`: the node serves a directory.
+/// Opens the depot and resumes pending deliveries; `None`: the node serves a directory.
 pub(crate) fn begin(
     config: &Config,
     home: Option<&Home>,

@@ -1,8 +1,7 @@
-//! Who is at the other end of a connection, and what may be done there.
+//! The client of a connection, and its rights.
 //!
-//! That is judged when somebody asks, not once and for all: a connection may last for hours, and a
-//! peer that left meanwhile, or an authority that is not believed any more, must not count with it.
-//! So it is judged again whenever what was looked at has changed, and now and then in any case.
+//! A connection may last for hours, while a peer leaves or an authority loses trust. So rights are checked with each
+//! request: anew if anything they depend on has changed, and at intervals in any case.
 
 use super::Door;
 use crate::{
@@ -22,16 +21,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Who is at the other end of a connection.
+/// The client of a connection.
 #[derive(Debug)]
 pub(super) struct Visitor {
     pub(super) peer: SocketAddr,
-    /// What the key that was shown hashes to.
+    /// The fingerprint of the client's key.
     pub(super) key: Option<Fingerprint>,
     pub(super) who: Arc<Who>,
 }
 
-/// What somebody showed, and what came of it when it was last judged.
+/// The credential that a client showed, and the result of its last check.
 #[derive(Debug)]
 pub(crate) struct Who {
     peer: SocketAddr,
@@ -44,7 +43,7 @@ pub(crate) struct Who {
 
 #[derive(Debug)]
 struct Judged {
-    /// What may be done, or why nothing.
+    /// The client's rights, or why it has none.
     access: Result<Known, Refusal>,
     at: Instant,
     /// Under which configuration.
@@ -53,10 +52,10 @@ struct Judged {
     peer: Option<(String, PeerSeen)>,
 }
 
-/// Somebody who may do something.
+/// A client with rights.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
-    /// `None`: somebody who does not say who they are.
+    /// `None`: the client gave no name.
     pub(super) who: Option<Identity>,
     pub(super) account: Option<String>,
     pub(super) dir: Guarded,
@@ -71,7 +70,7 @@ impl Known {
 }
 
 impl Who {
-    /// Has whoever it is be judged anew: something was changed for them.
+    /// Discards the last check: the client's rights have changed.
     pub(super) fn forget(&self) {
         *self.judged.lock() = None;
     }
@@ -96,7 +95,7 @@ impl Door {
         Visitor { peer, key, who }
     }
 
-    /// Returns what somebody may do now.
+    /// Returns the client's current rights.
     pub(crate) fn access(&self, who: &Who) -> Result<Known, Refusal> {
         let mut judged = who.judged.lock();
         if let Some(last) = judged.as_ref().filter(|last| self.still_holds(last)) {
@@ -173,7 +172,7 @@ impl Door {
         }
     }
 
-    /// Who shows a key is a peer, or somebody for whom an authority vouches.
+    /// Checks a shown key: it must be a peer's, or certified by a trusted authority.
     fn shown(
         &self,
         who: &Who,
@@ -211,7 +210,7 @@ impl Door {
             Ok(who) => self.known(who),
             // Who wants one of our own keys takes us for a peer.
             Err(error) if who.asked.is_some() => {
-                tracing::info!(%key, %error, "somebody comes as a peer who is none");
+                tracing::info!(%key, %error, "a client claims to be a peer, and is none");
                 Err(stranger())
             }
             Err(error) => Err(denied(error)),
@@ -240,20 +239,20 @@ impl Door {
         }
     }
 
-    /// Returns what somebody's connection is to be told: that we have another key than was asked for.
+    /// Returns our newest key if the client asked for an older one.
     pub(super) fn news_for(&self, visitor: &Visitor) -> Option<Fingerprint> {
         let asked = visitor.who.asked?;
         let newest = self.shared.trust.newest_key()?;
         (asked != newest).then_some(newest)
     }
 
-    /// Returns which of our own keys somebody knows us by.
+    /// Returns the key of ours by which the client knows this node.
     pub(super) fn known_to(&self, visitor: &Visitor) -> Option<Fingerprint> {
         visitor.who.asked
     }
 
-    /// A node that joined acts as the account that was said for it, or as what the gridmap says. Who
-    /// invites somebody shares what they have themselves; but root shares nothing without a word.
+    /// Returns the rights of a node that joined: those of the account given when it joined, or by the gridmap. Without
+    /// an account it has the rights of this node; but root shares its own only by a decision.
     fn peer(&self, peer: &Peer) -> Result<Known, Refusal> {
         let (who, shared) = (door::peer(&peer.name), &self.shared);
         let of_gridmap = || shared.trust.account_of_peer(&who);
@@ -267,7 +266,7 @@ impl Door {
             None if shared.acts_for_others() => {
                 let name = &peer.name;
                 let why = format!(
-                    "{name} has joined, and nobody said as which account it acts there; whoever runs that node says, as root: \
+                    "{name} has joined, but has no account there yet; the operator of that node gives it one, as root: \
                      godwit peers map {name} --as ACCOUNT"
                 );
                 return Err(Refusal::of_kind(Kind::Denied, why));
@@ -321,7 +320,7 @@ impl Door {
     }
 }
 
-/// Says to somebody who comes as a peer that they are none.
+/// Returns the refusal for a client that claims to be a peer and is none.
 pub(super) fn stranger() -> Refusal {
     let mut refusal = Refusal::of_kind(
         Kind::Denied,
@@ -332,8 +331,7 @@ pub(super) fn stranger() -> Refusal {
     refusal
 }
 
-/// After so long somebody is judged again, whatever seems to have changed: lists of what was revoked,
-/// dates, gridmaps.
+/// Rights are checked again after this time even without a visible change: revocation lists, dates, gridmaps.
 const JUDGE_AGAIN: Duration = Duration::from_secs(30);
-/// The same of who may do nothing.
+/// A refused client is checked again after this time.
 const ASK_AGAIN: Duration = Duration::from_secs(1);

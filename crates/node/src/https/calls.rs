@@ -34,7 +34,7 @@ use hyper::{
 use serde::de::DeserializeOwned;
 use std::{path::Path, sync::Arc, time::Duration};
 
-/// What a call comes to: nothing more to say, or why not.
+/// The result of a call.
 pub(super) type Outcome = Result<(), Refusal>;
 
 /// A request, of which all was heard but bytes of files.
@@ -125,8 +125,7 @@ pub(super) fn answer(door: &Door, visitor: &Arc<Visitor>, heard: Heard, reply: R
     }
 }
 
-/// While a node stops, and waits for uploads, whoever uploads something may ask on; others come
-/// too late, and nobody begins anything.
+/// Tells whether a stopping node still takes a call: only of a client that has an upload in flight.
 pub(super) fn may_begin(door: &Door, known: &Known, does: Option<Does>) -> Outcome {
     if !door.shared.stop.is_draining() {
         return Ok(());
@@ -145,16 +144,16 @@ pub(super) fn may_begin(door: &Door, known: &Known, does: Option<Does>) -> Outco
 /// In names, `{id}` stands for that of an upload, and `{path}` for all that is left.
 pub(super) struct Call(pub(super) Method, pub(super) &'static str, Does);
 
-/// What a call does, and for whom.
+/// The work of a call, and its clients.
 #[derive(Clone, Copy)]
 pub(super) enum Does {
-    /// Whoever comes may ask.
+    /// Any client.
     Anybody(Asking),
     /// A client that shows a key may ask.
     Keyed(Asking),
-    /// Somebody who may do something here.
+    /// Clients with rights.
     Known(fn(Asked<'_>)),
-    /// The same, who may write, about an upload.
+    /// Clients that may write, about an upload.
     Upload(upload::Work),
 }
 
@@ -233,7 +232,7 @@ const fn upload(name: &'static str, work: upload::Work) -> Call {
     Call(Method::POST, name, Does::Upload(work))
 }
 
-/// What stands in a name for `{id}` and `{path}`.
+/// The values of `{id}` and `{path}` in a name.
 pub(super) type Named<'a> = (&'a str, &'a str);
 
 impl Call {
@@ -251,13 +250,13 @@ impl Call {
 
 /// Why a target below that of all calls is none.
 enum Wrong {
-    /// It is asked by this method only.
+    /// Only this method is allowed.
     Method(&'static Method),
     Call(Refusal),
 }
 
-/// Finds the call that a target names; `None`: it names a file. Whether it is known is told
-/// before who asks is: who comes with an invite of another version would hear that nobody knows them.
+/// Finds the call that a target names; `None`: it names a file. An unknown call is reported before the client is
+/// checked: a client of another version that joins would otherwise learn only that it is unknown.
 fn called<'a>(
     method: &Method,
     target: &'a str,
@@ -278,7 +277,7 @@ fn called<'a>(
     if let Some((known, named)) = known.clone().find(|(known, _)| known.0 == *method) {
         return Ok(Some((known.2, named)));
     }
-    // A verb that we do not know is no path that somebody else's method would be for.
+    // For an unknown call, a pattern that takes any path says nothing about the method.
     let exact = known
         .map(|(known, _)| known)
         .find(|known| !known.1.ends_with("{path}"));
@@ -297,7 +296,7 @@ fn other_version(inside: &str) -> String {
     let ours = Speaker::ours().name();
     let why = match number {
         Some(number) if number > VERSION => format!("this node must be upgraded: it runs {ours}"),
-        Some(_) => format!("whoever asks must be upgraded: this node runs {ours}"),
+        Some(_) => format!("the client must be upgraded: this node runs {ours}"),
         None => "no call is named so".to_owned(),
     };
     format!("{INSIDE}{version}: this node speaks version {OLDEST} to {VERSION}; {why}")
@@ -321,14 +320,14 @@ fn wrong_method(target: &str, allowed: &'static Method, reply: Reply) {
     reply.whole(answer.expect("its headers are ours"));
 }
 
-/// What this node can be asked, for programs.
+/// Sends the description of all calls, for programs.
 fn describe(_: &Door, _: &Visitor, _: &[u8], reply: Reply) {
     let head = Response::builder().header(CONTENT_TYPE, "application/json");
     let answer = head.body(Sent::whole(OPENAPI));
     reply.whole(answer.expect("its headers are ours"));
 }
 
-/// Returns what is shown beside who somebody is.
+/// Returns the bearer token, if there is one.
 fn bearer(headers: &HeaderMap) -> Option<String> {
     let shown = headers.get(AUTHORIZATION)?.to_str().ok()?;
     Some(shown.strip_prefix("Bearer ")?.to_owned())
@@ -382,7 +381,7 @@ impl Asked<'_> {
         }
     }
 
-    /// The same of what changes something.
+    /// Answers a call that changes something: the client must have the right to write.
     fn change<T: DeserializeOwned>(self, work: impl FnOnce(&Known, &mut Lines, T) -> Outcome) {
         match self.known.must_write() {
             Ok(()) => self.say(work),
@@ -517,7 +516,7 @@ impl Asked<'_> {
     }
 }
 
-/// Returns who passed something on, as far as somebody may say that.
+/// Returns the nodes that forwarded a request, if their names are valid.
 pub(super) fn passed(said_so: Vec<String>) -> Result<Vec<String>, Refusal> {
     let is_node = |node: &String| {
         !node.is_empty() && node.len() <= NODE_MAX && !node.contains(char::is_whitespace)
@@ -548,7 +547,7 @@ pub(super) fn read<T: DeserializeOwned>(text: &[u8]) -> Result<T, Refusal> {
 }
 
 impl Known {
-    /// Refuses whoever may only read.
+    /// Refuses a client that may only read.
     pub(super) fn must_write(&self) -> Outcome {
         match self.may_write {
             true => Ok(()),
@@ -699,7 +698,7 @@ pub(super) fn done(lines: &mut Lines, done: Result<(), Error>) -> Outcome {
     told.map_err(Refusal::from)
 }
 
-/// What a file is for those who keep what they read: its digest is not known before it is read.
+/// Returns the entity tag of a file for caches. It is made without the digest, which would need a read.
 pub(super) fn entity_tag(stat: &Stat) -> String {
     let mtime = stat.mtime.unwrap_or_default();
     format!("W/\"{:x}-{:x}\"", stat.size, mtime.as_nanos())

@@ -1,9 +1,8 @@
-//! The depot of this machine, for somebody of another: asked of the local node of the account that they have here, that of
-//! whoever runs this node if they have no other.
+//! The depot of this machine, for users of other machines. Their requests go to the local node of their account here,
+//! or of the node's own account.
 //!
-//! Here is decided who may, and which files may be fetched for them: whom a rule lets `stage` below the name of their
-//! URL. Nothing is asked of a server before that. What they then see and keep is theirs alone
-//! (`local/visiting.rs`).
+//! This module decides which users may ask and which files are fetched for them: those that a rule lets them `stage`.
+//! Before that, no server is asked. Their view is their own (`local/peer_in.rs`).
 
 use super::{
     calls::Asked,
@@ -31,7 +30,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Answers what somebody asks of it.
+/// Answers a request to the depot.
 pub(super) fn ask(asked: Asked<'_>) {
     let wish: AskDepot = match asked.read() {
         Ok(wish) => wish,
@@ -76,7 +75,7 @@ fn tell(mut lines: Lines, told: Result<Vec<Line>, Refusal>) {
     lines.end(told);
 }
 
-/// Returns under which name somebody keeps what they ask for, if they may ask it.
+/// Returns the name under which the user's files are kept, if the user may do this.
 fn visitor(asked: &Asked<'_>, wish: &AskDepot) -> Result<String, Refusal> {
     let url = wish.url.as_deref().filter(|_| wish.what != OfDepot::Ls);
     let url = url.map(|text| {
@@ -91,7 +90,7 @@ fn visitor(asked: &Asked<'_>, wish: &AskDepot) -> Result<String, Refusal> {
     may?;
     let who = asked.known.who.as_ref().map(Identity::subject);
     who.map(str::to_owned)
-        .ok_or_else(|| Refusal::of_kind(Kind::Denied, "nobody knows who asks"))
+        .ok_or_else(|| Refusal::of_kind(Kind::Denied, "the client has no name"))
 }
 
 /// Returns the account that they have here, if it is another than that of this node, and what acts for it.
@@ -130,7 +129,7 @@ fn pass_on(mut here: Here, wish: AskDepot, is_gone: &AtomicBool) -> Result<Vec<L
         let tell = match answer {
             // What goes on for ever need not be silent.
             Ok(_) if is_gone.load(Relaxed) => {
-                return Err(Refusal::of_kind(Kind::Lost, "nobody waits"));
+                return Err(Refusal::of_kind(Kind::Lost, "the client has left"));
             }
             Ok(answer) => answer.tell,
             Err(refusal) if refusal.kind == Kind::Late && !is_gone.load(Relaxed) => continue,
@@ -263,9 +262,9 @@ pub(super) fn heard(refusal: &Refusal) -> Refusal {
     Refusal::of_kind(why, refusal.said.clone())
 }
 
-/// How often it is looked whether whoever asked is still there.
+/// How often the connection of the client is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// So many are told at once; who keeps more names how those begin that are wanted.
+/// The most rows of one answer; a client with more files asks by a prefix.
 const ROWS_MAX: usize = 100_000;
-/// Nor does it tell more than that: whoever has an account may have put anything in the place of its node.
+/// The most bytes of one answer: the account's owner may have replaced its node by any program.
 const ROWS_BYTES_MAX: usize = 64 << 20;

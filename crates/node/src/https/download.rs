@@ -224,7 +224,7 @@ pub(super) fn pack(asked: Asked<'_>) {
     }
 }
 
-/// The same for somebody who shows what another was granted.
+/// Sends a file to a client that shows the grant of another.
 pub(super) fn granted(door: &Door, visitor: &Visitor, (secret, text): (&str, &[u8]), reply: Reply) {
     let shown = read(text)
         .and_then(|wanted: AskRead| Ok((door.grants.shown(door, secret, &wanted)?, wanted)));
@@ -276,7 +276,7 @@ fn packed(door: &Door, (known, visitor): (&Known, &Visitor), wanted: &AskRead, r
     noting.flush();
 }
 
-/// What is told of each file: how long that took, what was sent, and of how many bytes.
+/// Notes each file: when it began, how much was sent, and the file's size.
 type Note<'a> = dyn Fn(&Path, Instant, u64, Result<u64, String>) + 'a;
 
 fn send(

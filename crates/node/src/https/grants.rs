@@ -1,7 +1,7 @@
-//! Rights that somebody hands on: one file, to be read by whoever shows a secret, for a while.
+//! Grants: the right to read one file for a while, by showing a secret.
 //!
-//! So a node draws from another for a client of both, without a byte through the client and without
-//! its key.
+//! By a grant a node fetches from another on behalf of a client of both, without the client's key, and no byte passes
+//! the client.
 
 use super::{Door, Known, Who};
 use godwit_core::Kind;
@@ -29,7 +29,7 @@ struct Granted {
 }
 
 impl Grants {
-    /// Grants a file that somebody may read to whoever shows what comes back.
+    /// Makes a grant for a file that the client may read. The returned secret is the proof.
     pub(super) fn grant(
         &self,
         by: Arc<Who>,
@@ -55,8 +55,8 @@ impl Grants {
         Ok(Grant { secret })
     }
 
-    /// Returns whose right somebody shows, who asks for nothing else than what was granted. It lasts no
-    /// longer than that of whoever granted it.
+    /// Returns the rights behind a secret if the request is for the granted file only. They end with those of the
+    /// grant's maker.
     pub(super) fn shown(
         &self,
         door: &Door,
@@ -73,7 +73,7 @@ impl Grants {
             true => {
                 let by = Arc::clone(&granted.by);
                 drop(grants);
-                // Whoever shows it came as nobody.
+                // The client that shows the secret has no name.
                 door.access(&by).map_err(|mut refusal| {
                     refusal.more.stranger = false;
                     refusal
@@ -92,5 +92,5 @@ impl Grants {
 
 const LONGEST: Duration = Duration::from_secs(6 * 3600);
 const GRANTS_MAX: usize = 100_000;
-/// Of one person, so that nobody takes those of all.
+/// The most grants of one user, so that one user cannot take all.
 const GRANTS_EACH_MAX: usize = 10_000;

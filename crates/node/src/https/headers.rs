@@ -1,4 +1,4 @@
-//! What every request must be, before anything is done for it.
+//! Conditions on the head of every request, checked before any work.
 
 use godwit_core::Kind;
 use godwit_wire::door::call::Refusal;

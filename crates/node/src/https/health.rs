@@ -1,4 +1,4 @@
-//! What those ask who watch over a node; nobody need say who they are for it.
+//! Calls of monitoring programs; they need no identity.
 
 use super::Door;
 use crate::base::metrics::TEXT_TYPE;

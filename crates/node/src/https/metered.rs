@@ -1,9 +1,9 @@
-//! The bytes of a connection, watched on their way to hyper and back.
+//! Watches the bytes of a connection on their way to hyper and back.
 //!
-//! hyper has one deadline for a visitor who has not begun to ask and for one who asks a byte a
-//! second, and none for whoever takes nothing of an answer. It reads requests as the standard
-//! allows, where others could read them in another way. What is missing there is here; requests are cut by
-//! hyper alone, and one whose beginning was not seen is only not looked at.
+//! hyper has one deadline for both an idle client and one that sends a byte a second, and none for a client that does
+//! not read its answer. It parses requests as the standard allows, where other servers may parse them differently. This
+//! module adds what is missing. Only hyper divides requests: a request whose head was not recognised is merely
+//! unchecked.
 
 use crate::base::admission::Admitted;
 use crate::base::idle::Busy;
@@ -164,7 +164,7 @@ fn too_slow(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, what)
 }
 
-/// What was seen of a connection.
+/// State of a connection, as watched.
 #[derive(Debug, Default)]
 pub(super) struct Seen(Mutex<State>);
 
@@ -183,9 +183,9 @@ enum Phase {
     Idle,
     /// A request has begun.
     Head(Head),
-    /// It is being answered.
+    /// The request is being answered.
     Asked,
-    /// It was the last: what comes now is for somebody else.
+    /// The last request was answered: further bytes are for an upgraded protocol.
     Passed,
 }
 

@@ -89,7 +89,7 @@ pub fn calls() -> impl Iterator<Item = (&'static str, &'static str)> {
     CALLS.iter().map(|call| (call.0.as_str(), call.1))
 }
 
-/// What all connections share.
+/// State that all connections share.
 #[derive(Debug)]
 pub(crate) struct Door {
     pub(super) shared: Arc<Shared>,
@@ -104,7 +104,7 @@ pub(crate) struct Door {
     pub(super) runtime: Handle,
     /// How many configurations there were before this one.
     pub(super) generation: u64,
-    /// What counts now, if that is another.
+    /// The current door, if this one was replaced.
     current: Weak<Current<Door>>,
 }
 
@@ -138,7 +138,7 @@ impl Door {
 pub(crate) struct Opened {
     /// Where it is.
     pub(crate) addresses: Vec<SocketAddr>,
-    /// Ends when the node has stopped and nobody is left.
+    /// Ends when the node has stopped and no client is left.
     pub(crate) keeper: JoinHandle<()>,
     pub(crate) door: Arc<Current<Door>>,
 }
@@ -237,7 +237,7 @@ fn keep(runtime: Runtime, door: &Door, admission: &Admission, drain: watch::Send
     let over = Instant::now() + door.shared.config.limits.grace;
     let left = || over.saturating_duration_since(Instant::now());
     let may_wait = || !left().is_zero() && !stop.is_ending();
-    // Between two requests of a file nobody is at the door, and yet it goes on.
+    // Between two ranges of one file no request is open, and yet the transfer is in flight.
     let stall = door.shared.config.limits.stall;
     while may_wait() && (door.uploads.go_on(stall) || door.readings.go_on()) {
         let _ = godwit_sys::wait_readable([stop.ending()], left().min(LOOK_EVERY));
@@ -300,7 +300,7 @@ impl Accept {
     }
 }
 
-/// One connection, to its end; it may be for somebody whom we know the way to.
+/// Serves one connection to its end; its client may want a parked node instead.
 async fn receive(door: Arc<Door>, stream: TcpStream, peer: SocketAddr, stay: Stay) {
     let (elsewhere, diverted) = (Elsewhere::default(), Arc::default());
     let stream = Opening::new(stream, elsewhere.clone(), Arc::clone(&diverted));
@@ -328,7 +328,7 @@ where
     seat.host(talk).await;
 }
 
-/// What is said under TLS.
+/// Serves a connection under TLS.
 async fn converse<S>(door: Arc<Door>, tls: Tls<S>, peer: SocketAddr, stay: Stay)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -378,7 +378,7 @@ where
     }
 }
 
-/// What hyper says, and beneath it what we or the system said; and whether we were tired of waiting.
+/// Returns the text of an error with its cause, and whether a deadline of ours ended the connection.
 fn whole(error: &hyper::Error) -> (String, bool) {
     let (mut said, mut is_slow) = (error.to_string(), false);
     let mut cause = std::error::Error::source(error);
@@ -391,7 +391,7 @@ fn whole(error: &hyper::Error) -> (String, bool) {
     (said, is_slow)
 }
 
-/// Agrees on TLS; why that failed goes to the log, unless somebody else is wanted.
+/// Makes the TLS handshake. A failure is logged, unless the client wants a parked node.
 async fn meet<S>(door: &Door, stream: S, elsewhere: &Elsewhere, peer: SocketAddr) -> Option<Tls<S>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -402,7 +402,7 @@ where
         begun.map_err(|failed| match failed {
             Failed::Io(cause) => why(&cause),
             Failed::Said(error) => error.to_string(),
-            Failed::Elsewhere => "it wants somebody else".into(),
+            Failed::Elsewhere => "it wants another node".into(),
         })
     };
     match timeout(HANDSHAKE, begun).await {
@@ -546,7 +546,7 @@ fn is_parking(request: &Request<Incoming>) -> bool {
     request.method() == Method::POST && call == Some(parking::CALL)
 }
 
-/// What is told to who would begin something while the node waits for what goes on.
+/// Returns the refusal of new work while the node stops.
 fn stopping() -> Refusal {
     Refusal::of_kind(Kind::Busy, "this node is stopping")
 }

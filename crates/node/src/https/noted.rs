@@ -1,7 +1,7 @@
-//! What went through the door, written down a line a file, as transfers by FTP are.
+//! The log of transfers through the door: a line a file, as for FTP.
 //!
-//! A file is read in shares, each of them a request: those of one command are one transfer. It ends
-//! when all of the file was sent, or when nobody has asked for more of it for a while.
+//! A file is read by several requests of ranges; those of one command are one transfer. The transfer ends when the
+//! whole file was sent, or after a while without a further request.
 
 use super::{Known, Visitor};
 use crate::base::transfer_log::{Journal, Transfer};
@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// Who moves bytes, and where that is written down.
+/// The client of a transfer, and the log.
 #[derive(Clone, Debug)]
 pub(super) struct Noting {
     journal: Arc<Journal>,
@@ -39,7 +39,7 @@ impl Noting {
         }
     }
 
-    /// Notes a file that was sent to whoever asks.
+    /// Logs a file that was sent to the client.
     pub(super) fn sent(&self, path: &Path, begun: Instant, came_to: Result<u64, &str>) {
         let target = self.peer.to_string();
         self.note(path.display().to_string(), target, begun, 1, came_to);
@@ -93,7 +93,7 @@ impl Noting {
     }
 }
 
-/// What is known of one upload while it goes on.
+/// Facts about an upload in flight.
 #[derive(Debug)]
 pub(super) struct Coming {
     noting: Noting,
@@ -101,7 +101,7 @@ pub(super) struct Coming {
     bytes: AtomicU64,
     streams: AtomicUsize,
     streams_most: AtomicUsize,
-    /// Where it is drawn from; else it comes from whoever writes it.
+    /// The node from which the bytes are drawn; `None`: the writer sends them.
     source: Mutex<Option<String>>,
     wrong: Mutex<Option<String>>,
 }
@@ -119,7 +119,7 @@ impl Coming {
         }
     }
 
-    /// So many more connections bring bytes, as long as what comes back lives.
+    /// Counts more connections that bring bytes, until the returned value is dropped.
     pub(super) fn by(&self, streams: usize) -> Stream<'_> {
         let now = self.streams.fetch_add(streams, Relaxed) + streams;
         self.streams_most.fetch_max(now, Relaxed);
@@ -134,7 +134,7 @@ impl Coming {
         *self.source.lock() = Some(source);
     }
 
-    /// What comes may be tried again; if not, that is why.
+    /// Notes a failure. It is logged if the upload does not succeed later.
     pub(super) fn went_wrong(&self, why: &str) {
         *self.wrong.lock() = Some(why.into());
     }
@@ -173,7 +173,7 @@ impl Drop for Stream<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct Readings(Mutex<HashMap<Share, Reading>>);
 
-/// What all shares of one file have in common: which command wants them, of whom, and what.
+/// Identifies a transfer of a file: the command, its user and the path.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) struct Share {
     pub(super) mark: String,
@@ -225,7 +225,7 @@ impl Readings {
         one.streams_most = one.streams_most.max(one.streams);
     }
 
-    /// It was sent, of a file of `size`.
+    /// Notes that a range of a file of `size` was sent.
     pub(super) fn end(&self, share: &Share, sent: u64, size: Result<u64, String>) {
         let mut open = self.0.lock();
         let Some(one) = open.get_mut(share) else {
@@ -249,7 +249,7 @@ impl Readings {
         }
     }
 
-    /// Notes those of which nobody wants more.
+    /// Logs transfers without a further request.
     pub(super) fn forget_idle(&self) {
         let is_over = |one: &Reading| one.streams == 0 && one.asked_at.elapsed() >= SILENT;
         settle(&mut self.0.lock(), is_over);

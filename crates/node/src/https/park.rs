@@ -45,7 +45,7 @@ pub(super) fn park(
     reply.whole(answer.expect("its headers are ours"));
 }
 
-/// Only who joined is passed visitors on to: of a stranger nobody could say who it is.
+/// Only a node that has joined may park a connection: no client could verify another.
 fn may_park(door: &Door, visitor: &Visitor, headers: &HeaderMap) -> Result<Peer, Refusal> {
     let becomes = headers.get(UPGRADE).and_then(|value| value.to_str().ok());
     if becomes != Some(park::UPGRADE) {
@@ -55,16 +55,16 @@ fn may_park(door: &Door, visitor: &Visitor, headers: &HeaderMap) -> Result<Peer,
     if door.shared.stop.is_draining() {
         return Err(stopping());
     }
-    let nobody = || Refusal::of_kind(Kind::Denied, "who is passed visitors must have joined");
-    let key = visitor.key.as_ref().ok_or_else(nobody)?;
+    let stranger = || Refusal::of_kind(Kind::Denied, "who is passed visitors must have joined");
+    let key = visitor.key.as_ref().ok_or_else(stranger)?;
     if door.is_own(key) {
-        let why = "this is the node itself: it needs nobody to reach it through";
+        let why = "this is the node itself: it needs no relay to reach itself";
         return Err(Refusal::of_kind(Kind::Denied, why));
     }
-    let home = door.shared.trust.home().ok_or_else(nobody)?;
+    let home = door.shared.trust.home().ok_or_else(stranger)?;
     let peer = home.peer_with(key);
     let peer = peer.map_err(|error| Refusal::of_kind(Kind::Other, error.told()))?;
-    peer.ok_or_else(nobody)
+    peer.ok_or_else(stranger)
 }
 
 impl Door {

@@ -1,4 +1,4 @@
-//! Who joins by an invite, who leaves, and who has another key now.
+//! Peers that join by an invite, leave, or change their key.
 
 use super::{Door, Visitor, caller::stranger, calls::read, reply::Reply};
 use godwit_core::Kind;
@@ -6,18 +6,18 @@ use godwit_trust::{Error, Peer, door::Fingerprint};
 use godwit_wire::door::call::{AskJoin, AskRekey, Line, Refusal};
 use std::time::SystemTime;
 
-/// Takes an invite back, and notes the key of whoever brought it.
+/// Redeems an invite, and stores the key of the client that showed it.
 pub(super) fn join(door: &Door, visitor: &Visitor, text: &[u8], reply: Reply) {
     let joined = || {
         let key = visitor
             .key
-            .ok_or_else(|| Refusal::of_kind(Kind::Denied, "whoever joins must show a key"))?;
+            .ok_or_else(|| Refusal::of_kind(Kind::Denied, "a node that joins must show a key"))?;
         let asked: AskJoin = read(text)?;
         let trust = &door.shared.trust;
         let home = trust.home().ok_or_else(|| {
             Refusal::of_kind(
                 Kind::Unsupported,
-                "this node keeps no state, so nobody can join it (--state)",
+                "this node keeps no state, so no node can join it (--state)",
             )
         })?;
         let peer = Peer {
@@ -26,7 +26,7 @@ pub(super) fn join(door: &Door, visitor: &Visitor, text: &[u8], reply: Reply) {
             ..Peer::new(&asked.name, key, &asked.addresses)
         };
         let denied = |error: Error| {
-            tracing::warn!(peer = %visitor.peer, name = peer.name, %error, "nobody joined");
+            tracing::warn!(peer = %visitor.peer, name = peer.name, %error, "no node joined");
             let why = match error {
                 Error::NoInvite { .. } => Kind::Denied,
                 // What they are to be called, or where they are: the invite is still good.
@@ -48,7 +48,7 @@ pub(super) fn join(door: &Door, visitor: &Visitor, text: &[u8], reply: Reply) {
     reply.tell(joined());
 }
 
-/// Forgets whoever asks for that.
+/// Removes the peer that asks for it.
 pub(super) fn leave(door: &Door, visitor: &Visitor, _: &[u8], reply: Reply) {
     let left = || {
         let home = door.shared.trust.home().ok_or_else(stranger)?;

@@ -1,4 +1,4 @@
-//! What goes back to a visitor, from a thread that may wait.
+//! An answer to a client, written by a thread that may wait.
 
 use super::Door;
 use godwit_core::Kind;
@@ -46,7 +46,7 @@ pub(super) struct Reply {
     heard: Arc<AtomicBool>,
 }
 
-/// How a body comes: nobody may hold a thread with a byte a second.
+/// The pace of a body: a client must not hold a thread by a byte a second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pace {
     waited: Duration,
@@ -153,7 +153,7 @@ impl Reply {
     /// Answers in one piece.
     pub(super) fn whole(self, mut answer: Response<Sent>) {
         mark(&mut answer, &self.mark);
-        // Whoever asked may be gone.
+        // The client may have left.
         let _ = self.head.send(answer);
     }
 
@@ -293,7 +293,7 @@ impl Lines {
                 reply.whole(answer.expect("its headers are ours"));
             }
             None => {
-                // Whoever does not hear the end knows that it is missing.
+                // A client without the last line knows that the answer is incomplete.
                 let _ = self.flush();
             }
         }
@@ -335,7 +335,7 @@ impl Lines {
         let done = work();
         task.abort();
         let mine = lines.lock().take();
-        (mine.expect("nobody else takes it"), done)
+        (mine.expect("only this takes it"), done)
     }
 
     /// Tells whether the visitor is gone.
@@ -382,7 +382,7 @@ fn mark(answer: &mut Response<Sent>, mark: &RequestId) {
     }
 }
 
-/// What is said if whoever was to answer is gone.
+/// Returns the answer for a request whose thread has failed.
 pub(super) fn broken(id: &RequestId) -> Response<Sent> {
     let line = Line::Error(Refusal::of_kind(
         Kind::Other,

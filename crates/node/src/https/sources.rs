@@ -9,8 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Connections by the key of who is at the other end. They were made by nobody in particular: what
-/// may be read is told by a grant, with each request.
+/// Idle connections by the key of the server. They prove no identity: each request shows a grant.
 #[derive(Debug, Default)]
 pub(crate) struct Sources(Mutex<HashMap<Fingerprint, (Idle, Instant)>>);
 
@@ -28,7 +27,7 @@ impl Sources {
         idle.clone()
     }
 
-    /// Ends those that nobody has used for a while.
+    /// Closes connections that were not used for a while.
     pub(super) fn forget_idle(&self) {
         let mut all = self.0.lock();
         all.retain(|_, (_, used)| used.elapsed() < UNUSED);

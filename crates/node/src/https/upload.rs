@@ -1,7 +1,7 @@
-//! Bytes in: uploads, each with a name that only its writer knows.
+//! Uploads, each with a name that only its writer knows.
 //!
-//! An upload is a partial of the store, so it outlives this process; what is kept here is only
-//! who has it open. Whoever knows its name, and is the same person, goes on with it from anywhere.
+//! An upload is a partial of the store, so it outlives this process; only the open ones are listed here. A client that
+//! knows the name, and has the same identity, can resume it from anywhere.
 
 use super::{
     Visitor,
@@ -38,12 +38,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Uploads that somebody has open, by the name that only they are told.
+/// Open uploads, by their secret names.
 #[derive(Debug, Default)]
 pub(crate) struct Uploads {
     open: Mutex<HashMap<String, Arc<Upload>>>,
-    /// Names of those that later attempts took over, the oldest first: whoever still asks by one of them
-    /// is told that.
+    /// Names that a later attempt took over, the oldest first: requests by them receive that answer.
     taken_over: Mutex<VecDeque<String>>,
 }
 
@@ -55,16 +54,16 @@ struct Upload {
     /// `None`: it was finished or abandoned.
     sink: RwLock<Option<Box<dyn Sink>>>,
     used: Mutex<Instant>,
-    /// Who has asked for it, as long as their connections last.
+    /// The clients that used it, while their connections last.
     users: Mutex<Vec<Weak<Visitor>>>,
-    /// Whoever had it drawn is gone, and that is being stopped.
+    /// Whether the client that had it drawn has left, and the draw is being stopped.
     is_left: AtomicBool,
     /// A put found no room on the disk.
     is_full: AtomicBool,
     coming: Coming,
 }
 
-/// What makes two of them the same.
+/// Identifies an upload.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Key {
     owner: String,
@@ -92,13 +91,13 @@ impl Uploads {
         Err(Refusal::of_kind(Kind::Busy, why))
     }
 
-    /// Tells whether anything is uploaded at the moment: somebody has asked within `stall`.
+    /// Tells whether any upload is in flight: it had a request within `stall`.
     pub(super) fn go_on(&self, stall: Duration) -> bool {
         let open = self.open.lock();
         open.values().any(|upload| upload.is_wanted(stall))
     }
 
-    /// The same of one person's.
+    /// Tells whether an upload of one user is in flight.
     pub(super) fn go_on_of(&self, owner: &str, stall: Duration) -> bool {
         let open = self.open.lock();
         open.values()
@@ -109,8 +108,8 @@ impl Uploads {
         self.open.lock().values().any(|upload| upload.key == *key)
     }
 
-    /// Closes what was begun of the same by somebody who is gone, so that it can be gone on with.
-    /// Whoever was killed a moment ago may still be leaving, and what they had drawn may have to stop.
+    /// Closes uploads under this key whose clients have left, so that they can be resumed. The connection of a killed
+    /// client may end a moment later, and its draw must be stopped first.
     fn close_orphans(&self, key: &Key) {
         let begun = Instant::now();
         loop {
@@ -121,7 +120,7 @@ impl Uploads {
                 .extract_if(|_, upload| same(upload) && upload.is_orphan())
                 .collect();
             for (_, upload) in closed {
-                // Somebody may look at it even now; what landed must be free when it is opened again.
+                // Another thread may look at it even now; the landed bytes must be free when it is opened again.
                 drop(upload.take());
                 upload.coming.failed(&upload.key.path, WENT);
             }
@@ -160,8 +159,8 @@ impl Uploads {
         names.drain(..many);
     }
 
-    /// Closes what nobody has used for so long: what landed is kept on disk. What filled the disk is closed, and goes,
-    /// as soon as its client is gone.
+    /// Closes uploads without a request for `kept`; their bytes stay on disk. An upload that filled the disk is closed
+    /// as soon as its client has left.
     pub(super) fn forget_idle(&self, kept: Duration) {
         let is_over = |upload: &Arc<Upload>| {
             let filled = upload.is_full.load(Relaxed) && upload.is_orphan();
@@ -175,10 +174,10 @@ impl Uploads {
         for (_, upload) in closed {
             upload.coming.failed(
                 &upload.key.path,
-                "nobody went on with it; what arrived is kept",
+                "its client sent no more; what arrived is kept",
             );
             let path = upload.key.path.display();
-            tracing::info!(%path, owner = upload.key.owner, "an upload is closed that nobody uses; what arrived is kept");
+            tracing::info!(%path, owner = upload.key.owner, "an unused upload is closed; what arrived is kept");
         }
     }
 
@@ -289,7 +288,7 @@ fn news(sink: &dyn Sink) -> Vec<(u64, Text<godwit_core::Chain>)> {
     news
 }
 
-/// What is done about an upload: its name, and what stands behind that.
+/// The work of a call about an upload, with the upload's name and the path.
 pub(super) type Work = fn(Asked<'_>, &str, &str);
 
 /// Answers what is asked about an upload.
@@ -418,7 +417,7 @@ fn take_range(asked: &mut Asked<'_>, gathered: &mut Gathered<'_>) -> Result<()> 
     }
 }
 
-/// Has the bytes come from another node, by what it granted to whoever asks.
+/// Draws the bytes from another node, by its grant to the client.
 pub(super) fn draw(asked: Asked<'_>, id: &str) {
     let shared = &asked.door.shared;
     let cancel =
@@ -462,7 +461,7 @@ pub(super) fn draw(asked: Asked<'_>, id: &str) {
     let (news, leaving, name) = (Arc::clone(&upload), Arc::clone(&upload), id.to_owned());
     let news = move || news.news(&name);
     let gone = move || {
-        tracing::info!(path = %leaving.key.path.display(), "stop drawing: whoever asked for it is gone");
+        tracing::info!(path = %leaving.key.path.display(), "stop drawing: the client that asked for it has left");
         leaving.is_left.store(true, Relaxed);
         cancel.cancel();
     };
@@ -607,8 +606,7 @@ fn end(asked: Asked<'_>, id: &str, how: impl FnOnce(Box<dyn Sink>) -> Result<()>
     lines.end(outcome);
 }
 
-/// Finds an upload that is open; of one that this process has not opened nothing is known but
-/// what it is called, so whoever writes must begin by saying how.
+/// Finds an open upload. If this process has not opened it, the writer must begin it again: only its name is known.
 fn find(asked: &Asked<'_>, id: &str, path: &Path) -> Result<Arc<Upload>, Refusal> {
     let upload = asked.door.uploads.open.lock().get(id).cloned();
     let is_theirs =
@@ -630,7 +628,7 @@ fn find(asked: &Asked<'_>, id: &str, path: &Path) -> Result<Arc<Upload>, Refusal
     })
 }
 
-/// The same, once and for all.
+/// Finds an upload and closes it.
 fn close(
     asked: &Asked<'_>,
     id: &str,
@@ -663,7 +661,7 @@ impl Upload {
         })
     }
 
-    /// Tells whether somebody asks something of it, or did within `patience`.
+    /// Tells whether a request is using it, or did within `patience`.
     fn goes_on(self: &Arc<Self>, patience: Duration) -> bool {
         let used = *self.used.lock();
         Arc::strong_count(self) > 1 || used.elapsed() < patience
@@ -689,8 +687,7 @@ impl Upload {
         }
     }
 
-    /// Says what has landed, without waiting: whoever closes the upload waits for who fills it.
-    /// Leaves are told at the end.
+    /// Returns the landed ranges without waiting for the threads that fill the upload. Leaves are sent at the end.
     fn news(&self, id: &str) -> Line {
         match self.sink.try_read().as_deref() {
             Some(Some(sink)) => Line::Landed(Landed {
@@ -722,19 +719,19 @@ fn is_id(id: &str) -> bool {
     wire::is_word(id, b"-_")
 }
 
-/// What is noted of an upload that nobody publishes.
+/// The log's reason for an upload that was not published.
 const WENT: &str = "its writer left before it was whole";
 const OPEN_MAX: usize = 10_000;
-/// Of one person, so that nobody takes those of all.
+/// The most uploads of one user, so that one user cannot take all.
 const OPEN_EACH_MAX: usize = 1_000;
 const LEAVES_AT_ONCE: usize = 1024;
 /// Some 80 bytes each, of the 4 MiB that a line may have.
 const LEAVES_A_LINE: usize = 16 * LEAVES_AT_ONCE;
 /// How long a node that is to stop waits for a writer without a connection.
 const COMING_BACK: Duration = Duration::from_secs(5);
-/// How long somebody who was killed may take to be gone.
+/// How long the connection of a killed client may take to end.
 const LEAVING: Duration = Duration::from_secs(1);
-/// The same, if they had something drawn, which is known to be stopping.
+/// How long a draw may take to stop after its client has left.
 const STOPPING: Duration = Duration::from_secs(15);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// More connections bring nothing between two nodes.

@@ -27,7 +27,7 @@ pub(super) fn pack(mut asked: Asked<'_>) {
     if asked.door.shared.stop.is_draining() {
         return asked.reply.refuse(stopping());
     }
-    // What became of each is told when all has come: until then nobody listens.
+    // The results are sent when all files have arrived: until then the client does not read.
     let verdicts = RefCell::new(Verdicts::of(asked.noting()));
     let mut files = Files {
         reply: &asked.reply,
@@ -51,7 +51,7 @@ pub(super) fn pack(mut asked: Asked<'_>) {
     lines.end(taken.and(told).map_err(Refusal::from));
 }
 
-/// What became of files, in the order in which they came.
+/// The results of files, in the order of their arrival.
 struct Verdicts {
     noting: Noting,
     /// `None`: nothing yet.
@@ -126,11 +126,11 @@ impl Verdicts {
 struct Files<'a> {
     reply: &'a Reply,
     body: &'a mut Incoming,
-    /// What came and was not looked at yet.
+    /// Bytes that were not decoded yet.
     held: Bytes,
     decoder: Decoder,
     coming: Option<Coming>,
-    /// What ended it before its end.
+    /// The error that cut the body off.
     is_cut: Option<Error>,
 }
 
@@ -248,5 +248,5 @@ fn broke(error: &wire::Error) -> Error {
     Error::misbehaved("the client", error.to_string())
 }
 
-/// More in one request are of nobody who means well.
+/// More files in one request are refused.
 const FILES_MAX: usize = 100_000;

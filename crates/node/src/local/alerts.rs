@@ -1,8 +1,8 @@
-//! Tells somebody when what is owed does not go: a line in the log, and a command of the user's.
+//! Reports pending changes that are not delivered: by a line in the log, and by a command of the user.
 //!
-//! Something is told once, until it goes again: when it is held, and when it has waited longer than a bound.
-//! The command gets one event, `GODWIT_EVENT`, an object of JSON. It has a deadline, one runs at a time, and so
-//! many in a minute: what is beyond that is in the log only.
+//! A change is reported once until its delivery resumes: when it is put on hold, and when it has waited longer than a
+//! bound. The command receives one event as JSON in `GODWIT_EVENT`. It has a deadline, one runs at a time, and a minute
+//! has a limited number of runs; events beyond that are only logged.
 
 use crate::config::OnFault;
 use crate::local::keeping::Keeping;
@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A thread that looks at what is owed, until this is dropped.
+/// A thread that watches the pending changes until this is dropped.
 pub(crate) struct Watching {
     is_over: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,
@@ -65,12 +65,12 @@ fn watch(desk: &Keeping, told: OnFault, (over, changed): &(Mutex<bool>, Condvar)
             }
         }
         runs.look();
-        // Whoever owes very much is not looked at all the time.
+        // A long queue is read less often.
         pause = LOOK_EVERY.max(began.elapsed() * 20);
     }
 }
 
-/// What was told already.
+/// The events that were reported already.
 struct Faults {
     after: Duration,
     told: HashMap<String, &'static str>,
@@ -225,7 +225,7 @@ mod tests {
         let same = [owed("a", Stage::Sending, 11), owed("b", Stage::Held, 1)];
         assert!(faults.look(&same).is_empty());
         assert!(faults.look(&[owed("a", waiting(), 12)]).is_empty());
-        // Somebody decided, and it is held again.
+        // The user released the change, and it is on hold again.
         assert_eq!(faults.look(&[owed("b", Stage::Held, 3)]).len(), 1);
     }
 

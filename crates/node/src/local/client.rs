@@ -35,13 +35,13 @@ pub(crate) struct Client {
     pub(crate) other_names: Option<Refusal>,
     /// By what it finds again what it wrote.
     pub(crate) session: String,
-    /// What tells it from all others.
+    /// Distinguishes this connection from all others.
     pub(crate) connection: String,
-    /// What keeps the files of its job.
+    /// The tag that keeps the files of its job.
     pub(crate) job: Option<String>,
-    /// It speaks for somebody of another machine.
+    /// The user of another machine for whom the program acts; `None`: it acts for itself.
     pub(crate) staying: Option<PeerClient>,
-    /// This disk, or whoever delivers from it, ends with the job: what is only here is not safe.
+    /// Whether this disk, or the node itself, ends with the job: bytes that are only local are then not safe.
     pub(crate) ends_soon: bool,
     pub(crate) open: Mutex<HashMap<Handle, Open>>,
     /// Where it writes, and whose names were looked for.
@@ -50,14 +50,14 @@ pub(crate) struct Client {
     pub(crate) appends: Mutex<HashMap<Url, Arc<Appending>>>,
     /// Drafts of jobs that it has written its part of: their leases last as long as it does.
     pub(crate) drafts: Mutex<Vec<Draft>>,
-    /// Whoever waits for its word.
+    /// Visitors that wait for the program's answer.
     pub(crate) knocks: Arc<AccessRequests>,
     pub(crate) numbers: AtomicU64,
 }
 
 #[derive(Clone)]
 pub(crate) enum Open {
-    /// Held so that it is not forgotten while somebody reads it.
+    /// Keeps the file in the cache while it is read.
     Reading(#[allow(dead_code)] Arc<Reading>),
     /// Read in parts, which come here when they are asked for.
     Lazy(Arc<Lazily>),
@@ -66,7 +66,7 @@ pub(crate) enum Open {
     Writing(Arc<WriteHandle>),
     /// Written by a descriptor that we see nothing of. Locked while that is on its way.
     Editing(Arc<Mutex<Option<Editing>>>),
-    /// What is written into it goes to the end of a file.
+    /// Bytes written into it are appended to a file.
     Appending(Arc<Stream>),
     /// A name that is locked.
     Adding(Arc<Mutex<Added>>),

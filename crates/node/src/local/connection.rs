@@ -1,9 +1,8 @@
-//! One connection: who reads, who answers.
+//! One connection, and its threads that read and answer.
 //!
-//! Whoever reads an ask answers it. What may wait (for a server, a disk, another program) is answered after the reading was
-//! left to another thread, so that what is asked behind it is heard; a program that asks one thing at a time costs one
-//! thread that works and one that listens, and no handing over. When as many wait as may, nobody reads: the program
-//! is held up, and not the node.
+//! The thread that reads a request answers it. If the answer may wait (for a server, a disk, another program), another
+//! thread reads on before. A program with one request at a time costs one thread that works and one that listens, with
+//! no hand-over. At the limit of waiting requests no thread reads: the program is held up, not the node.
 
 use super::server::STACK_BYTES;
 use crate::local::{
@@ -28,8 +27,7 @@ use std::{
     time::Duration,
 };
 
-/// Tells whether an ask is answered in its turn, before the next is read: it waits for nobody, or what comes behind it
-/// must wait as well.
+/// Tells whether a request is answered before the next is read: it never waits, or later requests must wait for it.
 pub(crate) fn is_quick(ask: &Request) -> bool {
     match ask {
         Request::Hello(_)
@@ -46,7 +44,7 @@ pub(crate) fn is_quick(ask: &Request) -> bool {
     }
 }
 
-/// Who answers one ask, to whom.
+/// Where the answers to one request are sent.
 #[derive(Clone)]
 pub(crate) struct Reply {
     line: Arc<Line>,
@@ -55,12 +53,13 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// Tells whether nobody waits for it any more.
+    /// Tells whether the request was cancelled or its connection has ended.
     pub(crate) fn is_over(&self) -> bool {
         self.is_cancelled.load(SeqCst) || self.line.is_over()
     }
 
-    /// The same for whoever answers in their turn: then nobody reads, and the end is seen by asking for it.
+    /// Tells whether the connection is gone. While a request is answered before the next is read no thread reads, so
+    /// this asks the socket.
     pub(crate) fn is_gone(&self) -> bool {
         self.is_over()
             || godwit_sys::wait_gone(self.line.socket().as_fd(), [], Duration::ZERO).unwrap_or(true)
@@ -71,7 +70,7 @@ impl Reply {
         self.tell_with(tell, b"", &[]);
     }
 
-    /// The same, with bytes and files.
+    /// Sends an answer with bytes and files.
     pub(crate) fn tell_with(&self, tell: Response, body: &[u8], files: &[BorrowedFd<'_>]) {
         let told = ResponseHead {
             n: self.n,
@@ -186,7 +185,7 @@ fn welcome(
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Speaks {
     ForItself,
-    /// Somebody of another machine, who has no say over this node.
+    /// A user of another machine, who may not stop this node.
     ForAnother,
 }
 
@@ -281,7 +280,7 @@ impl Talk {
                     self.hall.stop.drain();
                 }
                 quick if is_quick(quick) => self.visit.answer(asked.ask, frame.body, &reply),
-                // Nobody is woken to listen meanwhile.
+                // No thread is woken to listen meanwhile.
                 short if self.visit.answer_at_once(short, &reply) => {}
                 _ => {
                     let known = self
@@ -298,8 +297,8 @@ impl Talk {
         }
     }
 
-    /// Makes sure that somebody reads while this thread answers. As long as nobody is free for that it waits, and
-    /// notices if the program goes; then it returns `false`.
+    /// Makes sure that another thread reads while this one answers. At the limit of threads it waits for one to be
+    /// free; returns `false` if the program closes the connection meanwhile.
     fn leave_reading(self: &Arc<Self>, reply: &Reply) -> bool {
         loop {
             self.line.freed.lower();
@@ -331,7 +330,7 @@ impl Talk {
         self.line.freed.raise();
     }
 
-    /// Nothing more is read: whoever still answers is told that nobody waits for it.
+    /// Ends the connection and cancels the requests in flight.
     fn end(&self) {
         self.line.end();
         self.line.hang_up();
@@ -358,7 +357,7 @@ fn tell_over(over: &Over) {
 }
 
 const TALK: &str = "talk with the node";
-/// What one program has under way at once that may wait.
+/// The most requests in flight on one connection that may wait.
 pub(crate) const AT_ONCE_MAX: usize = 64;
-/// Nobody has to be free within that; it is only looked whether the program is still there.
+/// A reader may stay busy longer; after this time the node only checks that the program is still connected.
 const LOOK_EVERY: Duration = Duration::from_secs(3600);

@@ -10,7 +10,8 @@ pub(crate) fn is_within() -> bool {
     fs::read_to_string("/proc/self/cgroup").is_ok_and(|told| is_of_job(&told))
 }
 
-/// The same of what `/proc/PID/cgroup` says: lines `NUMBER:CONTROLLERS:PATH`, of either version (cgroups(7)).
+/// Tells whether the text of `/proc/PID/cgroup` names a job: lines `NUMBER:CONTROLLERS:PATH`, of either version
+/// (cgroups(7)).
 fn is_of_job(told: &str) -> bool {
     let mut paths = told.lines().filter_map(|line| line.splitn(3, ':').nth(2));
     paths.any(|path| {

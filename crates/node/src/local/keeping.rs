@@ -36,7 +36,7 @@ pub(crate) struct Keeping {
     /// Ends conversations with servers, also those that say nothing.
     pub(crate) cancel: Cancel,
     pub(crate) bounds: Bounds,
-    /// What was kept for which job already: a second opening of the same writes nothing.
+    /// Files already tagged for a job, so that a second opening writes nothing.
     pub(crate) kept: Mutex<HashSet<(String, Url, String)>>,
     /// By what it proves who it is.
     pub(crate) home: Option<Home>,
@@ -54,16 +54,16 @@ pub(crate) struct Keeping {
     pub(crate) visitors: Mutex<()>,
 }
 
-/// What is known of how long this node will be.
+/// Facts about the node and how long it lives.
 #[derive(Clone, Debug)]
 pub(crate) struct Bounds {
     /// Starts the nodes that programs ask for; `None`: programs cannot ask.
     pub(crate) serve: Option<Serve>,
     /// Where its state is.
     pub(crate) state: PathBuf,
-    /// It was started within a job, and will be ended with it.
+    /// Whether a job started it and will end it.
     pub(crate) is_of_job: bool,
-    /// Somebody starts it again after the machine was.
+    /// Whether the system starts it again after a reboot.
     pub(crate) is_installed: bool,
     /// The names that programs may use.
     pub(crate) names: Option<Names>,

@@ -21,12 +21,12 @@ pub(crate) struct Line {
     /// One frame after the other.
     speaking: Mutex<()>,
     is_over: AtomicBool,
-    /// Raised when somebody who answers is free.
+    /// Raised when a thread that answers is free.
     pub(crate) freed: Wake,
 }
 
 impl Line {
-    /// Ends it: whoever reads or writes here notices.
+    /// Closes the connection; threads that read or write on it notice.
     pub(crate) fn hang_up(&self) {
         let _ = self.socket().shutdown(Shutdown::Both);
     }
@@ -45,7 +45,7 @@ impl Line {
         &self.socket
     }
 
-    /// Tells whether nobody hears any more.
+    /// Tells whether the program no longer reads.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(SeqCst)
     }
@@ -54,7 +54,7 @@ impl Line {
         self.is_over.store(true, SeqCst);
     }
 
-    /// Says it. Whoever does not read is waited for: they are not heard meanwhile.
+    /// Sends an answer. Waits for a program that does not read; no request of it is read meanwhile.
     pub(crate) fn say(&self, told: &ResponseHead, body: &[u8], files: &[BorrowedFd<'_>]) {
         let frame = match told.write(body) {
             Ok(frame) => frame,
@@ -78,12 +78,12 @@ impl Line {
     }
 }
 
-/// What came, and is read by one at a time.
+/// Received bytes and files, read by one thread at a time.
 #[derive(Debug)]
 pub(crate) struct Input {
     decoder: Decoder,
     buffer: Box<[u8]>,
-    /// What of the buffer was not read yet.
+    /// Bytes `from..to` of the buffer are not decoded yet.
     from: usize,
     to: usize,
     files: Vec<OwnedFd>,
@@ -163,7 +163,7 @@ impl Input {
         match came {
             Ok(0) => Err(Over::Gone),
             Ok(_) if self.files.len() > FILES_MAX => {
-                Err(Over::Misled("it sends files that nobody wants".into()))
+                Err(Over::Misled("it sends files that no request takes".into()))
             }
             Ok(came) => {
                 (self.from, self.to) = (0, came);

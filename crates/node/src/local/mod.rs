@@ -1,8 +1,8 @@
-//! The node of one user of one machine: it keeps files of others for the programs here.
+//! The node of one user on one machine: it keeps files of servers for local programs.
 //!
-//! Programs reach it by a UNIX socket ([`godwit_local`]), one connection each. What they ask is answered by a
-//! [`Handler`]; here is who may come, how many at once, that none of them can make this process grow or wait, and
-//! when it ends: told to, or when nobody has asked for a while and nothing is owed.
+//! Programs connect by a UNIX socket ([`godwit_local`]), one connection each. A [`Handler`] answers their requests.
+//! This module decides which programs may connect and how many, bounds what each of them can use, and ends the node: on
+//! request, or when it is idle with nothing pending.
 
 pub(crate) mod alerts;
 mod answers;
@@ -50,17 +50,17 @@ use std::{
 pub struct LocalRules {
     /// Where it listens, and what it keeps where.
     pub place: Place,
-    /// It ends when nobody has asked for so long.
+    /// The node ends when it had no connection for this long.
     pub idle: Duration,
     /// How many bytes it may keep; `None`: as many as the disk has.
     pub quota: Option<u64>,
     /// After how long each file that it keeps is read again and compared; `None`: never.
     pub scrub_every: Option<Duration>,
-    /// It was started by a job of a batch system, and ends with that. Whether it is within one it sees for itself too.
+    /// Whether a batch job started it: it ends with the job. The node also detects a job by itself.
     pub is_of_job: bool,
-    /// Somebody starts it whenever the machine does.
+    /// Whether the system starts it at boot.
     pub is_installed: bool,
-    /// Who is told when what is owed does not go.
+    /// Receives alerts when pending changes are not delivered.
     pub on_fault: OnFault,
     /// Which hop leads where.
     pub routes: Routes,
@@ -108,8 +108,8 @@ impl From<Refusal> for LocalError {
     }
 }
 
-/// Is the node of this machine until it is told to stop, or nobody needs it any more. `home` knows the peers that it
-/// has joined; `serve` starts the nodes that programs ask for; `ready` is called once it listens.
+/// Runs the node of this machine until it is stopped or idle. `home` knows the peers that it has joined; `serve` starts
+/// the nodes that programs ask for; `ready` is called once it listens.
 pub(crate) fn run(
     rules: LocalRules,
     home: Option<Home>,

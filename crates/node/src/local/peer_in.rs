@@ -1,8 +1,8 @@
-//! What somebody of another machine keeps in the depot of this one: a door speaks for them, which has asked whether they
-//! may.
+//! Requests of users of other machines to this machine's depot. The door speaks for them, after it has checked their
+//! rights.
 //!
-//! They have an audience of their own, so that each hit of what came for others costs a look at its origin; their tags
-//! carry their name, and of a file they see those alone. What all of them keep by tags is at most half of the depot.
+//! Each user has an audience of their own, so a hit on a file fetched for others is first revalidated at its origin.
+//! Their tags carry their name, and they see no others. All their tags together keep at most half of the depot.
 
 use crate::local::{
     answers::{Answered, done, of_files},
@@ -30,7 +30,7 @@ use std::{
     time::Duration,
 };
 
-/// Somebody of another machine.
+/// A user of another machine.
 pub(crate) struct PeerClient {
     name: String,
 }
@@ -140,7 +140,7 @@ impl Client {
             Request::Cache(Cache::Verify { url: text }) => self.verify_for(staying, text, reply),
             _ => Err(Refusal::new(
                 Kind::Unsupported,
-                "do what was asked for somebody of another machine",
+                "do what was asked for a user of another machine",
                 "they stage files here, look at theirs, and take them away",
             )),
         }
@@ -164,7 +164,7 @@ impl Client {
     ) -> Result<Reading, Refusal> {
         let (url, tag) = (url(&stage.url)?, staying.tag(stage.tag.as_deref())?);
         let wanted = format!("stage {}", url.without_password());
-        // The door does not ask for others either. One that belongs to somebody else need not be believed.
+        // The door takes no names with users either, but a client on this socket need not be our door.
         if url.path_form().is_none() {
             let words = "only files of servers, without a user, come for visitors";
             return Err(Refusal::new(Kind::Denied, wanted, words));
@@ -181,9 +181,8 @@ impl Client {
         Ok(come)
     }
 
-    /// Has it come as by staging, and says where it lies. No name is locked for somebody of another machine, since there
-    /// is nothing to wait for: they fill nothing here. Programs of this machine read what the server of a name has, not
-    /// what a visitor says of it.
+    /// Fetches a file as staging does, and returns its path. No name is locked for a user of another machine, who fills
+    /// nothing. Programs of this machine read what the server of a name has, not what a visitor says.
     fn add_for(&self, staying: &PeerClient, add: request::Add, reply: &Reply) -> Answered {
         let name = staying.tag(add.tag.as_deref())?;
         let stage = request::Stage {
@@ -225,7 +224,7 @@ impl Client {
         of_files(1)
     }
 
-    /// What is too large need not come first.
+    /// Refuses a file that is too large before it is fetched.
     fn must_fit(&self, wanted: &str, url: &Url) -> Result<(), Refusal> {
         let there = (self.desk.connect)(url, &self.who)
             .and_then(|place| place.store.stat(&place.path))
@@ -355,7 +354,7 @@ impl Keeping {
     }
 }
 
-/// One of those that have something fetched at a time. It goes on without whoever asked, so it is counted here.
+/// One of the fetches for visitors in flight. A fetch outlives its request, so it is counted.
 struct Turn<'a>(&'a AtomicUsize);
 
 impl<'a> Turn<'a> {

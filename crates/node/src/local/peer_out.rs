@@ -1,4 +1,4 @@
-//! What programs of this machine ask of the depot of another: told to the node there, by its door.
+//! Requests of local programs to the depot of another machine, sent through the door of its node.
 
 use crate::local::{
     answers::{Answered, done},
@@ -42,7 +42,7 @@ impl Client {
             Refusal::new(
                 Kind::Unsupported,
                 &*wanted,
-                "what is opened or owed there is so by programs of that machine",
+                "what is open or pending there is so by programs of that machine",
             )
         })?;
         must_be_there(&wanted, &asked)?;
@@ -95,7 +95,7 @@ pub(crate) fn without_tag(mut answer: Option<Response>) -> Option<Response> {
 
 const NO_TAG: &str = "it was not kept under that tag; godwit cache stat shows its tags";
 
-/// What a node there has told so far.
+/// Lines of the answer that have arrived so far.
 struct PeerAnswer {
     what: OfDepot,
     answer: response::Done,

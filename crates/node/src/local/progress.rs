@@ -80,7 +80,7 @@ impl Client {
         if matches!(error, Error::TimedOut { .. } | Error::Held { .. }) {
             let how = match refusal.more.url {
                 Some(_) => "held as well",
-                None => "held until somebody decides",
+                None => "on hold until you decide",
             };
             let owed = self.owed_of(scope);
             let held = owed.iter().filter(|owed| owed.is_held());
@@ -89,7 +89,7 @@ impl Client {
         refusal
     }
 
-    /// Waits, and tells meanwhile how what is owed of a scope goes.
+    /// Waits, and meanwhile reports the pending changes of a scope.
     pub(crate) fn telling<T>(&self, scope: &Scope, reply: &Reply, wait: impl FnOnce() -> T) -> T {
         thread::scope(|threads| {
             let (waits, is_over) = mpsc::channel::<()>();
@@ -179,9 +179,9 @@ fn with_others<'a>(
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How soon it is said anew what is waited for.
 const TOLD_AGAIN: Duration = Duration::from_secs(10);
-/// So many are told by themselves; all are in the queue.
+/// The most changes on hold that are reported one by one; the queue shows all.
 const HELD_MAX: usize = 100;
-/// So many are named at the end.
+/// The most changes that a final message names.
 const NAMED_MAX: usize = 8;
 const GOES_ON: &str = "it is kept here and delivered as soon as that is possible: godwit queue shows it, \
                        godwit push waits on";

@@ -1,4 +1,4 @@
-//! What went wrong, as programs of this machine are told it.
+//! Refusals that programs of this machine receive, made from errors.
 
 use godwit_core::{Fault, Kind, Url};
 use godwit_depot::Error as DepotError;
@@ -23,8 +23,9 @@ pub(crate) fn url(text: &str) -> Result<Url, Refusal> {
     })
 }
 
-/// The same for what is delivered later: what proves who we are is not kept with it, but looked for then.
-pub(crate) fn url_owed(text: &str) -> Result<Url, Refusal> {
+/// Reads the URL of a file that is delivered later. It must have no password: credentials are not stored with a pending
+/// change but looked for at delivery.
+pub(crate) fn url_to_deliver(text: &str) -> Result<Url, Refusal> {
     let url = url(text)?;
     let shown = url.without_password().to_string();
     if url.password().is_none() {
@@ -87,7 +88,7 @@ fn told(
     refusal
 }
 
-/// What this machine says.
+/// Makes the refusal for an error of the local disk.
 pub(crate) fn disk(wanted: &str, error: &io::Error) -> Refusal {
     Refusal::new(
         DepotError::kind_of_disk(error),
@@ -121,12 +122,12 @@ mod tests {
             assert!(refusal.wanted.len() < 200);
         }
         assert!(url("godwit://lab/run%0A7").is_ok());
-        let refusal = url_owed("ftp://me:open%20sesame@lab/x").unwrap_err();
+        let refusal = url_to_deliver("ftp://me:open%20sesame@lab/x").unwrap_err();
         assert_eq!(refusal.kind, Kind::Invalid);
         assert!(!format!("{refusal:?}").contains("sesame"), "{refusal:?}");
-        assert!(url_owed("ftp://me@lab/x").is_ok());
+        assert!(url_to_deliver("ftp://me@lab/x").is_ok());
         assert!(url("grid:/hep/run7").is_ok());
-        assert!(url_owed("grid:/hep/run7").is_ok());
+        assert!(url_to_deliver("grid:/hep/run7").is_ok());
     }
 
     #[test]

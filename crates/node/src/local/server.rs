@@ -28,15 +28,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Whoever answers what programs ask.
+/// Answers the requests of programs.
 pub(crate) trait Handler: Send + Sync + 'static {
     /// Lets a program in, which says who it is.
     fn visit(self: Arc<Self>, visitor: Visitor) -> Result<Box<dyn Connection>, Refusal>;
-    /// Tells whether it must not end, though nobody asks.
+    /// Tells whether changes are pending: the node then stays though no program is connected.
     fn owes(&self) -> bool;
     /// Says how it is.
     fn status(&self, status: &mut response::Status);
-    /// Takes nothing more, and has whoever waits be told.
+    /// Takes no more requests, and refuses those that wait.
     fn end(&self);
 }
 
@@ -53,14 +53,14 @@ pub(crate) trait Connection: Send + Sync {
     }
 }
 
-/// Who comes.
+/// A program that connects.
 #[derive(Clone, Debug)]
 pub(crate) struct Visitor {
-    /// What this node calls the connection.
+    /// The node's number of the connection.
     pub(crate) connection: u64,
     /// The process that made it.
     pub(crate) process: u32,
-    /// What it says of itself.
+    /// How the program introduces itself.
     pub(crate) hello: request::Hello,
 }
 
@@ -104,17 +104,17 @@ impl LocalNode {
         self.hall.stop.clone()
     }
 
-    /// Returns when it has ended: nobody listens, and all connections are closed.
+    /// Waits until the node has ended: it does not listen, and all connections are closed.
     pub(crate) fn wait(self) {
         let alive = self.listening.join();
-        // Whoever waits for that lock finds the depot free.
+        // A process that waits for the lock finds the depot free.
         drop(self.hall);
         drop(alive);
         tracing::info!("stopped");
     }
 }
 
-/// Notes that something may be owed here though no node runs, so that a power cut does not undo it.
+/// Marks durably that changes may be pending while no node runs.
 fn mark_unfinished(mark: &Path) -> io::Result<()> {
     match File::create_new(mark) {
         Ok(_) => File::open(mark.parent().unwrap_or(mark))?.sync_all(),
@@ -123,7 +123,7 @@ fn mark_unfinished(mark: &Path) -> io::Result<()> {
     }
 }
 
-/// What all connections share.
+/// State that all connections share.
 pub(super) struct Server {
     pub(super) desk: Arc<dyn Handler>,
     pub(super) rules: LocalRules,
@@ -148,7 +148,7 @@ impl Server {
         self.guests.lock().alone = Some(Instant::now());
         while !self.stop.is_draining() {
             let Some(patience) = self.patience() else {
-                tracing::info!("nobody has asked for a while, and nothing is owed");
+                tracing::info!("idle, with nothing pending");
                 break;
             };
             let awaited = [seat.as_fd(), self.stop.draining(), self.changed.as_fd()];
@@ -170,19 +170,19 @@ impl Server {
                 }
             }
         }
-        // Whoever comes now finds nobody, and starts the next; before that nobody is seen off, or they would find us.
+        // The place is left before connections are closed: a program that connects from now on starts the next node.
         let alive = seat.leave();
         self.stop.at_once();
         self.desk.end();
         self.see_off();
-        // If it stays, verbs have the next node started and ask it what is owed, for nothing.
+        // If the mark stays, verbs start a node to ask for the queue, though it is empty.
         if !self.desk.owes() {
             let _ = fs::remove_file(self.rules.place.unfinished());
         }
         alive
     }
 
-    /// Returns how long it waits until it may end, unless somebody comes; none if it ends now.
+    /// Returns how long to wait for a program before the node may end; `None`: it ends now.
     fn patience(&self) -> Option<Duration> {
         let mut guests = self.guests.lock();
         let Some(alone) = guests.alone else {
@@ -196,7 +196,7 @@ impl Server {
         if !self.desk.owes() {
             return None;
         }
-        // What is owed is looked at again when as much time has passed.
+        // The queue is read again after the same time.
         guests = self.guests.lock();
         if guests.alone.is_some() {
             guests.alone = Some(Instant::now());
@@ -297,7 +297,7 @@ impl Server {
     }
 }
 
-/// A connection ends, also if whoever answers it panics.
+/// Ends a connection when dropped, also if its thread panics.
 pub(super) struct Leaving {
     pub(super) hall: Arc<Server>,
     pub(super) connection: u64,
@@ -310,7 +310,7 @@ impl Drop for Leaving {
     }
 }
 
-/// Says why not, to whoever has not been heard yet: their first ask is number 1.
+/// Refuses a program before its first request is read; that has number 1.
 fn turn_away(line: &Line, refusal: Refusal) {
     let told = ResponseHead {
         n: 1,
@@ -336,10 +336,10 @@ pub(super) const WAITING_MAX: i32 = 4096;
 
 pub(super) const STACK_BYTES: usize = 512 << 10;
 
-/// Whoever ends, or begins, has so long.
+/// How long the start or the end of a connection may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Whoever wants a node whose socket was removed waits about so long.
+/// How often the node checks that its socket is still there: a program that finds none waits about this long.
 pub(super) const LOOK_AT_SEAT: Duration = Duration::from_secs(1);
 
 const LOOK_MIN: Duration = Duration::from_millis(100);

@@ -1,5 +1,5 @@
-//! Where the node is found: its socket, and the lock beside it. Both are files that somebody may remove while it lives,
-//! such as whoever cleans a directory of what is old. It looks, and takes its place again.
+//! The node's socket, and the lock beside it. A cleaner of old files may remove either while the node runs: it checks,
+//! and creates them again.
 
 use super::{
     LocalError, WANTED,
@@ -29,7 +29,7 @@ pub(crate) struct Socket {
     listener: UnixListener,
     /// Of the socket's file, which no other file has while it listens.
     number: Number,
-    /// What was said of its loss, once.
+    /// The last warning about the loss, so that it is logged once.
     said: String,
 }
 
@@ -69,7 +69,10 @@ impl Socket {
             Err(error) => error.to_string(),
         };
         if error != self.said {
-            tracing::warn!(error, "the socket was removed, and nobody finds this node");
+            tracing::warn!(
+                error,
+                "the socket was removed, and programs do not find this node"
+            );
             self.said = error;
         }
         None
@@ -90,7 +93,7 @@ impl Socket {
 
     fn retake(&mut self) -> Result<UnixListener, LocalError> {
         self.place.prepare()?;
-        // Without the lock that others find, somebody else may begin here at the same time.
+        // Without the lock at its path, another node may start here at the same time.
         let path = self.place.alive();
         if !self.alive.is_of(&path) {
             let alive = lock(&self.place, Instant::now())?;
@@ -158,8 +161,8 @@ fn held(path: &Path, what: &str) -> LocalError {
     Refusal::new(Kind::InUse, WANTED, words).next(next).into()
 }
 
-/// Begins to listen under a name of its own, so that whoever sees the name of the socket finds it listening, also
-/// where one lay that nobody has.
+/// Listens under a temporary name and renames it, so that a socket under the name is always listening. A stale socket
+/// is replaced.
 fn listen(socket: &Path) -> Result<(UnixListener, Number), LocalError> {
     let failed = |cause: io::Error| {
         let words = format!("{}: {}", socket.display(), why(&cause));

@@ -1,4 +1,4 @@
-//! What programs append: piece by piece, or as a stream whose lines are kept whole.
+//! Appends by programs: piece by piece, or as a stream whose lines are kept whole.
 
 use crate::local::refusals;
 use godwit_core::Url;
@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A stream that somebody writes into, and that goes to the end of a file.
+/// A pipe whose bytes are appended to a file.
 pub(crate) struct Stream {
     appending: Arc<Appending>,
     pub(crate) url: Url,
@@ -99,5 +99,5 @@ fn take_lines(mut from: UnixStream, appending: &Appending) -> Result<(), Error> 
 
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// What is longer is no line.
+/// A longer line may be divided.
 const LINE_MAX: usize = 256 << 10;

@@ -49,7 +49,7 @@ impl Gate {
         self.changed.notify_all();
         let mut is_open = self.is_open.lock();
         while !*is_open && !reply.is_over() {
-            // Whoever waits for somebody else looks now and then whether it is still wanted.
+            // A handler that waits checks at intervals that its request is still wanted.
             let step = Duration::from_millis(20);
             self.changed.wait_for(&mut is_open, step);
         }
@@ -379,7 +379,7 @@ fn who_asks_more_than_may_wait_is_held_up_and_let_go_when_it_leaves() {
         here.send(push(), b"").unwrap();
     }
     standing.desk.gate.wait_for(AT_ONCE_MAX - 1);
-    // Nobody reads any more, so this is not answered.
+    // No thread reads any more, so this is not answered.
     let status = here.send(Request::Status, b"").unwrap();
     let late = here.receive(status, Some(Instant::now() + Duration::from_millis(200)));
     assert_eq!(late.unwrap_err().kind, Kind::Late);
@@ -482,7 +482,7 @@ fn it_ends_when_nobody_asks_and_not_while_it_owes() {
         node.wait();
         seen.store(true, SeqCst);
     });
-    // While somebody talks with it, and then while it owes, it stays for many times as long.
+    // The node stays several idle times while a program is connected, and while changes are pending.
     let status = |here: &mut Here| match here.ask(Request::Status).unwrap().tell {
         Response::Status(status) => status,
         other => panic!("{other:?}"),
@@ -530,7 +530,7 @@ fn a_socket_that_is_taken_away_is_bound_anew_and_another_nodes_is_not() {
         before.ask(Request::Status).unwrap();
     }
     assert!(found().is_some());
-    // Once somebody else holds the lock that others find, the place is theirs.
+    // The place belongs to the holder of the lock that others find.
     fs::remove_file(standing.place.alive()).unwrap();
     let _theirs = settle(&standing.place).unwrap();
     fs::remove_file(&socket).unwrap();

@@ -1,9 +1,8 @@
-//! The beginning of a connection, kept until it is known for whom it is.
+//! The first bytes of a connection, kept until its target is known.
 //!
-//! What a visitor says first is read by TLS, which finds out whose key is wanted. If that is somebody
-//! else's, they must hear the same from its first byte, and the visitor nothing of ours. So what came is
-//! noted until TLS says its first word, and that word is kept back if it is a refusal of this kind. From
-//! then on a read or write costs a look at an empty place.
+//! TLS reads the first message of a visitor, which names the wanted key. If the key is that of a parked node, the node
+//! must receive the bytes from the first, and the visitor none of ours. So the bytes are kept until TLS answers, and an
+//! answer that refuses the key is withheld. After that a read or write checks one empty option.
 
 use godwit_trust::door::Elsewhere;
 use parking_lot::Mutex;
@@ -15,7 +14,7 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A stream whose visitor may turn out to want somebody else.
+/// A stream whose visitor may want a parked node.
 #[derive(Debug)]
 pub(crate) struct Opening<S> {
     /// Away once it was given back.
@@ -31,10 +30,10 @@ struct Noted<S> {
     back: Back<S>,
 }
 
-/// Where a stream is found again whose visitor wants somebody else, once TLS has let go of it.
+/// Returns the stream of a visitor for a parked node, after TLS has released it.
 pub(crate) type Back<S> = Arc<Mutex<Option<Diverted<S>>>>;
 
-/// A visitor who wants somebody else.
+/// A visitor for a parked node.
 #[derive(Debug)]
 pub(crate) struct Diverted<S> {
     pub(crate) stream: S,
@@ -42,7 +41,7 @@ pub(crate) struct Diverted<S> {
     pub(crate) label: String,
     /// All that was said so far.
     pub(crate) heard: Vec<u8>,
-    /// What is to be said if there is no way there.
+    /// The refusal to send if no connection to that node is parked.
     pub(crate) refusal: Vec<u8>,
 }
 

@@ -43,7 +43,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, interval_at, timeout},
 };
 
-/// Who is parked, by the label of their key.
+/// The parked connections, by the label of their node's key.
 #[derive(Default)]
 pub(crate) struct Relay {
     berths: Mutex<HashMap<String, Berth>>,
@@ -176,7 +176,7 @@ fn is_peer(shared: &Shared, key: &Fingerprint) -> bool {
     matches!(known, Some(Ok(Some(_))))
 }
 
-/// What a connection that waits meets.
+/// Events of a parked connection.
 enum Event {
     Called(oneshot::Sender<Moored>),
     /// Others took its place, or its node left.
@@ -225,7 +225,7 @@ pub(crate) async fn wait(
         match event.await {
             Event::Called(to) => match to.send(moored) {
                 Ok(()) => return Ok(()),
-                // Whoever called did not wait.
+                // The visitor did not wait.
                 Err(back) => {
                     moored = back;
                     called = relay.offer(&label);
@@ -234,7 +234,9 @@ pub(crate) async fn wait(
             Event::Unwanted => return Err("others took its place, or its node left".into()),
             Event::Draining => return Err("this node is stopping".into()),
             Event::Said(Ok(Said::Beat)) => heard_at = Instant::now(),
-            Event::Said(Ok(_)) => return Err("it says what nobody says while it waits".into()),
+            Event::Said(Ok(_)) => {
+                return Err("it sent a line that is not allowed while it waits".into());
+            }
             Event::Said(Err(error)) => return Err(why(&error)),
             Event::Beat if heard_at.elapsed() > SILENCE => return Err("it fell silent".into()),
             Event::Beat => {
@@ -319,7 +321,7 @@ async fn taken(moored: &mut Moored) -> io::Result<()> {
     }
 }
 
-/// What was passed on, in bytes, and how it ended.
+/// How many bytes were passed each way, and how the connection ended.
 struct Passed {
     there: u64,
     back: u64,
@@ -439,7 +441,7 @@ async fn pump(
             return to.shutdown().await;
         }
         to.write_all(&held[..read]).await?;
-        // Nobody knows whether more comes.
+        // More bytes may never come, so these are not left in a buffer.
         to.flush().await?;
         moved.fetch_add(read as u64, Relaxed);
         counted.inc_by(read as u64);

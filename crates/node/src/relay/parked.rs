@@ -80,5 +80,5 @@ fn heard(line: &[u8]) -> io::Result<Said> {
     let said = std::str::from_utf8(line)
         .ok()
         .and_then(|line| line.parse().ok());
-    said.ok_or_else(|| io::Error::other("a line that nobody says here"))
+    said.ok_or_else(|| io::Error::other("a line that is not allowed here"))
 }

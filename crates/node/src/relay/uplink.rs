@@ -1,8 +1,7 @@
-//! Being reached through another node: a few connections to it that wait for visitors.
+//! Makes the node reachable through another node, by a few connections to it that wait for visitors.
 //!
-//! A node behind an address translator makes them itself, and to whoever comes through one it is the
-//! same door as any: TLS with its own key, from the visitor's first byte. The relay is believed nothing but
-//! that it passes bytes on.
+//! A node behind an address translator makes these connections itself. To a visitor its door is like any other: TLS
+//! with its own key, from the visitor's first byte. The relay is trusted only to pass bytes on.
 
 use super::parked::Parked;
 use crate::{
@@ -66,7 +65,7 @@ pub(crate) struct Via {
     pub(crate) at: Mutex<Option<SocketAddr>>,
 }
 
-/// What became of a connection.
+/// Events of a connection.
 enum News {
     Parked,
     /// A visitor has it.
@@ -124,7 +123,7 @@ impl Fleet {
         (self.is_ill, self.rest_until) = (false, None);
     }
 
-    /// Notes that one ended which nobody had taken. `chance` is from 0 to 1.
+    /// Notes the end of a connection that no visitor had taken. `chance` is from 0 to 1.
     fn ended(&mut self, waited: Option<Duration>, now: Instant, chance: f64) {
         match waited {
             Some(waited) => {
@@ -298,7 +297,7 @@ impl Via {
             .map_err(|failed| match failed {
                 Failed::Io(cause) => why(&cause),
                 Failed::Said(error) => error.to_string(),
-                Failed::Elsewhere => "whoever answers there has another key".into(),
+                Failed::Elsewhere => "the node that answers there has another key".into(),
             })?;
         let met = door::met(tls.ssl(), &wanted, &Authorities::none(), ours);
         met.map_err(|error| error.to_string())?;
@@ -391,7 +390,9 @@ async fn visitor(line: &mut Parked<TokioIo<Upgraded>>) -> Result<SocketAddr, Str
                 said.map_err(|error| why(&error))?;
             }
             Said::Visitor(from) => return Ok(from),
-            Said::Taken => return Err("it says what nobody says to who waits".into()),
+            Said::Taken => {
+                return Err("it sent a line that is not allowed to a parked connection".into());
+            }
         }
     }
 }
@@ -418,7 +419,7 @@ fn chance() -> f64 {
     (drawn >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// So many wait for visitors.
+/// The least connections that wait for visitors.
 const WAITING_MIN: usize = 4;
 const WAITING_MAX: usize = 16;
 const PAUSE_FIRST: Duration = Duration::from_millis(250);

@@ -30,7 +30,7 @@ use std::{
     time::Duration,
 };
 
-/// Refuses a configuration under which nobody could reach the node.
+/// Refuses a configuration under which no client could reach the node.
 fn must_serve(config: &Config) -> Result<(), Error> {
     let is_nowhere = config.ftp.is_empty() && config.https.is_empty() && config.via.is_empty();
     match is_nowhere {
@@ -55,7 +55,7 @@ pub(crate) fn rehearse(config: &Config) -> Result<(), Error> {
     passwords_of(config, &trust).map(drop)
 }
 
-/// Has whoever runs a hop be told what it holds. It serves all the same where that cannot be.
+/// Starts the socket for the operator of a hop. Without it the hop serves all the same.
 fn operating(shared: &Shared) -> Option<Operating> {
     let (config, spooled) = (&shared.config, shared.hop.as_ref()?);
     let hop = config.hop.as_ref()?;
@@ -63,7 +63,7 @@ fn operating(shared: &Shared) -> Option<Operating> {
     let (depot, told) = (Arc::clone(spooled.depot()), hop.on_fault.clone());
     let begun = Operating::start(depot, &hop.spool, reaches, told, shared.stop.clone());
     begun
-        .map_err(|error| tracing::warn!(%error, spool = %hop.spool.display(), "nobody here can ask what it holds"))
+        .map_err(|error| tracing::warn!(%error, spool = %hop.spool.display(), "no program of this machine can ask what it holds"))
         .ok()
 }
 
@@ -75,7 +75,7 @@ pub struct Node {
     admission: Arc<Admission>,
     addresses: Addresses,
     listeners: Vec<JoinHandle<()>>,
-    /// Whoever runs a hop asks there.
+    /// The socket for the operator of a hop.
     operating: Option<Operating>,
 }
 
@@ -194,14 +194,14 @@ impl Node {
         }
         if let Some(hop) = &self.shared.hop {
             hop.depot().end();
-            // What is owed is safe; whoever is sending it may be waiting for a node that says nothing.
+            // Pending changes are durable; the thread that sends one may wait for a node that does not answer.
             std::mem::forget(Arc::clone(hop));
         }
         drop(self.operating);
         tracing::info!("stopped");
     }
 
-    /// Removes uploads that nobody went on with for as long as they are kept, now and every day.
+    /// Removes abandoned uploads that have passed their time, now and every day.
     fn sweep_daily(&mut self) -> io::Result<()> {
         let now = self.reload.shared();
         let kept = now.now().config.limits.partial;
@@ -360,7 +360,7 @@ impl Accept {
                     let _ = wait_readable(fds, FOREVER);
                 }
                 Err(error) if is_out_of_descriptors(&error) => self.turn_away_one(listener),
-                // Whoever it was is gone.
+                // The client has left.
                 Err(error) => tracing::debug!(
                     error = godwit_sys::why(&error),
                     "lost before it was accepted"

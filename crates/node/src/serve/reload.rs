@@ -1,7 +1,7 @@
-//! A node goes on under another configuration, and whoever is being served goes on under the old one.
+//! Replaces the configuration of a running node.
 //!
-//! What a session began with it keeps, so nothing of a transfer changes under its hands; who comes later,
-//! and each request at the door, meets the new one. A configuration that is of no use changes nothing.
+//! A session keeps the configuration it began with, so a transfer in flight does not change. New clients, and each new
+//! request at the door, get the new one. An invalid configuration changes nothing.
 
 use super::listener::sessions_for;
 use crate::{

@@ -1,7 +1,7 @@
-//! One client over standard input and output, which somebody else has let in: `ssh`.
+//! Serves one client over standard input and output, which another program has admitted: `ssh`.
 //!
-//! The two ends become one socket, so that a session need not know. Data goes over
-//! connections of its own, to where `ssh` says this machine is.
+//! The two ends become one socket, so that a session need not know. Data connections go to the address that `ssh`
+//! reports for this machine.
 
 use crate::{
     Config, Error,
@@ -19,7 +19,7 @@ use std::{
     thread,
 };
 
-/// Talks with one client until both are done. Whoever it is has the rights of this process.
+/// Serves one client until both ends are closed, with the rights of this process.
 pub fn attend(config: Config) -> Result<(), Error> {
     let accounts = Accounts::of_this_process(&config);
     let (trust, cluster) = (config.trust.clone(), config.cluster.clone());

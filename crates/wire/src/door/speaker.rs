@@ -75,7 +75,7 @@ impl Speaker {
         match self.compared() {
             Ordering::Equal => None,
             Ordering::Less => Some(format!(
-                "whoever asks must be upgraded: it is {}, this node runs {}",
+                "the client must be upgraded: it is {}, this node runs {}",
                 self.name(),
                 ours.name()
             )),
@@ -131,7 +131,7 @@ mod tests {
         };
         let told = |speaker: Speaker| speaker.must_upgrade().unwrap_or_default();
         assert_eq!(at(VERSION, REVISION).must_upgrade(), None);
-        assert!(told(at(VERSION, REVISION - 1)).starts_with("whoever asks must be upgraded"));
+        assert!(told(at(VERSION, REVISION - 1)).starts_with("the client must be upgraded"));
         assert!(told(at(VERSION, REVISION + 1)).starts_with("this node must be upgraded"));
         assert!(told(at(VERSION + 1, 0)).starts_with("this node must be upgraded"));
     }

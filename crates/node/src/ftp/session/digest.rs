@@ -47,5 +47,5 @@ impl Session {
     }
 }
 
-/// What is read in less time than anybody needs to change their mind.
+/// So few bytes are read before a client could cancel.
 const AT_ONCE_BYTES: u64 = 16 << 20;

@@ -63,8 +63,8 @@ impl Session {
                 entries_max,
                 &mut |name, stat| lines.write(name, stat),
             );
-            // What was found arrives, and the reply tells that it is not all: whoever
-            // waits for data must not have to find out that none comes.
+            // The entries found so far are sent, and the reply reports the error: a client must not wait for data that
+            // does not come.
             lines.send()?;
             sending.end()?;
             Ok((held, listed))
@@ -251,7 +251,7 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
     pattern[p..].iter().all(|&c| c == b'*')
 }
 
-/// Little, so that whoever listens can begin with the first names.
+/// Small, so that a reader can begin with the first names.
 const BLOCK_BYTES: usize = 8 << 10;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What is asked of names, and done to them.
+//! Commands about names: attributes, changes, removal.
 
 use super::{Session, list::told};
 use crate::access::guarded::Guarded;
@@ -26,7 +26,7 @@ impl Session {
     }
 }
 
-/// `SITE CHGRP`: whoever we are must own the file and be in the group.
+/// Changes the group by `SITE CHGRP`: the account must own the file and be in the group.
 fn change_group(dir: &Guarded, path: &Path, group: &str) -> Result<Answer, Refusal> {
     let groups = || std::fs::read_to_string("/etc/group").unwrap_or_default();
     let Some(number) = group.parse().ok().or_else(|| group_in(&groups(), group)) else {
@@ -106,12 +106,10 @@ fn about_names(dir: &Guarded, ask: Ask, entries_max: u64) -> Result<Answer> {
     }
 }
 
-/// What has landed of an upload that nobody is writing.
+/// Returns the ranges of an upload that landed, once no session writes it.
 ///
-/// A client that was killed is survived by its session for as long as bytes are
-/// on their way. Whoever comes to go on must not be told what is changing, or it
-/// would begin a second partial and send the rest there; so it waits a little, and
-/// is then told to come again.
+/// The session of a killed client lives on while bytes are in flight. A client that resumes must not receive a state
+/// that still changes: it would begin a second partial. So it waits a little, and is then told to try again.
 fn landed(dir: &Guarded, path: PathBuf, id: Option<&str>) -> Result<Answer> {
     let until = Instant::now() + IN_USE_MAX;
     loop {

@@ -20,7 +20,7 @@ pub(super) fn group(number: Option<&str>) -> Option<String> {
     KNOWN.name(number?, godwit_sys::group_name)
 }
 
-/// What was looked up lately: a directory of names far away is asked once for each number.
+/// Names that were looked up lately, so that a remote directory of names is asked once for each number.
 struct Known(Mutex<(Instant, HashMap<u32, Option<String>>)>);
 
 impl Known {

@@ -32,13 +32,13 @@ pub(super) struct Plan {
     pub(super) check: Option<Digest>,
 }
 
-/// What the client said of the length.
+/// The length that the client announced.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Announced {
     size: Option<u64>,
 }
 
-/// What the end of data means.
+/// The meaning of the end of data.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum End {
     /// Readers saw every byte at once.
@@ -49,7 +49,7 @@ pub(super) enum End {
     Hold,
 }
 
-/// What to do at the end of data.
+/// The action at the end of data.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Verdict {
     /// Finish, with this length.
@@ -58,10 +58,10 @@ pub(super) enum Verdict {
     FinishIfAlive(u64),
     /// The data ended too soon.
     Keep {
-        /// So many bytes were announced.
+        /// The number of bytes announced.
         announced: u64,
     },
-    /// Nobody said under protection that this was all, in this word.
+    /// No protected message confirmed that this is all; the given one may do so.
     Cut(LastWord),
     /// Leave it to another command.
     Hold,
@@ -232,7 +232,7 @@ fn whole(dir: &Guarded, path: &Path, rest: Option<&Rest>, mode: Mode) -> Result<
     match existing(dir, path)? {
         None if lies_in_partial => Ok(Plan::go_on(base)),
         None => Err(Refused::NotHere(kept)),
-        // Zeros in between would be bytes that nobody sent.
+        // A gap would be read as zeros that no client sent.
         Some(size) if mode == Mode::Stream && base > size => {
             Err(Refused::NotHere(Extents::from(0..size)))
         }

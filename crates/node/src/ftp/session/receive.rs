@@ -151,7 +151,7 @@ impl Session {
         };
         let sink = match (leg.share, &give.place) {
             (Some(_), Place::At(_)) if !self.is_member() => {
-                // What lies there is somebody's upload, of which leaves are believed.
+                // The file is an upload of another node, which trusts the leaves of the parts.
                 let why =
                     "Only a member of the cluster may write into what another node puts together.";
                 return Err(Refusal::of_kind(Kind::Denied, why));
@@ -378,7 +378,7 @@ enum Opened {
     NotYet,
 }
 
-/// Returns a name that nobody else has, nor will have: taken by time and transfer.
+/// Returns a unique name, made from the time and the transfer's number.
 fn unique(path: &Path, transfer: u64) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{:x}.{transfer}", now().as_nanos()));
@@ -401,7 +401,7 @@ fn small(give: &Give, leg: &Leg) -> Option<WriteMode> {
     (plain && size? <= SMALL_BYTES).then_some(how)
 }
 
-/// What is told of an upload while it goes on.
+/// Reports about an upload in flight.
 pub(super) struct News<'a> {
     leg: &'a Leg,
     sink: &'a dyn Sink,

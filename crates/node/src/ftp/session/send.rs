@@ -19,11 +19,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What somebody wants to be sent, and over which connections.
+/// A file to send, and the connections for it.
 pub(super) struct Order<'a> {
     pub(super) path: &'a Path,
     pub(super) stat: &'a Stat,
-    /// What of the file is asked for, as far as there is any.
+    /// The wanted range, as far as the file has it.
     pub(super) part: Range<u64>,
     pub(super) want: &'a Want,
     pub(super) leg: &'a Leg,

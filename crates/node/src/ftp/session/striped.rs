@@ -64,7 +64,7 @@ impl Session {
             }
         };
         if login.key.is_none() {
-            tracing::warn!("members work for nobody without a key of the cluster: cluster.key");
+            tracing::warn!("members refuse work without a key of the cluster: cluster.key");
             return false;
         }
         self.stripes = Stripes::gather(&self.shared.config, &login, self.watch.canceled());
@@ -91,8 +91,8 @@ impl Session {
         self.stripes.as_ref().is_some_and(Stripes::is_listening)
     }
 
-    /// Tells whether members send a file of `size` bytes. Over connections that are
-    /// there whoever made them goes on.
+    /// Tells whether members send a file of `size` bytes. Existing data connections are used by the server that made
+    /// them.
     pub(super) fn is_sent_striped(&mut self, size: u64, leg: &Leg) -> bool {
         if leg.mode != Mode::Extended || leg.share.is_some() {
             return false;
@@ -145,7 +145,7 @@ impl Session {
     ) -> Result<Received> {
         let at = sink.lies_at().ok_or_else(|| Error::Unsupported {
             what: "writing this by several".into(),
-            why: "nobody else sees where it lies".into(),
+            why: "other nodes do not see its file".into(),
         })?;
         let esto = Line::new("ESTO A").and(plan.base).bytes(&named(&at))?;
         self.work_striped(path, watch, |session, stripes, watch| {
@@ -216,7 +216,7 @@ impl Session {
             striping: leg.striping.unwrap_or_default(),
             lines,
         };
-        // Nobody else shall use these connections.
+        // Members send, so this node's own connections are closed.
         self.held = None;
         let watch = self.watch_over(leg)?;
         let size = stat.size;
@@ -266,7 +266,7 @@ impl Session {
         })?;
         let after = self.dir().stat(path)?;
         if (after.size, after.mtime) != (stat.size, stat.mtime) {
-            return Err(Error::changed(path, "somebody wrote it while it was sent"));
+            return Err(Error::changed(path, "it was written while it was sent"));
         }
         let outcome = Outcome {
             size: Some(after.size),
@@ -311,7 +311,7 @@ fn named(path: &Path) -> Vec<u8> {
     [b"/", path.as_os_str().as_bytes()].concat()
 }
 
-/// What members tell of bytes that came to them.
+/// Reports of members about bytes that arrived.
 struct Arrived<'a> {
     sink: &'a dyn Sink,
     of: Mutex<Vec<Arrival>>,
@@ -369,7 +369,7 @@ impl<'a> Arrived<'a> {
     }
 }
 
-/// What members tell of what they sent.
+/// Reports of members about bytes that they sent.
 #[derive(Default)]
 struct Sent(Mutex<Departures>);
 

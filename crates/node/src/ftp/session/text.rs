@@ -7,7 +7,7 @@ use godwit_store::{Result, Take};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Writes each LF as CR LF, also behind a CR: whoever translates back gets the file.
+/// Writes each LF as CR LF, also after a CR, so that the reverse translation gives the file.
 pub(super) struct ToWire<'a> {
     into: &'a dyn Take,
     sent_bytes: AtomicU64,

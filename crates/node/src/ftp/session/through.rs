@@ -131,8 +131,8 @@ impl Session {
         })
     }
 
-    /// What comes is laid aside until all of it is there, put through the module, and what that
-    /// makes is published once it is whole: as an upload of which nobody knew the size.
+    /// Stores the received bytes, runs them through the module once they are complete, and publishes its output: an
+    /// upload of unknown size.
     fn take_through(
         &mut self,
         path: &Path,
@@ -277,7 +277,7 @@ impl Session {
     }
 }
 
-/// In stream mode whoever asked sees a connection that broke, and has to be told so.
+/// Adjusts a failure to the mode: in stream mode the connection was broken off, and the client must learn why.
 fn in_mode(leg: &Leg, failure: Refusal) -> Refusal {
     let is_broken = failure.kind == Kind::Module && leg.mode == Mode::Stream;
     match is_broken {

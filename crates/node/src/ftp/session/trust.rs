@@ -1,4 +1,4 @@
-//! Who is there: `AUTH GSSAPI`, `AUTH GODWIT` and `AUTH TLS`, and what may come of it.
+//! Authentication of an FTP client: `AUTH GSSAPI`, `AUTH GODWIT` and `AUTH TLS`.
 
 use super::Session;
 use crate::{config::Access, shared::ANONYMOUS};
@@ -25,7 +25,7 @@ use std::{
 /// How far a client has proved who it is.
 #[derive(Debug, Default)]
 pub(super) enum Proof {
-    /// It has not tried.
+    /// The client has not begun.
     #[default]
     None,
     /// Its first token will show by what: a certificate, if we have one ourselves, or a ticket.
@@ -36,7 +36,7 @@ pub(super) enum Proof {
     Ticket(Box<Kerberos>),
     /// Its ticket was good.
     Known(Box<Known>),
-    /// It has.
+    /// The client has proved its identity.
     Done(Box<Proved>),
     /// Only we have, by this certificate: all is under TLS.
     Ours(Credential),
@@ -50,7 +50,7 @@ pub(super) struct Underway {
     authorities: Authorities,
 }
 
-/// What is known after it.
+/// Results of a finished proof.
 #[derive(Debug)]
 pub(super) struct Proved {
     pub(super) peer: Identity,
@@ -58,15 +58,15 @@ pub(super) struct Proved {
     /// delegated, or else what the node has.
     pub(super) credential: Credential,
     pub(super) authorities: Authorities,
-    /// What `DCSC` said instead.
+    /// The credential of `DCSC`, which replaces the one above.
     pub(super) instead: Option<(Credential, Authorities)>,
 }
 
-/// Who showed a ticket.
+/// The owner of a good ticket.
 #[derive(Debug)]
 pub(super) struct Known {
     peer: Identity,
-    /// What protects data.
+    /// Protects data blocks.
     data: Blockwise,
 }
 
@@ -119,7 +119,7 @@ impl Session {
         }))
     }
 
-    /// What follows is under TLS, data connections too if the client wants it.
+    /// Begins TLS on the control connection; data connections use it if the client asks.
     fn begin_tls(&mut self) -> Result<Answer, Refusal> {
         let host = self.shared.trust.host().and_then(|host| match host {
             Some(host) => {
@@ -192,7 +192,7 @@ impl Session {
             authorities,
         } = underway;
         let Some(peer) = channel.peer().cloned() else {
-            return Err(unproved("Nobody proved anything."));
+            return Err(unproved("No identity was proved."));
         };
         let called = peer.chain().first();
         tracing::info!(%peer, called, limited = peer.is_limited(), delegated = channel.delegated().is_some(), "authenticated");
@@ -224,7 +224,7 @@ impl Session {
         }
         let data = ticket.blockwise().map_err(|error| refusal(&error))?;
         let Some(peer) = ticket.peer().cloned() else {
-            return Err(unproved("Nobody proved anything."));
+            return Err(unproved("No identity was proved."));
         };
         tracing::info!(%peer, "authenticated by a ticket");
         self.proof = Proof::Known(Box::new(Known { peer, data }));
@@ -235,7 +235,7 @@ impl Session {
         })
     }
 
-    /// Tells whether whoever speaks has shown a ticket.
+    /// Tells whether the client has shown a ticket.
     pub(super) fn is_by_ticket(&self) -> bool {
         matches!(self.proof, Proof::Known(_))
     }
@@ -254,7 +254,7 @@ impl Session {
         matches!(&self.proof, Proof::Done(proved) if proved.peer.is_member())
     }
 
-    /// Lets somebody in, or says why not.
+    /// Logs a client in, or refuses it.
     pub(super) fn login(&mut self, user: &str, password: &[u8]) -> Result<Answer, Refusal> {
         if self.shared.is_let_in {
             return self.login_of_ourselves();
@@ -308,7 +308,7 @@ impl Session {
         }
     }
 
-    /// Who guesses waits longer each time.
+    /// Delays the answer to a wrong password, longer each time.
     fn make_wait(&mut self) {
         let pause = GUESS_PAUSE * 2u32.saturating_pow(self.guesses.min(GUESSES_COUNTED));
         self.guesses += 1;
@@ -331,7 +331,7 @@ impl Session {
         }))
     }
 
-    /// Who was let in by somebody else is who this process runs as, whatever they say.
+    /// Logs in the account of this process, regardless of the name given: another program admitted the client.
     fn login_of_ourselves(&mut self) -> Result<Answer, Refusal> {
         let account = User::of_number(godwit_sys::user_id());
         let user = account.map_or_else(|_| godwit_sys::user_id().to_string(), |user| user.name);
@@ -380,7 +380,7 @@ impl Session {
         }
     }
 
-    /// What was begun for somebody else is not for them.
+    /// Sets the identity, and drops the members' sessions of the previous one.
     fn serve_for(&mut self, whom: Whom) {
         (self.whom, self.stripes) = (whom, None);
     }
@@ -407,13 +407,13 @@ impl Session {
         }
         let who = match (anonymous, proof) {
             (true, true) => {
-                "this server knows anonymous, and whoever proves by AUTH GSSAPI who they are."
+                "this server knows anonymous, and clients that prove an identity by AUTH GSSAPI."
             }
             (true, false) => "this server knows only anonymous.",
             (false, true) => {
                 "this server wants a proof of who you are: AUTH GSSAPI, as gsiftp:// does."
             }
-            (false, false) => "this server lets nobody in.",
+            (false, false) => "this server admits no clients.",
         };
         format!("Login incorrect: {who}")
     }
@@ -485,8 +485,8 @@ impl Session {
     }
 }
 
-/// Returns for whom somebody asks: as a member for whom it says where others have a
-/// password, which it needs none of.
+/// Returns the identity to act for. A member of the cluster names it in the place of a password, which it does not
+/// need.
 fn whom(peer: &Identity, password: &[u8]) -> Result<Identity, &'static str> {
     let said = std::str::from_utf8(password).unwrap_or_default();
     match said.strip_prefix(ACTS_FOR) {

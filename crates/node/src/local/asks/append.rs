@@ -110,11 +110,11 @@ impl Client {
     }
 }
 
-/// So many files one program appends to without their logs being asked for again.
+/// How many logs of one program stay open.
 const APPENDS_MAX: usize = 256;
 
-/// What is appended at once and not divided: the target is sent no more at a time.
+/// The longest record that is appended undivided; the target is sent no more at a time.
 const RECORD_BYTES_MAX: usize = godwit_depot::RECORD_BYTES_MAX;
 
-/// Whoever closes a stream may have copies of it in children that are about to end.
+/// How long a close waits for copies of the stream in child processes.
 const LAST_CLOSE: Duration = Duration::from_secs(10);

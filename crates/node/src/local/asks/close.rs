@@ -49,7 +49,7 @@ impl Client {
         }
         let bad = |error: Error| refusals::depot(&wanted, Some(&url), &error);
         if !pen.is_told.load(Relaxed) {
-            // Whoever has the descriptor says that it is written: all of it, whatever they did.
+            // A program that has the descriptor does not report its writes: the whole file counts as written.
             let file = pen.writing.file().map_err(bad)?;
             let size = file
                 .metadata()

@@ -19,7 +19,7 @@ use std::{
 };
 
 impl Client {
-    /// Copies a file, by the servers alone where both can. What is owed of it here is delivered first.
+    /// Copies a file, between the servers alone if both can. Pending changes of the source are delivered first.
     pub(crate) fn copy(&self, copy: &request::Copy, reply: &Reply) -> Answered {
         let (from, to) = (url(&copy.url)?, url(&copy.to)?);
         let wanted = format!(
@@ -44,7 +44,7 @@ impl Client {
             return Err(bad(&from, godwit_store::Error::directory(source.path)));
         }
         let moved = self.moved(source, target, stat.mode, reply);
-        // Whoever reads the name here next sees what is there now, also if nobody knows how it ended.
+        // The next reader sees the server's current version, even if the outcome of the copy is unknown.
         self.desk.depot.changed(&to);
         let (bytes, error) = moved.map_err(|error| refusals::disk(&wanted, &error))?;
         match error {

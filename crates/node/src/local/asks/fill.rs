@@ -30,12 +30,12 @@ pub(crate) struct Added {
 }
 
 impl Client {
-    /// Returns when nobody else has a name locked.
+    /// Waits until no other program has the name locked.
     pub(crate) fn unlocked(&self, url: &Url, reply: &Reply) -> Result<(), Refusal> {
         let us = [&*self.connection, &*self.session];
         let free = (self.desk.depot).unlocked(url, &self.who, &us, &|| !reply.is_over());
         free.map_err(|error| {
-            let wanted = format!("wait for whoever fills {}", url.without_password());
+            let wanted = format!("wait for the program that fills {}", url.without_password());
             refusals::depot(&wanted, Some(url), &error)
         })
     }
@@ -81,7 +81,7 @@ impl Client {
         }
         let file = added.adding.file().map_err(bad)?;
         let kept = Arc::new(Mutex::new(added));
-        // Whoever is done with it at once waits until our own descriptor is no longer in use.
+        // A program that closes the file at once waits until our own descriptor is closed.
         let busy = kept.lock();
         opened.handle = self.keep(Open::Adding(Arc::clone(&kept)));
         reply.tell_with(Response::Opened(opened), b"", &[file.as_fd()]);
@@ -90,7 +90,7 @@ impl Client {
         Ok(None)
     }
 
-    /// It is filled, or given up; the name is free.
+    /// Ends the filling of a file, or gives it up, and unlocks its name.
     pub(crate) fn add_done(&self, told: &request::AddDone) -> Answered {
         match &told.url {
             Some(text) => self.add_done_by_name(text, told),
@@ -117,7 +117,7 @@ impl Client {
         let taken = self.desk.added.lock().remove(&name);
         let Some(mut added) = taken else {
             let wanted = format!("be done with {}", url.without_password());
-            let words = "nobody is adding it, or the node was ended since";
+            let words = "no program is adding it, or the node was ended since";
             let refusal = Refusal::new(Kind::Missing, wanted, words);
             return Err(refusal.next("begin again: godwit cache add").about(text));
         };

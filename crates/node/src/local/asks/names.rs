@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 impl Client {
-    /// What is done to a name: here at once, and there in its turn.
+    /// Changes a name: on this machine at once, at the server in order with its other changes.
     pub(crate) fn deed(&self, deed: request::Deed, reply: &Reply) -> Answered {
         let is_wanted = || !reply.is_gone();
         let (depot, by) = (

@@ -95,7 +95,7 @@ impl Client {
         let editing = editing.map_err(bad)?;
         let size = editing.size();
         let kept = Arc::new(Mutex::new(Some(editing)));
-        // Whoever closes it at once waits until our own descriptor is no longer in use.
+        // A program that closes the file at once waits until our own descriptor is closed.
         let editing = kept.lock();
         let handle = self.keep(Open::Editing(Arc::clone(&kept)));
         if let Some(editing) = &*editing {
@@ -125,7 +125,7 @@ impl Client {
     }
 }
 
-/// What a job keeps without having said so.
+/// How long a file stays that was kept for a job without its request.
 const JOB_LASTS: Duration = Duration::from_secs(86_400);
 
 const KEPT_MAX: usize = 100_000;

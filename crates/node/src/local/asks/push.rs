@@ -20,7 +20,7 @@ impl Client {
         let scope = self.scope(whose)?;
         let is_owed = !self.owed_of(&scope).is_empty();
         let mut answer = self.deliver("push", &scope, whose.timeout_ms, reply)?;
-        // A hop may have it of somebody else, or of a verb.
+        // The hop may have the file from another user, or from a verb.
         if let (Scope::Url(url) | Scope::Below(url), false) = (&scope, is_owed) {
             let limit = whose.timeout_ms.map(Duration::from_millis);
             let pushed =
@@ -36,7 +36,7 @@ impl Client {
         Ok(answer)
     }
 
-    /// It survives whatever may end this machine's disk, or the job that we are part of.
+    /// Makes changes safe against the end of this machine's disk, or of the job that the node is part of.
     pub(crate) fn make_safe(
         &self,
         wanted: &str,

@@ -37,7 +37,7 @@ pub(crate) struct WriteHandle {
     pub(crate) grants: Mutex<HashMap<u64, (Range<u64>, Ticket)>>,
     /// Each write is told; else all of the file counts as written when it ends.
     pub(crate) is_told: AtomicBool,
-    /// What went wrong with writes that are not answered.
+    /// The first failure among writes that are not answered.
     pub(crate) failed: Mutex<Option<Refusal>>,
 }
 

@@ -61,7 +61,7 @@ impl Client {
         self.desk.depot.pending_of(scope)
     }
 
-    /// How much that is, and what somebody should know of it.
+    /// Counts pending changes, with notes for the user.
     pub(crate) fn told_of(&self, owed: &[Owed]) -> response::Done {
         let mut notes = Vec::new();
         if !owed.is_empty() && !self.desk.bounds.is_installed {

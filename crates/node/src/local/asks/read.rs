@@ -93,7 +93,7 @@ impl Client {
         Ok(None)
     }
 
-    /// A fetch that was begun for a program goes on for whoever comes next, also if that is killed.
+    /// Reads a file. Its fetch continues for the next reader if this program is killed.
     pub(crate) fn read(&self, url: &Url, fresh: request::Fresh) -> Result<Reading, Refusal> {
         self.desk
             .depot

@@ -1,8 +1,8 @@
-//! A directory of a program, served to others as long as the program is there.
+//! A directory of a program, served to others while the program runs.
 //!
-//! What is served is a node of its own within this one, so that whoever comes finds what every node has: links are
-//! followed by nobody who may not, uploads are whole or absent. The program starts no thread for it: each deed of a
-//! visitor is a question over its connection, and a visitor waits for the word a while.
+//! The directory is served by a node within this one, so the rules of every node hold: links are followed only with
+//! rights, uploads are whole or absent. The program needs no thread: each operation of a visitor is a question over its
+//! connection, and the visitor waits for the answer up to a limit.
 
 use crate::local::{
     answers::{Answered, done, unknown},
@@ -35,7 +35,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What was said to each visitor that waits; `None`: nothing yet.
+/// The answer to each visitor that waits; `None`: not yet.
 type Words = HashMap<u64, Option<Word>>;
 
 /// Visitors of a program that wait for its word.
@@ -91,7 +91,7 @@ impl AccessRequests {
         true
     }
 
-    /// The program has said what it says to somebody.
+    /// Passes the program's answer to the visitor that waits for it.
     pub(crate) fn answered(&self, told: &request::AccessReply) {
         // What is no URL leads nowhere.
         let elsewhere = told.refer.as_ref().map(|url| refusals::url(url));
@@ -118,7 +118,7 @@ pub(crate) trait Served {
 pub(crate) type Serve = fn(Config) -> Result<Box<dyn Served>, Error>;
 
 impl Client {
-    /// Serves until nobody wants it any more.
+    /// Serves until the request is cancelled or the connection ends.
     pub(crate) fn serve(&self, serve: &request::Serve, reply: &Reply) -> Answered {
         let (node, scheme) = self.begin_to_serve(serve, reply)?;
         let url = match (node.addresses().https.first(), node.addresses().ftp.first()) {
@@ -168,7 +168,7 @@ impl Client {
         let mut config = Config::load(file, [], &flags).map_err(|error| no(error.to_string()))?;
         let is_asked = serve.asks || serve.outputs;
         config.porter = is_asked.then(|| self.porter(serve, reply));
-        // Where nobody may come in who does not say who they are, they prove it.
+        // If a server refuses anonymous clients, its clients prove an identity.
         let is_proved = config.trust.certificate.is_some() && config.anonymous == Access::None;
         let scheme = if is_proved { "gsiftp" } else { "ftp" };
         let start = self.desk.bounds.serve.ok_or_else(unknown)?;
@@ -203,13 +203,13 @@ impl Client {
     }
 }
 
-/// What a program of others appends to, and the program that serves it prints.
+/// Names that visitors append to; the program that serves them prints the bytes.
 const OUTPUTS: &[&str] = &["dev/stdout", "dev/stderr"];
 /// Where it is served unless the program says.
 const HERE: &str = "127.0.0.1:0";
 /// So long a visitor waits for the program's word.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// So many visitors are told of to the program at once.
+/// How many questions the program has at once.
 const AT_ONCE_MAX: usize = 16;
 /// So often it is looked whether the program is still there.
 const LOOK: Duration = Duration::from_millis(250);

@@ -46,7 +46,7 @@ impl Client {
             .transpose()
     }
 
-    /// What is owed of it is delivered, and then the tag keeps it no more.
+    /// Delivers pending changes of a file, then takes the tag off.
     pub(crate) fn unstage(&self, stage: &request::Stage, reply: &Reply) -> Answered {
         let url = url(&stage.url)?;
         let wanted = format!("unstage {}", url.without_password());
