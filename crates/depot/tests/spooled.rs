@@ -8,7 +8,6 @@ use godwit_core::{Algorithm, Block, Extents};
 use godwit_depot::{Connect, Depot, Edit, Editing, Fresh, Scope, Spooled, Stage, Who};
 use godwit_store::{
     Decision, Error, RemovalKind, Set, Sink, Store, StoreExt, Whole, Write, WriteMode,
-    engine::Place,
 };
 use std::{
     os::unix::fs::FileExt,
@@ -33,7 +32,7 @@ fn spooled(far: &Far, dir: &tempfile::TempDir) -> (Arc<Depot>, Spooled) {
 fn reaching(store: impl Store + 'static) -> Connect {
     let store: Arc<dyn Store> = Arc::new(store);
     Arc::new(move |url, _: &Who| {
-        Ok(Place {
+        Ok(godwit_store::engine::Place {
             store: store.clone(),
             path: url.as_path().into(),
             url: url.clone(),
@@ -220,7 +219,7 @@ impl Store for Hearing {
     ) -> godwit_store::Result<godwit_store::Read> {
         Err(Error::Missing { path: path.into() })
     }
-    fn remove(&self, _: &Path, _: godwit_store::RemovalKind) -> godwit_store::Result<()> {
+    fn remove(&self, _: &Path, _: RemovalKind) -> godwit_store::Result<()> {
         Ok(())
     }
     fn rename(&self, _: &Path, _: &Path) -> godwit_store::Result<()> {
@@ -341,7 +340,7 @@ fn remove_follows_file_in_flight() {
     let (far, spooled) = (&far, &spooled);
     std::thread::scope(|scope| {
         let path = Path::new("a");
-        let removing = scope.spawn(move || spooled.remove(path, godwit_store::RemovalKind::File));
+        let removing = scope.spawn(move || spooled.remove(path, RemovalKind::File));
         far.set_away(false);
         removing.join().unwrap().unwrap();
     });
@@ -372,8 +371,7 @@ fn pending_names_survive_hop_restart() {
     hop.rename(path("a"), path("b")).unwrap();
     write(&hop, "a", b"second").unwrap();
     hop.rename(path("old"), path("older")).unwrap();
-    hop.remove(path("gone"), godwit_store::RemovalKind::File)
-        .unwrap();
+    hop.remove(path("gone"), RemovalKind::File).unwrap();
     hop.mkdir(path("d")).unwrap();
     write(&hop, "d/x", b"below").unwrap();
     // Who looks by way of the hop sees it done.

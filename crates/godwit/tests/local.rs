@@ -549,7 +549,7 @@ fn a_program_that_cannot_be_started_is_said_with_its_words() {
 }
 
 #[test] //= GASS-60
-fn hostile_urls_are_refused_each_for_its_reason() {
+fn hostile_urls_are_refused_by_reason() {
     let machine = Machine::new();
     let long = format!("godwit://localhost:9/{}", "x".repeat(10_000));
     for (url, errno) in [

@@ -250,7 +250,7 @@ fn own(dir: &Path) -> io::Result<()> {
         return refuse("it is no directory");
     }
     if meta.uid() != user_id() {
-        return refuse("it belongs to somebody else");
+        return refuse("it belongs to another user");
     }
     if meta.permissions().mode() & 0o022 != 0 {
         return refuse("others may write there");

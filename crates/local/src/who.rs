@@ -102,8 +102,8 @@ mod tests {
         assert_eq!(hello.job.len(), 1);
         assert_eq!(hello.session.as_deref(), Some("run-1"));
         assert_eq!(hello.credential.unwrap().0.to_str(), Some("/tmp/x509up_u7"));
-        let nobody = who("test", &|_| None);
-        assert!(nobody.job.is_empty() && nobody.cgroup.is_none());
+        let unnamed = who("test", &|_| None);
+        assert!(unnamed.job.is_empty() && unnamed.cgroup.is_none());
     }
 
     #[test] //= depot#commit-and-push

@@ -13,8 +13,8 @@ use crate::{
 use fuser::{
     BsdFileFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
     InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request,
-    TimeOrNow, WriteFlags,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite,
+    Request as KernelRequest, TimeOrNow, WriteFlags,
 };
 use godwit_local::odd;
 use godwit_wire::local::{
@@ -398,7 +398,7 @@ impl Shared {
 }
 
 impl Filesystem for Face {
-    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+    fn init(&mut self, _: &KernelRequest, config: &mut KernelConfig) -> io::Result<()> {
         let _ = config.set_max_write(WRITE_BYTES);
         let wanted = InitFlags::FUSE_PARALLEL_DIROPS
             | InitFlags::FUSE_ATOMIC_O_TRUNC
@@ -409,7 +409,7 @@ impl Filesystem for Face {
         Ok(())
     }
 
-    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, request: &KernelRequest, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let (thread, name) = (request.pid(), name.to_owned());
         self.work(
             move |shared| match shared.look_up(parent.0, &name, thread) {
@@ -419,11 +419,17 @@ impl Filesystem for Face {
         );
     }
 
-    fn forget(&self, _: &Request, number: INodeNo, times: u64) {
+    fn forget(&self, _: &KernelRequest, number: INodeNo, times: u64) {
         self.shared.nodes.lock().forget(number.0, times);
     }
 
-    fn getattr(&self, request: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(
+        &self,
+        request: &KernelRequest,
+        number: INodeNo,
+        _: Option<FileHandle>,
+        reply: ReplyAttr,
+    ) {
         let thread = request.pid();
         self.work(move |shared| match shared.attributes(number.0, thread) {
             Ok((attr, lasts)) => reply.attr(&lasts, &attr),
@@ -433,7 +439,7 @@ impl Filesystem for Face {
 
     fn setattr(
         &self,
-        request: &Request,
+        request: &KernelRequest,
         number: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -466,7 +472,7 @@ impl Filesystem for Face {
         });
     }
 
-    fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, request: &KernelRequest, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let thread = request.pid();
         self.work(move |shared| match shared.open(number.0, flags.0, thread) {
             Ok(handle) => reply.opened(FileHandle(handle), cached(flags.0)),
@@ -476,7 +482,7 @@ impl Filesystem for Face {
 
     fn create(
         &self,
-        request: &Request,
+        request: &KernelRequest,
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
@@ -502,7 +508,7 @@ impl Filesystem for Face {
 
     fn read(
         &self,
-        request: &Request,
+        request: &KernelRequest,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -534,7 +540,7 @@ impl Filesystem for Face {
 
     fn write(
         &self,
-        request: &Request,
+        request: &KernelRequest,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -566,7 +572,14 @@ impl Filesystem for Face {
         });
     }
 
-    fn fsync(&self, request: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
+    fn fsync(
+        &self,
+        request: &KernelRequest,
+        _: INodeNo,
+        handle: FileHandle,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
         let open = self.shared.open.lock().get(&handle.0).cloned();
         let thread = request.pid();
         self.work(move |shared| {
@@ -583,7 +596,7 @@ impl Filesystem for Face {
 
     fn release(
         &self,
-        _: &Request,
+        _: &KernelRequest,
         _: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
@@ -597,14 +610,14 @@ impl Filesystem for Face {
         reply.ok();
     }
 
-    fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+    fn opendir(&self, _: &KernelRequest, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         let handle = self.shared.keep(Open::List(number.0, Arc::default()));
         reply.opened(FileHandle(handle), FopenFlags::empty());
     }
 
     fn readdirplus(
         &self,
-        request: &Request,
+        request: &KernelRequest,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -630,7 +643,7 @@ impl Filesystem for Face {
 
     fn releasedir(
         &self,
-        _: &Request,
+        _: &KernelRequest,
         _: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
@@ -642,7 +655,7 @@ impl Filesystem for Face {
 
     fn mkdir(
         &self,
-        request: &Request,
+        request: &KernelRequest,
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
@@ -659,7 +672,7 @@ impl Filesystem for Face {
         );
     }
 
-    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn unlink(&self, request: &KernelRequest, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (thread, name) = (request.pid(), name.to_owned());
         self.work(move |shared| match shared.unlink(parent.0, &name, thread) {
             Ok(()) => reply.ok(),
@@ -667,7 +680,7 @@ impl Filesystem for Face {
         });
     }
 
-    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn rmdir(&self, request: &KernelRequest, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (thread, name) = (request.pid(), name.to_owned());
         self.work(move |shared| {
             let emptied = shared.must_be_empty(parent.0, &name, thread);
@@ -679,7 +692,14 @@ impl Filesystem for Face {
     }
 
     /// Tells a program that closes a file whether it is lost already.
-    fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+    fn flush(
+        &self,
+        _: &KernelRequest,
+        _: INodeNo,
+        handle: FileHandle,
+        _: LockOwner,
+        reply: ReplyEmpty,
+    ) {
         let open = self.shared.open.lock().get(&handle.0).cloned();
         let kept = match &open {
             Some(Open::Write(_, body)) => self.shared.must_be_kept(body),
@@ -693,7 +713,7 @@ impl Filesystem for Face {
 
     fn rename(
         &self,
-        request: &Request,
+        request: &KernelRequest,
         parent: INodeNo,
         name: &OsStr,
         to: INodeNo,
@@ -713,7 +733,7 @@ impl Filesystem for Face {
         );
     }
 
-    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+    fn statfs(&self, _: &KernelRequest, _: INodeNo, reply: ReplyStatfs) {
         // Programs look whether there is room before they write; what room there is the depot says then.
         reply.statfs(FREE, FREE, FREE, FREE, FREE, 4096, 255, 4096);
     }

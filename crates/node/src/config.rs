@@ -596,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_looks_like_a_key_must_be_one() {
+    fn near_miss_variable_is_refused() {
         let load = |name: &str, text: &str| {
             let variable = (name.to_owned(), text.to_owned());
             Config::load(None, [variable], &[])
@@ -631,7 +631,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_would_serve_nowhere_is_refused() {
+    fn node_without_listener_is_refused() {
         for nowhere in ["", " ", ","] {
             let error = load(&[("ftp.listen", nowhere)]).unwrap_err().to_string();
             assert!(error.ends_with("a port, or none"), "{error}");
@@ -644,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_toml_is_told_in_one_line() {
+    fn invalid_toml_gives_one_line() {
         let path = std::env::temp_dir().join(format!("godwit-not-toml-{}", std::process::id()));
         std::fs::write(&path, "[ftp]\nlisten 2811\n").unwrap();
         let error = Config::load(Some(&path), [], &[]).unwrap_err().to_string();
@@ -657,7 +657,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_key_is_told_the_nearest_right_one() {
+    fn wrong_key_names_nearest_key() {
         let error = load(&[("limit.session", "1")]).unwrap_err().to_string();
         assert_eq!(
             error,
@@ -690,7 +690,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_of_ports_may_be_one_port() {
+    fn port_range_of_one_is_valid() {
         assert_eq!(parse_ports("2000"), Ok(2000..=2000));
         assert_eq!(parse_ports("2000-2001"), Ok(2000..=2001));
         assert_eq!(parse_ports("2000,2001"), Ok(2000..=2001));

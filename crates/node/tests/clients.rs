@@ -61,7 +61,7 @@ fn curl_gets_and_puts_hard_names() {
 }
 
 #[test]
-fn curl_goes_on_with_an_upload_that_broke() {
+fn curl_resumes_broken_upload() {
     if !have("curl") {
         return;
     }

@@ -110,7 +110,7 @@ fn refusal(store: &Remote) -> Error {
 }
 
 #[test]
-fn who_has_the_key_moves_files_however_they_are_protected() {
+fn key_holder_moves_files_at_all_protections() {
     let cluster = Cluster::new();
     let served = cluster.serve(&[]);
     let whole = bytes(3_000_000);
@@ -141,7 +141,7 @@ fn another_key_is_refused_by_name() {
 }
 
 #[test]
-fn a_key_that_was_replaced_counts_from_the_next_login_on() {
+fn replaced_key_counts_at_next_login() {
     let cluster = Cluster::new();
     let served = cluster.serve(&[]);
     let old = cluster.key();
@@ -170,7 +170,7 @@ fn old_key() -> Credential {
 }
 
 #[test]
-fn a_node_in_no_cluster_takes_no_key() {
+fn node_outside_cluster_refuses_key() {
     let cluster = Cluster::new();
     let served = Served::new();
     let error = refusal(&open(&served, cluster.key(), Whom::Myself, Level::Clear)).to_string();
@@ -183,7 +183,7 @@ fn a_node_in_no_cluster_takes_no_key() {
 }
 
 #[test]
-fn a_member_acts_for_whom_it_names_as_if_they_had_come() {
+fn member_acts_with_rights_of_named_user() {
     let cluster = Cluster::new();
     let served = cluster.serve(&[]);
     for (account, logged_in) in [(None, "alice"), (Some("carol"), "carol")] {
@@ -215,7 +215,7 @@ fn a_member_acts_for_whom_it_names_as_if_they_had_come() {
 }
 
 #[test]
-fn a_member_may_act_for_one_after_the_other() {
+fn member_acts_for_users_in_turn() {
     let cluster = Cluster::new();
     let served = cluster.serve(&[("anonymous.access", "read")]);
     let mut member = Member::begin(&served, &cluster.key());
@@ -281,7 +281,7 @@ fn who_is_no_member_acts_for_nobody() {
 }
 
 #[test]
-fn who_comes_from_a_trusted_address_needs_no_key_but_must_answer() {
+fn trusted_address_needs_no_key() {
     let cluster = Cluster::new();
     let served = cluster.serve(&[("cluster.addresses", "10.0.0.0/8, 127.0.0.1")]);
     let whole = bytes(2_000_000);

@@ -136,7 +136,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// A node with what the examples speak of, and somebody who joined it.
+/// A node with the files of the examples, and a peer that has joined it.
 struct World {
     served: Served,
     asking: Asking,
@@ -275,7 +275,7 @@ fn pack_of_files() -> Vec<u8> {
 }
 
 #[test]
-fn every_call_is_described_and_every_described_call_is_known() {
+fn calls_and_descriptions_match() {
     let all = description();
     let described: BTreeSet<_> = calls(&all)
         .iter()
@@ -296,8 +296,8 @@ fn every_call_answers_as_it_is_described() {
             world.join(&all);
         }
         let answer = world.ask(&all, call);
-        // What a parked connection becomes is tested in relay.rs; without Upgrade it is refused.
-        // Nobody may ask a depot whom no rule lets: what it answers others is tested with a real one.
+        // A parked connection is tested in relay.rs; without Upgrade it is refused. No rule lets this peer use the
+        // depot: its answers are tested with a real one.
         let expected = match call.name() {
             "park" => 400,
             "depot" => 403,
@@ -438,7 +438,7 @@ fn what_is_not_described_is_refused() {
 }
 
 #[test]
-fn a_wrong_method_is_told_the_right_one() {
+fn wrong_method_names_right_one() {
     let (all, world) = (description(), World::new());
     for call in calls(&all)
         .into_iter()

@@ -19,12 +19,12 @@ use std::{
 };
 
 #[test]
-fn the_door_keeps_the_promises_of_a_store() {
+fn door_passes_the_store_suite() {
     let lab = Lab::new();
     let mut failed = Vec::new();
     for (name, check) in check::CHECKS {
         let served = lab.node(&[]);
-        let store = lab.nobody(&served);
+        let store = lab.anonymous(&served);
         let mut can = store.can().unwrap();
         // The others can be asked of a file that is there, not of an upload.
         if !name.starts_with("digests of files") {
@@ -40,7 +40,7 @@ fn the_door_keeps_the_promises_of_a_store() {
 }
 
 #[test]
-fn curl_reads_a_file_and_a_part_of_it() {
+fn curl_reads_file_and_range() {
     if !have("curl") {
         return;
     }
@@ -78,7 +78,7 @@ fn curl_reads_a_file_and_a_part_of_it() {
 }
 
 #[test]
-fn who_watches_over_a_node_is_told_how_it_is() {
+fn health_calls_need_no_identity() {
     if !have("curl") {
         return;
     }
@@ -110,7 +110,7 @@ fn who_watches_over_a_node_is_told_how_it_is() {
 }
 
 #[test]
-fn what_could_be_read_in_two_ways_is_refused() {
+fn ambiguous_requests_are_refused() {
     if !have("curl") {
         return;
     }
@@ -171,7 +171,7 @@ fn what_could_be_read_in_two_ways_is_refused() {
 }
 
 #[test]
-fn certificates_proxies_and_the_key_of_a_cluster_are_as_good_as_by_ftp() {
+fn door_accepts_credentials_of_ftp() {
     let lab = Lab::new();
     let gridmap = lab.path("gridmap");
     std::fs::write(&gridmap, "\"/O=Lab/CN=alice\" alice\n").unwrap();
@@ -189,26 +189,26 @@ fn certificates_proxies_and_the_key_of_a_cluster_are_as_good_as_by_ftp() {
     let member = Credential::from_cluster_key(&key).unwrap();
     for credential in [alice, proxy, member] {
         let who = credential.identity().to_string();
-        let stat = lab.somebody(&served, credential).stat("f".as_ref());
+        let stat = lab.client_of(&served, credential).stat("f".as_ref());
         assert_eq!(
             stat.unwrap_or_else(|error| panic!("{who}: {error}")).size,
             4
         );
     }
-    // Whom the gridmap does not name, who has another key, and nobody.
+    // A user outside the gridmap, one with another key, and one without a name.
     let bob = lab.ca.issue(&Issue::user("bob")).unwrap();
-    let refused = lab.somebody(&served, bob).stat("f".as_ref()).unwrap_err();
+    let refused = lab.client_of(&served, bob).stat("f".as_ref()).unwrap_err();
     assert!(refused.to_string().contains("/O=Lab/CN=bob"), "{refused}");
     let other = lab.path("other.key");
     godwit_trust::new_key(&other).unwrap();
     let other = Credential::from_cluster_key(&other).unwrap();
-    assert!(lab.somebody(&served, other).stat("f".as_ref()).is_err());
-    let refused = lab.nobody(&served).stat("f".as_ref()).unwrap_err();
+    assert!(lab.client_of(&served, other).stat("f".as_ref()).is_err());
+    let refused = lab.anonymous(&served).stat("f".as_ref()).unwrap_err();
     assert!(matches!(refused, Error::Denied { .. }), "{refused}");
 }
 
 #[test]
-fn one_node_draws_from_another_by_what_it_grants() {
+fn node_draws_by_grant() {
     let (lab, bytes) = (Lab::new(), common::bytes(5_000_000));
     let gridmap = lab.path("gridmap");
     std::fs::write(&gridmap, "\"/O=Lab/CN=alice\" alice\n").unwrap();
@@ -216,7 +216,7 @@ fn one_node_draws_from_another_by_what_it_grants() {
     let (from, to) = (lab.node(&[]), lab.node(&[("trust.gridmap", &gridmap)]));
     from.put("f", &bytes);
     let alice = lab.ca.issue(&Issue::user("alice")).unwrap();
-    let (source, target) = (lab.nobody(&from), lab.somebody(&to, alice));
+    let (source, target) = (lab.anonymous(&from), lab.client_of(&to, alice));
     let size = Some(bytes.len() as u64);
     let write = Write {
         size,
@@ -246,7 +246,7 @@ fn one_node_draws_from_another_by_what_it_grants() {
 }
 
 #[test]
-fn what_is_granted_is_one_file_for_whoever_shows_it() {
+fn grant_covers_one_file_for_any_holder() {
     let lab = Lab::new();
     let gridmap = lab.path("gridmap");
     std::fs::write(&gridmap, "\"/O=Lab/CN=alice\" alice\n").unwrap();
@@ -254,7 +254,7 @@ fn what_is_granted_is_one_file_for_whoever_shows_it() {
     let served = lab.node(&[("anonymous.access", "none"), ("trust.gridmap", &gridmap)]);
     served.put("f", b"granted");
     served.put("g", b"kept");
-    let alice = lab.somebody(&served, lab.ca.issue(&Issue::user("alice")).unwrap());
+    let alice = lab.client_of(&served, lab.ca.issue(&Issue::user("alice")).unwrap());
     let secret = alice.grant("f".as_ref()).unwrap();
     let (from, key) = alice.place().unwrap();
     let options = RemoteOptions::new(Cancel::new().unwrap());
@@ -273,11 +273,11 @@ fn what_is_granted_is_one_file_for_whoever_shows_it() {
 }
 
 #[test]
-fn a_node_that_stops_does_not_wait_for_who_says_nothing() {
+fn stopping_node_ignores_silent_clients() {
     let lab = Lab::new();
     let served = lab.node(&[("limits.grace_seconds", "3600")]);
     served.put("f", b"here");
-    let idle = lab.nobody(&served);
+    let idle = lab.anonymous(&served);
     assert_eq!(idle.stat("f".as_ref()).unwrap().size, 4);
     let (stopped, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || stopped.send(served.stop()));
@@ -287,7 +287,7 @@ fn a_node_that_stops_does_not_wait_for_who_says_nothing() {
 }
 
 #[test]
-fn who_left_or_was_mapped_otherwise_does_not_go_on_over_an_open_connection() {
+fn removed_peer_loses_open_connection() {
     let lab = Lab::new();
     let state = lab.path("state");
     let account = std::env::var("USER").unwrap_or_default();
@@ -318,7 +318,7 @@ fn who_left_or_was_mapped_otherwise_does_not_go_on_over_an_open_connection() {
     theirs.remove("us").unwrap();
     let refused = door.stat(file).unwrap_err();
     assert!(matches!(refused, Error::Stranger { .. }), "{refused}");
-    // Nor does whoever was granted something by them.
+    // Nor may the holder of a grant of theirs.
     let refused = drawn().unwrap_err();
     assert!(matches!(refused, Error::Denied { .. }), "{refused}");
     // Once it is known again, the same connection is as good as another, within a moment.
@@ -331,7 +331,7 @@ fn changes_are_told_with_their_author() {
     log::keep();
     let lab = Lab::new();
     let served = lab.node(&[]);
-    let door = lab.nobody(&served);
+    let door = lab.anonymous(&served);
     let sink = door.write(Path::new("put-f"), &Write::default()).unwrap();
     sink.finish(&Whole::default()).unwrap();
     door.rename(Path::new("put-f"), Path::new("put-g")).unwrap();

@@ -94,7 +94,7 @@ fn append_slowly(door: &Door, given: &Given) -> Result<Finished> {
 }
 
 #[test] //= appending#records
-fn an_append_whose_answer_is_lost_is_there_once() {
+fn append_with_lost_answer_lands_once() {
     let lab = Lab::new();
     let served = lab.node(&[]);
     let way = Way::to(port(&served));
@@ -107,13 +107,13 @@ fn an_append_whose_answer_is_lost_is_there_once() {
         way.loses_answer.store(true, SeqCst);
         let lost = append(&door, part.clone()).unwrap_err();
         assert!(matches!(lost, Error::Lost { .. }), "{lost}");
-        // The node did it, or did not; whoever asks again need not know.
+        // The node may have done it or not; the client that asks again need not know.
         append(&door, part.clone()).unwrap();
         append_slowly(&door, &part).unwrap();
         assert_eq!(served.bytes("log"), all.as_bytes());
     }
     // Another client, as after a kill; and what is out of turn.
-    let other = lab.nobody(&served);
+    let other = lab.anonymous(&served);
     append(&other, given("log", (1, 4))).unwrap();
     let gap = append(&other, given("log", (1, 6))).unwrap_err();
     let Error::OutOfTurn {
@@ -129,7 +129,7 @@ fn an_append_whose_answer_is_lost_is_there_once() {
 }
 
 #[test] //= appending#records
-fn a_pack_of_appends_that_was_cut_goes_on_where_it_was() {
+fn cut_pack_of_appends_resumes() {
     let lab = Lab::new();
     let served = lab.node(&[]);
     let way = Way::to(port(&served));
@@ -157,7 +157,7 @@ fn a_pack_of_appends_that_was_cut_goes_on_where_it_was() {
 }
 
 #[test]
-fn rights_are_asked_for_each_of_a_pack() {
+fn pack_checks_rights_of_each_file() {
     let rights = Scratch::new();
     let file = rights.path().join("rights.toml");
     let rules = r#"
@@ -176,7 +176,7 @@ fn rights_are_asked_for_each_of_a_pack() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, b"").unwrap();
     }
-    let door = lab.nobody(&served);
+    let door = lab.anonymous(&served);
     let sent = [
         given("closed/log", (1, 1)),
         given("open/log", (1, 1)),

@@ -42,10 +42,10 @@ fn whole() -> Whole {
 
 /// Its request goes on all the time, over connections of its own.
 #[test]
-fn of_a_request_that_still_pours_nothing_lands_after_the_takeover() {
+fn open_request_lands_nothing_after_takeover() {
     let lab = Lab::new();
     let served = lab.node(&[]);
-    let (one, other) = (lab.nobody(&served), lab.nobody(&served));
+    let (one, other) = (lab.anonymous(&served), lab.anonymous(&served));
     let (pouring, is_over) = (Barrier::new(2), AtomicBool::new(false));
     let poured = thread::scope(|scope| {
         let old = scope.spawn(|| {
@@ -80,10 +80,10 @@ fn of_a_request_that_still_pours_nothing_lands_after_the_takeover() {
 
 /// By connections that were open before, and by new ones.
 #[test]
-fn an_older_attempt_is_refused_whatever_it_asks() {
+fn superseded_attempt_is_refused() {
     let lab = Lab::new();
     let served = lab.node(&[]);
-    let (one, other) = (lab.nobody(&served), lab.nobody(&served));
+    let (one, other) = (lab.anonymous(&served), lab.anonymous(&served));
     for end in ["commit", "finish", "abandon", "leave"] {
         let path = Path::new(end);
         let old = one.write(path, &attempt(1)).unwrap();
@@ -103,12 +103,12 @@ fn an_older_attempt_is_refused_whatever_it_asks() {
     }
 }
 
-/// Of others, of another name, or of who does not count, nobody is sent away.
+/// Attempts of other users, at another name, or without a number end none.
 #[test]
-fn attempts_at_one_upload_are_not_those_at_another() {
+fn attempts_count_per_upload() {
     let lab = Lab::new();
     let served = lab.node(&[]);
-    let door = lab.nobody(&served);
+    let door = lab.anonymous(&served);
     let counted = door.write(Path::new("f"), &attempt(9)).unwrap();
     let other = Write {
         id: Some("0123456789abcdef01234567.4"),
@@ -148,14 +148,14 @@ fn published_attempt_leaves_nothing_in_tree() {
     let settings = [("node.state", &*state_text)];
     let served = lab.node(&settings);
     let (path, write) = (Path::new("f"), attempt(1));
-    let sink = lab.nobody(&served).write(path, &write).unwrap();
+    let sink = lab.anonymous(&served).write(path, &write).unwrap();
     put(&*sink, 0, b'x').unwrap();
     sink.finish(&Whole::default()).unwrap();
     let names = std::fs::read_dir(served.scratch.path()).unwrap();
     let names: Vec<_> = names.map(|name| name.unwrap().file_name()).collect();
     assert_eq!(names, ["f"]);
     let served = lab.node_over(served.stop(), &settings);
-    let became = lab.nobody(&served).published_as(path, write.id.unwrap());
+    let became = lab.anonymous(&served).published_as(path, write.id.unwrap());
     assert!(became.unwrap().is_some());
     let kept = std::fs::read_dir(state.path().join("published")).unwrap();
     assert_eq!(kept.count(), 1);

@@ -1,4 +1,4 @@
-//! What is said through the door to be on the disk is there.
+//! A change that the door reports as durable is on the disk.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -16,7 +16,7 @@ fn child() {
     }
     let lab = Lab::new();
     let served = lab.node(&[]);
-    let door = lab.nobody(&served);
+    let door = lab.anonymous(&served);
     let mark = |what: &str| fs::metadata(format!("/nowhere/{what}")).unwrap_err();
     let write = Write {
         id: Some("1f.7"),
@@ -37,10 +37,9 @@ fn child() {
     mark("end");
 }
 
-/// What a power cut would leave is what was synced before it: the bytes and the record with a commit,
-/// the name with a flush.
+/// A power cut keeps what was synced before it: the bytes and the record after a commit, the name after a flush.
 #[test] //= KANGAROO-4
-fn a_commit_and_a_flush_reach_the_disk_before_they_are_answered() {
+fn commit_and_flush_are_durable_when_answered() {
     if !have("strace") {
         return;
     }
@@ -99,7 +98,7 @@ fn a_commit_and_a_flush_reach_the_disk_before_they_are_answered() {
 
 /// The next node may have it or not: who asks must look.
 #[test] //= KANGAROO-23
-fn a_push_whose_answer_is_lost_is_told_as_unknown() {
+fn push_with_lost_answer_is_unknown() {
     let lab = Lab::new();
     let served = lab.node(&[]);
     served.put("f", b"x");

@@ -80,10 +80,10 @@ fn id(said: &Answer) -> String {
 }
 
 #[test]
-fn requests_that_could_be_read_in_two_ways_are_refused() {
+fn requests_of_two_readings_are_refused() {
     let door = Door::new(&[]);
     let post = |lines: &str| format!("POST /.godwit/v1/stat HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
-    // What stands behind each is a request to whoever reads it in the other way.
+    // Read in the other way, the rest of each is a second request.
     let smuggled = "GET /f HTTP/1.1\r\nHost: a\r\n\r\n";
     for (head, status) in [
         (
@@ -231,7 +231,7 @@ fn who_drips_is_ended_in_bounded_time() {
 }
 
 #[test]
-fn who_takes_nothing_is_ended_in_bounded_time() {
+fn client_that_never_reads_is_ended() {
     let door = Door::hasty();
     door.served.put("large", &bytes(64 << 20));
     let mut raws = [door.raw(), door.raw()];
@@ -271,7 +271,7 @@ fn resident_bytes() -> u64 {
 }
 
 #[test]
-fn who_says_nothing_under_tls_keeps_nobody_out() {
+fn silent_tls_clients_block_no_others() {
     let door = Door::new(&[]);
     let context = context(None);
     let mut idle: Vec<Raw> = (0..1000).map(|_| Raw::with(door.at(), &context)).collect();
@@ -302,7 +302,7 @@ fn half_closed_connections_end() {
     raw.end_ours();
     raw.rest();
     assert!(!door.served.has("half"));
-    // Without TLS: somebody else's protocol, or a port scan.
+    // Without TLS: another protocol, or a port scan.
     let mut plain = TcpStream::connect(door.at()).unwrap();
     plain.set_read_timeout(Some(PATIENCE)).unwrap();
     plain
@@ -316,14 +316,14 @@ fn half_closed_connections_end() {
 }
 
 #[test]
-fn who_still_sends_when_refused_is_told_why() {
+fn refused_client_still_sending_learns_why() {
     let door = Door::new(&[]);
     for _ in 0..5 {
         let mut raw = door.raw();
         raw.send(
             "PUT /.godwit/v1/uploads/nobodys/f HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\n",
         );
-        // More than sockets hold: somebody takes it.
+        // More than socket buffers hold, so the node must be reading it.
         raw.send(vec![7; 16 << 20]);
         let said = raw.answer();
         assert_eq!(said.status, 503, "{}", said.text());
@@ -333,7 +333,7 @@ fn who_still_sends_when_refused_is_told_why() {
 }
 
 #[test]
-fn requests_that_are_sent_ahead_are_answered_in_order() {
+fn pipelined_requests_are_answered_in_order() {
     let door = Door::new(&[]);
     door.served.put("g", b"there");
     let mut raw = door.raw();
@@ -348,7 +348,7 @@ fn requests_that_are_sent_ahead_are_answered_in_order() {
 }
 
 #[test]
-fn ranges_and_names_that_are_none_are_refused() {
+fn invalid_ranges_and_names_are_refused() {
     let door = Door::new(&[]);
     for (range, status) in [
         ("bytes=5-4", 400),
@@ -474,7 +474,7 @@ fn lengths_that_no_disk_has_are_refused() {
 }
 
 #[test]
-fn a_pack_that_lies_is_refused_and_what_was_whole_before_it_is_kept() {
+fn lying_pack_keeps_files_before_it() {
     let door = Door::new(&[]);
     let digest = |bytes: &[u8]| Digest::of(godwit_core::Algorithm::Blake3, bytes);
     let head = |path: &str, size: u64, of: &[u8]| {
@@ -581,7 +581,7 @@ fn a_pack_that_lies_is_refused_and_what_was_whole_before_it_is_kept() {
 }
 
 #[test]
-fn what_nobody_goes_on_with_is_closed_and_then_removed() {
+fn abandoned_upload_is_closed_then_removed() {
     let door = Door::new(&[
         ("limits.upload_seconds", "1"),
         ("limits.partial_seconds", "2"),
@@ -590,21 +590,21 @@ fn what_nobody_goes_on_with_is_closed_and_then_removed() {
     let id = door.upload(&mut raw, "left");
     let said = raw.put(&id, "left", "0-4/*", "hello");
     assert_eq!(said.status, 200, "{}", said.text());
-    let nobody = door.lab.nobody(&door.served);
-    assert!(!nobody.hidden(Path::new("")).unwrap().is_empty());
+    let stranger = door.lab.anonymous(&door.served);
+    assert!(!stranger.hidden(Path::new("")).unwrap().is_empty());
     log::has(&["an unused upload is closed", "path=left"]);
     // Its writer is told, and goes on with it under a new name.
     let said = raw.put(&id, "left", "5-9/*", "again");
     assert_eq!(said.status, 503);
     assert!(said.text().contains("begin it again"), "{}", said.text());
     until("a sweep", || {
-        nobody.hidden(Path::new("")).unwrap().is_empty()
+        stranger.hidden(Path::new("")).unwrap().is_empty()
     });
     log::has(&["sweep partials"]);
     assert!(!door.served.has("left"));
 }
 
-/// Uploads bytes up to their end, which is left to whoever asks.
+/// Uploads all bytes; the caller finishes the upload.
 fn sent(
     door: &godwit_store::door::Door,
     path: &str,
@@ -639,13 +639,16 @@ fn all_of(bytes: &[u8]) -> Whole {
 }
 
 #[test]
-fn of_two_who_publish_at_once_one_wins_and_the_other_is_told() {
+fn concurrent_publish_has_one_winner() {
     let door = Door::new(&[]);
-    let doors = [door.lab.nobody(&door.served), door.lab.nobody(&door.served)];
+    let doors = [
+        door.lab.anonymous(&door.served),
+        door.lab.anonymous(&door.served),
+    ];
     let files = [bytes(3_000_000), bytes(2_500_000)];
     for round in 0..6 {
         let name = format!("new-{round}");
-        let first = door.lab.nobody(&door.served);
+        let first = door.lab.anonymous(&door.served);
         let how = || match round % 3 {
             0 => WriteMode::New,
             1 => {
@@ -696,7 +699,7 @@ fn of_two_who_publish_at_once_one_wins_and_the_other_is_told() {
 }
 
 #[test]
-fn an_upload_is_its_owners_and_a_grant_is_for_one_file_and_a_while() {
+fn uploads_and_grants_are_bounded() {
     let lab = Lab::new();
     let gridmap = lab.path("gridmap");
     let names = "\"/O=Lab/CN=alice\" alice\n\"/O=Lab/CN=bob\" bob\n";
@@ -709,9 +712,9 @@ fn an_upload_is_its_owners_and_a_grant_is_for_one_file_and_a_while() {
         let credential: Credential = door.lab.ca.issue(&Issue::user(name)).unwrap();
         Raw::of(door.at(), &door.lab, &credential)
     };
-    let (mut alice, mut bob, mut nobody) = (person("alice"), person("bob"), door.raw());
+    let (mut alice, mut bob, mut stranger) = (person("alice"), person("bob"), door.raw());
     let id = door.upload(&mut alice, "hers");
-    for other in [&mut bob, &mut nobody] {
+    for other in [&mut bob, &mut stranger] {
         assert_eq!(other.put(&id, "hers", "0-4/5", "wrong").status, 503);
         let about = "{\"path\":\"hers\"}";
         for verb in ["commit", "abandon", "leave"] {
@@ -757,7 +760,7 @@ fn an_upload_is_its_owners_and_a_grant_is_for_one_file_and_a_while() {
     let mut read = |secret: &str, paths: &str| {
         let asked = format!("{{\"files\":[{paths}],\"digests\":false}}");
         let bearer = format!("Authorization: Bearer {secret}\r\n");
-        let said = nobody.ask_with("POST /.godwit/v1/read", &bearer, asked);
+        let said = stranger.ask_with("POST /.godwit/v1/read", &bearer, asked);
         said.status
     };
     let (hers, other) = (
@@ -769,8 +772,8 @@ fn an_upload_is_its_owners_and_a_grant_is_for_one_file_and_a_while() {
     assert_eq!(read(&good, &format!("{hers},{other}")), 403);
     assert_eq!(read(&over, hers), 403);
     assert_eq!(read(&"0".repeat(32), hers), 403);
-    log::has(&[&nobody.called, "refuse", "another file was granted"]);
-    log::has(&[&nobody.called, "refuse", "is over"]);
+    log::has(&[&stranger.called, "refuse", "another file was granted"]);
+    log::has(&[&stranger.called, "refuse", "is over"]);
 }
 
 #[test]
@@ -799,7 +802,7 @@ fn full_disk_is_told_and_part_goes() {
     let served = lab.node_over(export, &[]);
     let _mounted = Mounted(at.clone());
     let all = bytes(12 << 20);
-    let full = sent(&lab.nobody(&served), "large", &all, WriteMode::New)
+    let full = sent(&lab.anonymous(&served), "large", &all, WriteMode::New)
         .err()
         .unwrap();
     assert!(matches!(full, Error::NoSpace { .. }), "{full}");
@@ -808,7 +811,7 @@ fn full_disk_is_told_and_part_goes() {
         std::fs::read_dir(&at).unwrap().next().is_none()
     });
     assert!(mount("remount,size=32m"));
-    let door = lab.nobody(&served);
+    let door = lab.anonymous(&served);
     let sink = sent(&door, "large", &all, WriteMode::New).unwrap();
     sink.finish(&all_of(&all)).unwrap();
     assert!(served.bytes("large") == all);
@@ -816,7 +819,7 @@ fn full_disk_is_told_and_part_goes() {
 
 /// As many as a connection can ask for, and numbers that are none.
 #[test]
-fn who_counts_attempts_counts_their_own_and_fills_nothing() {
+fn attempt_numbers_fill_no_memory() {
     let lab = Lab::new();
     let gridmap = lab.scratch.path().join("gridmap");
     let names = "\"/O=Lab/CN=alice\" alice\n\"/O=Lab/CN=bob\" bob\n";

@@ -73,7 +73,7 @@ const BEGUN: &str = "{\"landed\":{\"id\":\"x\",\"done\":\"\"}}\n\"end\"\n";
 const STAT: &str = "{\"stat\":{\"kind\":\"file\",\"size\":4}}\n";
 
 #[test]
-fn answers_of_lines_are_what_was_asked_or_an_error() {
+fn wrong_answer_lines_are_errors() {
     let long = format!("{{\"stat\":\"{}\"}}\n", "a".repeat(5 << 20));
     for (text, wanted) in [
         ("\"end\"\n", "fewer names"),
@@ -108,12 +108,12 @@ fn answers_of_lines_are_what_was_asked_or_an_error() {
 }
 
 #[test]
-fn heads_and_bodies_that_are_none_are_errors() {
+fn invalid_heads_and_bodies_are_errors() {
     let good = format!("{STAT}\"end\"\n");
     let length = good.len();
     let mark = "godwit-request: 1\r\n";
     let cases: Vec<(String, &str)> = vec![
-        // Somebody else's server, and one that leads elsewhere.
+        // A server of another kind, and one that redirects.
         (
             format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{good}"),
             "no godwit",
@@ -337,7 +337,7 @@ fn last(count: u64) -> Vec<u8> {
 }
 
 #[test]
-fn no_bytes_are_taken_that_were_not_asked_for() {
+fn unrequested_bytes_are_refused() {
     let leaf = |leaf| pack::leaf(leaf, &Chain([7; 32]));
     let end = || [ended(100), last(1)].concat();
     for (pack, wanted) in [
@@ -422,7 +422,7 @@ fn no_bytes_are_taken_that_were_not_asked_for() {
 }
 
 #[test]
-fn small_files_are_what_was_asked_in_its_order() {
+fn small_files_must_match_request_order() {
     let small = |pack: Vec<Vec<u8>>| {
         let answer = whole("200 OK", PACK_TYPE, &pack.concat());
         let mut names = ["f", "g"].map(PathBuf::from).into_iter();
@@ -550,9 +550,9 @@ fn uploads_end_whatever_is_said_of_them() {
     assert!(matches!(error, Error::Stalled { .. }), "{error}");
 }
 
-/// Who refuses a body without having read it ends the connection, a moment behind the answer.
+/// A server that refuses a body unread closes the connection a moment after its answer.
 #[test]
-fn where_a_body_was_refused_nothing_else_is_asked() {
+fn refused_body_ends_the_connection() {
     let lab = Lab::new();
     let left = Arc::new(AtomicBool::new(false));
     let is_left = Arc::clone(&left);
@@ -576,13 +576,13 @@ fn where_a_body_was_refused_nothing_else_is_asked() {
     let door = at(&lab, &liar);
     let refused = sent(&door).err().expect("it is refused");
     assert!(matches!(refused, Error::NoSpace { .. }), "{refused}");
-    assert!(left.load(Relaxed), "nobody said that they leave");
+    assert!(left.load(Relaxed), "the client did not leave");
     stat(&door).expect("it is asked by another connection");
 }
 
-/// Who counts attempts is told what leaves hash to that landed before, and asks for the rest.
+/// A client that counts attempts asks for the chaining values of landed leaves, range by range.
 #[test]
-fn leaves_without_end_are_not_asked_for_without_end() {
+fn endless_leaves_end_the_resume() {
     let chain = "0".repeat(64);
     let leaves: Vec<String> = (0..16384).map(|n| format!("[{n},\"{chain}\"]")).collect();
     let landed = format!(

@@ -23,7 +23,7 @@ fn node(settings: &[(&'static str, &str)]) -> (Served, SocketAddr) {
     (served, at)
 }
 
-/// The same, which waits for that many seconds for the silent, and for all.
+/// Starts a node with these limits in seconds, for silent transfers and for all.
 fn patient(stall: &str, grace: &str) -> (Served, SocketAddr) {
     node(&[
         ("limits.stall_seconds", stall),
@@ -74,7 +74,7 @@ fn an_upload_goes_on_between_its_requests() {
     let (source, export) = (door(at), served.file(""));
     let sink = half_sent(&source);
     served.node().stopper().drain();
-    // Each of these comes by a connection of its own, so somebody must still take them.
+    // Each of these uses a new connection, so the node must still accept.
     for _ in 0..NEWCOMERS {
         let asked = br#"{"path":"g","how":"new","size":1,"checks":[true,false],"resume":true}"#;
         let refused = Asking::at(at).ask("POST", "/.godwit/v1/uploads", &[], asked.to_vec());
@@ -93,7 +93,7 @@ fn an_upload_goes_on_between_its_requests() {
 }
 
 #[test]
-fn who_reads_a_file_share_by_share_reads_it_to_its_end() {
+fn reader_of_ranges_finishes_during_stop() {
     let (served, at) = node(&[]);
     served.put("f", &[7; 2 * PIECE]);
     let read = |id: &str, ranges: &str| {
@@ -110,7 +110,7 @@ fn who_reads_a_file_share_by_share_reads_it_to_its_end() {
 }
 
 #[test]
-fn an_upload_whose_writer_is_gone_is_not_waited_for() {
+fn stop_ignores_upload_of_gone_writer() {
     let (served, at) = patient("3600", "3600");
     let asked = br#"{"path":"f","how":"new","size":9,"checks":[true,false],"resume":true}"#;
     let begun = Asking::at(at).ask("POST", "/.godwit/v1/uploads", &[], asked.to_vec());
@@ -119,7 +119,7 @@ fn an_upload_whose_writer_is_gone_is_not_waited_for() {
 }
 
 #[test]
-fn an_upload_that_is_silent_is_not_waited_for() {
+fn stop_ignores_silent_upload() {
     let (served, at) = patient("1", "3600");
     let door = door(at);
     let _sink = half_sent(&door);
@@ -127,7 +127,7 @@ fn an_upload_that_is_silent_is_not_waited_for() {
 }
 
 #[test]
-fn an_upload_is_waited_for_no_longer_than_for_anything_else() {
+fn stop_waits_for_upload_within_grace() {
     let (served, at) = patient("3600", "1");
     let door = door(at);
     let _sink = half_sent(&door);
@@ -145,7 +145,7 @@ fn a_second_word_ends_uploads_too() {
 }
 
 #[test]
-fn an_upload_that_is_given_up_is_not_waited_for() {
+fn stop_ignores_abandoned_upload() {
     let (served, at) = patient("3600", "3600");
     let door = door(at);
     let sink = half_sent(&door);

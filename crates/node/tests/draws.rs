@@ -1,4 +1,4 @@
-//! What one node draws from another: the client that asked hears on the way what has landed.
+//! Draws of one node from another: the client receives the landed ranges meanwhile.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -110,7 +110,7 @@ fn node() -> (Lab, Served, Credential) {
 fn begun() -> ((Lab, Served), Box<dyn Sink>) {
     let (lab, served, alice) = node();
     let write = Write::of_size(2 * HALF);
-    let sink = lab.somebody(&served, alice).write("f".as_ref(), &write);
+    let sink = lab.client_of(&served, alice).write("f".as_ref(), &write);
     ((lab, served), sink.unwrap())
 }
 
@@ -118,7 +118,9 @@ fn begun() -> ((Lab, Served), Box<dyn Sink>) {
 fn stranger_has_nothing_drawn() {
     let source = Source::new();
     let (lab, served, _) = node();
-    let sink = lab.nobody(&served).write("f".as_ref(), &Write::default());
+    let sink = lab
+        .anonymous(&served)
+        .write("f".as_ref(), &Write::default());
     let want = Extents::from(0..2 * HALF);
     let drawn = sink
         .unwrap()
@@ -128,7 +130,7 @@ fn stranger_has_nothing_drawn() {
 }
 
 #[test]
-fn what_has_landed_is_told_on_the_way() {
+fn draw_reports_landed_ranges() {
     let source = Source::new();
     let (_served, sink) = begun();
     let told = Mutex::new(Vec::new());
@@ -153,7 +155,7 @@ fn what_has_landed_is_told_on_the_way() {
 }
 
 #[test]
-fn what_landed_before_a_draw_was_cut_is_not_asked_for_again() {
+fn cut_draw_resumes_after_landed_bytes() {
     let source = Source::new();
     let (_served, sink) = begun();
     let want = Extents::from(0..2 * HALF);
@@ -177,7 +179,7 @@ fn what_landed_before_a_draw_was_cut_is_not_asked_for_again() {
 }
 
 #[test]
-fn nothing_is_drawn_for_who_is_gone_and_the_next_goes_on_with_it() {
+fn draw_stops_with_client_and_resumes() {
     let ((lab, served, alice), source) = (node(), Source::new());
     let write = Write {
         size: Some(2 * HALF),
@@ -199,7 +201,7 @@ fn nothing_is_drawn_for_who_is_gone_and_the_next_goes_on_with_it() {
     assert!(matches!(drawn, Err(Error::Canceled)), "{drawn:?}");
     drop(sink);
     // The same command again, at once: there is nothing beside what landed before.
-    let again = lab.somebody(&served, alice);
+    let again = lab.client_of(&served, alice);
     let sink = again.write("f".as_ref(), &write).unwrap();
     assert_eq!(sink.done(), Extents::from(0..HALF));
     // The source still has more: the node that drew has hung up.

@@ -52,7 +52,7 @@ fn listener() -> TcpListener {
 }
 
 #[test]
-fn a_server_that_connects_uses_as_many_streams_as_were_asked() {
+fn connecting_server_uses_requested_streams() {
     let served = Served::new();
     let whole = bytes(9_000_001);
     served.put("x", &whole);
@@ -121,7 +121,7 @@ fn parts_count_from_their_start() {
 }
 
 #[test]
-fn an_upload_tells_how_far_it_is_and_what_has_landed() {
+fn upload_reports_progress_and_landed_ranges() {
     let served = Served::new();
     let mut client = served.client();
     client.ok("MODE E");
@@ -173,7 +173,7 @@ fn markers_come_as_often_as_trev_says() {
 }
 
 #[test]
-fn an_end_of_file_may_overtake_data_of_other_streams() {
+fn end_of_file_may_overtake_data() {
     let served = Served::new();
     let mut client = served.client();
     client.ok("MODE E");
@@ -207,7 +207,7 @@ fn a_delayed_address_comes_with_the_transfer() {
 }
 
 #[test]
-fn between_ours_the_sender_may_be_passive_and_tells_what_it_sent() {
+fn passive_sender_reports_sent_bytes() {
     let served = Served::new();
     let mut client = served.client();
     client.ok("OPTS GODWIT 1");
@@ -298,7 +298,7 @@ fn between_ours_small_files_flow_without_waiting() {
 }
 
 #[test]
-fn a_file_that_is_missing_does_not_spoil_those_sent_ahead_with_it() {
+fn missing_file_spares_pipelined_files() {
     let served = Served::new();
     served.put("a", b"one");
     served.put("c", b"three");
@@ -332,7 +332,7 @@ fn a_file_that_is_missing_does_not_spoil_those_sent_ahead_with_it() {
 }
 
 #[test]
-fn digests_are_left_out_if_nobody_wants_them() {
+fn unrequested_digests_are_left_out() {
     let served = Served::new();
     served.put("x", &bytes(3_000_000));
     let mut client = served.client();
@@ -378,7 +378,7 @@ fn leaves_can_be_asked_for() {
 }
 
 #[test] //= GRIDFTP-20
-fn abort_ends_a_transfer_and_what_was_sent_ahead_of_it() {
+fn abort_ends_transfer_and_pipelined_commands() {
     let served = Served::new();
     served.put("x", &vec![7; 60_000_000]);
     let mut client = served.client();
@@ -404,7 +404,7 @@ fn abort_ends_a_transfer_and_what_was_sent_ahead_of_it() {
 }
 
 #[test]
-fn an_abort_is_heard_behind_ten_thousand_commands() {
+fn abort_overtakes_ten_thousand_commands() {
     let served = Served::new();
     served.put("x", &vec![7; 60_000_000]);
     let mut client = served.client();
@@ -422,7 +422,7 @@ fn an_abort_is_heard_behind_ten_thousand_commands() {
 }
 
 #[test]
-fn a_comparison_that_scks_asked_for_can_be_aborted() {
+fn comparison_by_scks_can_be_aborted() {
     let served = Served::new();
     let huge = std::fs::File::create(served.file("huge")).unwrap();
     huge.set_len(1 << 40).unwrap(); // takes long to hash, and no room
@@ -434,7 +434,7 @@ fn a_comparison_that_scks_asked_for_can_be_aborted() {
     assert!(client.reply().starts_with("150"));
     data.write_all(b"hello").unwrap();
     drop(data);
-    // It reads what nobody sent: nothing less than a leaf in one go.
+    // It reads a hole, in pieces of at least a leaf.
     client.until(&|told| !told.contains(" 0 bytes") && !told.contains(" 5 bytes"));
     client.send("ABOR");
     let said = client.reply();
@@ -537,7 +537,7 @@ fn has_ipv6() -> bool {
 }
 
 #[test] //= GRIDFTP-38 GRIDFTP-39
-fn data_connections_hold_what_was_asked_and_else_what_the_kernel_likes() {
+fn data_buffers_follow_request_or_kernel() {
     if !common::have("ss") {
         return;
     }

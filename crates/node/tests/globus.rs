@@ -33,7 +33,7 @@ const WAYS: [&[&str]; 6] = [
 ];
 
 #[test]
-fn files_of_all_sizes_come_and_go_in_every_way() {
+fn all_file_sizes_transfer_in_all_modes() {
     if !have("globus-url-copy") {
         return;
     }
@@ -213,7 +213,7 @@ fn two_nodes_copy_among_themselves() {
 }
 
 #[test]
-fn a_node_and_a_globus_server_copy_among_themselves() {
+fn node_and_globus_server_copy_directly() {
     if !have("globus-url-copy") || !have("globus-gridftp-server") {
         return;
     }

@@ -56,7 +56,7 @@ impl Lab {
         fs::write(self.path("gridmap"), text).unwrap();
     }
 
-    /// Writes a proxy of somebody.
+    /// Writes a proxy of a credential.
     fn proxy(&self, name: &str, of: &Credential) -> PathBuf {
         let path = self.path(name);
         write_proxy(&of.proxy(&NewProxy::default()).unwrap(), &path).unwrap();
@@ -122,7 +122,7 @@ fn file(path: &Path) -> String {
 }
 
 #[test]
-fn globus_url_copy_with_a_proxy_gets_and_puts() {
+fn globus_url_copy_works_with_proxy() {
     if !have("globus-url-copy") {
         return;
     }
@@ -143,7 +143,7 @@ fn globus_url_copy_with_a_proxy_gets_and_puts() {
 }
 
 #[test]
-fn a_tree_with_pipelining_goes_through_protected_lines() {
+fn pipelined_tree_works_under_protection() {
     if !have("globus-url-copy") {
         return;
     }
@@ -221,7 +221,7 @@ fn short_pem(credential: &Credential) -> Vec<u8> {
 }
 
 #[test]
-fn a_mapped_name_may_be_asked_for_and_another_not() {
+fn only_mapped_account_names_are_accepted() {
     if !have("globus-url-copy") {
         return;
     }
@@ -238,8 +238,8 @@ fn a_mapped_name_may_be_asked_for_and_another_not() {
     );
 }
 
-/// Data connections in clear, proved, safe and private, one and several; proved by a
-/// credential that was made for them and signed by nobody.
+/// Data connections in clear, authenticated, safe and private, one and several; with the user's credential, and with
+/// one made for them that no authority signed.
 const WAYS: [&[&str]; 10] = [
     &["-nodcau"],
     &["-nodcau", "-p", "4"],
@@ -255,7 +255,7 @@ const WAYS: [&[&str]; 10] = [
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 #[test]
-fn stripes_prove_that_they_act_for_the_user_and_keep_what_is_moved_private() {
+fn stripes_use_user_credential_and_privacy() {
     if !have("globus-url-copy") {
         return;
     }

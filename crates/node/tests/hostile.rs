@@ -18,7 +18,7 @@ fn assert_alive(served: &Served) {
 }
 
 #[test]
-fn garbage_is_answered_and_then_hung_up_on() {
+fn garbage_is_answered_then_disconnected() {
     let served = Served::new();
     let mut client = Client::new(served.address);
     let mut garbage = bytes(200_000);
@@ -152,7 +152,7 @@ fn nonsense_addresses_are_refused() {
 }
 
 #[test]
-fn absurd_blocks_end_the_transfer_and_nothing_else() {
+fn absurd_blocks_end_only_the_transfer() {
     // Some leave open whether more connections will come.
     let served = Served::with(&[("limits.stall_seconds", "1")]);
     let absurd: [(&str, Vec<u8>); 7] = [
@@ -174,7 +174,7 @@ fn absurd_blocks_end_the_transfer_and_nothing_else() {
             "two ends of file",
             [block(0x40, 0, 2), block(0x40, 0, 3)].concat(),
         ),
-        ("flags that nobody knows", block(0x93, 5, 0)),
+        ("unknown flags", block(0x93, 5, 0)),
     ];
     for (what, blocks) in absurd {
         let mut client = served.client();
@@ -197,7 +197,7 @@ fn absurd_blocks_end_the_transfer_and_nothing_else() {
 }
 
 #[test]
-fn absurd_offsets_in_commands_are_refused_or_harmless() {
+fn absurd_command_offsets_do_no_harm() {
     let served = Served::new();
     served.put("x", b"hello");
     let mut client = served.client();
@@ -233,7 +233,7 @@ fn absurd_offsets_in_commands_are_refused_or_harmless() {
 }
 
 #[test]
-fn a_client_that_does_not_read_replies_does_not_stop_the_others() {
+fn client_without_reads_blocks_no_others() {
     let served = Served::with(&[("limits.stall_seconds", "1")]);
     let deaf = served.client();
     // Replies fill the buffers; then it is hung up on.

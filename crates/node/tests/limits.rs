@@ -15,7 +15,7 @@ fn first_line(address: SocketAddr) -> String {
 }
 
 #[test]
-fn one_session_too_many_is_told_so_and_room_comes_back() {
+fn session_above_limit_is_refused() {
     let served = Served::with(&[("limits.sessions", "2")]);
     let (one, two) = (Client::new(served.address), Client::new(served.address));
     let refused = first_line(served.address);
@@ -76,7 +76,7 @@ fn who_says_nothing_is_sent_away() {
 }
 
 #[test]
-fn who_sends_a_line_byte_by_byte_is_idle_too() {
+fn client_sending_single_bytes_is_idle() {
     let served = Served::with(&[("limits.idle_seconds", "1")]);
     let client = served.client();
     let begun = Instant::now();
@@ -120,7 +120,7 @@ fn a_transfer_that_stands_still_ends() {
     still.write_all(b"abc").unwrap();
     let end = client.reply();
     assert!(end.starts_with("426"), "{end}");
-    // Somebody who asks and does not come.
+    // A client that asks for a data connection and does not make it.
     client.passive();
     let end = client.ask("RETR x");
     assert!(end.starts_with("425"), "{end}");
@@ -128,7 +128,7 @@ fn a_transfer_that_stands_still_ends() {
 }
 
 #[test]
-fn a_slow_writer_is_not_a_still_one() {
+fn slow_writer_is_not_stalled() {
     let served = Served::with(&[("limits.stall_seconds", "1")]);
     let mut client = served.client();
     let at = client.passive();
@@ -146,7 +146,7 @@ fn a_slow_writer_is_not_a_still_one() {
 }
 
 #[test]
-fn a_line_that_is_too_long_is_refused_and_the_next_one_is_not() {
+fn overlong_line_is_refused_alone() {
     let served = Served::new();
     let mut client = served.client();
     client.raw(&vec![b'x'; 1 << 20]);
@@ -199,7 +199,7 @@ fn many_sessions_share_one_data_port() {
 }
 
 #[test]
-fn who_waits_in_vain_for_a_port_is_told() {
+fn wait_for_port_times_out() {
     let port = TcpListener::bind((common::HERE, 0))
         .unwrap()
         .local_addr()
@@ -219,7 +219,7 @@ fn who_waits_in_vain_for_a_port_is_told() {
 }
 
 #[test]
-fn an_idle_session_of_ours_gives_its_port_to_who_waits() {
+fn idle_session_frees_port_for_waiter() {
     let port = TcpListener::bind((common::HERE, 0))
         .unwrap()
         .local_addr()
@@ -239,7 +239,7 @@ fn an_idle_session_of_ours_gives_its_port_to_who_waits() {
 }
 
 #[test] //= GRIDFTP-9
-fn strangers_at_a_data_port_are_dropped_and_the_transfer_goes_on() {
+fn strangers_at_data_port_are_dropped() {
     let served = Served::new();
     let mut client = served.client();
     client.ok("MODE E");
@@ -262,7 +262,7 @@ fn strangers_at_a_data_port_are_dropped_and_the_transfer_goes_on() {
 }
 
 #[test]
-fn without_third_parties_data_goes_to_the_client_only() {
+fn data_without_third_party_stays_with_client() {
     let served = Served::with(&[("data.third_party", "false")]);
     served.put("x", b"hello");
     let mut client = served.client();
@@ -270,7 +270,7 @@ fn without_third_parties_data_goes_to_the_client_only() {
     client.ok("PORT 127,0,0,1,200,1");
     let at = client.passive();
     client.send("RETR x");
-    // Somebody else knocks first: he gets nothing.
+    // A stranger connects first, and gets nothing.
     let thief = bound_to("127.0.0.2:0", at);
     let mut data = data_to(at);
     let mut got = Vec::new();
@@ -282,7 +282,7 @@ fn without_third_parties_data_goes_to_the_client_only() {
 }
 
 #[test]
-fn draining_ends_idle_sessions_and_lets_transfers_end() {
+fn drain_ends_idle_sessions_and_finishes_transfers() {
     let served = Served::new();
     let mut busy = served.client();
     let at = busy.passive();

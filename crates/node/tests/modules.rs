@@ -87,7 +87,7 @@ confined = false
 at_once = 1
 "#;
 
-/// What a program of this machine makes of bytes.
+/// Returns the output of a local program for these bytes.
 fn made_here(program: &[&str], bytes: &[u8]) -> Vec<u8> {
     let mut child = Command::new(program[0])
         .args(&program[1..])
@@ -120,7 +120,7 @@ fn is_alive(id: &str) -> bool {
 }
 
 #[test] //= GRIDFTP-70
-fn a_stream_is_what_the_program_makes_of_the_file() {
+fn stream_is_output_of_the_module() {
     let node = Reducing::new();
     let text: String = (0..100_000).map(|i| format!("{i} {} x\n", i * 7)).collect();
     node.served.put("table", text.as_bytes());
@@ -145,7 +145,7 @@ fn a_stream_is_what_the_program_makes_of_the_file() {
 }
 
 #[test]
-fn blocks_tell_where_they_belong_and_where_all_ends() {
+fn blocks_carry_offsets_and_end() {
     let node = Reducing::new();
     let file = bytes(3_000_000);
     node.served.put("file", &file);
@@ -166,7 +166,7 @@ fn blocks_tell_where_they_belong_and_where_all_ends() {
 }
 
 #[test]
-fn ours_are_told_size_and_digest_of_what_was_sent() {
+fn godwit_clients_receive_size_and_digest() {
     let node = Reducing::new();
     node.served.put("file", &bytes(1000));
     let mut client = node.client();
@@ -187,7 +187,7 @@ fn ours_are_told_size_and_digest_of_what_was_sent() {
 }
 
 #[test]
-fn a_program_that_reads_nothing_makes_what_it_makes() {
+fn module_may_ignore_its_input() {
     let node = Reducing::new();
     node.served.put("file", &bytes(5_000_000));
     let mut client = node.client();
@@ -247,7 +247,7 @@ fn parameters_are_those_that_are_allowed() {
 }
 
 #[test]
-fn what_cannot_be_read_is_not_read_through_a_module_either() {
+fn module_reads_no_unreadable_file() {
     let node = Reducing::new();
     std::fs::create_dir(node.served.file("directory")).unwrap();
     std::os::unix::fs::symlink(node.beside("node.toml"), node.served.file("out")).unwrap();
@@ -268,7 +268,7 @@ fn what_cannot_be_read_is_not_read_through_a_module_either() {
 }
 
 #[test]
-fn it_sees_no_other_file_of_the_export() {
+fn module_sees_no_other_file() {
     let scratch = Scratch::new();
     let secret = scratch.path().join("secret");
     let more = format!(
@@ -286,7 +286,7 @@ fn it_sees_no_other_file_of_the_export() {
 }
 
 #[test]
-fn a_failing_program_never_looks_like_a_whole_file_in_a_stream() {
+fn failed_module_breaks_the_stream() {
     let node = Reducing::new();
     node.served.put("file", &bytes(1_000_000));
     let mut client = node.client();
@@ -307,7 +307,7 @@ fn a_failing_program_never_looks_like_a_whole_file_in_a_stream() {
 }
 
 #[test]
-fn a_failing_program_announces_no_end_of_file() {
+fn failed_module_sends_no_end_of_file() {
     let node = Reducing::new();
     node.served.put("file", &bytes(1_000_000));
     for module in ["fails", "floods", "sleeps"] {
@@ -335,7 +335,7 @@ fn a_failing_program_announces_no_end_of_file() {
 }
 
 #[test]
-fn what_takes_too_long_or_makes_too_much_is_ended() {
+fn module_above_limits_is_ended() {
     let node = Reducing::new();
     node.served.put("file", b"x");
     let mut client = node.client();
@@ -361,7 +361,7 @@ fn what_takes_too_long_or_makes_too_much_is_ended() {
 }
 
 #[test]
-fn a_client_that_leaves_ends_the_program_and_all_that_it_started() {
+fn client_disconnect_ends_module_and_children() {
     let node = Reducing::new();
     node.served.put("file", b"x");
     let mut client = node.client();
@@ -409,7 +409,7 @@ fn abor_ends_it_and_nothing_looks_whole() {
 }
 
 #[test] //= GRIDFTP-70
-fn an_upload_becomes_what_the_program_makes_of_it() {
+fn upload_becomes_output_of_module() {
     let node = Reducing::new();
     let file = bytes(3_000_000);
     let packed = made_here(&["gzip", "-c"], &file);
@@ -430,7 +430,7 @@ fn an_upload_becomes_what_the_program_makes_of_it() {
 }
 
 #[test]
-fn an_upload_that_the_program_refuses_changes_nothing() {
+fn upload_refused_by_module_changes_nothing() {
     let node = Reducing::new();
     node.served.put("old", b"as it was");
     let mut client = node.client();
@@ -482,7 +482,7 @@ fn an_upload_goes_through_only_whole() {
 }
 
 #[test]
-fn an_upload_of_a_client_that_was_killed_is_nothing() {
+fn upload_of_killed_client_is_dropped() {
     let node = Reducing::new();
     let mut client = node.client();
     let at = client.passive();

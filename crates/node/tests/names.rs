@@ -7,7 +7,7 @@ use common::{Served, bytes};
 use std::os::unix::fs::MetadataExt;
 
 #[test]
-fn a_file_goes_to_a_group_if_the_kernel_permits_it() {
+fn chgrp_works_if_kernel_permits() {
     let served = Served::new();
     served.put("x", b"x");
     let mut client = served.client();
@@ -74,7 +74,7 @@ fn huge(served: &Served) {
 }
 
 #[test]
-fn a_checksum_can_be_aborted_and_asked_how_far_it_is() {
+fn checksum_can_be_aborted_and_queried() {
     let served = Served::new();
     huge(&served);
     served.put("x", &bytes(10));
@@ -90,7 +90,7 @@ fn a_checksum_can_be_aborted_and_asked_how_far_it_is() {
 }
 
 #[test]
-fn an_abort_leaves_nothing_to_do_of_what_was_sent_ahead_of_it() {
+fn abort_drops_pipelined_name_commands() {
     let served = Served::new();
     huge(&served);
     served.put("delme", b"still wanted");
@@ -109,7 +109,7 @@ fn an_abort_leaves_nothing_to_do_of_what_was_sent_ahead_of_it() {
 }
 
 #[test]
-fn a_checksum_tells_its_progress_only_to_who_asked_for_it() {
+fn checksum_progress_is_sent_on_request() {
     let served = Served::new();
     huge(&served);
     let mut client = served.client();

@@ -41,21 +41,21 @@ fn publish_stream_when_the_announced_size_agrees() {
 }
 
 #[test] //= publishing#over-ftp
-fn publish_stream_without_size_when_the_client_stays() {
+fn publish_stream_without_size_if_client_stays() {
     let served = Served::new();
     assert!(served.client().put("STOR x", b"hello").starts_with("226"));
     assert_eq!(served.bytes("x"), b"hello");
 }
 
 #[test] //= publishing#over-ftp
-fn publish_an_empty_stream_makes_an_empty_file() {
+fn publish_empty_stream_makes_empty_file() {
     let served = Served::new();
     assert!(served.client().put("STOR x", b"").starts_with("226"));
     assert_eq!(served.bytes("x"), b"");
 }
 
 #[test] //= publishing#over-ftp
-fn publish_stream_not_when_less_came_than_was_announced() {
+fn publish_stream_refused_if_short() {
     let served = Served::new();
     let mut client = served.client();
     client.ok("ALLO 10");
@@ -66,7 +66,7 @@ fn publish_stream_not_when_less_came_than_was_announced() {
 }
 
 #[test] //= publishing#over-ftp
-fn publish_stream_not_when_the_client_leaves_with_its_data() {
+fn publish_stream_refused_if_client_leaves() {
     let served = Served::new();
     let mut client = served.client();
     let data = begin(&mut client, "STOR x", b"hello");
@@ -100,7 +100,7 @@ fn publish_extended_at_the_end_of_file() {
 }
 
 #[test] //= publishing#over-ftp
-fn publish_extended_even_if_the_client_leaves_after_the_end_of_file() {
+fn publish_extended_if_client_leaves_after_end() {
     let served = Served::new();
     let mut client = served.client();
     client.ok("MODE E");
@@ -124,7 +124,7 @@ fn publish_extended_not_with_a_hole() {
 }
 
 #[test] //= publishing#over-ftp
-fn publish_extended_not_when_less_came_than_was_announced() {
+fn publish_extended_refused_if_short() {
     let served = Served::new();
     let mut client = served.client();
     client.ok("MODE E");
@@ -152,7 +152,7 @@ fn publish_extended_not_without_end_of_file() {
 }
 
 #[test] //= publishing#over-ftp
-fn publish_name_absent_rest_goes_on_with_the_partial() {
+fn publish_absent_rest_resumes_partial() {
     let served = Served::new();
     let whole = bytes(3_000_000);
     let mut client = served.client();
@@ -168,7 +168,7 @@ fn publish_name_absent_rest_goes_on_with_the_partial() {
 }
 
 #[test] //= publishing#over-ftp
-fn publish_name_absent_append_goes_on_with_the_partial() {
+fn publish_absent_append_resumes_partial() {
     let served = Served::new();
     let mut client = served.client();
     client.ok("ALLO 10");
@@ -178,7 +178,7 @@ fn publish_name_absent_append_goes_on_with_the_partial() {
 }
 
 #[test] //= publishing#over-ftp
-fn publish_name_absent_rest_behind_what_is_here_is_refused() {
+fn publish_absent_rest_beyond_partial_refused() {
     let served = Served::new();
     let mut client = served.client();
     client.ok("REST 5");
@@ -191,7 +191,7 @@ fn publish_name_absent_rest_behind_what_is_here_is_refused() {
 }
 
 #[test] //= publishing#over-ftp
-fn publish_name_absent_extended_rest_goes_on_with_the_partial() {
+fn publish_absent_extended_rest_resumes_partial() {
     let served = Served::new();
     let mut client = served.client();
     client.ok("MODE E");
@@ -204,7 +204,7 @@ fn publish_name_absent_extended_rest_goes_on_with_the_partial() {
 }
 
 #[test] //= publishing#over-ftp
-fn publish_name_exists_whole_upload_replaces_it_in_one_step() {
+fn publish_existing_whole_upload_replaces_atomically() {
     let served = Served::new();
     served.put("x", b"an older and longer file");
     let mode = std::fs::Permissions::from_mode(0o640);
@@ -223,7 +223,7 @@ fn publish_name_exists_whole_upload_replaces_it_in_one_step() {
 }
 
 #[test] //= publishing#over-ftp
-fn publish_name_exists_broken_upload_leaves_it_as_it_was() {
+fn publish_existing_broken_upload_changes_nothing() {
     let served = Served::new();
     served.put("x", b"older");
     let mut client = served.client();
@@ -234,7 +234,7 @@ fn publish_name_exists_broken_upload_leaves_it_as_it_was() {
 }
 
 #[test] //= publishing#over-ftp
-fn publish_name_exists_stream_rest_is_in_place() {
+fn publish_existing_stream_rest_is_in_place() {
     let served = Served::new();
     served.put("x", b"hello world");
     let mut client = served.client();
@@ -244,7 +244,7 @@ fn publish_name_exists_stream_rest_is_in_place() {
 }
 
 #[test] //= publishing#over-ftp
-fn publish_name_exists_stream_rest_behind_its_end_is_refused() {
+fn publish_existing_stream_rest_beyond_end_refused() {
     let served = Served::new();
     served.put("x", b"hello");
     let mut client = served.client();
@@ -275,7 +275,7 @@ fn publish_name_exists_esto_is_in_place() {
 }
 
 #[test] //= publishing#over-ftp
-fn publish_name_exists_extended_rest_in_the_partial_goes_on_with_it() {
+fn publish_existing_extended_rest_resumes_partial() {
     let served = Served::new();
     served.put("x", b"older");
     let mut client = served.client();
@@ -290,7 +290,7 @@ fn publish_name_exists_extended_rest_in_the_partial_goes_on_with_it() {
 }
 
 #[test] //= publishing#over-ftp
-fn publish_name_exists_extended_rest_not_in_the_partial_is_in_place() {
+fn publish_existing_extended_rest_is_in_place() {
     let served = Served::new();
     served.put("x", b"older");
     let mut client = served.client();
@@ -302,7 +302,7 @@ fn publish_name_exists_extended_rest_not_in_the_partial_is_in_place() {
 }
 
 #[test] //= publishing#over-ftp
-fn publish_of_two_at_once_the_last_wins_whole() {
+fn publish_of_two_last_wins_whole() {
     let served = Served::new();
     let (mut one, mut two) = (served.client(), served.client());
     let (first, second) = (bytes(2_000_000), vec![7; 1_500_000]);
@@ -319,7 +319,7 @@ fn publish_of_two_at_once_the_last_wins_whole() {
 }
 
 #[test] //= publishing#over-ftp
-fn publish_named_upload_may_be_held_and_finished_later() {
+fn publish_named_upload_may_finish_later() {
     let served = Served::new();
     let whole = bytes(2_500_000);
     let mut client = served.client();
@@ -355,7 +355,7 @@ fn publish_named_upload_may_be_held_and_finished_later() {
         "{refused}"
     );
     assert_hidden(&served, "x");
-    // Nobody knows which byte was wrong, so none of them is believed any more.
+    // The wrong byte may be in any leaf, so none of them is trusted.
     assert!(client.ask("SITE GODWIT DONE id=u1 x").starts_with("550"));
     let (_, end) = client.put_blocks(upload, &[(0, &whole)]);
     assert!(end.contains("done=0-2500000"), "{end}");
@@ -377,7 +377,7 @@ fn publish_named_upload_may_be_held_and_finished_later() {
 }
 
 #[test] //= publishing#over-ftp
-fn publish_named_upload_with_a_wrong_digest_is_kept() {
+fn publish_named_wrong_digest_keeps_upload() {
     let served = Served::new();
     served.put("x", b"older");
     let mut client = served.client();
@@ -397,7 +397,7 @@ fn publish_named_upload_with_a_wrong_digest_is_kept() {
 }
 
 #[test] //= publishing#over-ftp
-fn publish_named_upload_that_must_be_new_does_not_replace() {
+fn publish_named_new_upload_replaces_nothing() {
     let served = Served::new();
     served.put("x", b"older");
     let mut client = served.client();
@@ -456,7 +456,7 @@ fn publish_gives_the_time_that_storattr_said() {
 }
 
 #[test]
-fn fractions_of_times_are_taken_from_all_and_told_to_ours() {
+fn time_fractions_are_accepted_from_all() {
     let served = Served::new();
     let mut client = served.client();
     assert!(client.put("STOR x", b"hello").starts_with("226"));

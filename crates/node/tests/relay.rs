@@ -29,13 +29,13 @@ use tokio::{
 };
 use tokio_openssl::SslStream;
 
-/// Somebody who has a key.
-struct Somebody {
+/// A node or client with a key of its own.
+struct KeyHolder {
     scratch: Scratch,
     key: Credential,
 }
 
-impl Somebody {
+impl KeyHolder {
     fn new() -> Self {
         let scratch = Scratch::new();
         let key = Home::at(&scratch.path().join("state")).key_or_new();
@@ -62,7 +62,7 @@ impl Somebody {
         Peer::new(name, self.print(), &addresses)
     }
 
-    fn knows(&self, name: &str, other: &Somebody, at: &[SocketAddr]) {
+    fn knows(&self, name: &str, other: &KeyHolder, at: &[SocketAddr]) {
         self.home().add(&other.peer(name, at)).unwrap();
     }
 
@@ -82,9 +82,9 @@ fn at(served: &Served) -> SocketAddr {
 struct Scene {
     hidden: Served,
     relay: Served,
-    of_hidden: Somebody,
-    of_relay: Somebody,
-    visitor: Somebody,
+    of_hidden: KeyHolder,
+    of_relay: KeyHolder,
+    visitor: KeyHolder,
 }
 
 impl Scene {
@@ -93,7 +93,7 @@ impl Scene {
     }
 
     fn with(settings: &[(&'static str, &str)]) -> Self {
-        let (of_hidden, of_relay, visitor) = (Somebody::new(), Somebody::new(), Somebody::new());
+        let (of_hidden, of_relay, visitor) = (KeyHolder::new(), KeyHolder::new(), KeyHolder::new());
         of_relay.knows("hidden", &of_hidden, &[]);
         of_hidden.knows("visitor", &visitor, &[]);
         let mut all = vec![("https.listen", "127.0.0.1:0")];
@@ -122,8 +122,8 @@ impl Scene {
         self.door_of(&self.of_hidden)
     }
 
-    /// The way to somebody behind the relay.
-    fn door_of(&self, other: &Somebody) -> Door {
+    /// Returns the door of a node behind the relay.
+    fn door_of(&self, other: &KeyHolder) -> Door {
         let peer = other.peer("hidden", &[at(&self.relay)]);
         let options = RemoteOptions::new(Cancel::new().unwrap());
         Door::of_peer(&peer, self.visitor.key.clone(), &options).unwrap()
@@ -134,7 +134,7 @@ impl Scene {
         count(&self.wild().get("/metrics"), name)
     }
 
-    /// Somebody whom the relay does not know.
+    /// Returns a client that the relay does not know.
     fn wild(&self) -> Raw {
         let nobody = Credential::nobody();
         Raw::to(at(&self.relay), &nobody, self.of_relay.print())
@@ -213,7 +213,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What somebody says first who wants that key.
+/// Returns the first TLS message of a client that wants that key.
 fn hello(pin: Fingerprint) -> Vec<u8> {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -229,7 +229,7 @@ fn hello(pin: Fingerprint) -> Vec<u8> {
 }
 
 #[test]
-fn a_node_without_a_port_keeps_the_promises_of_a_store() {
+fn node_behind_relay_passes_store_suite() {
     let mut failed = Vec::new();
     for (name, check) in check::CHECKS {
         let scene = Scene::new();
@@ -248,9 +248,9 @@ fn a_node_without_a_port_keeps_the_promises_of_a_store() {
 }
 
 #[test]
-fn each_of_two_nodes_has_its_own_visitors() {
+fn parked_nodes_get_their_own_visitors() {
     let scene = Scene::new();
-    let other = Somebody::new();
+    let other = KeyHolder::new();
     scene.of_relay.knows("other", &other, &[]);
     other.knows("relay", &scene.of_relay, &[at(&scene.relay)]);
     other.knows("visitor", &scene.visitor, &[]);
@@ -269,7 +269,7 @@ fn each_of_two_nodes_has_its_own_visitors() {
 }
 
 #[test]
-fn who_is_not_there_is_told_as_away_and_may_come_back() {
+fn absent_node_is_away_until_it_returns() {
     let Scene {
         hidden,
         relay,
@@ -292,7 +292,7 @@ fn who_is_not_there_is_told_as_away_and_may_come_back() {
     assert!(away.hint().unwrap().contains("--via"), "{away:?}");
     // Where two lead, the one that knows the way is found.
     let again = of_hidden.serves(&[("node.via", "relay")]);
-    let (stranger, _there) = (Somebody::new(), ());
+    let (stranger, _there) = (KeyHolder::new(), ());
     let wrong = stranger.serves(&[("https.listen", "127.0.0.1:0")]);
     let both = of_hidden.peer("hidden", &[at(&wrong), at(&relay)]);
     until("coming back", || door(&both).can().is_ok());
@@ -304,7 +304,7 @@ fn nodes_draw_from_those_that_are_hidden() {
     let (scene, bytes) = (Scene::new(), common::bytes(5_000_000));
     scene.hidden.put("f", &bytes);
     // One that is reached straight, and one behind the same relay.
-    let (open, behind) = (Somebody::new(), Somebody::new());
+    let (open, behind) = (KeyHolder::new(), KeyHolder::new());
     open.knows("visitor", &scene.visitor, &[]);
     behind.knows("visitor", &scene.visitor, &[]);
     behind.knows("relay", &scene.of_relay, &[at(&scene.relay)]);
@@ -347,7 +347,7 @@ fn strangers_are_passed_nobody() {
         let why = text(&raw.until(b"\n"));
         assert!(why.contains("must have joined"), "{why}");
     }
-    // Nor the relay to itself, and nobody who does not say what the connection is to become.
+    // Nor may the relay park at itself, nor a client without Upgrade.
     let mut own = Raw::to(
         at(&scene.relay),
         &scene.of_relay.key,
@@ -385,7 +385,7 @@ fn who_left_is_passed_nobody_any_more() {
 }
 
 #[test]
-fn whoever_parks_too_many_has_the_last_of_them() {
+fn parking_above_limit_keeps_the_newest() {
     let scene = Scene::new();
     let parked = |_| {
         let mut raw = Raw::to(
@@ -412,7 +412,7 @@ fn whoever_parks_too_many_has_the_last_of_them() {
 /// Has a node that is ours take a visitor that is ours.
 fn met(settings: &[(&'static str, &str)]) -> (Scene, Raw, std::net::TcpStream) {
     let mut scene = Scene::with(settings);
-    let hidden = Somebody::new();
+    let hidden = KeyHolder::new();
     scene.of_relay.knows("fake", &hidden, &[]);
     let mut node = Raw::to(at(&scene.relay), &hidden.key, scene.of_relay.print());
     let answer = node.park();
@@ -454,7 +454,7 @@ fn ends_are_passed_on_each_by_itself() {
 }
 
 #[test]
-fn who_is_gone_is_gone_at_the_other_end() {
+fn disconnect_reaches_the_other_end() {
     let (_scene, mut node, visitor) = met(&[]);
     drop(visitor);
     node.rest();
@@ -469,7 +469,7 @@ fn who_is_gone_is_gone_at_the_other_end() {
 }
 
 #[test]
-fn a_node_that_takes_nobody_is_passed_over() {
+fn relay_skips_node_that_takes_none() {
     let scene = Scene::new();
     let hidden = &scene.of_hidden;
     scene.hidden.put("f", b"here");
@@ -486,7 +486,7 @@ fn a_node_that_takes_nobody_is_passed_over() {
 }
 
 #[test]
-fn a_relay_that_comes_back_is_found_again() {
+fn restarted_relay_is_found_again() {
     let mut scene = Scene::new();
     scene.hidden.put("f", b"here");
     let port = at(&scene.relay);
@@ -495,7 +495,7 @@ fn a_relay_that_comes_back_is_found_again() {
     let listen = port.to_string();
     let old = std::mem::replace(
         &mut scene.relay,
-        Somebody::new().serves(&[("https.listen", "127.0.0.1:0")]),
+        KeyHolder::new().serves(&[("https.listen", "127.0.0.1:0")]),
     );
     // It does not wait for those that wait, though it would wait long for what goes on.
     old.stop();
@@ -507,7 +507,7 @@ fn a_relay_that_comes_back_is_found_again() {
 }
 
 #[test]
-fn both_stop_at_once_where_nothing_is_asked() {
+fn idle_relay_and_node_stop_at_once() {
     let scene = Scene::with(&[("limits.grace_seconds", "3600")]);
     let idle = scene.door();
     idle.can().unwrap();
@@ -523,7 +523,7 @@ fn both_stop_at_once_where_nothing_is_asked() {
 }
 
 #[test]
-fn a_relay_that_stops_lets_go_on_only_what_moves() {
+fn stopping_relay_keeps_only_active_transfers() {
     let (scene, mut node, mut visitor) = met(&[("limits.grace_seconds", "3600")]);
     let (stopped, told) = std::sync::mpsc::channel();
     let Scene { relay, hidden, .. } = scene;
@@ -545,8 +545,8 @@ fn a_relay_that_stops_lets_go_on_only_what_moves() {
 }
 
 #[test]
-fn two_that_are_reached_through_each_other_are_no_loop() {
-    let (a, b, visitor) = (Somebody::new(), Somebody::new(), Somebody::new());
+fn mutual_relays_make_no_loop() {
+    let (a, b, visitor) = (KeyHolder::new(), KeyHolder::new(), KeyHolder::new());
     a.knows("visitor", &visitor, &[]);
     b.knows("visitor", &visitor, &[]);
     a.knows("b", &b, &[]);
@@ -568,8 +568,8 @@ fn two_that_are_reached_through_each_other_are_no_loop() {
             until("being reached", || found() == Some(size));
         }
     }
-    // Nobody whom neither is.
-    let nobody = Somebody::new().peer("x", &[at(&first)]);
+    // No node has this key, so it is away.
+    let nobody = KeyHolder::new().peer("x", &[at(&first)]);
     let away = door(&nobody).can().unwrap_err();
     assert!(matches!(away, Error::Away { .. }), "{away}");
 }

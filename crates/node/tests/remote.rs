@@ -18,7 +18,7 @@ fn open(served: &Served) -> Remote {
 }
 
 #[test]
-fn a_node_keeps_the_promises_of_a_store() {
+fn node_passes_the_store_suite() {
     let mut failed = Vec::new();
     for (name, check) in check::CHECKS {
         let served = Served::new();

@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What a command does: all of these, or at least one at all of a place.
+/// The rights that a command needs: all of these, or any right on one place.
 #[derive(Clone, Copy, Debug)]
 enum Needs {
     All(&'static [(Deed, &'static str)]),
@@ -32,7 +32,7 @@ enum Say {
     Get(&'static str),
     /// A file goes; what stands before it is said first.
     Put(&'static [&'static str]),
-    /// The same in extended blocks.
+    /// A file is sent in extended blocks.
     Blocks(&'static [&'static str]),
 }
 
@@ -132,7 +132,7 @@ const TABLE: &[(Say, Needs)] = &[
     (Lines(&["SITE GODWIT FLUSH d/f"]), Any(F)),
 ];
 
-/// What names nothing, or is of no use without what follows it in the table.
+/// Commands that name nothing, or only prepare the next one in the table.
 const FREE: &[&str] = &[
     "ABOR", "ABUF", "ACCT", "ADAT", "ALLO", "AUTH", "CCC", "CDUP", "CONF", "DCAU", "DCSC", "ENC",
     "EPRT", "EPSV", "FEAT", "HELP", "LANG", "MIC", "MODE", "NOOP", "OPTS", "PASS", "PASV", "PBSZ",
@@ -252,7 +252,7 @@ fn is_allowed(rules: &str, deed: Deed, path: &str) -> bool {
 }
 
 #[test] //= GRIDFTP-9
-fn every_command_needs_the_deeds_that_it_does_and_no_others() {
+fn each_command_needs_exactly_its_rights() {
     let world = World::new("");
     for &(say, needs) in TABLE {
         let mut rules: Vec<(String, bool)> = Vec::new();
@@ -317,7 +317,7 @@ fn the_table_knows_every_command() {
 }
 
 #[test]
-fn an_upload_that_is_held_is_its_writers_alone() {
+fn held_upload_belongs_to_its_writer() {
     let world = World::new(&allowing(&[(Create, "/d")]));
     let hold = Blocks(&["ESTO GODWIT=\"id=a;hold=1\" d/new"]);
     let mut client = world.client();
@@ -340,7 +340,7 @@ fn an_upload_that_is_held_is_its_writers_alone() {
 }
 
 #[test]
-fn a_listing_hides_what_may_not_be_listed() {
+fn listing_hides_forbidden_names() {
     let world = World::new(&all_but((List, "/d/full")));
     let mut client = world.client();
     for command in ["LIST d", "NLST d", "MLSD d", "MLSR d"] {
@@ -370,7 +370,7 @@ fn a_listing_hides_what_may_not_be_listed() {
     // What may not be seen is not removed, nor what holds it.
     client.expect("SITE RDEL d", "550");
     assert!(world.served.has("d/full/deep/b"));
-    // Above a place that somebody may list nothing need be theirs.
+    // A directory above a place that the user may list needs no right of its own.
     world.again(&allowing(&[(List, "/d")]));
     let listing = String::from_utf8(client.get("MLSD d").unwrap()).unwrap();
     assert!(
@@ -448,8 +448,7 @@ fn a_link_leads_around_no_rule() {
     assert!(world.served.has("secret/s"));
 }
 
-/// Whoever swaps a directory for a link to a forbidden one, again and again, never
-/// reads what is there.
+/// A client that swaps a directory for a link to a forbidden one, again and again, never reads through it.
 #[test]
 fn a_race_leads_around_no_rule() {
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -474,14 +473,14 @@ fn a_race_leads_around_no_rule() {
             let bytes = client.get("RETR moving/s").ok()?;
             (bytes != b"mine!").then_some(bytes)
         });
-        // Before anything is asserted: whoever waits for the other thread would wait for ever.
+        // Set before any assertion, or a failure would leave the other thread running.
         stop.store(true, Relaxed);
         assert_eq!(raced, None);
     });
 }
 
 #[test]
-fn a_directory_above_a_place_with_rules_of_its_own_keeps_its_name() {
+fn directory_above_a_rule_cannot_be_renamed() {
     let private = "[[rule]]\nwho = \"/O=Lab/CN=bob\"\nnever = \"read\"\nunder = \"/d/full/deep\"\n\
                    [[rule]]\nwho = \"anyone\"\nmay = \"all\"\n";
     let world = World::new(private);
@@ -524,7 +523,7 @@ fn a_rename_makes_nothing_readable() {
 }
 
 #[test]
-fn rules_count_when_they_change_and_bad_ones_never() {
+fn changed_rules_count_and_invalid_ones_never() {
     let world = World::new(&allowing(&[(Read, "/d")]));
     let mut client = world.client();
     client.get("RETR d/f").unwrap();
@@ -544,7 +543,7 @@ fn rules_count_when_they_change_and_bad_ones_never() {
 }
 
 #[test]
-fn the_rights_say_who_may_write_and_anonymous_access_who_may_come() {
+fn rights_decide_writes_and_anonymous_access_logins() {
     let rules = allowing(&[(Create, "/d")]);
     for access in ["read", "write"] {
         let world = World::with(&rules, &[("anonymous.access", access)]);

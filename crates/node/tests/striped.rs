@@ -113,7 +113,7 @@ fn every_member_that_answers_has_an_address() {
 }
 
 #[test] //= GRIDFTP-29
-fn each_address_hears_once_how_many_connections_lead_to_it() {
+fn each_address_gets_connection_count_once() {
     let striped = Striped::new(3);
     let whole = bytes(9 << 20);
     striped.front.put("x", &whole);
@@ -150,7 +150,7 @@ fn each_address_hears_once_how_many_connections_lead_to_it() {
 }
 
 #[test] //= GRIDFTP-29
-fn a_member_that_dies_costs_only_what_was_not_told() {
+fn dead_member_costs_only_unreported_bytes() {
     let mut striped = Striped::new(2);
     let whole = bytes(6 << 20);
     let mut client = striped.client();
@@ -196,7 +196,7 @@ fn a_member_that_dies_costs_only_what_was_not_told() {
 }
 
 #[test]
-fn nobody_but_a_member_writes_into_what_another_node_puts_together() {
+fn only_members_write_into_shared_upload() {
     let node = Served::new();
     node.put("x", b"whole");
     let mut client = node.client();

@@ -1,5 +1,4 @@
-//! Explicit TLS (RFC 4217) with passwords, by hand: what goes wrong, and what somebody
-//! who stands between may try.
+//! Explicit TLS (RFC 4217) with passwords, on bare sockets: failures, and attacks by a machine in the middle.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -155,7 +154,7 @@ fn alice() -> String {
 }
 
 #[test]
-fn what_is_sent_in_clear_behind_auth_is_not_obeyed() {
+fn clear_commands_after_auth_are_ignored() {
     let lab = Lab::new();
     let served = lab.serve(&[]);
     let mut client = Client::new(served.address);
@@ -175,7 +174,7 @@ fn what_is_sent_in_clear_behind_auth_is_not_obeyed() {
 }
 
 #[test]
-fn a_handshake_that_stops_ends_with_the_time_for_a_login() {
+fn stalled_handshake_ends_with_login_limit() {
     let lab = Lab::new();
     let served = lab.serve(&[("limits.login_seconds", "1")]);
     for sent in [0, 3, 100] {
@@ -188,7 +187,7 @@ fn a_handshake_that_stops_ends_with_the_time_for_a_login() {
 }
 
 #[test]
-fn a_password_is_refused_in_clear_and_taken_under_tls() {
+fn password_needs_tls() {
     let lab = Lab::new();
     let file = lab.write_passwords(&alice());
     let served = lab.serve(&[("passwords.file", &file), ("anonymous.access", "none")]);
@@ -207,7 +206,7 @@ fn a_password_is_refused_in_clear_and_taken_under_tls() {
 }
 
 #[test]
-fn a_password_is_taken_in_clear_where_the_node_was_told_so() {
+fn password_in_clear_works_if_configured() {
     let lab = Lab::new();
     let file = lab.write_passwords(&alice());
     let served = lab.serve(&[("passwords.file", &file), ("passwords.in_clear", "true")]);
@@ -217,7 +216,7 @@ fn a_password_is_taken_in_clear_where_the_node_was_told_so() {
 }
 
 #[test]
-fn a_token_is_as_good_as_a_password_and_the_file_counts_as_it_is() {
+fn token_works_and_file_is_reread() {
     let lab = Lab::new();
     let (token, line) = new_token("bob").unwrap();
     let file = lab.write_passwords(&line);
@@ -269,7 +268,7 @@ fn rights_name_who_has_a_password() {
 }
 
 #[test] //= publishing#over-ftp
-fn data_under_tls_is_whole_only_if_tls_says_so_or_the_size_agrees() {
+fn tls_data_needs_close_or_size() {
     let lab = Lab::new();
     let served = lab.serve(&[]);
     let whole = bytes(100_000);
@@ -306,7 +305,7 @@ fn data_under_tls_is_whole_only_if_tls_says_so_or_the_size_agrees() {
 }
 
 #[test]
-fn data_in_clear_is_not_taken_where_it_is_to_be_private() {
+fn clear_data_is_refused_under_prot() {
     let lab = Lab::new();
     let served = lab.serve(&[]);
     let mut client = lab.client(&served);
@@ -324,7 +323,7 @@ fn data_in_clear_is_not_taken_where_it_is_to_be_private() {
 }
 
 #[test]
-fn what_is_sent_under_tls_ends_with_its_word() {
+fn tls_data_ends_with_close_notify() {
     let lab = Lab::new();
     let served = lab.serve(&[]);
     served.put("x", &bytes(3_000_000));

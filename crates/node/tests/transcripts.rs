@@ -91,7 +91,7 @@ impl Talk {
     }
 }
 
-/// What README.md in `transcripts` tells of.
+/// Makes the files that README.md in `transcripts` lists.
 fn lay_out(served: &Served) {
     fs::create_dir_all(served.file("sub/deep")).unwrap();
     fs::create_dir(served.file("empty")).unwrap();

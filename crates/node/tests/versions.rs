@@ -17,7 +17,7 @@ use std::{path::Path, sync::Arc};
 /// A node that always says the same.
 #[derive(Clone, Copy)]
 struct Says {
-    /// What it says of itself.
+    /// The Server header.
     server: Option<&'static str>,
     status: u16,
     lines: &'static str,
@@ -42,12 +42,12 @@ impl Says {
         fake.door()
     }
 
-    /// What our client makes of it.
+    /// Returns the result of our client.
     fn space(self) -> Result<Space> {
         self.door().space(Path::new("f"))
     }
 
-    /// The same in words.
+    /// Returns the error of our client as text.
     fn error(self) -> String {
         self.space().unwrap_err().to_string()
     }
@@ -59,7 +59,7 @@ const FIRST: Option<&str> = None;
 const LATER: Option<&str> = Some("godwit/9.0.0 door/1.99");
 
 #[test]
-fn an_older_node_that_does_not_understand_must_be_upgraded() {
+fn older_node_must_be_upgraded() {
     let says = Says {
         server: FIRST,
         status: 400,
@@ -96,7 +96,7 @@ fn an_older_node_that_does_not_understand_must_be_upgraded() {
 }
 
 #[test]
-fn a_newer_node_that_does_not_understand_says_that_we_must_be_upgraded() {
+fn newer_node_says_client_must_be_upgraded() {
     let says = Says {
         server: LATER,
         status: 400,
@@ -131,7 +131,7 @@ fn between_equals_nobody_need_be_upgraded() {
             "{broke:?}"
         );
     }
-    // Whoever stands in between and says another name is judged by nobody.
+    // A proxy in the middle names another program; no version is concluded from it.
     let proxy = Says {
         server: Some("nginx"),
         status: 400,
@@ -141,7 +141,7 @@ fn between_equals_nobody_need_be_upgraded() {
 }
 
 #[test]
-fn what_a_newer_node_says_more_is_passed_over() {
+fn unknown_members_of_newer_node_are_ignored() {
     let says = Says {
         server: LATER,
         status: 200,
@@ -158,7 +158,7 @@ fn what_a_newer_node_says_more_is_passed_over() {
 }
 
 #[test]
-fn a_node_of_another_version_names_who_must_be_upgraded() {
+fn node_of_other_version_names_upgrade() {
     let hello = |speaks| {
         format!(
             "{{\"hello\":{{\"name\":\"godwit\",\"version\":\"9.0.0\",\"speaks\":{speaks},\"who\":null,\
@@ -194,7 +194,7 @@ fn a_node_of_another_version_names_who_must_be_upgraded() {
 }
 
 #[test]
-fn bytes_of_a_newer_node_are_held_to_the_same() {
+fn bytes_of_newer_node_are_checked() {
     let says = Says {
         server: LATER,
         status: 200,
@@ -207,7 +207,7 @@ fn bytes_of_a_newer_node_are_held_to_the_same() {
     assert!(error.contains("this godwit must be upgraded"), "{error}");
 }
 
-/// What our node says to somebody who is this.
+/// Returns our node's answer to a client with this User-Agent.
 fn told(as_whom: &str, target: &str, asked: &str) -> (u16, String) {
     let served = Served::with(&[("https.listen", "127.0.0.1:0")]);
     let asking = Asking::at(served.node().addresses().https[0]);
@@ -229,7 +229,7 @@ const OLD: &str = "godwit/0.1.0";
 const NEW: &str = "godwit/9.0.0 door/1.99";
 
 #[test]
-fn an_older_client_is_told_that_it_must_be_upgraded() {
+fn older_client_learns_it_must_upgrade() {
     let (status, said) = told(OLD, "v1/space", "{\"of\":\"f\"}");
     assert_eq!(status, 400);
     assert!(said.contains("unknown field `of`"), "{said}");
@@ -246,7 +246,7 @@ fn an_older_client_is_told_that_it_must_be_upgraded() {
 }
 
 #[test]
-fn a_newer_client_is_told_that_the_node_must_be_upgraded() {
+fn newer_client_learns_node_must_upgrade() {
     for target in ["v1/teleport", "v1/uploads/0/teleport", "v2/stat"] {
         let (status, said) = told(NEW, target, "");
         assert_eq!(status, 501);
@@ -258,7 +258,7 @@ fn a_newer_client_is_told_that_the_node_must_be_upgraded() {
 }
 
 #[test]
-fn who_is_no_godwit_is_only_told_what_is_wrong() {
+fn other_programs_receive_only_the_error() {
     for (target, asked) in [("v1/space", "{\"of\":\"f\"}"), ("v1/teleport", "")] {
         let (_, said) = told("curl/8.5.0", target, asked);
         assert!(!said.contains("upgraded"), "{said}");
@@ -266,7 +266,7 @@ fn who_is_no_godwit_is_only_told_what_is_wrong() {
 }
 
 #[test]
-fn another_version_is_told_before_who_is_known() {
+fn version_is_reported_before_identity() {
     let served = Served::with(&[
         ("https.listen", "127.0.0.1:0"),
         ("anonymous.access", "none"),

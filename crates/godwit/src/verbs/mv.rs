@@ -20,7 +20,7 @@ use crate::{
 use clap::Args;
 use godwit_core::{Algorithm, Choice};
 use godwit_store::engine::{Rule, Stores, extra};
-use godwit_store::{EntryKind, Error, Stat, StoreExt, What};
+use godwit_store::{EntryKind, Error, RemovalKind, Stat, StoreExt};
 use serde_json::{Value, json};
 use std::{
     collections::HashMap,
@@ -429,7 +429,7 @@ impl Leaving {
         let removed = match aside.store.stat(&aside.path) {
             Ok(now) if !self.is_unchanged(Path::new(""), &now) => Err(self.changed(Path::new(""))),
             Ok(_) => {
-                let removed = aside.store.remove(&aside.path, What::File);
+                let removed = aside.store.remove(&aside.path, RemovalKind::File);
                 removed.map_err(|error| {
                     CliError::store(format!("remove {}", source.url), named(error, &source.path))
                 })
@@ -454,7 +454,11 @@ impl Leaving {
             let place = places::inside(source, path).map_err(trouble)?;
             if before.kind == EntryKind::Directory {
                 // What was left out may be in it.
-                if place.store.remove(&place.path, What::Directory).is_ok() {
+                if place
+                    .store
+                    .remove(&place.path, RemovalKind::Directory)
+                    .is_ok()
+                {
                     remover.say(&place);
                 }
                 continue;
@@ -465,7 +469,11 @@ impl Leaving {
             }
             remover.file(&place)?;
         }
-        if source.store.remove(&source.path, What::Directory).is_ok() {
+        if source
+            .store
+            .remove(&source.path, RemovalKind::Directory)
+            .is_ok()
+        {
             remover.say(source);
         }
         Ok(())
@@ -495,7 +503,7 @@ impl Leaving {
             return Err(self.changed(&path));
         }
         // What was named was a link: what it leads to was copied, and stays.
-        if source.store.remove(&source.path, What::File).is_ok() {
+        if source.store.remove(&source.path, RemovalKind::File).is_ok() {
             remover.say(source);
             return Ok(());
         }

@@ -116,9 +116,7 @@ impl Init {
         let wanted = format!("make a proxy of {}", cert.display());
         let trouble = |error| CliError::trust(&wanted, error);
         let words = self.passphrase(&wanted)?;
-        let passphrase = words
-            .as_deref()
-            .map_or(Passphrase::Request, Passphrase::Given);
+        let passphrase = words.as_deref().map_or(Passphrase::Ask, Passphrase::Given);
         let owner = Credential::unlock(&cert, &key, passphrase).map_err(|error| {
             let is_missing = !cert.exists() || !key.exists();
             let trouble = trouble(error);

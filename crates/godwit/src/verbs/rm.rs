@@ -14,7 +14,7 @@ use godwit_catalog::history;
 use godwit_core::{Scheme, Url};
 use godwit_farm::Aim;
 use godwit_store::engine::Stores;
-use godwit_store::{Entry, EntryKind, Error, Stat, What};
+use godwit_store::{Entry, EntryKind, Error, RemovalKind, Stat};
 use serde_json::json;
 use std::{
     path::{Path, PathBuf},
@@ -204,12 +204,12 @@ impl<'a> Remover<'a> {
 
     /// Removes one file or link.
     pub(crate) fn file(&self, place: &Place) -> Run {
-        self.remove(place, What::File)?;
+        self.remove(place, RemovalKind::File)?;
         self.say(place);
         Ok(())
     }
 
-    fn remove(&self, place: &Place, what: What) -> Run {
+    fn remove(&self, place: &Place, what: RemovalKind) -> Run {
         if self.dry_run {
             return Ok(());
         }
@@ -222,7 +222,7 @@ impl<'a> Remover<'a> {
         if self.dry_run {
             return Ok(());
         }
-        let removed = place.store.remove(&place.path, What::Directory);
+        let removed = place.store.remove(&place.path, RemovalKind::Directory);
         removed.map_err(|error| {
             let is_full = matches!(error, Error::NotEmpty { .. });
             let trouble = CliError::store(format!("remove {}", place.url), error);

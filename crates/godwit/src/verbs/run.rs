@@ -15,7 +15,7 @@ use crate::{
 use clap::{Args, ValueEnum};
 use godwit_core::{Algorithm, Url};
 use godwit_store::{
-    Error, What,
+    Error, RemovalKind,
     door::Door,
     engine::{self, Options, Place, Rule, Stores},
 };
@@ -400,7 +400,7 @@ impl Job<'_> {
                 let to = places::url(path.as_ref())?;
                 let to = places::open(&Stores::new(self.options.clone()), &to)?;
                 self.copy(&from, &to, Rule::Always)?;
-                let _ = from.store.remove(&from.path, What::File);
+                let _ = from.store.remove(&from.path, RemovalKind::File);
             }
         }
         Ok(())
@@ -478,10 +478,13 @@ impl Job<'_> {
         }
         for (_, file) in self.files() {
             if let Ok(place) = self.kept(site, &file) {
-                let _ = place.store.remove(&place.path, What::File);
+                let _ = place.store.remove(&place.path, RemovalKind::File);
             }
         }
-        let _ = site.root.store.remove(&self.directory(), What::Directory);
+        let _ = site
+            .root
+            .store
+            .remove(&self.directory(), RemovalKind::Directory);
     }
 
     /// Returns the files of this machine that programs read, and their names at the node.

@@ -10,7 +10,7 @@ use crate::{
 use clap::Args;
 use godwit_core::Url;
 use godwit_farm::{Aim, Logical};
-use godwit_store::{Entry, EntryKind, Error, Store, StoreExt, What};
+use godwit_store::{Entry, EntryKind, Error, RemovalKind, Store, StoreExt};
 use std::ffi::OsString;
 
 /// Forget names, or their copies at one site; the bytes stay
@@ -99,7 +99,9 @@ impl Unregister {
                 .rev()
                 .filter(|path| !path.as_os_str().is_empty())
             {
-                names.remove(directory, What::Directory).map_err(trouble)?;
+                names
+                    .remove(directory, RemovalKind::Directory)
+                    .map_err(trouble)?;
             }
         }
         Ok(())

@@ -5,7 +5,7 @@
 
 use godwit_local::{Environment, Here, Kind, Refusal, who};
 use godwit_sys::{Back, Errand, Steward, why};
-use godwit_wire::local::{Ask, ask::Hello};
+use godwit_wire::local::{Request, request::Hello};
 use std::{
     collections::BTreeMap,
     env, io,
@@ -83,7 +83,7 @@ fn introduce(visitor: &str) -> Back {
 /// Makes sure that the node knows what a visitor is: one that is older would take us for a program of the account's.
 fn as_visitor(mut here: Here) -> Result<Here, Refusal> {
     let deadline = Instant::now() + PATIENCE;
-    match here.ask_with(Ask::Status, b"", Some(deadline), &mut |_| ()) {
+    match here.ask_with(Request::Status, b"", Some(deadline), &mut |_| ()) {
         Err(refusal) if refusal.kind == Kind::Unsupported => Ok(here),
         Err(refusal) => Err(refusal),
         Ok(_) => {

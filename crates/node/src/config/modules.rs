@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_needs_no_more_than_a_command() {
+    fn module_needs_only_a_command() {
         let all = modules("[modules.first]\ncommand = [\"/usr/bin/head\", \"-c\", \"{}\"]\n");
         let [module] = &all.unwrap()[..] else {
             panic!("one was said");
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_run_is_refused_at_once() {
+    fn module_that_cannot_run_is_refused() {
         for (text, why) in [
             ("[modules.x]\n", "what is to be run?"),
             ("[modules.x]\ncommand = \"head\"\n", "whole path"),

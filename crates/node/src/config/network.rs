@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_holds_the_addresses_that_begin_like_it() {
+    fn network_contains_addresses_of_its_prefix() {
         for (network, address, held) in [
             ("10.0.0.0/8", "10.255.0.1", true),
             ("10.0.0.0/8", "11.0.0.1", false),

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test] //= hops#delivery
-    fn the_longest_beginning_leads_and_nothing_leads_straight() {
+    fn longest_prefix_wins_and_empty_is_direct() {
         let routes = "far=godwit://hop/, godwit://far/data=godwit://other/in";
         assert_eq!(by(routes, "godwit://far/a/b"), "godwit://hop/a/b");
         assert_eq!(by(routes, "godwit://far/data/b"), "godwit://other/in/b");

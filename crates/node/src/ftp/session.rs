@@ -22,7 +22,7 @@ use crate::{
     access::guarded::Guarded,
     base::{
         metrics::{Direction, Proto},
-        ports::Held,
+        ports::PortChannel,
         transfer_log::Transfer,
     },
     shared::Shared,
@@ -57,7 +57,7 @@ pub(crate) struct Session {
     input: Box<[u8]>,
     /// The client closed the control connection.
     gone: bool,
-    held: Option<Held>,
+    held: Option<PortChannel>,
     /// Where the client wants data to go.
     aimed: Vec<SocketAddr>,
     /// Others that make transfers for us.
@@ -234,7 +234,7 @@ impl Session {
             }
             let control = self.control.as_fd();
             let held = self.held.as_ref().filter(|_| self.machine.is_ours());
-            let wanted = held.and_then(Held::wanted).unwrap_or(control);
+            let wanted = held.and_then(PortChannel::wanted).unwrap_or(control);
             let fds = [control, self.shared.stop.draining(), wanted];
             let [came, draining, wanted] = wait_readable(fds, left)?;
             if came {
@@ -432,7 +432,7 @@ impl Session {
         Ok(Answer::Listening(vec![address]))
     }
 
-    fn passive(&mut self, family: Option<Family>) -> Result<(Held, SocketAddr), Refusal> {
+    fn passive(&mut self, family: Option<Family>) -> Result<(PortChannel, SocketAddr), Refusal> {
         // The port of the last transfer may be the only one there is.
         self.held = None;
         let ip = self.local.ip().to_canonical();
@@ -493,7 +493,7 @@ impl Session {
             return Err(Refusal::of_kind(Kind::Denied, why));
         }
         self.aimed.clone_from(&to);
-        self.held = Some(Held::without_port(Channel::connect(to)));
+        self.held = Some(PortChannel::without_port(Channel::connect(to)));
         Ok(Answer::Done)
     }
 
@@ -553,7 +553,12 @@ impl Session {
     }
 
     /// Most clients connect at once: a thread is worth its while only for others.
-    fn connect(&mut self, mut held: Held, streams: usize, leg: &Leg) -> godwit_store::Result<Held> {
+    fn connect(
+        &mut self,
+        mut held: PortChannel,
+        streams: usize,
+        leg: &Leg,
+    ) -> godwit_store::Result<PortChannel> {
         self.flush_replies().map_err(|_| Error::Canceled)?;
         let soon = Watch::over(self.watch.canceled().clone(), SOON);
         match held.open(streams, &soon) {
@@ -567,10 +572,10 @@ impl Session {
     /// A proof that has begun must not be interrupted: it cannot go on later.
     fn connect_attended(
         &mut self,
-        mut held: Held,
+        mut held: PortChannel,
         streams: usize,
         leg: &Leg,
-    ) -> godwit_store::Result<Held> {
+    ) -> godwit_store::Result<PortChannel> {
         let watch = self.watch_over(leg)?;
         self.attended(&watch, TICK_NEVER, &mut |_| {}, || {
             held.open(streams, &watch)?;

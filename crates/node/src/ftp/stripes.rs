@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn every_address_is_sent_to_and_told_once_how_many_ends_there_are() {
+    fn each_address_gets_ends_announced_once() {
         for members in 1..9 {
             for addresses in 1..9 {
                 let to = at(addresses as u16);

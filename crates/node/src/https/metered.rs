@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_read_in_another_way_is_told() {
+    fn ambiguous_heads_are_reported() {
         let head = |lines: &str| doubt(&format!("POST / HTTP/1.1\r\nHost: a\r\n{lines}\r\n"));
         assert_eq!(head("Content-Length: 5\r\n"), None);
         assert_eq!(head("Transfer-Encoding: chunked\r\n"), None);

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test] //= KANGAROO-31
-    fn a_fault_is_told_once_until_it_is_over() {
+    fn fault_is_reported_once_until_resolved() {
         let mut faults = Faults::new(Duration::from_secs(10));
         assert!(faults.look(&[owed("a", waiting(), 9)]).is_empty());
         let told = faults.look(&[owed("a", waiting(), 10), owed("b", Stage::Held, 0)]);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test] //= KANGAROO-31
-    fn a_flood_is_not_told_to_the_command() {
+    fn flood_does_not_run_the_command() {
         let mut runs = Runs::default();
         for _ in 0..100 {
             runs.ask("true", &json!({}));

@@ -4,7 +4,7 @@ use crate::local::{
     answers::{Answered, of_files},
     client::Client,
     connection::Reply,
-    refusals::{self, url_owed},
+    refusals::{self, url_to_deliver},
 };
 use godwit_core::{Host, Scheme, Url};
 use godwit_local::{Kind, Refusal};
@@ -14,7 +14,7 @@ use std::{net::ToSocketAddrs, sync::mpsc, thread, time::Duration};
 impl Client {
     /// Reads a URL that is delivered to later. Refuses a node that is no peer and whose name is no host.
     pub(crate) fn target(&self, text: &str) -> Result<Url, Refusal> {
-        let url = url_owed(text)?;
+        let url = url_to_deliver(text)?;
         if is_name_of_peer(&url) {
             self.not_found(&url)?;
         }
@@ -24,7 +24,7 @@ impl Client {
     /// Does so, and says which other host is not found. The network may be down: what has the name of a host is kept,
     /// and tried again.
     pub(crate) fn target_found(&self, text: &str, reply: &Reply) -> Result<Url, Refusal> {
-        let url = url_owed(text)?;
+        let url = url_to_deliver(text)?;
         if let Some(words) = self.not_found(&url)? {
             reply.tell(Response::Row(Box::new(response::Row {
                 what: "host".into(),
@@ -37,7 +37,7 @@ impl Client {
 
     /// Delivers a pending entry to another URL.
     pub(crate) fn redirect(&self, redirect: &request::Redirect) -> Answered {
-        let to = url_owed(&redirect.to)?;
+        let to = url_to_deliver(&redirect.to)?;
         let wanted = format!("deliver {} to {}", redirect.url, to.without_password());
         let redirected = self.desk.depot.redirect(&redirect.url, &to);
         redirected.map_err(|error| refusals::depot(&wanted, None, &error))?;

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_a_unit_and_the_daemons_of_a_batch_system_are_no_job() {
+    fn shells_and_batch_daemons_are_no_job() {
         let others = [
             "",
             "0::/\n",

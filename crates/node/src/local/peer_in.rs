@@ -398,7 +398,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tag_is_theirs_who_put_it_on_however_they_are_called() {
+    fn tags_of_similar_names_stay_apart() {
         let people = ["a", "a: b", "/O=x/CN=a: b: c"].map(|name| PeerClient::new(name.into()));
         for (at, one) in people.iter().enumerate() {
             let tag = one.tag(Some("night")).unwrap();

@@ -106,7 +106,7 @@ mod tests {
     use std::{sync::Arc, time::Duration};
 
     #[test]
-    fn hostile_urls_are_refused_each_for_its_reason() {
+    fn hostile_urls_are_refused_by_reason() {
         let long = format!("godwit://lab/{}", "x".repeat(10_000));
         for (text, reason) in [
             ("godwit://lab/../etc/passwd", Kind::Invalid),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_that_nobody_can_say_again_are_refused() {
+    fn unprintable_tags_are_refused() {
         for good in ["night", "slurm-77", "a b", "Nächte", &"x".repeat(255)] {
             assert_eq!(tag(good).unwrap(), good);
         }
@@ -143,13 +143,13 @@ mod tests {
     }
 
     #[test]
-    fn what_our_own_disk_has_lost_is_no_missing_file() {
+    fn local_disk_loss_is_not_missing_file() {
         let error = DepotError::of_disk("bytes/23/2300", io::Error::from(io::ErrorKind::NotFound));
         assert_eq!(depot("write it", None, &error).kind, Kind::Disk);
     }
 
     #[test] //= GASS-11
-    fn each_failure_has_a_number_of_its_own() {
+    fn each_failure_has_own_number() {
         let of_store = |error| DepotError::Store(Arc::new(error));
         let unreachable = |cause: io::ErrorKind| StoreError::unreachable("lab", cause);
         let (refused, no_way) = (

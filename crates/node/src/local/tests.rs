@@ -252,7 +252,7 @@ fn why(answer: &Answer) -> Kind {
 }
 
 #[test] //= GASS-52
-fn a_file_comes_as_a_descriptor_and_asks_are_answered_out_of_order() {
+fn file_arrives_as_descriptor_and_answers_overtake() {
     let standing = Standing::new("order");
     let mut here = standing.here();
     assert_eq!(here.node().process, std::process::id());
@@ -271,7 +271,7 @@ fn a_file_comes_as_a_descriptor_and_asks_are_answered_out_of_order() {
 }
 
 #[test] //= KANGAROO-2
-fn small_writes_are_not_answered_and_their_end_counts_them_all() {
+fn silent_writes_are_counted_at_end() {
     let standing = Standing::new("writes");
     let mut here = standing.here();
     let mut body = Vec::new();
@@ -292,7 +292,7 @@ fn small_writes_are_not_answered_and_their_end_counts_them_all() {
 }
 
 #[test]
-fn what_is_not_known_is_refused_by_its_number_and_the_rest_goes_on() {
+fn unknown_request_is_refused_by_number() {
     let standing = Standing::new("unknown");
     let mut raw = standing.raw();
     let say = |raw: &mut UnixStream, head: &[u8]| {
@@ -325,7 +325,7 @@ fn next_told(raw: &mut UnixStream) -> ResponseHead {
 }
 
 #[test]
-fn who_says_no_hello_or_nonsense_is_not_heard_any_more() {
+fn missing_hello_or_garbage_ends_connection() {
     let standing = Standing::new("nonsense");
     let status = RequestHead {
         n: 1,
@@ -372,7 +372,7 @@ fn who_says_no_hello_or_nonsense_is_not_heard_any_more() {
 }
 
 #[test]
-fn who_asks_more_than_may_wait_is_held_up_and_let_go_when_it_leaves() {
+fn requests_above_limit_wait_until_client_leaves() {
     let standing = Standing::new("flood");
     let mut here = standing.here();
     for _ in 0..AT_ONCE_MAX {
@@ -396,7 +396,7 @@ fn who_asks_more_than_may_wait_is_held_up_and_let_go_when_it_leaves() {
 }
 
 #[test]
-fn who_floods_and_never_reads_is_held_up_with_what_fits_into_a_socket() {
+fn flood_without_reads_fills_only_socket() {
     let standing = Standing::new("deaf");
     let mut here = standing.here();
     let queue = here
@@ -438,7 +438,7 @@ fn who_floods_and_never_reads_is_held_up_with_what_fits_into_a_socket() {
 }
 
 #[test] //= GASS-9 depot#users-and-credentials
-fn what_is_taken_back_ends_and_what_a_program_had_open_falls_with_it() {
+fn cancel_ends_request_and_disconnect_closes_files() {
     let standing = Standing::new("cancel");
     let mut here = standing.here();
     let asked = here.send(push(), b"").unwrap();
@@ -456,7 +456,7 @@ fn what_is_taken_back_ends_and_what_a_program_had_open_falls_with_it() {
 }
 
 #[test]
-fn a_second_node_at_the_same_socket_is_refused_with_words() {
+fn second_node_at_socket_is_refused() {
     let standing = Standing::new("second");
     let taken = settle(&standing.place).unwrap_err();
     let words = taken.to_string();
@@ -471,7 +471,7 @@ fn a_second_node_at_the_same_socket_is_refused_with_words() {
 }
 
 #[test] //= KANGAROO-19
-fn it_ends_when_nobody_asks_and_not_while_it_owes() {
+fn idle_node_ends_unless_changes_pending() {
     let mut standing = Standing::idle("idle", Duration::from_millis(150));
     standing.desk.owes.store(true, SeqCst);
     let mut here = standing.here();
@@ -501,7 +501,7 @@ fn it_ends_when_nobody_asks_and_not_while_it_owes() {
 }
 
 #[test] //= KANGAROO-27
-fn told_to_stop_it_ends_and_whoever_waits_is_told() {
+fn stop_answers_waiting_clients() {
     let mut standing = Standing::new("stop");
     let mut here = standing.here();
     let waiting = here.send(push(), b"").unwrap();
@@ -519,7 +519,7 @@ fn told_to_stop_it_ends_and_whoever_waits_is_told() {
 }
 
 #[test]
-fn a_socket_that_is_taken_away_is_bound_anew_and_another_nodes_is_not() {
+fn removed_socket_is_rebound_unless_taken() {
     let mut standing = Standing::new("away");
     let socket = standing.place.socket.clone();
     let mut before = standing.here();
@@ -544,7 +544,7 @@ fn a_socket_that_is_taken_away_is_bound_anew_and_another_nodes_is_not() {
 }
 
 #[test]
-fn an_ask_of_a_number_that_is_under_way_ends_the_conversation() {
+fn reused_number_ends_connection() {
     let standing = Standing::new("twice");
     let mut raw = standing.raw();
     for (n, ask) in [
@@ -562,7 +562,7 @@ fn an_ask_of_a_number_that_is_under_way_ends_the_conversation() {
 }
 
 #[test]
-fn unknown_asks_of_a_desk_are_refused_to_its_words() {
+fn handler_refuses_unknown_requests() {
     let standing = Standing::new("words");
     let mut here = standing.here();
     let n = here

@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_that_came_back_is_another_way_out() {
+    fn restored_network_is_new_route() {
         let way = |to: &str, from: Option<&str>| Route {
             to: Some(to.parse().unwrap()),
             from: from.map(|from| from.parse().unwrap()),
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_is_looked_at_by_one_with_growing_pauses() {
+    fn outage_is_probed_by_one_with_backoff() {
         let (mut fleet, mut now) = (Fleet::new(), Instant::now());
         park(&mut fleet, now);
         for _ in 0..WAITING_MIN {

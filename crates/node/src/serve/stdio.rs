@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_goes_to_where_ssh_says_this_machine_is() {
+    fn data_uses_address_from_ssh() {
         let (peer, local) = ends(Some("192.0.2.7 40022 198.51.100.1 22"));
         assert_eq!(peer, "192.0.2.7:40022".parse().unwrap());
         assert_eq!(local, "198.51.100.1:22".parse().unwrap());

@@ -1,4 +1,4 @@
-//! Somebody who asks at a door what they like: HTTP as it is, under TLS.
+//! A client of a door that may send any request: plain HTTP under TLS.
 
 use godwit_store::door::Sent;
 use godwit_trust::{
@@ -18,7 +18,7 @@ pub struct Asking {
     runtime: Runtime,
 }
 
-/// What came back.
+/// An answer of the door.
 pub struct Answer {
     pub status: u16,
     pub headers: hyper::HeaderMap,
@@ -40,7 +40,7 @@ impl Answer {
         lines.map(read).collect()
     }
 
-    /// What its last line says, if that is why not.
+    /// Returns the refusal in the last line; null: there is none.
     pub fn refusal(&self) -> serde_json::Value {
         self.lines()
             .last()
@@ -49,7 +49,7 @@ impl Answer {
 }
 
 impl Asking {
-    /// Somebody who does not say who they are.
+    /// Returns a client without a name.
     pub fn at(at: SocketAddr) -> Self {
         Self::with(at, Credential::nobody())
     }
@@ -75,7 +75,7 @@ impl Asking {
         })
     }
 
-    /// What the key of the node hashes to.
+    /// Returns the fingerprint of the node's key.
     pub fn key(&self) -> Fingerprint {
         door::key_shown(self.connect().ssl())
             .unwrap()

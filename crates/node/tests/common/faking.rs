@@ -1,4 +1,4 @@
-//! A door behind which nobody is but a test: it says what that wants.
+//! A fake door, whose answers a test makes.
 
 use godwit_store::{
     RemoteOptions,
@@ -17,7 +17,7 @@ use std::{
 use tokio::runtime::{Builder, Runtime};
 use tokio_openssl::SslStream;
 
-/// What is answered to a target and a body.
+/// Returns the answer to a target and a body.
 pub type Answers = dyn Fn(&str, Vec<u8>) -> Response<Sent> + Send + Sync;
 
 pub struct Fake {

@@ -55,17 +55,17 @@ impl Lab {
         Served::over(export, &all)
     }
 
-    /// Whoever does not say who they are.
-    pub fn nobody(&self, served: &Served) -> Door {
-        self.somebody(served, Credential::nobody())
+    /// Returns a client without a name.
+    pub fn anonymous(&self, served: &Served) -> Door {
+        self.client_of(served, Credential::nobody())
     }
 
-    pub fn somebody(&self, served: &Served, credential: Credential) -> Door {
+    pub fn client_of(&self, served: &Served, credential: Credential) -> Door {
         let port = served.node().addresses().https[0].port();
         self.door(port, credential, &|_| ())
     }
 
-    /// A client of whoever listens there.
+    /// Returns a client of the door at a port.
     pub fn door(
         &self,
         port: u16,

@@ -1,4 +1,4 @@
-//! What nodes of this process write into their log, for tests to read.
+//! The log of the nodes in this process, for tests to read.
 
 use std::{
     cell::RefCell,

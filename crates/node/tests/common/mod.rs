@@ -1,5 +1,4 @@
-//! What tests of the node share: a place, a node in it, and a client that
-//! knows nothing but lines and sockets.
+//! Shared by tests of the node: a directory, a node that serves it, and a client made of lines and sockets only.
 #![allow(dead_code, unreachable_pub)] // not every test uses all of it
 
 pub mod asking;

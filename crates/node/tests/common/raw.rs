@@ -25,7 +25,7 @@ pub struct Raw {
     pub called: String,
 }
 
-/// What was answered.
+/// An answer of the door.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -40,12 +40,12 @@ impl Answer {
 }
 
 impl Raw {
-    /// Somebody who does not say who they are.
+    /// Returns a client without a name.
     pub fn new(at: SocketAddr) -> Self {
         Self::with(at, &context(None))
     }
 
-    /// Somebody with a certificate.
+    /// Returns a client with a certificate.
     pub fn of(at: SocketAddr, lab: &Lab, credential: &Credential) -> Self {
         Self::with(at, &context(Some((lab, credential))))
     }
@@ -73,7 +73,7 @@ impl Raw {
         self.ask_with(begin, "", body)
     }
 
-    /// The same with more headers, each with the end of its line.
+    /// Sends a request with more headers, each with its line end.
     pub fn ask_with(&mut self, begin: &str, headers: &str, body: impl AsRef<[u8]>) -> Answer {
         let body = body.as_ref();
         let head = format!(
@@ -191,7 +191,7 @@ impl Raw {
     }
 }
 
-/// What visitors have who believe everybody.
+/// Returns the TLS settings of a client that trusts every server.
 pub fn context(shown: Option<(&Lab, &Credential)>) -> SslContext {
     let mut context = SslContext::builder(SslMethod::tls_client()).unwrap();
     context.set_verify(SslVerifyMode::NONE);

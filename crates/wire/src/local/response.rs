@@ -108,12 +108,12 @@ pub struct Opened {
     pub version: Version,
     /// Whether the file was present and need not be fetched.
     pub was_here: bool,
-    /// Some of its bytes are not here: the reader [ensures](super::ask::Ensure) what it is about to read.
+    /// Some of its bytes are not here: the reader [ensures](super::request::Ensure) what it is about to read.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub lazy: bool,
     /// Of [`Cache::Add`](super::request::Cache::Add): it is there, and nothing is to be filled.
     pub exists: bool,
-    /// Of a [shared file](super::ask::Share): where the bytes begin that are written without a grant.
+    /// Of a [shared file](super::request::Share): where the bytes begin that are written without a grant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub free_from: Option<u64>,
     /// A time of the user's own.

@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_is_found_by_its_whole_name() {
+    fn group_is_found_by_full_name() {
         let groups = "root:x:0:\nstaffing:x:7:\nstaff:x:50:a,b\nbroken\n";
         assert_eq!(group_in(groups, "staff"), Some(50));
         assert_eq!(group_in(groups, "sta"), None);

@@ -6,7 +6,7 @@ use super::{
     send::channel_mode,
     text::FromWire,
 };
-use crate::base::{metrics::Direction, ports::Held};
+use crate::base::{metrics::Direction, ports::PortChannel};
 use godwit_core::{Algorithm, Digest, Extents, Kind};
 use godwit_store::{
     Checks, Error, Finished, Given, Result, SMALL_BYTES, Sink, SinkExt, Store, StoreExt, Whole,
@@ -66,7 +66,7 @@ impl Session {
     fn take(&mut self, path: &Path, give: &Give, leg: &Leg) -> Result<(Outcome, u64), Refusal> {
         // Only on a connection that is there is it known how many there are: a
         // foreign sender with four may still be making the others.
-        let one = |held: &mut Held| held.is_warm() && held.streams() == 1;
+        let one = |held: &mut PortChannel| held.is_warm() && held.streams() == 1;
         if let Some(how) = small(give, leg)
             && (leg.ours || self.held.as_mut().is_some_and(one))
         {
@@ -182,7 +182,7 @@ impl Session {
         if let (Some(_), Mode::Extended) = (leg.progress_every, leg.mode) {
             self.machine.on_progress(&[0], now());
         }
-        let all = |held: &mut Held| {
+        let all = |held: &mut PortChannel| {
             let Some(text) = &text else {
                 return held.receive(mode, plan.base, sink, watch);
             };

@@ -4,7 +4,7 @@ use crate::local::{
     answers::{Answered, done, opened},
     client::{Client, Open},
     connection::Reply,
-    refusals::{self, url_owed},
+    refusals::{self, url_to_deliver},
     stream::Stream,
 };
 use godwit_core::Url;
@@ -53,7 +53,7 @@ impl Client {
         // Programs ask with nothing first.
         let url = match body.is_empty() {
             true => self.target_found(&lines.url, reply)?,
-            false => url_owed(&lines.url)?,
+            false => url_to_deliver(&lines.url)?,
         };
         let wanted = format!("append to {}", url.without_password());
         let bad = |error: Error| refusals::depot(&wanted, Some(&url), &error);

@@ -12,7 +12,7 @@ use crate::local::{
 };
 use godwit_catalog::{Entry, Home, is_good};
 use godwit_core::{Algorithm, Block, Digest, Extents, Hashing, LEAF_BYTES, Leaves, Piece, Url};
-use godwit_farm::{Aim, Draft, Logical, Slot, Told};
+use godwit_farm::{Aim, Draft, FileFacts, Logical, Slot};
 use godwit_local::{Kind, Refusal};
 use godwit_store::{
     Error, Store, Take, Whole,
@@ -390,9 +390,9 @@ impl Client {
         if size > LEAF_BYTES && is_whole && chains.len() < BODY_BYTES_MAX {
             self.keep_chains(digest, chains);
         }
-        let told = Told {
+        let told = FileFacts {
             mode: fragment.mode,
-            ..Told::default()
+            ..FileFacts::default()
         };
         let published = draft.publish_if_whole(&told);
         if !published.map_err(|error| bad(&fragment.url, &error))? {
