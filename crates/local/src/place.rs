@@ -100,8 +100,8 @@ impl Place {
         ))
     }
 
-    /// Tells whether a node began here and none has ended since that had nothing to deliver.
-    pub fn is_unfinished(&self) -> Result<bool> {
+    /// Tells whether the last node may have left changes to deliver.
+    pub fn find_unfinished(&self) -> Result<bool> {
         let file = self.unfinished();
         let is_there = file.try_exists();
         is_there.map_err(|error| disk("know what the last node left to do", &file, &error))

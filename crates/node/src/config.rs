@@ -49,7 +49,7 @@ pub struct Config {
     pub routes: Routes,
     /// Where what must survive is kept, if not beside the files.
     pub state: Option<PathBuf>,
-    /// As which account nodes act that joined, if nothing else was said; `None`: none.
+    /// The account of nodes that joined without one; `None`: none.
     pub peers_account: Option<String>,
     /// Peers that this node is reached through as well.
     pub via: Vec<String>,
@@ -83,13 +83,13 @@ pub struct Config {
     pub data: Data,
     /// With whose rights files are opened.
     pub accounts: Accounts,
-    /// By what the node proves who it is, and whom it believes.
+    /// The node's credential, and the identities it trusts.
     pub trust: Trust,
-    /// By what the node can read tickets.
+    /// The source of keys for Kerberos.
     pub kerberos: Kerberos,
     /// Users that log in by a password or a token, under TLS.
     pub passwords: Passwords,
-    /// Whom the node believes to be of its kind.
+    /// Nodes of the same cluster.
     pub cluster: Cluster,
     /// Nodes that make striped transfers for this one.
     pub stripes: Vec<Url>,
@@ -104,7 +104,7 @@ pub struct Config {
 /// A node that passes on.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Hop {
-    /// Where it keeps what is on its way.
+    /// The directory for pending changes.
     pub spool: PathBuf,
     /// Where that goes.
     pub next: Url,
@@ -164,7 +164,7 @@ pub struct Data {
     pub ports: Option<RangeInclusive<u16>>,
     /// Whether data may go to, and come from, others than the client.
     pub third_party: bool,
-    /// The address to tell in PASV, where a translator stands in front of us.
+    /// The address for PASV, if a translator is in front of the node.
     pub address: Option<IpAddr>,
     /// How long a session waits for a port of the range.
     pub wait: Duration,
@@ -173,9 +173,9 @@ pub struct Data {
 /// With whose rights files are opened, where root starts the node.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Accounts {
-    /// As whom the node runs; empty: as the owner of the export.
+    /// The account of the node; empty: the owner of the export.
     pub user: String,
-    /// The account of those who do not say their name; empty: that of the node.
+    /// The account of clients without a name; empty: that of the node.
     pub anonymous: String,
     /// No account below this number is served.
     pub uid_min: u32,
@@ -185,8 +185,7 @@ pub struct Accounts {
     pub idle: Duration,
 }
 
-/// By what the node proves who it is, and whom it believes. What is not said is
-/// looked for where everybody keeps it.
+/// The node's credential, and the identities it trusts. An unset path is searched at the usual places.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Trust {
     /// Certificate with its chain, PEM.
@@ -201,7 +200,7 @@ pub struct Trust {
     pub refuses_limited: bool,
 }
 
-/// By what the node can read tickets.
+/// The source of keys for Kerberos.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum Kerberos {
     /// By the keys where the environment says, or the machine has them.
@@ -218,11 +217,11 @@ pub enum Kerberos {
 pub struct Passwords {
     /// The file of passwords; `None`: no user logs in so.
     pub file: Option<PathBuf>,
-    /// Whether they may be said where everybody on the way can read them.
+    /// Whether passwords are accepted without TLS.
     pub in_clear: bool,
 }
 
-/// Whom the node believes to be of its kind: such may act for anybody.
+/// Nodes of the same cluster: they may act for any user.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Cluster {
     /// The file with the key that members share.
@@ -263,7 +262,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One key, its value, and who said so.
+/// One key with its value and its source.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Setting {
     /// `section.key`.
@@ -338,7 +337,7 @@ impl Config {
         })
     }
 
-    /// Returns every key with its value and who said so.
+    /// Returns every key with its value and its source.
     pub fn origins(&self) -> Vec<Setting> {
         let setting = |key: &Key| {
             let value = &self.values[key.name];
@@ -360,7 +359,7 @@ impl Config {
         value.is_some_and(|value| matches!(value.origin, Origin::Flag(_)))
     }
 
-    /// Returns this with those keys as they were before, and which of them it would have changed.
+    /// Returns the configuration with the old values of `fixed` keys, and the keys whose new values differ.
     pub(crate) fn keeping(
         self,
         before: &Self,

@@ -1,6 +1,5 @@
-//! The daemon: listeners, who may what, and sessions, each a thread with a
-//! blocking conversation. What is said is decided in `wire`, what is stored in
-//! `store`; here is the wiring.
+//! The daemon: listeners, rights, and sessions, each a thread with a blocking conversation. `wire` decides about
+//! protocols, and `store` about files; this crate connects them.
 
 mod access;
 mod base;
@@ -109,14 +108,14 @@ pub enum Error {
     Start(#[source] io::Error),
 }
 
-/// Reads all that a configuration names, as a node would that begins or goes on with it, and serves nothing.
+/// Checks a configuration as a node does that starts or reloads with it, without serving.
 pub fn rehearse(config: &Config) -> Result<(), Error> {
     serve::listener::rehearse(config)
 }
 
-/// Serves until it is told to stop: the first SIGTERM or SIGINT lets transfers
-/// end, a second one ends them; by SIGHUP it goes on under what `again` returns. `ready` is told the
-/// addresses once connections are taken. Started by root, it gives root up, and must be the only thread.
+/// Serves until it is stopped: the first SIGTERM or SIGINT lets transfers end, a second one ends them. On SIGHUP it
+/// reloads with the result of `again`. `ready` receives the addresses once connections are accepted. If root started
+/// it, it drops root, and must have one thread then.
 pub fn run(
     config: Config,
     again: impl Fn() -> Result<Config, Error> + Send + 'static,
@@ -132,8 +131,8 @@ pub fn run(
     Ok(())
 }
 
-/// Is the node of this machine until it is told to stop, or nothing needs it any more. `home` knows the peers that it
-/// has joined; `ready` is called once it listens.
+/// Runs the node of this machine until it is stopped or idle. `home` knows the peers that it has joined; `ready` is
+/// called once it listens.
 pub fn run_local(
     rules: LocalRules,
     home: Option<Home>,

@@ -91,7 +91,7 @@ impl Shared {
         })
     }
 
-    /// Returns the same under another configuration: what is counted, bounded or written down goes on.
+    /// Returns the state under another configuration: counters, limits and logs stay.
     pub(crate) fn again(&self, config: Config) -> Result<Self, Error> {
         let before = &self.config;
         let trust = Trust::begin(
@@ -146,7 +146,7 @@ impl Shared {
         self.accounts.steward().is_some()
     }
 
-    /// Returns what acts for an account, and its name, if it is another than that of this node.
+    /// Returns the account and its steward, if it is not the node's own account.
     pub(crate) fn of_another(
         &self,
         account: &str,
@@ -174,7 +174,7 @@ impl Shared {
         Ok(Guarded::new(dir, Some(who.clone()), self.rules.clone()))
     }
 
-    /// Returns the export as those see it who do not say who they are, whatever rights say.
+    /// Returns the export of anonymous clients, without the rules of rights.
     pub(crate) fn dir_of_node(&self) -> &Export {
         &self.dir
     }
@@ -196,7 +196,7 @@ impl Shared {
         }
     }
 
-    /// Tells whether it is the rights that say who may write.
+    /// Tells whether the file of rights decides about writes.
     pub(crate) fn asks_rights(&self) -> bool {
         self.rules.is_some()
     }
@@ -285,5 +285,5 @@ fn host_name(configured: &str) -> String {
     godwit_sys::host_name().unwrap_or_else(|| "localhost".into())
 }
 
-/// Under which name the files of those who do not say theirs are kept.
+/// The name under which files of anonymous clients are kept.
 pub(crate) const ANONYMOUS: &str = "anonymous";

@@ -628,7 +628,7 @@ pub(crate) fn there_if_pending() -> Run<Option<Here>> {
     let find = || {
         let place = Place::find(&variable)?;
         let here = Here::at(&place, &hello())?;
-        match here.is_none() && place.is_unfinished()? {
+        match here.is_none() && place.find_unfinished()? {
             true => Here::find_at(&place, &hello()).map(Some),
             false => Ok(here),
         }

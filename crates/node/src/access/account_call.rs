@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Returns what the steward is told to do for accounts.
+/// Returns the errand of the steward for other accounts.
 pub(crate) fn errand() -> Errand {
     let program = env::current_exe().ok();
     Errand {
@@ -31,7 +31,7 @@ pub(crate) fn converse(steward: &Steward, account: &str, visitor: &str) -> Resul
         Ok(Err(words)) => {
             let silent = || Refusal::new(Kind::NoNode, WANTED, "it does not say why not");
             let refusal = Refusal::read(&words).unwrap_or_else(silent);
-            // What programs are told to do is for those that the account has begun itself.
+            // Advice about programs is for the account's own user.
             let does = match refusal.kind {
                 Kind::Version => {
                     "node stop, said there by {account}, ends it: the next who asks begins one of today"
@@ -80,7 +80,7 @@ fn introduce(visitor: &str) -> Back {
     }
 }
 
-/// Makes sure that the node knows what a visitor is: one that is older would take us for a program of the account's.
+/// Refuses an older node: it would treat the visitor as a program of the account.
 fn as_visitor(mut here: Here) -> Result<Here, Refusal> {
     let deadline = Instant::now() + PATIENCE;
     match here.ask_with(Request::Status, b"", Some(deadline), &mut |_| ()) {

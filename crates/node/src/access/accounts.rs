@@ -18,7 +18,7 @@ use std::{
 #[derive(Debug)]
 pub(crate) struct Accounts {
     export: PathBuf,
-    /// Where it is noted what was published, if the node keeps state.
+    /// The directory for notes of published files, if the node keeps state.
     notes: Option<PathBuf>,
     config: config::Accounts,
     /// Whether links are resolved by the check of rights, and not followed after it.
@@ -32,7 +32,7 @@ pub(crate) struct Accounts {
 type Key = (Option<String>, String);
 
 impl Accounts {
-    /// Everybody is served with the rights of this process.
+    /// Serves all clients with the rights of this process.
     pub(crate) fn of_this_process(config: &Config) -> Self {
         Self {
             export: config.export.clone(),
@@ -83,8 +83,8 @@ impl Accounts {
         self.steward.as_ref()
     }
 
-    /// Gives root up for good, if root started us. Before there are threads. A
-    /// state directory that is not there is made for whom the node runs as.
+    /// Drops root for good if root started the node. Must run before there are threads. A missing state directory is
+    /// made for the node's account.
     pub(crate) fn give_up_root(&self, state: Option<&Path>) -> Result<(), Error> {
         if self.steward.is_none() {
             return Ok(());
@@ -109,14 +109,13 @@ impl Accounts {
             tracing::warn!(
                 "the export belongs to root, so the node keeps that number, without capabilities: \
                  files that are root's stay open to it, and so does the part of a disk that is kept \
-                 for root, to whoever uploads; node.user (GODWIT_NODE_USER) names an account to run as"
+                 for root, to all clients that upload; node.user (GODWIT_NODE_USER) names an account to run as"
             );
         }
         Ok(())
     }
 
-    /// Returns the export as an account sees it; `None` is that of the node.
-    /// Uploads that are not finished are apart for each identity.
+    /// Returns the export for an account; `None`: the node's own. Each identity has its own unfinished uploads.
     pub(crate) fn dir(&self, account: Option<&str>, identity: &str) -> godwit_store::Result<Dir> {
         let account = match account {
             Some(name) => self.other(name)?,
@@ -151,7 +150,7 @@ impl Accounts {
     /// listed is served to clients that know the names. If root started the node, other accounts may have rights there.
     pub(crate) fn must_be_open(&self) -> Result<(), Error> {
         let account = whom();
-        // Whatever else is wrong is told by who opens it.
+        // Other errors are reported by the first access.
         if is_denied(fs::metadata(self.export.join("."))) {
             let path = self.export.clone();
             let error = Error::Closed { path, account };
@@ -252,7 +251,7 @@ fn is_denied<T>(looked: io::Result<T>) -> bool {
     looked.is_err_and(|cause| cause.kind() == io::ErrorKind::PermissionDenied)
 }
 
-/// Returns as whom we run.
+/// Returns the name of the account that the node runs as.
 fn whom() -> String {
     match User::of_number(user_id()) {
         Ok(user) => user.name,

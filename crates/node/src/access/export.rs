@@ -57,7 +57,7 @@ impl Export {
         self.dir(MODULES)?.spool(path)
     }
 
-    /// As [`Dir::is_our_own`]; what is elsewhere is not.
+    /// As [`Dir::is_our_own`]; false for the next node.
     pub(crate) fn is_our_own(&self) -> bool {
         matches!(self, Self::Dir(dir) if dir.is_our_own())
     }
@@ -86,7 +86,7 @@ impl Export {
         }
     }
 
-    /// As [`Dir::stat_of_name`]; the next node is asked as anybody asks it.
+    /// As [`Dir::stat_of_name`]; the next node follows links.
     pub(crate) fn stat_of_name(&self, path: &Path) -> Result<Stat> {
         match self {
             Self::Dir(dir) => dir.stat_of_name(path),
@@ -120,7 +120,7 @@ impl Export {
         self.incoming().sweep(age)
     }
 
-    /// Tells whether the node can do its work: what it serves, or where it keeps what comes, can be read.
+    /// Tells whether the export, or the spool, can be read.
     pub(crate) fn look(&self) -> Result<()> {
         self.incoming().stat(Path::new("")).map(drop)
     }

@@ -150,7 +150,7 @@ impl Asked<'_> {
         self.must_any(&[deed], path, deed)
     }
 
-    /// Demands one of these; else `refused` is what is refused.
+    /// Checks for any of these rights; a refusal names `refused`.
     fn must_any(&self, deeds: &[Deed], path: &Path, refused: Deed) -> Result<()> {
         for &deed in deeds {
             match self.word(deed, path) {
@@ -175,7 +175,7 @@ impl Asked<'_> {
         self.denied(deed, path, &because, decision.refusal())
     }
 
-    /// The log is told all, the client what it may know.
+    /// The log has the rule; the client receives only what it may know.
     fn denied(&self, deed: Deed, path: &Path, because: &str, said: String) -> Error {
         let who = self.guarded.subject();
         let (deed, at, file) = (deed.as_str(), path.display(), self.rules.file.display());
@@ -230,7 +230,7 @@ impl Guarded {
         self.who.as_ref().map_or("anonymous", Identity::subject)
     }
 
-    /// Tells the log what was done, where, and by whom.
+    /// Logs an operation with its path and its user.
     pub(crate) fn audited<T, E>(
         &self,
         did: &str,
@@ -244,7 +244,7 @@ impl Guarded {
         done
     }
 
-    /// Asks whether a directory may be listed, before anything is said to be coming.
+    /// Checks the right to list, before a listing is announced.
     pub(crate) fn may_list(&self, path: &Path) -> Result<()> {
         self.asked(path, Deed::List).map(drop)
     }
@@ -254,7 +254,7 @@ impl Guarded {
         self.dir.leaves(&self.asked(path, Deed::Read)?, leaves)
     }
 
-    /// As [`Export::partial`]; who may not upload has none.
+    /// As [`Export::partial`]; `None` without the right to upload.
     pub(crate) fn partial(&self, path: &Path, id: Option<&str>) -> Result<Option<Partial>> {
         match self.to_upload(path)? {
             Some(path) => self.dir.partial(&path, id),
@@ -275,7 +275,7 @@ impl Guarded {
         self.dir.lend(&self.asked(path, Deed::Read)?)
     }
 
-    /// Asks whether the client may run a program beside a file, and returns where it lies below the export.
+    /// Checks the right to run a program beside a file, and returns the path of the file below the export.
     pub(crate) fn may_run(&self, path: &Path) -> Result<PathBuf> {
         let path = self.asked(path, Deed::Read)?;
         self.dir.lend(&path)?;
@@ -330,7 +330,7 @@ impl Guarded {
         self.dir.digest_watched(&path, by, range, watch)
     }
 
-    /// As [`Export::stat_of_name`], for who may take the name away.
+    /// As [`Export::stat_of_name`], for a client that may remove the name.
     pub(crate) fn stat_of_name(&self, path: &Path) -> Result<Stat> {
         let path = self.asked_of_name(path, Deed::Delete)?;
         self.dir.stat_of_name(&path)
@@ -499,8 +499,8 @@ impl Guarded {
     }
 }
 
-/// Returns the name of a URL that its server may well take for the same: counted from the root, or from where a login
-/// begins. What is never to be had by one of them is not to be had by the other.
+/// Returns the other form of a URL's path: from the root, or from the login directory. A server may take both for one
+/// file, so a refusal of one form refuses both.
 fn twin(place: &Path) -> PathBuf {
     let bytes = place.as_os_str().as_bytes();
     let mut slashes = (0..bytes.len()).filter(|at| bytes[*at] == b'/');

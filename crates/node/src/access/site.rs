@@ -1,7 +1,7 @@
-//! The rules of a catalog about who may do what, obeyed where the bytes lie.
+//! Rules of a catalog about rights, obeyed where the bytes are stored.
 //!
-//! A node with `catalog.site` writes them, for its own paths, into a file of rights, before the rights that it has itself.
-//! A file keeps the rights of the place where its bytes lie, also after its name was moved elsewhere.
+//! A node with `catalog.site` writes them, for its own paths, into a file of rights, before its own rules. A file keeps
+//! the rights of the place where its bytes are, also after its name was moved.
 
 use super::{
     members,

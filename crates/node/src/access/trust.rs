@@ -39,7 +39,7 @@ pub(crate) struct Trust {
 /// The keys that the HTTPS port shows.
 #[derive(Debug, Default)]
 struct Door {
-    /// Our own keys, the newest first, and how their files looked.
+    /// Our own keys, the newest first, and the state of their files.
     own: Vec<Credential>,
     seen: KeysSeen,
     newest: Option<Fingerprint>,
@@ -55,8 +55,8 @@ struct Kept {
 }
 
 impl Trust {
-    /// Looks whether GSI can be offered. What was named must be good; what was only
-    /// found, and is not, is told to the log and to who asks for it.
+    /// Checks whether GSI can be offered. Named files must be valid; an invalid file that was only found is logged, and
+    /// reported at each use.
     pub(crate) fn begin(
         config: config::Trust,
         cluster: config::Cluster,
@@ -123,8 +123,7 @@ impl Trust {
         Ok(self.credential()?.filter(|ours| !ours.is_proxy()))
     }
 
-    /// Returns the door, with what is to be shown now: what shows which host this is, and the key of
-    /// this node for those who pinned it.
+    /// Returns the TLS settings of the door: the host's certificate, and the node's own key for clients that pinned it.
     pub(crate) fn door(&self) -> godwit_trust::Result<Arc<Doorway>> {
         let host = self.host()?;
         let mut door = self.door.lock();
@@ -151,7 +150,7 @@ impl Trust {
         door.newest
     }
 
-    /// Reads our own keys, if their files changed. As long as they are of no use, those of before go on.
+    /// Reads our own keys if their files changed. While the files are invalid, the previous keys stay.
     fn read_own(&self, door: &mut Door) -> godwit_trust::Result<()> {
         let seen = self.home.as_ref().map(Home::keys_seen).unwrap_or_default();
         if !door.own.is_empty() && seen == door.seen {
@@ -181,8 +180,8 @@ impl Trust {
         }
     }
 
-    /// Goes on with what another had read, which this one might not be let to: who we are, as long as
-    /// that is to be read from the same files, and the keys of our own.
+    /// Takes over credentials that another read, since this account may not read the files: the credential, if it comes
+    /// from the same files, and our own keys.
     pub(crate) fn succeed(&mut self, other: &Self) {
         let is_same = |a: &config::Trust, b: &config::Trust| {
             (&a.certificate, &a.key) == (&b.certificate, &b.key)
@@ -210,9 +209,8 @@ impl Trust {
         self.offers_tls
     }
 
-    /// Looks whether tickets can be read, by whom the node has become. A keytab that was named,
-    /// be it in the environment, must be good; one that was only found, and is not, is told to
-    /// the log.
+    /// Checks whether this account can read tickets. A keytab that was named must be valid; an invalid one that was
+    /// only found is logged.
     pub(crate) fn begin_kerberos(&mut self) -> godwit_trust::Result<()> {
         let is_named = match self.kerberos {
             config::Kerberos::Off => return Ok(()),
@@ -254,7 +252,7 @@ impl Trust {
         self.reads_tickets
     }
 
-    /// Looks whether the key of the cluster can be read, by whom the node has become.
+    /// Checks whether this account can read the key of the cluster.
     pub(crate) fn begin_cluster(&self) -> godwit_trust::Result<()> {
         let cluster = &self.cluster;
         if let (Some(file), Some(credential)) = (&cluster.key, cluster.credential()?) {
@@ -289,9 +287,8 @@ impl Trust {
         Ok(())
     }
 
-    /// Looks, as whom the node has become, whether anybody can log in by GSI. A file that the
-    /// command line names must be good; of others the log is told: they are read again for
-    /// each login, and may be good by then.
+    /// Checks whether this account can log clients in by GSI. A file named on the command line must be valid; others
+    /// are only logged, since they are read again at each login.
     pub(crate) fn begin_logins(&self, config: &Config) -> Result<(), Error> {
         if let Some(error) = self.bad_gridmap() {
             if config.is_flag("trust.gridmap") {

@@ -1,4 +1,4 @@
-//! Bounds places: so many in all, so many of one client.
+//! Limits the number of clients: in all, and for each client.
 
 use parking_lot::{Condvar, Mutex};
 use std::{
@@ -72,7 +72,7 @@ impl Admission {
         }
     }
 
-    /// Keeps so many places for peers, and gives so many of all places to one peer.
+    /// Reserves places for peers, and limits those of one peer.
     pub(crate) fn with_peers(self, of_peers: usize, per_peer_max: usize) -> Self {
         Self {
             of_peers,
@@ -157,7 +157,7 @@ impl Drop for Admitted {
 pub(crate) struct LogPlaces(usize);
 
 impl LogPlaces {
-    /// Takes places for so many threads; `None` if the log has no room for them.
+    /// Takes places in the log for threads; `None`: there are none left.
     pub(crate) fn take(threads: usize) -> Option<Self> {
         let more = |taken: usize| Some(taken + threads).filter(|all| *all <= LOG_PLACES_MAX);
         let taken = LOG_PLACES_TAKEN.fetch_update(Relaxed, Relaxed, more);
@@ -174,7 +174,7 @@ impl Drop for LogPlaces {
 static LOG_PLACES_TAKEN: AtomicUsize = AtomicUsize::new(0);
 /// Places for sessions and local programs. The other 1,024 are for the door's threads, and for threads that are ending.
 pub(crate) const LOG_PLACES_MAX: usize = 3072;
-/// One place in so many is kept for clients that have few.
+/// The share of the places that is reserved for clients that have few.
 const KEPT_SHARE: usize = 8;
 /// Up to this number of places, a client counts as one that has few.
 const FEW: usize = 4;

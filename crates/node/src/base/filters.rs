@@ -1,5 +1,5 @@
-//! Programs that bytes of files go through, as the configuration names them: who may have
-//! one run, how many run at once, and what is made of how they end.
+//! Programs that bytes of files go through, as configured: which client may run one, how many run at once, and how
+//! their end is judged.
 
 use crate::config::Module;
 use godwit_core::{Block, Kind, LEAF_BYTES};
@@ -47,7 +47,7 @@ impl Modules {
         Self(modules.iter().map(known).collect())
     }
 
-    /// Returns what clients are told of them.
+    /// Returns the descriptions for clients.
     pub(crate) fn told(&self) -> Vec<wire::Module> {
         let told = |known: &Known| wire::Module {
             name: known.module.name.clone(),
@@ -200,7 +200,7 @@ impl Run<'_> {
     }
 }
 
-/// Tells of something that a module said, or did.
+/// Makes the refusal for a failure of a module.
 fn of_module(said: String) -> Refusal {
     Refusal::of_kind(Kind::Module, said)
 }

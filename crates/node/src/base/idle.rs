@@ -1,4 +1,4 @@
-//! Connections on which nothing is asked: each client has a bounded number of them, and the oldest goes first.
+//! Limits idle connections of each client; the oldest is closed first.
 
 use super::{
     admission::{Admitted, Party},
@@ -50,7 +50,7 @@ impl TrackedConnection {
         .await;
     }
 
-    /// Keeps the connection from being ended as idle. It belongs to `party` from now on, if that is told.
+    /// Marks the connection as busy. If `party` is given, the connection is counted for that client from now on.
     pub(crate) fn work(&self, party: Option<&Party>) {
         let mut known = self.party.lock();
         let mut waiting = self.idle.0.lock();

@@ -161,12 +161,12 @@ impl Metrics {
         self.bytes.get_or_create(&moved).inc_by(bytes);
     }
 
-    /// Counts a transfer for as long as it goes on.
+    /// Counts a transfer until the returned value is dropped.
     pub(crate) fn moving(&self) -> Counted {
         Counted::one_of(&self.active)
     }
 
-    /// Counts a connection at the door for as long as it stands.
+    /// Counts a connection at the door until the returned value is dropped.
     pub(crate) fn connected(&self) -> Counted {
         Counted::one_of(&self.connections)
     }
@@ -197,7 +197,7 @@ impl Metrics {
         self.denied.get_or_create(&Denied { reason }).inc();
     }
 
-    /// Writes all of it as OpenMetrics text.
+    /// Writes all metrics as OpenMetrics text.
     pub(crate) fn to_text(&self) -> String {
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("writing to memory does not fail");

@@ -59,7 +59,7 @@ impl Journal {
         }
     }
 
-    /// Writes what is held back.
+    /// Writes the buffered lines.
     pub(crate) fn flush(&self) {
         if let Some(mut pages) = self.pages()
             && !pages.held.is_empty()
@@ -75,7 +75,7 @@ impl Journal {
 }
 
 impl Pages {
-    /// A full disk is told once for each batch, and stops no transfer.
+    /// A full disk is logged once for each batch, and stops no transfer.
     fn write(&mut self) {
         let held = std::mem::take(&mut self.held);
         if let Err(error) = self.file.write_all(&held) {

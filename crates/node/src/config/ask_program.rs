@@ -1,4 +1,4 @@
-//! A program that is asked who may do what, instead of a file of rights.
+//! A program that decides about rights, instead of a file.
 
 use godwit_trust::{Deed, Identity};
 use std::{path::Path, sync::Arc};

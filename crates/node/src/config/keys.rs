@@ -1,6 +1,6 @@
-//! Every key of the configuration, with its default and what it is about.
+//! Every key of the configuration, with default and description.
 
-/// A key with its default and what it is about.
+/// A key with default and description.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
     /// `section.key`.
@@ -11,7 +11,7 @@ pub struct Key {
     pub about: &'static str,
 }
 
-/// Writes a table of keys: `"section.key" = "default", "what it is about";`.
+/// Writes a table of keys: `"section.key" = "default", "description";`.
 macro_rules! keys {
     ($($name:literal = $default:literal, $about:literal;)*) => {
         &[$(Key { name: $name, default: $default, about: $about }),*]

@@ -41,7 +41,7 @@ pub struct Module {
     pub memory_bytes: u64,
     /// How much it may write.
     pub out_bytes: u64,
-    /// How many of it may run.
+    /// How many runs are allowed at once.
     pub at_once: usize,
 }
 
@@ -178,7 +178,7 @@ fn known(module: &str, key: &str, origin: &Origin) -> Result<&'static str, Error
 }
 
 impl Said {
-    /// Makes a module of it that can be run.
+    /// Returns the module, ready to run.
     pub(super) fn module(&self) -> Result<Module, Error> {
         if !is_name(&self.name) {
             let why = "a module is named by 1 to 32 of A-Z a-z 0-9 . _ -, and not P, A or GODWIT";
@@ -209,7 +209,7 @@ impl Said {
         })
     }
 
-    /// Returns every key with its value and who said so.
+    /// Returns every key with its value and its source.
     pub(super) fn settings(&self) -> impl Iterator<Item = Setting> {
         MODULE_KEYS.iter().map(|key| Setting {
             key: format!("modules.{}.{}", self.name, key.name).into(),

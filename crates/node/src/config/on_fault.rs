@@ -1,13 +1,13 @@
-//! Whom to tell of deliveries that do not go, and when.
+//! Alerts about deliveries that fail.
 
 use std::time::Duration;
 
-/// Whom to tell of lasting faults, and when.
+/// The receiver of alerts, and the delay.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct OnFault {
-    /// A command line for `sh`; none: only the log is told.
+    /// A command line for `sh`; `None`: alerts are only logged.
     pub command: Option<String>,
-    /// Whatever waits longer is a fault.
+    /// A change that waits longer is a fault.
     pub after: Duration,
 }
 

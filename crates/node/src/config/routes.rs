@@ -1,4 +1,4 @@
-//! Which hop leads where: a table of beginnings of URLs, each with the URL that stands for it.
+//! The table of hops: prefixes of URLs, each with the URL of its hop.
 
 use godwit_core::Url;
 use godwit_store::Error;
@@ -29,7 +29,7 @@ impl Routes {
     }
 }
 
-/// Returns what of a URL stands below another.
+/// Returns the rest of a URL below another; `None`: it is not below it.
 fn below<'a>(from: &Url, url: &'a Url) -> Option<&'a [u8]> {
     if !from.same_server(url) {
         return None;

@@ -1,5 +1,5 @@
-//! Where values are said: defaults, a file, variables of the environment. What is said of no
-//! key is refused, with the nearest one.
+//! Sources of values: defaults, a file, variables of the environment. An unknown key is refused, with the nearest known
+//! one.
 
 use super::{Error, KEYS, Key, Origin, Value, modules};
 use std::{collections::BTreeMap, path::Path};
@@ -12,7 +12,7 @@ pub(super) fn defaults() -> BTreeMap<&'static str, Value> {
     KEYS.iter().map(|key| (key.name, value(key))).collect()
 }
 
-/// Reads values, and returns what is said of modules.
+/// Reads the values and the modules of a file.
 pub(super) fn read_file(
     path: &Path,
     values: &mut BTreeMap<&'static str, Value>,
@@ -74,7 +74,7 @@ pub(super) fn text_of(value: &toml::Value) -> String {
         toml::Value::Array(items) => items.iter().map(text_of).collect::<Vec<_>>().join(","),
         toml::Value::Integer(number) => number.to_string(),
         toml::Value::Boolean(truth) => truth.to_string(),
-        // No key takes any of these; what is said of the text is good enough.
+        // No key takes such a value; any text will be refused.
         other => format!("{other:?}"),
     }
 }
@@ -130,9 +130,8 @@ const OF_OTHERS: [&str; 17] = [
 /// The most wrong letters that still count as a slip.
 const SLIPS_MAX: usize = 3;
 
-/// Tells whether a variable means something else, or is an orchestrator's, which says
-/// where what it calls godwit is: `GODWIT_NODE_SERVICE_HOST`,
-/// `GODWIT_NODE_PORT=tcp://10.0.0.1:2811`.
+/// Tells whether a variable has another meaning, or was set by an orchestrator that has a service named godwit:
+/// `GODWIT_NODE_SERVICE_HOST`, `GODWIT_NODE_PORT=tcp://10.0.0.1:2811`.
 pub(super) fn is_of_others(name: &str, text: &str) -> bool {
     let rest = name.trim_start_matches(OURS).to_ascii_lowercase();
     let marks = ["_service_host", "_service_port", "_tcp", "_udp"];

@@ -1,4 +1,4 @@
-//! From the text of a value to what it means.
+//! Reads typed values from their texts.
 
 use super::{Access, Error, Value};
 use godwit_core::Url;

@@ -1,8 +1,7 @@
-//! One conversation, in its own thread.
+//! One FTP connection, in its own thread.
 //!
-//! The pure session in `wire` says what is to be done next; here it is done:
-//! bytes are read and written, files asked for, data moved. While data moves,
-//! this thread listens to the control connection and another one works.
+//! The pure session in `wire` decides; this module reads and writes, opens files and moves data. During a transfer this
+//! thread listens to the control connection, and another one moves the bytes.
 
 mod attend;
 mod digest;
@@ -62,7 +61,7 @@ pub(crate) struct Session {
     aimed: Vec<SocketAddr>,
     /// Others that make transfers for us.
     stripes: Option<Stripes>,
-    /// For whom we ask them.
+    /// The identity for which members act.
     whom: Whom,
     /// The export, as who logged in sees it.
     dir: Guarded,
@@ -94,7 +93,7 @@ enum Links {
 /// Why a conversation is over.
 #[derive(Debug)]
 enum End {
-    /// Both said so.
+    /// Both sides ended it.
     Closed,
     /// The client did not say.
     Lost(io::Error),
@@ -249,7 +248,7 @@ impl Session {
         Ok(())
     }
 
-    /// Returns what was waited for in vain.
+    /// Returns the text about the wait that timed out.
     fn silence(&self) -> String {
         let limits = &self.shared.config.limits;
         let (idle, login) = (limits.idle.as_secs(), limits.login.as_secs());
@@ -265,8 +264,8 @@ impl Session {
         }
     }
 
-    /// Gives up the data port to a session that waits for one, unless the client goes
-    /// on soon. It sees that its connections are closed, and asks for a port again.
+    /// Gives the data port to a session that waits for one, unless the client uses it soon. The client sees its
+    /// connections closed, and asks for a port again.
     fn lend_port(&mut self) -> Result<(), End> {
         let [came] = wait_readable([self.control.as_fd()], LEND_AFTER)?;
         if came {
@@ -302,7 +301,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sends what is to be sent: data first, so that a final reply is true.
+    /// Sends queued data, then the reply, so that a final reply is true.
     fn flush(&mut self) -> Result<(), End> {
         if self.queued_bytes > 0
             && let Err(error) = self.flush_data()
@@ -459,9 +458,9 @@ impl Session {
         Ok((held, SocketAddr::new(told.unwrap_or(ip), address.port())))
     }
 
-    /// RFC 2577: a server that connects wherever it is told to is a weapon. It never speaks
-    /// to ports of daemons. To hosts other than the client, which third-party transfers
-    /// need, it speaks for a client that may write, if the configuration lets it.
+    /// RFC 2577: a server that connects to any address can be abused. The node never connects to ports of daemons. It
+    /// connects to hosts other than the client, for third-party transfers, only for a client that may write, and if
+    /// configured so.
     fn aim(&mut self, to: Vec<SocketAddr>) -> Result<Answer, Refusal> {
         self.let_go();
         for address in &to {
@@ -569,7 +568,7 @@ impl Session {
         self.connect_attended(held, streams, leg)
     }
 
-    /// A proof that has begun must not be interrupted: it cannot go on later.
+    /// An authentication that has begun must not be interrupted: it cannot be resumed.
     fn connect_attended(
         &mut self,
         mut held: PortChannel,

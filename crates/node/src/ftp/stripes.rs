@@ -1,8 +1,7 @@
-//! A striped transfer from its front's side: members that see the same files send
-//! or receive, each a part; here they are told what, and heard.
+//! A striped transfer as its front sees it: members that share the files send or receive, each a part. This module
+//! commands them and reads their reports.
 //!
-//! Which bytes there are, what is done with them and what the client is told is
-//! the business of the session.
+//! The session decides about bytes, and answers the client.
 
 use crate::config::Config;
 use godwit_core::{Striping, Url};
@@ -32,29 +31,29 @@ pub(crate) struct Stripes {
     is_proven: bool,
 }
 
-/// As whom members are spoken to.
+/// The login at members.
 #[derive(Clone, Debug)]
 pub(crate) struct Login {
-    /// For whom we ask.
+    /// The identity for which members act.
     pub(crate) whom: Whom,
-    /// The key of the cluster; `None`: in clear, for anybody.
+    /// The key of the cluster; `None`: no encryption, and any member.
     pub(crate) key: Option<Credential>,
     /// The credential for data connections, PEM; `None`: the key of the cluster.
     pub(crate) shown: Option<Vec<u8>>,
 }
 
-/// Between whom data goes.
+/// The ends of the data connections.
 #[derive(Debug)]
 enum DataPath {
     /// Not set yet.
     None,
     /// Members listen.
     Listening,
-    /// Members connect, each with so many connections.
+    /// Members connect to these addresses, each with `streams` connections.
     Aimed { to: Vec<SocketAddr>, streams: usize },
 }
 
-/// How far a member is with what it was told.
+/// Progress of a member.
 #[derive(Clone, Copy, Debug)]
 struct Course {
     /// The final replies that are due; the last of them ends the transfer.
@@ -76,7 +75,7 @@ pub(crate) struct Sending {
 
 /// A message of a member at work.
 pub(crate) enum Word {
-    /// Its data connections are there; they have served before.
+    /// The data connections exist, and were used before.
     Begun { warm: bool },
     /// News.
     Told(Marker),
@@ -87,7 +86,7 @@ impl Stripes {
     pub(crate) fn gather(config: &Config, login: &Login, cancel: &Cancel) -> Option<Self> {
         let trust = Trust {
             credential: login.key.clone(),
-            // What data connections show is said when they are due.
+            // The credential of data connections is sent with the transfer.
             delegate: Delegate::No,
             whom: login.whom.clone(),
             ..Trust::default()
@@ -123,7 +122,7 @@ impl Stripes {
         self.is_proven
     }
 
-    /// Tells whether all members of it can still be told something.
+    /// Tells whether all members still take commands.
     pub(crate) fn is_alive(&self) -> bool {
         !self.members.is_empty() && self.members.iter().all(Member::is_alive)
     }
@@ -132,7 +131,7 @@ impl Stripes {
         self.members.len()
     }
 
-    /// Tells whether data has a way already, and transfers go on over it.
+    /// Tells whether the data connections exist.
     pub(crate) fn has_way(&self) -> bool {
         !matches!(self.way, DataPath::None)
     }
@@ -165,7 +164,7 @@ impl Stripes {
         Ok(all)
     }
 
-    /// Tells the members to receive, each whatever comes to it.
+    /// Commands all members to receive.
     pub(crate) fn receive(&mut self, leg: &Leg, esto: &Line) -> Result<()> {
         let seconds = leg.restart_every.as_secs();
         let markers = Line::new("TREV RESTART").and(seconds);
@@ -271,7 +270,7 @@ impl Stripes {
         }
     }
 
-    /// Waits until all members are done; who is in trouble ends it for all.
+    /// Waits until all members are done; a failure of one ends the transfer.
     pub(crate) fn until_over(
         &mut self,
         path: &Path,
@@ -394,8 +393,8 @@ fn addresses_of(index: usize, members: usize, to: &[SocketAddr]) -> Vec<SocketAd
     to.iter().skip(index).step_by(members).copied().collect()
 }
 
-/// Returns how many ends of data a member announces: where several send to one
-/// address, the first of them does it for all.
+/// Returns how many ends of data a member announces: if several send to one address, the first of them announces for
+/// all.
 fn ends_of(index: usize, members: usize, addresses: usize, streams: usize) -> Option<u64> {
     if addresses == 0 || members <= addresses {
         return None;

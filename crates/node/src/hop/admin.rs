@@ -30,7 +30,7 @@ pub(crate) struct Operating {
 }
 
 impl Operating {
-    /// Begins to listen in the spool, and to tell of lasting faults. Who asks it to end ends the hop.
+    /// Listens in the spool, and begins to watch for faults. A `stop` request ends the hop.
     pub(crate) fn start(
         depot: Arc<Depot>,
         spool: &Path,

@@ -1,4 +1,4 @@
-//! A node that passes on: what is written to it is kept in a depot, and delivered to the next.
+//! A hop: a node that keeps what is written to it in a depot, and delivers it to the next node.
 
 pub(crate) mod admin;
 

@@ -48,7 +48,7 @@ struct Judged {
     at: Instant,
     /// Under which configuration.
     generation: u64,
-    /// The peer that it is, and how its file looked.
+    /// The peer, and the state of its file.
     peer: Option<(String, PeerSeen)>,
 }
 
@@ -106,7 +106,7 @@ impl Door {
         judged.insert(now).access.clone()
     }
 
-    /// Returns what a client may do, if that is known without judging.
+    /// Returns a client's rights if they need no new check.
     pub(super) fn access_at_once(&self, who: &Who) -> Option<Result<Known, Refusal>> {
         if who.shown.is_none() && who.member.is_none() {
             return Some(self.access(who));
@@ -182,7 +182,7 @@ impl Door {
         let trust = &self.shared.trust;
         let denied = |error: Error| {
             tracing::info!(%error, "a visitor is not known");
-            // Who is denied need not come again; what is the matter with our disk may pass.
+            // A denied client need not return; a fault of our disk may pass.
             let why = match error.is_of_our_files() {
                 true => Kind::Other,
                 false => Kind::Denied,
@@ -198,7 +198,7 @@ impl Door {
         let peer = trust.home().map(|home| home.peer_with(&key)).transpose();
         if let (Some(peer), Some(home)) = (peer.map_err(denied)?.flatten(), trust.home()) {
             self.take_note(who, &peer, key);
-            // What is read now is not older than how it looks.
+            // Read after the state was taken, so it is not older.
             *judged = Some((peer.name.clone(), home.peer_seen(&peer.name)));
             let peer = home.peer(&peer.name).map_err(denied)?;
             if let Some(peer) = peer.filter(|peer| peer.has(&key)) {
@@ -217,7 +217,7 @@ impl Door {
         }
     }
 
-    /// Notes what a peer has shown that we did not know: its own new key, or that it knows ours.
+    /// Notes news from a peer: its new key, or that it knows ours.
     fn take_note(&self, who: &Who, peer: &Peer, key: Fingerprint) {
         let Some(home) = self.shared.trust.home() else {
             return;

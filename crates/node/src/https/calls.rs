@@ -58,7 +58,7 @@ pub(super) fn asks_who(head: &hyper::http::request::Parts) -> bool {
     }
 }
 
-/// Tells whether the body of a request is heard before the request has a thread: if it is a text.
+/// Tells whether a request's body is read before the request has a thread: if it is text.
 pub(super) fn is_heard_first(head: &hyper::http::request::Parts, visitor: &Visitor) -> bool {
     let (method, target) = (&head.method, head.uri.path());
     match called(method, target, None) {
@@ -84,7 +84,7 @@ pub(super) fn answer(door: &Door, visitor: &Arc<Visitor>, heard: Heard, reply: R
         Err(Wrong::Method(allowed)) => return wrong_method(&target, allowed, reply),
         Err(Wrong::Call(refusal)) => return reply.refuse(refusal),
     };
-    // Who comes with an invite is not known yet.
+    // A client with an invite is not known yet.
     if let Some((Does::Anybody(work) | Does::Keyed(work), _)) = call {
         return work(door, visitor, &text, reply);
     }
@@ -98,7 +98,7 @@ pub(super) fn answer(door: &Door, visitor: &Arc<Visitor>, heard: Heard, reply: R
         Err(refusal) => return reply.refuse(refusal),
     };
     let known = &known;
-    // Of what is read it is asked once that is known.
+    // Reads check that once the file is known.
     if target.strip_prefix(ROOT) != Some("read")
         && let Err(refusal) = may_begin(door, known, call.map(|(does, _)| does))
     {
@@ -132,16 +132,16 @@ pub(super) fn may_begin(door: &Door, known: &Known, does: Option<Does>) -> Outco
     }
     let stall = door.shared.config.limits.stall;
     match does {
-        // Of an upload that is not open they are told that.
+        // A closed upload is reported by the call itself.
         Some(Does::Upload(_)) => Ok(()),
         _ if door.uploads.go_on_of(known.owner(), stall) => Ok(()),
         _ => Err(stopping()),
     }
 }
 
-/// A call: how it is asked, how it is named, what it does.
+/// A call: its method, its name, its work.
 ///
-/// In names, `{id}` stands for that of an upload, and `{path}` for all that is left.
+/// In names, `{id}` stands for an upload, and `{path}` for the rest.
 pub(super) struct Call(pub(super) Method, pub(super) &'static str, Does);
 
 /// The work of a call, and its clients.
@@ -157,7 +157,7 @@ pub(super) enum Does {
     Upload(upload::Work),
 }
 
-/// Answers a text of a client of whom nothing need be known.
+/// Answers a text, without a check of the client.
 type Asking = fn(&Door, &Visitor, &[u8], Reply);
 
 /// Every call that this node knows.
@@ -248,7 +248,7 @@ impl Call {
     }
 }
 
-/// Why a target below that of all calls is none.
+/// The reason why a target names no call.
 enum Wrong {
     /// Only this method is allowed.
     Method(&'static Method),
@@ -333,7 +333,7 @@ fn bearer(headers: &HeaderMap) -> Option<String> {
     Some(shown.strip_prefix("Bearer ")?.to_owned())
 }
 
-/// A request, and who asks.
+/// A request and its client.
 pub(super) struct Asked<'a> {
     pub(super) door: &'a Door,
     pub(super) visitor: &'a Arc<Visitor>,
@@ -366,7 +366,7 @@ impl Asked<'_> {
         self.say(|known, lines, ()| hello(known, lines, key, load));
     }
 
-    /// Reads what is asked, does it, and says what came of it.
+    /// Reads the request, does the work, and sends the result.
     pub(super) fn say<T: DeserializeOwned>(
         self,
         work: impl FnOnce(&Known, &mut Lines, T) -> Outcome,
@@ -389,7 +389,7 @@ impl Asked<'_> {
         }
     }
 
-    /// Reads what is asked.
+    /// Reads the text of the request.
     pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
         read(&self.text)
     }
@@ -404,7 +404,7 @@ impl Asked<'_> {
                  path: Name(path),
                  seconds,
              }| {
-                // Who may not read it cannot have others read it.
+                // A client that may not read the file cannot grant it.
                 let read = known.dir.read(&path, &Extents::new(), 1, &Nowhere);
                 read?;
                 let grant = grants.grant(by, known.owner(), path, Duration::from_secs(seconds))?;
@@ -704,6 +704,6 @@ pub(super) fn entity_tag(stat: &Stat) -> String {
     format!("W/\"{:x}-{:x}\"", stat.size, mtime.as_nanos())
 }
 
-/// Below which nothing is a file, in whatever version.
+/// Targets below this are calls, never files, in all versions.
 const INSIDE: &str = "/.godwit/";
 const HIDDEN_MAX: usize = 100;

@@ -93,7 +93,7 @@ fn visitor(asked: &Asked<'_>, wish: &AskDepot) -> Result<String, Refusal> {
         .ok_or_else(|| Refusal::of_kind(Kind::Denied, "the client has no name"))
 }
 
-/// Returns the account that they have here, if it is another than that of this node, and what acts for it.
+/// Returns the user's account here, with its steward, if it is not the node's own account.
 fn whose(asked: &Asked<'_>) -> Result<Option<(Steward, String)>, Refusal> {
     let shared: &Shared = &asked.door.shared;
     let Some(account) = &asked.known.account else {
@@ -127,7 +127,7 @@ fn pass_on(mut here: Here, wish: AskDepot, is_gone: &AtomicBool) -> Result<Vec<L
     loop {
         let answer = here.receive(n, Some(Instant::now() + LOOK_EVERY));
         let tell = match answer {
-            // What goes on for ever need not be silent.
+            // An endless task may send lines all the time, so the client is checked here too.
             Ok(_) if is_gone.load(Relaxed) => {
                 return Err(Refusal::of_kind(Kind::Lost, "the client has left"));
             }
@@ -252,7 +252,7 @@ fn kept(row: Row) -> Kept {
     }
 }
 
-/// Returns what a visitor is told of what the node of this machine says.
+/// Returns the part of a local refusal that a visitor may see.
 pub(super) fn heard(refusal: &Refusal) -> Refusal {
     let why = match refusal.kind {
         Kind::NoProof | Kind::Expired | Kind::Unproven => Kind::Denied,

@@ -127,7 +127,7 @@ pub(super) fn file(asked: Asked<'_>, method: &Method, path: &Path) {
         count: range.end - range.start,
         begun: Instant::now(),
     };
-    // What lies here needs a thread only while the disk is read.
+    // A local file needs a thread only while the disk is read.
     if let Ok((file, opened)) = asked.known.dir.lend(path)
         && (opened.size, opened.mtime) == (stat.size, stat.mtime)
     {
@@ -164,7 +164,7 @@ impl Sending {
         self.noting.flush();
         if let Err(error) = sent {
             self.metrics.failed("transfer");
-            // The length that was announced does not come: that is how it is told.
+            // The client sees the error by the missing bytes.
             tracing::info!(path = %self.path.display(), %error, "a file was not sent whole");
         }
     }
@@ -304,7 +304,7 @@ fn send(
             (Some(error), _) | (None, Err(error)) => Err(error.to_string()),
             (None, Ok(read)) => Ok(read.stat.size),
         };
-        // What is not there is no transfer; of a file alone it was there a moment ago.
+        // A missing file is no transfer, except a single one, which existed a moment ago.
         if wanted.files.len() == 1 || !matches!(read, Err(Error::Missing { .. })) {
             note(path, begun, sent, size);
         }
@@ -333,7 +333,7 @@ fn send(
     pipe.send(pack::frame(pack::Kind::Last, wanted.files.len() as u64, b"").into())
 }
 
-/// Bytes in frames, and what whole leaves of them hash to.
+/// Bytes in frames, and the hashes of whole leaves.
 struct Packed<'a> {
     pipe: &'a Pipe,
     leaves: Option<Mutex<Leaves>>,
@@ -392,6 +392,6 @@ impl godwit_store::Fast for Packed<'_> {
 const PIECE_BYTES: u64 = 128 << 10;
 const LARGE_PIECE_BYTES: u64 = 256 << 10;
 const LARGE_PIECES_AHEAD: usize = 2;
-/// No file is so long: how long this one is, is known when it was read.
+/// Stands for an unknown length; no file is that long.
 const UNKNOWN: u64 = u64::MAX;
 const LEAVES_AT_ONCE: usize = 16;

@@ -83,7 +83,7 @@ impl Grants {
         }
     }
 
-    /// Forgets what is over.
+    /// Forgets grants that have expired.
     pub(super) fn forget_old(&self) {
         let now = Instant::now();
         self.0.lock().retain(|_, granted| granted.until > now);

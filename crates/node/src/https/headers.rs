@@ -7,8 +7,8 @@ use hyper::{
     header::{CONTENT_ENCODING, HOST, HeaderName, TRANSFER_ENCODING},
 };
 
-/// Refuses a request that could be read in two ways, or that asks for what is not understood.
-/// `doubt` is what was seen of it before it was cut.
+/// Refuses a request that could be read in two ways, or that needs an unknown feature. `doubt` was found in its bytes
+/// before hyper parsed them.
 pub(super) fn check<B>(request: &Request<B>, doubt: Option<&str>) -> Result<(), Refusal> {
     let bad = |why: &str| {
         Err(Refusal::of_kind(

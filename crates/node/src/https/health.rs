@@ -6,7 +6,7 @@ use godwit_store::door::Sent;
 use godwit_wire::Refusal;
 use hyper::{Method, Request, Response, body::Incoming, header::CONTENT_TYPE};
 
-/// Answers `/healthz`, whatever else the node is asked; `None`: something else is asked.
+/// Answers `/healthz`; `None`: another request.
 pub(super) fn alive(request: &Request<Incoming>) -> Option<Response<Sent>> {
     let is_asked = matches!(*request.method(), Method::GET | Method::HEAD);
     (is_asked && request.uri().path() == "/healthz").then(|| told(200, PLAIN, "ok\n".into()))

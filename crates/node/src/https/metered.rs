@@ -259,7 +259,7 @@ struct Head {
     has_request_line: bool,
     is_over: bool,
     has_bare_lf: bool,
-    /// How often the length of the body is told, in each of the two ways.
+    /// How many headers give the length of the body, of each kind.
     lengths: usize,
     codings: usize,
 }
@@ -310,7 +310,7 @@ impl Head {
     }
 }
 
-/// The body of an answer; its end is that of the request, if all of that was heard.
+/// The body of an answer; its end completes the request, if the request was read to its end.
 pub(super) struct Answer {
     body: Sent,
     _end: End,

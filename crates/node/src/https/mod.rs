@@ -1,8 +1,8 @@
-//! The door: one port, HTTPS, for all that nodes say to each other.
+//! The door: one HTTPS port for all calls between nodes.
 //!
-//! hyper takes connections and cuts requests, a few threads for all of them; what a request wants
-//! of the store blocks, so it has a thread from a bounded pool while it lasts. Who comes is judged once
-//! a connection. Nothing here decides about data: each call is a verb of the store.
+//! A few threads of hyper accept connections and divide requests. A request blocks on the store, so it has a thread
+//! from a bounded pool. A client's rights are checked for its connection. This module decides nothing about data: each
+//! call is a verb of the store.
 
 mod caller;
 mod calls;
@@ -84,7 +84,7 @@ use tokio::{
 
 use upload::Uploads;
 
-/// Returns how each call is asked and what it is named, below `wire::door::ROOT`.
+/// Returns the method and the name of each call, below `wire::door::ROOT`.
 pub fn calls() -> impl Iterator<Item = (&'static str, &'static str)> {
     CALLS.iter().map(|call| (call.0.as_str(), call.1))
 }
@@ -244,7 +244,7 @@ fn keep(runtime: Runtime, door: &Door, admission: &Admission, drain: watch::Send
     }
     drop(drain);
     while may_wait() && !admission.wait_until_empty(left().min(LOOK_EVERY)) {}
-    // What is being written is kept by its upload.
+    // Uploads in flight are kept as partials.
     runtime.shutdown_timeout(LAST_WORDS);
     door.readings.forget_all();
     door.sources.forget_all();
@@ -343,7 +343,7 @@ where
     let seen = Arc::new(Seen::default());
     let watched = Watched::new(tls, &seen, stall);
     let answer = service_fn(move |request| {
-        // What is asked now is answered by what counts now.
+        // A request uses the current configuration.
         let (door, visitor, seen) = (door.now(), Arc::clone(&visitor), Arc::clone(&seen));
         let stay = stay.clone();
         async move { Ok::<_, Infallible>(answer(door, visitor, &seen, request, stay).await) }
@@ -462,7 +462,7 @@ fn refuse(visitor: &Visitor, reply: Reply, refusal: Refusal) {
     span_of(&reply, visitor).in_scope(|| reply.refuse(refusal));
 }
 
-/// Returns the context of what the log is told of a request.
+/// Returns the span for the log of a request.
 fn span_of(reply: &Reply, visitor: &Visitor) -> tracing::Span {
     tracing::info_span!("request", id = %reply.mark(), peer = %visitor.peer)
 }
@@ -555,11 +555,11 @@ fn stopping() -> Refusal {
 const WORKERS_MAX: usize = 8;
 /// Threads that may wait.
 const CALLS_MAX: usize = 512;
-/// Requests at once. Each may need a thread; those that are left read files, and judge who comes.
+/// The most requests at once, each with a thread. The remaining threads read files and check clients.
 const REQUESTS_MAX: usize = 448;
 const REQUESTS_OF_ADDRESS_MAX: usize = 128;
 const REQUESTS_OF_PEER_MAX: usize = 384;
-/// How long a request waits for a place before it is told 503, and how often it looks.
+/// How long a request waits for a place before it gets 503, and how often it checks.
 const PLACE_PATIENCE: Duration = Duration::from_secs(1);
 const PLACE_EVERY: Duration = Duration::from_millis(50);
 const STACK_BYTES: usize = 512 << 10;

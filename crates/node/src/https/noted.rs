@@ -87,7 +87,7 @@ impl Noting {
         });
     }
 
-    /// Writes what was noted of many files at once.
+    /// Writes the buffered lines.
     pub(super) fn flush(&self) {
         self.journal.flush();
     }
@@ -130,7 +130,7 @@ impl Coming {
         self.bytes.fetch_add(bytes, Relaxed);
     }
 
-    pub(super) fn is_from(&self, source: String) {
+    pub(super) fn set_source(&self, source: String) {
         *self.source.lock() = Some(source);
     }
 
@@ -255,7 +255,7 @@ impl Readings {
         settle(&mut self.0.lock(), is_over);
     }
 
-    /// Notes all of them: the node ends.
+    /// Logs all open transfers when the node ends.
     pub(super) fn forget_all(&self) {
         settle(&mut self.0.lock(), |_| true);
     }
@@ -286,9 +286,9 @@ impl Reading {
     }
 }
 
-/// More files are not read at once; what is asked beyond that is noted share by share.
+/// The most files read at once; beyond that, each range is logged by itself.
 const READINGS_MAX: usize = 10_000;
-/// After so long without a question a file is not read any more.
+/// A file without a request for this long is no longer being read.
 const SILENT: Duration = Duration::from_secs(10);
 /// The next share is asked for as soon as one is through.
 const BETWEEN_SHARES: Duration = Duration::from_secs(2);

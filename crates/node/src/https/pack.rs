@@ -51,7 +51,7 @@ pub(super) struct Carrier<'a> {
     place: &'a Workplace,
     /// Whether the program has ended: the rest is done also if the client is gone.
     has_ended: bool,
-    /// A conversation with the local node; what was opened by it stays for as long.
+    /// A connection to the local node; files opened by it stay open as long.
     here: Option<Here>,
 }
 
@@ -104,7 +104,7 @@ impl<'a> Carrier<'a> {
             Some(Executable::Kept(digest)) => {
                 let path = PathBuf::from(kept(&digest.0));
                 let dir = &self.known.dir;
-                // Who may write, and may not run, could have put another one there.
+                // A client that may write but not run could have replaced it.
                 let found = dir.digest(&path, Algorithm::Blake3, None)?;
                 if found != digest.0 {
                     let path = path.display();
@@ -301,7 +301,7 @@ impl<'a> Carrier<'a> {
         self.copied(from, &to, lines)
     }
 
-    /// Copies the bytes of a file, and says now and then that it goes on.
+    /// Copies the bytes of a file, with beats to the client.
     fn copied(&self, mut from: &File, mut to: &File, lines: &mut Lines) -> Result<(), Refusal> {
         let mut told = Instant::now();
         loop {
@@ -328,7 +328,7 @@ impl<'a> Carrier<'a> {
         }
     }
 
-    /// Asks the local node, which is started if none listens, and tells the client meanwhile that it goes on.
+    /// Asks the local node, starting it if necessary, with beats to the client.
     fn say(&mut self, ask: Request, body: &[u8], lines: &mut Lines) -> Result<Answer, Refusal> {
         let hello = self.hello();
         let here = match &mut self.here {
@@ -360,7 +360,7 @@ impl<'a> Carrier<'a> {
     }
 }
 
-/// Says that it goes on. That the client is gone ends what is done for a program that has not ended.
+/// Sends a beat. If the client has left, work for an unfinished program ends.
 fn beat(has_ended: bool, lines: &mut Lines) -> Result<(), Refusal> {
     match lines.tell(&Line::Beat(0)) {
         Err(error) if !has_ended => Err(error.into()),

@@ -21,7 +21,7 @@ pub(super) fn join(door: &Door, visitor: &Visitor, text: &[u8], reply: Reply) {
             )
         })?;
         let peer = Peer {
-            // By what the invite told, which is not our newest key for ever.
+            // The key that the invite named, which will not always be our newest.
             knows: door.known_to(visitor),
             ..Peer::new(&asked.name, key, &asked.addresses)
         };
@@ -29,7 +29,7 @@ pub(super) fn join(door: &Door, visitor: &Visitor, text: &[u8], reply: Reply) {
             tracing::warn!(peer = %visitor.peer, name = peer.name, %error, "no node joined");
             let why = match error {
                 Error::NoInvite { .. } => Kind::Denied,
-                // What they are to be called, or where they are: the invite is still good.
+                // A bad name or address: the invite stays valid.
                 Error::BadRequest { .. }
                 | Error::NameTaken { .. }
                 | Error::OwnName { .. }

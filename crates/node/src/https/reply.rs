@@ -54,7 +54,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// Reads more of a body, of which so many bytes must come in each time that a stall may last; `None`: that was all.
+    /// Reads more of a body, which must arrive at a least rate; `None`: that was all.
     async fn more(
         &mut self,
         body: &mut Incoming,
@@ -113,7 +113,7 @@ impl Reply {
         &self.mark
     }
 
-    /// Returns what a program of ours that asks is.
+    /// Returns the version of the client, if it is godwit.
     pub(super) fn theirs(&self) -> Option<&Speaker> {
         self.theirs.as_ref()
     }
@@ -157,12 +157,12 @@ impl Reply {
         let _ = self.head.send(answer);
     }
 
-    /// Begins an answer that goes on for as long as something comes.
+    /// Begins an answer of unknown length.
     pub(super) fn stream(self, head: hyper::http::response::Builder) -> Pipe {
         self.stream_ahead(head, FRAMES_AHEAD)
     }
 
-    /// Begins an answer of which so many frames may wait to be sent.
+    /// Begins an answer of which `frames` may wait to be sent.
     pub(super) fn stream_ahead(self, head: hyper::http::response::Builder, frames: usize) -> Pipe {
         let (to, body) = mpsc::channel(frames);
         let mut answer = head.body(Sent::Stream(body)).expect("its headers are ours");
@@ -206,7 +206,7 @@ pub(super) struct Pipe {
 }
 
 impl Pipe {
-    /// Sends some of it, as soon as the visitor takes it.
+    /// Sends bytes, as soon as the client takes them.
     pub(super) fn send(&self, bytes: Bytes) -> Result<()> {
         let bytes = match self.to.try_send(bytes) {
             Ok(()) => return Ok(()),
@@ -216,7 +216,7 @@ impl Pipe {
         self.runtime.block_on(self.send_later(bytes))
     }
 
-    /// Sends some of it, without a thread that waits.
+    /// Sends bytes without blocking a thread.
     pub(super) async fn send_later(&self, bytes: Bytes) -> Result<()> {
         match timeout(self.stall, self.to.send(bytes)).await {
             Ok(Ok(())) => Ok(()),
@@ -264,7 +264,7 @@ impl Lines {
         pipe.send(std::mem::take(&mut self.held).into())
     }
 
-    /// Ends the answer with what came of it.
+    /// Ends the answer with the result.
     pub(super) fn end(mut self, outcome: Result<(), Refusal>) {
         let (line, status) = match outcome {
             Ok(()) => (Line::End, StatusCode::OK),
@@ -299,8 +299,7 @@ impl Lines {
         }
     }
 
-    /// Does something that may take long, and says meanwhile, every so often, how it goes. If the
-    /// visitor goes away before it is done, `gone` is told.
+    /// Does long work, with a line of progress at intervals. If the client leaves meanwhile, `gone` is called.
     pub(super) fn during<T>(
         self,
         every: Duration,
@@ -346,7 +345,7 @@ impl Lines {
         }
     }
 
-    /// Says how it goes, unless the visitor has not even taken what was said before.
+    /// Sends a line of progress, unless the client has not read the last one.
     fn beat(&mut self, news: &dyn Fn() -> Line) {
         let is_behind = self.pipe.is_some() && !self.held.is_empty();
         if let Some(reply) = self.reply.take() {
@@ -399,7 +398,7 @@ const FRAMES_AHEAD: usize = 4;
 /// A link that brings less is not worth a thread.
 const PACE_BYTES: usize = 1 << 10;
 const PACE_OF_CALL_BYTES: usize = 64 << 10;
-/// How often it is looked whether the visitor is still there.
+/// How often the connection of the client is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How often it is said that something goes on.
+/// How often long work sends a line.
 pub(super) const BEAT: Duration = crate::task::BEAT;

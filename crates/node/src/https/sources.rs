@@ -1,5 +1,4 @@
-//! Connections to nodes that files are drawn from: a tree is drawn file by file, and what is between two
-//! files is no reason to shake hands anew.
+//! Open connections to nodes that files are drawn from: a tree is drawn file by file, without a new handshake for each.
 
 use godwit_store::door::Idle;
 use godwit_trust::door::Fingerprint;
@@ -33,12 +32,12 @@ impl Sources {
         all.retain(|_, (_, used)| used.elapsed() < UNUSED);
     }
 
-    /// Ends all of them, in a thread that may wait for that.
+    /// Closes all of them, in a thread that may block.
     pub(super) fn forget_all(&self) {
         self.0.lock().clear();
     }
 }
 
-/// More of them share nothing.
+/// The most connections that are kept.
 const SOURCES_MAX: usize = 64;
 const UNUSED: Duration = Duration::from_secs(20);

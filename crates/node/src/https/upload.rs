@@ -46,7 +46,7 @@ pub(crate) struct Uploads {
     taken_over: Mutex<VecDeque<String>>,
 }
 
-/// One of them.
+/// An open upload.
 struct Upload {
     key: Key,
     /// 0: not counted.
@@ -138,8 +138,8 @@ impl Uploads {
         }
     }
 
-    /// Closes what older attempts have begun of the same. The store lets nothing of them through any
-    /// more, whatever they are in the middle of; here they only lose their name.
+    /// Closes uploads of older attempts under this key. The store already refuses their bytes; here they lose their
+    /// names.
     fn close_older(&self, key: &Key, attempt: u64) {
         let is_older =
             |upload: &Arc<Upload>| upload.key == *key && (1..=attempt).contains(&upload.attempt);
@@ -192,7 +192,7 @@ impl Uploads {
     }
 }
 
-/// Begins an upload, or goes on with one.
+/// Begins an upload, or resumes one.
 pub(super) fn begin(asked: Asked<'_>) {
     let begun = asked.known.must_write().and_then(|()| {
         let ask: AskUpload = asked.read()?;
@@ -234,7 +234,7 @@ fn opened(asked: &Asked<'_>, ask: AskUpload) -> Result<(Arc<Upload>, String), Re
         path: ask.path.0.clone(),
         id: ask.id.clone(),
     };
-    // Who goes on with what they have begun, by another connection, goes on.
+    // A writer may resume its upload by another connection.
     if asked.door.shared.stop.is_draining() && !asked.door.uploads.has(&key) {
         return Err(stopping());
     }
@@ -275,7 +275,7 @@ fn landed(upload: &Upload, id: &str) -> Result<Landed, Refusal> {
     })
 }
 
-/// Leaves that became whole, as many as a line has room for: the others are told with the next.
+/// Returns leaves that became whole, as many as one line has room for.
 fn news(sink: &dyn Sink) -> Vec<(u64, Text<godwit_core::Chain>)> {
     let mut news = Vec::new();
     while news.len() < LEAVES_A_LINE {
@@ -291,7 +291,7 @@ fn news(sink: &dyn Sink) -> Vec<(u64, Text<godwit_core::Chain>)> {
 /// The work of a call about an upload, with the upload's name and the path.
 pub(super) type Work = fn(Asked<'_>, &str, &str);
 
-/// Answers what is asked about an upload.
+/// Answers a call about an upload.
 pub(super) fn answer(asked: Asked<'_>, (id, rest): Named<'_>, work: Work) {
     if let Err(refusal) = asked.known.must_write() {
         return asked.reply.refuse(refusal);
@@ -349,7 +349,7 @@ fn is_pack(asked: &Asked<'_>) -> bool {
     kind.is_some_and(|kind| kind == PACK_TYPE)
 }
 
-/// Takes bytes in. What came is kept, whatever became of the rest.
+/// Receives bytes. Those that arrived stay, even if the request fails.
 fn take(
     asked: &mut Asked<'_>,
     (sink, coming): (&dyn Sink, &Coming),
@@ -456,7 +456,7 @@ pub(super) fn draw(asked: Asked<'_>, id: &str) {
     let _moving = shared.metrics.moving();
     let moved = AtomicU64::new(0);
     let streams = usize::from(asking.streams).clamp(1, DRAW_STREAMS_MAX);
-    upload.coming.is_from(source_of(&asking));
+    upload.coming.set_source(source_of(&asking));
     let drawing = upload.coming.by(streams);
     let (news, leaving, name) = (Arc::clone(&upload), Arc::clone(&upload), id.to_owned());
     let news = move || news.news(&name);
@@ -586,7 +586,7 @@ pub(super) fn abandon(asked: Asked<'_>, id: &str) {
     end(asked, id, Sink::abandon);
 }
 
-/// Keeps what landed for who goes on with it.
+/// Closes an upload and keeps its bytes for a resume.
 pub(super) fn leave(asked: Asked<'_>, id: &str) {
     end(asked, id, |sink| {
         drop(sink);
@@ -653,7 +653,7 @@ impl Upload {
         }
     }
 
-    /// Tells whether its writer may still be about it, who has a connection or lost it just now.
+    /// Tells whether its writer may still use it: it has a connection, or lost it just now.
     fn is_wanted(self: &Arc<Self>, stall: Duration) -> bool {
         self.goes_on(match self.is_orphan() {
             true => stall.min(COMING_BACK),
@@ -710,7 +710,7 @@ fn over() -> Refusal {
     Refusal::of_kind(Kind::Canceled, "the upload is over")
 }
 
-/// The writer's own name for it, which stands in no path.
+/// Tells whether this can be a writer's id, which stands in no path.
 fn is_own_id(id: &str) -> bool {
     wire::is_word(id, b"-_.")
 }
@@ -736,5 +736,5 @@ const STOPPING: Duration = Duration::from_secs(15);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// More connections bring nothing between two nodes.
 const DRAW_STREAMS_MAX: usize = 64;
-/// How often it is told what of a file that is drawn has landed.
+/// How often the landed ranges of a draw are sent.
 const NEWS_EVERY: Duration = Duration::from_secs(1);

@@ -56,7 +56,7 @@ struct Verdicts {
     noting: Noting,
     /// `None`: nothing yet.
     lines: Vec<Option<Line>>,
-    /// Of which nothing is told yet.
+    /// Files whose result is not known yet.
     open: VecDeque<Open>,
 }
 
@@ -116,7 +116,7 @@ impl Verdicts {
         self.lines[open.nth] = Some(line);
     }
 
-    /// Returns what is told: nothing behind a file of which nothing is known.
+    /// Returns the results, up to the first that is unknown.
     fn lines(self) -> Vec<Line> {
         self.lines.into_iter().map_while(|line| line).collect()
     }
@@ -222,7 +222,7 @@ impl Coming {
         self.bytes.len() as u64 == self.head.size
     }
 
-    /// Returns what is to be written, and how it was verified.
+    /// Returns the file, and how it was verified.
     fn given(self) -> Result<(Given, Verified)> {
         let path = self.head.path.0;
         let mut verified = Verified::SizeOnly;

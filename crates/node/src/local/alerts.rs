@@ -84,32 +84,32 @@ impl Faults {
         }
     }
 
-    /// Returns what has become a fault since it was looked the last time.
+    /// Returns the changes that have become faults since the last call.
     fn look(&mut self, queue: &[Owed]) -> Vec<Value> {
         let mut now = HashMap::new();
         let mut events = Vec::new();
-        for owed in queue {
-            let kind = match &owed.stage {
+        for change in queue {
+            let kind = match &change.stage {
                 Stage::Held => "held",
-                Stage::Waiting { .. } if owed.age >= self.after => "waiting",
+                Stage::Waiting { .. } if change.age >= self.after => "waiting",
                 // It is tried just now, and was told.
-                Stage::Sending | Stage::Queued if self.told.contains_key(&owed.id) => {
-                    self.told[&owed.id]
+                Stage::Sending | Stage::Queued if self.told.contains_key(&change.id) => {
+                    self.told[&change.id]
                 }
                 _ => continue,
             };
-            if self.told.get(&owed.id) != Some(&kind) {
+            if self.told.get(&change.id) != Some(&kind) {
                 events.push(json!({
                     "kind": kind,
-                    "id": owed.id,
-                    "what": owed.what,
-                    "url": owed.url.without_password().to_string(),
-                    "why": owed.why,
-                    "age_s": owed.age.as_secs(),
-                    "owed_bytes": owed.owed,
+                    "id": change.id,
+                    "what": change.what,
+                    "url": change.url.without_password().to_string(),
+                    "why": change.why,
+                    "age_s": change.age.as_secs(),
+                    "owed_bytes": change.owed,
                 }));
             }
-            now.insert(owed.id.clone(), kind);
+            now.insert(change.id.clone(), kind);
         }
         self.told = now;
         events
@@ -136,7 +136,7 @@ impl Runs {
         self.waiting.push((command.into(), event.to_string()));
     }
 
-    /// Ends what takes too long, and begins what is next.
+    /// Ends a command that exceeds its time, and starts the next.
     fn look(&mut self) {
         if let Some((child, begun)) = &mut self.running {
             match child.try_wait() {
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
     use godwit_core::Url;
 
-    fn owed(id: &str, stage: Stage, age: u64) -> Owed {
+    fn change(id: &str, stage: Stage, age: u64) -> Owed {
         Owed {
             id: id.into(),
             what: "publish",
@@ -218,15 +218,15 @@ mod tests {
     #[test] //= KANGAROO-31
     fn fault_is_reported_once_until_resolved() {
         let mut faults = Faults::new(Duration::from_secs(10));
-        assert!(faults.look(&[owed("a", waiting(), 9)]).is_empty());
-        let told = faults.look(&[owed("a", waiting(), 10), owed("b", Stage::Held, 0)]);
+        assert!(faults.look(&[change("a", waiting(), 9)]).is_empty());
+        let told = faults.look(&[change("a", waiting(), 10), change("b", Stage::Held, 0)]);
         let kinds: Vec<_> = told.iter().map(|event| event["kind"].clone()).collect();
         assert_eq!(kinds, ["waiting", "held"]);
-        let same = [owed("a", Stage::Sending, 11), owed("b", Stage::Held, 1)];
+        let same = [change("a", Stage::Sending, 11), change("b", Stage::Held, 1)];
         assert!(faults.look(&same).is_empty());
-        assert!(faults.look(&[owed("a", waiting(), 12)]).is_empty());
+        assert!(faults.look(&[change("a", waiting(), 12)]).is_empty());
         // The user released the change, and it is on hold again.
-        assert_eq!(faults.look(&[owed("b", Stage::Held, 3)]).len(), 1);
+        assert_eq!(faults.look(&[change("b", Stage::Held, 3)]).len(), 1);
     }
 
     #[test] //= KANGAROO-31

@@ -16,7 +16,7 @@ pub(crate) fn of_files(files: u64) -> Answered {
     })
 }
 
-/// Says as what a file is open, and how long it is.
+/// Returns the answer for an open file.
 pub(crate) fn opened(handle: Handle, size: u64) -> Response {
     Response::Opened(response::Opened {
         handle,

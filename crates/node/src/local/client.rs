@@ -1,4 +1,4 @@
-//! A program that talks with the node: what it has open, and the dispatch of what it asks.
+//! A connected program: its open files, and the dispatch of its requests.
 
 use crate::local::{
     answers::{Answered, done, unknown},
@@ -33,7 +33,7 @@ pub(crate) struct Client {
     pub(crate) who: Who,
     /// The refusal of names, if they are not those of this node.
     pub(crate) other_names: Option<Refusal>,
-    /// By what it finds again what it wrote.
+    /// Finds the program's writes again after a restart.
     pub(crate) session: String,
     /// Distinguishes this connection from all others.
     pub(crate) connection: String,
@@ -44,9 +44,9 @@ pub(crate) struct Client {
     /// Whether this disk, or the node itself, ends with the job: bytes that are only local are then not safe.
     pub(crate) ends_soon: bool,
     pub(crate) open: Mutex<HashMap<Handle, Open>>,
-    /// Where it writes, and whose names were looked for.
+    /// Servers whose names were looked up.
     pub(crate) hosts: Mutex<HashSet<(Scheme, String)>>,
-    /// Whom it appends to.
+    /// The open logs, by target.
     pub(crate) appends: Mutex<HashMap<Url, Arc<Appending>>>,
     /// Drafts of jobs that it has written its part of: their leases last as long as it does.
     pub(crate) drafts: Mutex<Vec<Draft>>,
@@ -72,7 +72,7 @@ pub(crate) enum Open {
     Adding(Arc<Mutex<Added>>),
     /// A fragment of a named file that is written.
     Fragment(Arc<Mutex<Option<Fragment>>>),
-    /// A fragment of a named file that lies here, and is read.
+    /// A local fragment of a named file, open to read.
     Lying,
 }
 

@@ -181,7 +181,7 @@ fn welcome(
     Some((visit, speaks))
 }
 
-/// For whom a program speaks.
+/// The user for whom a program acts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Speaks {
     ForItself,
@@ -226,7 +226,7 @@ impl Talk {
         }
     }
 
-    /// Answers what is quick, until something is asked that is not.
+    /// Answers quick requests, until one is not quick.
     fn next_slow(self: &Arc<Self>, input: &mut Input) -> Option<(RequestHead, Vec<u8>, Reply)> {
         loop {
             if self.line.is_over() {

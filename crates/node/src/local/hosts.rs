@@ -102,5 +102,5 @@ fn unresolved(host: &str) -> Option<String> {
 
 const KNOWN: &str =
     "godwit peers lists those that are known; godwit join INVITE makes another one known";
-/// So long the name service has to say whether there is such a host.
+/// How long the lookup of a host may take.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -1,7 +1,7 @@
-//! Whether a node is within a job of a batch system, as the kernel tells it.
+//! Detects whether the node runs within a job of a batch system, by the kernel.
 //!
-//! Variables of a batch system can be lost on the way to a node; its control group cannot. Behind a namespace of
-//! groups (`0::/`) nothing is told, and the variables decide alone.
+//! Variables of a batch system can be lost on the way to a node; its control group cannot. In a namespace of groups
+//! (`0::/`) the group is hidden, and the variables decide alone.
 
 use std::fs;
 
@@ -20,7 +20,7 @@ fn is_of_job(told: &str) -> bool {
     })
 }
 
-/// Tells whether a group is one that a batch system makes for a job, and not that of its own daemons.
+/// Tells whether a group is that of a job, and not of the batch system's own daemons.
 fn is_job(name: &str, above: &[&str]) -> bool {
     let is_below = |system: &str| above.iter().any(|name| name.starts_with(system));
     let is_numbered = |name: &str| name.starts_with(|first: char| first.is_ascii_digit());

@@ -38,7 +38,7 @@ pub(crate) struct Keeping {
     pub(crate) bounds: Bounds,
     /// Files already tagged for a job, so that a second opening writes nothing.
     pub(crate) kept: Mutex<HashSet<(String, Url, String)>>,
-    /// By what it proves who it is.
+    /// The node's own credential and peers.
     pub(crate) home: Option<Home>,
     /// Which hop leads where.
     pub(crate) routes: Routes,
@@ -156,7 +156,7 @@ impl Handler for Keeping {
     }
 }
 
-/// Returns by what the files of a job are kept: the first that a batch system says.
+/// Returns the tag for the files of a job, from the first variable that a batch system sets.
 fn job_tag(job: &std::collections::BTreeMap<String, String>) -> Option<String> {
     let (name, value) = JOBS
         .iter()

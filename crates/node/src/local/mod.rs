@@ -48,7 +48,7 @@ use std::{
 /// How a local node is to be.
 #[derive(Clone, Debug)]
 pub struct LocalRules {
-    /// Where it listens, and what it keeps where.
+    /// The socket, and the directory of the state.
     pub place: Place,
     /// The node ends when it had no connection for this long.
     pub idle: Duration,
@@ -91,7 +91,7 @@ pub enum LocalError {
 }
 
 impl LocalError {
-    /// Returns it as programs are told it.
+    /// Returns the refusal for programs.
     pub fn refusal(&self) -> Refusal {
         match self {
             Self::Refused(refusal) => (**refusal).clone(),
@@ -150,7 +150,7 @@ pub(crate) fn run(
 fn catalog_of(rules: &LocalRules) -> Result<Option<String>, LocalError> {
     let path = rules.place.state.join("catalog");
     let before = fs::read_to_string(&path).ok();
-    let catalog = match rules.place.is_unfinished()? {
+    let catalog = match rules.place.find_unfinished()? {
         true => before.clone().or_else(|| rules.catalog.clone()),
         false => rules.catalog.clone().or_else(|| before.clone()),
     };

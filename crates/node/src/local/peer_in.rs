@@ -40,7 +40,7 @@ impl PeerClient {
         Self { name }
     }
 
-    /// Returns under which audience their files come. That of a credential is its absolute path.
+    /// Returns the audience of the user's files. The audience of a credential is its absolute path.
     pub(crate) fn audience(&self) -> String {
         format!("{VISITOR}{}", self.name)
     }
@@ -58,13 +58,13 @@ impl PeerClient {
         }
     }
 
-    /// Returns how they call a tag that is theirs. Names may contain what divides name and tag, tags may not.
+    /// Returns the user's name for a tag of theirs. Names may contain the separator, tags may not.
     fn own<'a>(&self, tag: &'a str) -> Option<&'a str> {
         let (name, tag) = tag.strip_prefix(VISITOR)?.rsplit_once(": ")?;
         (name == self.name && is_tag(tag)).then_some(tag)
     }
 
-    /// Returns what they may see of a file: none if it is none of theirs.
+    /// Returns the part of an entry that the user may see; `None`: it has no tag of theirs.
     fn seen(&self, held: Holds) -> Option<Holds> {
         let own = |tag: &Tag| {
             let name = self.own(&tag.name)?.to_owned();
@@ -174,7 +174,7 @@ impl Client {
         let bad = |error: Error| refusals::depot(&wanted, Some(&url), &error);
         let come = self.fetched(&url, stage.bytes_per_s, reply).map_err(bad)?;
         let _alone = self.desk.visitors.lock();
-        self.desk.has_room(&wanted, &url, come.size())?;
+        self.desk.must_have_room(&wanted, &url, come.size())?;
         let lasts = stage.expires_in_s.map(Duration::from_secs);
         let staged = self.desk.depot.stage(&url, &self.who, &tag, lasts);
         staged.map_err(bad)?;
@@ -229,7 +229,7 @@ impl Client {
         let there = (self.desk.connect)(url, &self.who)
             .and_then(|place| place.store.stat(&place.path))
             .map_err(|error| refusals::store(wanted, url, &error))?;
-        self.desk.has_room(wanted, url, there.size)
+        self.desk.must_have_room(wanted, url, there.size)
     }
 
     /// Has it come, and stay until a tag keeps it.
@@ -313,7 +313,7 @@ impl Client {
 }
 
 impl Keeping {
-    /// Returns what visitors may keep by tags, all of them together.
+    /// Returns the bytes that all visitors together may keep by tags.
     fn share(&self) -> u64 {
         let usage = self.depot.usage();
         let free = || godwit_sys::free_bytes(self.depot.root()).unwrap_or(0);
@@ -324,7 +324,7 @@ impl Keeping {
     }
 
     /// Refuses what would be more than visitors may keep.
-    fn has_room(&self, wanted: &str, url: &Url, size: u64) -> Result<(), Refusal> {
+    fn must_have_room(&self, wanted: &str, url: &Url, size: u64) -> Result<(), Refusal> {
         let is_visitors = |held: &Holds| held.tags.iter().any(|tag| tag.name.starts_with(VISITOR));
         let mut held = self.depot.list("");
         held.retain(is_visitors);
@@ -385,7 +385,7 @@ fn bad<'a>(wanted: &'a str, url: Option<&'a Url>) -> impl Fn(Error) -> Refusal +
     move |error| refusals::depot(wanted, url, &error)
 }
 
-/// How names of theirs begin among those of audiences and tags.
+/// The prefix of visitors' audiences and tags.
 const VISITOR: &str = "visitor ";
 const TAG_BYTES_MAX: usize = 64;
 /// On one file, of all visitors.

@@ -153,7 +153,7 @@ impl PeerAnswer {
     }
 }
 
-/// Returns what a node there is asked; none: it is for programs of its machine alone.
+/// Returns the request for the node there; `None`: it is for programs of that machine alone.
 fn asked(ask: Request) -> Option<AskDepot> {
     let of = |what, url, tag| AskDepot {
         what,
@@ -202,7 +202,7 @@ fn must_be_there(wanted: &str, asked: &AskDepot) -> Result<(), Refusal> {
     }
 }
 
-/// Returns what is missing if something is that is only looked for there.
+/// Returns the reason for a missing file if the request only looks at kept files.
 fn not_kept(asked: &AskDepot) -> Option<&'static str> {
     match (asked.what, &asked.tag) {
         (OfDepot::AddDone, _) | (OfDepot::Rm, Some(_)) => {

@@ -1,4 +1,4 @@
-//! Words for those who wait for a delivery: how much is not there yet and why, and what is held.
+//! Messages for programs that wait for a delivery: the number of pending bytes, the cause, and changes on hold.
 
 use crate::local::{
     answers::{Answered, done},
@@ -55,7 +55,7 @@ impl Client {
             let is_pending = |owed: &Owed| matches!(owed.stage, Stage::Waiting { .. });
             let mut of_it = held.iter().filter(|owed| owed.url == **url);
             if of_it.clone().any(is_pending) && !of_it.any(Owed::is_held) {
-                // It goes by itself; what needs a decision is told first.
+                // The others will be delivered by themselves; a change on hold needs a decision, so it is named first.
                 if let Some(other) = held.iter().find(|owed| owed.is_held()) {
                     return self.not_delivered(wanted, scope, &other.on_hold());
                 }
@@ -95,7 +95,7 @@ impl Client {
             let (waits, is_over) = mpsc::channel::<()>();
             let tell = move || self.tell_until(&is_over, scope, reply);
             let named = thread::Builder::new().name("teller".into());
-            // Where no thread is to be had it goes without a word, as it would anyway.
+            // Without a thread there is no report.
             let telling = named.stack_size(STACK_BYTES).spawn_scoped(threads, tell);
             let waited = wait();
             drop((waits, telling));
@@ -135,7 +135,7 @@ impl Client {
     }
 }
 
-/// Says what is waited for; `None`: for nothing but what is held.
+/// Describes the pending changes; `None`: all are on hold.
 fn words(owed: &[Owed]) -> Option<String> {
     let going = || owed.iter().filter(|owed| owed.stage != Stage::Held);
     if owed.is_empty() {
@@ -147,14 +147,14 @@ fn words(owed: &[Owed]) -> Option<String> {
     let bytes: u64 = going().map(|owed| owed.owed).sum();
     let told = going().find(|owed| !owed.why.is_empty());
     let shown = told.unwrap_or(first).url.without_password();
-    let why = told.map_or_else(|| "on its way".to_owned(), |owed| owed.why.clone());
+    let why = told.map_or_else(|| "on its way".to_owned(), |change| change.why.clone());
     Some(match going().count() {
         1 => format!("{shown} is not there yet, {bytes} bytes: {why}"),
         count => format!("{count} are not there yet, {bytes} bytes; {shown}: {why}"),
     })
 }
 
-/// Adds to what is told of one, or of a time that is over, which others are likewise.
+/// Adds the names of other changes with the same problem.
 fn with_others<'a>(
     because: &mut String,
     how: &str,
@@ -175,9 +175,9 @@ fn with_others<'a>(
     }
 }
 
-/// The first word comes after that, and then it is looked again.
+/// The delay of the first report, and the interval of checks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How soon it is said anew what is waited for.
+/// How soon an unchanged report is sent again.
 const TOLD_AGAIN: Duration = Duration::from_secs(10);
 /// The most changes on hold that are reported one by one; the queue shows all.
 const HELD_MAX: usize = 100;
@@ -185,7 +185,7 @@ const HELD_MAX: usize = 100;
 const NAMED_MAX: usize = 8;
 const GOES_ON: &str = "it is kept here and delivered as soon as that is possible: godwit queue shows it, \
                        godwit push waits on";
-/// Says that a push ends at a node that does not tell what is behind it.
+/// Says that a push ends at a node that does not report its deliveries.
 pub(crate) fn out_of_sight(hop: &str) -> String {
     format!(
         "{hop} has it and passes it on; whether it has is not told by FTP, so it was not waited for: a URL by its door \

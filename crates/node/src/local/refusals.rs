@@ -37,7 +37,7 @@ pub(crate) fn url_to_deliver(text: &str) -> Result<Url, Refusal> {
         .about(shown))
 }
 
-/// Reads a tag that is to be put on something: what a person can see, and say again.
+/// Reads a tag: printable text that a user can type again.
 pub(crate) fn tag(text: &str) -> Result<&str, Refusal> {
     let bad = match text.len() {
         0 => "a tag has a name",

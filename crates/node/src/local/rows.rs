@@ -9,7 +9,7 @@ use godwit_local::Kind;
 use godwit_wire::local::{Response, response};
 use std::time::Duration;
 
-/// Tells what is held, and counts a file once however many versions of it there are.
+/// Sends rows of the entries, and counts a file once even if several versions of it are kept.
 pub(crate) fn rows(
     reply: &Reply,
     held: Vec<Holds>,

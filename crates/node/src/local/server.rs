@@ -1,4 +1,4 @@
-//! The server of programs: who may come, how many at once, and when the node ends.
+//! Accepts programs up to a limit, and decides when the node ends.
 
 use super::{
     LocalError, LocalRules,
@@ -40,10 +40,9 @@ pub(crate) trait Handler: Send + Sync + 'static {
     fn end(&self);
 }
 
-/// A program's connection. What it has open falls when this is dropped.
+/// A program's connection. Its open files are closed when this is dropped.
 pub(crate) trait Connection: Send + Sync {
-    /// Answers what was asked. Several are asked at once, but what is [quick](super::connection::is_quick) comes in the order
-    /// it was said.
+    /// Answers a request. Several may be in flight, but [quick](super::connection::is_quick) ones arrive in order.
     fn answer(&self, ask: Request, body: Vec<u8>, reply: &Reply);
 
     /// Answers what takes no time after all, in its turn; returns false if it may wait, and is not answered.
@@ -155,7 +154,7 @@ impl Server {
             let _ = wait_readable(awaited, patience.min(LOOK_AT_SEAT));
             self.changed.lower();
             if let Some(left) = seat.look() {
-                // Who found it before is heard.
+                // A program that found the old socket is served.
                 while let Ok((socket, _)) = left.accept() {
                     self.receive(socket);
                 }
@@ -164,7 +163,7 @@ impl Server {
                 Ok(socket) => self.receive(socket),
                 Err(error) if is_passing(&error) => {}
                 Err(error) => {
-                    // No descriptors are left: the next that is given back is heard.
+                    // No descriptors are left: the loop continues when one is free.
                     tracing::warn!(error = why(&error), "a program cannot be taken");
                     let _ = wait_readable([self.changed.as_fd(), self.stop.draining()], PATIENCE);
                 }

@@ -54,8 +54,7 @@ impl Socket {
         self.listener.accept().map(|(socket, _)| socket)
     }
 
-    /// Listens anew if the file of the socket is gone, or another lies there; returns what listened before, where some
-    /// may wait who had found it.
+    /// Listens anew if the socket's file is missing or replaced; returns the old listener, on which programs may wait.
     pub(crate) fn look(&mut self) -> Option<UnixListener> {
         if self.is_there() {
             return None;
@@ -78,7 +77,7 @@ impl Socket {
         None
     }
 
-    /// Listens no more. What lies there by now, if it is not ours, stays.
+    /// Stops listening, and removes the socket if it is still ours.
     pub(crate) fn leave(self) -> Lock {
         if self.is_there() {
             let _ = fs::remove_file(&self.place.socket);
@@ -144,19 +143,19 @@ fn lock(place: &Place, deadline: Instant) -> Result<Option<Lock>, LocalError> {
     lock_within(&path, deadline).map_err(|cause| LocalError::Node(Error::State { path, cause }))
 }
 
-/// Says who has a lock, and what to do about that.
+/// Names the holder of a lock, and the next command.
 fn held(path: &Path, what: &str) -> LocalError {
     let process = File::open(path).ok().and_then(|file| locked_by(&file));
     let (who, next) = match process {
         Some(process) => (format!("process {process}"), format!("kill {process}")),
         None => (
-            "somebody".into(),
+            "another process".into(),
             format!("fuser {} names it", path.display()),
         ),
     };
     let words = format!("{what}: {who} has locked {}", path.display());
     let next = format!(
-        "it goes on until somebody ends it ({next}); what was left to it is kept, and the next goes on with that"
+        "it runs until it is ended ({next}); the changes left to it are kept, and the next node delivers them"
     );
     Refusal::new(Kind::InUse, WANTED, words).next(next).into()
 }

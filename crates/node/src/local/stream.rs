@@ -49,7 +49,7 @@ impl Stream {
         self.changed.notify_all();
     }
 
-    /// Waits until its writer has closed it, and all of it was taken in.
+    /// Waits until the writer has closed it, and all bytes were read.
     pub(crate) fn wait(&self, limit: Duration) -> Result<&Appending, Error> {
         let until = Instant::now() + limit;
         let mut ended = self.ended.lock();

@@ -1,4 +1,4 @@
-//! The local node with a handler that knows no depot: who is heard, held up, turned away, and when it ends.
+//! The local server with a fake handler: admission, limits, and the end of the node.
 
 use super::{
     connection::{AT_ONCE_MAX, Reply},
@@ -361,7 +361,7 @@ fn missing_hello_or_garbage_ends_connection() {
             );
         }
         let mut rest = Vec::new();
-        // What it did not read of ours makes the end a reset.
+        // Unread bytes turn the end into a reset.
         let _ = raw.read_to_end(&mut rest);
         assert!(rest.is_empty());
     }
@@ -429,7 +429,7 @@ fn flood_without_reads_fills_only_socket() {
         sent < 8 << 20,
         "{sent} bytes were taken of one who does not listen"
     );
-    // Rows are not kept for anybody either: they come as they are taken.
+    // Rows are not buffered: they are sent as they are read.
     let mut rows = 0;
     while !here.receive(queue, soon()).unwrap().tell.is_last() {
         rows += 1;

@@ -39,14 +39,14 @@ pub(crate) struct Diverted<S> {
     pub(crate) stream: S,
     /// The label of the key that is wanted.
     pub(crate) label: String,
-    /// All that was said so far.
+    /// All bytes that were received so far.
     pub(crate) heard: Vec<u8>,
     /// The refusal to send if no connection to that node is parked.
     pub(crate) refusal: Vec<u8>,
 }
 
 impl<S> Opening<S> {
-    /// Returns it, and notes what is said through it until something is answered.
+    /// Wraps a stream, and keeps the bytes read from it until the first answer.
     pub(crate) fn new(stream: S, elsewhere: Elsewhere, back: Back<S>) -> Self {
         Self {
             stream: Some(stream),

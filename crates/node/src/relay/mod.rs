@@ -1,8 +1,7 @@
-//! Visitors of nodes that cannot be reached themselves, passed on.
+//! Relays visitors to nodes that cannot be reached themselves.
 //!
-//! A node that joined keeps connections parked here. A visitor who asks for its key, by the name
-//! in the first word of TLS, is given one of them, byte by byte from the beginning: TLS is between the two, and
-//! nothing of it can be read here.
+//! A node that joined parks connections here. A visitor names its key in the first message of TLS, and gets one of
+//! them, byte by byte from the beginning. TLS is between the two, so the relay can read none of it.
 
 pub(crate) mod client_hello;
 mod parked;
@@ -60,7 +59,7 @@ struct Berth {
     news: Arc<Notify>,
 }
 
-/// Asks a connection that waits to come.
+/// Requests a parked connection.
 type Call = oneshot::Sender<oneshot::Sender<Moored>>;
 
 /// A connection that waits, or is a visitor's.
@@ -99,17 +98,17 @@ impl Relay {
         called
     }
 
-    /// Waits for a connection of a node; `None`: none of it is here.
+    /// Waits for a parked connection of a node; `None`: it has none.
     async fn take(&self, label: &str) -> Option<Moored> {
         loop {
             let news = Arc::clone(&self.berths.lock().get(label)?.news);
             let mut news = pin!(news.notified());
-            // What changes from now on is heard.
+            // Registers before the check, so that no change is missed.
             news.as_mut().enable();
             match self.call(label) {
                 None => news.await,
                 Some(comes) => {
-                    // One that does not come in time comes back by itself.
+                    // A connection that is late returns to its place.
                     if let Ok(Ok(moored)) = timeout(COMES, comes).await {
                         return Some(moored);
                     }
@@ -130,7 +129,7 @@ impl Relay {
         None
     }
 
-    /// Ends what waits of a node that left; what visitors have goes on.
+    /// Ends the parked connections of a node that left; those of visitors stay.
     pub(crate) fn forget(&self, key: &Fingerprint) {
         if let Some(berth) = self.berths.lock().get_mut(&key.label()) {
             berth.waiting.clear();
@@ -275,16 +274,16 @@ pub(crate) async fn divert(
     let said = async {
         visitor.stream.write_all(&visitor.refusal).await?;
         visitor.stream.shutdown().await?;
-        // Ended at once, it would take back what was said.
+        // An immediate close would discard the last message.
         let mut rest = [0; 512];
         while visitor.stream.read(&mut rest).await? > 0 {}
         Ok::<(), io::Error>(())
     };
-    // Who does not hear it learns of it by the end.
+    // A client that misses the message sees the end.
     let _ = timeout(LAST_WORD, said).await;
 }
 
-/// Returns a connection whose node has taken the visitor, and heard what it said.
+/// Returns a connection after its node has accepted the visitor.
 async fn bring(
     (relay, shared): (&Relay, &Shared),
     visitor: &Diverted<TcpStream>,
@@ -358,7 +357,7 @@ async fn pass(shared: &Shared, visitor: TcpStream, moored: Moored, stay: Stay) -
     let why = poll_fn(|context| {
         if !is_draining && drained.as_mut().poll(context).is_ready() {
             is_draining = true;
-            // What goes on says so every few seconds; the others may come again elsewhere.
+            // A live transfer sends every few seconds; other clients can reconnect elsewhere.
             quiet.limit = quiet.limit.min(QUIET_AT_THE_END);
         }
         if !ends[0]
@@ -450,7 +449,7 @@ async fn pump(
 
 /// Connections of one node that wait.
 const WAITING_MAX: usize = 32;
-/// A visitor waits so long for one; the node makes new ones meanwhile.
+/// How long a visitor waits for a connection, while the node makes new ones.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A node takes a visitor within this, or is gone.
 const TAKES: Duration = Duration::from_secs(5);

@@ -13,7 +13,7 @@ use tokio::{
     time::timeout,
 };
 
-/// A stream on which lines are said until it is a visitor's.
+/// A stream that carries lines until a visitor takes it.
 #[derive(Debug)]
 pub(crate) struct Parked<S> {
     stream: S,
@@ -29,8 +29,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Parked<S> {
         }
     }
 
-    /// Looks whether a line came. Byte by byte, since what is behind it may be the visitor's; there
-    /// are few of them.
+    /// Reads one line, byte by byte: the bytes after it may be the visitor's. Lines are rare.
     pub(crate) fn poll_said(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Said>> {
         loop {
             let mut byte = [0];

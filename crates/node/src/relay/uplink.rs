@@ -61,7 +61,7 @@ pub(crate) struct Via {
     pub(crate) draining: watch::Receiver<()>,
     /// How it is called here.
     pub(crate) name: String,
-    /// Where it was last looked for.
+    /// The address that was used last.
     pub(crate) at: Mutex<Option<SocketAddr>>,
 }
 
@@ -79,8 +79,7 @@ enum News {
     },
 }
 
-/// How many connections there are, and when the next may be made. Knows no timer: it is told the
-/// time.
+/// Decides how many connections there are, and when the next is made. Knows no timer: it is told the time.
 #[derive(Debug)]
 struct Fleet {
     dialing: usize,
@@ -119,7 +118,7 @@ impl Fleet {
         }
     }
 
-    fn is_well(&mut self) {
+    fn recover(&mut self) {
         (self.is_ill, self.rest_until) = (false, None);
     }
 
@@ -143,19 +142,19 @@ impl Fleet {
         self.pause = (self.pause * 2).min(PAUSE_LAST);
     }
 
-    /// Notes what became of one.
+    /// Notes an event of one connection.
     fn hear(&mut self, news: &News, now: Instant) {
         match news {
             News::Parked => {
                 self.dialing -= 1;
                 self.waiting += 1;
-                self.is_well();
+                self.recover();
             }
             News::Taken => {
                 self.waiting -= 1;
                 self.taken += 1;
                 self.pause = PAUSE_FIRST;
-                self.is_well();
+                self.recover();
             }
             News::Served => self.taken -= 1,
             News::Ended { waited, .. } => self.ended(*waited, now, chance()),
@@ -208,7 +207,7 @@ pub(crate) async fn keep(via: Arc<Via>) {
             }
             Some(Ok(None)) => return,
             Some(Err(_)) => {
-                // Another way out than before: a network has come back, or is another.
+                // The route has changed: a network is back, or is another.
                 let before = std::mem::replace(&mut way, via.way());
                 if way.is_other_than(before) && fleet.rest_until.is_some() {
                     fleet.rest_until = None;
@@ -222,7 +221,7 @@ pub(crate) async fn keep(via: Arc<Via>) {
 }
 
 impl Via {
-    /// Tells the log once of each outage. `is_out` is whether it was told of one.
+    /// Logs each outage once. `is_out`: whether one was logged.
     fn log(&self, news: &News, fleet: &Fleet, is_out: &mut Option<bool>) {
         let relay = &self.name;
         match news {
@@ -381,7 +380,7 @@ async fn wait(via: Arc<Via>, tell: mpsc::Sender<News>) {
     let _ = tell.send(News::Served).await;
 }
 
-/// Answers until a visitor is there; returns where they come from, by what the relay says.
+/// Answers beats until a visitor arrives; returns the visitor's address as the relay reports it.
 async fn visitor(line: &mut Parked<TokioIo<Upgraded>>) -> Result<SocketAddr, String> {
     loop {
         match line.hear(SILENCE).await.map_err(|error| why(&error))? {
@@ -397,7 +396,7 @@ async fn visitor(line: &mut Parked<TokioIo<Upgraded>>) -> Result<SocketAddr, Str
     }
 }
 
-/// Returns what stands in an answer that refuses.
+/// Returns the text of a refusal.
 async fn refused(answer: Response<Incoming>) -> String {
     let (status, mut body, mut text) = (answer.status(), answer.into_body(), Vec::new());
     while text.len() < LINE_BYTES_MAX {
@@ -425,7 +424,7 @@ const WAITING_MAX: usize = 16;
 const PAUSE_FIRST: Duration = Duration::from_millis(250);
 /// No outage that is over is noticed later than this, where the system does not tell.
 const PAUSE_LAST: Duration = Duration::from_secs(15);
-/// A connection that waited so long was a good one.
+/// A connection that waited this long proves the relay good.
 const PROVEN: Duration = Duration::from_secs(20);
 const DIAL: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(10);
@@ -478,7 +477,7 @@ mod tests {
         assert!(way(lab, home).is_other_than(way(lab, Some("192.0.2.8"))));
         assert!(!way(lab, home).is_other_than(way(lab, home)));
         assert!(!way(lab, None).is_other_than(way(lab, home)));
-        // Only that it was looked for elsewhere.
+        // Only the destination differs.
         let other = way("198.51.100.1:13560", None);
         assert!(!way(lab, home).is_other_than(other));
     }

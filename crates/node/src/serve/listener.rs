@@ -116,7 +116,7 @@ impl Node {
         trust.begin_kerberos().map_err(Error::Trust)?;
         trust.begin_logins(&config)?;
         if !doors.is_empty() {
-            // What is wrong with its keys is told now, and not to each visitor.
+            // Invalid keys are reported at the start, not to each visitor.
             trust.door().map_err(Error::Trust)?;
         }
         accounts.must_be_open()?;
@@ -166,7 +166,7 @@ impl Node {
         self.shared.stop.clone()
     }
 
-    /// Returns what has it go on under another configuration.
+    /// Returns the handle that reloads the configuration.
     pub fn reloader(&self) -> Reload {
         self.reload.clone()
     }
@@ -428,7 +428,7 @@ fn ready(control: &TcpStream) -> io::Result<SocketAddr> {
     control.local_addr()
 }
 
-/// Says 421 without waiting for anybody.
+/// Sends 421 without blocking.
 fn turn_away(stream: &TcpStream, why: &str) {
     let _ = stream.set_nonblocking(true);
     let _ = (&*stream).write(&godwit_wire::server::Session::turned_away(why));
@@ -464,7 +464,7 @@ const NO_THREAD: &str = "No thread left for another session; try again later.";
 const STACK_BYTES: usize = 256 << 10;
 /// How often files are compared with the rules of the catalog.
 const RULES_EVERY: Duration = Duration::from_secs(1);
-/// The time in which a catalog that is there has answered a site for the first time.
+/// How long a catalog may take for its first answer to a site.
 const FIRST_ANSWER: Duration = Duration::from_secs(2);
 /// How often a site asks for the rights of the catalog.
 const SITE_EVERY: Duration = Duration::from_secs(3);

@@ -21,7 +21,7 @@ use std::{
     thread,
 };
 
-/// Has a node go on under another configuration. Clones are of the same node.
+/// Reloads a node with another configuration. Clones reload one node.
 #[derive(Clone, Debug)]
 pub struct Reload(Arc<Parts>);
 
@@ -51,7 +51,7 @@ impl Reload {
         }))
     }
 
-    /// Also has a door go on.
+    /// Adds a door to reload.
     pub(crate) fn also(&self, door: Arc<Current<Door>>) {
         *self.0.door.lock() = Some(door);
     }
@@ -60,8 +60,8 @@ impl Reload {
         Arc::clone(&self.0.shared)
     }
 
-    /// Goes on under that configuration; returns the keys that only count after a restart, and stay what
-    /// they were. If something of it is of no use, nothing has changed.
+    /// Reloads with `config`; returns the keys that need a restart and keep their values. An invalid configuration
+    /// changes nothing.
     pub fn go_on(&self, config: Config) -> Result<Vec<&'static str>, Error> {
         let _turn = self.0.turn.lock();
         let before = self.0.shared.now();
@@ -85,7 +85,7 @@ impl Reload {
         Ok(kept)
     }
 
-    /// Goes on under what `read` returns, and tells the log what came of it.
+    /// Reloads with the result of `read`, and logs the outcome.
     fn go_on_and_tell(&self, read: &dyn Fn() -> Result<Config, Error>) {
         match read().and_then(|config| self.go_on(config)) {
             Ok(kept) => {
@@ -100,8 +100,8 @@ impl Reload {
         }
     }
 
-    /// Goes on under what `read` returns whenever SIGHUP comes; but when the terminal is gone that the
-    /// node was started from, it stops as by SIGTERM.
+    /// Reloads with the result of `read` on each SIGHUP. If the node's terminal was closed, SIGHUP stops it as SIGTERM
+    /// does.
     pub(crate) fn on_hangup(
         &self,
         read: impl Fn() -> Result<Config, Error> + Send + 'static,

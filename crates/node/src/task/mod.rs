@@ -89,7 +89,7 @@ pub fn run_task(
     tell(Line::Ended(status))
 }
 
-/// Runs the program of a task, which reads `reads`, and places what it wrote; returns its status.
+/// Runs the program of a task on the input `reads`, and puts its outputs in place; returns its status.
 pub(crate) fn run(
     (ask, file): (&AskRun, Option<&Path>),
     (program, reads): (&Program, File),
@@ -147,7 +147,7 @@ pub(crate) fn program(
     })
 }
 
-/// Returns all variables of the program: those that it has of this node, those asked for, and what it works on.
+/// Returns the program's variables: some of the node's own, the requested ones, and those about its files.
 fn environment(ask: &AskRun) -> Result<Vec<(OsString, OsString)>, Refusal> {
     let ours = |name: &&str| Some(((*name).into(), std::env::var_os(name)?));
     let mut variables = vec![("PATH".into(), USUAL_PATH.into())];
@@ -175,7 +175,7 @@ fn environment(ask: &AskRun) -> Result<Vec<(OsString, OsString)>, Refusal> {
     Ok(variables)
 }
 
-/// Returns an argument with a path wherever `what` stands in it.
+/// Returns an argument with `path` in place of `what`.
 fn filled(word: &OsStr, what: &str, path: &Path) -> OsString {
     let (mut rest, mut filled) = (word.as_bytes(), Vec::new());
     let place = what.as_bytes();
@@ -278,13 +278,13 @@ pub(crate) fn other(cause: &std::io::Error) -> Refusal {
     Refusal::of_kind(kind, why(cause))
 }
 
-/// Refuses what a node that stops cannot do any more.
+/// Returns the refusal of a node that stops.
 pub(crate) fn stops() -> Refusal {
     Refusal::of_kind(Kind::Busy, "this node stops")
 }
 
 const HELD_BYTES: usize = 64 << 10;
-/// How often a task tells that it goes on.
+/// How often a running task sends a beat.
 pub(crate) const BEAT: Duration = Duration::from_secs(5);
 const OPEN_FILES_MAX: u64 = 1024;
 /// The variables of this node that its programs have too.

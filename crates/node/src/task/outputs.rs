@@ -29,7 +29,7 @@ pub(super) struct Hashed {
     is_over: Arc<AtomicBool>,
 }
 
-/// Facts of a file that a change of it changes: device, inode, length, and times of its last changes.
+/// Attributes that differ after a change of the file: device, inode, length, times of the last changes.
 type Seen = (u64, u64, u64, (i64, i64), (i64, i64));
 
 fn seen(file: &Path) -> Option<Seen> {
@@ -59,7 +59,7 @@ impl Hashed {
         }
     }
 
-    /// Waits for the digest; tells the client meanwhile that it goes on. Refused if the file was changed since the begin.
+    /// Waits for the digest, with beats to the client. Refuses a file that was changed since it was opened.
     pub(super) fn end(self, tell: &mut LineSink<'_>) -> Result<(u64, Digest), Refusal> {
         loop {
             match self.digest.recv_timeout(BEAT) {
@@ -100,7 +100,7 @@ fn hash(mut file: File, is_over: &AtomicBool) -> io::Result<(u64, Digest)> {
     Err(io::ErrorKind::Interrupted.into())
 }
 
-/// Refuses what a program made of other bytes than those that were meant.
+/// Refuses the output of a program whose input was not as expected.
 pub(super) fn must_be(file: &Name, expected: &Digest, found: &Digest) -> Result<(), Refusal> {
     if expected == found {
         return Ok(());
@@ -144,7 +144,7 @@ pub(super) fn place(
     })
 }
 
-/// The file that `{out}` stands for, in the directory of the program.
+/// The name of `{out}` in the directory of the program.
 pub(super) const WRITTEN: &str = "out";
 /// The file that gets its standard output.
 pub(super) const PRINTED: &str = "stdout";

@@ -1,4 +1,4 @@
-//! Directories that programs of peers work in: below the export, so that what they write can be renamed into it.
+//! Working directories for programs of peers: below the export, so that outputs are renamed into it.
 
 use godwit_sys::{try_lock, why};
 use godwit_wire::door::staging::PROGRAMS;
@@ -112,7 +112,7 @@ fn age(path: &Path) -> Option<Duration> {
         .then(|| meta.modified().ok()?.elapsed().ok())?
 }
 
-/// Returns what is in a directory of an export.
+/// Returns the entries of a directory of an export.
 fn entries(export: &Path, directory: &str) -> impl Iterator<Item = PathBuf> {
     let read = within(export, directory).and_then(fs::read_dir);
     let entries = read.into_iter().flatten().flatten();

@@ -1,4 +1,4 @@
-//! `CKSM`: reading a file to tell what it hashes to.
+//! `CKSM`: the checksum of a file.
 
 use super::{Session, TICK_NEVER};
 use godwit_core::Algorithm;
@@ -7,8 +7,8 @@ use godwit_wire::server::{Answer, Refusal};
 use std::{ops::Range, path::Path, time::Duration};
 
 impl Session {
-    /// Tells the digest; of what takes a while in a thread, so that `ABOR` and `STAT`
-    /// are heard, and `113` is told to those who asked for it.
+    /// Returns the digest. A long read runs in a thread, so that `ABOR` and `STAT` are answered, and `113` is sent to
+    /// clients that asked for it.
     pub(super) fn digest(
         &mut self,
         path: &Path,

@@ -150,7 +150,7 @@ fn each_entry(
                     Path::new(".."),
                     &told(&above, Some(wire::EntryKind::Parent)),
                 )?,
-                // Not everybody may know it.
+                // The client may not know it.
                 Err(Error::Denied { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -183,8 +183,8 @@ fn each_entry(
     }
 }
 
-/// Listings of one directory tell links as what they point to, as GCT does:
-/// recursive clients then go on. A link to nowhere is told as it is.
+/// Listings of one directory show the target of a link, as GCT does, so that recursive clients follow it. A dangling
+/// link is shown itself.
 fn followed(dir: &Guarded, path: &Path, entry: &Entry) -> wire::Stat {
     let mut stat = told(&entry.stat, None);
     if entry.stat.kind == EntryKind::Link

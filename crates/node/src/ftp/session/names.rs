@@ -135,8 +135,8 @@ fn landed(dir: &Guarded, path: PathBuf, id: Option<&str>) -> Result<Answer> {
 const IN_USE_MAX: Duration = Duration::from_secs(5);
 const IN_USE_PAUSE: Duration = Duration::from_millis(20);
 
-/// The length; of a name that is only a partial of this user, how much of it is
-/// there from the start: `curl -C -` and `lftp put -c` go on behind it.
+/// Returns the length. For a name with only a partial of this user, that is the length of its unbroken beginning: `curl
+/// -C -` and `lftp put -c` resume there.
 fn size(dir: &Guarded, path: &Path) -> Result<u64> {
     match dir.stat(path) {
         Ok(Stat {
@@ -171,7 +171,7 @@ fn leaves_of(
     }
 }
 
-/// Unfinished uploads below a directory, of whomever: enough of them to be told.
+/// Returns unfinished uploads below a directory, of all users, up to a limit.
 fn hidden(dir: &Guarded, path: &Path) -> Result<Vec<PathBuf>> {
     let below = |found: PathBuf| {
         found

@@ -19,12 +19,12 @@ use std::{path::Path, time::Duration};
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) how: WriteMode,
-    /// Go on with what this identity left.
+    /// Whether to resume a partial of this identity.
     pub(super) resume: bool,
     pub(super) id: Option<String>,
     /// Offset 0 of the wire in the file: of stream mode, or of a part.
     pub(super) base: u64,
-    /// The announced length of the whole, and of what is coming.
+    /// The announced length of the file, or of the rest.
     pub(super) announced: Announced,
     pub(super) end: End,
     pub(super) mode: Option<u32>,
@@ -177,7 +177,7 @@ impl Plan {
     /// ended; extended blocks say that all came.
     pub(super) fn at_end(&self, mode: Mode, received: &Received, done: &Extents) -> Verdict {
         let received_bytes = received.bytes;
-        // Some clients announce what they will send, others the whole.
+        // Some clients announce the length of the rest, others of the file.
         let agrees =
             |announced: u64| announced == self.base + received_bytes || announced == received_bytes;
         let is_told = self.announced.size.is_some_and(agrees);
@@ -236,7 +236,7 @@ fn whole(dir: &Guarded, path: &Path, rest: Option<&Rest>, mode: Mode) -> Result<
         Some(size) if mode == Mode::Stream && base > size => {
             Err(Refused::NotHere(Extents::from(0..size)))
         }
-        // A client of stream mode saw the size of the file and goes on behind it.
+        // A client of stream mode saw the size of the file, and continues at its end.
         Some(_) if mode == Mode::Stream => Ok(Plan::in_place(base)),
         Some(_) if lies_in_partial => Ok(Plan::go_on(base)),
         Some(_) => Ok(Plan::in_place(0)),
@@ -251,7 +251,7 @@ fn end(dir: &Guarded, path: &Path, mode: Mode) -> Result<Plan, Refused> {
             Ok(Plan::new(how, End::InPlace))
         }
         (Some(size), Mode::Extended) => Ok(Plan::in_place(size)),
-        // `curl -C -` asks for SIZE, which told of the partial, and appends.
+        // `curl -C -` asks for SIZE, which returned the length of the partial, and appends.
         (None, _) => match kept(dir, path)?.prefix() {
             0 => Ok(Plan::new(WriteMode::Replace(None), End::Publish)),
             prefix => Ok(Plan::go_on(prefix)),

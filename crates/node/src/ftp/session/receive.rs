@@ -64,8 +64,8 @@ impl Session {
     }
 
     fn take(&mut self, path: &Path, give: &Give, leg: &Leg) -> Result<(Outcome, u64), Refusal> {
-        // Only on a connection that is there is it known how many there are: a
-        // foreign sender with four may still be making the others.
+        // The number of streams is only known on established connections: a foreign sender with four may still be
+        // opening the others.
         let one = |held: &mut PortChannel| held.is_warm() && held.streams() == 1;
         if let Some(how) = small(give, leg)
             && (leg.ours || self.held.as_mut().is_some_and(one))
@@ -190,7 +190,7 @@ impl Session {
             let bytes = text.end()?;
             Ok(Received { bytes, ..received })
         };
-        // A small file is there before a thread for it would be.
+        // A small file arrives before a thread for it would start.
         let is_brief = leg.mode == Mode::Stream && {
             self.flush_replies().map_err(|_| Error::Canceled)?;
             held.ends_before(Instant::now() + BRIEFLY, BRIEF_BYTES)?
@@ -263,8 +263,8 @@ impl Session {
         Ok(self.published(path, leg.ours, size, &finished))
     }
 
-    /// Publishes what came. What is compared may have to be read again, which takes a
-    /// while: then the client is listened to.
+    /// Publishes an upload. A comparison may read the file again, which takes a while: the control connection is read
+    /// meanwhile.
     fn compare_and_finish(
         &mut self,
         sink: Box<dyn Sink>,
@@ -277,8 +277,8 @@ impl Session {
         }
     }
 
-    /// Ends an upload that was to be held and cannot be: its directory cannot be
-    /// written, so there is no partial. All of it is there, or it is lost.
+    /// Ends an upload that was written in place, since its directory cannot hold a partial. The file is complete, or it
+    /// is lost.
     fn end_in_place(
         &self,
         path: &Path,
@@ -478,7 +478,7 @@ impl<'a> News<'a> {
     }
 
     fn tell_ranges(&mut self, machine: &mut wire::Session) {
-        // What a front is told counts for it, whatever becomes of this machine.
+        // Ranges reported to a front are durable: the front counts them even if this machine fails.
         let done = match self.leg.share {
             None => self.sink.done(),
             Some(_) => match self.sink.commit() {

@@ -30,7 +30,7 @@ pub(super) struct Order<'a> {
 }
 
 impl Order<'_> {
-    /// Tells whether it is all of a small file, and no other node sends of it.
+    /// Tells whether a whole small file is sent, and by this node alone.
     fn is_small(&self) -> bool {
         let is_whole = self.part == (0..self.stat.size) && self.want.have.is_empty();
         is_whole && self.leg.share.is_none() && self.stat.size <= SMALL_BYTES
@@ -110,7 +110,7 @@ impl Session {
             self.open_to_send(leg)?;
             return self.send_small(&small, leg).map_err(Refusal::from);
         }
-        // Whether it may be read is told before a connection is used up for it.
+        // A denied read is reported before a connection is used for it.
         self.check_readable(path)?;
         self.open_to_send(leg)?;
         self.send_ranges(order).map_err(Refusal::from)
@@ -130,9 +130,8 @@ impl Session {
         }
     }
 
-    /// Files that fit into a block, one after the other: what many of them cost
-    /// is writes, so those of one batch go out together. Others than our own
-    /// clients may wait for the reply before they read: it goes out first.
+    /// Sends files that fit into a block, in batches of one write: for many small files the writes cost most. Foreign
+    /// clients may wait for the reply before they read, so they get it first.
     fn send_small(&mut self, small: &Small, leg: &Leg) -> Result<(Outcome, u64)> {
         let Small { bytes, stat, .. } = small;
         if !leg.ours || self.queued_bytes + bytes.len() > QUEUE_BYTES_MAX {

@@ -71,8 +71,8 @@ impl Session {
         self.stripes.is_some()
     }
 
-    /// With the key of the cluster we ask for whom we serve; without it members know
-    /// us no better than anybody.
+    /// Returns the login at members. With the key of the cluster it names the user; without, members treat the node as
+    /// any client.
     fn login_at_members(&self) -> godwit_trust::Result<Login> {
         let key = self.shared.trust.as_member()?;
         let shown = match (&key, self.data_credential()) {
@@ -105,8 +105,8 @@ impl Session {
         worth_it && !is_ours && !self.shared.config.stripes.is_empty() && self.gather()
     }
 
-    /// Tells whether members can do for the client what it wants of data connections.
-    fn is_provable(&self, leg: &Leg) -> Result<(), Refusal> {
+    /// Refuses a protection of data connections that members cannot provide.
+    fn must_protect(&self, leg: &Leg) -> Result<(), Refusal> {
         let is_proven = self.stripes.as_ref().is_some_and(Stripes::is_proven);
         if leg.peer == DataPeer::Anyone || is_proven {
             return Ok(());
@@ -121,7 +121,7 @@ impl Session {
         give: &Give,
         leg: &Leg,
     ) -> Result<(Outcome, u64), Refusal> {
-        self.is_provable(leg)?;
+        self.must_protect(leg)?;
         let plan = Plan::of(self.dir(), path, give, leg.mode)?;
         let watch = Arc::new(self.watch_over(leg)?);
         let write = Write {
@@ -184,7 +184,7 @@ impl Session {
     }
 
     pub(super) fn send_striped(&mut self, order: &Order<'_>) -> Result<(Outcome, u64), Refusal> {
-        self.is_provable(order.leg)?;
+        self.must_protect(order.leg)?;
         self.check_readable(order.path)?;
         self.deal_out(order).map_err(Refusal::from)
     }
@@ -278,7 +278,7 @@ impl Session {
         Ok((outcome, bytes))
     }
 
-    /// Has members do something; whatever ends before its time is stopped at all of them.
+    /// Runs work on all members; a failure or an abort stops all of them.
     fn work_striped<T>(
         &mut self,
         path: &Path,
@@ -306,7 +306,7 @@ impl Session {
     }
 }
 
-/// How members are told a path.
+/// Returns a path as members expect it.
 fn named(path: &Path) -> Vec<u8> {
     [b"/", path.as_os_str().as_bytes()].concat()
 }
@@ -321,7 +321,7 @@ struct Arrived<'a> {
 struct Arrival {
     bytes: u64,
     came: Extents,
-    /// Told, but not all of it is known to be on the disk.
+    /// Leaves that were reported, and whose bytes are not all durable yet.
     leaves: BTreeMap<u64, Chain>,
 }
 
@@ -340,7 +340,7 @@ impl<'a> Arrived<'a> {
         self.of.lock().iter().map(|one| one.bytes).collect()
     }
 
-    /// A member tells of ranges when they are on the disk, and of leaves before.
+    /// A member reports ranges once they are durable, and leaves before.
     fn on_word(&self, nth: usize, word: Word) -> Result<()> {
         let mut all = self.of.lock();
         let Some(one) = all.get_mut(nth) else {

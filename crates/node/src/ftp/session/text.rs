@@ -61,7 +61,7 @@ impl<'a> FromWire<'a> {
         }
     }
 
-    /// Writes what was kept back, and returns how many bytes were written in all.
+    /// Writes the bytes held back, and returns how many were written in all.
     pub(super) fn end(&self) -> Result<u64> {
         self.write(b"", true)?;
         Ok(self.state.lock().written_bytes)

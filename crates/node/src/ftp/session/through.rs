@@ -90,7 +90,7 @@ impl Session {
         self.note(direction, (&source, &target), seconds, 1, came_to);
     }
 
-    /// A program has the rights of the node, which must not be more than those of who asks.
+    /// A module runs with the rights of the node, so the client must have at least these.
     fn turn(&self, through: &Through, way: ModuleDirection) -> Replied<Turn> {
         if !self.dir().is_our_own() {
             let why = "Modules run with the rights of the node, and not with those of the account \
@@ -220,7 +220,7 @@ impl Session {
         Ok(size)
     }
 
-    /// Returns how much came, how much was made of it, and what the former hashes to.
+    /// Returns how many bytes arrived, how many the module made of them, and the hash of the former.
     fn make(
         &mut self,
         turn: &Turn,
@@ -286,7 +286,7 @@ fn in_mode(leg: &Leg, failure: Refusal) -> Refusal {
     }
 }
 
-/// Bytes that are laid aside, in whatever order they come.
+/// A temporary file for bytes that arrive in any order.
 struct Spool<'a> {
     file: File,
     /// For errors.

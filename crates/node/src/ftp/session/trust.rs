@@ -28,11 +28,11 @@ pub(super) enum Proof {
     /// The client has not begun.
     #[default]
     None,
-    /// Its first token will show by what: a certificate, if we have one ourselves, or a ticket.
+    /// The first token will show the kind of proof: a certificate, if the node has one itself, or a ticket.
     Offered(Result<Box<Underway>, Refusal>),
     /// Tokens go back and forth.
     Underway(Box<Underway>),
-    /// A ticket has come, and more is due.
+    /// A ticket has arrived, and another message is due.
     Ticket(Box<Kerberos>),
     /// Its ticket was good.
     Known(Box<Known>),
@@ -54,8 +54,7 @@ pub(super) struct Underway {
 #[derive(Debug)]
 pub(super) struct Proved {
     pub(super) peer: Identity,
-    /// By what data connections prove that we act for the client: what it
-    /// delegated, or else what the node has.
+    /// The credential of data connections: the one that the client delegated, or the node's.
     pub(super) credential: Credential,
     pub(super) authorities: Authorities,
     /// The credential of `DCSC`, which replaces the one above.
@@ -282,7 +281,7 @@ impl Session {
         }
     }
 
-    /// A password in clear was refused before it was said, unless this node takes them so.
+    /// Logs in by password. A password without TLS was refused before, unless this node takes them.
     fn login_by_password(&mut self, user: &str, password: &[u8]) -> Result<Answer, Refusal> {
         let Some(passwords) = &self.shared.passwords else {
             return self.turn_down(user, &self.who_may_come());
@@ -479,7 +478,7 @@ impl Session {
                 proved.authorities.and_these(pem).map_err(bad)?,
             )),
         };
-        // Members have been told of the one before.
+        // Members know the previous identity.
         (self.held, self.stripes) = (None, None);
         Ok(Answer::Done)
     }
@@ -501,7 +500,7 @@ fn whom(peer: &Identity, password: &[u8]) -> Result<Identity, &'static str> {
     }
 }
 
-/// Returns where a directory lies in an export, if it does.
+/// Returns the path of a directory below an export; `None`: it is elsewhere.
 fn beneath(export: &Path, dir: &Path) -> Option<PathBuf> {
     let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.into());
     let beneath = whole(dir).strip_prefix(whole(export)).ok()?.to_owned();
@@ -512,13 +511,13 @@ fn beneath(export: &Path, dir: &Path) -> Option<PathBuf> {
 const GUESS_PAUSE: Duration = Duration::from_millis(250);
 const GUESSES_COUNTED: u32 = 5;
 
-/// Log and client are told the same.
+/// Makes a refusal, and logs the same text.
 fn unproved(why: &str) -> Refusal {
     tracing::info!(error = why, "authentication failed");
     Refusal::of_login(why)
 }
 
-/// The log is told all, the client what concerns it.
+/// Makes a refusal with the part that concerns the client; the log has all of it.
 fn refusal(error: &godwit_trust::Error) -> Refusal {
     let hint = error.hint();
     tracing::info!(%error, hint, "authentication failed");

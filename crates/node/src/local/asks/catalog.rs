@@ -44,7 +44,7 @@ impl Keeping {
 }
 
 impl Client {
-    /// Refuses what is asked about names of another catalog.
+    /// Refuses requests about names of another catalog.
     pub(crate) fn must_know_names(&self, ask: &Request) -> Result<(), Refusal> {
         let Some(refusal) = &self.other_names else {
             return Ok(());

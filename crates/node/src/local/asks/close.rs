@@ -1,4 +1,4 @@
-//! Closing what is open, and waiting for what was written.
+//! Closes files, and waits for their delivery.
 
 use crate::local::{
     answers::{Answered, done, not_open},
@@ -86,7 +86,7 @@ impl Client {
         self.closed(WANTED, &scope, close, reply)
     }
 
-    /// Waits for what was written, as long as its program wants.
+    /// Waits for the written bytes as far as the program asked.
     fn closed(&self, wanted: &str, scope: &Scope, close: &Close, reply: &Reply) -> Answered {
         match close.wait {
             Wait::Nothing => done(response::Done::default()),

@@ -21,7 +21,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// A name that a program has locked, and what becomes of it.
+/// A name that a program has locked to fill it.
 pub(crate) struct Added {
     url: Url,
     adding: Adding,
@@ -40,7 +40,7 @@ impl Client {
         })
     }
 
-    /// Locks a name: it is there, or to be filled.
+    /// Locks a name: the file exists, or the program fills it.
     pub(crate) fn add(&self, add: &request::Add, reply: &Reply) -> Answered {
         let url = url(&add.url)?;
         add.tag.as_deref().map(refusals::tag).transpose()?;

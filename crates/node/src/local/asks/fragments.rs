@@ -1,7 +1,7 @@
-//! Fragments of named files, for programs of this machine: the files themselves, where they lie here.
+//! Fragments of named files for local programs: the local files themselves.
 //!
-//! The chaining values of the leaves of each fragment are kept below the state, under the digest that they merge to, so
-//! that a program compares each leaf before it uses a byte of it.
+//! The chaining values of the leaves of each fragment are kept in the state directory, under the digest that they merge
+//! to. So a program compares each leaf before it uses a byte of it.
 
 use crate::local::{
     answers::{Answered, done, not_open, opened},
@@ -474,7 +474,7 @@ fn bad(url: &Url, error: &Error) -> Refusal {
     refusals::store(&format!("use {url}"), url, error)
 }
 
-/// Takes bytes into a file, in whatever order they come; errors call it so.
+/// Writes bytes into a file in any order; the name is for errors.
 pub(crate) struct Filling<'a>(pub(crate) &'a File, pub(crate) &'static str);
 
 impl Take for Filling<'_> {

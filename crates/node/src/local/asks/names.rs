@@ -61,7 +61,7 @@ impl Client {
         of_files(1)
     }
 
-    /// Looks at a name, with its pending changes.
+    /// Returns the attributes of a name, with its pending changes.
     pub(crate) fn look(&self, url: &Url) -> Result<response::Stat, Refusal> {
         let wanted = format!("look at {}", url.without_password());
         let found = self.desk.depot.look(url, &self.who);

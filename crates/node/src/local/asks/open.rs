@@ -40,7 +40,7 @@ impl Client {
         Ok(None)
     }
 
-    /// Opens what is here and fresh; returns false if more is to be done than that.
+    /// Opens a file that is present and fresh; returns false if more is needed.
     pub(crate) fn open_here(&self, open: &request::Open, reply: &Reply) -> bool {
         let Ok(url) = url(&open.url) else {
             return false;
@@ -78,7 +78,7 @@ impl Client {
         !self.desk.kept.lock().contains(&kept)
     }
 
-    /// A file to write by a descriptor, and to read where that was asked: what comes of it is found when it is closed.
+    /// Opens a file to write, and perhaps read, by a descriptor: its changes are found when it is closed.
     fn edit(&self, url: &Url, open: &request::Open, reply: &Reply) -> Answered {
         let wanted = format!("open {} to write", url.without_password());
         let bad = |error: Error| refusals::depot(&wanted, Some(url), &error);

@@ -35,7 +35,7 @@ pub(crate) struct WriteHandle {
     pub(crate) url: Url,
     pub(crate) writing: Writing,
     pub(crate) grants: Mutex<HashMap<u64, (Range<u64>, Ticket)>>,
-    /// Each write is told; else all of the file counts as written when it ends.
+    /// Whether each write is reported; if not, the whole file counts as written when it ends.
     pub(crate) is_told: AtomicBool,
     /// The first failure among writes that are not answered.
     pub(crate) failed: Mutex<Option<Refusal>>,
@@ -43,9 +43,9 @@ pub(crate) struct WriteHandle {
 
 /// How a file is put.
 enum PutMode {
-    /// In place of what is there.
+    /// Replaces the file.
     Anew(Base),
-    /// Into what is there.
+    /// Patches the file.
     Into,
 }
 
@@ -168,7 +168,7 @@ fn write_all(pen: &WriteHandle, body: &[u8], reply: &Reply) -> Result<(), Refusa
             .write_while(offset, bytes, &|_| !reply.is_gone());
         written.map_err(|error| refusals::depot(&wanted(), Some(&pen.url), &error))
     };
-    // Those that follow each other are one: what a write costs, it costs whatever its length.
+    // Consecutive writes are merged: each write has a fixed cost.
     let (mut start, mut run) = (0, Vec::new());
     for (offset, bytes) in writes {
         if offset != start + run.len() as u64 && !run.is_empty() {
@@ -209,11 +209,11 @@ pub(crate) fn waiting(reply: &Reply) -> impl Fn(&Error) -> bool + '_ {
     }
 }
 
-/// How soon a program is told anew what it waits for.
+/// How soon the reason of a wait is sent again.
 const TOLD_AGAIN: Duration = Duration::from_secs(10);
 
 impl Client {
-    /// Makes a file at its server, if that is there and can. Returns what the server has then.
+    /// Makes a file at its server, if the server answers and can. Returns the version made.
     fn made_at_server(&self, url: &Url, mode: Option<u32>, reply: &Reply) -> Result<Base, Refusal> {
         let is_wanted = || !reply.is_over();
         let by = By {

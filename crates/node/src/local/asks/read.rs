@@ -1,4 +1,4 @@
-//! Reading a file or a part of it, without a descriptor that stays open.
+//! Reads a file or a part of it, without a descriptor that stays open.
 
 use crate::local::{
     answers::Answered,
@@ -54,7 +54,7 @@ impl Client {
         tell_part(get, part.size(), &wanted, read, reply)
     }
 
-    /// Reads a file to memory, with nothing on the disk, unless what is here is newer than its origin.
+    /// Reads a file into memory, not onto the disk, unless the local version is newer than its origin's.
     pub(crate) fn memory(&self, place: &FileTarget, reply: &Reply) -> Answered {
         let url = url(&place.url)?;
         if !self.owed_of(&Scope::Url(url.clone())).is_empty() {
@@ -105,7 +105,7 @@ impl Client {
     }
 }
 
-/// Tells what is asked of a file of `size` bytes: as the body of the answer if it has room, else in memory.
+/// Sends a range of a file of `size` bytes: in the body of the answer if it fits, else in memory.
 pub(crate) fn tell_part(
     get: &request::Get,
     size: u64,

@@ -93,7 +93,7 @@ impl AccessRequests {
 
     /// Passes the program's answer to the visitor that waits for it.
     pub(crate) fn answered(&self, told: &request::AccessReply) {
-        // What is no URL leads nowhere.
+        // An invalid URL refers to nothing.
         let elsewhere = told.refer.as_ref().map(|url| refusals::url(url));
         let word = match elsewhere {
             Some(Ok(url)) => Word::Elsewhere(url.without_password().to_string()),
@@ -207,9 +207,9 @@ impl Client {
 const OUTPUTS: &[&str] = &["dev/stdout", "dev/stderr"];
 /// Where it is served unless the program says.
 const HERE: &str = "127.0.0.1:0";
-/// So long a visitor waits for the program's word.
+/// How long a visitor waits for the program's answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How many questions the program has at once.
 const AT_ONCE_MAX: usize = 16;
-/// So often it is looked whether the program is still there.
+/// How often the connection of the program is checked.
 const LOOK: Duration = Duration::from_millis(250);

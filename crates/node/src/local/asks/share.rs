@@ -72,8 +72,8 @@ impl Client {
         self.open_shared((&url, share.session.as_deref()), how, reply)
     }
 
-    /// Opens a file to write of which parts are missing here. The program hands in what it wrote by
-    /// [`Put::in_place`](request::Put::in_place). Returns false if the file is to come as a whole.
+    /// Opens a file to write, some of whose parts are missing here. The program hands in its ranges by
+    /// [`Put::in_place`](request::Put::in_place). Returns false if the file must be fetched whole.
     pub(crate) fn open_in_parts(&self, url: &Url, open: &request::Open, reply: &Reply) -> bool {
         let is_now = open.fresh != request::Fresh::Kept && !open.truncate && !open.excl;
         let depot = &self.desk.depot;
@@ -93,7 +93,7 @@ impl Client {
         };
         match self.open_shared((url, Some(MOUNTS)), how, reply) {
             Ok(_) => true,
-            // The program hears of it if the file cannot come as a whole either.
+            // If the file cannot be fetched whole either, the program receives that error.
             Err(refusal) => {
                 tracing::debug!(%refusal, "not opened in parts");
                 false
