@@ -250,7 +250,7 @@ impl<'a> Applying<'a> {
         self.ids(1)
     }
 
-    /// Takes so many numbers; returns the first.
+    /// Takes `count` new numbers; returns the first.
     fn ids(&self, count: usize) -> Result<u64> {
         let sql = "UPDATE ids SET next = next + ?1 RETURNING next - ?1";
         let id = self.one(sql, &[&count])?;
@@ -371,8 +371,7 @@ impl<'a> Applying<'a> {
         self.note_deletion((*location, bytes(path)), name, holder, now_s() + LEASE_S)
     }
 
-    /// Tells whether the file at a place is also a home at another location. The directory of that
-    /// location is the same, or lies above or below.
+    /// Tells whether the file is also a home at another location, whose directory is the same, or above or below.
     fn lies_elsewhere(&self, location: u64, path: &[u8]) -> Result<bool> {
         let mut places: Vec<(u64, Url)> = Vec::new();
         for mut row in self.db.select("SELECT location, url FROM locations", &[])? {
@@ -395,7 +394,7 @@ impl<'a> Applying<'a> {
         Ok(false)
     }
 
-    /// Notes that bytes are to be deleted, of which no home tells any more; 0: another home tells of them, and they stay.
+    /// Notes that bytes without a home will be deleted; 0: another home has them, and they stay.
     fn note_deletion(
         &self,
         (location, path): (u64, &[u8]),
@@ -403,7 +402,7 @@ impl<'a> Applying<'a> {
         holder: &str,
         until: u64,
     ) -> Result<u64> {
-        // What was begun there has no home to write any more.
+        // Intents for that place have no home to write any more.
         let sql = "DELETE FROM intents WHERE location = ?1 AND path = ?2";
         self.run(sql, &[&location, &path])?;
         if self.lies_elsewhere(location, path)? {
@@ -424,7 +423,7 @@ impl<'a> Applying<'a> {
         Ok(id)
     }
 
-    /// Tells whether no other place has the current version of what lies there whole.
+    /// Tells whether this home is the last whole copy of the current version.
     fn holds_last(&self, location: u64, path: &Name) -> Result<bool> {
         let sql = "SELECT 1 FROM homes h WHERE h.location = ?1 AND h.path = ?2
             AND h.number = (SELECT MAX(number) FROM versions v WHERE v.file = h.file)
@@ -681,7 +680,7 @@ impl<'a> Applying<'a> {
         Ok(found.file)
     }
 
-    /// Tells whether a collection is another one, or lies in it under any of its names.
+    /// Tells whether `file` is the collection `other`, or in it under any of its names.
     fn lies_within(&self, file: u64, other: u64) -> Result<bool> {
         let sql = "WITH RECURSIVE above(file, depth) AS (SELECT CAST(?1 AS BIGINT), 0 UNION
                 SELECT n.parent, a.depth + 1 FROM names n JOIN above a ON n.file = a.file WHERE a.depth < ?3)

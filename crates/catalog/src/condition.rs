@@ -134,7 +134,7 @@ pub fn sites(entry: &Entry) -> Vec<&str> {
     sites
 }
 
-/// Returns the count of good copies; of a file in fragments that of the fragment with the fewest.
+/// Returns the count of good copies; for a file in fragments, that of the fragment with the fewest.
 pub fn copies(entry: &Entry) -> usize {
     let whole = sites(entry).len();
     let fewest = (0..entry.fragments.len() as u64).map(|index| fragment_sites(entry, index).len());

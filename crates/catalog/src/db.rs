@@ -12,14 +12,14 @@ pub(crate) trait Db {
     /// Executes a statement that says `IN (?1)` for each of several keys; other parameters begin at `?2`.
     fn rows_in(&self, sql: &str, keys: Keys<'_>, params: &[&dyn Sql]) -> Result<Vec<Row>>;
 
-    /// Inserts rows of so many columns, which stand one behind the other.
+    /// Inserts rows, whose columns are consecutive in `rows`.
     fn insert(&self, table: &str, columns: usize, rows: &[Param<'_>]) -> Result<()>;
 
     /// Executes statements without parameters.
     fn batch(&self, sql: &str) -> Result<()>;
 }
 
-/// Inserts rows, so many in a statement.
+/// Inserts rows, in statements of a limited size.
 pub(crate) fn insert_some(
     db: &dyn Db,
     table: &str,

@@ -8,7 +8,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 /// The numbers that one list of changes made, or its refusal.
 pub(crate) type Made = Result<Vec<u64>>;
 
-/// The callers that change a catalog. One of them leads, and commits for all that wait.
+/// The callers that change a catalog. One of them leads, and commits for all waiting callers.
 #[derive(Default)]
 pub(crate) struct Group {
     /// The callers that wait; `None`: no caller leads.

@@ -107,7 +107,7 @@ pub fn history(catalog: &dyn Catalog, name: &Path) -> Result<Option<Made>> {
     made.map(|mut made| made.pop())
 }
 
-/// Returns the intents of a name and of names below it; of all if none is said. `ended`: those whose lease has ended.
+/// Returns the intents of a name and of names below it; `None`: all. `ended`: those whose lease has ended.
 pub fn intents(catalog: &dyn Catalog, name: Option<&Path>, ended: bool) -> Result<Vec<Intent>> {
     let name = name.map(|name| Name(name.into()));
     gather(

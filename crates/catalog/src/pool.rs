@@ -54,7 +54,7 @@ impl<T> Pool<T> {
     }
 }
 
-/// A connection that comes back to its pool.
+/// A connection that returns to its pool when dropped.
 struct Lent<'a, T> {
     pool: &'a Pool<T>,
     one: Option<T>,

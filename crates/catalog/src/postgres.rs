@@ -128,7 +128,7 @@ impl Postgres {
         {
             // A plan is as old as the statistics: one of a small table reads all of a large one.
             next.store(count + (count / 4).max(ANALYZE_AFTER), Relaxed);
-            // Who is not the owner may not, and the database does it some time.
+            // Only the owner may do this; else the database does it at some time.
             let _ = session.batch("ANALYZE names, versions, homes, attributes");
         }
         Ok(made)
@@ -167,7 +167,7 @@ fn configure(text: &str) -> Result<(Config, MakeTlsConnector)> {
         let said = format!("it does not name a database: {why}");
         Refusal::of_kind(Kind::Invalid, said).next("write postgres://USER@HOST:PORT/DATABASE")
     };
-    // As everywhere with PostgreSQL: only verify-full asks who is there.
+    // As always with PostgreSQL, only verify-full checks the server's name.
     let is_verified = text.contains("sslmode=verify-full");
     let text = text.replace("sslmode=verify-full", "sslmode=require");
     let mut config: Config = text

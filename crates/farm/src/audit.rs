@@ -1,4 +1,4 @@
-//! The comparison of the catalog with what lies at the sites, and the repair of what is wrong.
+//! Compares the catalog with the files at the sites, and repairs differences.
 
 use crate::{
     Logical, failed, now,
@@ -23,9 +23,9 @@ use std::{
 /// Something that is wrong at a site.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Wrong {
-    /// The catalog has a copy, and nothing lies there.
+    /// The catalog has a copy whose file is missing.
     Lost,
-    /// A file lies there that the catalog does not know.
+    /// The catalog does not know the file.
     Dark,
     /// The file there has another length.
     Size,
@@ -85,8 +85,8 @@ pub struct Scope {
 /// The homes at one location, by their paths there.
 type Homes = HashMap<PathBuf, Box<Named>>;
 
-/// Compares what the catalog says with what lies at the sites. `each` receives every finding, and the error of a
-/// location that could not be compared. Copies that are wrong are marked, so that no reader uses them.
+/// Compares the catalog with the files at the sites. `each` receives every finding, and the error of a location that
+/// could not be compared. Wrong copies are marked, so that no reader uses them.
 pub fn audit(
     names: &Logical,
     scope: &Scope,
@@ -158,7 +158,7 @@ impl Auditing<'_> {
         let place = self.sites.open(&self.location.url)?;
         let below = self.scope.name.strip_prefix(&self.location.name.0);
         let below = below.unwrap_or(Path::new("")).to_owned();
-        // The site tells its files while the catalog tells its homes; what came or went between is looked at again.
+        // Files and homes are listed at the same time, so changes meanwhile are checked again.
         let mut entries = Vec::new();
         let (homes, walked) = thread::scope(|scope| {
             let homes = scope.spawn(|| self.homes());
@@ -183,7 +183,7 @@ impl Auditing<'_> {
                 None => dark.push(path),
             }
         }
-        // A renamed file lies elsewhere, and a link is reported as its target.
+        // A renamed file has another path, and a link is reported as its target.
         for (path, home) in homes {
             match place.store.stat(&place.path.join(&path)) {
                 Ok(stat) => {
@@ -255,7 +255,7 @@ impl Auditing<'_> {
             HomeState::Damaged if !self.scope.digests => {
                 wrong.push(self.finding(entry.name.0, path, Wrong::Digest));
             }
-            // An intent tells of it, or it is compared whatever was asked.
+            // An intent covers it, or it is compared in any case.
             HomeState::Filling => {}
             state if self.scope.digests || state == HomeState::Lost => return Some((entry, path)),
             _ => {}

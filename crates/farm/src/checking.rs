@@ -1,4 +1,4 @@
-//! The wrapper of a reader that counts and hashes what a site sends.
+//! Wraps a reader to count and hash the bytes from a site.
 
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Hashing, Leaves, Piece};
 use godwit_store::{Fast, Result, Take, TakeExt, Width, has};
@@ -53,7 +53,7 @@ impl Hashed {
         }
     }
 
-    /// Returns what the file of `size` bytes hashes to, if all of it came so that this is known.
+    /// Returns the digest of the file of `size` bytes; `None`: not all bytes arrived in order.
     pub(crate) fn digest(self, size: u64) -> Option<Digest> {
         match self {
             Self::Tree(leaves) => leaves.root(size),
@@ -92,7 +92,7 @@ impl<'a> Checking<'a> {
         self.state.lock().is_refused
     }
 
-    /// Returns what the file of `size` bytes hashes to, if all of it came so that this is known.
+    /// Returns the digest of the file of `size` bytes; `None`: not all bytes arrived in order.
     pub(crate) fn digest(&self, size: u64) -> Option<Digest> {
         std::mem::replace(&mut *self.hashed.lock(), Hashed::Nothing).digest(size)
     }

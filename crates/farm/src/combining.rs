@@ -58,7 +58,7 @@ pub(crate) fn read(
         homes: sites.homes_with_parts(entry, from),
         errors: Vec::new(),
     };
-    // What a home gave before it failed comes again from another.
+    // Bytes from a home that failed later are read again from another.
     let mut left = want;
     while !left.is_empty() {
         for (home, part) in combining.plan(&left)? {

@@ -116,7 +116,7 @@ fn words(pattern: &Path) -> Vec<String> {
     segments.map(|(_, word, _)| word).collect()
 }
 
-/// Returns what stands before the word of a segment, the word, and what stands behind.
+/// Returns the part of a segment before its word, the word, and the part after it.
 fn placeholder(segment: &[u8]) -> Option<(&[u8], String, &[u8])> {
     let open = segment.iter().position(|&byte| byte == b'{')?;
     let close = open + segment[open..].iter().position(|&byte| byte == b'}')?;

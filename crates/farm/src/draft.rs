@@ -154,7 +154,7 @@ impl Draft {
         self.names.aimed(aim).write(&self.fragment(index), &write)
     }
 
-    /// Publishes a draft of a job, if all fragments are there; returns false if other processes still write.
+    /// Publishes a draft of a job if all fragments are written; returns false if other processes still write.
     pub fn publish_if_whole(&self, told: &FileFacts) -> Result<bool> {
         match self.names.sites.catalog.change(&self.assembly(told).into()) {
             Ok(_) => Ok(true),
@@ -267,7 +267,7 @@ impl Slot {
         &self.begun.at.place.url
     }
 
-    /// Fails unless a file of that size lies there now.
+    /// Fails unless a file of that size is there now.
     pub(crate) fn must_have(&self, size: u64) -> Result<()> {
         let place = &self.begun.at.place;
         match place.store.stat(&place.path) {
@@ -284,7 +284,7 @@ impl Slot {
         }
     }
 
-    /// Notes the file that lies there now as the fragment.
+    /// Notes the current file as the fragment.
     pub fn publish(self, size: u64, digest: &Digest) -> Result<()> {
         let begun = &self.begun;
         let landing = Change::Land {
@@ -306,7 +306,7 @@ impl Slot {
         }
     }
 
-    /// Deletes what may lie there.
+    /// Deletes the file, if there is one.
     pub fn abandon(self) {
         let begun = &self.begun;
         let intent = Intent {

@@ -109,7 +109,7 @@ pub(crate) struct Start {
 }
 
 impl Start {
-    /// Starts the task that `asked` describes, a line, and hands on what it tells until its end.
+    /// Starts the task that the line `asked` describes, and passes on its news until its end.
     pub(crate) fn run(
         &self,
         asked: Vec<u8>,
@@ -232,9 +232,9 @@ fn state(host: &str) -> Option<String> {
 const HOST: &str = "{host}";
 /// Parts of the names of states in which a node begins nothing; * is one that does not respond.
 const DOWN: [&str; 6] = ["down", "drain", "fail", "maint", "unk", "*"];
-/// How long a task may tell nothing at first before its node is looked at; then twice as long each time.
+/// How long a new task may be silent before its node is checked; the time doubles with each check.
 const LOOK_AFTER: Duration = Duration::from_secs(5);
-/// A task that has begun tells every few seconds that it goes on.
+/// A running task sends a beat every few seconds; after this time without one it is lost.
 const LOST_AFTER: Duration = Duration::from_secs(60);
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 const PIECE_BYTES: usize = 64 << 10;

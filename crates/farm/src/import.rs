@@ -42,12 +42,12 @@ impl Cut {
 pub struct Imported {
     /// The bytes of the file that it holds.
     pub range: Range<u64>,
-    /// The site where it lies.
+    /// The site of the fragment.
     pub site: String,
 }
 
 impl Logical {
-    /// Reads a file or a pipe, and writes a fragment of it to each of the sites of the collection in turn.
+    /// Reads a file or a pipe, and writes its fragments to the sites of the collection in turn.
     pub fn import(&self, from: &Place, name: &Path, cut: &Cut) -> Result<Vec<Imported>> {
         match self.sites.find(name)? {
             _ if is_fragment(name) => {
@@ -426,7 +426,7 @@ impl Scatter<'_> {
         newline.map_or((bytes.len(), false), |at| (from + at + 1, true))
     }
 
-    /// Ends the last fragment, and waits for all; if the read failed, gives up what is open.
+    /// Ends the last fragment, and waits for all; if the read failed, discards the open ones.
     fn end(self, read: Result<()>) -> Result<(Vec<Imported>, Hashing)> {
         let mut state = self.state.into_inner();
         let this = Self {

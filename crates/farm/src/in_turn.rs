@@ -1,7 +1,7 @@
-//! Fragments of several sites for a reader that takes their bytes in order: while one is passed on, others come.
+//! Reads fragments of several sites for a reader in order: while one is passed on, others are fetched.
 //!
-//! Bytes that come before their turn are kept in files without a name, of so many bytes together. No transfer waits for its turn:
-//! of a fragment that is larger than its share the rest is read when its turn has come.
+//! Early bytes are kept in files without a name, up to a limit for all. No transfer waits for its turn: the rest of a
+//! fragment above its share is read in its turn.
 
 use crate::combining::Part;
 use godwit_core::{Block, Extents, Fault};
@@ -16,15 +16,15 @@ use std::{
     thread::{self, ScopedJoinHandle},
 };
 
-/// A piece of what is read, and the way in which its bytes come.
+/// A piece of the read, and its source.
 pub(crate) trait Piece: Sync {
-    /// The bytes of it that are wanted, at their offsets in the piece.
+    /// The wanted bytes, at their offsets in the piece.
     fn wanted(&self) -> &Extents;
 
-    /// Reads some of them.
+    /// Reads some of the wanted bytes.
     fn read(&self, want: &Extents, into: &dyn Take) -> Result<()>;
 
-    /// Passes on all of them in order: those that came before its turn, and the others as they come.
+    /// Passes on all wanted bytes in order: the early ones, and the others as they arrive.
     fn pass_on(&self, early: &Early, late: &Extents) -> Result<()>;
 }
 
@@ -45,7 +45,7 @@ impl Early {
         }
     }
 
-    /// Reads bytes of a piece. If that fails for now, none are kept: they are read when the turn of the piece has come.
+    /// Reads bytes of a piece early. After a passing failure none are kept: they are read in the turn of the piece.
     fn read(piece: &dyn Piece, want: Extents, is_over: &(dyn Fn() -> bool + Sync)) -> Self {
         let has_failed = AtomicBool::new(false);
         let keep = || {
@@ -73,7 +73,7 @@ impl Early {
                 came: want,
                 error: None,
             },
-            // What a lost fragment is made from is gone: that is not tried a second time.
+            // The source of a lost fragment is gone: no second attempt.
             Err(error) if error.fault() == Fault::Lasting && !has_failed.load(Relaxed) => Self {
                 error: Some(error),
                 ..Self::none()
@@ -89,7 +89,7 @@ impl Early {
         self.came.is_empty()
     }
 
-    /// Passes on all of it.
+    /// Passes on all early bytes.
     pub(crate) fn give(&self, into: &dyn Take) -> Result<()> {
         let Some(file) = &self.kept else {
             return Ok(());
@@ -130,7 +130,7 @@ impl Take for Keeping<'_> {
     }
 }
 
-/// Reads pieces, so many at once, and passes them on in order.
+/// Reads `at_once` pieces in parallel, and passes them on in order.
 pub(crate) fn read(pieces: &[impl Piece], at_once: usize) -> Result<()> {
     let (next, turn) = (AtomicUsize::new(0), Mutex::new(Ok(0)));
     let changed = Condvar::new();

@@ -1,4 +1,4 @@
-//! Named data: the store of names, and the verb that registers what lies somewhere.
+//! Named data: the store of names, and the verb that registers existing files.
 
 mod alone;
 mod at_node;
@@ -59,7 +59,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Returns the error about a name that a refusal of the catalog stands for.
+/// Returns the error for a refusal of the catalog about a name.
 pub fn failed(name: &Path, mut refusal: Refusal) -> Error {
     if let Some(next) = refusal.next.take() {
         refusal.said = format!("{}; {next}", refusal.said);

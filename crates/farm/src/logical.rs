@@ -75,7 +75,7 @@ impl Logical {
         settle::all(&self.sites, name, each)
     }
 
-    /// Returns what it costs to read each copy of the current version at `to` (`None`: here), the best first.
+    /// Returns the costs to read each copy of the current version at `to` (`None`: here), the best first.
     pub fn costs<'a>(
         &self,
         entry: &'a godwit_catalog::Entry,
@@ -91,7 +91,7 @@ impl Logical {
         sky.ranked(homes, (to, bytes))
     }
 
-    /// Returns what a read here would cost if `site` had a copy.
+    /// Returns the cost of a read here if `site` had a copy.
     pub fn cost_from(&self, entry: &godwit_catalog::Entry, site: &str) -> Cost {
         let weather = &self.sites.weather;
         weather
@@ -149,7 +149,7 @@ impl Logical {
         Ok(())
     }
 
-    /// Tells of a name, then of all below it.
+    /// Finds a name, then all names below it.
     pub fn find(
         &self,
         path: &Path,

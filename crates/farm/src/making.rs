@@ -20,8 +20,8 @@ use godwit_wire::door::{
 use std::path::{Path, PathBuf};
 
 impl Logical {
-    /// Computes a file or fragment again that no site can give. Of a removed file that a run made,
-    /// computes all of it. Returns the count of fragments that were computed.
+    /// Computes again a file or fragment that no site can provide. For a removed file that a run made, computes all of
+    /// it. Returns the count of computed fragments.
     pub fn make(&self, name: &Path) -> Result<usize> {
         let asked = self.sites.catalog.make(name);
         if let Some(count) = asked.map_err(|refusal| failed(name, refusal))? {
@@ -30,7 +30,7 @@ impl Logical {
         Making { names: self }.all(name, &mut Vec::new())
     }
 
-    /// Runs the recipe of a file once more, and compares what comes of it; equal bytes prove the recipe.
+    /// Runs the recipe of a file once more, and compares the result; equal bytes prove the recipe.
     pub fn verify(&self, name: &Path) -> Result<Made> {
         Making { names: self }.prove(name)
     }
@@ -42,7 +42,7 @@ struct Making<'a> {
 }
 
 impl Making<'_> {
-    /// Makes what is lost of a file; `above`: what is made of it, to find circles.
+    /// Makes the lost parts of a file; `above`: the files that are made from it, to find circles.
     fn all(&self, name: &Path, above: &mut Vec<PathBuf>) -> Result<usize> {
         let Some(entry) = self.names.sites.find(name)? else {
             return self.removed(name, above);
@@ -173,7 +173,7 @@ impl Making<'_> {
             .collect())
     }
 
-    /// Begins a copy of a fragment at the site of a home; what is damaged or lost there goes first.
+    /// Begins a copy of a fragment at the site of a home; a damaged or lost copy is dropped first.
     fn slot(&self, part: &Named, home: &Home) -> Result<Slot> {
         let name = &part.name.0;
         let site = self.names.aimed(crate::Aim {
@@ -385,7 +385,7 @@ impl Making<'_> {
 }
 
 impl Slot {
-    /// Gives what lies there a name of its own.
+    /// Gives the placed file a name.
     fn keep_as(self, name: &Path, placed: &Placed) -> Result<()> {
         let (location, path, intent) = self.at();
         let settled = Change::Settle { intent, home: None };

@@ -116,7 +116,7 @@ fn ask(sites: &Sites, location: &Location, node: Node) -> Node {
     }
 }
 
-/// Tells whether a location is that of a node of the farm: `.farm` of the node that is called as the site.
+/// Tells whether a location is that of a node of the farm: `.farm` of the node that has the site's name.
 pub fn is_of_node(site: &str, url: &str) -> bool {
     let host = url.strip_prefix("godwit://");
     let host = host.and_then(|rest| rest.strip_suffix("/.farm"));
@@ -178,7 +178,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Tells whether a site has been silent for so long that its copies count as lost.
+    /// Tells whether a site's silence is so long that its copies count as lost.
     pub(crate) fn is_down(&self, site: &str) -> bool {
         self.is_silent_for(site, self.down_after)
     }

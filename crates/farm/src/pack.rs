@@ -1,4 +1,4 @@
-//! Small files, written many at a time: one transaction announces a pack of them, and one publishes it.
+//! Writes many small files together: one transaction announces a pack of them, and one publishes it.
 
 use crate::{
     failed,
@@ -23,7 +23,7 @@ struct One {
     begun: Begun,
 }
 
-/// Writes small files as they come, and tells of each in that order.
+/// Writes small files, and reports each in order.
 pub(crate) fn write(
     sites: &Arc<Sites>,
     aim: &Aim,
@@ -99,7 +99,7 @@ impl Pack<'_> {
         self.told.insert(path, finished);
     }
 
-    /// Chooses the place of one file; `None`: its copy is there by now.
+    /// Chooses the place of one file; `None`: its copy already exists.
     fn place(&mut self, given: &Given, entry: Option<&Named>) -> Result<Option<At>> {
         let (sites, aim) = (self.sites, self.aim);
         check(aim, &given.path, entry, &given.how)?;
@@ -118,7 +118,7 @@ impl Pack<'_> {
         Ok(Some(at.clone()).filter(|_| !(aim.copy && entry.is_some_and(is_there))))
     }
 
-    /// Announces all files with what they hash to. Those that are refused go alone.
+    /// Announces all files with their digests. Refused files are announced alone.
     fn begin(&mut self, ready: Vec<(Given, Option<Named>, At)>) -> Vec<One> {
         let (sites, aim) = (self.sites, self.aim);
         let digest_of = |(given, ..): &(Given, _, _)| Digest::of(Algorithm::Blake3, &given.bytes);
@@ -146,7 +146,7 @@ impl Pack<'_> {
         begun
     }
 
-    /// Sends the files to their sites; returns those that are there.
+    /// Sends the files to their sites; returns those that arrived.
     fn upload(&mut self, begun: Vec<One>) -> Vec<(One, Finished)> {
         let mut by_location: HashMap<u64, Vec<One>> = HashMap::new();
         for one in begun {
@@ -195,7 +195,7 @@ impl Pack<'_> {
         written
     }
 
-    /// Finds out what became of a file that a site did not take.
+    /// Handles a file that a site did not take.
     fn failed(&mut self, one: One, error: Error) {
         let size = one.given.bytes.len() as u64;
         let At {
@@ -279,5 +279,5 @@ pub(crate) fn entries<'a>(
 const BROKE_OFF: &str = "the site broke off while many files were under way";
 /// How many files a transaction announces.
 const FILES_MAX: usize = 500;
-/// How many bytes of them are kept in memory.
+/// The most bytes of them in memory.
 const BYTES_MAX: usize = 16 << 20;

@@ -12,14 +12,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A part of a file that lies at a URL and is to be noted.
+/// A part of a file that is at a URL and will be noted.
 #[derive(Clone, Debug)]
 pub struct NewPart<'a> {
-    /// The file there: it has these bytes alone, or lies as the whole file does.
+    /// The file there: it has only these bytes, or all of the whole file at their offsets.
     pub url: &'a Url,
     /// The name.
     pub name: &'a Path,
-    /// The bytes of the file that are there.
+    /// The range of bytes.
     pub range: Range<u64>,
     /// The length of the whole file, if the catalog need not know it.
     pub size: Option<u64>,
@@ -91,7 +91,7 @@ impl Logical {
     }
 }
 
-/// Returns where in a file the first byte of a range lies: at its begin, or where the whole file has it.
+/// Returns the offset of a range's first byte: at the begin, or where the whole file has it.
 fn offset_of(there: &Stat, part: &NewPart<'_>, size: u64) -> Result<u64> {
     let Range { start, end } = part.range;
     let why = match there.known_size() {

@@ -97,7 +97,7 @@ impl Logical {
         }
     }
 
-    /// Copies a file to the name in the catalog that its digest gives it, unless it is there.
+    /// Copies a file to the name that its digest gives, unless it exists.
     fn keep_as(&self, source: &Place, name: impl Fn(&Digest) -> PathBuf) -> Result<Text<Digest>> {
         let digest = self.sites.digest_at(source, Algorithm::Blake3, None)?;
         let name = name(&digest);
@@ -145,8 +145,7 @@ impl Logical {
         Ok(())
     }
 
-    /// Brings the program of a recipe to the node of a home, unless it is there. Returns the
-    /// message for that node.
+    /// Copies the program of a recipe to the node of a home, unless it is there. Returns the message for that node.
     pub(crate) fn bring(&self, recipe: &Recipe, home: &Home) -> Result<Staging> {
         let mut staging = Staging::default();
         for input in recipe.inputs.iter().filter(|input| input.whole) {

@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Reads small files as they are asked for, and tells of each in that order. `alone` reads one whose first home fails.
+/// Reads small files in the order of the requests, and reports each. `alone` reads a file whose first home fails.
 pub(crate) fn read(
     (sites, aim): (&Sites, &Aim),
     next: &mut Next<'_, PathBuf>,

@@ -1,4 +1,4 @@
-//! Gives names to what lies somewhere. No byte comes here: the site tells what its files hash to.
+//! Registers existing files under names. No byte is read here: the site computes the digests.
 
 use crate::{failed, now};
 use godwit_catalog::{Catalog, Change, NewHome, Refusal, locations};
@@ -24,7 +24,7 @@ pub struct Counts {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Files that were refused, and what is neither file nor directory.
+    /// Refused files, and entries that are neither file nor directory.
     pub failed: u64,
 }
 
@@ -37,7 +37,7 @@ const LIST_MAX: usize = 500;
 /// How many files a site hashes at once.
 const HASHED_AT_ONCE: usize = 8;
 
-/// A file that is to be noted: its path below the location, and what is known of it.
+/// A file to note: its path below the location, and its attributes.
 type Found = (PathBuf, Stat);
 
 /// Registers the files at `url` under `name`; `each` receives every file.
@@ -221,7 +221,7 @@ fn clash(name: &Path, size: u64, digest: Option<Digest>, refusal: Refusal) -> Er
     Error::corrupt(name, here, format!("in the catalog {there}"))
 }
 
-/// Returns what each file hashes to by what the site says; `None`: it tells no digests.
+/// Returns the digest of each file from the site; `None`: it computes none.
 fn digests(
     store: &dyn Store,
     root: &Path,

@@ -180,17 +180,17 @@ pub struct Keeper {
     away: Mutex<Vec<String>>,
 }
 
-/// The place that scrubbing has come to.
+/// The position of scrubbing.
 struct Scrubbing {
     next: Instant,
-    /// Locations to come, and the last path of the page before.
+    /// The next locations, and the last path of the previous page.
     left: VecDeque<(u64, Option<Name>)>,
     files: VecDeque<Named>,
 }
 
 impl Keeper {
-    /// Returns one that copies as `options` say, and scrubs at most so many bytes a second.
-    /// Copies at a site that is silent for longer than `down_after` count as lost.
+    /// Returns a keeper that copies as `options` say, and scrubs at a limited rate. Copies at a site that is silent for
+    /// longer than `down_after` count as lost.
     pub fn new(
         names: Logical,
         options: Options,
@@ -506,8 +506,8 @@ fn needs_of(
     Ok(needs(entry, rules, &names, &away))
 }
 
-/// Orders sites by the cost of a copy there. Sites that cost about the same take turns, by the name of the file:
-/// else one of them would get the copies of all files.
+/// Orders sites by the cost of a copy there. Sites of about equal cost take turns, by the name of the file: else one of
+/// them would get the copies of all files.
 fn cheapest_first(
     name: &Path,
     sites: impl Iterator<Item = String>,
@@ -523,7 +523,7 @@ fn cheapest_first(
     sites
 }
 
-/// Tells whether a rule is about who may do what, not about copies.
+/// Tells whether a rule is about rights, not about copies.
 pub fn is_of_rights(text: &str) -> bool {
     text.starts_with("allow ") || text.starts_with("never ")
 }
@@ -555,11 +555,11 @@ fn todo(sites: &Sites, name: Option<&Path>) -> Result<Vec<Todo>> {
     found.map_err(|refusal| failed(name.unwrap_or(Path::new("")), refusal))
 }
 
-/// The rules that cover a file with what each of them lacks, and its last attempt.
+/// The rules that cover a file with the missing copies of each, and the last attempt.
 pub type RuleStatus = (Vec<(Rule, Needs)>, Option<Todo>);
 
 impl Logical {
-    /// Returns what each rule that covers a file wants of it, and why the last attempt failed.
+    /// Returns the missing copies for each rule that covers a file, and why the last attempt failed.
     pub fn why(&self, name: &Path) -> Result<RuleStatus> {
         let entry = self.sites.file(name)?;
         let above = name.parent().unwrap_or(Path::new(""));
@@ -582,7 +582,7 @@ impl Logical {
 const COPIES_MAX: usize = 100;
 /// How long one turn compares digests.
 const SCRUB_FOR: Duration = Duration::from_secs(1);
-/// How often all files of a rule are compared, whatever changed.
+/// How often all files of a rule are compared, even without a change.
 const SCANNED_EVERY_S: u64 = 86_400;
 /// The pause after the first failure; each further one doubles it.
 const PAUSE_S: u64 = 5;

@@ -1,4 +1,4 @@
-//! Programs run where fragments lie; what they write becomes files in fragments, with the history of their making.
+//! Runs programs beside fragments; their output becomes files in fragments, with a history.
 
 use crate::{
     Draft, Engine, FileFacts, Kept, Logical, Slot,
@@ -29,7 +29,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A program that is to run beside each fragment of a file, or so many times.
+/// A program to run beside each fragment of a file, or a number of times.
 #[derive(Clone, Debug, Default)]
 pub struct Job {
     /// The name by which nodes and the history know it.
@@ -165,11 +165,11 @@ struct Running {
     board: Board,
     /// The hosts of locations, as far as attributes tell them.
     hosts: HashMap<u64, String>,
-    /// The drafts of its outputs: of `{out}`, and of what is printed.
+    /// The drafts of its outputs: of `{out}`, and of standard output.
     drafts: Mutex<[Option<Draft>; 2]>,
     ranks: Mutex<Vec<Rank>>,
     recipe: Recipe,
-    /// Message about the program for the node of each site, once the program is there.
+    /// The message about the program for each site's node, after the program was copied.
     ready: Mutex<HashMap<String, Arc<Mutex<Option<Staging>>>>>,
 }
 
@@ -267,7 +267,7 @@ impl Logical {
             recipe: job.recipe(entry.as_ref()),
             ready: Mutex::default(),
         });
-        // A worker at a node that hangs is left behind, so none of them borrows.
+        // A worker may hang at its node and be left behind, so none of them borrows.
         let (news, heard) = sync_channel(NEWS_MAX);
         let workers = AT_ONCE.min(2 * running.tasks.len());
         for _ in 0..workers {
@@ -304,7 +304,7 @@ impl Logical {
         if told.is_ok() && failed == 0 {
             return running.publish().map(|()| 0);
         }
-        // What they have under way is given up with its bytes, unless a node hangs.
+        // Tasks in flight are discarded with their bytes, unless a node hangs.
         let until = Instant::now() + GIVEN_UP_WITHIN;
         let left = || until.saturating_duration_since(Instant::now());
         while heard.recv_timeout(left()).is_ok() {}
@@ -432,7 +432,7 @@ impl Running {
         home.cloned().ok_or_else(|| Error::missing(&task.name))
     }
 
-    /// Runs a task beside a home; returns its status, and what it wrote within the drafts.
+    /// Runs a task beside a home; returns its status, and its output as drafts.
     fn run_at(
         &self,
         task: &Task,
@@ -520,7 +520,7 @@ fn is_of_program(error: &Error) -> bool {
 /// How nodes are reached, and what starts a task if its node does not.
 pub(crate) type By<'a> = (&'a Options, Option<&'a Start>);
 
-/// Returns the error that a refusal of a node stands for, with what it says is to be done.
+/// Returns the error for a refusal of a node, with its next command.
 fn said_by(node: &Url, mut refusal: Refusal) -> Error {
     if let Some(next) = refusal.next.take() {
         refusal.said = format!("{}; {next}", refusal.said);
@@ -541,7 +541,7 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
-    /// Runs a program beside a home; returns its exit status, and each place with what lies there now.
+    /// Runs a program beside a home; returns its exit status, and each place with its file.
     pub(crate) fn run(
         self,
         home: &Home,
@@ -600,7 +600,7 @@ fn who() -> String {
     format!("{user}@{host}")
 }
 
-/// Runs a program beside a home, at its node; returns its exit status and what it wrote.
+/// Runs a program beside a home, at its node; returns its exit status and its output.
 fn run_at(
     home: &Home,
     asked: &AskRun,

@@ -1,4 +1,4 @@
-//! The choice of the node that runs a task: one that has the fragment, else one that gets a copy of it.
+//! Chooses the node that runs a task: one that has the fragment, else one that gets a copy of it.
 
 use crate::Node;
 use godwit_catalog::Home;
@@ -170,7 +170,7 @@ impl Board {
         let began = at.map(|at| state.of[task].running.swap_remove(at).1);
         match (error, began) {
             (None, Some(began)) => state.took.push(began.elapsed()),
-            // What the first node said tells more than what was tried after it.
+            // The first node's error explains more than those of later attempts.
             (Some(error), _) => drop(state.of[task].error.get_or_insert(error)),
             _ => {}
         }
@@ -249,7 +249,7 @@ impl State {
             node.is_some_and(|node| !node.is_lost) && !tried.contains(*site)
         };
         let mut sites: Vec<String> = sites.filter(is_usable).cloned().collect();
-        // A node that runs no programs is asked last, for what it says.
+        // A node that runs no programs is asked last, for its refusal.
         let runs = |site: &String| self.nodes[site].is_open;
         if sites.iter().any(runs) {
             sites.retain(runs);

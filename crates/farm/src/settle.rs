@@ -1,4 +1,4 @@
-//! Intents whose process has gone: what lies at the site tells how each of them ends.
+//! Settles intents whose process has ended: the file at the site decides.
 
 use crate::{failed, sites::Sites};
 use godwit_catalog::{Change, Deed, Intent, State as OfHome, draft_name, intents, is_in_draft};
@@ -13,13 +13,13 @@ use std::path::Path;
 /// The end of an intent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Settled {
-    /// The new bytes lie there, and are published.
+    /// The new bytes are there, and are published.
     Published,
-    /// The old bytes lie there still.
+    /// The old bytes are still there.
     Kept,
-    /// Nothing lies there.
+    /// There is no file.
     Gone,
-    /// Other bytes lie there.
+    /// Other bytes are there.
     Damaged,
     /// Another process has the intent.
     Elsewhere,
@@ -75,7 +75,7 @@ pub(crate) fn one(sites: &Sites, intent: &Intent) -> Result<Settled> {
     }
 }
 
-/// Deletes the partial file of an upload with which nothing will go on.
+/// Deletes the partial file of an upload that will not be resumed.
 fn abandon(place: &Place) {
     let upload = place.store.write(&place.path, &Write::with(WriteMode::New));
     if let Err(error) = upload.and_then(Sink::abandon) {
@@ -83,14 +83,14 @@ fn abandon(place: &Place) {
     }
 }
 
-/// Forgets a draft, and deletes what was written in it.
+/// Forgets a draft, and deletes its files.
 pub(crate) fn draft(sites: &Sites, intent: &Intent) -> Result<()> {
     let name = &intent.name.0;
     end(sites, intent, None, Settled::Gone)?;
     all(sites, &draft_name(name, intent.intent), &mut |_, _| ())
 }
 
-/// Tells by size and digest whether the bytes of an intent, or those before it, lie there.
+/// Compares the file with the bytes of an intent, and the ones before it, by size and digest.
 fn landed(
     sites: &Sites,
     intent: &Intent,
@@ -117,7 +117,7 @@ fn landed(
     };
     let is_new = match expected {
         Some(_) => found.as_ref() == expected,
-        // The site finishes an upload in one step: what is not the old file is the new one.
+        // The site finishes an upload in one step: if the file is not the old one, it is the new one.
         None => is_size && !is_old,
     };
     if !is_new {

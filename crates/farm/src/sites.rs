@@ -22,7 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A catalog and what is open of its sites.
+/// A catalog and open connections to its sites.
 pub(crate) struct Sites {
     pub(crate) catalog: Arc<dyn Catalog>,
     pub(crate) stores: Stores,
@@ -41,7 +41,7 @@ pub struct Aim {
     pub site: Option<String>,
     /// The site from which files are read; `None`: any.
     pub from: Option<String>,
-    /// Whether what is written is one more copy of a version, not a new version.
+    /// Whether the write is one more copy of a version, not a new version.
     pub copy: bool,
     /// The digest of the version that a new one is based on.
     pub base: Option<Digest>,
@@ -64,7 +64,7 @@ pub(crate) enum Failed {
 }
 
 impl Aim {
-    /// Returns the site from which what is written comes, as far as it is known: a copy tells it later.
+    /// Returns the source site of a write, if it is known; a copy learns it later.
     pub(crate) fn sender(&self, sites: &Sites) -> Option<String> {
         (!self.copy).then(|| sites.weather.here.clone())
     }
@@ -213,7 +213,7 @@ impl Sites {
         }
     }
 
-    /// Returns what a file at a site, or a range of it, hashes to: the site tells it, or else it is read.
+    /// Returns the digest of a file at a site, or of a range of it: from the site, or else by reading.
     pub(crate) fn digest_at(
         &self,
         place: &Place,
@@ -238,7 +238,7 @@ impl Sites {
         self.ranked(entry, from, is_good)
     }
 
-    /// Returns the homes that have the current version or a part of it, the best first.
+    /// Returns the homes of the current version or its parts, the best first.
     pub(crate) fn homes_with_parts<'a>(
         &self,
         entry: &'a Named,
@@ -266,7 +266,7 @@ impl Sites {
         homes
     }
 
-    /// Tries the homes of a file, one after the other, until one does. `bytes`: what it is measured by; 0: it is not.
+    /// Tries the homes of a file in turn, until one succeeds. `bytes`: the size to measure by; 0: not measured.
     pub(crate) fn at_homes<T>(
         &self,
         path: &Path,
@@ -401,7 +401,7 @@ impl Sites {
     }
 }
 
-/// Begins to count and hash bytes of a file; a digest is wanted if they are all of it.
+/// Begins to count and hash bytes of a file; a digest needs all of them.
 pub(crate) fn checking<'a>(into: &'a dyn Take, entry: &Named, want: &Extents) -> Checking<'a> {
     let known = best(&entry.digests).filter(|_| is_whole(entry, want));
     Checking::new(into, known.map(Digest::algorithm))
@@ -431,7 +431,7 @@ pub(crate) fn is_draining(location: &Location) -> bool {
         .is_some_and(|state| state == DRAINING)
 }
 
-/// The attribute of a location that tells what becomes of it.
+/// The attribute of a location that has its state.
 pub(crate) const STATE: &str = "state";
 pub(crate) const DRAINING: &str = "draining";
 

@@ -1,4 +1,4 @@
-//! Which copy is read first: by what transfers between two sites took lately.
+//! Chooses the copy that is read first, by recent transfers between two sites.
 
 use crate::now;
 use godwit_catalog::{Answer, Catalog, Change, Home, Location, Measured, Question};
@@ -42,7 +42,7 @@ impl Sky {
         self.samples.get(&pair).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns what a read of `bytes` costs.
+    /// Returns the cost of a read of `bytes`.
     pub(crate) fn cost(&self, to: &str, (from, location): (&str, u64), bytes: u64) -> Cost {
         let all = self.of(to, from);
         let distance = |sample: &&Measured| class(sample.bytes).abs_diff(class(bytes));
@@ -56,7 +56,7 @@ impl Sky {
         let faults = last.filter(|sample| sample.fault).count();
         let weather = Weather {
             rate_bytes: rates.get(rates.len() / 2).copied(),
-            // What was measured began with the first word.
+            // The measured time includes the round trip.
             round_trip: (!rates.is_empty()).then_some(Duration::ZERO),
             faults: u32::try_from(faults).unwrap_or(u32::MAX),
         };
@@ -99,8 +99,8 @@ impl Sky {
         ranked
     }
 
-    /// Returns the homes in the order in which they are tried. Now and then, as `chance` says, one comes first of which
-    /// little is known: what was slow may have become fast.
+    /// Returns the homes in the order of attempts. Now and then, as `chance` decides, a home with few samples is first:
+    /// a slow one may have become fast.
     pub(crate) fn order<'a>(
         &self,
         homes: impl Iterator<Item = &'a Home>,
@@ -165,7 +165,7 @@ impl Watching {
         }
     }
 
-    /// Returns what is known now. A catalog that does not answer leaves it empty.
+    /// Returns the recent samples. They are empty if the catalog does not answer.
     pub(crate) fn sky(&self) -> Arc<Sky> {
         let mut seen = self.seen.lock();
         if let Some((at, sky)) = &*seen
@@ -238,7 +238,7 @@ impl Watching {
         }
     }
 
-    /// Tells the catalog. Who may only read there tells nothing.
+    /// Sends samples to the catalog; without the right to write there, none are sent.
     fn note(&self, fresh: Vec<Measured>) {
         // A few of each way say as much as all.
         let mut few: HashMap<(String, u32, bool), u32> = HashMap::new();
@@ -278,11 +278,11 @@ fn latency(location: &Location) -> Option<(u64, f64)> {
 const SAMPLES: usize = 7;
 /// How long a fault counts.
 const LATELY_S: u64 = 600;
-/// One read of so many goes to a copy of which little is known.
+/// One of this many reads uses a copy with few samples.
 const TRIED_ONE_OF: u64 = 32;
-/// One read of so many goes to a copy that was never read.
+/// One of this many reads uses a copy that was never read.
 const NEW_ONE_OF: u64 = 4;
-/// A copy that would take longer than so many times the best is not tried.
+/// A copy that is this many times slower than the best is not tried.
 const WORTH_A_TRY: f64 = 3.0;
 /// How long what the catalog knows is used.
 const SEEN_FOR: Duration = Duration::from_secs(30);

@@ -231,7 +231,7 @@ pub(crate) fn no_location(aim: &Aim, collection: &Path) -> Error {
     Error::unsupported(format!("writing into grid:/{}", collection.display()), why)
 }
 
-/// Returns the place of a file at each location; first where it lies already.
+/// Returns the place of a file at each location; those with a copy first.
 pub(crate) fn places_of<'a>(
     sites: &'a Sites,
     locations: &'a [Location],
@@ -248,7 +248,7 @@ pub(crate) fn places_of<'a>(
         let below = name.strip_prefix(&location.name.0).unwrap_or(name);
         let path = match (home, entry) {
             (Some(home), _) => home.path.0.clone(),
-            // Its file may lie there too, and is no directory.
+            // A copy of the whole file may be there too, and is no directory.
             (None, Some(entry)) if is_fragment(name) => {
                 let last = below.file_name().unwrap_or_default();
                 let above = below.parent().unwrap_or(Path::new(""));
@@ -297,7 +297,7 @@ pub(crate) fn intend(
     }
 }
 
-/// Notes an intent. What a process that died left there is settled first; a path that another file has is left to it.
+/// Notes an intent. An intent of a dead process is settled first; a path with another file is left to it.
 pub(crate) fn intent(sites: &Sites, aim: &Aim, name: &Path, at: &mut At) -> Result<Lease> {
     let (mut count, mut is_settled) = (1, false);
     loop {
@@ -363,7 +363,7 @@ fn begin_at(
 }
 
 impl Begun {
-    /// Notes what was begun under a lease.
+    /// Takes over an intent with its lease.
     pub(crate) fn new(
         (sites, aim): (&Arc<Sites>, &Aim),
         name: &Path,
@@ -381,7 +381,7 @@ impl Begun {
         }
     }
 
-    /// Begins the upload at the site; `None`: the bytes of the copy lie there by now.
+    /// Begins the upload at the site; `None`: the bytes of the copy are already there.
     fn upload(&self, write: &Write<'_>) -> Result<Option<Box<dyn Sink>>> {
         let At {
             place, location, ..
@@ -412,7 +412,7 @@ impl Begun {
         }
     }
 
-    /// Compares what lies at a place that the catalog does not know with the version that is copied there.
+    /// Compares an unregistered file with the version that is being copied.
     fn adopt(&self, there: &Stat) -> Result<()> {
         let known = self.copied.as_deref();
         let size = known.and_then(|entry| entry.size);
@@ -475,7 +475,8 @@ impl Begun {
         }
     }
 
-    /// Finds out what the site has after a failure whose outcome is not known; returns what was published all the same.
+    /// Determines the site's state after a failure with an unknown outcome; returns the version if it was published all
+    /// the same.
     pub(crate) fn resolve(
         &self,
         error: Error,
@@ -791,7 +792,7 @@ impl Sink for Writing {
 
 impl Drop for Writing {
     fn drop(&mut self) {
-        // The site keeps what a resume needs; the next attempt notes an intent of its own.
+        // The site keeps the partial for a resume; the next attempt notes an intent of its own.
         if let Some(sink) = self.sink.take() {
             drop(sink);
             self.begun.give_up();

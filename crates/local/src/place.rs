@@ -123,7 +123,7 @@ impl Place {
     }
 }
 
-/// Names below the usual places, the first that is of use.
+/// Returns the first of the usual paths that can be used.
 fn usual_socket(environment: Environment<'_>) -> Result<PathBuf> {
     let uid = user_id();
     let login = environment("XDG_RUNTIME_DIR").map(PathBuf::from);
@@ -234,7 +234,7 @@ fn make(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes a directory where the one above it is there.
+/// Makes a directory, if its parent exists.
 fn make_one(dir: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(dir) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),

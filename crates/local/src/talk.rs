@@ -338,6 +338,6 @@ pub fn gone() -> Refusal {
         .next("what was committed is kept; the next call begins anew")
 }
 
-/// How often a thread that does not lead looks at what else it waits for.
+/// How often a waiting thread that does not read checks its other conditions.
 const MEANWHILE: Duration = Duration::from_millis(50);
 const FOREVER: Duration = Duration::from_secs(365 * 86_400);

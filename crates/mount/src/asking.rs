@@ -170,7 +170,7 @@ impl Asking {
         }
     }
 
-    /// Asks for a file: if its server is away, for what is here of it, and if that is nothing, patiently.
+    /// Opens a file: if its server is away, its cached version; without one, waits for the server.
     pub(crate) fn ask_for_file(
         &self,
         thread: u32,

@@ -22,7 +22,7 @@ use std::{
     time::UNIX_EPOCH,
 };
 
-/// The disk begins with so many bytes at a time.
+/// The disk starts to write after this many bytes.
 const EARLY_BYTES: u64 = 8 << 20;
 
 /// Whether a file is written.
@@ -64,12 +64,12 @@ pub(crate) struct Hold {
     pub(crate) kept: Kept,
 }
 
-/// When the node has a file on record that is written.
+/// When the node persists a written file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kept {
     /// Once it is handed in.
     AtTheEnd,
-    /// Since it was opened: the next node finds what was written.
+    /// Since it was opened: the next node finds the bytes.
     AsWritten,
     /// Parts of the file are here, and its changes are handed in: by each sync, and at the end.
     InParts,
@@ -158,7 +158,7 @@ impl Body {
         })
     }
 
-    /// Returns what the kernel is told of it.
+    /// Returns the attributes for the kernel.
     pub(crate) fn facts(&self, known: &Facts) -> Facts {
         let state = self.state.lock();
         let meta = self.with(File::metadata).ok();

@@ -75,7 +75,7 @@ impl Changes {
     /// Returns the ranges to hand in of a file of this size.
     fn ranges(&self, size: u64) -> Extents {
         let mut ranges = self.written.and(&Extents::from(0..size));
-        // A length that no written byte reaches is told by the last byte, which is zero.
+        // A length beyond all written bytes is expressed by the last byte, a zero.
         if size > ranges.end().max(self.size_at_server) {
             ranges.insert(size - 1..size);
         }

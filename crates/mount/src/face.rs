@@ -48,7 +48,7 @@ impl Face {
 }
 
 impl Shared {
-    /// Asks what is known of a name: here where it is written, else of the node.
+    /// Returns the attributes of a name: of a file that is written here, else from the node.
     fn look(&self, url: String, known: Option<Facts>, thread: u32) -> Done<(Facts, Duration)> {
         match self.asking.ask(thread, &Request::Stat(FileTarget::is(url))) {
             Ok((_, answer)) => match answer.tell {
@@ -62,8 +62,8 @@ impl Shared {
         }
     }
 
-    /// Returns what a name of a server that is away is taken for: a directory where a program names something in it, and
-    /// else a file, which can be written. A program may make a directory of it.
+    /// Returns a guess for a name of a server that is away: a directory if a program names an entry in it, else a file,
+    /// which can be written. A program may make it a directory.
     fn guess(&self, place: (u64, &OsStr), known: Option<Facts>, thread: u32) -> Done<Facts> {
         let parent = self.nodes.lock().path(place.0)?;
         match walking::use_of(thread, &parent, place.1) {
@@ -346,7 +346,7 @@ impl Shared {
         });
     }
 
-    /// Lists a directory: what the node says, and what is written here. The root has the servers that were looked at.
+    /// Lists a directory: the node's entries, and files written here. The root lists the servers that were looked up.
     fn list(&self, number: u64, thread: u32) -> Done<Listed> {
         let url = match number {
             ROOT => None,
@@ -755,7 +755,7 @@ fn cached(flags: i32) -> FopenFlags {
     }
 }
 
-/// Returns a failure of a number that was looked up before: if its name is gone, the kernel looks again.
+/// Returns the failure for a number that was looked up before: if its name is gone, the kernel looks it up again.
 fn stale(failed: Failed) -> Failed {
     match failed.is_missing() {
         true => Failed::Plain(libc::ESTALE),
@@ -772,7 +772,7 @@ fn nanoseconds(time: TimeOrNow) -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// How long the kernel believes what it was told.
+/// How long the kernel caches attributes.
 const LASTS: Duration = Duration::from_secs(1);
 const WRITE_BYTES: u32 = 1 << 20;
 const FREE: u64 = 1 << 30;

@@ -9,7 +9,7 @@ pub(crate) struct Facts {
     pub(crate) size: u64,
     pub(crate) mtime_ns: u64,
     pub(crate) mode: u32,
-    /// Nothing tells that it is there: its server is away.
+    /// Set while its server is away: its existence is a guess.
     pub(crate) is_guess: bool,
 }
 
@@ -38,7 +38,7 @@ impl Facts {
         }
     }
 
-    /// Takes over what was told; what was not told stays as it was known.
+    /// Takes attributes from the node; missing ones stay as they were.
     pub(crate) fn told(stat: &Stat, known: Option<&Self>) -> Self {
         let usual = match stat.is_directory {
             true => Self::directory(),

@@ -15,7 +15,7 @@ use godwit_wire::local::{
 use std::{fs::File, io};
 
 impl Shared {
-    /// Hands in what was written, and does to its name what was to wait for that.
+    /// Hands in a written file, then does the operations on its name that waited for that.
     pub(crate) fn end(&self, number: u64, body: &Body) {
         if let Err(failed) = self.hand_in(body) {
             self.tell_lost(body, &failed);
@@ -56,7 +56,7 @@ impl Shared {
     }
 
     fn hand_in(&self, body: &Body) -> Done<()> {
-        // Read again if the node ends before it has said that it keeps the file.
+        // Opened again in case the node ends before it has taken the file.
         let kept = body.hold.read().kept;
         let again = match kept {
             Kept::AtTheEnd => body.with(|file| open_again(file, false)).ok(),
@@ -77,7 +77,7 @@ impl Shared {
         match ended {
             Err(failed) if failed.is_node_lost() && !state.is_cut_short => match again {
                 Some(bytes) => self.save(body, &state, bytes)?,
-                // The node persisted it, and the next node finds what was written.
+                // The node persisted it, and the next node finds the bytes.
                 None => self.commit_again(body)?,
             },
             ended => ended?,

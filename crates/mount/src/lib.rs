@@ -1,7 +1,7 @@
 //! Files of other machines as a mounted directory, for programs that know nothing of godwit.
 //!
-//! The kernel asks through FUSE, and the node of this machine does what is asked: this crate translates, and keeps
-//! nothing but names, and the descriptors of open files. It is served outside of the program that uses it.
+//! The kernel asks through FUSE, and the node of this machine does the work: this crate translates. It keeps only
+//! names, and the descriptors of open files. It runs outside of the program that uses it.
 
 mod asking;
 mod body;
@@ -53,7 +53,7 @@ pub struct Rules {
     pub session: String,
     /// Whether an fsync waits for delivery.
     pub fsync_pushes: bool,
-    /// Hears of what a program sees only as a number of errno(3).
+    /// Receives refusals of which a program sees only an errno(3).
     pub report: Box<dyn Fn(&Refusal) + Send + Sync>,
 }
 
@@ -134,7 +134,7 @@ impl Mount {
         served
     }
 
-    /// Waits for what was written, as far as is promised.
+    /// Waits until the written files have what `promise` says.
     pub fn keep(&self, promise: Wait) -> Result<response::Done> {
         let whose = Selector {
             session: Some(self.0.asking.rules.session.clone()),

@@ -26,7 +26,7 @@ pub(crate) struct Nodes {
 pub(crate) struct Node {
     /// The directory and the name in it; `None`: the name is gone.
     place: Option<(u64, OsString)>,
-    /// How often the kernel looked it up, and has not forgotten it.
+    /// How many lookups the kernel has not forgotten.
     lookups: u64,
     pub(crate) facts: Facts,
     pub(crate) writes: Writes,
@@ -70,7 +70,7 @@ impl Nodes {
         named.collect()
     }
 
-    /// Tells whether a number is that of the root, or of a server in it.
+    /// Tells whether a number is that of the root, or of a server.
     pub(crate) fn is_above_files(&self, number: u64) -> bool {
         let node = self.nodes.get(&number);
         let place = node.and_then(|node| node.place.as_ref());
@@ -108,7 +108,7 @@ impl Nodes {
         worded(&path)
     }
 
-    /// Notes that the kernel looked a name up, and returns its number.
+    /// Counts a lookup of a name by the kernel, and returns its number.
     pub(crate) fn look_up(&mut self, parent: u64, name: &OsStr, facts: Option<Facts>) -> u64 {
         let place = (parent, name.to_owned());
         let number = match self.by_name.get(&place) {
@@ -132,7 +132,7 @@ impl Nodes {
         number
     }
 
-    /// Notes that the kernel forgot a number so many times.
+    /// Forgets `times` lookups of a number.
     pub(crate) fn forget(&mut self, number: u64, times: u64) {
         let Some(node) = self.nodes.get_mut(&number) else {
             return;
@@ -166,7 +166,7 @@ impl Nodes {
         }
     }
 
-    /// Returns what the kernel is told of a number.
+    /// Returns the attributes of a number for the kernel.
     pub(crate) fn attributes(&self, number: u64, facts: &Facts) -> FileAttr {
         let mtime = UNIX_EPOCH + Duration::from_nanos(facts.mtime_ns);
         let (kind, nlink) = match facts.is_directory {
@@ -193,7 +193,7 @@ impl Nodes {
     }
 }
 
-/// Returns a path as the node is told it, which is text.
+/// Returns a path as text, for the node.
 fn worded(path: &OsStr) -> Done<String> {
     let url = Url::from_argument(path).map_err(|_| Failed::Plain(libc::ENOENT))?;
     Ok(match path.to_str() {
@@ -202,7 +202,7 @@ fn worded(path: &OsStr) -> Done<String> {
     })
 }
 
-/// Tells whether a name can be that of a server.
+/// Tells whether a name can be a server.
 pub(crate) fn is_server(name: &OsStr) -> bool {
     let path = [b"/godwit/", name.as_bytes(), b"/x"].concat();
     Url::from_argument(OsStr::from_bytes(&path)).is_ok()
@@ -214,7 +214,7 @@ const STALE: Failed = Failed::Plain(libc::ESTALE);
 const BLOCK_BYTES: u32 = 128 << 10;
 
 impl Node {
-    /// Returns what is known of a file that is written here, or handed in just now.
+    /// Returns the attributes of a file that is written here, or was handed in just now.
     pub(crate) fn written(&self) -> Option<Facts> {
         match &self.writes {
             Writes::None => None,

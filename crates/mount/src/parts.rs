@@ -1,7 +1,7 @@
-//! Large files of which parts are here while they are written.
+//! Large files of which only parts are local while they are written.
 //!
-//! All mounts of the machine share one sparse file of the node. A mount remembers what it wrote, and hands exactly that in:
-//! the node delivers it into the server's file.
+//! All mounts of the machine share one sparse file of the node. A mount records its writes, and hands exactly these in:
+//! the node delivers them into the server's file.
 
 use crate::{
     Shared,
@@ -20,7 +20,7 @@ use godwit_wire::local::{
 use std::{fs::File, io, ops::Range, os::unix::fs::FileExt};
 
 impl Shared {
-    /// Waits until a range of a file is here, if only parts of it are.
+    /// Waits until a range of a file in parts is local.
     pub(crate) fn ensure_parts(&self, body: &Body, range: Range<u64>, thread: u32) -> Done<()> {
         if body.parts.is_none() {
             return Ok(());
@@ -43,7 +43,7 @@ impl Shared {
         thread: u32,
     ) -> Done<()> {
         let Some(at) = at else {
-            // What is written behind the end needs no grant.
+            // Bytes after the end need no grant.
             let mut ranges = Vec::new();
             let appended = body.with(|file| append_told(file, data, |range| ranges.push(range)));
             let mut changes = parts.changes.lock();

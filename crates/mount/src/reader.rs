@@ -21,7 +21,7 @@ use std::{
 /// A descriptor that is only read.
 pub(crate) struct Reader {
     url: String,
-    /// The program has bytes of it.
+    /// Whether the program has read some bytes.
     is_begun: AtomicBool,
     ahead: Mutex<Ahead>,
     source: RwLock<Source>,
@@ -151,7 +151,7 @@ impl Asking {
         }
     }
 
-    /// Opens a file again: it has the same bytes, or the program hears of it.
+    /// Opens a file again; if its bytes have changed, the program gets an error.
     fn open_again(
         &self,
         reader: &Reader,
@@ -191,7 +191,7 @@ impl Asking {
     }
 }
 
-/// Returns what was opened, and the file that came with the answer.
+/// Returns the opened file and its descriptor.
 pub(crate) fn opened(mut answer: Answer) -> Result<(Opened, File), Refusal> {
     match (answer.tell, answer.files.pop()) {
         (Response::Opened(opened), Some(file)) => Ok((opened, File::from(file))),

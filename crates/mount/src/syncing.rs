@@ -22,7 +22,7 @@ use std::{
 };
 
 impl Shared {
-    /// Makes what was written so far survive the end of this machine, or be at its server.
+    /// Makes the written bytes durable on this machine, or delivers them.
     pub(crate) fn sync(&self, body: &Body, thread: u32) -> Done<()> {
         self.commit(body)?;
         let is_kept = body.hold.read().kept != Kept::Orphan;
@@ -37,7 +37,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes what was written so far survive the end of this machine.
+    /// Makes the written bytes durable on this machine.
     fn commit(&self, body: &Body) -> Done<()> {
         if let Some(parts) = &body.parts {
             return self.keep_parts(body, parts);

@@ -12,8 +12,8 @@ use godwit_wire::door::call::Name;
 use std::{os::unix::ffi::OsStrExt, path::Path};
 
 impl Applying<'_> {
-    /// Begins a draft; its number is also that of the collection of its fragments. With `join` the draft of the same
-    /// holder is returned, if there is one.
+    /// Begins a draft; its number is also that of the collection of its fragments. With `join` an existing draft of
+    /// this holder is returned.
     pub(super) fn draft(
         &mut self,
         name: &Name,
@@ -101,7 +101,7 @@ impl Applying<'_> {
         Ok(version)
     }
 
-    /// Returns the fragments of a draft; refused unless there are exactly so many.
+    /// Returns the fragments of a draft; refuses any other count than `count`.
     fn parts(&self, intent: &Intent, count: u64) -> Result<Vec<Found>> {
         let name = &intent.name.0;
         if !(1..=FRAGMENTS_MAX).contains(&count) {
