@@ -4,8 +4,7 @@ use godwit_core::{Algorithm, Block, Digest, Extents, Hashing};
 use godwit_store::{Error, Read, Take, engine::Place};
 use std::{ops::Range, sync::Mutex};
 
-/// Calls `each` with the bytes of `range`, from first to last; what the file does
-/// not have does not come.
+/// Calls `each` with the bytes of `range` in order, as far as the file has them.
 pub(crate) fn read(
     place: &Place,
     range: Range<u64>,
@@ -36,7 +35,7 @@ pub(crate) fn digest(
     Ok(hashing.finish())
 }
 
-/// Hands on what comes; relies on the order that a single stream keeps.
+/// Passes blocks on; relies on the order that a single stream keeps.
 struct InOrder<'a>(Mutex<Inner<'a>>);
 
 struct Inner<'a> {
@@ -51,7 +50,7 @@ impl Take for InOrder<'_> {
     }
 }
 
-/// Calls `each` with what comes from byte `next` on, and counts it.
+/// Calls `each` with the bytes from `next` on, and counts them.
 pub(crate) fn in_order(
     next: &mut u64,
     block: Block<'_>,
@@ -77,7 +76,7 @@ pub(crate) fn in_order(
 }
 
 const ZEROS: [u8; 4096] = [0; 4096];
-const NO_PANIC: &str = "nobody panics while holding it";
+const NO_PANIC: &str = "no thread panics while it holds this";
 
 #[cfg(test)]
 mod tests {

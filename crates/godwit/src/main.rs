@@ -1,45 +1,37 @@
 //! The one binary: every verb of godwit, and the node.
 //!
 //! A face: it reads arguments, calls the stores, the engine and the node, and
-//! says what came of it. It decides where files go ([`layout`]) and nothing else
+//! says what came of it. It decides where files go ([`transfer::layout`]) and nothing else
 //! about data.
 
 mod args;
 mod bytes;
 mod cli;
-mod conditions;
-mod layout;
-mod listing;
-mod log;
-mod meter;
-mod moving;
+mod client;
+mod config;
 mod names;
-mod owed;
+mod out;
 mod places;
-mod progress;
-mod record;
 #[cfg(test)]
 mod reference;
-mod same;
-mod screen;
 mod signals;
-mod silence;
-mod topics;
-mod trouble;
+mod transfer;
 mod units;
 mod verbs;
-mod waiting;
 
 use clap::{Command, CommandFactory, FromArgMatches};
 use cli::{Godwit, Verb};
-use screen::{Screen, Tone};
+use out::{
+    CliError, Facts, Screen,
+    error::abridged,
+    log,
+    screen::{self, Tone},
+};
 use serde_json::Value;
 use std::{ffi::OsString, io::Write, process::ExitCode};
-use trouble::{CliError, abridged};
-use verbs::Facts;
 
 fn main() -> ExitCode {
-    let arguments = conditions::long_options(std::env::args_os().collect::<Vec<OsString>>());
+    let arguments = args::conditions::long_options(std::env::args_os().collect::<Vec<OsString>>());
     let godwit = match Godwit::grouped()
         .try_get_matches_from(arguments)
         .and_then(|matches| Godwit::from_arg_matches(&matches))
@@ -58,7 +50,7 @@ fn main() -> ExitCode {
     if !matches!(godwit.verb, Verb::Node(_)) {
         log::start(tone, "warn"); // a node is told by its configuration
     }
-    // Until the end: what is printed may be a store.
+    // The screen lives until the end: a store may print to it.
     let screen: &'static Screen = Box::leak(Box::new(Screen::new(tone)));
     let verb = godwit.verb.name();
     let facts = godwit.verb.run(screen).unwrap_or_else(|trouble| {
@@ -71,14 +63,14 @@ fn main() -> ExitCode {
         unless_gone(screen, said);
     }
     unless_gone(screen, screen.flush());
-    if screen.exit_code() == screen::NOBODY_READS {
-        // As other tools end. Where that cannot be, the status says the same.
+    if screen.exit_code() == screen::OUTPUT_GONE {
+        // Other tools end by this signal too. If it is blocked, the status says the same.
         let _ = signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGPIPE);
     }
     ExitCode::from(screen.exit_code())
 }
 
-/// Who does not read the result does not miss it; any other loss is told.
+/// Reports a result that could not be written, unless its reader is gone.
 fn unless_gone(screen: &Screen, said: Result<(), godwit_store::Error>) {
     if let Err(error) = said
         && !screen.gone()
@@ -121,10 +113,10 @@ fn refuse(error: &clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Ends what clap says.
+/// The last line of each message of clap.
 const HELP: &str = "For more information, try '--help'.";
 
-/// What is counted when something is copied (docs/formats/json-lines.md).
+/// The counts of a copy in the summary (docs/formats/json-lines.md).
 const COUNTS: [&str; 14] = [
     "bytes",
     "files",

@@ -38,7 +38,7 @@ pub(crate) fn with_names(options: Options) -> Options {
     })
 }
 
-/// Has a catalog obey its rules of rights; a node asked for names does so itself.
+/// Wraps a catalog so that it obeys its rules of rights. A node that serves names does so itself.
 pub(crate) fn obeyed(text: &str, catalog: Arc<dyn Catalog>) -> Arc<dyn Catalog> {
     match text.starts_with("godwit:") {
         true => catalog,

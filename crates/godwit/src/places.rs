@@ -2,21 +2,19 @@
 
 use crate::{
     args::{Names, Talking},
-    names, record,
-    screen::Screen,
-    trouble::{CliError, Run},
+    config, names,
+    out::{CliError, Run, Screen, mark},
 };
 use godwit_core::{HostMeant, Url};
 use godwit_store::channel::Cancel;
 pub(crate) use godwit_store::engine::Place;
 use godwit_store::engine::{Options, Stores};
-use godwit_store::{Entry, Error, Proofs, StoreExt, Trust, door::RequestId};
+use godwit_store::{Entry, EntryKind, Error, Proofs, Stat, StoreExt, Trust};
 use std::{
     ffi::{OsStr, OsString},
     io::Read,
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
-    sync::OnceLock,
 };
 
 /// Reads an argument.
@@ -40,7 +38,7 @@ pub(crate) fn target(argument: &OsStr) -> Run<Url> {
         return Ok(target);
     }
     let is_peer =
-        |name: &str| record::home().is_some_and(|home| matches!(home.peer(name), Ok(Some(_))));
+        |name: &str| config::home().is_some_and(|home| matches!(home.peer(name), Ok(Some(_))));
     let Some(HostMeant { host, path }) = HostMeant::in_path(text, is_peer) else {
         return Ok(target);
     };
@@ -69,15 +67,9 @@ pub(crate) fn target(argument: &OsStr) -> Run<Url> {
         .next(format!("for a local file write ./{shown}; {remote}")))
 }
 
-/// Returns what stops a verb.
+/// Returns the flag that cancels a verb.
 pub(crate) fn cancel() -> Run<Cancel> {
     Cancel::new().map_err(|cause| CliError::store("begin", Error::io("a signal's way", cause)))
-}
-
-/// Returns by what nodes find in their logs what this program asks them.
-pub(crate) fn mark() -> RequestId {
-    static MARK: OnceLock<RequestId> = OnceLock::new();
-    MARK.get_or_init(RequestId::new).clone()
 }
 
 /// Returns an opener for verbs that move nothing.
@@ -91,7 +83,7 @@ pub(crate) fn options(talking: &Talking) -> Run<Options> {
     let trust = Trust {
         by: talking.by(),
         level: talking.level(),
-        home: record::home(),
+        home: config::home(),
         expect: talking.expect(),
         ..options.trust
     };
@@ -103,23 +95,23 @@ pub(crate) fn options(talking: &Talking) -> Run<Options> {
     }))
 }
 
-/// Opens the store of a URL. Slashes behind a name have said what they had to.
+/// Opens the store of a URL, without the slashes behind its name.
 pub(crate) fn open(stores: &Stores, url: &Url) -> Run<Place> {
     open_as(stores, url, Proofs::default())
 }
 
-/// The same, of a server that has to prove, and is shown, something else than the others.
+/// Opens the store of a URL, with proofs for this server alone.
 pub(crate) fn open_as(stores: &Stores, url: &Url, proofs: Proofs) -> Run<Place> {
     stores
         .open_as(&without_slashes(url), proofs)
         .map_err(|error| match error {
-            // Nothing was asked of anybody yet: it is the options that do not fit the URL.
+            // No server was asked yet: the options do not fit the URL.
             Error::Unsupported { .. } => CliError::asked(format!("open {url}"), error),
             error => CliError::store(format!("open {url}"), error),
         })
 }
 
-/// Returns what is called `path` inside a place; the empty path is the place itself.
+/// Returns the place `path` inside a place; the empty path is the place itself.
 pub(crate) fn inside(place: &Place, path: &Path) -> Result<Place, Error> {
     if path.as_os_str().is_empty() {
         return Ok(place.clone());
@@ -127,8 +119,8 @@ pub(crate) fn inside(place: &Place, path: &Path) -> Result<Place, Error> {
     place.join(path)
 }
 
-/// Calls `each` for all below a place. What may not be listed is told as something that
-/// could not be done, and the rest goes on.
+/// Calls `each` for all entries below a place. A directory that may not be listed is reported as
+/// an error, and the walk goes on.
 pub(crate) fn walk(
     screen: &Screen,
     act: &str,
@@ -223,7 +215,7 @@ pub(crate) fn without_slashes(url: &Url) -> Url {
     }
 }
 
-/// Returns the URL of what a listing told; the empty path is the place itself.
+/// Returns the URL of a path from a listing; the empty path is the place itself.
 pub(crate) fn below(url: &Url, path: &Path) -> Result<Url, Error> {
     if path.as_os_str().is_empty() {
         return Ok(url.clone());
@@ -235,10 +227,62 @@ pub(crate) fn below(url: &Url, path: &Path) -> Result<Url, Error> {
         })
 }
 
-/// Returns a URL as it is printed for other programs: of a local file the raw path.
-pub(crate) fn shown(url: &Url) -> Vec<u8> {
-    match url.is_local() {
-        true => url.path().to_vec(),
-        false => url.to_string().into_bytes(),
+/// Returns the entry under the name itself, not the target of a link there.
+///
+/// `stat` follows links, if they lead anywhere; the listing of the directory above
+/// shows links as links.
+pub(crate) fn stat_unfollowed(place: &Place) -> Result<Stat, Error> {
+    let followed = place.store.stat(&place.path);
+    let may_be_link = match &followed {
+        Ok(stat) => stat.kind == EntryKind::Directory,
+        Err(Error::Missing { .. } | Error::BadName { .. } | Error::Denied { .. }) => true,
+        Err(Error::Refused { .. }) => true, // a foreign server, in words of its own
+        Err(_) => false,
+    };
+    let Some(name) = place.path.file_name().filter(|_| may_be_link) else {
+        return followed;
+    };
+    let above = place.path.parent().unwrap_or(Path::new(""));
+    let mut found = None;
+    let listed = place.store.list(above, &mut |entry| {
+        if entry.path == name {
+            found = Some(entry.stat);
+            return Err(Error::Canceled); // found: the rest is of no interest
+        }
+        Ok(())
+    });
+    match (found, listed) {
+        (Some(stat), _) => Ok(stat),
+        (None, _) => followed,
+    }
+}
+
+/// Makes a directory and those above it, unless they exist.
+pub(crate) fn make_with_parents(place: &Place) -> Result<(), Error> {
+    let is_top = place.path.components().count() < 2;
+    // A hop may promise the directory, and cannot tell what is above it at the target.
+    if is_top || !place.store.can()?.passes_on {
+        match place.store.mkdir(&place.path) {
+            Err(Error::Missing { .. }) => {}
+            made => return or_exists(place, &place.path, made),
+        }
+    }
+    // From above: another program may make some of them meanwhile.
+    let mut above: Vec<&Path> = place.path.ancestors().collect();
+    above.reverse();
+    for path in above.into_iter().filter(|p| !p.as_os_str().is_empty()) {
+        let made = place.store.mkdir(path);
+        or_exists(place, path, made)?;
+    }
+    Ok(())
+}
+
+fn or_exists(place: &Place, path: &Path, made: Result<(), Error>) -> Result<(), Error> {
+    // Some servers say "denied" of a directory that exists but is not ours, so ask.
+    let Err(error) = made else { return Ok(()) };
+    match place.store.stat(path) {
+        Ok(stat) if stat.kind == EntryKind::Directory => Ok(()),
+        Ok(_) => Err(Error::exists(path)),
+        Err(_) => Err(error),
     }
 }

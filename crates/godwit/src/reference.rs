@@ -1,7 +1,7 @@
 //! The pages of docs/reference, from the tables that the program uses itself. The test compares them with the files;
 //! `make reference` has it write them. The page of the metrics is written by the node crate.
 
-use crate::{cli::Godwit, topics};
+use crate::cli::{Godwit, topics};
 use godwit_core::{Fault, Kind};
 use godwit_node::{KEYS, Key, MODULE_KEYS};
 use serde_json::Value;

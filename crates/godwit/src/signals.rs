@@ -42,7 +42,7 @@ impl Stop {
     fn on(&self, signal: i32, cancel: &Cancel) {
         let code = if signal == SIGTERM { 143 } else { 130 };
         if self.0.swap(code, Ordering::Relaxed) != 0 {
-            // Asked twice: what landed is on disk anyway.
+            // The second signal: landed bytes are on disk anyway.
             std::process::exit(code.into());
         }
         cancel.cancel();

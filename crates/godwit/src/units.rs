@@ -75,7 +75,7 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let value: f64 = number
         .parse()
         .map_err(|_| format!("{text:?} is no size; write it like 4096 or 10M"))?;
-    // What is cut off would be another size.
+    // A fraction of a byte would be cut off: another size.
     match value * factor as f64 {
         bytes if bytes < u64::MAX as f64 => Ok(bytes as u64),
         _ => Err("too large".into()),
@@ -88,7 +88,7 @@ pub(crate) fn parse_rate(text: &str) -> Result<NonZeroU64, String> {
     NonZeroU64::new(bytes).ok_or_else(|| "must be more than 0".into())
 }
 
-/// Reads where in a file something is.
+/// Reads an offset in a file.
 pub(crate) fn parse_offset(text: &str) -> Result<u64, String> {
     match parse_size(text)? {
         offset if offset < FILE_MAX => Ok(offset),
@@ -104,7 +104,7 @@ pub(crate) fn parse_part(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Nothing is longer.
+/// The longest file.
 const FILE_MAX: u64 = 1 << 60;
 
 /// Reads a duration above 0: `30` (seconds), `500ms`, `30s`, `5m`, `2h`.

@@ -1,10 +1,7 @@
-//! `godwit attr`: what users say of names.
+//! `godwit attr`: attributes that users give to names.
 
-use super::{Facts, catalog};
-use crate::{
-    screen::Screen,
-    trouble::{CliError, Run},
-};
+use super::catalog;
+use crate::out::{CliError, Facts, Run, Screen};
 use clap::Args;
 use godwit_catalog::{Change, Entry, find};
 use godwit_wire::door::call::Name;

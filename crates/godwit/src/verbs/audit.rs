@@ -1,11 +1,10 @@
 //! `godwit audit`: whether the catalog tells the truth about the sites.
 
-use super::{Facts, catalog, facts};
+use super::catalog;
 use crate::{
     args::Moving,
-    moving,
-    screen::Screen,
-    trouble::{CliError, Run},
+    out::{CliError, Facts, Run, Screen, facts},
+    transfer,
 };
 use clap::Args;
 use godwit_farm::{Audited, Finding, Logical, Scope, Settled, Wrong};
@@ -46,7 +45,7 @@ pub(crate) struct Audit {
 
 impl Audit {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let options = moving::options(&self.moving)?;
+        let options = transfer::options(&self.moving)?;
         let names = catalog::logical(options.clone())?;
         let scope = self.scope(&names)?;
         let wanted = format!("audit {}", self.what.display());

@@ -1,11 +1,8 @@
-//! `godwit auth`: who may do what, and which rule says so; passwords and tokens of those
-//! who have no certificate.
+//! `godwit auth`: the rights of subjects and the rules behind them; passwords and tokens for users
+//! without a certificate.
 
-use super::{Facts, catalog, facts};
-use crate::{
-    screen::Screen,
-    trouble::{CliError, Run},
-};
+use super::catalog;
+use crate::out::{CliError, Facts, Run, Screen, facts};
 use clap::{Args, Subcommand, ValueEnum};
 use godwit_catalog::{Change, Rule as Ruled};
 use godwit_farm::is_of_rights;
@@ -58,12 +55,12 @@ all links; the modes of files and the account's quotas are asked after them.
 Exit status: 0 it is allowed; 13 it is not; 2 a file that is not understood.")]
 pub(crate) struct Auth {
     #[command(subcommand)]
-    what: What,
+    action: Action,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
-    /// Say whether somebody may do something, and which rule decides
+enum Action {
+    /// Say whether a subject may do something, and which rule decides
     #[command(
         after_help = "Examples:\n  godwit auth explain --rights rights.toml --as anonymous read /data/run7.root\n  godwit auth explain --rights rights.toml --as /O=Lab/CN=alice read /data"
     )]
@@ -130,7 +127,7 @@ struct Named {
 
 #[derive(Args, Debug)]
 struct Explain {
-    /// What is to be done
+    /// The act that is asked about
     #[arg(value_enum, value_name = "DEED")]
     deed: Word,
     /// Where, counted from the export
@@ -159,13 +156,13 @@ enum Word {
 
 impl Auth {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        match self.what {
-            What::Explain(explain) => explain.run(screen),
-            What::Password(named) => named.password(screen),
-            What::Token(named) => named.token(screen),
-            What::Allow(right) => right.keep("allow"),
-            What::Never(right) => right.keep("never"),
-            What::Rules { name } => rules(screen, &name),
+        match self.action {
+            Action::Explain(explain) => explain.run(screen),
+            Action::Password(named) => named.password(screen),
+            Action::Token(named) => named.token(screen),
+            Action::Allow(right) => right.keep("allow"),
+            Action::Never(right) => right.keep("never"),
+            Action::Rules { name } => rules(screen, &name),
         }
     }
 }
@@ -176,7 +173,7 @@ impl Right {
         let wanted = format!("keep a right of {}", catalog::shown(&name.0));
         let text = format!("{verb} {} {}", self.who, self.deeds);
         read_right(&text).map_err(|why| CliError::asked(&*wanted, why))?;
-        // What is said again is asked first again.
+        // A rule that is said again is asked first again.
         let mut changes = Vec::new();
         for known in rights_of(&name)? {
             if known.name == name && known.text == text {

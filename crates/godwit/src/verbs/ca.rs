@@ -1,9 +1,7 @@
 //! `godwit ca`: a certificate authority for a laboratory that has none.
 
-use super::Facts;
 use crate::{
-    screen::Screen,
-    trouble::{CliError, Run},
+    out::{CliError, Facts, Run, Screen},
     units,
 };
 use clap::{Args, Subcommand, ValueEnum};
@@ -33,16 +31,16 @@ it to /etc/grid-security/certificates or ~/.globus/certificates, or name it in X
 Keep its ca.key secret: who has it can be anybody. Names end up in a grid-mapfile, one
 line each: \"/O=Lab/CN=alice\" alice.
 
-Exit status: 0; 1 the name is taken; 2 not from this authority, or what nobody would believe: it has
+Exit status: 0; 1 the name is taken; 2 not from this authority, or what nothing would trust: it has
 expired, its key is another's, the name is its own, or its signing policy does not allow it; 4 no
 such file.")]
 pub(crate) struct Ca {
     #[command(subcommand)]
-    what: What,
+    action: Action,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Action {
     /// Make an authority in a directory
     #[command(
         after_help = "Examples:\n  godwit ca init site\n  godwit ca init site --subject '/O=Site/CN=Site CA'"
@@ -106,7 +104,7 @@ struct Revoke {
     /// The authority
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// What is void; none: only the list is renewed
+    /// The certificate that is void; none: only the list is renewed
     #[arg(value_name = "CERTIFICATE")]
     certificate: Option<PathBuf>,
 }
@@ -134,10 +132,10 @@ impl Key {
 
 impl Ca {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        match self.what {
-            What::Init(init) => init.run(screen),
-            What::Issue(issue) => issue.run(screen),
-            What::Revoke(revoke) => revoke.run(screen),
+        match self.action {
+            Action::Init(init) => init.run(screen),
+            Action::Issue(issue) => issue.run(screen),
+            Action::Revoke(revoke) => revoke.run(screen),
         }
     }
 }
@@ -241,18 +239,18 @@ impl Issue {
     }
 }
 
-/// Nobody would believe what an authority would issue.
+/// Says why no machine would trust a certificate that this authority issues.
 fn unbelievable(wanted: &str, error: Error) -> CliError {
     let next = match &error {
         Error::Expired { .. } => {
-            "nobody would believe it: make a new authority (godwit ca init) and give its certificates \
+            "no machine would trust it: make a new authority (godwit ca init) and give its certificates \
              to all who trusted this one; or set the clock of this machine if it is wrong"
         }
         Error::NotYet { .. } => {
-            "nobody would believe it before: wait, or set the clock of this machine if it is wrong"
+            "no machine would trust it before: wait, or set the clock of this machine if it is wrong"
         }
         Error::OutsidePolicy { .. } => {
-            "nobody would believe it: choose a name that the file allows, or change it there \
+            "no machine would trust it: choose a name that the file allows, or change it there \
              and wherever the authority is trusted"
         }
         Error::BadRequest { .. } => "choose another name",

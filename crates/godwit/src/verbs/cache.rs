@@ -1,9 +1,8 @@
-//! `godwit cache`: what the node of this machine keeps.
+//! `godwit cache`: the files that the node of this machine keeps.
 
-use super::{Facts, local};
 use crate::{
-    screen::Screen,
-    trouble::{CliError, Run, plain},
+    client,
+    out::{CliError, Facts, Run, Screen, facts, plain},
     units,
 };
 use clap::{Args, Subcommand};
@@ -38,19 +37,19 @@ for what this one has staged there. docs/guide/delivering.md explains both.
 Exit status: 0; 13 the rights there say no; 4 nothing of that name is kept; 5 it is in use, or being
 filled; 12 verify found bytes that differ.")]
 pub(crate) struct Cache {
-    /// Of the depot of that peer's machine: of what this one has staged there
+    /// Act on the depot of that peer: on the files that this machine has staged there
     #[arg(long, global = true, value_name = "PEER")]
     on: Option<String>,
     #[command(subcommand)]
-    what: What,
+    action: Action,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Action {
     /// Show what is kept, a line each: how much of it is here, its length, how often it was fetched
     #[command(after_help = "Examples:\n  godwit cache ls\n  godwit cache ls --on cluster")]
     Ls {
-        /// Only what begins so
+        /// Only URLs that begin with this
         #[arg(value_name = "URL", default_value = "")]
         prefix: String,
     },
@@ -70,12 +69,12 @@ enum What {
         after_help = "Examples:\n  godwit cache add --tag study7 godwit://lab/data/grid.bin\n  godwit cache add --on cluster --tag study7 godwit://lab/data/grid.bin"
     )]
     Add(Add),
-    /// What was added is filled: it is what the URL says as long as the tag is on it. With --on: note a time with the tag
+    /// Say that an added file is filled: it stands for the URL while the tag is on it. With --on: note a time with the tag
     #[command(
         after_help = "Examples:\n  godwit cache add-done --timestamp 7 godwit://lab/data/grid.bin\n  godwit cache add-done --failed godwit://lab/data/grid.bin"
     )]
     AddDone(AddDone),
-    /// Forget a file, whatever tags it has; not what is owed
+    /// Forget a file, whatever tags it has, unless it is pending
     #[command(
         after_help = "Examples:\n  godwit cache rm godwit://lab/data/run7.root\n  godwit cache rm --tag study7 godwit://lab/data/run7.root"
     )]
@@ -95,7 +94,7 @@ enum What {
     /// Show how full it is
     #[command(after_help = "Examples:\n  godwit cache df\n  godwit cache df --json")]
     Df,
-    /// Read what is kept, and compare it with what it hashed to when it came
+    /// Read what is kept, and compare it with its hash from when it arrived
     #[command(
         after_help = "Examples:\n  godwit cache verify\n  godwit cache verify godwit://lab/data/run7.root"
     )]
@@ -128,13 +127,13 @@ struct Add {
     /// The file
     #[arg(value_name = "URL")]
     url: OsString,
-    /// What keeps it [default: that of the job, or staged; with --on: staged]
+    /// The tag that keeps it [default: that of the job, or staged; with --on: staged]
     #[arg(long, value_name = "TAG")]
     tag: Option<String>,
     /// The tag falls by itself after so long
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration, allow_negative_numbers = true)]
     lasts: Option<Duration>,
-    /// After so long whoever waits goes on, though nothing was said; with --on nobody waits
+    /// How long other programs wait for add-done before they go on; with --on none waits
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration, allow_negative_numbers = true, default_value = "1h")]
     within: Duration,
 }
@@ -150,45 +149,47 @@ struct AddDone {
     /// With --on: the tag that was said to cache add [default: staged]
     #[arg(long, value_name = "TAG", requires = "on")]
     tag: Option<String>,
-    /// It did not become anything: the next who waits fills it. With --on: the tag is taken off once
+    /// The file was not filled: the next program that waits fills it. With --on: the tag is taken off once
     #[arg(long, conflicts_with = "timestamp")]
     failed: bool,
 }
 
 impl Cache {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let named = |url: &OsString| local::named(url).map(|named| named.told);
+        let named = |url: &OsString| client::named(url).map(|named| named.told);
         let at = At {
             screen,
             on: self.on,
         };
-        match self.what {
-            What::Ls { prefix } => at.list(Of::Ls { prefix, on: None }, None),
-            What::Stat(file) => at.list(Of::Stat(FileTarget::is(named(&file.url)?)), Some(FILLED)),
-            What::Why(file) => at.why(named(&file.url)?),
-            What::Add(add) => at.begin(named(&add.url)?, &add),
-            What::AddDone(added) => at.count(Of::AddDone(Added {
+        match self.action {
+            Action::Ls { prefix } => at.list(Of::Ls { prefix, on: None }, None),
+            Action::Stat(file) => {
+                at.list(Of::Stat(FileTarget::is(named(&file.url)?)), Some(FILLED))
+            }
+            Action::Why(file) => at.why(named(&file.url)?),
+            Action::Add(add) => at.begin(named(&add.url)?, &add),
+            Action::AddDone(added) => at.count(Of::AddDone(Added {
                 handle: 0,
                 url: Some(named(&added.url)?),
                 tag: added.tag,
                 timestamp: added.timestamp,
                 give_up: added.failed,
             })),
-            What::Rm(rm) => at.count(Of::Rm {
+            Action::Rm(rm) => at.count(Of::Rm {
                 url: named(&rm.url)?,
                 tag: rm.tag,
             }),
-            What::Clean { tag, url } => {
+            Action::Clean { tag, url } => {
                 let url = url.as_ref().map(named).transpose()?;
                 at.count(Of::Clean { tag, url })
             }
-            What::Df => at.df(),
-            What::Verify { url } => at.verify(url.as_ref().map(named).transpose()?),
+            Action::Df => at.df(),
+            Action::Verify { url } => at.verify(url.as_ref().map(named).transpose()?),
         }
     }
 }
 
-/// Whose depot is asked, and who is told.
+/// The depot that is asked, and the screen for its answers.
 struct At<'a> {
     screen: &'a Screen,
     on: Option<String>,
@@ -196,14 +197,14 @@ struct At<'a> {
 
 impl At<'_> {
     fn ask(&self, of: Of) -> Request {
-        local::on(self.on.as_deref(), Request::Cache(of))
+        client::on(self.on.as_deref(), Request::Cache(of))
     }
 
     fn list(&self, of: Of, patience: Option<Duration>) -> Run<Facts> {
         let screen = self.screen;
-        let mut here = local::here()?;
+        let mut here = client::here()?;
         let mut rows = Vec::new();
-        // Whoever fills a name locks it for as long as that takes; here somebody only looks.
+        // The program that fills a name locks it meanwhile; this call only looks.
         let patience = patience.filter(|_| self.on.is_none());
         let deadline = patience.map(|patience| Instant::now() + patience);
         let answer = here.ask_with(self.ask(of), b"", deadline, &mut |tell| {
@@ -240,12 +241,12 @@ impl At<'_> {
             };
             told.map_err(shown)?;
         }
-        Ok(local::facts(&done))
+        Ok(client::facts(&done))
     }
 
     fn why(&self, url: String) -> Run<Facts> {
         let screen = self.screen;
-        let mut here = local::here()?;
+        let mut here = client::here()?;
         let answer = here.ask(self.ask(Of::Why(FileTarget::is(url))));
         let answer = answer?;
         let mut facts = Facts::new();
@@ -258,10 +259,10 @@ impl At<'_> {
         Ok(facts)
     }
 
-    /// Waits until nobody else has it locked, and says where it is.
+    /// Waits until no other program has the name locked, and says where its file is.
     fn begin(&self, url: String, add: &Add) -> Run<Facts> {
         let screen = self.screen;
-        let mut here = local::here()?;
+        let mut here = client::here()?;
         let answer = here.ask(self.ask(Of::Add(Adding {
             url,
             tag: add.tag.clone(),
@@ -289,37 +290,37 @@ impl At<'_> {
     }
 
     fn count(&self, of: Of) -> Run<Facts> {
-        let mut here = local::here()?;
-        let done = local::done(self.screen, &mut here, self.ask(of))?;
-        Ok(local::facts(&done))
+        let mut here = client::here()?;
+        let done = client::done(self.screen, &mut here, self.ask(of))?;
+        Ok(client::facts(&done))
     }
 
     fn df(&self) -> Run<Facts> {
         let screen = self.screen;
-        let mut here = local::here()?;
+        let mut here = client::here()?;
         let answer = here.ask(self.ask(Of::Df { on: None }));
         let space = match answer.map(|answer| answer.tell) {
             Ok(Response::Space(space)) => space,
             Ok(other) => return Err(odd(&other).into()),
             Err(refusal) => return Err(refusal.into()),
         };
-        let mut facts = Facts::new();
-        facts.insert("path".into(), space.path.clone().into());
-        facts.insert("quota_bytes".into(), space.quota_bytes.into());
-        facts.insert("used_bytes".into(), space.used_bytes.into());
-        facts.insert("owed_bytes".into(), space.owed_bytes.into());
-        facts.insert("kept_bytes".into(), space.kept_bytes.into());
-        facts.insert("free_bytes".into(), space.free_bytes.into());
-        facts.insert("files".into(), space.files.into());
         if !screen.json() {
             screen.line(room(&space)).map_err(shown)?;
         }
-        Ok(facts)
+        Ok(facts([
+            ("path", space.path.into()),
+            ("quota_bytes", space.quota_bytes.into()),
+            ("used_bytes", space.used_bytes.into()),
+            ("owed_bytes", space.owed_bytes.into()),
+            ("kept_bytes", space.kept_bytes.into()),
+            ("free_bytes", space.free_bytes.into()),
+            ("files", space.files.into()),
+        ]))
     }
 
     fn verify(&self, url: Option<String>) -> Run<Facts> {
         let screen = self.screen;
-        let mut here = local::here()?;
+        let mut here = client::here()?;
         let (mut rows, mut wrong) = (Vec::new(), 0_u64);
         let ask = self.ask(Of::Verify { url });
         let answer = here.ask_with(ask, b"", None, &mut |tell| {
@@ -327,7 +328,7 @@ impl At<'_> {
                 rows.push(*row);
             }
         })?;
-        let done = local::done_of(screen, answer)?;
+        let done = client::done_of(screen, answer)?;
         for row in &rows {
             if row.reason.is_some() {
                 wrong += 1;
@@ -345,7 +346,7 @@ impl At<'_> {
             };
             told.map_err(shown)?;
         }
-        let mut facts = local::facts(&done);
+        let mut facts = client::facts(&done);
         facts.insert("wrong".into(), wrong.into());
         Ok(facts)
     }
@@ -378,7 +379,7 @@ fn room(space: &Space) -> String {
         None => String::new(),
     };
     format!(
-        "{} files take {}{quota}: {} are owed, {} open or tagged{free}\n{}",
+        "{} files take {}{quota}: {} are pending, {} open or tagged{free}\n{}",
         space.files,
         units::size(space.used_bytes),
         units::size(space.owed_bytes),
@@ -392,8 +393,8 @@ fn shown(error: Error) -> CliError {
 }
 
 const LOCKED: &str =
-    "some program fills it (godwit cache add), and nobody sees it before that is done";
+    "some program fills it (godwit cache add), and no other program sees it before that is done";
 const UNLOCKS: &str =
     "godwit cache add-done ends that, as does the time that was said with --within";
-/// What is kept is told at once, unless it is locked.
+/// How long a look at a file waits for a lock.
 const FILLED: Duration = Duration::from_secs(2);

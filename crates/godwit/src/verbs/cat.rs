@@ -1,18 +1,12 @@
 //! `godwit cat`: files to standard output.
 
-use super::{
-    Facts,
-    cp::through::{self, no_module},
-    facts,
-};
+use super::cp::filter::{self, no_module};
 use crate::{
     args::{Names, Talking},
     bytes,
-    owed::{self, Reach},
-    places,
-    screen::Screen,
-    trouble::{CliError, Run},
-    units,
+    client::pending::{self, Reach},
+    out::{CliError, Facts, Run, Screen, facts},
+    places, units,
 };
 use clap::Args;
 use godwit_core::{Algorithm, Hashing, Url};
@@ -78,13 +72,13 @@ impl Cat {
             None => format!("print {url}"),
         };
         let trouble = |error: Error| CliError::store(&*wanted, error);
-        owed::note(screen, url, Reach::Name);
+        pending::note(screen, url, Reach::Name);
         let mut place = places::open(stores, url)?;
         if let Some(through) = &self.through {
             if place.is_remote() && Remote::of(&*place.store).is_none() {
                 return Err(no_module(wanted));
             }
-            place.store = through::by(place.store, through);
+            place.store = filter::by(place.store, through);
         }
         let stat = place.store.stat(&place.path).map_err(trouble)?;
         if stat.kind == EntryKind::Directory {

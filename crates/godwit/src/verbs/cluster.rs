@@ -1,10 +1,6 @@
-//! `godwit cluster`: what the nodes of a cluster share.
+//! `godwit cluster`: the key that the nodes of a cluster share.
 
-use super::Facts;
-use crate::{
-    screen::Screen,
-    trouble::{CliError, Run},
-};
+use crate::out::{CliError, Facts, Run, Screen};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use std::path::PathBuf;
@@ -18,18 +14,18 @@ Examples:
 
 Every node gets a copy of the file, mode 0600, and is told it with --cluster-key. Programs
 on machines that have it log in to gsiftp:// servers of the cluster with
-GODWIT_CLUSTER_KEY=FILE, without a certificate. Keep it secret: whoever has it may act for
-anybody, as each of the nodes may. To replace it, give all of them a new one; it counts from
+GODWIT_CLUSTER_KEY=FILE, without a certificate. Keep it secret: its holders may act for
+any account, as each of the nodes may. To replace it, give all of them a new one; it counts from
 the next login on. The id that is printed tells keys apart and tells nothing of them.
 
 Exit status: 0; 1 the name is taken.")]
 pub(crate) struct Cluster {
     #[command(subcommand)]
-    what: What,
+    action: Action,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Action {
     /// Make a key
     #[command(
         after_help = "Examples:\n  godwit cluster key cluster.key\n  godwit cluster key --json other.key"
@@ -46,7 +42,7 @@ struct Key {
 
 impl Cluster {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let What::Key(Key { file }) = self.what;
+        let Action::Key(Key { file }) = self.action;
         let wanted = format!("make a cluster key in {}", file.display());
         let id = godwit_trust::new_key(&file).map_err(|error| CliError::trust(&wanted, error))?;
         let said = if screen.json() {

@@ -1,7 +1,10 @@
-//! `godwit commit`: what was put is safe.
+//! `godwit commit`: waits until pending files are durable on this machine.
 
-use super::{Facts, local};
-use crate::{screen::Screen, trouble::Run, units};
+use crate::{
+    client,
+    out::{Facts, Run, Screen},
+    units,
+};
 use clap::Args;
 use godwit_wire::local::Request;
 use std::{ffi::OsString, time::Duration};
@@ -18,7 +21,7 @@ Without a URL it is all that you have put through the node of this machine befor
 with GODWIT_SESSION, all of that session. That it is safe does not mean that it is at its server:
 that is godwit push. In a job of a batch system, whose node ends with it, it does mean that.
 
-Exit status: 0 it is safe; 1 it cannot be kept, or in a job somebody must decide; 5 not within the
+Exit status: 0 it is safe; 1 it cannot be kept, or in a job it is on hold; 5 not within the
 time, or this machine's node ended; 7 the disk is full.")]
 pub(crate) struct Commit {
     /// A file; else all
@@ -31,6 +34,6 @@ pub(crate) struct Commit {
 
 impl Commit {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        local::wait(screen, self.url.as_ref(), self.timeout, Request::Commit)
+        client::wait(screen, self.url.as_ref(), self.timeout, Request::Commit)
     }
 }

@@ -1,13 +1,10 @@
 //! `godwit du`: how much is below a directory.
 
-use super::{Facts, facts};
 use crate::{
     args::{Names, Talking},
-    listing::Sizes,
-    owed::{self, Reach},
+    client::pending::{self, Reach},
+    out::{self, CliError, Facts, Run, Screen, facts, listing::Sizes},
     places,
-    screen::Screen,
-    trouble::{CliError, Run},
 };
 use clap::{ArgAction, Args};
 use godwit_core::Url;
@@ -75,7 +72,7 @@ impl Du {
 
     fn one(&self, screen: &Screen, stores: &Stores, url: &Url) -> Run<Sum> {
         let trouble = |error: Error| CliError::store(format!("measure {url}"), error);
-        owed::note(screen, url, Reach::Below);
+        pending::note(screen, url, Reach::Below);
         let place = places::open(stores, url)?;
         let stat = place.store.stat(&place.path).map_err(trouble)?;
         let mut sums = BTreeMap::from([(PathBuf::new(), Sum::default())]);
@@ -96,7 +93,7 @@ impl Du {
             };
             sums.insert(PathBuf::new(), file);
         }
-        // Backwards, what is below comes before what it is in.
+        // In reverse order, an entry comes before its directory.
         for (path, sum) in sums.iter().rev() {
             self.say(screen, url, path, *sum).map_err(trouble)?;
         }
@@ -141,7 +138,7 @@ impl Du {
             Sizes::Bytes
         };
         let mut line = format!("{}\t", sizes.show(sum.bytes)).into_bytes();
-        line.extend(places::shown(&url));
+        line.extend(out::shown(&url));
         screen.line(line)
     }
 }

@@ -1,14 +1,11 @@
 //! `godwit find`: walks trees and tells what matches.
 
-use super::{Facts, catalog, facts};
+use super::catalog;
 use crate::{
-    args::{Names, Talking},
-    conditions::Wanted,
-    listing,
-    owed::{self, Reach},
+    args::{Names, Talking, conditions::ConditionArgs},
+    client::pending::{self, Reach},
+    out::{self, CliError, Facts, Run, Screen, facts, listing},
     places,
-    screen::Screen,
-    trouble::{CliError, Run},
 };
 use clap::{Args, ValueEnum};
 use godwit_catalog::{Entry as Named, Seen};
@@ -38,8 +35,8 @@ pub(crate) struct Find {
     #[command(flatten)]
     talking: Talking,
     #[command(flatten)]
-    wanted: Wanted,
-    /// It is a file, directory or link
+    wanted: ConditionArgs,
+    /// Kind of the entry: file, directory or link
     #[arg(long = "type", value_name = "KIND", value_enum)]
     kind: Option<Type>,
     /// At most this many levels down; 0 is the named thing itself
@@ -81,7 +78,7 @@ impl Find {
             Some(0) => Reach::Name,
             _ => Reach::Below,
         };
-        owed::note(screen, url, reach);
+        pending::note(screen, url, reach);
         if url.scheme() == Scheme::Grid {
             let names = catalog::logical(places::options(&self.talking)?)?;
             let mut each = |entry: Entry, named: &Named| {
@@ -140,7 +137,7 @@ impl Find {
         if screen.json() {
             return screen.object(&listing::object(&entry.path, url, &entry.stat));
         }
-        let shown = places::shown(url);
+        let shown = out::shown(url);
         if self.print0 {
             screen.bytes(&[&shown[..], b"\0"].concat())
         } else {

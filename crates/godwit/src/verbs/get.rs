@@ -1,10 +1,9 @@
-//! `godwit get`: a file through the node of this machine, which keeps it for the next.
+//! `godwit get`: reads a file through the node of this machine, which caches it.
 
-use super::{Facts, facts, local};
 use crate::{
-    progress::Reporter,
-    screen::Screen,
-    trouble::{CliError, OUTPUT, Run},
+    client,
+    out::{CliError, Facts, Run, Screen, error::OUTPUT, facts, progress::Reporter},
+    places,
 };
 use clap::Args;
 use godwit_local::Here;
@@ -50,10 +49,10 @@ pub(crate) struct Get {
 
 impl Get {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let source = local::named(&self.url)?;
+        let source = client::named(&self.url)?;
         let wanted = format!("get {}", source.shown);
         let target = self.target(&wanted)?;
-        let mut here = local::here()?;
+        let mut here = client::here()?;
         let open = Open {
             url: source.told,
             read: true,
@@ -76,7 +75,7 @@ impl Get {
             }
             Ok(true)
         };
-        let fetching = || local::ask_looking(&mut here, Request::Open(open), &mut |_| (), look);
+        let fetching = || client::ask_looking(&mut here, Request::Open(open), &mut |_| (), look);
         let answer = reporter.while_running(fetching)?;
         let (opened, mut file) = match answer.map(|answer| (answer.tell, answer.files)) {
             Some((Response::Opened(opened), mut files)) if !files.is_empty() => {
@@ -101,10 +100,10 @@ impl Get {
         Ok(facts([("bytes", bytes.into())]))
     }
 
-    /// Returns where it goes; none is standard output.
+    /// Returns the path to write to; `None` is standard output.
     fn target(&self, wanted: &str) -> Run<Option<PathBuf>> {
         let file = self.file.as_ref().filter(|file| *file != "-");
-        if let Some(url) = file.map(|file| crate::places::target(file)).transpose()?
+        if let Some(url) = file.map(|file| places::target(file)).transpose()?
             && !url.is_local()
         {
             return Err(CliError::asked(wanted, "get writes files of this machine")
@@ -121,7 +120,7 @@ impl Get {
     }
 
     fn name(&self, wanted: &str) -> Run<PathBuf> {
-        let url = crate::places::url(&self.url)?;
+        let url = places::url(&self.url)?;
         let name = url
             .file_name()
             .map(|name| PathBuf::from(OsStr::from_bytes(name)));
@@ -149,7 +148,7 @@ fn print(screen: &Screen, wanted: &str, file: &mut File) -> Run<u64> {
     }
 }
 
-/// Appears under its name when it is whole; a device or a pipe is written into, and stays one.
+/// Writes a file that appears under its name when it is whole. Bytes for a device or a pipe are written into it.
 fn save(file: &mut File, path: &Path) -> io::Result<u64> {
     if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         let mut into = File::options().write(true).open(path)?;

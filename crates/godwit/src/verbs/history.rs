@@ -1,9 +1,8 @@
 //! `godwit history`: how a file of the catalog was made.
 
-use super::{Facts, catalog, facts};
+use super::catalog;
 use crate::{
-    screen::Screen,
-    trouble::{CliError, Run},
+    out::{CliError, Facts, Run, Screen, facts},
     units,
 };
 use clap::Args;

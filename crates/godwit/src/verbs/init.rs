@@ -1,11 +1,10 @@
-//! `godwit init`: a node of one's own, and the first invite to it.
+//! `godwit init`: makes this machine a node, and the first invite to it.
 
-use super::{Facts, config, node::Told};
 use crate::{
-    places, record,
-    screen::Screen,
-    trouble::{CliError, Run},
-    units,
+    args::NodeArgs,
+    config,
+    out::{CliError, Facts, Run, Screen, mark},
+    places, units,
 };
 use clap::Args;
 use godwit_node::Config as NodeConfig;
@@ -34,7 +33,7 @@ What is printed at the end is an invite: one word, good once. Carry it to the ot
 and say there: godwit join INVITE. From then on both know each other by their keys, and files
 are godwit://lab/path there. No name service, account, authority or clock has a say.
 
-With --via, whoever joins comes through that peer, which this machine has joined before (godwit
+With --via, a node that joins comes through that peer, which this machine has joined before (godwit
 join) and connects to; this machine need not be reached from anywhere, and opens no port for it.
 
 Said again with the same name and directory, it only prints another invite. What fails leaves
@@ -63,7 +62,7 @@ pub(crate) struct Init {
     /// Where the node keeps its key and whom it knows [default: node.state, or ~/.local/state/godwit]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// As which account of this machine whoever joins acts, where root starts the node
+    /// The account of this machine that a joining node acts as, if root starts this node
     #[arg(long = "as", value_name = "ACCOUNT")]
     account: Option<String>,
     /// How long the invite is good (10m, 1d), 30 days at most
@@ -87,7 +86,7 @@ impl Init {
         });
         let export =
             export.map_err(|cause| CliError::store(&wanted, Error::io(&self.export, cause)))?;
-        let mut planned = config::load(&Told::default())?;
+        let mut planned = config::load(&NodeArgs::default())?;
         planned.export.clone_from(&export);
         planned.state = Some(home.path().to_owned());
         may_be_shared(&wanted, &planned)?;
@@ -139,11 +138,11 @@ impl Init {
         tell(screen, &wanted, &invite, self.valid)
     }
 
-    /// Refuses what cannot be, before anything is written.
+    /// Refuses arguments that cannot work, before anything is written.
     fn check(&self, wanted: &str, home: &Home, addresses: &[String]) -> Run {
         let trust = |error| CliError::trust(wanted, error);
         if let Some(listens) = self.listens() {
-            config::must_listen(wanted, listens)?;
+            must_listen(wanted, listens)?;
         }
         let myself = home.myself().map_err(trust)?;
         if let Some(before) = myself.filter(|before| before.name != self.name)
@@ -180,7 +179,7 @@ impl Init {
         Ok(())
     }
 
-    /// Returns where others find it: itself first, then those who lead to it.
+    /// Returns the addresses of the node: its own first, then those of peers that lead to it.
     fn reached_at(&self, wanted: &str, home: &Home) -> Run<Vec<String>> {
         let mut addresses = match (self.addresses.is_empty(), self.listens()) {
             (true, Some(listens)) => found(listens),
@@ -221,10 +220,10 @@ impl Init {
     }
 }
 
-/// Refuses to share a person's home, and a directory with the node's own key or state in it.
+/// Refuses to export a user's home, or a directory with the key or state of the node in it.
 pub(super) fn may_be_shared(wanted: &str, config: &NodeConfig) -> Run {
     let Ok(export) = fs::canonicalize(&config.export) else {
-        return Ok(()); // Whoever opens it says why.
+        return Ok(()); // The error appears when it is opened.
     };
     let refuse = |what: &str, path: &Path, more: &str| {
         let fact = format!("{} {what} {}", export.display(), path.display());
@@ -243,7 +242,7 @@ pub(super) fn may_be_shared(wanted: &str, config: &NodeConfig) -> Run {
         Some(_) => return Ok(()),
         None => [
             config.state.clone(),
-            record::home().map(|home| home.path().into()),
+            config::home().map(|home| home.path().into()),
         ],
     };
     let keys = [config.trust.key.clone(), config.trust.certificate.clone()];
@@ -256,7 +255,7 @@ pub(super) fn may_be_shared(wanted: &str, config: &NodeConfig) -> Run {
     Ok(())
 }
 
-/// Adds where those are found through whom one comes here.
+/// Adds the addresses of the peers through which this node is reached.
 pub(crate) fn through(
     wanted: &str,
     home: &Home,
@@ -281,7 +280,7 @@ pub(crate) fn through(
     Ok(())
 }
 
-/// Returns where others can reach what listens there.
+/// Returns the addresses at which others reach a listener.
 fn found(listens: &str) -> Vec<String> {
     let first = listens.split(',').next().unwrap_or_default().trim();
     let port = first.rsplit(':').next().unwrap_or_default();
@@ -297,12 +296,12 @@ fn found(listens: &str) -> Vec<String> {
     }
 }
 
-/// Returns as whom the node will run if root starts it; `None`: whoever we are, who is not root.
+/// Returns the account that the node will run as if root starts it. `None`: this program is not run by root.
 fn runs_as(wanted: &str, export: &Path) -> Run<Option<User>> {
     if godwit_sys::user_id() != 0 {
         return Ok(None);
     }
-    let named = config::load(&Told::default())?.accounts.user;
+    let named = config::load(&NodeArgs::default())?.accounts.user;
     let user = match &*named {
         "" => User::owner_of(export),
         name => User::find(name),
@@ -313,13 +312,13 @@ fn runs_as(wanted: &str, export: &Path) -> Run<Option<User>> {
     })
 }
 
-/// Refuses a home that the node could not come to once it has given root up.
+/// Refuses a home that the node cannot read once it has given up root.
 fn must_be_in_reach(wanted: &str, home: &Home, user: &User) -> Run {
     let io = |cause| CliError::store(wanted, Error::io(home.path(), cause));
     let path = std::path::absolute(home.path()).map_err(io)?;
     let there = path.ancestors().find(|dir| dir.exists());
     let there = there.unwrap_or(Path::new("/"));
-    // Where it cannot be found out, godwit node does.
+    // If it cannot be found out here, godwit node finds it out.
     if !there.is_dir() || user.may_enter(there).unwrap_or(true) {
         return Ok(());
     }
@@ -332,7 +331,7 @@ fn must_be_in_reach(wanted: &str, home: &Home, user: &User) -> Run {
     Err(CliError::asked(wanted, fact).next(to_be_in_reach(user)))
 }
 
-/// Refuses an export that the account of those who join could not open: an invite to it would be of no use.
+/// Refuses an export that the account of joining nodes cannot open: an invite to it would be of no use.
 fn may_be_read(wanted: &str, export: &Path, account: &str) -> Run {
     let closed = User::find(account).is_ok_and(|user| !user.may_enter(export).unwrap_or(true));
     if !closed {
@@ -347,14 +346,14 @@ fn may_be_read(wanted: &str, export: &Path, account: &str) -> Run {
     Err(CliError::asked(wanted, fact).next(next))
 }
 
-/// Says what to do where the account of a node cannot come to its state.
+/// Says what to do if the account of a node cannot reach its state.
 pub(crate) fn to_be_in_reach(user: &str) -> String {
     format!(
         "run godwit init and godwit node as {user}, or give both --state DIR that {user} can reach"
     )
 }
 
-/// Gives a home that root makes to whoever the node will run as.
+/// Gives a home that root makes to the account that the node will run as.
 fn belong(wanted: &str, home: &Home, user: Option<&User>) -> Run {
     let Some(user) = user.filter(|_| !home.path().exists()) else {
         return Ok(());
@@ -370,7 +369,7 @@ fn belong(wanted: &str, home: &Home, user: Option<&User>) -> Run {
     give().map_err(|cause| CliError::store(wanted, Error::io(home.path(), cause)))
 }
 
-/// Makes the directories above a home so that another account comes through.
+/// Makes the directories above a home so that another account can enter them.
 fn lead_to(home: &Path, user: &User) -> io::Result<()> {
     if user.uid == 0 {
         return Ok(());
@@ -381,16 +380,16 @@ fn lead_to(home: &Path, user: &User) -> io::Result<()> {
         .collect();
     for dir in missing.into_iter().rev() {
         fs::create_dir(dir)?;
-        // Whatever the umask is.
+        // The umask must not change the mode.
         fs::set_permissions(dir, fs::Permissions::from_mode(0o711))?;
     }
     Ok(())
 }
 
-/// Returns where this person's node has its key.
+/// Returns the home of this user's node.
 pub(crate) fn home(wanted: &str) -> Run<Home> {
     let nowhere = "neither HOME nor XDG_STATE_HOME says where to keep a key";
-    record::home().ok_or_else(|| CliError::asked(wanted, nowhere))
+    config::home().ok_or_else(|| CliError::asked(wanted, nowhere))
 }
 
 /// Prints an invite, and what to do with it.
@@ -414,7 +413,7 @@ pub(crate) fn tell(screen: &Screen, wanted: &str, invite: &Invite, valid: Durati
     Ok(Facts::new())
 }
 
-/// Reads for how long an invite is to be good.
+/// Reads the lifetime of an invite.
 pub(crate) fn lifetime(text: &str) -> Result<Duration, String> {
     let time = units::parse_duration(text)?;
     match time > INVITE_LIFETIME_MAX {
@@ -440,7 +439,7 @@ impl Written {
 
 /// Writes the configuration, unless there is one that says something else.
 fn write_config(wanted: &str, text: &str) -> Run<Written> {
-    let file = super::config::of_this_user().ok_or_else(|| {
+    let file = config::of_this_user().ok_or_else(|| {
         CliError::asked(
             wanted,
             "neither HOME nor XDG_CONFIG_HOME says where a configuration would be",
@@ -474,7 +473,7 @@ fn write_config(wanted: &str, text: &str) -> Run<Written> {
     }
 }
 
-/// Says what one configuration has otherwise than another, key by key.
+/// Lists the keys in which two configurations differ.
 fn differences(there: &str, asked: &str) -> String {
     let (there, asked) = (settings(there), settings(asked));
     let or_nothing = |value: Option<&String>| value.map_or("nothing".into(), Clone::clone);
@@ -514,23 +513,36 @@ fn settings(text: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// Returns the options of whoever asks another node.
+/// Returns the options of a verb that asks another node.
 pub(crate) fn asking() -> Run<godwit_store::RemoteOptions> {
     Ok(godwit_store::RemoteOptions {
-        mark: places::mark(),
+        mark: mark(),
         ..godwit_store::RemoteOptions::new(places::cancel()?)
     })
 }
 
-/// How the configuration begins that is written here.
+/// The first line of a configuration that this verb writes.
 pub(super) const MADE: &str = "# Made by godwit init";
-/// What root must know of those who come.
+/// Note for root about the rights of nodes that join.
 const OF_ROOT: &str = "if root starts the node, a node that joins acts as nobody: it reads what every account may \
      read; for more: --as ACCOUNT here, or godwit peers map NAME --as ACCOUNT later";
-/// What everybody else must know.
+/// Note for other accounts about the rights of nodes that join.
 const OF_USER: &str = "a node that joins may read, write and delete everything in this directory; for one that may \
      only read: godwit peers invite --read-only";
-/// As whom nodes act at a node of root's if nothing else was said.
+/// The account that peers of a node of root act as by default.
 const GUEST: &str = "nobody";
 /// The usual port, on every address.
 const EVERYWHERE: &str = "[::]:13560";
+
+/// Refuses a text without an address to listen at.
+pub(crate) fn must_listen(wanted: &str, text: &str) -> Run {
+    let told = [("https.listen", "--https", text.to_owned())];
+    let read = NodeConfig::load(None, [], &told).map_err(|error| CliError::asked(wanted, error))?;
+    match read.https.is_empty() {
+        true => Err(
+            CliError::asked(wanted, "a node without a door cannot be joined")
+                .next("leave --https out, or name an address and a port"),
+        ),
+        false => Ok(()),
+    }
+}

@@ -1,10 +1,7 @@
 //! `godwit join`: two nodes come to know each other.
 
-use super::{Facts, init};
-use crate::{
-    screen::Screen,
-    trouble::{CliError, Run},
-};
+use super::init;
+use crate::out::{CliError, Facts, Run, Screen};
 use clap::Args;
 use godwit_store::{Error, door::Door};
 use godwit_trust::{Invite, Peer, door::Fingerprint, is_same_name};
@@ -30,7 +27,7 @@ running: godwit node. What is wrong with names and addresses, here or there, use
 
 Exit status: 0; 1 what answers at its address is no node; 2 that is no invite, or a name or an
 address cannot be; 5 the node does not answer, or is not there at the moment; 13 the invite is not
-good any more, or somebody else answers at its address.")]
+good any more, or another node answers at its address.")]
 pub(crate) struct Join {
     /// The whole word; - reads it from standard input
     #[arg(value_name = "INVITE")]
@@ -76,7 +73,7 @@ impl Join {
         }
     }
 
-    /// Returns the node that was joined, and how this machine is called there.
+    /// Joins; returns the node, and the name of this machine there.
     pub(super) fn connect(self) -> Run<(Peer, String)> {
         let wanted = "join";
         let word = match &*self.invite {
@@ -97,7 +94,7 @@ impl Join {
         };
         let mut peer = invite.peer();
         peer.name = self.call.unwrap_or(peer.name);
-        // What would be in the way must not use the invite up.
+        // Conflicts are found before the invite is used up.
         let pin = Fingerprint::of_credential(&ours).map_err(trust)?;
         let myself = Peer::new(&name, pin, &self.addresses);
         myself.check().map_err(trust)?;
@@ -128,11 +125,7 @@ impl Join {
                 Error::BadName { why, .. } => Some(in_the_way_there(why, &name)),
                 _ => None,
             };
-            let trouble = CliError::store(&wanted, error);
-            match next {
-                Some(next) => trouble.next(next),
-                None => trouble,
-            }
+            CliError::store(&wanted, error).maybe_next(next)
         })?;
         home.add(&peer).map_err(|error| {
             trust(error).next(format!(
@@ -144,7 +137,7 @@ impl Join {
     }
 }
 
-/// Says what keeps us from knowing a node, and what to do.
+/// Returns the error if this machine cannot record a peer, with a hint.
 fn in_the_way(wanted: &str, error: godwit_trust::Error) -> CliError {
     use godwit_trust::Error as E;
     let next = match &error {
@@ -160,14 +153,10 @@ fn in_the_way(wanted: &str, error: godwit_trust::Error) -> CliError {
         }
         _ => None,
     };
-    let trouble = CliError::trust(wanted, error);
-    match next {
-        Some(next) => trouble.next(next),
-        None => trouble,
-    }
+    CliError::trust(wanted, error).maybe_next(next)
 }
 
-/// Says what to do about what the other node told of how this machine would be called there.
+/// Returns the hint if the other node refuses the name of this machine.
 fn in_the_way_there(told: &str, name: &str) -> String {
     use godwit_trust::Error as E;
     let known_as = String::new();
@@ -185,7 +174,7 @@ fn in_the_way_there(told: &str, name: &str) -> String {
     }
 }
 
-/// Returns how a node says that another has that name.
+/// Returns the message of a node that already knows that name.
 fn taken(name: &str) -> String {
     godwit_trust::Error::name_taken(name).to_string()
 }
@@ -207,7 +196,7 @@ fn from_stdin(wanted: &str) -> Run<String> {
     Ok(word)
 }
 
-/// Returns the first part of what the machine is called, as far as it can be the name of a node.
+/// Returns the first part of the host name, as far as it can be the name of a node.
 fn short_name() -> String {
     let names = godwit_sys::names_of_this_machine();
     let name = names

@@ -1,10 +1,7 @@
 //! `godwit leave`: two nodes forget each other.
 
-use super::{Facts, init};
-use crate::{
-    screen::Screen,
-    trouble::{CliError, Run},
-};
+use super::init;
+use crate::out::{CliError, Facts, Run, Screen};
 use clap::Args;
 use godwit_store::{Error, door::Door};
 use serde_json::json;
@@ -21,7 +18,7 @@ this machine could still come in there. One that has forgotten this machine alre
 told.
 
 Exit status: 0; 4 no node of that name is known. With the others it is forgotten here, and was not
-told: 5 it does not answer; 13 somebody else answers at its address; 1 it could not do it.")]
+told: 5 it does not answer; 13 another node answers at its address; 1 it could not do it.")]
 pub(crate) struct Leave {
     /// How it is called here
     #[arg(value_name = "NAME")]
@@ -38,13 +35,13 @@ impl Leave {
             return Err(CliError::store(&wanted, missing).next("godwit peers shows who is known"));
         };
         let told = match peer.addresses.is_empty() {
-            // It comes to us, and will be told when it does.
+            // The peer connects to this machine, and is told then.
             true => Ok(()),
             false => Door::of_known(&home, &peer, &init::asking()?).and_then(|door| door.leave()),
         };
         home.remove(&self.name).map_err(trust)?;
         let (was_known, told) = match told {
-            // It has forgotten us before, which is what was wanted; older ones say it as a refusal.
+            // The peer has already forgotten this machine; older nodes say so as a refusal.
             Err(Error::Stranger { .. } | Error::Denied { .. }) => (false, Ok(())),
             told => (true, told),
         };

@@ -1,7 +1,7 @@
 //! `godwit link`: one more name for a file or collection.
 
-use super::{Facts, catalog};
-use crate::{screen::Screen, trouble::Run};
+use super::catalog;
+use crate::out::{Facts, Run, Screen};
 use clap::Args;
 use godwit_catalog::Change;
 use std::ffi::OsString;

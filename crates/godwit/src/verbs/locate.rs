@@ -1,10 +1,9 @@
 //! `godwit locate`: where the bytes of names are.
 
-use super::{Facts, catalog, facts};
+use super::catalog;
 use crate::{
+    out::{CliError, Facts, Run, Screen, facts},
     places,
-    screen::Screen,
-    trouble::{CliError, Run},
 };
 use clap::Args;
 use godwit_catalog::{Answer, Entry, Home, PAGE, Pages, Question, sites};
@@ -55,13 +54,13 @@ pub(crate) struct Locate {
 /// Counts of files and of their copies.
 struct Tally<'a> {
     screen: &'a Screen,
-    /// The names, which know how long a read takes.
+    /// The store of names, which knows how long a read takes.
     names: Logical,
     files: u64,
     copies: u64,
     /// Files that were counted: a file with several names counts once.
     seen: HashSet<u64>,
-    /// How many of them each site has.
+    /// How many of the files each site has.
     sites: BTreeMap<String, u64>,
 }
 
@@ -200,7 +199,7 @@ fn show(screen: &Screen, sites: &Logical, entry: &Entry, name: &Path) -> Result<
     Ok(())
 }
 
-/// Tells what one more copy costs, and when it pays.
+/// Shows the cost of one more copy, and when it pays.
 fn show_copy(
     screen: &Screen,
     sites: &Logical,

@@ -1,10 +1,9 @@
 //! `godwit location`: the places where files of a collection lie.
 
-use super::{Facts, attr, catalog, facts, register};
+use super::{attr, catalog, register};
 use crate::{
+    out::{CliError, Facts, Run, Screen, facts},
     places,
-    screen::Screen,
-    trouble::{CliError, Run},
 };
 use clap::{Args, Subcommand};
 use godwit_catalog::{Change, Location as Known, Pages, sites};
@@ -26,11 +25,11 @@ server or directory moves, one location set moves the URLs of all its files.
 Exit status: 0; 1 it has last copies; 4 no such collection or location.")]
 pub(crate) struct Location {
     #[command(subcommand)]
-    what: What,
+    action: Action,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Action {
     /// Add a place to a collection, which is made if it is missing
     #[command(after_help = "\
 Examples:
@@ -111,15 +110,15 @@ Exit status: 0; 1 it has the last copy of a file, without --last; 4 no such loca
 
 impl Location {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let changes = match &self.what {
-            What::Ls { name: text, lacks } => {
+        let changes = match &self.action {
+            Action::Ls { name: text, lacks } => {
                 let name = catalog::name(text)?;
                 return match lacks {
                     Some(site) => list_lacking(screen, &name, site),
                     None => list(screen, name),
                 };
             }
-            What::Add {
+            Action::Add {
                 site,
                 url,
                 name: text,
@@ -129,7 +128,7 @@ impl Location {
                 url: place(url)?,
                 whole: true,
             }],
-            What::Set {
+            Action::Set {
                 site,
                 name: text,
                 url,
@@ -150,7 +149,7 @@ impl Location {
                 }
                 changes
             }
-            What::Rm {
+            Action::Rm {
                 site,
                 name: text,
                 last,

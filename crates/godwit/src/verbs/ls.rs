@@ -1,13 +1,13 @@
 //! `godwit ls`: lists directories, of any size, as they come.
 
-use super::{Facts, facts};
 use crate::{
     args::{Names, Talking},
-    listing::{self, Sizes},
-    owed::{self, Reach},
+    client::pending::{self, Reach},
+    out::{
+        CliError, Facts, Run, Screen, facts,
+        listing::{self, Sizes},
+    },
     places::{self, Place},
-    screen::Screen,
-    trouble::{CliError, Run},
 };
 use clap::{ArgAction, Args};
 use godwit_core::Url;
@@ -81,11 +81,11 @@ impl Ls {
     }
 
     fn one(&self, screen: &Screen, stores: &Stores, url: &Url, titled: bool) -> Run<u64> {
-        owed::note(screen, url, Reach::Below);
+        pending::note(screen, url, Reach::Below);
         let place = places::open(stores, url)?;
         let trouble = |error: Error| CliError::store(format!("list {url}"), error);
         let stat = match place.store.stat(&place.path) {
-            // A hop knows what is on its way there, and says who is missing for the rest.
+            // A hop knows the files on their way, and names the server that it needs for the rest.
             Err(Error::Beyond { .. }) if !self.directory => {
                 return self.below(screen, &place).map_err(trouble);
             }
@@ -104,7 +104,7 @@ impl Ls {
     }
 
     fn below(&self, screen: &Screen, place: &Place) -> Result<u64, Error> {
-        let mut held = Held::new(if self.unsorted { 0 } else { SORTED_MAX });
+        let mut buffer = Buffer::new(if self.unsorted { 0 } else { SORTED_MAX });
         let mut count = 0;
         let mut say = |entry: Entry| {
             count += 1;
@@ -113,7 +113,7 @@ impl Ls {
         };
         let mut each = |entry: Entry| {
             if self.all || !is_hidden(&entry.path) {
-                held.take(entry, &mut say)?;
+                buffer.take(entry, &mut say)?;
             }
             Ok(())
         };
@@ -121,8 +121,8 @@ impl Ls {
             true => places::walk(screen, "list", place, &mut each).map(drop),
             false => place.store.list(&place.path, &mut each),
         };
-        // What came before something was in the way is told.
-        held.release(&mut say)?;
+        // Entries that were listed before an error are shown.
+        buffer.release(&mut say)?;
         listed?;
         Ok(count)
     }
@@ -147,13 +147,13 @@ impl Ls {
     }
 }
 
-/// Entries held back to be sorted, as long as they are few.
-struct Held {
+/// Entries kept back to be sorted, as long as they are few.
+struct Buffer {
     max: usize,
     entries: Vec<Entry>,
 }
 
-impl Held {
+impl Buffer {
     fn new(max: usize) -> Self {
         let entries = Vec::new();
         Self { max, entries }
@@ -168,7 +168,7 @@ impl Held {
             self.entries.push(entry);
             return Ok(());
         }
-        // Too many to wait for: from here on all come as they are told.
+        // Too many to sort: from here on all are shown in the order of the server.
         self.max = 0;
         self.release(say)?;
         say(entry)
@@ -193,7 +193,7 @@ mod tests {
     use godwit_store::Stat;
 
     fn order_with(max: usize, names: &[&str]) -> Vec<String> {
-        let (mut held, mut said) = (Held::new(max), Vec::new());
+        let (mut buffer, mut said) = (Buffer::new(max), Vec::new());
         let mut say = |entry: Entry| {
             said.push(entry.path.display().to_string());
             Ok(())
@@ -201,14 +201,14 @@ mod tests {
         for name in names {
             let stat = Stat::of(EntryKind::File, 0);
             let path = PathBuf::from(name);
-            held.take(Entry { path, stat }, &mut say).unwrap();
+            buffer.take(Entry { path, stat }, &mut say).unwrap();
         }
-        held.release(&mut say).unwrap();
+        buffer.release(&mut say).unwrap();
         said
     }
 
     #[test]
-    fn few_names_come_sorted_and_many_do_not_wait() {
+    fn only_short_listings_are_sorted() {
         assert_eq!(order_with(9, &["c", "a", "b"]), ["a", "b", "c"]);
         assert_eq!(order_with(2, &["d", "c", "b", "a"]), ["c", "d", "b", "a"]);
         assert_eq!(order_with(0, &["c", "a"]), ["c", "a"]);

@@ -1,19 +1,15 @@
 //! `godwit mkdir`: makes directories.
 
-use super::Facts;
 use crate::{
     args::{Names, Talking},
-    moving,
-    owed::{Reach, Turn},
-    places::{self, Place},
-    screen::Screen,
-    trouble::{CliError, Run},
+    client::pending::{Reach, Turn},
+    out::{CliError, Facts, Run, Screen},
+    places, transfer,
 };
 use clap::Args;
 use godwit_core::Url;
 use godwit_store::engine::Stores;
-use godwit_store::{EntryKind, Error, Set};
-use std::path::Path;
+use godwit_store::{Error, Set};
 
 /// Make directories
 #[derive(Args, Debug)]
@@ -65,10 +61,10 @@ impl Mkdir {
         let trouble = |error: Error| CliError::store(&*wanted, error);
         let place = places::open(stores, url)?;
         if self.dry_run {
-            return moving::would(screen, "make", url, None, 0).map_err(trouble);
+            return transfer::would(screen, "make", url, None, 0).map_err(trouble);
         }
         if self.parents {
-            make_with_parents(&place).map_err(trouble)?;
+            places::make_with_parents(&place).map_err(trouble)?;
         } else {
             place.store.mkdir(&place.path).map_err(trouble)?;
         }
@@ -84,36 +80,6 @@ impl Mkdir {
             screen.line(format!("made {url}")).map_err(trouble)?;
         }
         Ok(())
-    }
-}
-
-/// Makes a directory and those above it; what exists already is fine.
-pub(crate) fn make_with_parents(place: &Place) -> Result<(), Error> {
-    let is_top = place.path.components().count() < 2;
-    // Who passes it on may promise it, and cannot tell what is above it there.
-    if is_top || !place.store.can()?.passes_on {
-        match place.store.mkdir(&place.path) {
-            Err(Error::Missing { .. }) => {}
-            made => return or_exists(place, &place.path, made),
-        }
-    }
-    // From above, since whoever made half of it a moment ago helps, not hinders.
-    let mut above: Vec<&Path> = place.path.ancestors().collect();
-    above.reverse();
-    for path in above.into_iter().filter(|p| !p.as_os_str().is_empty()) {
-        let made = place.store.mkdir(path);
-        or_exists(place, path, made)?;
-    }
-    Ok(())
-}
-
-fn or_exists(place: &Place, path: &Path, made: Result<(), Error>) -> Result<(), Error> {
-    // Some servers say "denied" of a directory that exists but is not ours, so ask.
-    let Err(error) = made else { return Ok(()) };
-    match place.store.stat(path) {
-        Ok(stat) if stat.kind == EntryKind::Directory => Ok(()),
-        Ok(_) => Err(Error::exists(path)),
-        Err(_) => Err(error),
     }
 }
 

@@ -1,9 +1,9 @@
 //! `godwit mount`: files of other machines in a directory, for every program of this user.
 
-use super::{Facts, facts, local, mounted};
+use super::mounted;
 use crate::{
-    screen::Screen,
-    trouble::{CliError, Run},
+    client,
+    out::{CliError, Facts, Run, Screen, facts},
 };
 use clap::Args;
 use godwit_mount::Mount as Served;
@@ -92,7 +92,7 @@ impl Mount {
         Ok(facts([("lost", lost.len().into())]))
     }
 
-    /// Starts a process that serves it, and waits until it is mounted.
+    /// Starts a process that serves the mount, and waits until it is mounted.
     fn begin(&self, wanted: &str, directory: &Path) -> Run<Facts> {
         let failed = |cause: io::Error| CliError::store(wanted, Error::io(directory, cause));
         let (said, saying) = io::pipe().map_err(failed)?;
@@ -124,15 +124,15 @@ impl Mount {
     }
 }
 
-/// Returns where a mount that ended says which files were not kept.
+/// Returns the path of the list of files that a mount could not keep.
 pub(super) fn lost_list(process: u32) -> Run<PathBuf> {
-    let state = local::place()?.state;
+    let state = client::place()?.state;
     Ok(state.join(format!("mount-{process}.lost")))
 }
 
-/// Returns where a process without a terminal says what went wrong.
+/// Returns the path of the log of a process without a terminal.
 fn log() -> Stdio {
-    let place = local::place().ok();
+    let place = client::place().ok();
     let file = place.and_then(|place| {
         place.prepare().ok()?;
         let path = place.state.join("mount.log");
@@ -141,7 +141,7 @@ fn log() -> Stdio {
     file.map_or_else(Stdio::null, Stdio::from)
 }
 
-/// Returns the session of what is written in a directory.
+/// Returns the session of writes below a directory.
 pub(super) fn session_of(directory: &Path) -> String {
     format!("mount {}", directory.display())
 }

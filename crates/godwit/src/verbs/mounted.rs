@@ -1,10 +1,8 @@
 //! `godwit run` without `--on`: a program of this machine, to which files of other machines are below `/godwit`.
 
-use super::{Facts, facts, local};
 use crate::{
-    names,
-    screen::Screen,
-    trouble::{CliError, Run},
+    client, names,
+    out::{CliError, Facts, Run, Screen, facts},
     units,
 };
 use clap::ValueEnum;
@@ -34,7 +32,7 @@ use std::{
 /// The end that a program's writes reach before `run` ends.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Promise {
-    /// Nothing.
+    /// No wait.
     None,
     /// Its writes are safe on this machine.
     Commit,
@@ -82,7 +80,7 @@ pub(super) fn run(words: &[OsString], asked: Asked, screen: &'static Screen) -> 
     let mount = Mount::new(rules).map_err(failed)?;
     mount.begin()?;
     let mut command = command(words, &session);
-    // What comes before the program does must not end this command alone.
+    // A signal before the program starts must not end this command alone.
     let signals = signals().map_err(failed)?;
     let view = View::new("godwit").map_err(failed)?;
     let server = mount.clone();
@@ -149,7 +147,7 @@ pub(super) fn command(words: &[OsString], session: &str) -> Command {
     command
 }
 
-/// Waits for what a program wrote, as far as is promised, and ends with its status.
+/// Waits until the writes of a program are as safe as promised, and ends with its status.
 pub(super) fn ended(
     mount: &Mount,
     promise: Promise,
@@ -183,7 +181,7 @@ fn as_path(word: &OsString) -> OsString {
 pub(super) fn rules(wait: Duration, session: String, screen: &'static Screen) -> Rules {
     Rules {
         wait,
-        hello: |_| local::hello(),
+        hello: |_| client::hello(),
         session,
         fsync_pushes: false,
         report: Box::new(move |refusal: &Refusal| {
@@ -244,7 +242,7 @@ pub(super) fn not_started(wanted: &str, error: &io::Error) -> CliError {
     CliError::found(wanted, why(error).to_string(), code).next(NEXT_PROGRAM)
 }
 
-/// Reads how long is waited.
+/// Reads a time to wait.
 pub(super) fn parse_wait(text: &str) -> Result<Duration, String> {
     match text {
         "forever" => Ok(Duration::MAX),
@@ -254,7 +252,7 @@ pub(super) fn parse_wait(text: &str) -> Result<Duration, String> {
 
 /// How long reading waits by default for a server that is away.
 pub(super) const WAIT: Duration = Duration::from_secs(30);
-/// The status where what a program wrote is not kept.
+/// The exit status if writes of a program were lost.
 pub(super) const LOST: u8 = 75;
 /// How many lost files a message names.
 const NAMED_MAX: usize = 20;

@@ -1,10 +1,9 @@
 //! `godwit mpi`: a rank of an MPI program, with the library that opens files of the grid.
 
-use super::{Facts, preloaded};
+use super::preloaded;
 use crate::{
     names,
-    screen::Screen,
-    trouble::{CliError, Run},
+    out::{CliError, Facts, Run, Screen},
 };
 use clap::{Args, ValueEnum};
 use godwit_store::Error;

@@ -1,21 +1,17 @@
 //! `godwit mv`: renames where it can, else copies, verifies, then removes.
 
-use super::{
-    Facts, cp,
-    rm::{self, Remover},
-};
+use super::{cp, rm::Remover};
 use crate::{
     args::{Moving, Names},
     bytes,
-    layout::{Act, There},
-    moving::{self, Moved, Pair, Planned, Work},
-    owed::Turn,
+    client::pending::Turn,
+    out::{CliError, Facts, Run, Screen, progress::tell_skipped, silence},
     places::{self, Place},
-    progress::tell_skipped,
-    same,
-    screen::Screen,
-    silence,
-    trouble::{CliError, Run},
+    transfer::{
+        self, Moved, Pair, Planned, Work,
+        layout::{Act, Existing},
+        same,
+    },
 };
 use clap::Args;
 use godwit_core::{Algorithm, Choice};
@@ -40,8 +36,8 @@ Examples:
 On one server it is a rename. Between two it copies, compares digests (asking the target
 to read again if it told none on the way), and only then removes the source: all of it,
 or, if anything failed, nothing. With --exclude a directory is copied, and what is left out stays
-where it is (godwit help cp). What this machine owes at either name arrives first, as with
-godwit cp.
+where it is (godwit help cp). What this machine has still to deliver to either name arrives first,
+as with godwit cp.
 
 Exit status: as cp.")]
 pub(crate) struct Mv {
@@ -61,17 +57,17 @@ impl Mv {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let (sources, target) = cp::ends(&self.names, "mv")?;
         let moved = self.shift(screen, &sources, &target);
-        Ok(moving::or_all_failed(screen, sources.len(), moved))
+        Ok(transfer::or_all_failed(screen, sources.len(), moved))
     }
 
     fn shift(&self, screen: &Screen, sources: &[OsString], target: &OsStr) -> Run<Facts> {
         let target = places::target(target)?;
         let sources = sources.iter().map(|source| places::url(source));
         let sources = sources.collect::<Run<Vec<_>>>()?;
-        let options = moving::options(&self.moving)?;
+        let options = transfer::options(&self.moving)?;
         let stores = Stores::new(options.clone());
         let mut turn = Turn::of(screen, self.moving.dry_run);
-        let Planned { mut pairs, refused } = moving::pairs(
+        let Planned { mut pairs, refused } = transfer::pairs(
             screen,
             Act::Move,
             &sources,
@@ -83,21 +79,21 @@ impl Mv {
         let asked = pairs.len();
         pairs.retain(|pair| !self.leaves_alone(screen, pair));
         let skipped = asked - pairs.len();
-        let (pairs, late) = moving::in_turn(screen, Act::Move, pairs, &mut turn);
+        let (pairs, late) = transfer::in_turn(screen, Act::Move, pairs, &mut turn);
         let refused = refused + late;
         if self.moving.dry_run {
-            let facts = moving::rehearse(
+            let facts = transfer::rehearse(
                 screen,
                 &pairs,
                 "move",
                 &self.moving.choosing.0,
                 &|_, _, _| Ok(true),
             );
-            return Ok(moving::with_failed(facts, refused));
+            return Ok(transfer::with_failed(facts, refused));
         }
         let (mut renamed, mut failed, mut left) = (0u64, refused, Vec::new());
         for pair in pairs {
-            let waits_for = moving::answer_of(&pair.source.url);
+            let waits_for = transfer::answer_of(&pair.source.url);
             match silence::broken_by(screen, &waits_for, || self.rename(screen, &pair)) {
                 Ok(true) => renamed += 1,
                 Ok(false) => left.push(pair),
@@ -132,7 +128,7 @@ impl Mv {
                 range: None,
                 delete: false,
             };
-            let moved = moving::run(screen, &self.moving, work, &options);
+            let moved = transfer::run(screen, &self.moving, work, &options);
             let remover = Remover::new(screen, false);
             let waits_for = "the copies to be looked at and the sources to be removed";
             let removed = silence::broken_by(screen, waits_for, || {
@@ -146,17 +142,17 @@ impl Mv {
             facts.insert("removed".into(), remover.removed().into());
         }
         facts.insert("renamed".into(), renamed.into());
-        let facts = moving::with_more(facts, "skipped", skipped as u64);
-        Ok(moving::with_failed(facts, failed))
+        let facts = transfer::with_more(facts, "skipped", skipped as u64);
+        Ok(transfer::with_failed(facts, failed))
     }
 
-    /// Tells whether `-n` has a file stay where it is; says so, unless it is a rehearsal.
+    /// Tells whether `-n` leaves a file where it is; reports that, except in a rehearsal.
     fn leaves_alone(&self, screen: &Screen, pair: &Pair) -> bool {
         if !self.no_clobber {
             return false;
         }
-        match moving::what_is_there(&pair.target) {
-            Ok(There::File) => {
+        match transfer::what_is_there(&pair.target) {
+            Ok(Existing::File) => {
                 if !self.moving.dry_run {
                     tell_skipped(screen, &pair.source, &pair.target);
                 }
@@ -171,7 +167,7 @@ impl Mv {
         }
     }
 
-    /// Renames, if both names are on one store that can; says whether it did.
+    /// Renames, if both names are on one store that can rename. Tells whether it did.
     fn rename(&self, screen: &Screen, pair: &Pair) -> Run<bool> {
         let (source, target) = (&pair.source, &pair.target);
         let is_part = pair.tree && !self.moving.choosing.0.is_all();
@@ -286,8 +282,8 @@ struct Leaving {
 }
 
 impl Leaving {
-    /// Looks at all of a source. Refuses one that is the target too, or that holds
-    /// what would not be copied.
+    /// Lists a source. Refuses one that is also the target, or that holds
+    /// entries which would not be copied.
     fn look(pair: Pair, choice: &Choice) -> Run<Self> {
         let (source, target) = (&pair.source, &pair.target);
         let wanted = || format!("move {} to {}", source.url, target.url);
@@ -314,7 +310,7 @@ impl Leaving {
     }
 
     /// Refuses to remove a directory with unfinished uploads, which are not copied:
-    /// whoever goes on with one would find it gone.
+    /// a program that continues one would find it gone.
     fn refuse_hidden(&self, so: &str) -> Run {
         let source = &self.pair.source;
         let hidden = source.store.hidden(&source.path);
@@ -364,7 +360,7 @@ impl Leaving {
                 let path = inside(&target.path, &path);
                 let fact = format!("{}: is not as long as its source", path.display());
                 Err(CliError::kept(self.wanted(), fact)
-                    .next("no source was removed; somebody else wrote there, or it is a link"))
+                    .next("no source was removed; another program wrote there, or it is a link"))
             }
             None => Ok(copies),
         }
@@ -374,7 +370,7 @@ impl Leaving {
         format!("move {} to {}", self.pair.source.url, self.pair.target.url)
     }
 
-    /// Says of a move that is a copy by now what there is, unless something better was said.
+    /// Adds a hint to the error of a move after its copy, unless the error has one.
     fn copied_only(&self, trouble: CliError) -> CliError {
         let (source, target) = (&self.pair.source.url, &self.pair.target.url);
         trouble.or_next(format!(
@@ -382,7 +378,7 @@ impl Leaving {
         ))
     }
 
-    /// Tells whether a file has other bytes now than when it was looked at.
+    /// Tells whether a file was changed since it was listed.
     fn was_written_to(&self, path: &Path) -> bool {
         let source = &self.pair.source;
         let (before, now) = (
@@ -444,7 +440,7 @@ impl Leaving {
         Ok(())
     }
 
-    /// Removes what was copied of a tree, and directories that nothing is left in.
+    /// Removes the copied files of a tree, and directories that are then empty.
     fn remove_chosen(&self, remover: &Remover<'_>) -> Run {
         let source = &self.pair.source;
         let trouble = |error: Error| CliError::store(self.wanted(), error);
@@ -453,7 +449,7 @@ impl Leaving {
         for (path, before) in paths {
             let place = places::inside(source, path).map_err(trouble)?;
             if before.kind == EntryKind::Directory {
-                // What was left out may be in it.
+                // Files that were left out may be in it.
                 if place
                     .store
                     .remove(&place.path, RemovalKind::Directory)
@@ -463,7 +459,7 @@ impl Leaving {
                 }
                 continue;
             }
-            let now = rm::stat_unfollowed(&place).map_err(trouble)?;
+            let now = places::stat_unfollowed(&place).map_err(trouble)?;
             if !self.is_unchanged(path, &now) {
                 return Err(self.changed(path));
             }
@@ -491,7 +487,7 @@ impl Leaving {
             Ok(())
         });
         walked.map_err(trouble)?;
-        // What is in the source only was not copied.
+        // An entry that only the source has was not copied.
         if changed.is_none() {
             changed = extra(target, source)
                 .map_err(trouble)?
@@ -502,7 +498,7 @@ impl Leaving {
         if let Some(path) = changed {
             return Err(self.changed(&path));
         }
-        // What was named was a link: what it leads to was copied, and stays.
+        // The source was a link: its target was copied, and stays.
         if source.store.remove(&source.path, RemovalKind::File).is_ok() {
             remover.say(source);
             return Ok(());
@@ -517,7 +513,7 @@ impl Leaving {
     ///
     /// One file may be reached by many names: a second name of a host, a local path
     /// and the node that exports it. No comparison of names finds that out, but a
-    /// target that goes when the source goes was the source itself.
+    /// target that vanishes with the source was the source itself.
     fn set_aside(&self) -> Run<Place> {
         let Pair { source, target, .. } = &self.pair;
         let trouble = |error: Error| CliError::store(self.wanted(), error);
@@ -568,7 +564,7 @@ fn unread(source: &Place, error: Error) -> Error {
         return error;
     }
     let mut first = None;
-    // It is told by `first`, if at all.
+    // `first` has the error, if there is one.
     let _ = source
         .store
         .walk_readable(&source.path, &mut |_| Ok(()), &mut |_, error| {
@@ -587,7 +583,7 @@ fn inside(above: &Path, path: &Path) -> PathBuf {
     }
 }
 
-/// Says of an error with a file that is set aside how its user calls it.
+/// Returns an error about a file that is set aside, with the name that the user gave.
 fn named(error: Error, path: &Path) -> Error {
     let path = path.to_owned();
     match error {
@@ -598,7 +594,7 @@ fn named(error: Error, path: &Path) -> Error {
     }
 }
 
-/// Returns a name beside `source` that is free, unless somebody plays tricks.
+/// Returns a name beside `source` that no other program is likely to use.
 fn aside(source: &Place) -> Result<Place, Error> {
     let name = format!(
         ".godwit-moving-{}-{}",

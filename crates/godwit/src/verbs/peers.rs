@@ -1,9 +1,10 @@
-//! `godwit peers`: which nodes know each other, and by which keys.
+//! `godwit peers`: the nodes that know this one, and their keys.
 
-use super::{Facts, config, init, node::Told};
+use super::init;
 use crate::{
-    screen::Screen,
-    trouble::{CliError, Run},
+    args::NodeArgs,
+    config,
+    out::{CliError, Facts, Run, Screen},
     units,
 };
 use clap::{Args, Subcommand};
@@ -24,10 +25,10 @@ Examples:
   godwit peers rotate
   godwit peers remove laptop
 
-rotate makes another key for this node. Nobody has to join again: the old key is kept beside the new
+rotate makes another key for this node. No peer need join again: the old key is kept beside the new
 one until every peer knows that; godwit peers shows since when, and for whom. Peers with an address
 are told at once, the others when they come; who cannot be reached is told at the next visit, or by
-saying rotate again. If somebody else may have the key, that is not enough, since they could say the
+saying rotate again. If a thief may have the key, that is not enough, since the thief could do the
 same: have each peer forget this node (godwit peers remove, there) and join again by a new invite.
 
 Where root starts the node, a peer acts as the account that --as said, with invite or with map,
@@ -36,11 +37,11 @@ else as the gridmap or peers.account says, and else as nobody.
 Exit status: 0; 2 there is no such account; 4 no node of that name is known.")]
 pub(crate) struct Peers {
     #[command(subcommand)]
-    what: Option<What>,
+    action: Option<Action>,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Action {
     /// Print another invite to this node
     #[command(
         after_help = "Examples:\n  godwit peers invite --valid 1h\n  godwit peers invite --as alice"
@@ -63,7 +64,7 @@ struct Invite {
     /// How long it is good (10m, 1d), 30 days at most
     #[arg(long, value_name = "TIME", value_parser = init::lifetime, default_value = "1d")]
     valid: Duration,
-    /// As which account of this machine whoever joins acts, where root starts the node
+    /// The account of this machine that a joining node acts as, if root starts this node
     #[arg(long = "as", value_name = "ACCOUNT")]
     account: Option<String>,
     /// Refuse every change by the node that joins: it may read and list
@@ -112,11 +113,11 @@ struct Remove {
 
 impl Peers {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        match self.what {
-            Some(What::Invite(invite)) => invite.run(screen),
-            Some(What::Rotate(rotate)) => rotate.run(screen),
-            Some(What::Map(map)) => map.run(screen),
-            Some(What::Remove(remove)) => remove.run(screen),
+        match self.action {
+            Some(Action::Invite(invite)) => invite.run(screen),
+            Some(Action::Rotate(rotate)) => rotate.run(screen),
+            Some(Action::Map(map)) => map.run(screen),
+            Some(Action::Remove(remove)) => remove.run(screen),
             None => list(screen),
         }
     }
@@ -124,12 +125,12 @@ impl Peers {
 
 impl Invite {
     fn run(self, screen: &Screen) -> Run<Facts> {
-        let wanted = "invite somebody";
+        let wanted = "invite a node";
         if let Some(account) = &self.account {
             must_be_account(wanted, account)?;
         }
         let home = init::home(wanted)?;
-        let configured = config::load(&Told::default())?.via;
+        let configured = config::load(&NodeArgs::default())?.via;
         let made = home.invite(self.valid, self.account.as_deref(), self.read_only);
         let mut invite = made.map_err(|error| CliError::trust(wanted, error))?;
         let via = [configured, self.via].concat();
@@ -150,7 +151,7 @@ impl Rotate {
         let is_new = match self.anew {
             true => home.rotate_anew().map(|()| true),
             // What was only said to be forgotten needs no other key.
-            false if self.forget_old && is_rotating(&home).map_err(trust)? => Ok(false),
+            false if self.forget_old && rotates(&home).map_err(trust)? => Ok(false),
             false => home.rotate(),
         };
         let is_new = is_new.map_err(trust)?;
@@ -196,11 +197,11 @@ impl Rotate {
     }
 }
 
-fn is_rotating(home: &Home) -> godwit_trust::Result<bool> {
+fn rotates(home: &Home) -> godwit_trust::Result<bool> {
     Ok(home.keys()?.len() > 1)
 }
 
-/// Tells a peer which key we have, and shows it; returns why it does not know it now.
+/// Sends a peer the new key of this node. Returns why the peer does not know that key now.
 fn told(home: &Home, peer: &Peer, newest: Fingerprint) -> Run<Option<String>> {
     if peer.addresses.is_empty() {
         return Ok(Some("is told when it comes".into()));
@@ -275,15 +276,16 @@ fn must_be_known(wanted: &str, name: &str, found: godwit_trust::Result<bool>) ->
     }
 }
 
-/// Refuses accounts that nobody can act as: only root can start a node that acts for others.
+/// Refuses accounts that no peer can act as: only root can start a node that acts for others.
 pub(super) fn must_be_account(wanted: &str, account: &str) -> Run {
     if godwit_sys::user_id() != 0 {
-        let fact = "a node that root did not start serves everybody as whoever started it";
+        let fact =
+            "a node that root did not start serves every peer as the account that started it";
         return Err(CliError::asked(wanted, fact).next("say this as root, or leave --as out"));
     }
     match godwit_sys::User::find(account) {
         Ok(user) if user.uid != 0 => Ok(()),
-        Ok(_) => Err(CliError::asked(wanted, "nobody who joins acts as root")
+        Ok(_) => Err(CliError::asked(wanted, "no joining node acts as root")
             .next("name the account whose files they may use")),
         Err(cause) => {
             let fact = format!("{account}: {}", godwit_sys::why(&cause));

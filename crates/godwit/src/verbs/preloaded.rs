@@ -1,13 +1,7 @@
 //! `godwit run --via preload`: a dynamic program of this machine, with a library that opens files of other machines.
 
-use super::{
-    Facts,
-    mounted::{self, Asked, Fsync},
-};
-use crate::{
-    screen::Screen,
-    trouble::{CliError, Run},
-};
+use super::mounted::{self, Asked, Fsync};
+use crate::out::{CliError, Facts, Run, Screen};
 use godwit_mount::Mount;
 use godwit_store::Error;
 use std::{

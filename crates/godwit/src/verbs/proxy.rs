@@ -1,12 +1,8 @@
 //! `godwit proxy`: a short-lived certificate that acts in one's name.
 
-use super::{
-    Facts,
-    ca::{Key, since_epoch},
-};
+use super::ca::{Key, since_epoch};
 use crate::{
-    screen::Screen,
-    trouble::{CliError, Run},
+    out::{CliError, Facts, Run, Screen},
     units,
 };
 use clap::{Args, Subcommand};
@@ -36,11 +32,11 @@ is found where Globus' programs look: $X509_USER_PROXY, else /tmp/x509up_u and y
 Exit status: 0; 4 there is none; 13 expired, or a key that others may read.")]
 pub(crate) struct Proxy {
     #[command(subcommand)]
-    what: What,
+    action: Action,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Action {
     /// Make a proxy of your certificate
     #[command(
         after_help = "Examples:\n  godwit proxy init --cert usercert.pem --key userkey.pem --out proxy.pem\n  godwit proxy init --cert usercert.pem --limited --valid 2h --out limited.pem"
@@ -102,10 +98,10 @@ struct Destroy {
 
 impl Proxy {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        match self.what {
-            What::Init(init) => init.run(screen),
-            What::Info(info) => info.run(screen),
-            What::Destroy(destroy) => destroy.run(screen),
+        match self.action {
+            Action::Init(init) => init.run(screen),
+            Action::Info(info) => info.run(screen),
+            Action::Destroy(destroy) => destroy.run(screen),
         }
     }
 }
@@ -300,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proxies_of_old_are_known_by_their_names() {
+    fn legacy_proxy_is_known_by_name() {
         let told = |chain: &[&str]| {
             let chain: Vec<String> = chain.iter().map(|&name| name.into()).collect();
             old_kind(&chain).map(|(owner, limited)| (owner.to_owned(), limited))

@@ -1,12 +1,11 @@
 //! `godwit publish`: a new version of a name.
 
-use super::{Facts, catalog};
+use super::catalog;
 use crate::{
     args::Moving,
-    moving::{self, Pair, Work},
+    out::{CliError, Facts, Run, Screen},
     places,
-    screen::Screen,
-    trouble::{CliError, Run},
+    transfer::{self, Pair, Work},
 };
 use clap::Args;
 use godwit_core::Digest;
@@ -56,7 +55,7 @@ impl Publish {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let (file, name) = (places::url(&self.file)?, catalog::url(&self.name)?);
         let wanted = format!("publish {file} as {name}");
-        let options = moving::options(&self.moving)?;
+        let options = transfer::options(&self.moving)?;
         let names = catalog::logical(options.clone())?.aimed(Aim {
             site: self.to.clone(),
             base: self.based_on.clone(),
@@ -77,7 +76,7 @@ impl Publish {
         };
         if self.moving.dry_run {
             let choice = &self.moving.choosing.0;
-            return Ok(moving::rehearse(
+            return Ok(transfer::rehearse(
                 screen,
                 &[pair],
                 "publish",
@@ -92,6 +91,6 @@ impl Publish {
             range: None,
             delete: false,
         };
-        Ok(moving::run(screen, &self.moving, work, &options).facts)
+        Ok(transfer::run(screen, &self.moving, work, &options).facts)
     }
 }

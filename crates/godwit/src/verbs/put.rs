@@ -1,13 +1,15 @@
-//! `godwit put`: files, trees or a pipe, kept here at once and delivered.
+//! `godwit put`: keeps files, trees or a pipe on this machine at once, and delivers them.
 
-use super::{Facts, cp::ends, local};
+use super::cp::ends;
 use crate::{
     args::{Choosing, Names},
-    layout::{self, Act, Goes, Source, Target, There},
-    moving, places,
-    progress::Reporter,
-    screen::Screen,
-    trouble::{CliError, Run},
+    client,
+    out::{CliError, Facts, Run, Screen, progress::Reporter},
+    places,
+    transfer::{
+        self,
+        layout::{self, Act, Existing, Placement, Source, Target},
+    },
     units,
 };
 use clap::Args;
@@ -57,7 +59,7 @@ replaced without a word, except with --new. A URL that ends in / is a directory.
 no directory is waits for it, or makes it with --parents. If there is no room here, put waits.
 docs/guide/delivering.md tells what happens in each case.
 
-Exit status: 0 the bytes are safe; 1 the URL leads nowhere, somebody must decide, or --new and it is
+Exit status: 0 the bytes are safe; 1 the URL leads nowhere, it is on hold, or --new and it is
 there already; 2 not understood; 4 no such file here; 5 the node of this machine cannot be reached
 or has ended, or in a job the server has not got it within --timeout; 7 no room is left here, or
 none within --timeout, or the file is larger than all that may be kept; 13 not allowed.")]
@@ -75,7 +77,7 @@ pub(crate) struct Put {
     /// Write at this byte of the file that is there, instead of replacing it
     #[arg(long, value_name = "BYTE", value_parser = units::parse_offset, allow_negative_numbers = true)]
     offset: Option<u64>,
-    /// Only if there is nothing of that name: what this machine knows of is refused at once, anything else is held as
+    /// Only if the target does not exist: a file that this machine knows is refused at once, any other becomes
     /// a conflict
     #[arg(long, conflicts_with = "offset")]
     new: bool,
@@ -86,9 +88,9 @@ pub(crate) struct Put {
 
 /// One thing that is put.
 struct Item {
-    /// None: a directory is made.
+    /// `None`: a directory is made.
     file: Option<OsString>,
-    /// Under which name, to the last part.
+    /// The target, with the last part of its name.
     target: Url,
     size: Option<u64>,
 }
@@ -145,11 +147,11 @@ impl Put {
                 }
                 reporter.over();
             }
-            Ok(moving::with_failed(running.facts, failed.get()))
+            Ok(transfer::with_failed(running.facts, failed.get()))
         })
     }
 
-    /// Finds what one argument names, and where it goes: into a directory under its own name.
+    /// Finds the files of one argument and their targets: in a directory, each has its own name.
     fn find(
         &self,
         (screen, fail): (&Screen, &dyn Fn(CliError)),
@@ -202,12 +204,12 @@ impl Put {
             slash: url.path().ends_with(b"/"),
         };
         let there = Target {
-            there: There::Directory,
+            there: Existing::Directory,
             slash: true,
             many: true,
         };
         let mut into = target.clone();
-        if let Ok(Goes::Into(name)) = layout::destination(Act::Copy, asked, there) {
+        if let Ok(Placement::Into(name)) = layout::destination(Act::Copy, asked, there) {
             into = places::below(target, Path::new(&name)).map_err(trouble)?;
             items.push(Item::directory(into.clone()));
         }
@@ -262,7 +264,7 @@ struct Running<'a> {
     put: &'a Put,
     screen: &'a Screen,
     reporter: &'a Reporter<'a>,
-    /// Those that were made, or asked for.
+    /// Directories that were made, or asked for.
     directories: HashSet<Url>,
     facts: Facts,
 }
@@ -270,9 +272,9 @@ struct Running<'a> {
 impl Running<'_> {
     fn one(&mut self, item: &Item) -> Run {
         let Some(file) = &item.file else {
-            return self.make(&mut local::here()?, &item.target, self.put.parents);
+            return self.make(&mut client::here()?, &item.target, self.put.parents);
         };
-        let target = local::named(OsStr::new(&item.target.to_string()))?;
+        let target = client::named(OsStr::new(&item.target.to_string()))?;
         let source = Path::new(file);
         let wanted = format!("put {} to {}", source.display(), target.shown);
         target.must_be_replaceable(&wanted)?;
@@ -281,7 +283,7 @@ impl Running<'_> {
             true => input_of(&wanted)?,
             false => Box::new(File::open(source).map_err(failed)?),
         };
-        let mut here = local::here()?;
+        let mut here = client::here()?;
         let above = item.target.parent();
         let missing = match above {
             Some(above) if self.put.parents => {
@@ -323,12 +325,12 @@ impl Running<'_> {
             handle,
             wait: Wait::Commit,
             give_up: false,
-            timeout_ms: local::ms(self.put.timeout),
+            timeout_ms: client::ms(self.put.timeout),
         };
-        // How it goes on from here is said by commit and queue.
+        // From here on commit and queue tell the state of the file.
         patience.ask(&mut here, Request::End(close))?;
-        let facts = moving::with_more(std::mem::take(&mut self.facts), "bytes", bytes);
-        self.facts = moving::with_more(facts, "files", 1);
+        let facts = transfer::with_more(std::mem::take(&mut self.facts), "bytes", bytes);
+        self.facts = transfer::with_more(facts, "files", 1);
         if target.here.is_some() {
             self.note(goes_here(&target.shown));
         }
@@ -347,10 +349,10 @@ impl Running<'_> {
 
     fn note(&mut self, words: String) {
         let facts = std::mem::take(&mut self.facts);
-        self.facts = local::with_note(self.screen, facts, words);
+        self.facts = client::with_note(self.screen, facts, words);
     }
 
-    /// Has the node make a directory where none is, after those above it if so `parents`.
+    /// Has the node make a missing directory; with `parents` those above it first.
     fn make(&mut self, here: &mut Here, directory: &Url, parents: bool) -> Run {
         let directory = places::without_slashes(directory);
         let Some(above) = directory.parent() else {
@@ -362,7 +364,7 @@ impl Running<'_> {
         if parents {
             self.make(here, &above, true)?;
         }
-        let url = local::named(OsStr::new(&directory.to_string()))?.told;
+        let url = client::named(OsStr::new(&directory.to_string()))?.told;
         match here.ask(Request::Deed(Deed::Mkdir { url })) {
             Err(refusal) if refusal.kind != Kind::Exists => Err(refusal.into()),
             _ => Ok(()),
@@ -370,7 +372,7 @@ impl Running<'_> {
     }
 }
 
-/// Whether a directory is missing, asked while its file is kept.
+/// The question whether a directory is missing, asked while its file is written.
 struct Missing {
     answer: Receiver<bool>,
     until: Instant,
@@ -379,10 +381,10 @@ struct Missing {
 impl Missing {
     fn ask(directory: &Url) -> Self {
         let (tell, answer) = mpsc::channel();
-        let url = local::named(OsStr::new(&directory.to_string())).map(|named| named.told);
+        let url = client::named(OsStr::new(&directory.to_string())).map(|named| named.told);
         thread::spawn(move || {
             let asked = url.and_then(|url| {
-                let told = local::here()?.ask(Request::Stat(FileTarget::is(url)));
+                let told = client::here()?.ask(Request::Stat(FileTarget::is(url)));
                 Ok(matches!(told, Err(refusal) if refusal.kind == Kind::Missing))
             });
             let _ = tell.send(asked.unwrap_or(false));
@@ -402,8 +404,8 @@ fn goes_here(shown: &str) -> String {
     format!("it goes to {shown}, a file of this machine")
 }
 
-impl local::Named {
-    /// Refuses what no file of this machine can be put in place of.
+impl client::Named {
+    /// Refuses a target that a file cannot replace.
     fn must_be_replaceable(&self, wanted: &str) -> Run<()> {
         let Some(path) = &self.here else {
             return Ok(());
@@ -435,19 +437,19 @@ pub(super) fn input_of(wanted: &str) -> Run<Box<dyn Read>> {
     }
 }
 
-/// How long room is waited for, and what is said meanwhile.
+/// A wait for room, with its limit and its messages.
 struct Patience<'a> {
     screen: &'a Screen,
     reporter: &'a Reporter<'a>,
     wanted: &'a str,
     url: &'a str,
     limit: Option<Duration>,
-    /// What was waited for when it was said last.
+    /// The reason for the wait that was said last.
     why: Option<String>,
 }
 
 impl Patience<'_> {
-    /// Asks what is answered once there is room.
+    /// Sends a request that is answered once there is room.
     fn ask(&mut self, here: &mut Here, ask: Request) -> Run<Answer> {
         let (screen, url, why) = (self.screen, self.url, &mut self.why);
         *why = None;
@@ -459,8 +461,8 @@ impl Patience<'_> {
                     say(screen, url, row.why.as_deref());
                     why.clone_from(&row.why);
                 }
-                // In a job it is waited for at its server.
-                _ => local::note(screen, &tell),
+                // In a job the put waits until the server has the file.
+                _ => client::note(screen, &tell),
             }
         });
         match (answer, &self.why) {
@@ -479,7 +481,7 @@ impl Patience<'_> {
             (Err(refusal), _) if refusal.kind == Kind::TooLarge => {
                 Err(CliError::from(refusal).next(FOR_LARGE))
             }
-            // Whoever does not hear the answer to the end does not know.
+            // Without the whole answer, the program cannot know whether the file was taken.
             (Err(mut refusal), _) if is_end && refusal.kind == Kind::NodeLost => {
                 let said = &refusal.said;
                 refusal.said = format!("{said}; {url} may have been taken before, or not");
@@ -492,7 +494,7 @@ impl Patience<'_> {
     }
 }
 
-/// Says that it waits for room, and why; or that it goes on.
+/// Says that the put waits for room, and why, or that it goes on.
 fn say(screen: &Screen, url: &str, why: Option<&str>) {
     if screen.json() {
         let event = match why {
@@ -501,9 +503,7 @@ fn say(screen: &Screen, url: &str, why: Option<&str>) {
             }
             None => json!({"event": "going", "url": url}),
         };
-        // A reader that is gone is told nothing.
-        let _ = screen.object(&event).and_then(|()| screen.flush());
-        return;
+        return screen.event(&event);
     }
     match why {
         Some(why) => screen.note(&format!(
@@ -527,7 +527,7 @@ fn copy(
     let mut buffer = vec![0; PIECE_BYTES];
     let (mut end, mut begun) = (start, start);
     loop {
-        // Leaves are written as a whole, as far as that goes, so that what they hash to can be said.
+        // Whole leaves are written, as far as possible, so that their hashes can be sent.
         let room = PIECE_BYTES - end as usize % PIECE_BYTES;
         let len = fill(input, &mut buffer[..room])
             .map_err(|cause| CliError::store(wanted, Error::io("the input", cause)))?;
@@ -547,7 +547,7 @@ fn copy(
             .map_err(|cause| CliError::store(wanted, Error::io("what is kept here", cause)))?;
         end += len as u64;
         patience.reporter.on(&Event::Moved { bytes: len as u64 });
-        // The disk writes while the rest is read: at the end less is left to wait for.
+        // The disk writes while the rest is read, which shortens the wait at the end.
         if end - begun >= EARLY_BYTES {
             begin_to_sync(file, begun..end);
             begun = end;
@@ -563,7 +563,7 @@ fn copy(
     }
 }
 
-/// Returns what a leaf hashes to, while it is at hand: the node need not read it again to know what it keeps.
+/// Returns the hash of a leaf while its bytes are in memory, so that the node need not read them again.
 fn chain(offset: u64, bytes: &[u8]) -> Option<Text<Chain>> {
     if bytes.len() < PIECE_BYTES {
         return None;
@@ -587,13 +587,13 @@ fn fill(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
 }
 
 const PIECE_BYTES: usize = LEAF_BYTES as usize;
-/// So long a server has to say whether a directory is there.
+/// How long a server may take to tell whether a directory exists.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
-/// So much is written before the disk is to begin with it.
+/// How many bytes are written before the disk is told to begin.
 const EARLY_BYTES: u64 = 2 << 20;
 const PUT_AGAIN: &str =
     "the same put again is safe; godwit queue shows whether this one is on its way";
 const FOR_LARGE: &str = "godwit cp sends it there without keeping it here; a larger GODWIT_DEPOT_QUOTA \
                          keeps it, after godwit node stop";
-const FOR_ROOM: &str = "godwit queue shows what is owed; it makes room when it is delivered or dropped, and a larger \
+const FOR_ROOM: &str = "godwit queue shows what is pending; it makes room when it is delivered or dropped, and a larger \
      GODWIT_DEPOT_QUOTA gives more, after godwit node stop";

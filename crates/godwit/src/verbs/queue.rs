@@ -1,20 +1,15 @@
-//! `godwit queue`: what is on its way, and why not.
+//! `godwit queue`: the pending deliveries, and why they wait.
 
-use super::{Facts, local};
 use crate::{
-    screen::Screen,
-    trouble::{CliError, Run, plain},
+    client,
+    out::{CliError, Facts, Run, Screen, plain},
     units,
 };
 use clap::Args;
 use godwit_core::Url;
 use godwit_local::{Here, Kind};
 use godwit_store::Error;
-use godwit_wire::local::{
-    Request, Response,
-    request::Selector,
-    response::{Done, Row},
-};
+use godwit_wire::local::{Request, request::Selector, response::Row};
 use serde_json::json;
 use std::{ffi::OsString, time::Duration};
 
@@ -35,7 +30,7 @@ it has been here, its URL, and why it is not there yet. It is
             its name, below it or above it
   sending   it is being sent
   waiting   its server cannot be reached; it is tried again, and nothing is lost
-  held      nothing happens until somebody decides: the server has something else by now, or
+  held      nothing happens until you decide: the server has something else by now, or
             will not have it
 
 Renames, removals and attributes that are on their way have a line as well, which says so. With
@@ -54,21 +49,21 @@ pub(crate) struct Queue {
 
 impl Queue {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let whose = local::whose(self.url.as_ref(), None)?;
-        let mut here = local::here()?;
+        let whose = client::whose(self.url.as_ref(), None)?;
+        let mut here = client::here()?;
         if !self.watch {
-            let (rows, done) = rows(&mut here, &whose)?;
+            let (rows, done) = client::rows(&mut here, &whose)?;
             show(screen, &rows)?;
-            return Ok(local::facts(&done));
+            return Ok(client::facts(&done));
         }
         watch(screen, &mut here, &whose)
     }
 }
 
 fn watch(screen: &Screen, here: &mut Here, whose: &Selector) -> Run<Facts> {
-    let (mut shown, left) = (Vec::new(), local::Left::new(screen));
+    let (mut shown, left) = (Vec::new(), client::Left::new(screen));
     let mut look = |here: &mut Here| {
-        let (rows, _) = rows(here, whose)?;
+        let (rows, _) = client::rows(here, whose)?;
         left.show(&rows);
         let now: Vec<_> = rows.iter().map(what_matters).collect();
         if now != shown {
@@ -82,16 +77,16 @@ fn watch(screen: &Screen, here: &mut Here, whose: &Selector) -> Run<Facts> {
     left.reporter.while_running(|| {
         loop {
             look(here)?;
-            // Told at the end of all that is owed now; meanwhile it is looked what has changed.
-            let pushed = local::ask_looking::<CliError>(
+            // Answered when all that is pending now is delivered; changes are shown meanwhile.
+            let pushed = client::ask_looking::<CliError>(
                 here,
                 Request::Push(whose.clone()),
                 &mut |_| (),
                 &mut look,
             );
             if let Err(trouble) = pushed {
-                let (rows, _) = rows(here, whose)?;
-                // What others wait for may still come.
+                let (rows, _) = client::rows(here, whose)?;
+                // Deliveries that are not on hold may still arrive.
                 let is_heard = !trouble.is_of_output() && !screen.gone();
                 if !is_heard || rows.iter().all(|row| row.stage == HELD) {
                     return Err(trouble);
@@ -101,26 +96,12 @@ fn watch(screen: &Screen, here: &mut Here, whose: &Selector) -> Run<Facts> {
                 std::thread::sleep(LOOK_EVERY);
                 continue;
             }
-            let (rows, done) = rows(here, whose)?;
+            let (rows, done) = client::rows(here, whose)?;
             if rows.is_empty() {
-                return Ok(local::facts(&done));
+                return Ok(client::facts(&done));
             }
         }
     })
-}
-
-pub(super) fn rows(here: &mut Here, whose: &Selector) -> Run<(Vec<Row>, Done)> {
-    let mut rows = Vec::new();
-    let answer = here.ask_with(Request::Queue(whose.clone()), b"", None, &mut |tell| {
-        if let Response::Row(row) = tell {
-            rows.push(*row);
-        }
-    });
-    let done = match answer?.tell {
-        Response::Done(done) => done,
-        _ => Done::default(),
-    };
-    Ok((rows, done))
 }
 
 fn what_matters(row: &Row) -> (String, String, u64, Option<String>) {
@@ -179,7 +160,7 @@ fn line(row: &Row) -> String {
     line
 }
 
-/// Where, and what is done there if that is not to show a file.
+/// Returns the URL of a row, and its operation if that is not a file.
 fn named(row: &Row) -> String {
     match (&*row.what, &row.to) {
         ("" | "publish", _) => row.url.clone(),

@@ -1,7 +1,9 @@
-//! `godwit redirect`: what is owed goes elsewhere.
+//! `godwit redirect`: a pending file goes to another URL.
 
-use super::{Facts, local};
-use crate::{screen::Screen, trouble::Run};
+use crate::{
+    client,
+    out::{Facts, Run, Screen},
+};
 use clap::Args;
 use godwit_wire::local::{Request, request};
 use std::ffi::OsString;
@@ -17,7 +19,7 @@ For what is held, or waits for a server that will not come back. It replaces wha
 new URL; what the old server has of the upload is given up. Programs here find the file under the
 new URL only.
 
-Exit status: 0; 4 nothing of that name is owed; 5 it is being sent, or may have arrived already; 1
+Exit status: 0; 4 nothing of that name is pending; 5 it is being sent, or may have arrived; 1
 only parts of it are here (put --offset).")]
 pub(crate) struct Redirect {
     /// The file, or its id as godwit queue --json shows it
@@ -30,13 +32,13 @@ pub(crate) struct Redirect {
 
 impl Redirect {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let mut here = local::here()?;
-        let url = local::name_of_owed(&self.url)?;
-        let to = local::name_of_owed(&self.to)?;
+        let mut here = client::here()?;
+        let url = client::name_or_id(&self.url)?;
+        let to = client::name_or_id(&self.to)?;
         let asked = Request::Redirect(request::Redirect { url, to });
-        let done = local::done(screen, &mut here, asked)?;
-        let (from, to) = (local::shown(&self.url), local::shown(&self.to));
+        let done = client::done(screen, &mut here, asked)?;
+        let (from, to) = (client::shown(&self.url), client::shown(&self.to));
         let words = format!("{from} goes to {to}; godwit push {to} waits for it");
-        Ok(local::with_note(screen, local::facts(&done), words))
+        Ok(client::with_note(screen, client::facts(&done), words))
     }
 }

@@ -1,12 +1,10 @@
-//! `godwit register`: notes in the catalog what lies somewhere.
+//! `godwit register`: adds files that lie at a server to the catalog.
 
-use super::{Facts, catalog, facts};
+use super::catalog;
 use crate::{
     args::Talking,
-    places,
-    screen::Screen,
-    trouble::{CliError, Run},
-    units,
+    out::{CliError, Facts, Run, Screen, facts},
+    places, units,
 };
 use clap::Args;
 use godwit_catalog::Change;

@@ -1,12 +1,10 @@
 //! `godwit replicate`: one more copy of files, at a site.
 
-use super::{Facts, catalog};
+use super::catalog;
 use crate::{
-    args::Moving,
-    conditions::Wanted,
-    moving::{self, Pair, Work},
-    screen::Screen,
-    trouble::{CliError, Run},
+    args::{Moving, conditions::ConditionArgs},
+    out::{CliError, Facts, Run, Screen},
+    transfer::{self, Pair, Work},
 };
 use clap::Args;
 use godwit_farm::Aim;
@@ -39,14 +37,14 @@ pub(crate) struct Replicate {
     #[arg(long, value_name = "SITE")]
     from: Option<String>,
     #[command(flatten)]
-    wanted: Wanted,
+    wanted: ConditionArgs,
     #[command(flatten)]
     moving: Moving,
 }
 
 impl Replicate {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let mut options = moving::options(&self.moving)?;
+        let mut options = transfer::options(&self.moving)?;
         catalog::must_be_site("replicate", self.from.as_ref())?;
         let names = catalog::logical(options.clone())?;
         let target = names.aimed(Aim {
@@ -96,14 +94,14 @@ impl Replicate {
             }
         }
         if self.moving.dry_run {
-            let facts = moving::rehearse(
+            let facts = transfer::rehearse(
                 screen,
                 &pairs,
                 "copy",
                 &self.moving.choosing.0,
                 &|_, _, target| Ok(target.store.stat(&target.path).is_err()),
             );
-            return Ok(moving::with_failed(facts, refused));
+            return Ok(transfer::with_failed(facts, refused));
         }
         let work = Work {
             act: "copy",
@@ -112,8 +110,8 @@ impl Replicate {
             range: None,
             delete: false,
         };
-        let facts = moving::run(screen, &self.moving, work, &options).facts;
-        Ok(moving::with_failed(facts, refused))
+        let facts = transfer::run(screen, &self.moving, work, &options).facts;
+        Ok(transfer::with_failed(facts, refused))
     }
 }
 

@@ -1,13 +1,12 @@
 //! `godwit rm`: removes files, and trees if told to.
 
-use super::{Facts, catalog};
+use super::catalog;
 use crate::{
     args::{Names, Talking},
-    moving,
-    owed::{Reach, Turn},
+    client::pending::{Reach, Turn},
+    out::{CliError, Facts, Run, Screen},
     places::{self, Place},
-    screen::Screen,
-    trouble::{CliError, Run},
+    transfer,
 };
 use clap::Args;
 use godwit_catalog::history;
@@ -46,7 +45,7 @@ pub(crate) struct Rm {
     /// Directories with everything below them
     #[arg(short, long)]
     recursive: bool,
-    /// What does not exist is no error
+    /// Ignore files that do not exist
     #[arg(short, long)]
     force: bool,
     /// Say what would be removed, and remove nothing
@@ -100,7 +99,7 @@ impl Rm {
         turn.wait(url, reach, &wanted)?;
         let place = self.place(stores, url)?;
         let trouble = |error: Error| CliError::store(wanted.clone(), error);
-        match stat_unfollowed(&place).map(|stat| stat.kind) {
+        match places::stat_unfollowed(&place).map(|stat| stat.kind) {
             Ok(EntryKind::Directory) if !self.recursive => {
                 Err(trouble(Error::directory(place.path.clone()))
                     .next("add -r to remove it with all that is below"))
@@ -118,7 +117,7 @@ impl Rm {
 }
 
 impl Rm {
-    /// Opens the place; a name with what is said of its copies.
+    /// Opens the place; a name of the catalog with the options for its copies.
     fn place(&self, stores: &Stores, url: &Url) -> Run<Place> {
         let is_of_names = self.data || self.at.is_some();
         match (url.scheme(), is_of_names) {
@@ -142,7 +141,7 @@ impl Rm {
     }
 }
 
-/// Refuses to remove what may not be computed again.
+/// Refuses to remove a file that is not proved to be computable again.
 fn must_be_proved(url: &Url, wanted: &str) -> Run {
     if url.scheme() != Scheme::Grid {
         let fact = "--keep-recipe is for names of the catalog, and this is none";
@@ -163,7 +162,7 @@ fn must_be_proved(url: &Url, wanted: &str) -> Run {
     }
 }
 
-/// Tells whether something in a tree may go.
+/// Tells whether an entry of a tree may be removed.
 type May<'a> = dyn Fn(&Path, &Stat) -> bool + std::marker::Sync + 'a;
 
 /// Removes files and trees, and says so.
@@ -175,7 +174,7 @@ pub(crate) struct Remover<'a> {
 }
 
 impl<'a> Remover<'a> {
-    /// Returns one that has removed nothing; in a rehearsal it never will.
+    /// Returns a remover; in a rehearsal it removes nothing.
     pub(crate) fn new(screen: &'a Screen, dry_run: bool) -> Self {
         Self {
             screen,
@@ -190,7 +189,7 @@ impl<'a> Remover<'a> {
         self.removed.load(Ordering::Relaxed)
     }
 
-    /// Returns how many troubles it told, not counting what only came of others.
+    /// Returns how many errors it reported, without those that follow from others.
     pub(crate) fn failed(&self) -> usize {
         self.failed.load(Ordering::Relaxed)
     }
@@ -217,7 +216,7 @@ impl<'a> Remover<'a> {
         removed.map_err(|error| CliError::store(format!("remove {}", place.url), error))
     }
 
-    /// Removes a directory of which all that was told is gone.
+    /// Removes a directory whose listed entries are gone.
     fn remove_emptied(&self, place: &Place) -> Run {
         if self.dry_run {
             return Ok(());
@@ -236,14 +235,14 @@ impl<'a> Remover<'a> {
         })
     }
 
-    /// Removes a directory and everything below. What cannot be removed is
-    /// reported and left, with the directories above it.
+    /// Removes a directory and everything below. Entries that cannot be removed are
+    /// reported and left, with the directories above them.
     pub(crate) fn tree(&self, place: &Place) -> Run {
         self.tree_if(place, Path::new(""), &|_, _| true)
     }
 
-    /// The same, but leaves what `may` says no to. `below` is where in the whole
-    /// tree `place` is, and begins the paths that `may` is asked for.
+    /// Removes a tree, except for entries that `may` refuses. `below` is the path of `place` in the
+    /// whole tree; the paths given to `may` begin with it.
     pub(crate) fn tree_if(&self, place: &Place, below: &Path, may: &May<'_>) -> Run {
         let trouble =
             |place: &Place, error: Error| CliError::store(format!("remove {}", place.url), error);
@@ -308,7 +307,7 @@ impl<'a> Remover<'a> {
     fn tell(&self, place: &Place) -> Result<(), Error> {
         let url = &place.url;
         if self.dry_run {
-            moving::would(self.screen, "remove", url, None, 0)
+            transfer::would(self.screen, "remove", url, None, 0)
         } else if self.screen.json() {
             self.screen
                 .object(&json!({ "event": "removed", "url": url.to_string() }))
@@ -317,36 +316,6 @@ impl<'a> Remover<'a> {
         } else {
             Ok(())
         }
-    }
-}
-
-/// Returns what is under the name itself, not what a link there points to.
-///
-/// `stat` follows links, if they lead anywhere; the listing of the directory above
-/// tells them as links.
-pub(crate) fn stat_unfollowed(place: &Place) -> Result<Stat, Error> {
-    let followed = place.store.stat(&place.path);
-    let may_be_link = match &followed {
-        Ok(stat) => stat.kind == EntryKind::Directory,
-        Err(Error::Missing { .. } | Error::BadName { .. } | Error::Denied { .. }) => true,
-        Err(Error::Refused { .. }) => true, // a foreign server, in words of its own
-        Err(_) => false,
-    };
-    let Some(name) = place.path.file_name().filter(|_| may_be_link) else {
-        return followed;
-    };
-    let above = place.path.parent().unwrap_or(Path::new(""));
-    let mut found = None;
-    let listed = place.store.list(above, &mut |entry| {
-        if entry.path == name {
-            found = Some(entry.stat);
-            return Err(Error::Canceled); // found: the rest is of no interest
-        }
-        Ok(())
-    });
-    match (found, listed) {
-        (Some(stat), _) => Ok(stat),
-        (None, _) => followed,
     }
 }
 

@@ -1,10 +1,9 @@
-//! `godwit rule`: how many copies there are to be, and where.
+//! `godwit rule`: the number of copies that files shall have, and their sites.
 
-use super::{Facts, catalog, facts};
+use super::catalog;
 use crate::{
+    out::{CliError, Facts, Run, Screen, facts},
     places,
-    screen::Screen,
-    trouble::{CliError, Run},
 };
 use clap::{Args, Subcommand};
 use godwit_catalog::{Change, Rule as Ruled};
@@ -29,11 +28,11 @@ compare their digests. It never removes a copy.
 Exit status: 0; 1 why: the file is not as a rule says; 2 a rule that cannot be read; 4 no such name.")]
 pub(crate) struct Rule {
     #[command(subcommand)]
-    what: What,
+    action: Action,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Action {
     /// Add a rule to a collection
     #[command(after_help = "\
 Examples:
@@ -86,11 +85,11 @@ Exit status: 0 the file is as all rules say; 1 it is not.")]
 
 impl Rule {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        match self.what {
-            What::Add { name, rule } => add(screen, catalog::name(&name)?, &rule.join(" ")),
-            What::Ls { name } => list(screen, &catalog::name(&name)?),
-            What::Rm { name, rule } => remove(&catalog::name(&name)?, &rule.join(" ")),
-            What::Why { name } => why(screen, &catalog::name(&name)?),
+        match self.action {
+            Action::Add { name, rule } => add(screen, catalog::name(&name)?, &rule.join(" ")),
+            Action::Ls { name } => list(screen, &catalog::name(&name)?),
+            Action::Rm { name, rule } => remove(&catalog::name(&name)?, &rule.join(" ")),
+            Action::Why { name } => why(screen, &catalog::name(&name)?),
         }
     }
 }

@@ -1,16 +1,14 @@
 //! `godwit run --on`: a program runs on other nodes, with files from anywhere.
 
 use super::{
-    Facts, facts,
     farm::Printed,
     mounted::{self, Asked, Fsync, Promise, WAIT, parse_wait},
     preloaded,
 };
 use crate::{
     args::Talking,
+    out::{CliError, Facts, Run as Ran, Screen, facts},
     places,
-    screen::Screen,
-    trouble::{CliError, Run as Ran},
 };
 use clap::{Args, ValueEnum};
 use godwit_core::{Algorithm, Url};
@@ -133,7 +131,7 @@ enum End {
 /// Files by their names in the directory of a process.
 type Files = Vec<(PathBuf, End)>;
 
-/// A node, and what it was given.
+/// A node, and the files that it was given.
 struct Site<'a> {
     name: &'a str,
     root: Place,
@@ -142,7 +140,7 @@ struct Site<'a> {
     is_ready: Mutex<bool>,
 }
 
-/// All that the processes have in common.
+/// State that the processes share.
 struct Job<'a> {
     run: &'a Run,
     screen: &'a Screen,
@@ -153,7 +151,7 @@ struct Job<'a> {
     stdin: Option<End>,
     ask: AskRun,
     printed: Printed<'a>,
-    /// The worst status, and what it is of.
+    /// The worst status, and its process.
     worst: Mutex<Option<CliError>>,
     failed: AtomicU64,
 }
@@ -285,7 +283,7 @@ impl Run {
         })
     }
 
-    /// Returns the files that come to each process, and those that go.
+    /// Returns the files that each process reads, and those that it writes.
     fn files(&self, wanted: &str) -> Ran<(Files, Files)> {
         let bad = |fact: String| CliError::asked(wanted, fact);
         let mut names = HashSet::new();
@@ -416,7 +414,7 @@ impl Job<'_> {
         }
     }
 
-    /// Returns what the node of a process is asked.
+    /// Returns the request to the node of a process.
     fn asked(&self, at: u64) -> AskRun {
         let kept = |file: String| staging::Place::Path(Name(self.directory().join(file)));
         let staged = |(name, place): (&PathBuf, staging::Place)| Staged {
@@ -471,7 +469,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Removes what a node was given for this job alone.
+    /// Removes the files that a node was given for this job alone.
     fn tidy(&self, site: &Site<'_>) {
         if !*site.is_ready.lock() {
             return;
@@ -545,7 +543,7 @@ impl End {
         }
     }
 
-    /// Returns how a node is told of it; a file of this machine is kept at the node.
+    /// Returns the place for the request to a node; a file of this machine is kept at the node.
     fn place(&self, kept: impl FnOnce() -> staging::Place) -> staging::Place {
         match self {
             Self::There(url) => staging::Place::Url(url.clone()),

@@ -1,6 +1,6 @@
 //! The servers of this account (`godwit node`): each has a locked file in its state as long as it lives.
 
-use crate::record;
+use crate::config;
 use serde_json::Value;
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},
@@ -16,9 +16,9 @@ pub(super) struct Announced {
     _locked: File,
 }
 
-/// Writes down where this process serves.
+/// Writes the addresses of this process to its file.
 pub(super) fn announce(state: Option<&Path>, told: &Value) -> io::Result<Announced> {
-    let state = state.map(Path::to_owned).or_else(record::state_directory);
+    let state = state.map(Path::to_owned).or_else(config::state_directory);
     let state = state.ok_or(io::ErrorKind::NotFound)?;
     DirBuilder::new()
         .recursive(true)
@@ -45,9 +45,9 @@ impl Drop for Announced {
     }
 }
 
-/// Returns what the servers with this state told when they began, with their units.
+/// Returns the announcements of the servers with this state, with their units.
 pub(super) fn running(state: Option<&Path>) -> Vec<Value> {
-    let state = state.map(Path::to_owned).or_else(record::state_directory);
+    let state = state.map(Path::to_owned).or_else(config::state_directory);
     let live = files(&state.unwrap_or_default()).filter_map(|(path, pid)| {
         let told = is_locked(&path).then(|| fs::read(&path).ok())??;
         let mut told: Value = serde_json::from_slice(&told).ok()?;

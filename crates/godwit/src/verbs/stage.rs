@@ -1,9 +1,8 @@
-//! `godwit stage`: files are here before they are wanted.
+//! `godwit stage`: fetches files before they are needed.
 
-use super::{Facts, facts, local};
 use crate::{
-    screen::Screen,
-    trouble::{CliError, Run},
+    client,
+    out::{CliError, Facts, Run, Screen, facts},
     units,
 };
 use clap::Args;
@@ -70,18 +69,18 @@ impl Stage {
         if let (Some(list), Some([])) = (&self.list, listed.as_deref()) {
             screen.note(&format!("{} names no URL", list_named(list)));
         }
-        let mut here = local::here()?;
+        let mut here = client::here()?;
         let (mut files, mut bytes) = (0, 0);
         for url in self.urls.iter().chain(listed.iter().flatten()) {
             let fetch = Fetch {
-                url: local::named(url)?.told,
+                url: client::named(url)?.told,
                 tag: self.tag.clone(),
                 expires_in_s: self.lasts.map(|time| time.as_secs()),
                 bytes_per_s: self.rate,
                 ..Fetch::default()
             };
-            let ask = local::on(self.on.as_deref(), Request::Stage(fetch));
-            match local::done(screen, &mut here, ask) {
+            let ask = client::on(self.on.as_deref(), Request::Stage(fetch));
+            match client::done(screen, &mut here, ask) {
                 Ok(done) => (files, bytes) = (files + done.files, bytes + done.bytes),
                 Err(trouble) => screen.trouble(&trouble),
             }

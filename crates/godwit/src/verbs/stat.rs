@@ -1,14 +1,10 @@
-//! `godwit stat`: all that is known of a file.
+//! `godwit stat`: shows all that is known of a file.
 
-use super::Facts;
 use crate::{
     args::{Names, Talking},
-    listing,
-    owed::{self, Reach},
-    places,
-    screen::Screen,
-    trouble::{CliError, Run},
-    units,
+    client::pending::{self, Reach},
+    out::{CliError, Facts, Run, Screen, listing},
+    places, units,
 };
 use clap::Args;
 use godwit_core::Url;
@@ -48,7 +44,7 @@ impl Stat {
 
 fn one(screen: &Screen, stores: &Stores, url: &Url) -> Run {
     let trouble = |error: Error| CliError::store(format!("stat {url}"), error);
-    owed::note(screen, url, Reach::Name);
+    pending::note(screen, url, Reach::Name);
     let place = places::open(stores, url)?;
     let known = place.store.stat(&place.path).map_err(trouble)?;
     if screen.json() {

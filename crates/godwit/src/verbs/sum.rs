@@ -1,15 +1,12 @@
-//! `godwit sum`: digests of files, and whether they are as noted.
+//! `godwit sum`: prints digests of files, or checks them against a list.
 
-use super::{Facts, facts};
 use crate::{
     args::{Names, Talking},
-    bytes, moving,
-    owed::{self, Reach},
+    bytes,
+    client::pending::{self, Reach},
+    out::{self, CliError, Facts, Run, Screen, facts, silence},
     places::{self, Place},
-    screen::Screen,
-    silence,
-    trouble::{CliError, Run},
-    units,
+    transfer, units,
 };
 use clap::{Args, ValueEnum};
 use godwit_core::{Algorithm, Url};
@@ -103,7 +100,7 @@ impl Sum {
             true => Reach::Below,
             false => Reach::Name,
         };
-        owed::note(screen, url, reach);
+        pending::note(screen, url, reach);
         let place = places::open(stores, url)?;
         if !self.recursive {
             self.say(screen, &place, url).map_err(|error| {
@@ -124,7 +121,7 @@ impl Sum {
             }
             Ok(())
         };
-        let stat = silence::broken_by(screen, &moving::answer_of(url), || {
+        let stat = silence::broken_by(screen, &transfer::answer_of(url), || {
             place.store.stat(&place.path)
         });
         match stat.map_err(trouble)?.kind {
@@ -169,7 +166,7 @@ impl Sum {
                 "digest": digest.hex(),
             }));
         }
-        let (mark, name) = escape(&places::shown(url));
+        let (mark, name) = escape(&out::shown(url));
         let mut line = format!("{mark}{}  ", digest.hex()).into_bytes();
         line.extend(name);
         screen.line(line)
@@ -183,7 +180,7 @@ impl Sum {
         let noted = digest;
         let url = places::url(OsStr::from_bytes(&name))?;
         let trouble = |error: Error| CliError::store(format!("sum {url}"), error);
-        owed::note(screen, &url, Reach::Name);
+        pending::note(screen, &url, Reach::Name);
         let place = places::open(stores, &url)?;
         let algorithm = self.algorithm.algorithm();
         let waits_for = format!("the digest of {url}");
@@ -201,7 +198,7 @@ impl Sum {
         } else if screen.quiet() {
             Ok(())
         } else {
-            let (mark, name) = escape(&places::shown(&url));
+            let (mark, name) = escape(&out::shown(&url));
             screen.line([mark.as_bytes(), &name, b": OK"].concat())
         }
         .map_err(trouble)

@@ -1,16 +1,13 @@
 //! `godwit sync`: makes a target equal to a source.
 
-use super::{Facts, cp};
+use super::cp;
 use crate::{
     args::{Moving, Names},
     bytes,
-    layout::Act,
-    moving::{self, Pair, Planned, Work},
-    owed::Turn,
+    client::pending::Turn,
+    out::{CliError, Facts, Run, Screen},
     places::{self, Place},
-    same,
-    screen::Screen,
-    trouble::{CliError, Run},
+    transfer::{self, Pair, Planned, Work, layout::Act, same},
 };
 use clap::Args;
 use godwit_core::{Algorithm, Choice};
@@ -35,7 +32,7 @@ copied if it is missing, or its size or time of change differs; with --checksum 
 digest differs. --delete then removes what is in the target only, unless something could
 not be copied; and it replaces a file by a directory of that name, or the reverse, which
 else is an error. A name that --exclude leaves out is kept in the target too (godwit help
-cp). What this machine owes in the target arrives first, as with godwit cp.
+cp). What this machine has still to deliver there arrives first (godwit cp).
 
 Exit status: as cp.")]
 pub(crate) struct Sync {
@@ -55,7 +52,7 @@ impl Sync {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let (sources, target) = cp::ends(&self.names, "sync")?;
         let synced = self.sync(screen, &sources, &target);
-        Ok(moving::or_all_failed(screen, sources.len(), synced))
+        Ok(transfer::or_all_failed(screen, sources.len(), synced))
     }
 
     fn sync(&self, screen: &Screen, sources: &[OsString], target: &OsStr) -> Run<Facts> {
@@ -64,10 +61,10 @@ impl Sync {
             return Err(CliError::asked("sync", fact).next("run it once for each source"));
         };
         let (source, target) = (places::url(source)?, places::target(target)?);
-        let options = moving::options(&self.moving)?;
+        let options = transfer::options(&self.moving)?;
         let stores = Stores::new(options.clone());
         let mut turn = Turn::of(screen, self.moving.dry_run);
-        let Planned { pairs, refused } = moving::pairs(
+        let Planned { pairs, refused } = transfer::pairs(
             screen,
             Act::Sync,
             &[source],
@@ -76,12 +73,12 @@ impl Sync {
             &stores,
             &mut turn,
         )?;
-        let (pairs, late) = moving::in_turn(screen, Act::Sync, pairs, &mut turn);
+        let (pairs, late) = transfer::in_turn(screen, Act::Sync, pairs, &mut turn);
         let refused = refused + late;
         if self.delete
             && let Some(pair) = pairs
                 .iter()
-                .find(|pair| pair.tree && moving::holds(&pair.target, &pair.source))
+                .find(|pair| pair.tree && transfer::holds(&pair.target, &pair.source))
         {
             let wanted = format!("sync {} to {}", pair.source.url, pair.target.url);
             let fact = "the source is inside the target, where --delete would remove it";
@@ -94,7 +91,7 @@ impl Sync {
         }
         if self.moving.dry_run {
             let facts = self.rehearse(screen, &pairs)?;
-            return Ok(moving::with_failed(facts, refused));
+            return Ok(transfer::with_failed(facts, refused));
         }
         let rule = if self.checksum {
             Rule::UpdateByDigest
@@ -108,14 +105,15 @@ impl Sync {
             range: None,
             delete: self.delete,
         };
-        let facts = moving::run(screen, &self.moving, work, &options).facts;
-        Ok(moving::with_failed(facts, refused))
+        let facts = transfer::run(screen, &self.moving, work, &options).facts;
+        Ok(transfer::with_failed(facts, refused))
     }
 
     fn rehearse(&self, screen: &Screen, pairs: &[Pair]) -> Run<Facts> {
         let differs =
             |source: &Place, stat: &Stat, target: &Place| self.differs(source, stat, target);
-        let mut facts = moving::rehearse(screen, pairs, "copy", &self.moving.choosing.0, &differs);
+        let mut facts =
+            transfer::rehearse(screen, pairs, "copy", &self.moving.choosing.0, &differs);
         let mut surplus = 0;
         for pair in pairs.iter().filter(|pair| pair.tree) {
             let (root, source) = (Path::new(""), &pair.source);
@@ -144,7 +142,7 @@ impl Sync {
             kinds => kinds?,
         };
         let wanted = match kinds(source) {
-            // Told already, when its files were looked for.
+            // This error was reported when the files were listed.
             Err(_) if screen.exit_code() != 0 => return Ok(()),
             kinds => kinds?,
         };
@@ -232,12 +230,12 @@ fn tell_removed(
     for path in gone.iter().filter(|path| !kept.contains(*path)) {
         *count += 1;
         let place = places::inside(place, path)?;
-        moving::would(screen, "remove", &place.url, None, 0)?;
+        transfer::would(screen, "remove", &place.url, None, 0)?;
     }
     Ok(())
 }
 
-/// Refuses to remove what is only another name of what is copied.
+/// Refuses to remove a tree that is only another name of the source.
 fn refuse_overlap(pairs: &[Pair]) -> Run {
     for pair in pairs.iter().filter(|pair| pair.tree) {
         // A tree that cannot be read whole fails later, before anything is removed.

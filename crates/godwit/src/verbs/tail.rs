@@ -1,13 +1,11 @@
-//! `godwit tail`: the end of a file elsewhere, and what is appended to it.
+//! `godwit tail`: prints the end of a file, and bytes that are appended to it.
 
-use super::{Facts, facts};
 use crate::{
     args::Talking,
     bytes,
+    out::{CliError, Facts, Run, Screen, facts},
     places::{self, Place},
-    screen::Screen,
     signals::Stop,
-    trouble::{CliError, Run},
 };
 use clap::Args;
 use godwit_core::Fault;
@@ -31,7 +29,7 @@ pub(crate) struct Tail {
     /// The file
     #[arg(value_name = "PATH_OR_URL")]
     file: OsString,
-    /// So many lines of what is there
+    /// Print so many of the last lines
     #[arg(short = 'n', long, value_name = "LINES", default_value_t = 10, value_parser = lines, allow_negative_numbers = true)]
     lines: u64,
     /// Go on with what is appended
@@ -79,8 +77,8 @@ impl Tail {
     }
 }
 
-/// Tells whether looking again may help whoever goes on: it may come, or have been cut while it was read, by a server
-/// that took back what of a record it had when it was killed.
+/// Tells whether a follower may try again. A missing file may appear, and a restarted server may cut off an
+/// incomplete record while the file is read.
 fn passes(error: &Error) -> bool {
     let is_other = matches!(error, Error::Missing { .. } | Error::Changed { .. });
     is_other || error.fault() != Fault::Lasting
@@ -89,15 +87,15 @@ fn passes(error: &Error) -> bool {
 /// A file of which the end is printed.
 struct Following {
     place: Place,
-    /// How far it was printed; nothing yet.
+    /// How far the file was printed; `None`: not at all.
     at: Option<u64>,
-    /// What was said last.
+    /// The last message, which is not repeated.
     said: String,
     printed: u64,
 }
 
 impl Following {
-    /// Prints what there is to print now.
+    /// Prints the bytes that are new.
     fn once(&mut self, screen: &Screen, lines: u64) -> Result<(), Error> {
         let stat = self.place.store.stat(&self.place.path)?;
         if stat.kind == EntryKind::Directory {
@@ -166,7 +164,7 @@ impl Following {
         Ok(start)
     }
 
-    /// Says something once.
+    /// Shows a message once.
     fn say(&mut self, screen: &Screen, what: &str) {
         if self.said != what {
             screen.note(&format!("{}: {what}", self.place.url));
@@ -180,7 +178,7 @@ const PIECE_BYTES: u64 = 64 << 10;
 /// Lines further back than this are not looked for.
 const BACK_MAX: u64 = 64 << 20;
 
-/// What is appended is seen within a second.
+/// How often the file is looked at: a follower prints new bytes within a second.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 #[cfg(test)]
@@ -188,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_cut_while_it_is_read_is_looked_at_again() {
+    fn file_cut_while_read_is_retried() {
         assert!(passes(&Error::changed(
             "log",
             "its size, while it was read"

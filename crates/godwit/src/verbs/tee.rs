@@ -1,9 +1,10 @@
-//! `godwit tee`: lines for the end of a file elsewhere, as they come.
+//! `godwit tee`: appends lines to a file at a server as they arrive.
 
-use super::{Facts, local, put::input_of};
+use super::put::input_of;
 use crate::{
-    screen::Screen,
-    trouble::{CliError, Run},
+    client,
+    out::{CliError, Facts, Run, Screen},
+    places,
 };
 use clap::{Args, ValueEnum};
 use godwit_local::{Here, Kind, Refusal};
@@ -32,7 +33,7 @@ Examples:
 
 Lines go to the node of this machine as they come, which keeps them and appends them at the server:
 each once, whole, and in the order they came, whatever breaks on the way. Others may append to the
-same file meanwhile: their lines stand between ours, never within them. Whoever follows the file
+same file meanwhile: their lines stand between ours, never within them. A reader of the file
 (godwit tail -f) sees them within a second while the server can be reached.
 
 It says once when the server cannot be reached, and once when it can again. If the node of this
@@ -41,24 +42,24 @@ machine ends meanwhile, it is started again, and goes on where it was: no line i
 What does not end in a newline is appended when the input ends. Lines beyond 256 KiB may be divided.
 Servers of others cannot tell what came twice, and are refused.
 
-Exit status: 0 all of it is where --wait says; 1 the server cannot append, or somebody must decide;
+Exit status: 0 all of it is where --wait says; 1 the server cannot append, or it is on hold;
 2 not understood; 5 the node of this machine cannot be started; 7 no room is left here; 13 not
 allowed.")]
 pub(crate) struct Tee {
     /// The file
     #[arg(value_name = "URL")]
     url: OsString,
-    /// What the end of the input waits for
+    /// Until when the end of the input waits
     #[arg(long, value_enum, default_value_t = Until::Push, value_name = "WHAT")]
     wait: Until,
 }
 
-/// What is waited for.
+/// The event that the end of the input waits for.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Until {
     /// All of it is at the server.
     Push,
-    /// All of it is safe on this machine's disk, and goes to the server by itself.
+    /// All of it is durable on this machine, which delivers it.
     Commit,
     /// Nothing.
     Nothing,
@@ -66,8 +67,8 @@ enum Until {
 
 impl Tee {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        crate::places::target(&self.url)?;
-        let target = local::named(&self.url)?;
+        places::target(&self.url)?;
+        let target = client::named(&self.url)?;
         let wanted = format!("append to {}", target.shown);
         let input = input_of(&wanted)?;
         let mut line = Line {
@@ -81,11 +82,11 @@ impl Tee {
             shown: target.shown,
             by: number()?,
             seq: 0,
-            here: local::here()?,
+            here: client::here()?,
             is_told: false,
             looked: Instant::now(),
         };
-        // What cannot be appended to at all is said before anything is read.
+        // A target that cannot be appended to is refused before anything is read.
         line.append(b"")?;
         let bytes = line.pass_on(input)?;
         let done = match self.wait {
@@ -93,30 +94,31 @@ impl Tee {
             Until::Commit => line.wait(Request::Commit(line.whose.clone()))?,
             Until::Nothing => response::Done::default(),
         };
-        let mut facts = local::facts(&done);
+        let mut facts = client::facts(&done);
         facts.insert("bytes".into(), bytes.into());
         Ok(facts)
     }
 }
 
-/// What goes to the end of a file, by a node that may end meanwhile and is started again.
+/// An input that is appended to a file through the local node, which is started again if it ends.
 struct Line<'a> {
     screen: &'a Screen,
     wanted: String,
     url: String,
     shown: String,
     whose: Selector,
-    /// By what the node knows what it has taken of ours.
+    /// Number by which the node knows this writer.
     by: u64,
     seq: u64,
     here: Here,
-    /// It was said that it does not go on.
+    /// The user was told that the server cannot be reached.
     is_told: bool,
     looked: Instant,
 }
 
 impl Line<'_> {
-    /// Reads to the end, gives whole lines to the node, and prints what that has. Who reads our output may go away.
+    /// Reads to the end, gives whole lines to the node, and prints the lines that the node has. The reader of the output
+    /// may go away.
     fn pass_on(&mut self, mut input: Box<dyn Read>) -> Run<u64> {
         let (mut kept, mut bytes) = (Vec::new(), 0);
         let mut buffer = vec![0; PIECE_BYTES];
@@ -153,7 +155,7 @@ impl Line<'_> {
         }
     }
 
-    /// Returns when the node has taken it, whichever that is by then.
+    /// Returns when the node has taken the bytes; the node may be another one by then.
     fn append(&mut self, piece: &[u8]) -> Run<()> {
         self.seq += 1;
         let lines = request::Lines {
@@ -163,7 +165,7 @@ impl Line<'_> {
         };
         loop {
             let asked = Request::Lines(lines.clone());
-            let told = &mut |tell| local::note(self.screen, &tell);
+            let told = &mut |tell| client::note(self.screen, &tell);
             match self.here.ask_with(asked, piece, None, told) {
                 Ok(_) => return Ok(()),
                 Err(refusal) => self.begin_again(&refusal)?,
@@ -171,7 +173,7 @@ impl Line<'_> {
         }
     }
 
-    /// Waits for what ends with [`Response::Done`], and says if it does not go on.
+    /// Sends a request that ends with [`Response::Done`], and tells the user if delivery stops meanwhile.
     fn wait(&mut self, ask: Request) -> Run<response::Done> {
         loop {
             match self.wait_once(&ask) {
@@ -199,7 +201,7 @@ impl Line<'_> {
         }
     }
 
-    /// Finds the node again, or starts it, if it has ended; anything else is the end of us.
+    /// Finds or starts the node again if it has ended. Any other refusal ends the verb.
     fn begin_again(&mut self, refusal: &Refusal) -> Run<()> {
         let is_over = matches!(refusal.kind, Kind::NodeLost | Kind::Ending | Kind::NoNode);
         if !is_over {
@@ -211,7 +213,7 @@ impl Line<'_> {
         );
         let until = Instant::now() + PATIENCE;
         loop {
-            match local::here() {
+            match client::here() {
                 Ok(here) => {
                     self.here = here;
                     return Ok(());
@@ -224,7 +226,7 @@ impl Line<'_> {
         }
     }
 
-    /// Says what is kept, where something is: the first piece is empty.
+    /// Adds the hint that bytes are kept, unless only the empty first piece was sent.
     fn at_last(&self, trouble: CliError) -> CliError {
         match self.seq > 1 {
             true => trouble.or_next(KEPT),
@@ -232,23 +234,23 @@ impl Line<'_> {
         }
     }
 
-    /// Says once that nothing goes, and why, and once that it goes on.
+    /// Says once that nothing is delivered, and why, and once that delivery goes on.
     fn look(&mut self) {
         self.looked = Instant::now();
         let mut why = None;
-        let mut is_owed = false;
+        let mut is_pending = false;
         let queue = Request::Queue(self.whose.clone());
         let until = Some(Instant::now() + LOOK_EVERY);
         let asked = self.here.ask_with(queue, b"", until, &mut |tell| {
             if let Response::Row(row) = tell
                 && row.what == "append"
             {
-                is_owed = true;
+                is_pending = true;
                 why = row.why.or(why.take());
             }
         });
         if asked.is_err() {
-            return; // Whoever gives it something notices.
+            return; // The next append meets the error.
         }
         match (why, self.is_told) {
             (Some(why), false) => {
@@ -265,7 +267,7 @@ impl Line<'_> {
         }
     }
 
-    /// Says that it waits for something, or goes on.
+    /// Says that the delivery waits, or goes on.
     fn tell(&self, awaited: &str, words: &str) {
         if !self.screen.json() {
             return self.screen.note(words);
@@ -274,8 +276,7 @@ impl Line<'_> {
             "" => json!({"event": "going", "url": self.shown}),
             _ => json!({"event": "waiting", "for": awaited, "url": self.shown, "why": words}),
         };
-        // A reader that is gone is told nothing.
-        let _ = (self.screen.object(&event)).and_then(|()| self.screen.flush());
+        self.screen.event(&event);
     }
 
     fn print(&self, bytes: &[u8]) -> Run<()> {
@@ -287,7 +288,7 @@ impl Line<'_> {
     }
 }
 
-/// Returns a number that nobody else has.
+/// Returns a random number that names this writer.
 fn number() -> Run<u64> {
     let mut bytes = [0; 8];
     let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
@@ -297,13 +298,13 @@ fn number() -> Run<u64> {
 
 const PIECE_BYTES: usize = 64 << 10;
 
-/// What is longer is no line.
+/// The longest line that is kept whole.
 const LINE_MAX: usize = 256 << 10;
 
-/// How often it is looked whether the server has what it was given.
+/// How often the queue is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// So long a node may take to begin again.
+/// How long a node may take to start again.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(100);
 const KEPT: &str = "what was printed is kept here, and goes; see godwit queue";

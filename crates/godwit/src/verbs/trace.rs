@@ -1,12 +1,10 @@
-//! `godwit trace`: where a file is on its way.
+//! `godwit trace`: shows where a file is on its way.
 
-use super::{Facts, config, facts, local, node::Told};
 use crate::{
-    args::Talking,
-    places,
-    screen::Screen,
-    trouble::{CliError, Run, plain},
-    units,
+    args::{NodeArgs, Talking},
+    client, config,
+    out::{CliError, Facts, Run, Screen, facts, plain},
+    places, units,
 };
 use clap::Args;
 use godwit_core::Url;
@@ -27,15 +25,15 @@ how much the next place lacks, for how long it has been there, the place, and wh
 At a place it is
 
   writing, queued, sending, waiting, held
-            owed to the next place, as godwit queue shows it
-  passed    not owed: the next place has it, or it never came
+            pending for the next place, as godwit queue shows it
+  passed    not pending: the next place has it, or it never came
   there     at its end
   taken     it has it, or a place behind it does: it passes things on and is reached by FTP, which
             does not tell
   missing   not at its end, though that can be asked
   away      not known: the place cannot be asked
 
-Exit status: 0, wherever it is; 4 it is nowhere; 1 or 5 nobody on the way can be asked.")]
+Exit status: 0, wherever it is; 4 it is nowhere; 1 or 5 no node on the way can be asked.")]
 pub(crate) struct Trace {
     /// The file, or its id as godwit queue --json shows it
     #[arg(value_name = "URL")]
@@ -46,20 +44,20 @@ pub(crate) struct Trace {
 
 impl Trace {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let name = local::name_of_owed(&self.url)?;
-        let owed = owed(&name)?;
-        let url = match &owed {
+        let name = client::name_or_id(&self.url)?;
+        let row = pending(&name)?;
+        let url = match &row {
             Some(row) => places::url(row.url.as_ref())?,
             None => places::url(&self.url)?,
         };
-        let routes = config::load(&Told::default())?.routes;
+        let routes = config::load(&NodeArgs::default())?.routes;
         let way = routes.by_way_of(&url);
         let way = way.map_err(|error| CliError::store(format!("trace {url}"), error))?;
-        let mut all: Vec<HopStatus> = owed.as_ref().map(here).into_iter().collect();
+        let mut all: Vec<HopStatus> = row.as_ref().map(here).into_iter().collect();
         let behind = behind(&self.talking, &way);
         match behind {
             Ok(behind) => all.extend(behind),
-            // What is known is worth telling.
+            // The stations that are known are shown all the same.
             Err(error) if !all.is_empty() => all.push(HopStatus::away(way.host_port(), &error)),
             Err(error) => return Err(CliError::store(format!("trace {url}"), error)),
         }
@@ -78,9 +76,9 @@ impl Trace {
     }
 }
 
-/// Returns what the node of this machine owes of it, if there is one.
-fn owed(name: &str) -> Run<Option<Row>> {
-    let Some(mut here) = local::there_if_pending()? else {
+/// Returns the pending delivery of a name at the node of this machine. `None`: no node runs, or nothing is pending.
+fn pending(name: &str) -> Run<Option<Row>> {
+    let Some(mut here) = client::there_if_pending()? else {
         return Ok(None);
     };
     let mut found = None;
@@ -137,7 +135,7 @@ fn show(screen: &Screen, names: (&Url, &Url), station: &HopStatus) -> Run<()> {
     told.map_err(|error| CliError::store("show the way", error))
 }
 
-/// Returns what to say of what is held where it is, by its own name and the one that its way begins with.
+/// Returns the next command for a file on hold, by its own name and the name that its way begins with.
 fn next((url, way): (&Url, &Url), station: &HopStatus) -> Option<String> {
     if let Some(first) = &station.waits_for {
         let first = way.with_path(first.as_os_str().as_bytes()).ok()?;
@@ -175,5 +173,5 @@ fn line(names: (&Url, &Url), station: &HopStatus) -> String {
     line
 }
 
-/// What the first place on the way is called, where it is this machine's node.
+/// Name of the first place on the way, if that is the node of this machine.
 const HERE: &str = "this machine";

@@ -1,13 +1,12 @@
 //! `godwit umount`: the end of `godwit mount`.
 
 use super::{
-    Facts, facts, local,
     mount::{NEXT_LOST, lost_list, process_of, session_of},
     mounted,
 };
 use crate::{
-    screen::Screen,
-    trouble::{CliError, Run},
+    client,
+    out::{CliError, Facts, Run, Screen, facts},
     units,
 };
 use clap::Args;
@@ -87,19 +86,19 @@ impl Umount {
 
     /// Waits for what was written there and is kept.
     fn keep(&self, directory: &Path, screen: &Screen) -> Run<Facts> {
-        let Some(mut here) = local::there_if_pending()? else {
+        let Some(mut here) = client::there_if_pending()? else {
             return Ok(Facts::new());
         };
         let whose = Selector {
             session: Some(session_of(directory)),
-            timeout_ms: local::ms(self.timeout),
+            timeout_ms: client::ms(self.timeout),
             ..Selector::default()
         };
         let ask = match self.push {
             true => Request::Push(whose),
             false => Request::Commit(whose),
         };
-        let done = local::done(screen, &mut here, ask)?;
+        let done = client::done(screen, &mut here, ask)?;
         Ok(facts([
             ("files", done.files.into()),
             ("bytes", done.bytes.into()),

@@ -1,9 +1,10 @@
 //! `godwit uninit`: this machine is no node any more.
 
-use super::{Facts, config, init, local, node::Told, queue, serving};
+use super::{init, node::local, serving};
 use crate::{
-    screen::Screen,
-    trouble::{CliError, Run},
+    args::NodeArgs,
+    client, config,
+    out::{CliError, Facts, Run, Screen},
 };
 use clap::Args;
 use godwit_store::Error;
@@ -27,7 +28,7 @@ Examples:
 
 It lists what it will remove, and asks. The directory that the node shared stays as it is, with all
 that is in it. Peers are not told: say godwit leave NAME for each first, or godwit peers remove
-there. Whoever made this machine a node again would have another key.
+there. If this machine becomes a node again, it has another key.
 
 End the server before. What godwit put has not delivered yet needs the key, so it is refused while
 anything is in godwit queue.
@@ -57,7 +58,7 @@ impl Uninit {
         if gone.is_empty() {
             return Err(CliError::asked(WANTED, "this machine is no node"));
         }
-        let state = config::load(&Told::default())?.state;
+        let state = config::load(&NodeArgs::default())?.state;
         if let Some(server) = serving::running(state.as_deref()).first() {
             let end = match server["unit"].as_str() {
                 Some(unit) if godwit_sys::user_id() == 0 => {
@@ -109,10 +110,10 @@ impl Uninit {
 
     /// Returns the URLs that are not delivered yet, and refuses them without `--drop`.
     fn pending(&self) -> Run<Vec<String>> {
-        let Some(mut here) = local::there_if_pending()? else {
+        let Some(mut here) = client::there_if_pending()? else {
             return Ok(Vec::new());
         };
-        let (rows, _) = queue::rows(&mut here, &Selector::default())?;
+        let (rows, _) = client::rows(&mut here, &Selector::default())?;
         match rows.len() {
             0 => {}
             _ if self.drop => {}
@@ -127,10 +128,10 @@ impl Uninit {
     }
 
     fn give_up(&self) -> Run {
-        let Some(mut here) = local::there_if_pending()?.filter(|_| self.drop) else {
+        let Some(mut here) = client::there_if_pending()?.filter(|_| self.drop) else {
             return Ok(());
         };
-        for row in queue::rows(&mut here, &Selector::default())?.0 {
+        for row in client::rows(&mut here, &Selector::default())?.0 {
             here.ask(Request::Drop(FileTarget::is(row.id)))?;
         }
         Ok(())

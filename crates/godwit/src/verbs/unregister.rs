@@ -1,11 +1,10 @@
 //! `godwit unregister`: forgets names, or copies of them; the bytes stay.
 
-use super::{Facts, catalog, facts};
+use super::catalog;
 use crate::{
     args::Talking,
+    out::{CliError, Facts, Run, Screen, facts},
     places,
-    screen::Screen,
-    trouble::{CliError, Run},
 };
 use clap::Args;
 use godwit_core::Url;

@@ -1,7 +1,10 @@
 //! `godwit unstage`: files need not be here any more.
 
-use super::{Facts, facts, local};
-use crate::{screen::Screen, trouble::Run, units};
+use crate::{
+    client,
+    out::{Facts, Run, Screen, facts},
+    units,
+};
 use clap::Args;
 use godwit_wire::local::{Request, request::Stage as Fetched};
 use std::{ffi::OsString, time::Duration};
@@ -34,17 +37,17 @@ pub(crate) struct Unstage {
 
 impl Unstage {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let mut here = local::here()?;
+        let mut here = client::here()?;
         let mut files = 0;
         for url in &self.urls {
             let fetched = Fetched {
-                url: local::named(url)?.told,
+                url: client::named(url)?.told,
                 tag: self.tag.clone(),
-                timeout_ms: local::ms(self.timeout),
+                timeout_ms: client::ms(self.timeout),
                 ..Fetched::default()
             };
-            let ask = local::on(self.on.as_deref(), Request::Unstage(fetched));
-            match local::done(screen, &mut here, ask) {
+            let ask = client::on(self.on.as_deref(), Request::Unstage(fetched));
+            match client::done(screen, &mut here, ask) {
                 Ok(_) => files += 1,
                 Err(trouble) => screen.trouble(&trouble),
             }

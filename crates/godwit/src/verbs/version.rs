@@ -1,10 +1,6 @@
 //! `godwit version`: which program this is.
 
-use super::{Facts, facts};
-use crate::{
-    screen::Screen,
-    trouble::{CliError, Run},
-};
+use crate::out::{CliError, Facts, Run, Screen, facts};
 use clap::Args;
 use serde_json::json;
 

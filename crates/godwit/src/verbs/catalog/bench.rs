@@ -1,10 +1,7 @@
 //! Measures a catalog: what one client does with many names, and how much eight clients do at once.
 
-use super::{Facts, facts, refused};
-use crate::{
-    screen::Screen,
-    trouble::{CliError, Run},
-};
+use super::refused;
+use crate::out::{CliError, Facts, Run, Screen, facts};
 use godwit_catalog::{Answer, Catalog, Change, NewHome, Pages, Question, Refusal};
 use godwit_core::{Algorithm, Digest, Kind};
 use godwit_store::engine::Place;

@@ -1,10 +1,7 @@
 //! A catalog as lines of JSON: printed, and read again.
 
-use super::{Facts, facts, refused, shown};
-use crate::{
-    screen::Screen,
-    trouble::{CliError, Run},
-};
+use super::{refused, shown};
+use crate::out::{CliError, Facts, Run, Screen, facts};
 use godwit_catalog::{
     Catalog, Change, Entry, Fragment, Home, Location, Pages, Refusal, Rule, State, draft_name,
     find, fragment_name, locations, rules,

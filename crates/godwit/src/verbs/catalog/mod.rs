@@ -3,11 +3,10 @@
 mod bench;
 mod lines;
 
-use super::{Facts, facts};
 use crate::{
-    names, places, record,
-    screen::Screen,
-    trouble::{CliError, Run},
+    config, names,
+    out::{CliError, Facts, Run, Screen, facts, mark},
+    places,
 };
 use clap::{Args, Subcommand};
 use godwit_catalog::{Catalog as Tables, Changes, Refusal, is_fragment};
@@ -41,11 +40,11 @@ register notes what lies where, and ls, stat, cat, cp, sum, find and du take nam
 Exit status: 0; 2 --catalog names none; 7 no space; 13 not allowed.")]
 pub(crate) struct Catalog {
     #[command(subcommand)]
-    what: What,
+    action: Action,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Action {
     /// Make the catalog that --catalog names; one that exists stays as it is
     #[command(after_help = "\
 Examples:
@@ -101,11 +100,11 @@ Exit status: 0; 2 --catalog names none; 7 no space; 13 not allowed.")]
 
 impl Catalog {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        match self.what {
-            What::Init => init(screen),
-            What::Dump => lines::dump(&*open()?, screen),
-            What::Load { file } => lines::load(&*made()?, &file),
-            What::Bench { files } => bench::bench(&*made()?, peer()?, files, screen),
+        match self.action {
+            Action::Init => init(screen),
+            Action::Dump => lines::dump(&*open()?, screen),
+            Action::Load { file } => lines::load(&*made()?, &file),
+            Action::Bench { files } => bench::bench(&*made()?, peer()?, files, screen),
         }
     }
 }
@@ -165,10 +164,10 @@ fn peer() -> Run<Option<Place>> {
 fn options() -> Run<Options> {
     let options = Options::new(places::cancel()?);
     let trust = Trust {
-        home: record::home(),
+        home: config::home(),
         ..options.trust
     };
-    let mark = places::mark();
+    let mark = mark();
     Ok(Options {
         trust,
         mark,
@@ -191,11 +190,7 @@ pub(crate) fn logical(options: Options) -> Run<Logical> {
 /// Returns the error of a verb that the catalog refused.
 pub(crate) fn refused(wanted: &str, refusal: &Refusal) -> CliError {
     let code = refusal.kind.exit_code(refusal.kind.fault());
-    let trouble = CliError::found(wanted, refusal.said.clone(), code);
-    match &refusal.next {
-        Some(next) => trouble.next(next.clone()),
-        None => trouble,
-    }
+    CliError::found(wanted, refusal.said.clone(), code).maybe_next(refusal.next.clone())
 }
 
 /// Reads a name of the catalog.

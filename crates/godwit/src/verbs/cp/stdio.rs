@@ -3,9 +3,8 @@
 
 use crate::{
     bytes,
+    out::{CliError, Run, Screen, error::OUTPUT},
     places::{self, Place},
-    screen::Screen,
-    trouble::{CliError, OUTPUT, Run},
 };
 use godwit_core::{Algorithm, Block, Extents, Hashing, Url};
 use godwit_store::channel::Cancel;
@@ -77,7 +76,7 @@ pub(crate) fn check_input(wanted: &str, sources: &[OsString], target: &Url, begi
 struct Stream {
     screen: &'static Screen,
     cancel: Cancel,
-    /// Those of this machine, for verbs on names.
+    /// The files of this machine, for verbs on names.
     files: Arc<dyn Store>,
     begins: u64,
     state: Arc<Mutex<State>>,
@@ -87,7 +86,7 @@ struct State {
     next: u64,
     /// Bytes that were read and not put yet.
     unput: Vec<u8>,
-    /// Of what was printed.
+    /// Hash of the printed bytes.
     hashing: Hashing,
     /// The file that is printed, and its length.
     of: Option<(Origin, Option<u64>)>,
@@ -231,7 +230,7 @@ fn fill(mut input: &File, buffer: &mut [u8], cancel: &Cancel) -> Result<usize, E
     Ok(len)
 }
 
-/// Longer than this no system lets a file be.
+/// The longest file of any system.
 const LONGEST: u64 = i64::MAX as u64;
 const BUFFER_BYTES: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);

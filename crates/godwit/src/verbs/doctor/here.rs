@@ -1,10 +1,7 @@
-//! What may be wrong with this machine, and with its node.
+//! Checks of this machine and of its node.
 
 use super::{CONNECT, Look, PORT, STALL};
-use crate::{
-    record, units,
-    verbs::{config, init, node::Told},
-};
+use crate::{args::NodeArgs, config, out::CliError, units, verbs::init};
 use godwit_store::{Error, RemoteOptions, Store, door::Door};
 use godwit_trust::{Credential, Home, Peer};
 use std::time::SystemTime;
@@ -12,7 +9,7 @@ use std::time::SystemTime;
 /// Looks at this machine.
 pub(super) fn looks() -> Vec<Look> {
     let mut looks = vec![configuration(), certificate()];
-    let Some(home) = record::home() else {
+    let Some(home) = config::home() else {
         let said = "there is nowhere to keep keys and notes";
         looks.push(Look::ill("state", said, "set HOME, or XDG_STATE_HOME", 2));
         return looks;
@@ -24,11 +21,11 @@ pub(super) fn looks() -> Vec<Look> {
 }
 
 fn configuration() -> Look {
-    match config::load(&Told::default()) {
+    match config::load(&NodeArgs::default()) {
         Ok(_) => Look::well("config", "is in order"),
-        Err(trouble) => {
+        Err(error) => {
             let fix = "godwit config check says so too; godwit config show lists the keys";
-            Look::ill("config", trouble.fact().to_owned(), fix, 2)
+            Look::ill("config", CliError::from(error).fact().to_owned(), fix, 2)
         }
     }
 }
@@ -69,7 +66,7 @@ fn state(home: &Home) -> Look {
                 "{} cannot be written: keys, notes and what a resume needs are not kept",
                 path.display()
             );
-            let fix = "give it to whoever runs this, or set XDG_STATE_HOME";
+            let fix = "give it to the account that runs this, or set XDG_STATE_HOME";
             Look::ill("state", said, fix, 13)
         }
         None => {
@@ -152,7 +149,7 @@ pub(super) fn node() -> Vec<Look> {
 
 /// Returns where the node of this machine keeps its state, and the port of its door.
 fn configured() -> Option<(Home, u16)> {
-    let config = config::load(&Told::default()).ok()?;
+    let config = config::load(&NodeArgs::default()).ok()?;
     let door = config.https.first()?;
     Some((Home::at(config.state.as_deref()?), door.port()))
 }

@@ -1,10 +1,6 @@
 //! `godwit farm demo`: a farm of some nodes on this machine, to try things on.
 
-use crate::{
-    screen::Screen,
-    trouble::{CliError, Run},
-    verbs::{Facts, facts},
-};
+use crate::out::{CliError, Facts, Run, Screen, facts};
 use clap::Args;
 use godwit_sys::{end_detached, start_detached, user_id, user_name, wait_readable, why};
 use serde_json::{Value, json};

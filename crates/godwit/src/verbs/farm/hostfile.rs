@@ -2,10 +2,9 @@
 
 use crate::{
     args::Talking,
+    out::{CliError, Facts, Run, Screen, facts},
     places,
-    screen::Screen,
-    trouble::{CliError, Run},
-    verbs::{Facts, catalog, facts},
+    verbs::catalog,
 };
 use clap::Args;
 use serde_json::json;

@@ -3,11 +3,10 @@
 use crate::{
     args::Talking,
     bytes,
+    out::{CliError, Facts, Run, Screen, facts},
     places::{self, Place},
-    screen::Screen,
-    trouble::{CliError, Run},
     units,
-    verbs::{Facts, catalog, cp::stdio, facts},
+    verbs::{catalog, cp::stdio},
 };
 use clap::Args;
 use godwit_core::Scheme;

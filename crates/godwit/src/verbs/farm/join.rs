@@ -1,10 +1,10 @@
 //! `godwit farm join` and `leave`: this machine becomes a node of a farm, and is none any more.
 
 use crate::{
-    names,
-    screen::Screen,
-    trouble::{CliError, Run},
-    verbs::{Facts, catalog, config, init, join, node::Told},
+    args::NodeArgs,
+    config, names,
+    out::{CliError, Facts, Run, Screen},
+    verbs::{catalog, init, join},
 };
 use clap::Args;
 use godwit_catalog::{Change, Location, Refusal, locations};
@@ -120,7 +120,7 @@ impl Leave {
         };
         let is_ours = myself.is_some_and(|name| is_same_name(&name, &node));
         if names::text().is_none() {
-            names::keep(config::load(&Told::default())?.catalog);
+            names::keep(config::load(&NodeArgs::default())?.catalog);
         }
         let refused = |refusal| catalog::refused(wanted, &refusal);
         let catalog = catalog::open()?;

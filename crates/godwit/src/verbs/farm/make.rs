@@ -2,10 +2,9 @@
 
 use crate::{
     args::Talking,
+    out::{CliError, Facts, Run, Screen, facts},
     places,
-    screen::Screen,
-    trouble::{CliError, Run},
-    verbs::{Facts, catalog, facts, farm::run::kept},
+    verbs::{catalog, farm::run::kept},
 };
 use clap::Args;
 use godwit_catalog::Definition;

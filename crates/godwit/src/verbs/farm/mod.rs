@@ -11,8 +11,7 @@ mod task;
 
 pub(crate) use run::Printed;
 
-use super::Facts;
-use crate::{screen::Screen, trouble::Run};
+use crate::out::{Facts, Run, Screen};
 use clap::{Args, Subcommand};
 
 /// Keep files in fragments on many nodes
@@ -28,11 +27,11 @@ one file. godwit locate shows where the fragments lie.
 Exit status: 0; 1 it failed; 2 wrong words; 4 no such file.")]
 pub(crate) struct Farm {
     #[command(subcommand)]
-    what: What,
+    action: Action,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Action {
     Import(import::Import),
     Run(run::Run),
     Hostfile(hostfile::Hostfile),
@@ -51,20 +50,20 @@ enum What {
 
 impl Farm {
     pub(crate) fn run(self, screen: &'static Screen) -> Run<Facts> {
-        match self.what {
-            What::Import(import) => import.run(screen),
-            What::Run(run) => run.run(screen),
-            What::Hostfile(hostfile) => hostfile.run(screen),
-            What::Make(make) => make.run(screen),
-            What::Verify(verify) => verify.run(screen),
-            What::Define(define) => define.run(screen),
-            What::Join(join) => join.run(screen),
-            What::Leave(leave) => leave.run(screen),
-            What::Nodes(nodes) => nodes.run(screen),
-            What::Drain(drain) => drain.run(),
-            What::Return(back) => back.run(),
-            What::Demo(demo) => demo.run(screen),
-            What::Task(task) => task.run(screen),
+        match self.action {
+            Action::Import(import) => import.run(screen),
+            Action::Run(run) => run.run(screen),
+            Action::Hostfile(hostfile) => hostfile.run(screen),
+            Action::Make(make) => make.run(screen),
+            Action::Verify(verify) => verify.run(screen),
+            Action::Define(define) => define.run(screen),
+            Action::Join(join) => join.run(screen),
+            Action::Leave(leave) => leave.run(screen),
+            Action::Nodes(nodes) => nodes.run(screen),
+            Action::Drain(drain) => drain.run(),
+            Action::Return(back) => back.run(),
+            Action::Demo(demo) => demo.run(screen),
+            Action::Task(task) => task.run(screen),
         }
     }
 }

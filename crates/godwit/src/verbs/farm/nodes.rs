@@ -2,11 +2,9 @@
 
 use crate::{
     args::Talking,
-    places,
-    screen::Screen,
-    trouble::{CliError, Run},
-    units,
-    verbs::{Facts, catalog, facts},
+    out::{CliError, Facts, Run, Screen, facts},
+    places, units,
+    verbs::catalog,
 };
 use clap::Args;
 use godwit_farm::Node;

@@ -2,11 +2,10 @@
 
 use crate::{
     args::Talking,
+    out::{CliError, Facts, Run as Ran, Screen, facts},
     places,
-    screen::Screen,
     signals::Stop,
-    trouble::{CliError, Run as Ran},
-    verbs::{Facts, catalog, facts, run::executable},
+    verbs::{catalog, run::executable},
 };
 use clap::Args;
 use godwit_catalog::Input;

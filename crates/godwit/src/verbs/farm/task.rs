@@ -1,11 +1,11 @@
 //! `godwit farm task`: the body of a task, which an engine starts on the machine of a node.
 
 use crate::{
+    args::NodeArgs,
+    config,
+    out::{CliError, Facts, Run, Screen},
     places,
-    screen::Screen,
     signals::Stop,
-    trouble::{CliError, Run},
-    verbs::{Facts, config, node::Told},
 };
 use clap::Args;
 use godwit_core::Kind;
@@ -73,10 +73,10 @@ fn perform(tell: &mut godwit_node::LineSink<'_>) -> Result<(), Refusal> {
     read.map_err(|cause| invalid(format!("standard input: {cause}")))?;
     let ask: AskRun =
         call::read(&line).map_err(|bad| invalid(format!("no task is described: {bad}")))?;
-    let cancel = places::cancel().map_err(|trouble| invalid(trouble.fact().into()))?;
+    let cancel = places::cancel().map_err(|error| invalid(error.fact().into()))?;
     let _stop = Stop::watch(cancel.clone());
-    let config =
-        config::load(&Told::default()).map_err(|trouble| invalid(trouble.fact().into()))?;
+    let config = config::load(&NodeArgs::default())
+        .map_err(|error| invalid(CliError::from(error).fact().into()))?;
     if config.hop.is_some() {
         return Err(invalid(
             "the node of this machine passes on what it gets, and has no files".into(),
