@@ -14,11 +14,11 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-/// The conditions that a verb was told.
+/// Conditions from the command line.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConditionArgs(pub(crate) Conditions);
 
-/// Each option, what follows it, and its help.
+/// Each option, its value, and its help.
 const OPTIONS: [(&str, &str, &str); 6] = [
     (
         "name",
@@ -78,7 +78,7 @@ impl FromArgMatches for ConditionArgs {
     }
 }
 
-/// Reads what follows an option.
+/// Reads the value of an option.
 fn read(id: &str, text: &OsStr) -> Result<Condition, String> {
     if id == "name" {
         return Ok(Condition::Name(text.as_bytes().to_vec()));
@@ -117,7 +117,7 @@ fn newer(text: &OsStr) -> Result<Duration, String> {
     Ok(changed.duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
-/// Gives these options, and those of `find`, their second dash: fingers know `-name`.
+/// Adds the second dash to these options, and to those of `find`: users of find(1) type `-name`.
 pub(crate) fn long_options(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let mut words = arguments.iter().skip(1);
     let verb = loop {

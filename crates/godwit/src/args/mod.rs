@@ -53,7 +53,7 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// How files are moved: `cp`, `mv` and `sync`.
+/// Options of `cp`, `mv` and `sync`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Moving {
     /// Data streams for each large file [default: as many as prove useful]

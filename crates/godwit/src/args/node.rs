@@ -90,7 +90,7 @@ enum Anonymous {
 }
 
 impl NodeArgs {
-    /// Returns what was said as keys of the configuration.
+    /// Returns the given options as keys of the configuration.
     pub(crate) fn flags(&self) -> Vec<(&'static str, &'static str, String)> {
         let path = |path: &PathBuf| path.to_string_lossy().into_owned();
         let access = |access: Anonymous| match access {

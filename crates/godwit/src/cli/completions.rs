@@ -1,4 +1,4 @@
-//! `godwit completions`: what a shell needs to complete our words.
+//! `godwit completions`: the script by which a shell completes commands.
 
 use crate::{
     cli::Godwit,

@@ -1,4 +1,4 @@
-//! `godwit help`: of a verb, or of one of the topics.
+//! `godwit help`: explains a verb or a topic.
 
 use crate::{
     cli::{Godwit, topics},
@@ -71,7 +71,7 @@ mod tests {
         );
     }
 
-    /// A page is read at once: what is longer belongs in the guide.
+    /// A page fits a screen; longer texts belong in the guide.
     #[test]
     fn pages_are_short_and_have_examples() {
         let mut root = Godwit::grouped();

@@ -294,8 +294,7 @@ pub(crate) fn there() -> Run<Option<Here>> {
         .map_err(CliError::from)
 }
 
-/// Returns the node that listens; starts one where the last one ended, or was ended, with deliveries pending. `None`:
-/// nothing is pending.
+/// Returns the node that listens. If none does and deliveries are pending, starts one. `None`: nothing is pending.
 pub(crate) fn there_if_pending() -> Run<Option<Here>> {
     let find = || {
         let place = Place::find(&variable)?;

@@ -23,9 +23,9 @@ use std::{
 /// How much of a name a verb changes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Reach {
-    /// That alone.
+    /// The name alone.
     Name,
-    /// With all that is in it.
+    /// The name with all that is below it.
     Below,
 }
 
@@ -50,9 +50,9 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Returns once what was put under a name before is at its server; says what the verb waits for. `wanted` continues
-    /// "cannot", where a delivery will not get there. A node that ends meanwhile is started again if it left
-    /// deliveries; one that cannot be asked ends the verb, since an answer that is missing is not "nothing".
+    /// Waits until earlier puts to a name are at its server, and shows what the verb waits for. `wanted` continues
+    /// "cannot", if a delivery fails. A node that ends meanwhile is started again if deliveries are left. A node
+    /// that cannot be asked ends the verb, since a missing answer does not mean that nothing is pending.
     pub(crate) fn wait(&mut self, url: &Url, reach: Reach, wanted: &str) -> Run {
         if self.is_rehearsal || url.is_local() {
             return Ok(());
@@ -68,7 +68,7 @@ impl<'a> Turn<'a> {
                 };
             }
             let Some(here) = &mut self.here else { break };
-            // What is put goes by a hop then, and a verb past it.
+            // Then deliveries pass a hop, and the verb goes to the server directly.
             let is_routed = self.routes.by_way_of(url).is_ok_and(|way| *way != *url);
             match arrived(self.screen, here, &whose, is_routed) {
                 Err(refusal) if refusal.kind == Kind::NodeLost && !is_last => self.here = None,
@@ -100,7 +100,7 @@ fn arrived(
     waiting.until_it_is_there(here)
 }
 
-/// A program that reads here what was changed sees that at once.
+/// A program of this machine that reads a changed name sees the change at once.
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         if !self.named.is_empty() {
@@ -109,7 +109,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Tells the node of this machine, if one runs, that servers have something else under some names.
+/// Tells the node of this machine, if one runs, that some names were changed at their servers.
 pub(crate) fn changed(screen: &Screen, urls: &[Url]) {
     let told = client::there().and_then(|here| {
         let Some(mut here) = here else { return Ok(()) };
@@ -125,7 +125,7 @@ pub(crate) fn changed(screen: &Screen, urls: &[Url]) {
     }
 }
 
-/// Says of the node of this machine what follows from its not being heard.
+/// Notes the consequence if the node of this machine does not answer.
 fn unknown(screen: &Screen, what: &str, trouble: &CliError) {
     let words = format!("the node of this machine {what}: {}", trouble.fact());
     screen.note(&plain(&words));
@@ -179,7 +179,7 @@ fn whose(url: &Url, reach: Reach) -> Selector {
     }
 }
 
-/// Returns what is pending. What is still written comes after whatever is asked now.
+/// Returns the pending deliveries. A file that is still being written comes after the present verb.
 fn promised(here: &mut Here, whose: &Selector) -> Result<Vec<Row>, Refusal> {
     let mut rows = Vec::new();
     let asked = here.ask_with(Request::Queue(whose.clone()), b"", None, &mut |tell| {
@@ -205,7 +205,7 @@ struct Waiting<'a> {
     /// `true`: wait until the file is at its last server. `false`: wait until the next hop has the file, since a hop
     /// keeps the order.
     is_routed: bool,
-    /// Since when its server cannot be reached.
+    /// When the server was first seen to be away.
     away_since: Option<Instant>,
 }
 
@@ -216,7 +216,7 @@ impl Waiting<'_> {
         client::ask_looking(here, push, told, &mut |here| self.look(here)).map(drop)
     }
 
-    /// Looks what is left, and whether it gets anywhere; returns `false` if nothing is left.
+    /// Looks at the queue. Returns `false` if no delivery is left, and an error if their server stays away.
     fn look(&mut self, here: &mut Here) -> Result<bool, Refusal> {
         let mut left = promised(here, &self.whose)?;
         left.retain(|row| self.ids.contains(&row.id));

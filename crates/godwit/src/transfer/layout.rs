@@ -1,11 +1,11 @@
-//! Where `cp`, `mv` and `sync` put things: the table of docs/semantics/copy.md as one function.
+//! The place of each source of `cp`, `mv` and `sync`: the table of docs/semantics/copy.md as one function.
 //!
 //! Pure: the caller passes in what the target is. `tests/layout.rs` executes every row of
 //! the table with the real program.
 
 use std::ffi::{OsStr, OsString};
 
-/// Which verb asks.
+/// The verb that copies.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Act {
     /// `cp`: coreutils, but a slash behind a source means its contents.
@@ -16,7 +16,7 @@ pub(crate) enum Act {
     Sync,
 }
 
-/// One thing to be copied.
+/// A source of a copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source<'a> {
     /// The last part of its path; none for a root, `.` and `..`.

@@ -18,7 +18,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// One thing and where it goes.
+/// A source and its target.
 #[derive(Clone)]
 pub(crate) struct Pair {
     /// The file or directory to copy.
@@ -37,7 +37,7 @@ pub(crate) struct Planned {
     pub(crate) refused: usize,
 }
 
-/// Returns the engine's options for the command line's.
+/// Returns the options of the engine, from those of the command line.
 pub(crate) fn options(moving: &Moving) -> Run<Options> {
     let ours = Options::new(places::cancel()?);
     Ok(names::with_names(Options {
@@ -63,8 +63,8 @@ pub(crate) fn options(moving: &Moving) -> Run<Options> {
     }))
 }
 
-/// Decides where each source goes. A source that goes nowhere is reported, and
-/// the others go on, as with coreutils; a hopeless target ends it.
+/// Decides the target of each source. A source without a place is reported, and
+/// the others go on, as with coreutils; a hopeless target ends the verb.
 pub(crate) fn pairs(
     screen: &Screen,
     act: Act,
@@ -79,7 +79,7 @@ pub(crate) fn pairs(
     let place = places::open_as(stores, target, whom.target())?;
     let there = silence::broken_by(screen, &answer_of(target), || what_is_there(&place));
     let there = match there {
-        // A hop that cannot tell promises the rename to that very name.
+        // A hop that cannot see its target promises the rename to that very name.
         Err(Error::Beyond { .. }) if act == Act::Move => Existing::Nothing,
         there => {
             there.map_err(|error| CliError::store(format!("{} to {target}", word(act)), error))?
@@ -93,7 +93,7 @@ pub(crate) fn pairs(
     let (mut pairs, mut taken) = (Vec::new(), HashSet::new());
     let mut silent: Vec<&Url> = Vec::new();
     for source in sources {
-        // One wait for a server that is not there is enough.
+        // One wait for an unreachable server is enough.
         if let Some(server) = silent.iter().find(|other| other.same_server(source)) {
             let wanted = format!("{} {source} to {target}", word(act));
             screen.trouble(&CliError::store(wanted, unreachable(server.host_port())));
@@ -129,7 +129,7 @@ pub(crate) fn pairs(
     Ok(Planned { pairs, refused })
 }
 
-/// Names what a question is asked of, as something to wait for.
+/// Names the server of a request, as something to wait for.
 pub(crate) fn answer_of(url: &Url) -> String {
     match url.is_local() {
         false => format!("{} to answer", url.host_port()),
@@ -137,8 +137,8 @@ pub(crate) fn answer_of(url: &Url) -> String {
     }
 }
 
-/// Waits until what was put before of what is changed now is at its server. Of what will not get there is told, and the
-/// others are left, with how many are not.
+/// Waits until earlier puts to the changed names are at their server. Returns the pairs whose puts arrived, and the
+/// number of the others, which were reported.
 pub(crate) fn in_turn(
     screen: &Screen,
     act: Act,
@@ -232,13 +232,13 @@ pub(crate) fn make_parents(target: &Place) -> Result<(), Error> {
     }
 }
 
-/// Returns what is known of a link that leads to nothing that can be seen.
+/// Returns the entry of a link whose target cannot be seen.
 fn link(place: &Place) -> Option<Stat> {
     let stat = places::stat_unfollowed(place).ok();
     stat.filter(|stat| stat.kind == EntryKind::Link)
 }
 
-/// Returns what stands under a name.
+/// Returns the kind of entry under a name.
 pub(crate) fn what_is_there(place: &Place) -> Result<Existing, Error> {
     match place.store.stat(&place.path) {
         Ok(stat) if stat.kind == EntryKind::Directory => Ok(Existing::Directory),

@@ -1,4 +1,4 @@
-//! The engine does what was planned, with progress; or a rehearsal tells what it would do.
+//! The run of the engine over a plan, with progress; or a rehearsal of it.
 
 use super::plan::Pair;
 use crate::{
@@ -79,7 +79,7 @@ pub(crate) fn run(screen: &Screen, moving: &Moving, work: Work, options: &Option
     }
 }
 
-/// Says how to go on with a tree that was broken off: `cp -r a b` again makes `b/a`, and
+/// Returns the command that goes on with an interrupted tree: `cp -r a b` again makes `b/a`, and
 /// `cp -r a/ b` sends all files again.
 fn to_go_on(work: &Work) -> Option<String> {
     let [pair] = &work.pairs[..] else {
@@ -132,7 +132,7 @@ fn tell_left_out(screen: &Screen, left_out: &[String]) {
 /// How many names a person is told.
 const LEFT_OUT_MAX: usize = 10;
 
-/// Says what a run would do, and does nothing.
+/// Lists the files that a run would copy, and copies none.
 pub(crate) fn rehearse(
     screen: &Screen,
     pairs: &[Pair],
@@ -170,13 +170,13 @@ pub(crate) fn rehearse(
     rehearsed(files, bytes)
 }
 
-/// Returns the facts of a run that did nothing.
+/// Returns the facts of a rehearsal.
 pub(crate) fn rehearsed(files: u64, bytes: u64) -> Facts {
     let (files, bytes) = (files.into(), bytes.into());
     facts([("dry_run", true.into()), ("files", files), ("bytes", bytes)])
 }
 
-/// Says what would be done to one file.
+/// Prints the act that a run would do on one file.
 pub(crate) fn would(
     screen: &Screen,
     act: &'static str,
@@ -199,7 +199,7 @@ pub(crate) fn would(
     }
 }
 
-/// Tells what ended a verb before it did anything: then all sources failed.
+/// Reports the error that ended a verb before it began: then all sources failed.
 pub(crate) fn or_all_failed(screen: &Screen, sources: usize, run: Run<Facts>) -> Facts {
     run.unwrap_or_else(|trouble| {
         screen.trouble(&trouble);

@@ -1,4 +1,4 @@
-//! Whether two trees are one by different names, as far as their servers tell.
+//! Trees that overlap under different names, as far as their servers tell.
 //!
 //! A second name of a host, a local path and the node that exports it, two nodes on
 //! one directory: no comparison of names finds these out.
@@ -17,7 +17,7 @@ pub(crate) fn overlap(
 ) -> Result<Option<&'static str>, Error> {
     let above_source = upward(source, &source.path);
     let above_target = upward(target, &target.path);
-    // Of what is not there yet, the directory it will be in.
+    // For a missing entry, this is the directory that it will be in.
     let (from, to) = (above_source.first(), above_target.first());
     let is_there = target.store.stat(&target.path).is_ok();
     let holds = |ids: &[Stat], one: Option<&Stat>| {
@@ -43,7 +43,7 @@ pub(crate) fn overlap(
         && is_there
         && !in_target
     {
-        // What cannot be listed is not removed either.
+        // A tree that cannot be listed is not removed either.
         let _ = target.store.walk(&target.path, &mut |entry| {
             in_target |= is_same(from, &entry.stat);
             Ok(())

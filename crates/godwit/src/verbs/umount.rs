@@ -84,7 +84,7 @@ impl Umount {
         }
     }
 
-    /// Waits for what was written there and is kept.
+    /// Waits for the writes below the mount that are kept here.
     fn keep(&self, directory: &Path, screen: &Screen) -> Run<Facts> {
         let Some(mut here) = client::there_if_pending()? else {
             return Ok(Facts::new());
@@ -127,5 +127,5 @@ fn take_off(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// How long a process may take to hand in what was written.
+/// How long a process may take to hand in its writes.
 const PATIENCE: Duration = Duration::from_secs(60);

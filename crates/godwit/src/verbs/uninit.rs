@@ -1,4 +1,4 @@
-//! `godwit uninit`: this machine is no node any more.
+//! `godwit uninit`: makes this machine forget that it is a node.
 
 use super::{init, node::local, serving};
 use crate::{
@@ -53,7 +53,7 @@ impl Uninit {
         };
         let mut gone = home.parts();
         gone.extend(local::server_unit().filter(|unit| unit.exists()));
-        // What says where the rest is comes last: a run that was broken off can be said again.
+        // The configuration, which names the rest, goes last: an interrupted run can be repeated.
         gone.extend(file.filter(is_made));
         if gone.is_empty() {
             return Err(CliError::asked(WANTED, "this machine is no node"));

@@ -1,4 +1,4 @@
-//! `godwit unstage`: files need not be here any more.
+//! `godwit unstage`: ends the need for staged files.
 
 use crate::{
     client,

@@ -1,4 +1,4 @@
-//! `godwit version`: which program this is.
+//! `godwit version`: prints the version.
 
 use crate::out::{CliError, Facts, Run, Screen, facts};
 use clap::Args;

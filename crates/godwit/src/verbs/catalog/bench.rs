@@ -31,7 +31,7 @@ pub(super) fn bench(
         root: format!("bench-{}-{stamp:x}", std::process::id()).into(),
     };
     let measured = bench.measure();
-    // What could not be measured is removed all the same, and the first refusal is told.
+    // After a failure the collection is removed all the same, and the first refusal is reported.
     let removed = bench.remove();
     let measured = measured.and_then(|measured| removed.map(|()| measured));
     let measured = measured.map_err(|refusal| refused(wanted, &refusal))?;
@@ -51,14 +51,14 @@ type Figures = Vec<(&'static str, f64)>;
 
 struct Bench<'a> {
     catalog: &'a dyn Catalog,
-    /// The peer that has it.
+    /// The peer that has the catalog.
     peer: Option<Place>,
     files: usize,
     /// The collection that holds all that is made.
     root: PathBuf,
 }
 
-/// How names are made.
+/// The kind of names to make.
 #[derive(Clone, Copy)]
 enum Make<'a> {
     Alone,

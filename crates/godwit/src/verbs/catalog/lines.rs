@@ -39,7 +39,7 @@ struct Line {
     collection: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     size: Option<u64>,
-    /// With a space between those of several algorithms.
+    /// Digests, separated by spaces.
     #[serde(skip_serializing_if = "String::is_empty")]
     digest: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,7 +52,7 @@ struct Line {
     homes: Vec<HomeLine>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     attr: BTreeMap<String, String>,
-    /// Those of a file in fragments, in their order.
+    /// Fragments of the file, in their order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     fragments: Vec<FragmentLine>,
 }

@@ -21,7 +21,7 @@ pub(super) fn put_between(pair: &mut Pair, through: &Through) {
     end.store = by(end.store.clone(), through);
 }
 
-/// Says why nothing of a pair can go through a module.
+/// Returns the error if a pair cannot go through a module.
 pub(super) fn refused(pair: &Pair) -> Option<CliError> {
     let wanted = || format!("copy {} to {}", pair.source.url, pair.target.url);
     let ends = (
@@ -51,7 +51,7 @@ fn is_on_node(pair: &Pair) -> bool {
         .any(|place| place.is_remote())
 }
 
-/// Says where modules are.
+/// Returns the error for a server without modules.
 pub(crate) fn no_module(wanted: String) -> CliError {
     CliError::asked(wanted, "modules run where FTP or GridFTP is spoken; godwit:// and https:// have none")
         .next("name the same node by its FTP port: ftp://HOST:PORT/PATH (godwit node status there tells it)")

@@ -126,7 +126,7 @@ impl Cp {
         });
         let (mut pairs, _) = transfer::in_turn(screen, Act::Copy, pairs, &mut turn);
         let refused = refused + asked - pairs.len();
-        // Nothing is under that name.
+        // Standard output replaces no file.
         let rule = match self.no_clobber && target != "-" {
             true => Rule::NoClobber,
             false => Rule::Always,
@@ -193,7 +193,7 @@ impl Cp {
             if self.moving.parents && !self.moving.dry_run {
                 transfer::make_parents(&place).map_err(trouble)?;
             }
-            // Some stores would say so only when all was taken.
+            // Some stores would refuse a directory only at the end.
             if matches!(transfer::what_is_there(&place), Ok(Existing::Directory)) {
                 let error = Error::directory(place.path.clone());
                 return Err(trouble(error).next("name a file in it"));
@@ -212,7 +212,7 @@ impl Cp {
         })
     }
 
-    /// Says why a pair cannot be copied.
+    /// Returns the error if a pair cannot be copied.
     fn refused(&self, pair: &Pair) -> Option<CliError> {
         if self.through.is_some() {
             return filter::refused(pair);

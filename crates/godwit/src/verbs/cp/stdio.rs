@@ -1,5 +1,5 @@
-//! The standard streams as a store of one name: what is read is standard input, what is written
-//! is printed. Both are in order, and once.
+//! The standard streams as a store of one name: reads take standard input, writes print. Both are
+//! in order, and once.
 
 use crate::{
     bytes,
@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-/// Returns the streams as a place, of which the first byte is at `begins` of the file at the other end.
+/// Returns the streams as a place. Their first byte is at `begins` of the file at the other end.
 pub(crate) fn stream(screen: &'static Screen, place: Place, cancel: Cancel, begins: u64) -> Place {
     let stream = Stream {
         screen,
@@ -42,7 +42,7 @@ pub(crate) fn stream(screen: &'static Screen, place: Place, cancel: Cancel, begi
     }
 }
 
-/// Returns what is to be printed.
+/// Returns the one source to print.
 pub(super) fn only_source(sources: &[OsString]) -> Run<Url> {
     let [source] = sources else {
         let fact = "the target - is standard output, which takes one file";
@@ -55,7 +55,7 @@ pub(super) fn only_source(sources: &[OsString]) -> Run<Url> {
     places::url(source)
 }
 
-/// Refuses what cannot be taken from standard input.
+/// Refuses a copy that cannot take standard input.
 pub(crate) fn check_input(wanted: &str, sources: &[OsString], target: &Url, begins: u64) -> Run {
     let (fact, next) = if sources.len() != 1 || target.means_directory() {
         let fact = "standard input is one file and has no name of its own";
@@ -84,7 +84,7 @@ struct Stream {
 
 struct State {
     next: u64,
-    /// Bytes that were read and not put yet.
+    /// Bytes that were read and not passed on yet.
     unput: Vec<u8>,
     /// Hash of the printed bytes.
     hashing: Hashing,
@@ -112,7 +112,7 @@ impl Store for Stream {
     }
 
     fn read(&self, _: &Path, want: &Extents, _: usize, into: &dyn Take) -> Result<Read> {
-        // Not `Stdin`: what its own buffer holds no poll would tell.
+        // Not `Stdin`: poll does not see the bytes in its buffer.
         let input = stdin().as_fd().try_clone_to_owned();
         let input = File::from(input.map_err(|cause| Error::io("standard input", cause))?);
         let State { next, unput, .. } = &mut *self.state();

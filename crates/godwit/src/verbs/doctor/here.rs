@@ -6,7 +6,7 @@ use godwit_store::{Error, RemoteOptions, Store, door::Door};
 use godwit_trust::{Credential, Home, Peer};
 use std::time::SystemTime;
 
-/// Looks at this machine.
+/// Checks this machine.
 pub(super) fn looks() -> Vec<Look> {
     let mut looks = vec![configuration(), certificate()];
     let Some(home) = config::home() else {
@@ -109,7 +109,7 @@ fn peers(home: &Home) -> Look {
     }
 }
 
-/// Looks whether the node of this machine runs, and is the one whose key others know.
+/// Checks whether the node of this machine runs, with the key that others know.
 pub(super) fn node() -> Vec<Look> {
     let Some((home, port)) = configured() else {
         return Vec::new();
@@ -132,7 +132,7 @@ pub(super) fn node() -> Vec<Look> {
         return Vec::new();
     };
     vec![match asked {
-        // Who it is was proved before anything was asked.
+        // The node proved its key before the request.
         Ok(()) | Err(Error::Denied { .. }) => {
             Look::well("node", format!("{} answers at {at}", myself.name))
         }

@@ -85,7 +85,7 @@ impl Doctor {
             }
             None => in_time("the node", || Ok(here::node()))?,
         });
-        // Stable: what was looked at first is the cause of what comes after it.
+        // A stable sort: an earlier check is the cause of a later one.
         looks.sort_by_key(|look| look.wrong.is_none());
         for look in &looks {
             look.tell(screen)
@@ -132,7 +132,7 @@ impl Look {
     }
 }
 
-/// Looks, but not for ever: several addresses that answer nothing take their time one after the other.
+/// Runs a check with a deadline, since several silent addresses take their time one after the other.
 fn in_time(at: &str, look: impl FnOnce() -> Run<Vec<Look>> + Send + 'static) -> Run<Vec<Look>> {
     let (tell, told) = mpsc::sync_channel(1);
     // After the deadline no receiver is left.
@@ -144,7 +144,7 @@ fn in_time(at: &str, look: impl FnOnce() -> Run<Vec<Look>> + Send + 'static) -> 
     })
 }
 
-/// Looks at what a URL names, with as few questions as it takes.
+/// Checks the server of a URL, with as few requests as possible.
 fn there(url: &Url, talking: &Talking) -> Run<Vec<Look>> {
     let options = Options::new(places::cancel()?);
     let trust = Trust {
@@ -269,13 +269,13 @@ fn disk(place: &Place) -> Option<Look> {
     })
 }
 
-/// Tells whether next to nothing fits any more: less than the smaller of a hundredth and 1 GiB, since a hundredth of a
-/// large disk is room for a long while.
+/// Tells whether a disk is nearly full: less than the smaller of 1 % and 1 GiB is free. One percent of a large disk
+/// is room for a long while.
 fn is_scarce(free_bytes: u64, total_bytes: u64) -> bool {
     free_bytes < (total_bytes / 100).min(1 << 30)
 }
 
-/// Tells how far one got that met this.
+/// Returns the stage at which an error occurs.
 fn stage(error: &Error) -> &'static str {
     match error {
         Error::Trust { cause, .. } if matches!(**cause, TrustError::NotYet { .. }) => CLOCK,
@@ -294,7 +294,7 @@ fn stage(error: &Error) -> &'static str {
     }
 }
 
-/// Returns what must have been well before that.
+/// Returns the stages that passed before that one.
 fn before(stage: &str) -> &'static [&'static str] {
     const ORDER: [&str; 3] = [NAME, PORT, PROOF];
     match stage {

@@ -186,7 +186,7 @@ fn offsets(wanted: &str, program: &OsStr, from: &Place) -> Run<Vec<u64>> {
             bytes::read(from, 0..u64::MAX, &mut |bytes| {
                 let given = input.write_all(bytes);
                 given.map_err(|cause| match cause.kind() {
-                    // It has read enough.
+                    // The program has read enough.
                     ErrorKind::BrokenPipe => Error::Canceled,
                     _ => Error::io("the program", cause),
                 })
@@ -212,7 +212,7 @@ fn offsets(wanted: &str, program: &OsStr, from: &Place) -> Run<Vec<u64>> {
         number.map_err(|_| bad(format!("prints {line:?}, which is no number of a byte")))
     };
     let mut at: Vec<u64> = said.lines().map(number).collect::<Run<_>>()?;
-    // That the first one begins with the file goes without saying.
+    // The first fragment begins with the file.
     if at.first() == Some(&0) {
         at.remove(0);
     }

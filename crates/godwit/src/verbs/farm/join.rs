@@ -1,4 +1,4 @@
-//! `godwit farm join` and `leave`: this machine becomes a node of a farm, and is none any more.
+//! `godwit farm join` and `leave`: makes this machine a node of a farm, or takes it out.
 
 use crate::{
     args::NodeArgs,

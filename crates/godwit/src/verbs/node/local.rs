@@ -316,7 +316,7 @@ RestrictSUIDSGID=yes
 SystemCallArchitectures=native
 ";
 
-/// Returns where the unit of this account's server is, or would be.
+/// Returns the path of the unit of this account's server, which need not exist.
 pub(crate) fn server_unit() -> Option<PathBuf> {
     match godwit_sys::user_id() {
         0 => Some("/etc/systemd/system/godwit-server.service".into()),

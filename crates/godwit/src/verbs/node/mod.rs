@@ -86,7 +86,7 @@ impl Node {
         let mut announced = None;
         let ready = |addresses: &Addresses| {
             let told = told(&export, next.as_deref(), addresses);
-            // A server that cannot write it down serves all the same.
+            // A server that cannot write its announcement serves all the same.
             announced = serving::announce(state.as_deref(), &told).ok();
             let _ = tell(screen, &told).and_then(|()| screen.flush());
         };
@@ -169,7 +169,7 @@ fn out_of_reach(error: &godwit_trust::Error, state: Option<&Path>) -> Option<Str
     Some(user.name)
 }
 
-/// Says by which option a node that finds an address taken can be elsewhere.
+/// Returns the hint for an address that is taken: the option that changes it.
 fn elsewhere(is_of_ftp: bool) -> String {
     let (option, what) = match is_of_ftp {
         true => ("--ftp", "FTP"),
@@ -181,7 +181,7 @@ fn elsewhere(is_of_ftp: bool) -> String {
     )
 }
 
-/// Returns what a server says of itself.
+/// Returns the announcement of a server.
 fn told(export: &Path, next: Option<&str>, addresses: &Addresses) -> serde_json::Value {
     let urls = addresses
         .ftp
@@ -207,7 +207,7 @@ fn tell(screen: &Screen, told: &serde_json::Value) -> Result<(), Error> {
     }
 }
 
-/// Says of a server what it serves, and where.
+/// Returns the text of an announcement: the export and its URLs.
 pub(super) fn served(told: &serde_json::Value) -> String {
     let text = |key: &str| told[key].as_str().unwrap_or_default().to_owned();
     let urls = told["urls"].as_array().into_iter().flatten();
