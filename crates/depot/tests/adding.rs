@@ -1,4 +1,4 @@
-//! What programs fill themselves, and who waits for whom meanwhile.
+//! Programs that fill cached files themselves, and callers that wait for them.
 #![allow(clippy::unwrap_used)] // Tests may.
 
 mod common;
@@ -59,7 +59,7 @@ fn filled_file_stays_while_tagged() {
             (held.len(), held[0].stamp, held[0].transfers),
             (1, Some(42), 0)
         );
-        // Once more, by others: the time that they see is that of the last who said one.
+        // A second program opens the filled file; its timestamp replaces the first one.
         let mut again = add(&depot, "a").unwrap();
         assert_eq!(
             (again.is_new(), again.timestamp(), again.size()),
@@ -80,7 +80,7 @@ fn filled_file_stays_while_tagged() {
     depot.untag(&url("a"), "job").unwrap();
     same(read(&depot, "a").unwrap(), &filled);
     far.set_away(false);
-    // Whoever must know asks the origin.
+    // A read with `Fresh::Now` asks the origin.
     let fresh = depot.read(&url("a"), &who(), Fresh::Now).unwrap();
     assert_eq!(fresh.size(), 19);
     drop(fresh);
@@ -98,7 +98,7 @@ fn last_tag_removal_drops_file() {
     assert!(depot.holds(&url("a")).is_empty());
     assert_eq!(files(&dir), 0);
     same(read(&depot, "a").unwrap(), b"what the origin has");
-    // Now it is here without anybody having filled it, and nothing is to be filled.
+    // The file is now cached from its origin, so there is nothing to fill.
     assert!(!add(&depot, "a").unwrap().is_new());
 }
 
@@ -118,19 +118,19 @@ fn next_waiter_takes_abandoned_fill() {
                 started.wait();
                 let adding = add(depot, "a").unwrap();
                 tell.send(adding.is_new()).unwrap();
-                // And goes away without a word.
+                // Dropping `adding` abandons the fill.
             });
         }
         started.wait();
         assert!(told.try_recv().is_err(), "two fill one file");
-        // Another name waits for nobody.
+        // A fill of another name does not wait.
         assert!(add(&depot, "b").unwrap().is_new());
         let begun = Instant::now();
         drop(first);
         for _ in 0..WRITERS {
             assert!(told.recv().unwrap());
         }
-        // Each was woken by the one before; whoever only looked now and then would have come a second later.
+        // Each waiter was woken by the one before; polling would have taken a second each.
         assert!(begun.elapsed() < Duration::from_secs(WRITERS as u64 / 2));
     });
     assert_eq!(files(&dir), 0);
@@ -141,9 +141,8 @@ fn next_waiter_takes_abandoned_fill() {
 fn fill_waiters_wake_without_polling() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
-    // Whoever waits is asked each time that they look whether they still want it, and sleeps a second unless woken. From
-    // there to the end is less than that only for whoever was woken; the quickest of several counts, since a loaded
-    // machine makes any of them late.
+    // A waiter that is not woken looks once a second. The quickest of five runs counts, since a loaded machine is
+    // late.
     let quickest = (0..5).map(|_| {
         let first = add(&depot, "a").unwrap();
         let (tell, told) = mpsc::channel();
@@ -163,7 +162,7 @@ fn fill_waiters_wake_without_polling() {
                 (looked.len(), late - last, late - first)
             });
             told.recv().unwrap();
-            // Long enough for whoever looks again and again to be seen doing so.
+            // Gives a busy loop time to show itself.
             thread::sleep(Duration::from_millis(60));
             drop(first);
             let (looks, last, whole) = waiter.join().unwrap();
@@ -223,7 +222,7 @@ fn open_or_oversized_fill_stays_locked() {
     adding.done(Some(("job", None)), None).unwrap();
     assert_eq!((depot.usage().taken, depot.usage().kept), (50_000, 50_000));
     drop(adding);
-    // What is tagged makes no room.
+    // A tagged file is not evicted.
     far.put("large", &bytes(60_000, 4));
     let error = read(&depot, "large").unwrap_err();
     assert!(matches!(error, Error::Full { .. }), "{error}");
@@ -301,7 +300,7 @@ fn unfinished_fill_vanishes_at_restart() {
         path
     };
     assert!(left.exists());
-    // As long as who fills it is there, it is theirs; a process that is gone has let go of all.
+    // A live process keeps its fill; the copy of the depot looks like that of a dead one.
     let copy = tempfile::tempdir().unwrap();
     let folder = left.parent().unwrap().strip_prefix(dir.path()).unwrap();
     fs::create_dir_all(copy.path().join(folder)).unwrap();

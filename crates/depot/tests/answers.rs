@@ -1,4 +1,4 @@
-//! Answers that are lost while names change and files are written again, and what a record of before still knows.
+//! Lost answers while names change and files are written again, and stale records after a restart.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,7 @@ use std::{
     },
 };
 
-/// Writes over the beginning of a file, or makes it.
+/// Writes over the beginning of a file, and makes it if there is none.
 fn edit(depot: &Depot, name: &str, bytes: &[u8]) {
     let edit = Edit {
         create: true,
@@ -28,7 +28,7 @@ fn edit(depot: &Depot, name: &str, bytes: &[u8]) {
     editing.end().unwrap();
 }
 
-/// Has the target publish a new file and its answer be lost, and nobody reach it then.
+/// Publishes a file at the target, loses the answer, and takes the target away.
 fn publish_in_vain(far: &Far, depot: &Depot, name: &str, bytes: &[u8]) {
     far.trouble(Defect::LosesFinish);
     edit(depot, name, bytes);
@@ -51,7 +51,7 @@ fn rewritten_new_file_stays_ours() {
     assert!(depot.queue().is_empty());
 }
 
-/// Its server is there for the look, and away before it has told what the file hashes to.
+/// The server answers `stat`, and goes away before it answers `digest`.
 #[test]
 fn lost_digest_makes_no_conflict() {
     let (far, dir) = both();
@@ -108,8 +108,7 @@ fn unlinked_file_stays_gone_after_restart() {
     assert_eq!(far.get("a"), None);
 }
 
-/// What came in its place is given up after an end, since something was renamed to there: that comes after what was
-/// written first, too.
+/// After a restart the newer `a` is dropped, since the rename of `c` came later.
 #[test]
 fn renamed_file_outlives_lost_publish() {
     let (far, dir) = both();
@@ -128,7 +127,7 @@ fn renamed_file_outlives_lost_publish() {
     assert!(again.queue().is_empty(), "{:?}", again.queue());
 }
 
-/// What came in its place was renamed, and that was not, though both were called so.
+/// The replacement was renamed; the published file was not, though both had that name.
 #[test]
 fn rename_moves_newest_file_only() {
     let (far, dir) = both();
@@ -146,7 +145,6 @@ fn rename_moves_newest_file_only() {
     same(read(&again, "b").unwrap(), b"second");
 }
 
-/// What was renamed over another, which had been put there before, and back again, has its name after a restart too.
 #[test]
 fn rename_back_survives_restart() {
     let (far, dir) = both();
@@ -195,7 +193,7 @@ fn rename_then_unlink_survives_restart() {
     depot.unlink(&url("b"), by()).unwrap();
     let copy = killed(depot);
     let again = self::depot(&far, &copy);
-    // Of that name, too, something newer is no reason to give up what the rename waits for.
+    // A newer file under `a` does not cancel the write that the rename waits for.
     put(&again, "a", b"newer");
     far.set_away(false);
     push(&again);
@@ -219,7 +217,7 @@ fn corrupt_upload_is_sent_again() {
     let depot = depot(&far, &dir);
     let wanted = bytes(3 << 20, 8);
     far.trouble(Defect::FlipsWrite(2_000_000));
-    // That it could not be reached before does not count.
+    // Attempts that did not reach the server do not count.
     let losses = AtomicU64::new(3);
     far.on_ask(move |what, _| {
         let is_lost = what == "write"
@@ -241,7 +239,7 @@ fn corrupt_upload_is_sent_again() {
     assert!(far.store.left().is_empty());
 }
 
-/// Somebody says while it is begun that it is to go over whatever is there: that is no word from the target.
+/// `release` during the first attempt is no answer of the target.
 #[test]
 fn release_during_send_still_sends() {
     let (far, dir) = both();
@@ -251,8 +249,8 @@ fn release_during_send_still_sends() {
     far.on_ask(move |what, _| {
         if what == "write" && is_first.swap(false, SeqCst) {
             by_us.rename(&url("a"), &url("b"), by()).unwrap();
-            let owed = by_us.queue();
-            let file = owed.iter().find(|owed| owed.what == "publish").unwrap();
+            let pending = by_us.queue();
+            let file = pending.iter().find(|row| row.what == "publish").unwrap();
             by_us.release(&file.id).unwrap();
             decided.send(()).unwrap();
         }
@@ -267,7 +265,7 @@ fn release_during_send_still_sends() {
     far.on_ask(|_, _| Ok(()));
 }
 
-/// What was written into it after it was asked for goes nowhere, where its name was given to something else by then.
+/// The edit after the rename is superseded, and its name is given to another file.
 #[test]
 fn replaced_and_renamed_file_stays_gone() {
     let (far, dir) = both();

@@ -1,4 +1,4 @@
-//! Lines for the ends of files: each once, whole, in the order of its writer.
+//! Appended lines: each arrives once, whole, in the order of its writer.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -10,7 +10,7 @@ use std::{sync::Arc, thread, time::Duration};
 
 const LIMIT: Option<Duration> = Some(Duration::from_secs(60));
 
-/// Each writer's lines are there once, whole, and in order.
+/// Fails unless each writer's lines are present once, whole and in order.
 fn must_have(text: &[u8], writers: usize, lines: usize) {
     let text = String::from_utf8(text.to_vec()).unwrap();
     let mut next = vec![0; writers];
@@ -64,7 +64,7 @@ fn appends_survive_outage_and_restart() {
     drop((appending, first));
     let again = depot(&far, &dir);
     assert!(again.owes());
-    // It begins another log, and comes after what was there.
+    // The new log follows the lines of the old one.
     let appending = again.append(&url("log"), &who()).unwrap();
     appending.add(b"0 3\n").unwrap();
     far.set_away(false);
@@ -77,13 +77,13 @@ fn session_waits_for_own_lines() {
     let (far, dir) = both();
     let first = depot(&far, &dir);
     let of = |session: &str| Scope::Session(session.into());
-    let owed = |depot: &Depot, session| depot.queue_of(&of(session)).len();
+    let pending = |depot: &Depot, session| depot.queue_of(&of(session)).len();
     far.set_away(true);
     let night = first.append_of(&url("log"), &who(), "night").unwrap();
     let day = first.append_of(&url("log"), &who(), "day").unwrap();
     night.add(b"0 0\n").unwrap();
     assert_eq!(first.queue()[0].session, "night");
-    assert_eq!((owed(&first, "night"), owed(&first, "day")), (1, 0));
+    assert_eq!((pending(&first, "night"), pending(&first, "day")), (1, 0));
     let soon = Some(Duration::from_millis(100));
     let error = first.push(&of("night"), soon).unwrap_err();
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
@@ -92,16 +92,16 @@ fn session_waits_for_own_lines() {
     far.set_away(false);
     first.push(&of("night"), LIMIT).unwrap();
     must_have(&far.get("log").unwrap(), 1, 1);
-    assert_eq!(owed(&first, "night"), 0);
-    // What others add to the same file is theirs.
+    assert_eq!(pending(&first, "night"), 0);
+    // Lines of another session are not waited for.
     far.set_away(true);
     day.add(b"0 1\n").unwrap();
-    assert_eq!((owed(&first, "night"), owed(&first, "day")), (0, 1));
+    assert_eq!((pending(&first, "night"), pending(&first, "day")), (0, 1));
     first.push(&of("night"), soon).unwrap();
     drop((night, day, first));
-    // Nobody knows any more whose it is.
+    // After a restart the session of a line is unknown.
     let again = depot(&far, &dir);
-    assert_eq!((again.queue().len(), owed(&again, "day")), (1, 0));
+    assert_eq!((again.queue().len(), pending(&again, "day")), (1, 0));
     far.set_away(false);
     again.push(&Scope::All, LIMIT).unwrap();
     must_have(&far.get("log").unwrap(), 1, 2);
@@ -111,8 +111,8 @@ fn session_waits_for_own_lines() {
 fn queue_counts_bytes_of_lines() {
     let (far, dir) = both();
     let first = depot(&far, &dir);
-    let owed = |depot: &Depot| {
-        let told = |owed: &godwit_depot::Owed| (owed.size, owed.owed);
+    let pending = |depot: &Depot| {
+        let told = |row: &godwit_depot::Owed| (row.size, row.owed);
         depot.queue().iter().map(told).collect::<Vec<_>>()
     };
     let appending = first.append(&url("log"), &who()).unwrap();
@@ -127,14 +127,14 @@ fn queue_counts_bytes_of_lines() {
     };
     once(1, b"");
     once(2, b"567\n");
-    assert_eq!(owed(&first), [(8, 8)]);
+    assert_eq!(pending(&first), [(8, 8)]);
     appending.commit().unwrap();
     drop((appending, first));
     let again = depot(&far, &dir);
-    assert_eq!(owed(&again), [(8, 8)]);
+    assert_eq!(pending(&again), [(8, 8)]);
     far.set_away(false);
     again.push(&Scope::All, LIMIT).unwrap();
-    assert_eq!(owed(&again), []);
+    assert_eq!(pending(&again), []);
 }
 
 #[test] //= delivery#appends
@@ -180,12 +180,12 @@ fn repeated_line_is_taken_once() {
         say(&first, 1),
     ));
     drop(first);
-    // Its node was killed in the middle of the third.
+    // The node was killed while it wrote the third line.
     let again = depot(&far, &dir);
     drop((say(&again, 2), say(&again, 3)));
     drop(again);
     let logs = std::fs::read_dir(dir.path().join("depot/appends")).unwrap();
-    // The log of one piece is that of the third.
+    // The shortest log is that of the third line.
     let logs = logs.map(|log| log.unwrap().path());
     let shortest = logs.min_by_key(|path| std::fs::metadata(path).unwrap().len());
     let file = std::fs::File::options().write(true).open(shortest.unwrap());
@@ -197,7 +197,7 @@ fn repeated_line_is_taken_once() {
     again.push(&Scope::All, LIMIT).unwrap();
     must_have(&far.get("log").unwrap(), 1, 3);
     drop(again);
-    // Also when all of it is there already.
+    // A repeated line is also known after delivery.
     let again = depot(&far, &dir);
     say(&again, 3).push(LIMIT).unwrap();
     say(&again, 4).push(LIMIT).unwrap();
@@ -218,10 +218,10 @@ fn appends_resume_after_full_target() {
     far.trouble(Defect::FullAt(there + 7));
     add(10..100);
     until("it was tried twice", || {
-        depot.queue().iter().any(|owed| owed.tries > 1)
+        depot.queue().iter().any(|row| row.tries > 1)
     });
-    // Nobody need say that there is room again.
-    let stages: Vec<_> = depot.queue().into_iter().map(|owed| owed.stage).collect();
+    // The depot retries by itself once there is room.
+    let stages: Vec<_> = depot.queue().into_iter().map(|row| row.stage).collect();
     assert!(!stages.contains(&Stage::Held), "{stages:?}");
     add(100..200);
     far.store.mend();
@@ -271,7 +271,7 @@ fn pending_lines_count_against_quota() {
     let usage = first.usage();
     assert!(usage.taken >= 600_000 && usage.taken <= QUOTA, "{usage:?}");
     assert_eq!(usage.owed, usage.taken);
-    // Who does not wait is told who has the room, and who never could be helped is told that.
+    // A caller that does not wait learns who has the room, or that the line never fits.
     let full = appending.add_while(&lines(6000..12000), &|full| {
         assert!(full.to_string().contains("owed to far"), "{full}");
         false
@@ -288,7 +288,7 @@ fn pending_lines_count_against_quota() {
     assert!(again.usage().taken >= 600_000);
     let appending = again.append(&url("log"), &who()).unwrap();
     far.set_away(false);
-    // Who waits goes on when there is room, as often as there is none; what is said again is known all the same.
+    // A waiting writer continues whenever there is room; a repeated line is still known.
     let begun = std::time::Instant::now();
     let is_wanted = |_: &Error| begun.elapsed() < Duration::from_secs(40);
     let nth_of = |piece: u64| match piece {
@@ -349,25 +349,25 @@ fn damaged_line_holds_later_lines() {
     far.set_away(false);
     let again = depot(&far, &dir);
     until("it is held", || {
-        again.queue().iter().any(|owed| owed.stage == Stage::Held)
+        again.queue().iter().any(|row| row.stage == Stage::Held)
     });
     let queue = again.queue();
     assert!(queue[0].why.contains("damaged"), "{queue:?}");
-    // Of what cannot be read nobody knows how much of it is a line.
+    // The damaged line counts with all its bytes.
     assert_eq!(queue[0].owed, 13 + 17 * 5);
-    // What lay before it went, and nothing is lost of what lies behind it.
+    // Lines before the damage were sent; those behind it stay on the disk.
     must_have(&far.get("log").unwrap(), 1, 12);
     assert_eq!(std::fs::read(&path).unwrap(), bytes);
     let error = again.push(&Scope::All, LIMIT).unwrap_err();
     assert!(matches!(error, Error::Held { .. }), "{error}");
-    // It is the same after another start, and when it is only tried again.
+    // A restart and a retry change nothing.
     drop(again);
     let again = depot(&far, &dir);
     again.retry("ftp://far/log").unwrap();
     until("it is held again", || {
-        again.queue().iter().any(|owed| owed.stage == Stage::Held)
+        again.queue().iter().any(|row| row.stage == Stage::Held)
     });
-    // Somebody decides that it goes without that line.
+    // `release` skips the damaged line.
     again.release("ftp://far/log").unwrap();
     again.push(&Scope::All, LIMIT).unwrap();
     let text = String::from_utf8(far.get("log").unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! What readers get of a server that goes away, changes its mind, or sends them elsewhere in the middle.
+//! Reads from a server that goes away, changes a file, or refers elsewhere in the middle.
 #![allow(clippy::unwrap_used)] // Tests may.
 
 mod common;
@@ -28,7 +28,7 @@ fn interrupted_fetch_differs_from_unreachable() {
     let depot = depot(&far, &dir);
     let wanted = bytes(4 << 20, 5);
     far.put("a", &wanted);
-    // Of what has changed this very moment a part is worth nothing: it might be another by now.
+    // A file that changed just now could change again, so its partial would be dropped.
     let (file, before) = (far.dir.path().join("a"), SystemTime::now() - HOUR);
     File::open(file).unwrap().set_modified(before).unwrap();
     far.trouble(Defect::LosesReadAt(2 << 20));
@@ -48,7 +48,7 @@ fn interrupted_fetch_differs_from_unreachable() {
     assert_eq!(error.fault(), Fault::Passing);
     *far.on_ask.lock().unwrap() = None;
     same(read(&depot, "a").unwrap(), &wanted);
-    // Of one that is not there at all that is said.
+    // A server that is never reached is reported as unreachable.
     far.on_ask(|_, _| Err(refused()));
     let error = read(&depot, "b").unwrap_err();
     assert!(matches!(error, Error::Store(_)), "{error}");
@@ -84,7 +84,7 @@ fn changing_file_is_fetched_again() {
         Ok(())
     });
     same(read(&depot, "a").unwrap(), b"after it");
-    // Again and again: there is nothing that could be shown.
+    // A file that changes during every fetch cannot be shown.
     far.put("b", b"restless");
     far.on_ask(|what, path| match what {
         "read" => Err(StoreError::Changed {

@@ -1,4 +1,4 @@
-//! What is held for reading: who waits for whom, what keeps a file, and what goes when room is wanted.
+//! Cached files: concurrent readers, tags, freshness and eviction.
 
 #![allow(clippy::unwrap_used)]
 
@@ -32,7 +32,7 @@ fn held(depot: &Depot) -> Vec<String> {
         .collect()
 }
 
-/// Returns when it is so.
+/// Waits until the condition holds.
 fn soon(is_so: impl Fn() -> bool) {
     let until = Instant::now() + Duration::from_secs(20);
     while !is_so() {
@@ -41,7 +41,7 @@ fn soon(is_so: impl Fn() -> bool) {
     }
 }
 
-/// Returns the file in which something is held.
+/// Returns the path of a cached file's bytes.
 fn place(depot: &Depot, name: &str) -> std::path::PathBuf {
     let id = depot.holds(&url(name))[0].id.clone();
     depot.root().join("bytes").join(&id[..2]).join(&id)
@@ -65,10 +65,10 @@ fn waiting_readers_share_one_failure() {
             assert!(is_missing, "{error}");
         }
     });
-    // Nor is half of it kept.
+    // No partial is kept.
     depot.read(&url("a"), &who(), Fresh::Now).unwrap_err();
     assert!(held(&depot).is_empty(), "{:?}", held(&depot));
-    // What comes next begins anew.
+    // The next read begins anew.
     far.put("a", b"another");
     let late = depot.read(&url("a"), &who(), Fresh::Now).unwrap();
     assert_eq!(late.size(), 7);
@@ -94,11 +94,11 @@ fn fetch_ends_with_last_waiter() {
         far.gate.reached(1);
         let waits = scope.spawn(|| reads("a", &second));
         soon(|| users("a") == 2);
-        // Who waits for others goes at once; the fetch is still wanted.
+        // A second waiter leaves at once; the fetch continues.
         second.store(false, SeqCst);
         let left = waits.join().unwrap().unwrap_err();
         assert!(matches!(left, Error::Unwanted), "{left}");
-        // Now nobody waits for it.
+        // Now no reader waits for the fetch.
         first.store(false, SeqCst);
         far.gate.open();
         let left = fetches.join().unwrap().unwrap_err();
@@ -174,7 +174,7 @@ fn similar_names_are_different_files() {
     assert_eq!(depot.list("").len(), 4);
     assert_eq!(depot.list("ftp://far/a").len(), 3);
     assert_eq!(depot.holds(&url("a"))[0].url, url("a"));
-    // One file of the origin under two names is two of ours, each as it was when it came.
+    // Two names of one file at the origin are two cached files.
     std::os::unix::fs::symlink("a", far.dir.path().join("link")).unwrap();
     same(read(&depot, "link").unwrap(), b"a");
     assert_eq!(depot.list("").len(), 5);
@@ -250,7 +250,7 @@ fn tags_and_times_survive_restart() {
     far.set_away(true);
     let reading = again.read(&url("a"), &who(), Fresh::Any).unwrap();
     assert_eq!((reading.size(), reading.transfers()), (7, 1));
-    // The other one falls by itself when its time is over.
+    // The tag with a duration expires by itself.
     soon(|| again.holds(&url("b"))[0].tags.is_empty());
 }
 
@@ -268,15 +268,15 @@ fn open_reader_outlives_forget() {
     reading.file().read_to_end(&mut bytes).unwrap();
     same(bytes, b"bytes");
     drop(reading);
-    // What is owed is nobody's to forget.
+    // A file with pending bytes cannot be forgotten.
     far.set_away(true);
-    put(&depot, "b", b"owed");
+    put(&depot, "b", b"pending");
     until("its server is waited for", || {
         matches!(depot.queue()[0].stage, Stage::Waiting { .. })
     });
     let error = depot.forget(&url("b")).unwrap_err();
     assert!(matches!(error, Error::Busy { .. }), "{error}");
-    same(read(&depot, "b").unwrap(), b"owed");
+    same(read(&depot, "b").unwrap(), b"pending");
 }
 
 #[test] //= GASS-72 KANGAROO-X7 depot#how-fresh-a-read-is
@@ -312,7 +312,7 @@ fn writer_waits_for_room() {
     put(&depot, "a", &bytes(12 << 20, 1));
     thread::scope(|scope| {
         let second = scope.spawn(|| put(&depot, "b", &bytes(12 << 20, 2)));
-        // It cannot end before there is room, and there is none before the first is there.
+        // The second put needs room, and the first has not been delivered.
         let limit = Some(Duration::from_millis(300));
         let error = depot.push(&Scope::Url(url("a")), limit).unwrap_err();
         assert!(matches!(error, Error::TimedOut { .. }), "{error}");
@@ -333,7 +333,7 @@ fn open_descriptor_counts_against_quota() {
     far.put("b", &bytes(6 << 20, 2));
     let depot = with(&far, &dir, of_quota(10 << 20));
     let reading = depot.read(&url("a"), &who(), Fresh::Usual).unwrap();
-    // As in a program that was given it.
+    // A program that received the descriptor keeps it open.
     let theirs = reading.file().try_clone().unwrap();
     drop(reading);
     let error = read(&depot, "b").unwrap_err();
@@ -381,14 +381,14 @@ fn weak_copy_needs_its_origin() {
     let error = read(&depot, "weak").unwrap_err();
     assert!(error.to_string().contains("far"), "{error}");
     same(read(&depot, "strong").unwrap(), b"delivered by us");
-    // Nobody else gets it while the origin cannot be asked whether they may.
+    // Other users are refused while the origin cannot confirm their access.
     let other = Who {
-        audience: "somebody else".into(),
+        audience: "another user".into(),
         credential: None,
     };
     let error = depot.read(&url("strong"), &other, Fresh::Any).unwrap_err();
     assert!(matches!(error, Error::Store(_)), "{error}");
-    // Whoever says so gets what is here.
+    // `Fresh::Any` accepts the cached copy.
     assert_eq!(
         depot.read(&url("weak"), &who(), Fresh::Any).unwrap().size(),
         7
@@ -411,7 +411,7 @@ fn prefetch_obeys_its_rate() {
     assert!(began.elapsed() >= Duration::from_millis(1000), "too fast");
     let visits = far.visits.load(SeqCst);
     same(read(&depot, "a").unwrap(), bytes(5 << 20, 5));
-    // Once it is here nobody rests, however little is allowed.
+    // A cached file is not slowed by any rate.
     assert_eq!(prefetch(&depot, "a", 1).unwrap(), 5 << 20);
     assert_eq!(
         depot.holds(&url("a"))[0].transfers,
@@ -430,7 +430,7 @@ fn reader_overtakes_prefetch() {
     far.put("a", &bytes(5 << 20, 5));
     let depot = depot(&far, &dir);
     thread::scope(|scope| {
-        // The rest would be here in months.
+        // At this rate the rest would take months.
         let ahead = scope.spawn(|| prefetch(&depot, "a", 1));
         soon(|| {
             depot
@@ -464,7 +464,7 @@ fn unwanted_prefetch_ends() {
         assert!(matches!(ended, Err(Error::Unwanted)), "{ended:?}");
     });
     assert_eq!(depot.holds(&url("a"))[0].transfers, 1);
-    // It changes, and what had come is of no use.
+    // The file changes, so its partial is useless.
     far.put("a", &bytes(3 << 20, 6));
     assert_eq!(prefetch(&depot, "a", 1 << 30).unwrap(), 3 << 20);
     same(read(&depot, "a").unwrap(), bytes(3 << 20, 6));

@@ -1,4 +1,4 @@
-//! Many who write at once where there is not room for all of them.
+//! Many concurrent writers when there is not room for all of them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,7 +22,7 @@ fn begin(depot: &Depot, name: &str) -> Writing {
     depot.put(&url(name), &who(), &over()).unwrap()
 }
 
-/// Puts many at once, and returns what became of each, in the order of their names.
+/// Puts many files at once, and returns the results in the order of their names.
 fn put_all(depot: &Depot, contents: &[Vec<u8>], is_known: bool) -> Vec<Result<u64>> {
     let all = thread::scope(|scope| {
         let (ended, ends) = mpsc::channel();
@@ -126,7 +126,7 @@ fn first_waiter_is_not_overtaken() {
     let (far, dir) = both();
     let depot = of_quota(4 * MIB, &far, &dir);
     far.set_away(true);
-    put(&depot, "owed", &bytes(2 << 20, 1));
+    put(&depot, "pending", &bytes(2 << 20, 1));
     let (large, small) = (begin(&depot, "large"), begin(&depot, "small"));
     let (told, tells) = mpsc::channel();
     thread::scope(|scope| {
@@ -137,7 +137,7 @@ fn first_waiter_is_not_overtaken() {
         for said in ["3145728 bytes are wanted of 4194304", "2097152 are owed"] {
             assert!(words.contains(said), "{words}");
         }
-        // There would be room for it.
+        // There is room for the small file alone.
         let refused = small.take_room(MIB, &|full| {
             assert!(full.to_string().contains("one other waits"), "{full}");
             false

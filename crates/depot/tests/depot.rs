@@ -1,4 +1,4 @@
-//! A depot from outside: what comes in goes out, whatever breaks on the way.
+//! A depot from outside: puts, reads, delivery and faults.
 
 #![allow(clippy::unwrap_used)]
 
@@ -46,7 +46,7 @@ fn committed_file_survives_kill() {
     put(&first, "a", &wanted);
     let unfinished = first.put(&url("b"), &who(), &over()).unwrap();
     unfinished.write(0, b"half").unwrap();
-    // As a kill would leave it.
+    // The copy looks like the directory after a kill.
     let copy = as_killed(&first);
     drop(unfinished);
     drop(first);
@@ -55,7 +55,7 @@ fn committed_file_survives_kill() {
     push(&again);
     same(far.get("a").unwrap(), &wanted);
     assert_eq!(far.get("b"), None);
-    // It is still here, and needs no transfer.
+    // The file is still cached, so no transfer is needed.
     far.set_away(true);
     let reading = again.read(&url("a"), &who(), Fresh::Any).unwrap();
     assert_eq!((reading.size(), reading.transfers()), (2 << 20, 0));
@@ -69,7 +69,7 @@ fn unreadable_records_go_on_hold() {
     for name in ["unreadable", "short", "whole"] {
         put(&first, name, name.as_bytes());
     }
-    let files: Vec<_> = first.queue().into_iter().map(|owed| owed.id).collect();
+    let files: Vec<_> = first.queue().into_iter().map(|row| row.id).collect();
     let root = first.root().to_owned();
     drop(first);
     let path = |id: &str| root.join("bytes").join(&id[..2]).join(id);
@@ -86,11 +86,11 @@ fn unreadable_records_go_on_hold() {
     let again = depot(&far, &dir);
     same(std::fs::read(path(&files[0])).unwrap(), b"unreadable");
     same(std::fs::read(path(&files[1])).unwrap(), b"sh");
-    let owed = again.queue();
-    let short = owed.iter().find(|owed| owed.id == files[1]).unwrap();
+    let pending = again.queue();
+    let short = pending.iter().find(|row| row.id == files[1]).unwrap();
     assert_eq!(short.stage, Stage::Held);
     assert!(short.why.contains("shorter"), "{}", short.why);
-    let odd = owed.iter().find(|owed| owed.id == files[0]).unwrap();
+    let odd = pending.iter().find(|row| row.id == files[0]).unwrap();
     assert_eq!((odd.stage.clone(), odd.owed), (Stage::Held, 10));
     let why = &odd.why;
     assert!(
@@ -100,11 +100,11 @@ fn unreadable_records_go_on_hold() {
     again.push(&Scope::Url(url("whole")), None).unwrap();
     same(far.get("whole").unwrap(), b"whole");
     assert_eq!(far.get("short"), None);
-    // Somebody decides.
+    // The operator drops the unreadable record.
     let taken = again.usage().taken;
     again.discard(&files[0]).unwrap();
     assert!(!path(&files[0]).exists() && again.usage().taken < taken);
-    assert!(again.queue().iter().all(|owed| owed.id != files[0]));
+    assert!(again.queue().iter().all(|row| row.id != files[0]));
     assert!(again.discard(&files[0]).is_err());
     drop(again);
     assert_eq!(depot(&far, &dir).queue().len(), 1);
@@ -122,7 +122,7 @@ fn unreadable_promise_blocks_no_other() {
         let to = url(&format!("{name}.new"));
         first.rename(&url(name), &to, by()).unwrap();
     }
-    let deeds: Vec<_> = first.queue().into_iter().map(|owed| owed.id).collect();
+    let deeds: Vec<_> = first.queue().into_iter().map(|row| row.id).collect();
     let root = first.root().to_owned();
     drop(first);
     let records = rusqlite::Connection::open(root.join("held.db")).unwrap();
@@ -139,14 +139,14 @@ fn unreadable_promise_blocks_no_other() {
     same(far.get("c.new").unwrap(), b"c");
     assert_eq!((far.get("a.new"), far.get("b.new")), (None, None));
     let queue = again.queue();
-    let shown: Vec<_> = queue.iter().map(|owed| (&owed.id, owed.what)).collect();
+    let shown: Vec<_> = queue.iter().map(|row| (&row.id, row.what)).collect();
     assert_eq!(shown, [(&deeds[0], "rename"), (&deeds[1], "rename")]);
-    for owed in &queue {
-        let says = owed.stage == Stage::Held && owed.why.contains(r#""ftp://\u{1b}""#);
-        assert!(says, "{owed:?}");
+    for row in &queue {
+        let says = row.stage == Stage::Held && row.why.contains(r#""ftp://\u{1b}""#);
+        assert!(says, "{row:?}");
     }
     assert_eq!(queue[1].url, url("b"));
-    // Somebody decides. There is nothing to try.
+    // An unreadable promise can be dropped, not retried.
     let told = again.retry(&deeds[0]).unwrap_err().to_string();
     assert!(told.contains("cannot be read; drop it"), "{told}");
     again.discard(&deeds[0]).unwrap();
@@ -154,7 +154,7 @@ fn unreadable_promise_blocks_no_other() {
     drop(again);
     let left = depot(&far, &dir).queue();
     assert_eq!(
-        left.iter().map(|owed| &owed.id).collect::<Vec<_>>(),
+        left.iter().map(|row| &row.id).collect::<Vec<_>>(),
         [&deeds[1]]
     );
 }
@@ -194,9 +194,9 @@ fn refetch_leaves_open_readers_alone() {
 fn changes_within_clock_tick_differ() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
-    // One that tells when a file was touched tells them apart by that.
+    // The change time would tell the two versions apart.
     far.tells_no_touch.store(true, SeqCst);
-    // Ahead of the clock: however long this takes, it was seen too soon after its change.
+    // A modification time in the future is always too recent to be trusted.
     let when = SystemTime::now() + Duration::from_secs(3600);
     let put_at = |bytes: &[u8]| {
         far.put("a", bytes);
@@ -212,7 +212,7 @@ fn changes_within_clock_tick_differ() {
     let mut bytes = Vec::new();
     reading.file().read_to_end(&mut bytes).unwrap();
     same(bytes, b"later");
-    // Of one that did not change, a look is enough.
+    // An unchanged file needs one `stat`.
     let again = depot.read(&url("a"), &who(), Fresh::Now).unwrap();
     assert_eq!(again.transfers(), 1);
 }
@@ -231,13 +231,13 @@ fn same_size_and_time_may_differ() {
         (bytes, reading.transfers())
     };
     assert_eq!(all(&first, Fresh::Now).0, b"later");
-    // That is known to one that starts anew.
+    // The version is known after a restart.
     drop(first);
     far.put_as_of_before("a", b"third");
     let again = depot(&far, &dir);
     assert_eq!(all(&again, Fresh::Any).0, b"later", "it is here still");
     assert_eq!(all(&again, Fresh::Now), (b"third".into(), 1));
-    // It has other rights, and is the same: a digest is asked for, and nothing sent.
+    // Only the mode changed: the digest is compared and no bytes are sent.
     let rights = std::fs::Permissions::from_mode(0o600);
     std::fs::set_permissions(far.dir.path().join("a"), rights).unwrap();
     far.gate.shut("a");
@@ -258,7 +258,7 @@ fn proved_read_compares_digests() {
         reading.file().read_to_end(&mut bytes).unwrap();
         (bytes, reading.transfers())
     };
-    // This is all that such a server tells.
+    // Size and time are equal, so `Fresh::Now` takes the old copy.
     assert_eq!(all(Fresh::Now), (b"first".into(), 1));
     assert_eq!(all(Fresh::Proved), (b"later".into(), 1));
     far.gate.shut("a");
@@ -339,7 +339,7 @@ fn last_put_wins_despite_stuck_file() {
     let queue = depot.queue();
     assert_eq!(queue.len(), 1);
     assert_eq!(queue[0].stage, Stage::Held);
-    // Somebody makes way, and says so.
+    // The operator removes the directory and retries.
     std::fs::remove_dir(far.dir.path().join("stuck")).unwrap();
     depot.retry(&queue[0].id).unwrap();
     push(&depot);
@@ -374,10 +374,10 @@ fn unused_files_make_room() {
     far.put("big", &bytes(11 << 20, 1));
     let error = read(&depot, "big").unwrap_err();
     assert!(matches!(error, Error::TooLarge { .. }), "{error}");
-    // Whoever wants a part may come to want all of it.
+    // A lazy reader may want the whole file later, so it is refused too.
     let error = depot.lazily(&url("big"), &who(), Fresh::Any).unwrap_err();
     assert!(matches!(error, Error::TooLarge { .. }), "{error}");
-    // What is in use is not forgotten.
+    // Open files are not evicted.
     let _one = depot.read(&url("b"), &who(), Fresh::Any).unwrap();
     let _two = depot.read(&url("c"), &who(), Fresh::Any).unwrap();
     let error = read(&depot, "a").unwrap_err();
@@ -400,12 +400,12 @@ fn taken_newer_foreign_depots_are_refused() {
     assert!(matches!(error, Error::Newer { .. }), "{error}");
     let strange = dir.path().join("strange");
     std::fs::create_dir(&strange).unwrap();
-    std::fs::write(strange.join("file"), "of somebody").unwrap();
+    std::fs::write(strange.join("file"), "foreign").unwrap();
     let error = Depot::open(&strange, rules(), far.connect()).unwrap_err();
     assert!(matches!(error, Error::Foreign { .. }), "{error}");
 }
 
-/// Whoever was killed may have the lock a moment longer than its name.
+/// A killed process may keep the lock a moment longer than its name.
 #[test]
 fn open_waits_for_dying_node() {
     let (far, dir) = both();
@@ -421,7 +421,7 @@ fn open_waits_for_dying_node() {
     dying.stdout.take().unwrap().read_exact(&mut said).unwrap();
     thread::scope(|scope| {
         let opening = scope.spawn(|| Depot::open(&root, rules(), far.connect()));
-        // Nothing tells that it waits; whoever does not is over at once.
+        // No event tells that `open` waits; an `open` that does not wait returns at once.
         let until = Instant::now() + Duration::from_millis(300);
         while !opening.is_finished() && Instant::now() < until {
             thread::yield_now();
@@ -449,7 +449,7 @@ fn patch_leaves_other_bytes_alone() {
     push(&depot);
     same(far.get("a").unwrap(), &wanted);
     same(read(&depot, "a").unwrap(), &wanted);
-    // And what is not there yet is seen here over what is there.
+    // A pending patch is seen over the bytes of the target.
     far.set_away(true);
     put_into(&depot, "a", 10, b"new");
     far.set_away(false);
@@ -457,12 +457,12 @@ fn patch_leaves_other_bytes_alone() {
     same(read(&depot, "a").unwrap(), &wanted);
     push(&depot);
     same(far.get("a").unwrap(), &wanted);
-    // Of a file that nobody here has read nothing is cut.
+    // A patch of a file that is not cached truncates nothing.
     put_into(&depot, "a", 20, b"again");
     push(&depot);
     wanted[20..25].copy_from_slice(b"again");
     same(far.get("a").unwrap(), &wanted);
-    // What is written into nothing has zeros before it.
+    // A patch of an absent file begins with zeros.
     put_into(&depot, "none", 5, b"x");
     same(read(&depot, "none").unwrap(), b"\0\0\0\0\0x");
     push(&depot);
@@ -493,7 +493,7 @@ fn permitted_user_shares_cached_file() {
     let depot = depot(&far, &dir);
     far.put("a", b"for both");
     let other = godwit_depot::Who {
-        audience: "somebody else".into(),
+        audience: "another user".into(),
         credential: None,
     };
     drop(depot.read(&url("a"), &who(), Fresh::Usual).unwrap());
@@ -504,11 +504,11 @@ fn permitted_user_shares_cached_file() {
         let visits = far.visits.load(std::sync::atomic::Ordering::SeqCst) - visits;
         assert_eq!(visits, 1, "the origin was asked");
     }
-    // If it cannot be asked, only whoever fetched it has it.
+    // While the origin is away, only the user that fetched the file reads it.
     far.set_away(true);
     assert!(depot.read(&url("a"), &other, Fresh::Any).is_err());
     assert!(depot.read(&url("a"), &who(), Fresh::Any).is_ok());
-    // What the other writes is not what the first one has.
+    // A write of one user does not change the copy of the other.
     far.set_away(false);
     let editing = depot.edit(&url("a"), &other, &godwit_depot::Edit::default());
     let editing = editing.unwrap();
@@ -531,7 +531,7 @@ fn local_open_needs_fresh_file() {
     assert!(here(&who(), Fresh::Any).is_none(), "it did not come yet");
     drop(depot.read(&url("a"), &who(), Fresh::Usual).unwrap());
     let other = godwit_depot::Who {
-        audience: "somebody else".into(),
+        audience: "another user".into(),
         credential: None,
     };
     drop(depot.read(&url("a"), &other, Fresh::Usual).unwrap());
@@ -559,6 +559,6 @@ fn partial_read_fetches_its_part() {
     assert_eq!(depot.list("")[0].present, 1 << 20);
     lazily.read((9 << 20) - 10, &mut part[..10]).unwrap();
     assert_eq!(depot.list("")[0].present, 2 << 20);
-    // Whoever wants all of it gets the rest.
+    // A whole read fetches the rest.
     same(read(&depot, "a").unwrap(), &wanted);
 }

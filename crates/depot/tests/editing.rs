@@ -1,4 +1,4 @@
-//! Programs that write by descriptors of their own, which nobody sees.
+//! Programs that write through descriptors, unseen by the depot.
 
 #![allow(clippy::unwrap_used)]
 
@@ -72,7 +72,7 @@ fn last_writer_ends_generation() {
     assert_eq!(two.end().unwrap(), Ended::Open);
     assert_eq!(one.end().unwrap(), Ended::Open, "its copy is open");
     assert_eq!(far.get("a"), None);
-    // Nobody tells of the last one: the kernel does.
+    // The kernel closes the last descriptor without a call to the depot.
     drop(copy);
     let until = Some(Duration::from_secs(30));
     depot.push(&Scope::Url(url("a")), until).unwrap();
@@ -156,7 +156,7 @@ fn push_sends_open_file() {
     assert!(!depot.owes());
 }
 
-/// Does something while somebody pushes, and waits where the target is.
+/// Calls `act` while a push waits at a gate of the target.
 fn while_pushing(depot: &Depot, gate: &Gate, act: impl FnOnce()) {
     gate.shut("a");
     thread::scope(|scope| {
@@ -184,7 +184,7 @@ fn push_ends_despite_writer() {
     same(far.get("a").unwrap(), b"other");
 }
 
-/// What they wrote first is what was found first, and others see what they wrote in between.
+/// The first bytes are written back; in between, readers saw other bytes.
 #[test]
 fn rewrite_after_send_is_delivered() {
     let (far, dir) = both();
@@ -249,7 +249,7 @@ fn foreign_change_is_a_conflict() {
     );
     same(far.get("a").unwrap(), b"theirs, longer");
     same(read(&depot, "a").unwrap(), b"ours");
-    // Somebody decides.
+    // The operator releases the file.
     depot.release(&queue[0].id).unwrap();
     push(&depot);
     same(far.get("a").unwrap(), b"ours");
@@ -291,7 +291,7 @@ fn open_edit_survives_kill() {
     );
     writer.seek(SeekFrom::Start(0)).unwrap();
     writer.write_all(b"mine").unwrap();
-    // As a kill would leave it: the record says that it was open.
+    // The copy looks like the directory after a kill: its record says "open".
     let copy = as_killed(&first);
     drop((editing, writer, first));
     let again = depot(&far, &copy);
@@ -317,7 +317,7 @@ fn discarded_edit_is_not_delivered() {
     assert!(depot.queue().is_empty() && !depot.owes());
 }
 
-/// It takes a while to see what they wrote: that is not newer than what was put meanwhile.
+/// The restarted node finds the edit late; the put during that time is newer.
 #[test] //= delivery#put-and-conflicts
 fn put_follows_killed_editor() {
     for is_put_into in [false, true] {
@@ -347,7 +347,7 @@ fn put_follows_killed_editor() {
     }
 }
 
-/// The same of what is renamed over it, or away, of a removal, and of a cut.
+/// Changes are a rename over the file, a rename away, a removal and a truncation.
 #[test]
 fn changes_follow_killed_editor() {
     for what in ["over", "away", "removal", "cut"] {
@@ -383,8 +383,8 @@ fn changes_follow_killed_editor() {
     }
 }
 
-/// What comes over it has another name from the beginning where its target never heard of it: not where somebody would
-/// find, after a kill, that what they had open still has its name.
+/// The target has never seen the new file, so it takes its last name at once. After a kill the older edit must not
+/// claim that name.
 #[test]
 fn rename_over_open_file_stays() {
     let (far, dir) = both();

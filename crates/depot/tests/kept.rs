@@ -1,4 +1,4 @@
-//! A depot between that keeps what is read by way of it.
+//! A hop that caches the files that are read through it.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -25,12 +25,12 @@ fn keeping(far: &Far, dir: &tempfile::TempDir, rules: Rules) -> (Arc<Depot>, Spo
     (depot, spooled.keeping())
 }
 
-/// Counts how often the far end is read.
+/// Counts reads of the target.
 fn reads(far: &Far) -> Arc<AtomicU64> {
     asked(far, "read")
 }
 
-/// Counts how often the far end is asked for that.
+/// Counts requests of one kind at the target.
 fn asked(far: &Far, wanted: &'static str) -> Arc<AtomicU64> {
     let count = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&count);
@@ -41,7 +41,7 @@ fn asked(far: &Far, wanted: &'static str) -> Arc<AtomicU64> {
     count
 }
 
-/// What was read, at its place; something is done when the first of it comes.
+/// Collects the bytes of a read, and calls `at_first` at the first block.
 #[derive(Default)]
 struct Got {
     bytes: Mutex<Vec<u8>>,
@@ -165,7 +165,7 @@ fn outage_leaves_delivered_files_readable() {
     assert_eq!(told, hashing.finish());
     let other = hop.stat(Path::new("other")).unwrap_err();
     assert!(matches!(other, Error::Beyond { .. }), "{other}");
-    // A hop that keeps nothing has nothing.
+    // A hop that does not cache has no copy.
     let root = dir.path().join("plain");
     let plain = Depot::open(&root, rules(), far.connect()).unwrap();
     let plain = Spooled::new(Arc::new(plain), url(""), who(), "plain").unwrap();
@@ -181,7 +181,7 @@ fn oversized_file_passes_through() {
     far.put(NAME, &wanted);
     same(read_all(&hop).unwrap(), &wanted);
     assert!(depot.list("").is_empty());
-    // So does what nothing vouches for.
+    // A file without a version passes through too.
     far.tells_no_time.store(true, SeqCst);
     let wanted = bytes(1 << 20, 7);
     far.put(NAME, &wanted);

@@ -1,4 +1,4 @@
-//! Files that are read in part: what comes, and when.
+//! Partial reads: which bytes are fetched, and when.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -26,7 +26,7 @@ fn present(depot: &Depot) -> u64 {
     depot.list("")[0].present
 }
 
-/// Waits until so many bytes are here.
+/// Waits until so many bytes are cached.
 fn until_present(depot: &Depot, least: u64) {
     let until = Instant::now() + Duration::from_secs(20);
     while present(depot) < least {

@@ -1,4 +1,4 @@
-//! What is done to names: here at once, at the target in its turn, and never lost.
+//! Changes of names: local at once, at the target in order, and never lost.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,7 +25,7 @@ use std::{
     time::Duration,
 };
 
-/// Some servers say so of each name that is taken.
+/// Some servers refuse `mkdir` of an existing directory with "denied".
 #[test] //= delivery#faults
 fn existing_directory_counts_as_made() {
     let (far, dir) = both();
@@ -50,7 +50,7 @@ fn rename(depot: &Depot, from: &str, to: &str) {
     depot.rename(&url(from), &url(to), by()).unwrap();
 }
 
-/// Opens a new file where nothing is, as an editor does.
+/// Opens a new file with `O_EXCL`, as an editor does.
 fn opened(depot: &Depot, name: &str) -> Editing {
     let edit = Edit {
         create: true,
@@ -60,20 +60,20 @@ fn opened(depot: &Depot, name: &str) -> Editing {
     depot.edit(&url(name), &who(), &edit).unwrap()
 }
 
-/// Makes a new file where nothing is.
+/// Makes a new file with `O_EXCL`.
 fn create(depot: &Depot, name: &str, bytes: &[u8]) {
     let editing = opened(depot, name);
     editing.file().unwrap().write_all(bytes).unwrap();
     editing.end().unwrap();
 }
 
-/// Makes `b`, of which the target hears nothing: it goes away as soon as it has said that nothing is there.
+/// Makes `b`; the target goes away before it receives the file.
 fn create_unheard_of(far: &Far, depot: &Depot) {
     let editing = opened(depot, "b");
     far.set_away(true);
     editing.file().unwrap().write_all(b"two").unwrap();
     editing.end().unwrap();
-    // While somebody asks the server for it, it has the name that they ask for.
+    // While an attempt is in flight, the file keeps the name of that attempt.
     while !matches!(depot.queue()[0].stage, Stage::Waiting { .. }) {
         std::thread::yield_now();
     }
@@ -94,7 +94,7 @@ fn temp_file_rename_replaces_target() {
     rename(&depot, "out.tmp", "out");
     same(read(&depot, "out").unwrap(), b"new");
     assert!(is_missing(&depot, "out.tmp"));
-    // On record: a kill takes nothing of it back.
+    // The rename is persisted: a kill does not undo it.
     let copy = killed(depot);
     far.set_away(false);
     let again = self::depot(&far, &copy);
@@ -116,7 +116,7 @@ fn unsent_file_takes_last_name() {
     let queue = depot.queue();
     let names: Vec<_> = queue
         .iter()
-        .map(|owed| (owed.what, owed.url.clone()))
+        .map(|row| (row.what, row.url.clone()))
         .collect();
     assert_eq!(names, [("publish", url("c"))]);
     same(read(&depot, "c").unwrap(), b"two");
@@ -133,17 +133,17 @@ fn unsent_file_is_removed_locally() {
     let depot = depot(&far, &dir);
     create_unheard_of(&far, &depot);
     rename(&depot, "b", "c");
-    // Whatever lies there is to go all the same.
+    // A file of that name at the target is removed too.
     depot.unlink(&url("c"), by()).unwrap();
     let queue = depot.queue();
-    let what: Vec<_> = queue.iter().map(|owed| owed.what).collect();
+    let what: Vec<_> = queue.iter().map(|row| row.what).collect();
     assert_eq!(what, ["unlink"]);
     far.set_away(false);
     push(&depot);
     assert_eq!((far.get("b"), far.get("c")), (None, None));
 }
 
-/// What was written into a file unseen goes over whatever there is, also once somebody has seen that there is none.
+/// The patch was written into an absent file, and a read has confirmed that it is absent.
 #[test]
 fn unsent_patch_is_renamed_later() {
     let (far, dir) = both();
@@ -174,7 +174,7 @@ fn names_change_locally_first() {
     let depot = depot(&far, &dir);
     same(read(&depot, "x").unwrap(), b"x of the target");
     far.trouble(Defect::LosesVerb(1));
-    // Also of what is only at the target: d/in was never held.
+    // `d/in` exists only at the target.
     rename(&depot, "d", "e");
     rename(&depot, "x", "y");
     same(read(&depot, "e/in").unwrap(), b"inside");
@@ -210,7 +210,7 @@ fn lost_name_answers_are_checked() {
     }
 }
 
-/// A depot whose target is another, which delivers to `far`.
+/// Returns a depot whose target is a hop, which delivers to `far`.
 fn behind_a_hop(far: &Far, dir: &tempfile::TempDir) -> Depot {
     let hop = Depot::open(&dir.path().join("hop"), rules(), far.connect()).unwrap();
     let hop = Spooled::new(hop.into(), url(""), who(), "hop").unwrap();
@@ -257,13 +257,13 @@ fn changes_stay_pending_until_durable() {
     }
 }
 
-/// Somebody else did it there, and it is in their machine's memory only.
+/// A change whose caller has left is not promised.
 #[test]
 fn abandoned_name_changes_are_dropped() {
     let (far, dir) = both();
     far.put("a", b"theirs");
     let depot = depot(&far, &dir);
-    // Whoever asks gives up while the server is asked what there is.
+    // The caller leaves while the server is asked.
     let left = By {
         is_wanted: &|| false,
         ..by()
@@ -327,7 +327,7 @@ fn done_changes_await_durability() {
         act();
         far.set_away(false);
         until(&format!("act {nth} is tried, and not safe there"), || {
-            depot.queue().iter().any(|owed| owed.tries > 0)
+            depot.queue().iter().any(|row| row.tries > 0)
         });
         far.is_unsafe.store(false, SeqCst);
         push(&depot);
@@ -338,7 +338,7 @@ fn done_changes_await_durability() {
 fn stuck_file_blocks_no_other() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
-    // A file is where the directory was to be.
+    // A file blocks the directory.
     far.put("d", b"a file");
     put(&depot, "d/f", b"stuck");
     let pushed = depot.push(&Scope::Url(url("d/f")), Some(Duration::from_secs(20)));
@@ -353,20 +353,20 @@ fn stuck_file_blocks_no_other() {
     assert_eq!((queue[0].what, &queue[0].stage), ("publish", &Stage::Held));
     assert_eq!((queue[1].what, &queue[1].stage), ("rename", &Stage::Queued));
     same(read(&depot, "f").unwrap(), b"stuck");
-    // Dropped: the rename waits for nothing, and finds nothing.
+    // After the drop the rename waits for nothing.
     let (file, deed) = (queue[0].id.clone(), queue[1].id.clone());
     depot.discard(&deed).unwrap();
     depot
         .redirect(&file, &url("elsewhere"))
         .unwrap_or_else(|error| {
-            // It was renamed here; what is delivered has the old name still.
+            // The local name is new; delivery still uses the old one.
             panic!("{error}: {:?}", depot.queue())
         });
     push(&depot);
     same(far.get("elsewhere").unwrap(), b"stuck");
 }
 
-/// Does something to a file once no mover tries to send it.
+/// Retries `act` until no attempt is in flight.
 fn until_idle(mut act: impl FnMut() -> Result<(), Error>) {
     loop {
         match act() {
@@ -399,7 +399,7 @@ fn redirected_file_moves_completely() {
     assert_eq!(far.get("a"), None);
     let left = fs::read_dir(far.dir.path()).unwrap();
     let names = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    // What says as which upload the file came stays beside it.
+    // The `.was` file records which upload became this file.
     let left: Vec<_> = names.filter(|name| !name.ends_with(".was")).collect();
     assert_eq!(left, ["b"]);
 }
@@ -475,7 +475,7 @@ fn attributes_and_lengths_keep_order() {
     let meta = fs::metadata(far.dir.path().join("a")).unwrap();
     assert_eq!(meta.permissions().mode() & 0o777, 0o640);
     same(read(&depot, "a").unwrap(), b"0123");
-    // What is held is cut here.
+    // A cached file is truncated locally.
     depot.truncate(&url("a"), 2, by()).unwrap();
     same(read(&depot, "a").unwrap(), b"01");
     push(&depot);
@@ -484,7 +484,7 @@ fn attributes_and_lengths_keep_order() {
 
 #[test] //= KANGAROO-80 delivery#names
 fn changed_file_is_not_removed() {
-    // Also where nobody tried it before that: who has, looks what is there first.
+    // Without an earlier attempt, the depot looks at the file before it removes it.
     for was_tried in [false, true] {
         let (far, dir) = both();
         far.put("a", b"as we know it");
@@ -495,14 +495,14 @@ fn changed_file_is_not_removed() {
             depot.unlink(&url("a"), by()).unwrap();
             until("it was tried", || depot.queue()[0].tries > 0);
         }
-        far.put("a", b"of somebody else, and longer");
+        far.put("a", b"of another, and longer");
         far.set_away(false);
         if !was_tried {
             depot.unlink(&url("a"), by()).unwrap();
         }
         let pushed = depot.push(&Scope::All, Some(Duration::from_secs(20)));
         assert!(matches!(pushed, Err(Error::Held { .. })), "{pushed:?}");
-        same(far.get("a").unwrap(), b"of somebody else, and longer");
+        same(far.get("a").unwrap(), b"of another, and longer");
         let queue = depot.queue();
         assert!(queue[0].is_conflict && queue[0].what == "unlink");
         depot.release("ftp://far/a").unwrap();
@@ -529,7 +529,7 @@ fn late_write_revives_no_file() {
     let _ = over();
 }
 
-/// It is renamed there already, and nobody has heard of that.
+/// The target has renamed the file already, and has not answered.
 #[test] //= delivery#put-and-conflicts
 fn unlink_follows_rename_in_flight() {
     let (far, dir) = both();
@@ -550,7 +550,7 @@ fn unlink_follows_rename_in_flight() {
     assert_eq!((far.get("a"), far.get("c")), (None, None));
 }
 
-/// A rename touches a file at its server: that is nobody else's change.
+/// A rename touches the file at its server; that is our own change.
 #[test]
 fn own_rename_is_no_conflict() {
     let (far, dir) = both();

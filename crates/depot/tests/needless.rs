@@ -1,4 +1,4 @@
-//! What is not done since nobody needs it, and what is kept since somebody does.
+//! Work that is skipped because no reader needs it, and files that are kept for a waiting reader.
 
 #![allow(clippy::unwrap_used)]
 
@@ -38,7 +38,7 @@ fn awaited_file_is_not_evicted() {
     thread::scope(|scope| {
         let waiting = scope.spawn(|| read(&depot, "a"));
         far.gate.reached(1);
-        // Each of them is used later than what somebody waits for.
+        // Both files are used later than the awaited one.
         read(&depot, "b").unwrap();
         read(&depot, "c").unwrap();
         assert!(holds(&depot, "a") && !holds(&depot, "b"));
@@ -68,7 +68,7 @@ fn truncation_fetches_nothing() {
     push(&depot);
     assert_eq!(*read.lock().unwrap(), 0);
     same(far.get("a").unwrap(), b"new");
-    // Who does not truncate it needs what is there.
+    // An edit without truncation fetches the old bytes.
     far.put("b", b"old");
     let editing = depot.edit(&url("b"), &who(), &Edit::default()).unwrap();
     editing.file().unwrap().write_all_at(b"n", 0).unwrap();
@@ -97,7 +97,7 @@ fn repeated_puts_send_the_last() {
     far.set_away(false);
     push(&depot);
     same(far.get("a").unwrap(), b"generation 4");
-    // The first may have been under way.
+    // An attempt with the first version may have been in flight.
     let sent = sent.lock().unwrap();
     assert!(sent.len() <= 2, "{sent:?}");
 }
@@ -125,10 +125,10 @@ fn unversioned_file_is_always_fetched() {
     far.put("a", b"one");
     let depot = depot(&far, &dir);
     same(read(&depot, "a").unwrap(), b"one");
-    // Of the same length; its server tells nothing that is another.
+    // The length is equal, and this server tells no times.
     far.put("a", b"two");
     same(read(&depot, "a").unwrap(), b"two");
-    // A part of it is one of the file that there is now.
+    // A lazy read takes one version for all its parts.
     far.put("a", &bytes(3 << 20, 4));
     let lazily = depot.lazily(&url("a"), &who(), Fresh::Usual).unwrap();
     let mut found = [0; 4];
@@ -142,7 +142,7 @@ fn unversioned_file_is_always_fetched() {
     assert!(matches!(error, Error::Store(_)), "{error}");
 }
 
-/// Two machines may never be up at the same time: what is between them keeps it.
+/// Two machines that are never up together need a durable hop between them.
 #[test] //= GASS-35 GASS-80
 fn committed_line_survives_kill() {
     let (far, dir) = both();

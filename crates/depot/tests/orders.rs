@@ -1,9 +1,9 @@
-//! One after another is done to three names whatever can be done to a file, while the target is away, loses answers, or
-//! lets nobody go on, and the process that has the depot is killed now and then and started again: what a name says here is
-//! what was done to it last, always; and when all is good again the target has just that, and nothing is owed.
+//! Random sequences of operations on three names, while the target is away, loses answers or blocks, and the node is
+//! killed. A name always shows the last operation on it. When all is well again, the target has exactly that and
+//! nothing is pending.
 //!
-//! By chance, which a seed decides but for threads: `GODWIT_ORDERS=FROM..TO` runs those seeds and tells of each that fails
-//! what was done. Without it a few are run.
+//! A seed decides everything but threads. `GODWIT_ORDERS=FROM..TO` runs those seeds and prints each failing sequence.
+//! Without it a few seeds run.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -30,7 +30,7 @@ use tempfile::TempDir;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const SIZES: [usize; 7] = [0, 5, 9, 100, 4096, 70_000, 200_000];
-/// So long nothing may take.
+/// Limit of every wait.
 const LIMIT: Duration = Duration::from_secs(20);
 const ACTS: u64 = 40;
 const SIDE_BY_SIDE: usize = 6;
@@ -72,10 +72,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the names say.
+/// The expected contents of each name.
 type Model = BTreeMap<&'static str, Vec<u8>>;
 
-/// Chance by a seed.
+/// Random numbers from a seed.
 struct Chance(u64);
 
 impl Chance {
@@ -91,7 +91,7 @@ impl Chance {
     }
 }
 
-/// The process that has the depot.
+/// The child process that owns the depot.
 struct Node {
     child: Child,
     to: ChildStdin,
@@ -130,7 +130,7 @@ impl Node {
         let _ = writeln!(self.to, "{words}");
     }
 
-    /// Returns what came of it; an error is told in words.
+    /// Sends a request and returns its answer; an error is returned as text.
     fn ask(&mut self, words: &str) -> Result<(), String> {
         self.say(words);
         let line = match self.from.recv_timeout(LIMIT * 2) {
@@ -151,12 +151,12 @@ impl Node {
     }
 }
 
-/// One run.
+/// One run of a seed.
 struct Run {
     home: TempDir,
     chance: Chance,
     node: Option<Node>,
-    /// What may be so: more than one, where the node was killed while something was asked of it.
+    /// Possible states; there are several after a kill during a request.
     models: Vec<Model>,
     done: Vec<String>,
     is_away: bool,
@@ -300,7 +300,7 @@ impl Run {
         }
     }
 
-    /// Has something be done, and perhaps the node be killed meanwhile.
+    /// Makes a change, and sometimes kills the node meanwhile.
     fn change(&mut self, what: &str, change: impl Fn(&mut Model, &[u8])) -> Result<(), String> {
         self.content += 1;
         let what = format!("{what} {}", self.content);
@@ -310,7 +310,7 @@ impl Run {
             changed.iter_mut().for_each(|model| change(model, &content));
             changed
         };
-        // Who is killed while they edit may leave some of it, as anywhere.
+        // A kill during an edit may leave a part of it.
         if !what.starts_with("edit") && self.chance.below(12) == 0 {
             self.node.as_mut().unwrap().say(&what);
             thread::sleep(Duration::from_micros(self.chance.below(20_000)));
@@ -325,7 +325,7 @@ impl Run {
                 self.models = changed(&self.models);
                 Ok(())
             }
-            // It needs the target, and cannot have it now.
+            // The operation needs the target, which is away.
             Err(why) if is_passing(&why) => {
                 let maybe = changed(&self.models);
                 self.models.extend(maybe);
@@ -344,7 +344,7 @@ impl Run {
         }
     }
 
-    /// Looks at what each name says, and gives up of what may be so what is not.
+    /// Compares each name with the possible states, and drops states that differ.
     fn compare(&mut self) -> Result<(), String> {
         for name in NAMES {
             let found = match self.ask(&format!("read {name}")) {
@@ -403,7 +403,7 @@ fn word(content: &[u8]) -> String {
     format!("{} bytes {sum:08x} {}", content.len(), first.join(""))
 }
 
-/// The process that has the depot: does what it is told, a line each.
+/// The child process: it obeys one request a line.
 fn serve(home: &Path) {
     let far = far(home);
     let depot = Depot::open(&home.join("depot"), common::rules(), far.connect()).unwrap();
@@ -417,7 +417,7 @@ fn serve(home: &Path) {
     for line in io::stdin().lines() {
         let line = line.unwrap();
         let words: Vec<_> = line.split(' ').collect();
-        // One that has lost its disk says of all that it is not there.
+        // A server that has lost its disk answers "missing" to everything.
         let was_lost = node.lost.load(SeqCst) > 0;
         match node.does(&words) {
             Ok(()) => println!("ok"),
@@ -431,7 +431,7 @@ fn serve(home: &Path) {
     }
 }
 
-/// Its directory stays when this process ends.
+/// The target's directory outlives this process.
 fn far(home: &Path) -> Far {
     let dir = tempfile::Builder::new()
         .disable_cleanup(true)
@@ -483,7 +483,7 @@ impl Serving {
                     .unwrap();
                 match editing.end().map_err(told)? {
                     Ended::Last(_) => Ok(()),
-                    Ended::Open => Err("somebody else is said to write it".into()),
+                    Ended::Open => Err("another writer is reported".into()),
                 }
             }
             ["rename", name, to, _] => self.depot.rename(&url(name), &url(to), by()).map_err(told),
@@ -528,7 +528,7 @@ impl Serving {
             }
             ["shut", gate, name, _] => {
                 self.gate(gate).shut(name);
-                // Whoever reads what is being changed there waits for that.
+                // A reader waits while the target changes the file.
                 let (lot, long) = (self.far.lot(), Duration::from_millis(number(3)));
                 thread::spawn(move || {
                     thread::sleep(long);
@@ -551,7 +551,7 @@ impl Serving {
                 let until = Instant::now() + LIMIT;
                 while !self.depot.queue().is_empty() {
                     if Instant::now() > until {
-                        return Err(format!("owed: {:?}", self.depot.queue()));
+                        return Err(format!("pending: {:?}", self.depot.queue()));
                     }
                     thread::park_timeout(Duration::from_millis(5));
                 }
@@ -569,17 +569,17 @@ impl Serving {
     }
 }
 
-/// Says what an error is: that a name says nothing, or that the target could not be asked.
+/// Turns an error into text: "absent", or "the target could not be asked".
 fn told(error: godwit_depot::Error) -> String {
     let what = match &error {
         godwit_depot::Error::Store(store) => match **store {
             StoreError::Missing { .. } => "NOTHING",
-            // It became shorter at the target, or was renamed there, while it was fetched.
+            // The file was truncated or renamed at the target during the fetch.
             StoreError::Incomplete { .. } => "PASSING",
             _ if store.fault() != godwit_core::Fault::Lasting => "PASSING",
             _ => "",
         },
-        // Until what was promised is done there.
+        // Until the promised change is done at the target.
         godwit_depot::Error::Busy { .. } | godwit_depot::Error::Restless { .. } => "PASSING",
         _ => "",
     };

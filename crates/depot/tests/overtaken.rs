@@ -1,4 +1,4 @@
-//! What something newer takes the place of, and what has to be delivered all the same: as the kill matrix found it.
+//! Superseded files whose earlier changes must still be delivered: cases from the kill matrix.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,12 +23,12 @@ fn both() -> (Far, tempfile::TempDir, Depot) {
     (far, dir, depot)
 }
 
-/// What is still owed.
-fn owed(depot: &Depot) -> Vec<String> {
+/// Returns the pending changes.
+fn pending(depot: &Depot) -> Vec<String> {
     let queue = depot.queue();
     queue
         .iter()
-        .map(|owed| format!("{} {}", owed.what, owed.url))
+        .map(|row| format!("{} {}", row.what, row.url))
         .collect()
 }
 
@@ -44,7 +44,7 @@ fn rename_cycle_precedes_newer_put() {
     far.set_away(false);
     push(&depot);
     same(far.get("a").unwrap(), b"second");
-    assert_eq!((far.get("b"), owed(&depot)), (None, Vec::new()));
+    assert_eq!((far.get("b"), pending(&depot)), (None, Vec::new()));
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn rename_cycle_ends_in_unlink() {
     depot.unlink(&url("a"), by()).unwrap();
     far.set_away(false);
     push(&depot);
-    let there = (far.get("a"), far.get("b"), owed(&depot));
+    let there = (far.get("a"), far.get("b"), pending(&depot));
     assert_eq!(there, (None, None, Vec::new()));
 }
 
@@ -66,17 +66,17 @@ fn rename_cycle_ends_in_unlink() {
 fn truncation_precedes_newer_put() {
     let (far, _dir, depot) = both();
     far.set_away(true);
-    // Of a file that is written into nobody knows the rest: its length is changed at its target.
+    // The rest of a patched file is unknown, so the target truncates it.
     put_into(&depot, "a", 0, b"a few bytes");
     depot.truncate(&url("a"), 3, by()).unwrap();
     put(&depot, "a", b"newer");
     far.set_away(false);
     push(&depot);
     same(far.get("a").unwrap(), b"newer");
-    assert_eq!(owed(&depot), Vec::<String>::new());
+    assert_eq!(pending(&depot), Vec::<String>::new());
 }
 
-/// What was seen of a file before its length was to change, or meanwhile, does not tell what its name says.
+/// Bytes that were read before or during a pending truncation are not shown.
 #[test]
 fn pending_truncation_blocks_readers() {
     let (far, dir) = common::both();
@@ -90,7 +90,7 @@ fn pending_truncation_blocks_readers() {
         Err(Error::Busy { what, .. }) => what.contains("about to be cut"),
         read => panic!("{read:?}"),
     };
-    // It comes as a whole after that was promised.
+    // The whole file arrives after the truncation was promised.
     far.put("a", b"a few bytes");
     far.gate.shut("a");
     thread::scope(|scope| {
@@ -101,7 +101,7 @@ fn pending_truncation_blocks_readers() {
         same(before.join().unwrap(), b"a few bytes");
     });
     assert!(is_told("a"));
-    // Somebody sets its time, and looks whether it is there.
+    // Setting the time looks the file up at its server.
     far.put("b", b"a few bytes");
     drop(depot.lazily(&url("b"), &who(), Fresh::Usual).unwrap());
     cut("b");
@@ -111,7 +111,7 @@ fn pending_truncation_blocks_readers() {
     assert!(is_told("b"));
 }
 
-/// What was on its way to here when somebody changed it there past us was seen before that, as far as anybody knows.
+/// Another path changes the file at its server during a fetch; the fetched copy counts as older.
 #[test]
 fn fetch_during_change_is_revalidated() {
     let (far, _dir, depot) = both();
@@ -156,7 +156,7 @@ fn patch_follows_truncation() {
             depot.rename(&url("a"), &url(name), by()).unwrap();
         }
         put_into(&depot, name, 7, b"more");
-        // Nobody can tell yet what is between them.
+        // The bytes between both writes are unknown yet.
         assert!(read(&depot, name).is_err());
         put_into(&depot, name, 6, b"and");
         let copy = common::killed(depot);
@@ -165,7 +165,7 @@ fn patch_follows_truncation() {
         push(&depot);
         same(far.get(name).unwrap(), b"a f\0\0\0andre");
         same(read(&depot, name).unwrap(), b"a f\0\0\0andre");
-        assert_eq!(owed(&depot), Vec::<String>::new());
+        assert_eq!(pending(&depot), Vec::<String>::new());
     }
 }
 
@@ -181,7 +181,7 @@ fn patch_follows_rename_cycle() {
     far.set_away(false);
     push(&depot);
     same(far.get("a").unwrap(), b"First");
-    assert_eq!((far.get("b"), owed(&depot)), (None, Vec::new()));
+    assert_eq!((far.get("b"), pending(&depot)), (None, Vec::new()));
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn reader_learns_of_conflict() {
     let told = std::thread::scope(|scope| {
         let reading = scope.spawn(|| read(&depot, "a"));
         far.gate.reached(1);
-        far.put("a", b"somebody else's");
+        far.put("a", b"another's");
         far.gate.open();
         reading.join().unwrap()
     });
@@ -251,10 +251,10 @@ fn open_reader_delays_no_successor() {
     same(far.get("a").unwrap(), b"second");
     drop(reading);
     same(read(&depot, "a").unwrap(), b"second");
-    assert_eq!(owed(&depot), Vec::<String>::new());
+    assert_eq!(pending(&depot), Vec::<String>::new());
 }
 
-/// Somebody asks the target while something newer is put, and is answered after that.
+/// The answer of the target arrives after a newer put.
 #[test] //= KANGAROO-33
 fn read_in_flight_sees_put() {
     let (far, _dir, depot) = both();
@@ -284,7 +284,7 @@ fn read_in_flight_sees_put() {
     same(far.get("a").unwrap(), b"something newer");
 }
 
-/// A program dies while its file is cut, and another puts one meanwhile.
+/// A program dies during its truncation, and another puts a file meanwhile.
 #[test] //= delivery#put-and-conflicts
 fn put_during_abandoned_truncate_stays() {
     for is_cut in [false, true] {
@@ -308,14 +308,14 @@ fn put_during_abandoned_truncate_stays() {
         far.set_away(false);
         push(&depot);
         same(far.get("a").unwrap(), b"second");
-        assert_eq!(owed(&depot), Vec::<String>::new());
+        assert_eq!(pending(&depot), Vec::<String>::new());
     }
 }
 
-/// A program that closes a file comes after what was put since it opened that; one that died, or wrote nothing, does not.
+/// A writer that closes supersedes a put since its open. One that died, or wrote nothing, does not.
 #[test] //= delivery#put-and-conflicts
 fn put_during_edit_yields_to_close() {
-    for (is_closed, is_written, is_owed) in [
+    for (is_closed, is_written, is_pending) in [
         (false, true, true),
         (false, true, false),
         (true, false, true),
@@ -326,7 +326,7 @@ fn put_during_edit_yields_to_close() {
         put(&depot, "a", b"first");
         push(&depot);
         far.set_away(true);
-        if is_owed {
+        if is_pending {
             put(&depot, "a", b"again");
         }
         let editing = depot.edit(&url("a"), &who(), &Edit::default()).unwrap();
@@ -334,7 +334,7 @@ fn put_during_edit_yields_to_close() {
             editing.file().unwrap().write_all_at(b"edited", 0).unwrap();
         }
         put(&depot, "a", b"second");
-        match (is_closed, is_owed) {
+        match (is_closed, is_pending) {
             (true, _) => drop(editing.end().unwrap()),
             (false, true) => drop(editing.end_while(&|| false).unwrap()),
             (false, false) => drop(editing),
@@ -343,16 +343,16 @@ fn put_during_edit_yields_to_close() {
             true => b"edited",
             false => b"second",
         };
-        let what = format!("{is_closed} {is_written} {is_owed}");
+        let what = format!("{is_closed} {is_written} {is_pending}");
         assert!(read(&depot, "a").unwrap() == wanted, "{what}");
         far.set_away(false);
         push(&depot);
         assert!(far.get("a").unwrap() == wanted, "{what}");
-        assert_eq!(owed(&depot), Vec::<String>::new());
+        assert_eq!(pending(&depot), Vec::<String>::new());
     }
 }
 
-/// The node is killed as well, and the next one sees what was written by a descriptor after what was put since.
+/// The next node finds the unseen edit; the put after it stays current.
 #[test] //= delivery#put-and-conflicts
 fn put_over_edit_survives_restart() {
     let (far, _dir, depot) = both();
@@ -371,7 +371,7 @@ fn put_over_edit_survives_restart() {
     same(read(&again, "a").unwrap(), b"second");
 }
 
-/// A program dies before the file is begun that it opened.
+/// A program dies between its open and the first byte.
 #[test] //= delivery#put-and-conflicts
 fn put_before_abandoned_open_stays() {
     let (far, _dir, depot) = both();

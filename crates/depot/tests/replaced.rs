@@ -1,4 +1,4 @@
-//! What something newer replaces, and what rests on it: as the kill matrix found it.
+//! Superseded files and what depends on them: cases from the kill matrix.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-/// Has the target publish a file and its answer be lost, and nobody reach it then.
+/// Publishes a file at the target, loses the answer, and takes the target away.
 fn publish_in_vain(far: &Far, depot: &Depot, name: &str, bytes: &[u8], base: Base) {
     far.trouble(Defect::LosesFinish);
     put_on(depot, name, base, bytes);
@@ -28,7 +28,7 @@ fn publish_in_vain(far: &Far, depot: &Depot, name: &str, bytes: &[u8], base: Bas
     far.set_away(true);
 }
 
-/// Puts what is to come over these bytes only.
+/// Puts a file on the condition that the target has the bytes of `base`.
 fn put_over(depot: &Depot, name: &str, base: &[u8], bytes: &[u8]) {
     let base = Version::Strong(Digest::of(Algorithm::Blake3, base));
     put_on(depot, name, Base::Seen(base), bytes);
@@ -78,7 +78,7 @@ fn kill_frees_superseded_file() {
     put(&depot, "a", b"one");
     let reading = depot.read(&url("a"), &who(), Fresh::Any).unwrap();
     put(&depot, "a", b"newer");
-    assert_eq!(depot.queue().len(), 2, "somebody has it open");
+    assert_eq!(depot.queue().len(), 2, "a reader has it open");
     let copy = as_killed(&depot);
     drop((reading, depot));
     let again = self::depot(&far, &copy);
@@ -107,7 +107,7 @@ fn read_file_keeps_its_base() {
 #[test]
 fn superseded_conflict_ends_with_reader() {
     let (far, dir) = both();
-    far.put("a", b"somebody else's");
+    far.put("a", b"another's");
     let depot = with(
         &far,
         &dir,
@@ -124,8 +124,8 @@ fn superseded_conflict_ends_with_reader() {
     let until = Some(Duration::from_secs(30));
     let held = depot.push(&Scope::All, until);
     assert!(held.is_err(), "it is in use, and a conflict");
-    same(far.get("a").unwrap(), b"somebody else's");
-    // Whoever delivers this has left the other.
+    same(far.get("a").unwrap(), b"another's");
+    // The mover has left the superseded file.
     put(&depot, "b", b"another");
     depot.push(&Scope::Url(url("b")), until).unwrap();
     drop(reading);
@@ -136,7 +136,7 @@ fn superseded_conflict_ends_with_reader() {
 
 #[test] //= GASS-17
 fn last_of_edit_and_put_wins() {
-    // Whether it is just being delivered when it ends is chance.
+    // It is random whether the file is being delivered when it closes.
     for _ in 0..10 {
         let (far, dir) = both();
         let depot = depot(&far, &dir);
@@ -167,13 +167,13 @@ fn ends_as_last(editing: Editing) {
     assert!(matches!(ended, Ended::Last(_)), "{ended:?}");
 }
 
-/// A file is written by descriptor; while it is being sent another is put in its place, and then it ends. `then` is done
-/// while whoever sends it still waits.
+/// Edits `a` by descriptor, puts another file while the edit is being sent, and then closes the edit. `then` runs
+/// while the mover still waits.
 fn ended_while_it_goes(far: &Far, depot: &Depot, then: impl FnOnce()) {
     far.write_gate.shut("a");
     let editing = edited(depot);
     thread::scope(|scope| {
-        // Whoever wants it there as it is by now has it sent before its end.
+        // A push sends the open file before its end.
         scope.spawn(|| drop(depot.push(&Scope::All, Some(Duration::from_secs(30)))));
         far.write_gate.reached(1);
         put(depot, "a", b"meanwhile");
@@ -230,7 +230,7 @@ fn conflict_after_publish_keeps_bytes() {
         ends_as_last(editing);
         far.flush_gate.open();
     });
-    // It was written over what is not there any more.
+    // Its base is not at the target any more.
     let pushed = depot.push(&Scope::All, Some(Duration::from_secs(30)));
     assert!(matches!(pushed, Err(Error::Held { .. })), "{pushed:?}");
     same(far.get("a").unwrap(), b"meanwhile");
@@ -269,7 +269,7 @@ fn kill_forgets_no_publication() {
     publish_in_vain(&far, &depot, "a", b"one", Base::Absent);
     put_into(&depot, "a", 3, b" and more");
     let copy = killed(depot);
-    // As of a server that counts no attempts: it does not know as what an upload was published.
+    // Without `.was` files the server cannot tell which upload it published.
     for entry in std::fs::read_dir(far.dir.path()).unwrap() {
         let path = entry.unwrap().path();
         if path.to_string_lossy().ends_with(".was") {
@@ -304,12 +304,12 @@ fn exclusive_put_conflict_keeps_bytes() {
     let depot = depot(&far, &dir);
     far.set_away(true);
     put_on(&depot, "a", Base::Absent, b"ours");
-    far.put("a", b"somebody else's");
+    far.put("a", b"another's");
     far.set_away(false);
     let pushed = depot.push(&Scope::All, Some(Duration::from_secs(30)));
     assert!(matches!(pushed, Err(Error::Held { .. })), "{pushed:?}");
     assert!(depot.queue()[0].is_conflict, "{:?}", depot.queue());
-    same(far.get("a").unwrap(), b"somebody else's");
+    same(far.get("a").unwrap(), b"another's");
     same(read(&depot, "a").unwrap(), b"ours");
 }
 
@@ -320,7 +320,7 @@ fn delivered_file_is_compared_once() {
     let depot = depot(&far, &dir);
     put(&depot, "a", b"ours");
     push(&depot);
-    // What changed just now would be compared again.
+    // A file that changed just now would be compared again.
     far.put_as_of_before("a", b"ours");
     let (said, heard) = mpsc::channel();
     far.on_ask(move |what, _| {
@@ -342,7 +342,7 @@ fn proved_read_needs_its_origin() {
     put(&depot, "a", b"ours");
     push(&depot);
     far.set_away(true);
-    // Whoever wants no more hears what was delivered a moment ago.
+    // `Fresh::Now` accepts the version that was delivered a moment ago.
     drop(depot.read(&url("a"), &who(), Fresh::Now).unwrap());
     let read = depot.read(&url("a"), &who(), Fresh::Proved);
     assert!(matches!(read, Err(Error::Store(_))), "{read:?}");

@@ -1,5 +1,4 @@
-//! A depot without a quota on a disk that is full. Only root can mount one; what a machine cannot do is skipped with the
-//! reason.
+//! A depot without a quota on a full disk. Only root can mount one; other users skip with the reason.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,7 +21,7 @@ use tempfile::TempDir;
 
 const MIB: usize = 1 << 20;
 
-/// A disk of 32 MiB; gone when dropped.
+/// A tmpfs of 32 MiB; dropping it unmounts it.
 struct Small(TempDir);
 
 impl Small {
@@ -45,7 +44,7 @@ impl Small {
         self.0.path()
     }
 
-    /// Leaves not a byte. What this returns takes no room when it is truncated.
+    /// Fills the disk to the last byte. Truncating the returned file frees the room.
     fn fill(&self) -> File {
         let mut file = File::create(self.path().join("filled")).unwrap();
         for len in [MIB, 4096, 1] {
@@ -73,7 +72,7 @@ fn is_held(depot: &Depot, name: &str) -> bool {
     !depot.holds(&url(name)).is_empty()
 }
 
-/// Who reads what is appended to never sees the beginning of what is then taken back for want of room.
+/// A reader never sees the beginning of an append that fails for want of room.
 #[test]
 fn append_without_room_writes_nothing() {
     let Some(disk) = Small::mount() else {
@@ -124,7 +123,7 @@ fn fetch_evicts_on_full_disk() {
     assert!(!is_held(&depot, "a") || !is_held(&depot, "b"));
     let error = read(&depot, "large").unwrap_err();
     assert!(is_full(&error), "{error}");
-    // What came of it gives way to others.
+    // The partial is evicted for others.
     for (seed, name) in [(1, "a"), (2, "b")] {
         same(read(&depot, name).unwrap(), bytes(8 * MIB, seed));
     }
@@ -163,7 +162,7 @@ fn full_disk_fails_writers() {
     same(fs::read(far.dir.path().join("new")).unwrap(), b"new");
 }
 
-/// What is delivered makes room, so that much is taken for it of what is kept for a full disk.
+/// Delivery needs room in the records; it comes from the reserve.
 #[test]
 fn full_disk_still_delivers() {
     let Some(disk) = Small::mount() else {
@@ -175,7 +174,7 @@ fn full_disk_still_delivers() {
     for (seed, name) in [(1, "a"), (2, "b")] {
         put(&depot, name, &bytes(3 * MIB, seed));
     }
-    // Others fill it, and nobody makes room.
+    // Other files fill the disk, and nothing is evicted.
     disk.fill();
     far.set_away(false);
     push(&depot);

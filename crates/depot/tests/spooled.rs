@@ -1,4 +1,4 @@
-//! A depot between: what is written to it is delivered to what is behind it.
+//! A depot as a hop: it delivers the files that are written to it.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -28,7 +28,7 @@ fn spooled(far: &Far, dir: &tempfile::TempDir) -> (Arc<Depot>, Spooled) {
     (depot, spooled)
 }
 
-/// Reaches that store, whatever is asked for.
+/// Reaches `store` under every URL.
 fn reaching(store: impl Store + 'static) -> Connect {
     let store: Arc<dyn Store> = Arc::new(store);
     Arc::new(move |url, _: &Who| {
@@ -40,7 +40,7 @@ fn reaching(store: impl Store + 'static) -> Connect {
     })
 }
 
-/// A depot whose store is that hop.
+/// A depot whose target is that hop.
 fn before(spooled: Spooled, dir: &tempfile::TempDir) -> Depot {
     Depot::open(&dir.path().join("first"), rules(), reaching(spooled)).unwrap()
 }
@@ -98,12 +98,12 @@ fn uncommitted_incoming_file_is_dropped() {
     std::fs::write(dir.path().join("hop/incoming/a"), b"whole").unwrap();
     let (depot, spooled) = spooled(&far, &dir);
     let became = spooled.published_as(Path::new("a"), "upload.1").unwrap();
-    assert_eq!(became, None, "nobody was told that it is kept");
+    assert_eq!(became, None, "no writer was told that it is kept");
     depot.push(&Scope::All, LIMIT).unwrap();
     assert_eq!(far.get("a"), None);
 }
 
-/// Who is before the hop asks it what is above, and of itself that knows some.
+/// The upstream node asks the hop; the hop asks its target again.
 #[test] //= delivery#faults
 fn dying_server_is_asked_again() {
     let (far, dir) = both();
@@ -176,7 +176,7 @@ fn forwarding_nodes_survive_restart() {
     let sink = first.write(Path::new("a"), &write).unwrap();
     sink.finish(&Whole::default()).unwrap();
     drop((depot, first));
-    // The next is this very depot's own node, as it is when it leads to itself.
+    // The next node is this depot's own node, as in a loop.
     let told = Arc::new(std::sync::Mutex::new(Vec::new()));
     let connect = reaching(Hearing(Arc::clone(&told)));
     let depot = Depot::open(&dir.path().join("hop"), rules(), connect).unwrap();
@@ -188,7 +188,7 @@ fn forwarding_nodes_survive_restart() {
     assert_eq!(*told.lock().unwrap(), ["before", "hop"]);
 }
 
-/// Notes who passed on what is written, and refuses it.
+/// Records the forwarding nodes of each write, and refuses it.
 struct Hearing(Arc<std::sync::Mutex<Vec<String>>>);
 
 impl Store for Hearing {
@@ -261,7 +261,7 @@ fn push_asks_end_after_restart() {
     );
     assert!(!first.owes(), "the hop has it");
     drop(first);
-    // Nothing is owed here, and nothing is there.
+    // Locally nothing is pending, and the target has nothing.
     let first = Depot::open(&root, rules(), connect).unwrap();
     let early = first.push(&Scope::All, soon);
     assert!(
@@ -273,7 +273,7 @@ fn push_asks_end_after_restart() {
     same(far.get("a").unwrap(), b"bytes");
 }
 
-/// A depot before a hop, and a file open there that was taken from the hop before the hop delivered it.
+/// A depot upstream of a hop, and an edit of a file that was fetched from the hop before its delivery.
 fn taken_from_a_hop(far: &Far, dir: &tempfile::TempDir) -> (Depot, Editing) {
     let (hop, spooled) = spooled(far, dir);
     far.set_away(true);
@@ -289,7 +289,7 @@ fn taken_from_a_hop(far: &Far, dir: &tempfile::TempDir) -> (Depot, Editing) {
 fn edit_from_hop_replaces_delivery() {
     let (far, dir) = both();
     let (first, editing) = taken_from_a_hop(&far, &dir);
-    // It was read from the hop, and is another by the time of the target.
+    // The file was fetched from the hop, and has another time at the target.
     let later = std::time::SystemTime::now() + Duration::from_secs(5);
     let there = std::fs::File::options()
         .write(true)
@@ -374,7 +374,7 @@ fn pending_names_survive_hop_restart() {
     hop.remove(path("gone"), RemovalKind::File).unwrap();
     hop.mkdir(path("d")).unwrap();
     write(&hop, "d/x", b"below").unwrap();
-    // Who looks by way of the hop sees it done.
+    // A reader through the hop sees the changes.
     let gone = hop.stat(path("gone"));
     assert!(matches!(gone, Err(Error::Missing { .. })), "{gone:?}");
     assert_eq!(hop.stat(path("b")).unwrap().size, 5);
@@ -382,7 +382,7 @@ fn pending_names_survive_hop_restart() {
     assert_eq!(made.kind, godwit_store::EntryKind::Directory);
     let again = hop.mkdir(path("d"));
     assert!(matches!(again, Err(Error::Exists { .. })), "{again:?}");
-    // And it survives the end of the hop.
+    // The changes survive a restart of the hop.
     drop((depot, hop));
     let (depot, hop) = spooled(&far, &dir);
     far.set_away(false);
@@ -427,7 +427,7 @@ fn hop_keeps_file_mode() {
     };
     let sink = hop.write(Path::new("a"), &write).unwrap();
     sink.finish(&Whole::default()).unwrap();
-    // Also after an end of the hop.
+    // The mode survives a restart of the hop.
     drop((depot, hop));
     let (depot, _hop) = spooled(&far, &dir);
     far.set_away(false);
@@ -544,7 +544,7 @@ fn truncation_passes_hop() {
             .push_through((&url(name), &who()), LIMIT, &|| true)
             .unwrap()
     };
-    // It is known here what lies around what was written, so that it can be cut here.
+    // The bytes around the patch are cached, so it can be truncated locally.
     let cut = |name: &str, size: u64| {
         drop(first.read(&url(name), &who(), Fresh::Any).unwrap());
         first.truncate(&url(name), size, by()).unwrap();
@@ -574,7 +574,7 @@ fn offline_hop_passes_truncation() {
     let (offset, bytes) = (0, &b"beginning"[..]);
     sink.put(Block { offset, bytes }).unwrap();
     sink.finish(&whole(4)).unwrap();
-    // There was never anything of that name.
+    // `empty` never existed.
     let sink = spooled.write(Path::new("empty"), &write).unwrap();
     sink.finish(&whole(0)).unwrap();
     far.set_away(false);
@@ -594,7 +594,7 @@ fn upstream_push_reports_hop_hold() {
     write(&spooled, "c", b"on its way").unwrap();
     first.rename(&url("a"), &url("c"), by()).unwrap();
     common::until("the hop has promised it", || {
-        hop.queue().iter().any(|owed| owed.what == "rename")
+        hop.queue().iter().any(|row| row.what == "rename")
     });
     far.put("a", b"theirs");
     far.store.mend();
@@ -628,7 +628,7 @@ fn push_waits_for_forgotten_file() {
         !matches!(pushed, Err(godwit_depot::Error::TimedOut { .. }))
     };
     assert!(!is_early(&first));
-    // What is written into it replaces it here, and is forgotten once the hop has it.
+    // The patch replaces the local copy, which is dropped once the hop has it.
     put_into(&first, "a", 5, b" and more");
     common::until("the hop has it", || !first.owes());
     assert!(!is_early(&first), "the hop has all of it");
@@ -638,15 +638,15 @@ fn push_waits_for_forgotten_file() {
     far.set_away(false);
     first.push(&Scope::All, LIMIT).unwrap();
     same(far.get("a").unwrap(), b"bytes and more");
-    // Once it is there nobody is asked again.
+    // After delivery the target is not asked again.
     far.set_away(true);
     assert!(is_early(&first));
 }
 
 fn held_at(hop: &Depot) -> Vec<String> {
     let held = hop.queue().into_iter();
-    let held = held.filter(|owed| owed.stage == Stage::Held);
-    held.map(|owed| owed.why).collect()
+    let held = held.filter(|row| row.stage == Stage::Held);
+    held.map(|row| row.why).collect()
 }
 
 #[test] //= hops#names
@@ -655,7 +655,7 @@ fn directory_waits_for_its_parent() {
     let (depot, hop) = spooled(&far, &dir);
     far.set_away(true);
     hop.mkdir(Path::new("a/b")).unwrap();
-    let is_tried = || depot.queue().iter().any(|owed| owed.tries > 0);
+    let is_tried = || depot.queue().iter().any(|row| row.tries > 0);
     common::until("it is tried in vain, and looked at next", is_tried);
     far.set_away(false);
     let pushed = depot.push(&Scope::All, LIMIT);
@@ -664,7 +664,7 @@ fn directory_waits_for_its_parent() {
         "{pushed:?}"
     );
     assert!(held_at(&depot)[0].contains("ftp://far/a is not there"));
-    // As it is, it is held once more; it goes by itself when what it waits for was made.
+    // A retry changes nothing; the directory is made once its parent is there.
     hop.decide(Path::new("a/b"), Decision::Retry, &[]).unwrap();
     let again = depot.push(&Scope::All, LIMIT);
     assert!(
@@ -674,7 +674,7 @@ fn directory_waits_for_its_parent() {
     hop.mkdir(Path::new("a")).unwrap();
     depot.push(&Scope::All, LIMIT).unwrap();
     assert!(far.dir.path().join("a/b").is_dir());
-    // Or it is given up.
+    // The operator can also drop it.
     far.set_away(true);
     hop.mkdir(Path::new("c/d")).unwrap();
     far.set_away(false);
@@ -701,7 +701,7 @@ fn rename_waits_for_target_directory() {
         "{pushed:?}"
     );
     same(far.get("old").unwrap_or_default(), "new");
-    // Of both of its names it is told by which it is decided on.
+    // The error names the old name, which is the one to decide on.
     for name in ["old", "no/new"] {
         let pushed = hop.push(Path::new(name), None);
         let is_missing = |cause: &Error| matches!(cause, Error::Missing { .. });
@@ -714,7 +714,7 @@ fn rename_waits_for_target_directory() {
     depot.push(&Scope::All, LIMIT).unwrap();
     same(far.get("no/new").unwrap_or_default(), "new");
     assert_eq!(far.get("old"), None);
-    // Where the file itself is gone that is said.
+    // If the file itself is missing, the error says so.
     far.put("other", b"old");
     far.trouble(godwit_store::Defect::FullAt(0));
     write(&hop, "other", b"new").unwrap();
@@ -743,7 +743,7 @@ fn mkdir_frees_files_below() {
     assert_eq!(held_at(&depot).len(), 2);
     hop.mkdir(Path::new("d")).unwrap();
     assert!(far.dir.path().join("d").is_dir());
-    // The same with the next away, also after an end.
+    // The same holds while the target is away, and after a restart.
     far.set_away(true);
     hop.mkdir(Path::new("e")).unwrap();
     hop.mkdir(Path::new("e/f")).unwrap();
@@ -834,7 +834,6 @@ fn removal_spares_foreign_file() {
         write(&hop, name, b"ours").unwrap();
     }
     write(&hop, "b", b"ours once more").unwrap();
-    // Also after an end of the hop.
     drop((depot, hop));
     let (depot, hop) = spooled(&far, &dir);
     for name in ["a", "b"] {
@@ -985,7 +984,7 @@ fn missing_file_is_unknown_offline() {
     assert!(matches!(told, Err(Error::Beyond { .. })), "{told:?}");
 }
 
-/// What a hop is asked to do with names that are there: `a`, `b`, `c`, `d`, the directory `gone` and not `made`.
+/// Requests about names that exist: `a`, `b`, `c`, `d` and the directory `gone`; `made` does not.
 type Act = fn(&Spooled) -> godwit_store::Result<()>;
 
 const ACTS: [(&str, Act); 6] = [
@@ -999,7 +998,7 @@ const ACTS: [(&str, Act); 6] = [
     ("cut", |hop| hop.set(Path::new("d"), &Set::of_length(1))),
 ];
 
-/// A hop, and what it is asked for.
+/// Returns a hop whose target has the names of `ACTS`.
 fn with_names(far: &Far, dir: &tempfile::TempDir) -> (Arc<Depot>, Spooled) {
     for name in ["a", "b", "c", "d"] {
         far.put(name, name.as_bytes());
@@ -1032,7 +1031,7 @@ fn immediate_changes_are_durable() {
     );
 }
 
-/// Who asks hears that the connection was lost, and looks.
+/// The caller learns that the connection was lost, and looks by itself.
 #[test]
 fn lost_flush_promises_nothing_again() {
     let (far, dir) = both();
@@ -1061,10 +1060,10 @@ fn push_ends_after_hop_drops() {
     writing.write(0, b"bytes").unwrap();
     writing.end().unwrap();
     assert!(first.push(&Scope::All, LIMIT).is_err());
-    for owed in depot.queue() {
-        depot.discard(&owed.id).unwrap();
+    for row in depot.queue() {
+        depot.discard(&row.id).unwrap();
     }
-    // That it is not there is told once, and then it is over.
+    // The first push reports that the file is missing at the hop; the second has nothing pending.
     let told = first.push(&Scope::All, LIMIT);
     assert!(
         matches!(told, Err(godwit_depot::Error::GoneBehind { .. })),

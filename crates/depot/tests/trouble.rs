@@ -1,4 +1,4 @@
-//! Servers that answer that they have trouble of their own: they may be dying, and well when they are there again.
+//! Servers that report faults of their own: they may be dying, and work again later.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-/// Has it answer so many writes and renames as a server whose disk fails.
+/// Fails so many writes and renames as a server with a broken disk does.
 fn trouble(far: &Far, times: u32) -> Arc<Mutex<u32>> {
     refusing(far, times, || StoreError::Refused {
         host: "far".into(),
@@ -20,7 +20,7 @@ fn trouble(far: &Far, times: u32) -> Arc<Mutex<u32>> {
     })
 }
 
-/// Has it refuse so many writes and renames.
+/// Refuses so many writes and renames.
 fn refusing(
     far: &Far,
     times: u32,
@@ -57,11 +57,11 @@ fn troubled_server_is_retried() {
     all_arrives(&far, &depot, &left);
 }
 
-/// Whoever makes it need not be one of us.
+/// Another program may make the directory.
 #[test] //= hops#names
 fn file_leaves_hold_with_directory() {
     let (far, dir) = both();
-    let held = |depot: &Depot| depot.queue().iter().filter(|owed| owed.is_held()).count();
+    let held = |depot: &Depot| depot.queue().iter().filter(|row| row.is_held()).count();
     let first = depot(&far, &dir);
     put(&first, "a/f", b"bytes");
     put(&first, "b/f", b"bytes");
@@ -70,14 +70,14 @@ fn file_leaves_hold_with_directory() {
     until("one goes", || held(&first) == 1);
     until("it is there", || far.get("a/f").is_some());
     drop(first);
-    // And what was held when this machine's node ended.
+    // A hold is also lifted after a restart of this node.
     std::fs::create_dir(far.dir.path().join("b")).unwrap();
     let second = depot(&far, &dir);
     until("the other goes", || far.get("b/f").is_some());
     assert_eq!(held(&second), 0);
 }
 
-/// Linux makes a disk that fails read-only. It is mended without a word to us.
+/// Linux remounts a failing disk read-only. The repair is not announced.
 #[test] //= delivery#faults
 fn read_only_disk_is_retried() {
     let (far, dir) = both();
@@ -104,7 +104,7 @@ fn all_arrives(far: &Far, depot: &Depot, left: &Mutex<u32>) {
     same(far.get("new").unwrap(), b"old");
 }
 
-/// Its target shows it, and has not said that it survives a power cut there.
+/// The target shows the file before it is durable there.
 #[test] //= KANGAROO-24
 fn put_stays_pending_until_durable() {
     let (far, dir) = both();
@@ -130,7 +130,7 @@ fn lasting_trouble_is_reported() {
     let pushed = depot.push(&Scope::All, LIMIT);
     assert!(matches!(pushed, Err(Error::Held { .. })), "{pushed:?}");
     let queue = depot.queue();
-    let held = queue.iter().filter(|owed| owed.stage == Stage::Held);
+    let held = queue.iter().filter(|row| row.stage == Stage::Held);
     assert_eq!(held.count(), 2, "{queue:?}");
     let appending = depot.append(&url("log"), &who()).unwrap();
     appending.add(b"line\n").unwrap();
@@ -175,7 +175,7 @@ fn dying_server_loses_no_files() {
     assert!(far.dir.path().join("e").is_dir());
 }
 
-/// What only some bytes are here of would be zeros otherwise.
+/// Missing bytes around a patch must not read as zeros.
 #[test] //= delivery#put-and-conflicts
 fn dying_server_reads_no_zeros() {
     let (far, dir) = both();
@@ -193,7 +193,7 @@ fn dying_server_reads_no_zeros() {
     same(read(&depot, "a").unwrap(), b"what is there and more");
 }
 
-/// Else a new file would be begun where there is one, and held as somebody else's later on.
+/// A new file would conflict with the existing one later.
 #[test] //= delivery#faults
 fn dying_server_gets_no_new_file() {
     let (far, dir) = both();
@@ -208,7 +208,7 @@ fn dying_server_gets_no_new_file() {
     assert_eq!((editing.size(), left.load(SeqCst)), (13, 0));
 }
 
-/// It has renamed a file, and loses its disk before it says that it is safe there.
+/// The server renames a file, and loses its disk before the flush.
 #[test] //= delivery#faults
 fn rename_survives_dying_server() {
     let (far, dir) = both();
@@ -227,7 +227,7 @@ fn rename_survives_dying_server() {
     assert_eq!((far.get("a"), far.get("b")), (None, Some(b"bytes".into())));
 }
 
-/// It has told of a file, and loses its disk before it has told what that hashes to.
+/// The server answers `stat`, and loses its disk before it answers `digest`.
 #[test]
 fn missing_digest_is_no_conflict() {
     let (far, dir) = both();
@@ -268,7 +268,7 @@ fn missing_directory_is_verified() {
     put(&depot, "none/a", b"bytes");
     let pushed = depot.push(&Scope::All, LIMIT);
     assert!(matches!(pushed, Err(Error::Held { .. })), "{pushed:?}");
-    let why: Vec<_> = depot.queue().into_iter().map(|owed| owed.why).collect();
+    let why: Vec<_> = depot.queue().into_iter().map(|row| row.why).collect();
     assert!(!why[0].contains("mkdir"), "{why:?}");
     assert!(
         why[1].contains("the directory ftp://far/none is not there"),

@@ -1,4 +1,4 @@
-//! What happens while a file is on its way: as the kill matrix found it.
+//! Changes of a file while it is being delivered: cases from the kill matrix.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-/// Counts what is held.
+/// Counts the files of bytes below `dir`.
 fn files_in(dir: &Path) -> usize {
     let entries = std::fs::read_dir(dir)
         .unwrap()
@@ -38,7 +38,7 @@ fn old_patch_yields_to_put() {
     far.flush_gate.shut("a");
     put(&depot, "a", b"first");
     far.flush_gate.reached(1);
-    // Somebody has it open: it is delivered as if nothing had come after it.
+    // The open reader makes the depot deliver the superseded file.
     let reading = depot.read(&url("a"), &who(), Fresh::Usual).unwrap();
     put_into(&depot, "a", 0, b"patch");
     put(&depot, "a", b"second");
@@ -50,7 +50,7 @@ fn old_patch_yields_to_put() {
     assert!(depot.queue().is_empty());
 }
 
-/// What took its name may be gone again, and that its name was removed comes after what was written before.
+/// The newer file may be gone again; the unlink still follows the older patch.
 #[test]
 fn old_patch_yields_to_unlink() {
     for is_given_away in [false, true] {
@@ -69,7 +69,7 @@ fn old_patch_yields_to_unlink() {
             true => depot.rename(&url("c"), &url("b"), by()).unwrap(),
             false => depot.unlink(&url("b"), by()).unwrap(),
         }
-        let is_second = |owed: &&Owed| owed.url == url("b") && owed.what == "publish";
+        let is_second = |row: &&Owed| row.url == url("b") && row.what == "publish";
         if let Some(second) = depot.queue().iter().find(is_second) {
             depot.discard(&second.id).unwrap();
         }
@@ -82,8 +82,7 @@ fn old_patch_yields_to_unlink() {
     }
 }
 
-/// Something renamed to its name takes that, though nothing was put there. What is open still is for whoever has it
-/// open: nobody waits for them, and after an end nothing is owed of it.
+/// A rename over the name supersedes the patch. Open readers and writers keep their file; it is not delivered.
 #[test] //= delivery#put-and-conflicts
 fn old_patch_yields_to_rename() {
     for is_written in [false, true] {
@@ -124,7 +123,7 @@ fn old_patch_yields_to_rename() {
     }
 }
 
-/// What was written into it after it was renamed ended last at its old name only: at the new one something else did.
+/// The patch after the rename ended last at the old name only.
 #[test]
 fn renamed_patch_yields_to_put() {
     let (far, dir) = both();
@@ -141,7 +140,7 @@ fn renamed_patch_yields_to_put() {
     assert!(depot.queue().is_empty());
 }
 
-/// What was sent ahead under the old name is not what goes under the new one.
+/// Bytes that were sent ahead under the old name are not those of the new one.
 #[test]
 fn early_bytes_are_resent_after_rename() {
     let (far, dir) = both();
@@ -158,7 +157,7 @@ fn early_bytes_are_resent_after_rename() {
     far.write_gate.open();
     until("it was sent", || {
         let queue = depot.queue();
-        queue.iter().all(|owed| owed.stage != Stage::Sending)
+        queue.iter().all(|row| row.stage != Stage::Sending)
     });
     editing
         .file()
@@ -184,7 +183,7 @@ fn event_during_delivery_repeats_it() {
     let depot = with(&far, &dir, one);
     let mut wanted = bytes(100_000, 3);
     far.put("a", &wanted);
-    // Who delivers is busy with another file until somebody reads this one.
+    // The only mover is busy with `b`.
     far.write_gate.shut("b");
     put(&depot, "b", b"busy");
     far.write_gate.reached(1);
@@ -192,17 +191,17 @@ fn event_during_delivery_repeats_it() {
     put_into(&depot, "a", 0, b"patch");
     wanted[..5].copy_from_slice(b"patch");
     thread::scope(|scope| {
-        // Nothing of it goes as long as what lies around it is fetched.
+        // No byte is sent while the rest of the file is fetched.
         let reader = scope.spawn(|| same(read(&depot, "a").unwrap(), &wanted));
         far.gate.reached(1);
         far.write_gate.shut("a");
         far.write_gate.reached(1);
-        // That ends in the middle of the visit, which has looked already.
+        // The fetch ends in the middle of the attempt.
         far.gate.open();
         reader.join().unwrap();
     });
     far.write_gate.open();
-    // Nobody pushes, which would ask for a visit as well.
+    // A push would start another attempt.
     until("it is delivered", || far.get("a").as_ref() == Some(&wanted));
 }
 
@@ -217,7 +216,7 @@ fn rewritten_leaves_are_sent_again() {
     far.known_gate.shut("a");
     put(&depot, "a", &wanted);
     far.known_gate.reached(1);
-    // All of it, so that whatever was sent as what it was is something else.
+    // All leaves change, so those that were sent by hash are stale.
     for (leaf, byte) in [(0, b'0'), (1, b'1'), (2, b'2')] {
         let at = (leaf << 20) + 77;
         put_into(&depot, "a", at, &[byte; 5]);
@@ -239,8 +238,8 @@ fn whole_file_server_explains_wait() {
     writing.write(0, &wanted).unwrap();
     let words = "its server takes whole files only: it is sent when whoever writes it has ended";
     until("it is said why nothing moves", || {
-        let owed = depot.queue();
-        owed[0].stage == Stage::Open && owed[0].why == words
+        let pending = depot.queue();
+        pending[0].stage == Stage::Open && pending[0].why == words
     });
     assert_eq!(far.get("a"), None);
     writing.end().unwrap();
@@ -270,22 +269,22 @@ fn hold_ends_with_its_reader() {
     std::fs::create_dir(&there).unwrap();
     put(&depot, "a", b"first");
     until("it is held", || {
-        depot.queue().iter().any(|owed| owed.stage == Stage::Held)
+        depot.queue().iter().any(|row| row.stage == Stage::Held)
     });
     let reading = depot.read(&url("a"), &who(), Fresh::Usual).unwrap();
     put(&depot, "a", b"second");
     std::fs::remove_dir(&there).unwrap();
     assert_eq!(depot.queue().len(), 2);
     drop(reading);
-    // Nobody decides, nor asks for anything.
+    // The hold ends without a decision or a request.
     until("the newer one is there", || {
         far.get("a").is_some_and(|there| there == b"second")
     });
-    until("nothing is owed", || depot.queue().is_empty());
+    until("nothing is pending", || depot.queue().is_empty());
 }
 
-/// What was written into it is delivered meanwhile, and forgotten, since nobody had looked at the rest: what its name says
-/// is another file then.
+/// The patch is delivered and forgotten meanwhile, since its rest was never fetched. The name then shows another
+/// file.
 #[test] //= delivery#put-and-conflicts
 fn edit_during_delivery_is_current() {
     for then in ["read", "rename", "into", "unlink", "over"] {
@@ -329,8 +328,7 @@ fn edit_during_delivery_is_current() {
     }
 }
 
-/// What somebody wrote by a descriptor is looked at, which takes a while, when it is looked whether nothing is there. Which
-/// comes first is chance; neither may do harm.
+/// The absence check of one patch races with the scan of an edit. Either order must be safe.
 #[test] //= delivery#put-and-conflicts
 fn edit_races_absence_check_safely() {
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! What was not ended, or is not what was written, is delivered to nobody.
+//! Files that were not closed, or are damaged, are never delivered.
 
 #![allow(clippy::unwrap_used)]
 
@@ -33,7 +33,7 @@ fn unclosed_patch_is_not_delivered() {
     let file = writing.file().unwrap();
     writing.grant(5_000..6_000).unwrap();
     file.write_all_at(b"not told", 5_000).unwrap();
-    // Whoever pushes wants what is ended.
+    // A push sends closed files only.
     push(&depot);
     assert_eq!(depot.queue()[0].stage, Stage::Open);
     drop((file, writing));
@@ -144,7 +144,7 @@ fn concurrent_patches_all_count() {
     same(far.get("a").unwrap(), &wanted);
 }
 
-/// Puts a file as programs do who have a descriptor: nobody but they has seen its bytes.
+/// Puts a file through a descriptor, so that the depot has not seen its bytes.
 fn put_by_descriptor(depot: &Depot, name: &str, bytes: &[u8]) {
     let writing = depot.put(&url(name), &who(), &over()).unwrap();
     let size = bytes.len() as u64;
@@ -154,7 +154,7 @@ fn put_by_descriptor(depot: &Depot, name: &str, bytes: &[u8]) {
     writing.end().unwrap();
 }
 
-/// The only file of bytes that a depot has.
+/// Returns the only file of bytes of a depot.
 fn its_bytes(root: &Path) -> PathBuf {
     let folders = fs::read_dir(root.join("bytes")).unwrap();
     let names = folders.flat_map(|folder| fs::read_dir(folder.unwrap().path()).unwrap());
@@ -188,11 +188,11 @@ fn damaged_file_is_never_delivered() {
         far.set_away(false);
         let why = is_held(&depot);
         assert!(why.contains("damaged"), "{size}: {why}");
-        // Whoever asks for it again gets no more than that.
+        // `release` does not deliver damaged bytes.
         depot.release("ftp://far/a").unwrap();
         is_held(&depot);
         assert_eq!(far.get("a"), None, "{size}");
-        // What is put again is what was wanted.
+        // A new put replaces the damaged file.
         put_by_descriptor(&depot, "a", b"again");
         push(&depot);
         same(far.get("a").unwrap(), b"again");
@@ -205,7 +205,7 @@ fn damaged_file_is_never_delivered() {
     }
 }
 
-/// Leaves of 1 MiB are sent as what they were, which spares hashing them again; the target finds what differs.
+/// Leaves of 1 MiB are sent with their stored hashes; the target finds the difference.
 #[test]
 fn comparing_target_finds_damage() {
     for is_good in [true, false] {
@@ -234,7 +234,7 @@ fn comparing_target_finds_damage() {
     }
 }
 
-/// A program that says what it wrote: what lies here must be that.
+/// The bytes on the disk must match the hashes that the program declared.
 #[test]
 fn declared_hashes_must_match() {
     for (is_ours, wrong) in [
@@ -306,19 +306,19 @@ fn intact_file_survives_kill() {
     assert_eq!(reading.size(), wanted.len() as u64);
 }
 
-/// What a server has besides files.
+/// Returns the partial files at the server.
 fn partials(far: &Far) -> Vec<String> {
     let names = fs::read_dir(far.dir.path()).unwrap();
     let names = names.map(|name| name.unwrap().file_name().into_string().unwrap());
     names.filter(|name| name.ends_with(".part")).collect()
 }
 
-/// Has half of a file be there when the server goes away.
+/// Lets the server go away after half of a file.
 fn broken_off(far: &Far, depot: &Depot) {
     far.trouble(Defect::FullAt(2 << 20));
     put(depot, "a", &bytes(4 << 20, 3));
     until("it was tried", || {
-        depot.queue().iter().any(|owed| owed.tries > 0)
+        depot.queue().iter().any(|row| row.tries > 0)
     });
     far.set_away(true);
     assert_ne!(partials(far), [""; 0]);
@@ -343,7 +343,7 @@ fn redirect_after_kill_removes_partial() {
     let copy = as_killed(&first);
     drop(first);
     let again = depot(&far, &copy);
-    // Not while the server is being asked for it.
+    // A redirect is refused while an attempt is in flight.
     until("it is delivered elsewhere", || {
         again.redirect("ftp://far/a", &url("b")).is_ok()
     });
@@ -364,8 +364,8 @@ fn unresolved_name_is_retried() {
     until("its server is waited for", || {
         matches!(depot.queue()[0].stage, Stage::Waiting { .. })
     });
-    let owed = &depot.queue()[0];
-    assert!(owed.why.contains("tried for a day"), "{}", owed.why);
+    let row = &depot.queue()[0];
+    assert!(row.why.contains("tried for a day"), "{}", row.why);
     far.set_unknown(false);
     push(&depot);
     same(far.get("a").unwrap(), b"for later");
@@ -398,7 +398,7 @@ fn empty_depot_mark_means_damage() {
         assert_eq!(matches!(error, Error::Newer { .. }), is_newer, "{error}");
         assert_eq!(matches!(error, Error::Damaged { .. }), !is_newer, "{error}");
     }
-    // Where there is nothing else yet it was only begun.
+    // Without records, the depot was only begun.
     fs::remove_file(dir.path().join("depot/held.db")).unwrap();
     fs::write(&mark, "").unwrap();
     drop(depot(&far, &dir));

@@ -1,4 +1,4 @@
-//! A disk of ours that is full for a while, and an end in the middle of something.
+//! A full disk of this machine, and kills in the middle of a change.
 
 use crate::{
     Depot, Error, Who, Writing,
@@ -23,16 +23,16 @@ use std::{
     time::Duration,
 };
 
-/// What the disk does, and what was seen of it.
+/// Faults of the disk, and counts.
 #[derive(Default)]
 struct Plan {
-    /// There are no blocks for what somebody writes, but for one piece.
+    /// There is room for one piece only.
     is_full: AtomicBool,
     pieces: AtomicU64,
-    /// The records are not written; as soon as this is there.
+    /// Records fail once this path exists.
     unrecorded_after: Mutex<Option<PathBuf>>,
     refused: AtomicU64,
-    /// Before the write of this number that comes to a file, as it is then, is the end.
+    /// Copies the depot before the write of this number to a file.
     ends_at: Mutex<Option<(u64, PathBuf)>>,
     is_away: AtomicBool,
 }
@@ -107,12 +107,12 @@ impl World {
         self.plan.is_away.store(is_away, SeqCst);
     }
 
-    /// From when something is there on nothing comes on record; `None`: everything does.
+    /// Records fail once this path exists; `None` means that they work.
     fn unrecorded_after(&self, name: Option<&Path>) {
         *self.plan.unrecorded_after.lock().unwrap() = name.map(Into::into);
     }
 
-    /// Copies the depot as it is now, as a kill would leave it.
+    /// Copies the depot as a kill would leave it.
     fn copy(&self, name: &str) -> PathBuf {
         let copy = self.home.path().join(name);
         let depot = self.home.path().join("depot");
@@ -143,16 +143,16 @@ fn unrecorded_delivery_is_recorded_later() {
     world.away(true);
     put(&depot, "a", b"ours");
     depot.rename(&url("a"), &url("b"), by()).unwrap();
-    // It can be recorded that it is to be shown, and not that it was.
+    // The publication can be recorded, the delivery cannot.
     world.unrecorded_after(Some(&world.far.path().join("a")));
     world.away(false);
     until("it was tried twice", || world.plan.refused.load(SeqCst) > 1);
     assert_eq!(world.there("a").unwrap(), b"ours");
-    assert_eq!(world.there("b"), None, "renamed, and on record as owed");
+    assert_eq!(world.there("b"), None, "renamed, but recorded as pending");
     world.unrecorded_after(None);
     push(&depot);
     assert_eq!((world.there("a"), depot.queue().len()), (None, 0));
-    // After an end that leaves time for nothing it is not delivered once more.
+    // A restart without a clean end does not deliver the file again.
     let copy = world.copy("copy");
     drop(depot);
     fs::write(world.far.path().join("b"), b"theirs, since").unwrap();
@@ -172,7 +172,7 @@ fn unrecorded_drop_blocks_nothing() {
     world.away(true);
     put(&depot, "a", b"given up");
     world.unrecorded_after(Some(world.home.path()));
-    // Not while it is just being tried.
+    // A drop is refused while an attempt is in flight.
     let mut error = Error::Ending;
     until("it is given up", || {
         error = depot.discard("ftp://far/a").unwrap_err();
@@ -184,7 +184,7 @@ fn unrecorded_drop_blocks_nothing() {
     world.away(false);
     push(&depot);
     assert_eq!(world.there("a").unwrap(), b"newer");
-    // Whose bytes and record they were is forgotten as well.
+    // The bytes and the record are removed as well.
     until("its bytes are gone", || {
         depot.list("").len() == 1 && files(&world) == 1
     });

@@ -1,5 +1,4 @@
-//! What happens while something else is half done: where a test has to stop one of
-//! them in its middle, on the disk or at the target.
+//! Interleavings: a test stops one operation in the middle, on the disk or at the target.
 
 use crate::{
     Depot, Edit, Editing, Ended, Fresh, Scope, Stage, Who, Writing,
@@ -32,50 +31,50 @@ use std::{
 
 mod ends;
 
-/// What a test waits for, and what waits for it.
+/// The state of a test, and threads that wait for it.
 type Gate = tested::Gate<State>;
 
 #[derive(Default)]
 struct State {
-    /// No delivery reaches the target once it has a file of this name.
+    /// Deliveries do not reach the target once it has a file of this name.
     away_with: Option<String>,
     refused: u32,
     /// A thread named `reader` waits before it reaches the target.
     is_shut_out: bool,
     shut: Shut,
-    /// A file that comes whole is not taken in.
+    /// A file that arrives whole is not adopted.
     is_shut_in: bool,
     /// The disk fails each sync.
     is_broken: bool,
-    /// No sync finds room; so often none did.
+    /// Syncs fail for want of room; `fulls` counts them.
     is_full: bool,
     fulls: u32,
-    /// Whoever wants blocks waits.
+    /// A writer that reserves blocks waits.
     no_blocks: bool,
-    /// After so many pieces whoever writes waits.
+    /// After so many pieces the writer waits.
     pieces: Option<u32>,
     synced: u32,
     recorded: u32,
-    /// The depot is copied to there, as it is before the next write.
+    /// Copies the depot from the first to the second path before the next write.
     copies: Option<(PathBuf, PathBuf)>,
-    /// The same before each time that the records are written, and after it.
+    /// Copies the depot before and after each write of records.
     follows: Option<(PathBuf, PathBuf)>,
 }
 
-/// Which files are not synced until nobody is shut out.
+/// Files whose sync waits until the gate opens.
 #[derive(Default)]
 enum Shut {
     #[default]
     Nobody,
     /// All but this one.
     But(Id),
-    /// This one, and no other.
+    /// Only this one.
     Only(Id),
-    /// All, once this is there.
+    /// All, once this path exists.
     Since(PathBuf),
-    /// The next one, and only that time.
+    /// The next sync only.
     Next,
-    /// That one is waiting.
+    /// `Next` has caught its sync.
     One,
 }
 
@@ -180,15 +179,15 @@ fn opened(gate: &Arc<Gate>, home: &Path, far: &Path, store: Arc<dyn Store>) -> D
     watched(&home.join("depot"), connect, Duration::from_millis(5), boot).unwrap()
 }
 
-/// No delivery reaches the target.
+/// Deliveries do not reach the target.
 fn set_away(gate: &Gate, is_away: bool) {
     gate.change(|state| state.away_with = is_away.then(|| ".".into()));
 }
 
-/// A depot, its target, and what is said of both.
+/// A gate, a target, a home and their depot.
 type World = (Arc<Gate>, tempfile::TempDir, tempfile::TempDir, Depot);
 
-/// One that nothing happens to yet.
+/// A depot that works.
 fn gated() -> World {
     let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
     let gate = Arc::new(Gate::default());
@@ -196,14 +195,14 @@ fn gated() -> World {
     (gate, far, home, depot)
 }
 
-/// The same, and its target is away.
+/// A depot whose target is away.
 fn shut_away() -> World {
     let (gate, far, home, depot) = gated();
     set_away(&gate, true);
     (gate, far, home, depot)
 }
 
-/// A file that is about to be asked for, and what is put into it: whoever ends that waits for a block.
+/// A file whose publication is about to be asked for, and a patch of it. Closing the patch waits for a block.
 fn put_into_what_is_asked_for(gate: &Gate, depot: &Depot) -> (Arc<Held>, Writing) {
     let held = put(depot, "a", b"first");
     gate.change(|state| state.shut = Shut::Next);
@@ -215,14 +214,14 @@ fn put_into_what_is_asked_for(gate: &Gate, depot: &Depot) -> (Arc<Held>, Writing
     (held, into)
 }
 
-/// There are blocks again, and the depot is copied before the next write.
+/// Grants blocks, and copies the depot before the next write.
 fn go_on_and_copy(gate: &Gate, home: &Path, copy: &Path) {
     fs::create_dir(copy).unwrap();
     let copies = Some((home.join("depot"), copy.into()));
     gate.change(|state| (state.copies, state.no_blocks) = (copies, false));
 }
 
-/// Waits until all of it is at its target, and whoever delivered it goes on.
+/// Waits until the file is delivered and its mover has left.
 fn until_there(held: &Held) {
     until("it is delivered", || {
         let state = held.lock();
@@ -230,7 +229,7 @@ fn until_there(held: &Held) {
     });
 }
 
-/// A file that a program has written by a descriptor, and has open still.
+/// A file with an unseen edit that is still open.
 fn edited(depot: &Depot) -> (Arc<Held>, Editing) {
     let who = Who::default();
     let edit = Edit {
@@ -243,7 +242,7 @@ fn edited(depot: &Depot) -> (Arc<Held>, Editing) {
     (held, editing)
 }
 
-/// That nobody writes a file any more may be found out by another than who ended last, who is told no earlier.
+/// Another thread may notice the last close first; it gets no earlier answer.
 #[test]
 fn edit_is_persisted_before_answer() {
     let (gate, _far, _home, depot) = gated();
@@ -264,7 +263,7 @@ fn edit_is_persisted_before_answer() {
     });
 }
 
-/// Whoever found it out may have failed to put it on record: who asks again does, or fails as well.
+/// If the first close could not be persisted, the next call tries again or fails as well.
 #[test]
 fn failed_close_is_retried() {
     let (gate, _far, _home, depot) = gated();
@@ -283,14 +282,14 @@ fn failed_close_is_retried() {
     assert!(matches!(ended, Ended::Last(_)) && !is_ahead, "{ended:?}");
 }
 
-/// Of what is kept nothing is on record twice: that somebody reads it is remembered, and told at the end.
+/// Reads of a cached file are noted in memory, and recorded when the depot ends.
 #[test] //= GASS-96
 fn reading_writes_no_records() {
     let (gate, far, _home, depot) = gated();
     fs::write(far.path().join("a"), b"theirs").unwrap();
     let who = Who::default();
     depot.stage(&url("a"), &who, "mine", None).unwrap();
-    // It is on record that it is here; so is that before this.
+    // The file is recorded as cached.
     gate.wait(|state| state.recorded > 0);
     depot.commit(&Scope::All).unwrap();
     let before = gate.state().recorded;
@@ -301,12 +300,12 @@ fn reading_writes_no_records() {
         assert!(depot.read_here(&url("a"), &who, Fresh::Any).is_some());
     }
     assert_eq!(gate.state().recorded, before);
-    // Nor is that it was: it is, when the depot ends.
+    // The last use is recorded when the depot ends.
     drop(depot);
     assert!(gate.state().recorded > before);
 }
 
-/// Of what somebody puts into a file a reader gets all or nothing, though it goes there piece by piece.
+/// A patch is applied piece by piece; a reader sees all of it or nothing.
 #[test]
 fn reader_waits_for_whole_patch() {
     let (gate, _far, _home, depot) = shut_away();
@@ -328,7 +327,7 @@ fn reader_waits_for_whole_patch() {
     });
 }
 
-/// What is put while something is put into what stood there before goes over that, whichever ends first.
+/// A put during the patch of its predecessor supersedes that, whichever closes first.
 #[test] //= KANGAROO-9
 fn put_survives_patch_of_predecessor() {
     let (gate, far, _home, depot) = shut_away();
@@ -350,14 +349,14 @@ fn put_survives_patch_of_predecessor() {
     assert_eq!(fs::read(far.path().join("a")).unwrap(), b"newest");
 }
 
-/// What was written into a file that nobody looked at is forgotten once it is at its target; but it is what its name says
-/// for as long as more is put into it.
+/// A patch whose rest was never fetched is forgotten after delivery. While another patch is open, it stays the
+/// current version.
 #[test]
 fn patch_after_delivery_stays_readable() {
     let (_gate, _far, _home, depot) = shut_away();
     put_into(&depot, "a", 0, b"first");
     let held = depot.inner.all().current[&(url("a"), String::new())].clone();
-    // Delivered, as by whoever does it, who has not yet come to note so.
+    // The delivery is complete, and its mover has not noted so.
     let mut state = held.lock();
     state.machine.resumed(&Extents::new());
     let generation = state.machine.seal().unwrap();
@@ -369,7 +368,7 @@ fn patch_after_delivery_stays_readable() {
     let there = Answer::Published(Version::None);
     state.machine.answered(asked.attempt, there);
     assert!(!state.machine.owes());
-    // Somebody else has begun.
+    // Another writer has begun.
     state.machine.open(Notices::Each).unwrap();
     drop(state);
     depot.inner.delivered(&held).unwrap();
@@ -378,7 +377,7 @@ fn patch_after_delivery_stays_readable() {
         "readers of its name are sent away"
     );
     held.lock().machine.close(Notices::Each);
-    // A thread of the depot that delivers may have been first.
+    // A mover may have been first.
     let ended = depot.inner.delivered(&held);
     assert!(
         matches!(ended, Ok(_) | Err(crate::Error::Unknown(_))),
@@ -387,8 +386,8 @@ fn patch_after_delivery_stays_readable() {
     assert!(depot.inner.all().current.is_empty());
 }
 
-/// What somebody puts into a file whose name is removed meanwhile goes into what there is by then, if anything, as long
-/// as not all of it was there: from then on it is part of what was removed.
+/// If the name is removed during a patch, the patch goes into the successor, if there is one. Once the whole patch is
+/// applied, it is removed with the file.
 #[test] //= delivery#put-and-conflicts
 fn patch_of_removed_file_finds_successor() {
     let stops: [fn(&mut State, Id); 3] = [
@@ -420,7 +419,7 @@ fn patch_of_removed_file_finds_successor() {
                 assert!(ended.is_ok(), "{nth}: {ended:?}");
             });
             drop((under, depot));
-            // And it is so after an end.
+            // A restart gives the same.
             let store = Arc::new(Dir::open(far.path(), "tests", Opener::Myself).unwrap());
             let depot = opened(&gate, home.path(), far.path(), store);
             set_away(&gate, false);
@@ -431,8 +430,8 @@ fn patch_of_removed_file_finds_successor() {
     }
 }
 
-/// All else of a file is delivered while somebody puts more into it, and so is what was put over it: what was put into it
-/// goes with it, and is no change of somebody else's.
+/// The rest of the file and its successor are delivered while a patch is open. The patch goes with its file, and is
+/// no foreign change.
 #[test]
 fn late_patch_yields_to_successor() {
     let (gate, far, home, depot) = shut_away();
@@ -456,13 +455,13 @@ fn late_patch_yields_to_successor() {
     };
     is_so(&depot);
     drop((held, depot));
-    // Nor after an end in the middle of that.
+    // A kill in the middle gives the same.
     let store = Arc::new(Dir::open(far.path(), "tests", Opener::Myself).unwrap());
     is_so(&opened(&gate, &copy, far.path(), store));
 }
 
-/// Lines have arrived, and are forgotten: whenever the node dies, none of them is held by the next, and nothing of them
-/// stays on its disk.
+/// After delivery the lines are forgotten. Whenever the node dies, the next one holds none of them and clears its
+/// disk.
 #[test]
 fn delivered_lines_are_forgotten_after_kill() {
     let (gate, far, home, depot) = gated();
@@ -484,7 +483,7 @@ fn delivered_lines_are_forgotten_after_kill() {
         let dir = Dir::open(far.path(), "tests", Opener::Myself).unwrap();
         let depot = opened(&gate, &at, far.path(), Arc::new(dir));
         assert!(
-            depot.queue().iter().all(|owed| owed.stage != Stage::Held),
+            depot.queue().iter().all(|row| row.stage != Stage::Held),
             "{at:?}: {:?}",
             depot.queue()
         );
@@ -498,11 +497,10 @@ fn delivered_lines_are_forgotten_after_kill() {
     }
 }
 
-/// Whoever does not wait for what is held up is seen not to.
+/// A thread that does not wait would be done by then.
 const LONG_ENOUGH_TO_BE_TOO_EARLY: Duration = Duration::from_millis(300);
 
-/// Somebody wrote more into a file on its way, and it arrived without that while somebody else put another in its
-/// place, and had not been told yet that this is kept.
+/// A file arrives without its later patch, while its successor is being closed.
 #[test]
 fn put_supersedes_earlier_patch() {
     let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
@@ -518,7 +516,7 @@ fn put_supersedes_earlier_patch() {
     thread::scope(|scope| {
         let ending = scope.spawn(|| second.end().unwrap());
         gate.wait(|state| state.waiting > 0);
-        // The first is found to be there, and what was written into it is on its way.
+        // The first file is found at the target, and its patch is being delivered.
         gate.change(|state| (state.away_with, state.synced) = (None, 0));
         gate.wait(|state| state.synced > 0);
         gate.change(|state| state.shut = Shut::Nobody);
@@ -528,12 +526,11 @@ fn put_supersedes_earlier_patch() {
     assert_eq!(fs::read(far.path().join("a")).unwrap(), b"second");
 }
 
-/// As soon as what was put is promised it may be delivered: before whoever ends it has it on record, and before it is
-/// what its name says.
+/// A promised file may be delivered before its close returns, and before it is the current version.
 #[test] //= KANGAROO-32
 fn early_delivery_keeps_the_file() {
     let (gate, far, _home, depot) = shut_away();
-    // So much is worth to be sent ahead, so that somebody tries to.
+    // A file of this size is sent ahead.
     let bytes = vec![7; 2 << 20];
     let writing = putting(&depot, "a", &bytes);
     let held = Arc::clone(&writing.held);
@@ -547,7 +544,7 @@ fn early_delivery_keeps_the_file() {
         ending.join().unwrap().unwrap();
     });
     assert!(fs::read(far.path().join("a")).unwrap() == bytes);
-    // What is done to its name finds it as our own.
+    // A later change finds the file as our own.
     assert!(read(&depot, "a") == bytes);
     depot.rename(&url("a"), &url("b"), by()).unwrap();
     push(&depot);
@@ -555,8 +552,8 @@ fn early_delivery_keeps_the_file() {
     assert!(depot.queue().is_empty(), "{:?}", depot.queue());
 }
 
-/// All else of a file is delivered while somebody puts more into it, and then the node dies: what was on its way into
-/// it is owed, and goes before what is promised later.
+/// The rest of a file is delivered while a patch is open, and then the node dies. The patch stays pending, before
+/// later promises.
 #[test] //= KANGAROO-32
 fn late_patch_survives_kill() {
     let (gate, far, home, depot) = shut_away();
@@ -586,8 +583,8 @@ fn late_patch_survives_kill() {
     assert!(again.queue().is_empty(), "{:?}", again.queue());
 }
 
-/// Somebody begins to write by a descriptor while the records learn that the file was delivered, before the rename
-/// that was promised: what they write comes after that, under the new name.
+/// An edit begins while the delivery is being recorded, before the promised rename. It is delivered after the rename,
+/// under the new name.
 #[test]
 fn edit_during_delivery_follows_rename() {
     let (gate, far, _home, depot) = shut_away();
@@ -611,7 +608,7 @@ fn edit_during_delivery_follows_rename() {
     assert!(depot.queue().is_empty(), "{:?}", depot.queue());
 }
 
-/// Two promises in one place of the order would be one.
+/// Two promises with one number would be one.
 #[test]
 fn renamed_file_gets_own_number() {
     let (_gate, _far, _home, depot) = shut_away();
@@ -637,13 +634,12 @@ fn renamed_file_gets_own_number() {
         });
         assert!(!given.contains(&held.number()), "{nth}: {}", held.number());
     }
-    // Of those that nobody tried to deliver in the same moment.
+    // Some files may have been tried at that moment.
     let queue = depot.queue();
     assert!(queue.len() < 40 && !queue.is_empty(), "{queue:?}");
 }
 
-/// Somebody renames a file that has just come to its target, before the records know that it did; what they write into
-/// it then goes under the new name.
+/// A file is renamed after its delivery and before the record of it. Later changes use the new name.
 #[test] //= KANGAROO-53
 fn rename_during_delivery_moves_file() {
     let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
@@ -655,7 +651,7 @@ fn rename_during_delivery_moves_file() {
     gate.wait(|state| state.waiting > 0);
     thread::scope(|scope| {
         let renaming = scope.spawn(|| depot.rename(&url("a"), &url("b"), by()).unwrap());
-        let is_promised = || depot.queue().iter().any(|owed| owed.what == "rename");
+        let is_promised = || depot.queue().iter().any(|row| row.what == "rename");
         until("the rename is promised", is_promised);
         gate.change(|state| state.shut = Shut::Nobody);
         renaming.join().unwrap();
@@ -667,7 +663,7 @@ fn rename_during_delivery_moves_file() {
     assert!(!far.path().join("a").exists());
 }
 
-/// What is noted of a file while it is read, to know what it hashes to, is none of its bytes.
+/// Notes that are taken during hashing do not change the bytes.
 #[test]
 fn hash_survives_concurrent_notes() {
     let (_gate, _far, _home, depot) = shut_away();
@@ -686,8 +682,8 @@ fn hash_survives_concurrent_notes() {
     });
 }
 
-/// What is written to the front of a file that is not here is short, until the rest is fetched around it. Whenever the node
-/// dies meanwhile, none of it counts as damaged, though what is kept of its leaves is not of the record's length.
+/// A patch at the front of a file that is not cached is short until the rest is fetched. A kill during the fetch must
+/// not make it look damaged.
 #[test]
 fn kill_during_fetch_damages_nothing() {
     let (gate, far, home, depot) = shut_away();
@@ -710,7 +706,7 @@ fn kill_during_fetch_damages_nothing() {
         let (far, dir) = self::far();
         fs::write(far.path().join("a"), &bytes).unwrap();
         let depot = opened(&gate, &at, far.path(), Arc::new(dir));
-        // Once the file was seen, another one of its name is somebody else's.
+        // A known file is not replaced by another of its name.
         match depot.push(&Scope::All, Some(LIMIT)) {
             Ok(()) => {
                 assert!(fs::read(far.path().join("a")).unwrap() == whole, "{at:?}");
@@ -719,7 +715,7 @@ fn kill_during_fetch_damages_nothing() {
             Err(error) => {
                 let queue = depot.queue();
                 assert!(
-                    queue.iter().all(|owed| owed.is_conflict),
+                    queue.iter().all(|row| row.is_conflict),
                     "{at:?}: {error}; {queue:?}"
                 );
             }
@@ -728,7 +724,7 @@ fn kill_during_fetch_damages_nothing() {
     assert!(arrived > 0);
 }
 
-/// Puts something to the front of a file that is not here, and what its leaves hash to is known and kept.
+/// Patches the front of a file that is not cached, and persists the hashes of its leaves.
 fn put_into_and_know(depot: &Depot, name: &str, bytes: &[u8]) -> Arc<Held> {
     put_into(depot, name, 0, bytes);
     let held = depot.inner.all().current[&(url(name), String::new())].clone();

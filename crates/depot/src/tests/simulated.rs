@@ -1,7 +1,6 @@
-//! The depot on a disk that forgets what was not synced, from seeds: programs
-//! that write and read, a target that breaks, and cuts of the power at any
-//! write, any sync and any record. A failing seed is named; `GODWIT_SEED` runs
-//! it alone, `GODWIT_SEEDS` so many, from that one or the first, which may be more than a test has time for.
+//! A depot on a disk that forgets unsynced writes: programs write and read, the target breaks, and the power is cut
+//! at any write, sync or record. A failing seed is printed; `GODWIT_SEED` runs it alone. `GODWIT_SEEDS` runs so many,
+//! from that seed or the first.
 
 use crate::{
     By, Depot, Edit, Error, Fresh, Owed, Put, Scope, Stage, Who,
@@ -49,25 +48,25 @@ impl Dice {
     }
 }
 
-/// What was there before a write that is not synced yet.
+/// The bytes before a write that is not synced.
 struct Undo {
     offset: u64,
     before: Vec<u8>,
     size: u64,
 }
 
-/// A disk of which a copy can be taken as a cut of the power would leave it.
+/// A disk that can be copied as a power cut would leave it.
 struct Cutter {
     root: PathBuf,
     state: Mutex<State>,
-    /// The machine has no power any more: what it says reaches nobody.
+    /// The power is cut: later answers reach no program.
     is_dead: AtomicBool,
 }
 
 struct State {
     dice: Dice,
     unsynced: HashMap<PathBuf, Vec<Undo>>,
-    /// After so many more of its acts the power goes.
+    /// Acts until the power is cut.
     left: Option<u64>,
     copy: Option<tempfile::TempDir>,
 }
@@ -90,7 +89,7 @@ impl Cutter {
         self.cut(state)
     }
 
-    /// Takes the copy. Of each write that was not synced the kernel had written it or not.
+    /// Copies the disk. Each unsynced write is kept or lost at random.
     fn cut(&self, state: &mut State) -> io::Result<()> {
         if self.is_dead.swap(true, SeqCst) {
             return Ok(());
@@ -125,7 +124,7 @@ fn copy_all(from: &Path, to: &Path) -> io::Result<()> {
         match entry.file_type()?.is_dir() {
             true => copy_all(&entry.path(), &target)?,
             false => match fs::copy(entry.path(), &target) {
-                // Forgotten just now, or the database's own.
+                // The file was just removed, or belongs to the database.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 copied => drop(copied?),
             },
@@ -164,18 +163,18 @@ impl Watcher for Cutter {
     }
 
     fn records(&self, write: &mut dyn FnMut()) {
-        // Nobody takes a copy of a database that is being written.
+        // The database is being written, so no copy is taken.
         let mut state = self.state();
         let _ = self.act(&mut state);
         if self.is_dead.load(SeqCst) {
-            return; // Or it would go on to ask its target for what its disk does not have.
+            return; // The depot would continue on a disk that has lost data.
         }
         write();
         let _ = self.act(&mut state);
     }
 }
 
-/// What is under each name.
+/// The files by name.
 type Names = BTreeMap<&'static str, Vec<u8>>;
 
 struct World {
@@ -186,11 +185,11 @@ struct World {
     home: tempfile::TempDir,
     cutter: Arc<Cutter>,
     depot: Option<Depot>,
-    /// How it may be: as all that was promised says, and with or without what was not.
+    /// Possible contents: all promised changes, with or without the others.
     may: Vec<Names>,
-    /// Everything that was ever a whole generation.
+    /// Every whole version there has been.
     whole: Vec<Vec<u8>>,
-    /// Somebody wrote into a file that is there: it is seen growing.
+    /// The file was patched, so a reader may see it grow.
     is_into: bool,
     done: Vec<String>,
     cuts: u32,
@@ -199,7 +198,7 @@ struct World {
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const LIMIT: Option<Duration> = Some(Duration::from_secs(20));
 
-/// The disk is ours to play: a real one would only be slower.
+/// A real disk would only be slower.
 fn scratch() -> io::Result<tempfile::TempDir> {
     match Path::new("/dev/shm").is_dir() {
         true => tempfile::tempdir_in("/dev/shm"),
@@ -246,7 +245,7 @@ impl World {
         self.depot = Some(depot.unwrap_or_else(|error| panic!("seed {}: {error}", self.seed)));
     }
 
-    /// If the power went, the machine begins anew with what its disk has kept.
+    /// After a power cut, opens the depot on what its disk has kept.
     fn after_a_cut(&mut self) {
         if !self.cutter.is_dead.load(SeqCst) {
             return;
@@ -316,9 +315,9 @@ impl World {
         (0..len).map(|at: u64| (at * 31 + tag) as u8).collect()
     }
 
-    /// Something was done, and whoever did it was told so, or not.
+    /// A change was made, and its caller was answered, or not.
     fn came(&mut self, what: String, is_promised: bool, change: impl Fn(&mut Names)) {
-        // What was said after the power went was heard by nobody.
+        // Answers after the power cut are not counted.
         let is_promised = is_promised && !self.cutter.is_dead.load(SeqCst);
         self.done.push(format!("{what}: {is_promised}"));
         let mut after = self.may.clone();
@@ -366,7 +365,7 @@ impl World {
 
     fn rename(&mut self, name: &'static str, to: &'static str) {
         if !self.is_surely_there(name) {
-            return; // Where its target cannot be asked, it would be believed to be there.
+            return; // While the target is away, a rename of an absent file is accepted.
         }
         let renamed = self.depot().rename(&url(name), &url(to), by()).is_ok();
         self.came(format!("rename {name} to {to}"), renamed, |names| {
@@ -402,7 +401,7 @@ impl World {
     fn put_into(&mut self, name: &'static str) {
         let bytes = self.bytes();
         if bytes.is_empty() {
-            return; // Nothing that is written into nothing makes no file.
+            return; // An empty patch of an absent file makes no file.
         }
         self.is_into = true;
         let Ok(writing) = self.depot().put_into(&url(name), &who(), "") else {
@@ -427,14 +426,14 @@ impl World {
             }
         };
         let Ok(editing) = self.depot().edit(&url(name), &who(), &edit) else {
-            // It may be on record that it was opened.
+            // The record may say that the file was opened.
             return self.came(format!("empty {name}"), false, empty);
         };
         let file = editing.file().unwrap();
         let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
         let watched = self.cutter.writes(&path, file, 0, bytes.len() as u64);
         let written = watched.and_then(|()| {
-            // Nobody takes a copy of half of it.
+            // A copy during the edit would be inconsistent.
             let _state = self.cutter.state();
             file.write_all_at(&bytes, 0)
         });
@@ -449,7 +448,7 @@ impl World {
             over_it(names, name, &bytes);
         });
         if !is_promised || self.cutter.is_dead.load(SeqCst) {
-            // Of what was opened anew, nothing need have been written.
+            // After a truncating open, no byte needs to be written.
             self.came(format!("empty {name}"), false, empty);
         }
     }
@@ -474,7 +473,7 @@ impl World {
         );
     }
 
-    /// Whatever is there was once promised or being written, as a whole.
+    /// Each file must be a whole version that was promised or being written.
     fn look(&self) {
         for name in NAMES {
             if let Ok(bytes) = fs::read(self.far.path().join(name)) {
@@ -510,13 +509,13 @@ impl World {
         self.store.mend();
         self.after_a_cut();
         let mut pushed = self.depot().push(&Scope::All, LIMIT);
-        // What nobody had said was good is theirs to decide on: it is as it was, or what was written.
+        // Holds are decided by the operator; the file is old or new.
         for _ in 0..NAMES.len() {
-            let is_unfinished = |owed: &Owed| owed.stage == Stage::Held && owed.why == UNFINISHED;
+            let is_unfinished = |row: &Owed| row.stage == Stage::Held && row.why == UNFINISHED;
             let mut queue = self.depot().queue();
             queue.retain(is_unfinished);
-            for owed in &queue {
-                self.depot().release(&owed.id).unwrap();
+            for row in &queue {
+                self.depot().release(&row.id).unwrap();
             }
             if queue.is_empty() {
                 break;
@@ -553,7 +552,7 @@ fn shown(bytes: &[u8]) -> String {
     format!("{} bytes {:04x}", bytes.len(), sum & 0xffff)
 }
 
-/// Writes over the beginning of what is under a name.
+/// Overwrites the beginning of a file.
 fn over_it(names: &mut Names, name: &'static str, bytes: &[u8]) {
     let old = names.entry(name).or_default();
     let rest = old.get(bytes.len()..).unwrap_or_default();
@@ -583,7 +582,7 @@ fn cutter(root: PathBuf, seed: u64) -> Arc<Cutter> {
     })
 }
 
-/// Runs one seed, and tells how often the power went.
+/// Runs one seed, and returns the number of power cuts.
 fn run(seed: u64) -> u32 {
     let mut world = World::new(seed);
     for _ in 0..25 {
@@ -607,7 +606,7 @@ fn promises_survive_power_cuts() {
         }
         cuts.fetch_add(run(seed), SeqCst);
     };
-    // Most of the time they wait for each other's locks, and for targets that come back.
+    // Threads mostly wait for locks and for targets.
     thread::scope(|scope| (0..AT_ONCE).for_each(|_| drop(scope.spawn(some))));
     assert!(
         first == last || cuts.into_inner() > 0,

@@ -1,4 +1,4 @@
-//! What the tests that look inside have in common: one server, `ftp://far/`, and a depot that delivers to it.
+//! Helpers of the unit tests: one server, `ftp://far/`, and a depot that delivers to it.
 
 use crate::{
     By, Connect, Depot, Fresh, Put, Rules, Scope, Who, Writing, disk::files::Watcher,
@@ -19,7 +19,7 @@ pub(crate) fn url(name: &str) -> Url {
     Url::from_argument(format!("ftp://far/{name}")).unwrap()
 }
 
-/// Reaches that store under every URL, but while it is away.
+/// Reaches `store` under every URL unless `is_away`.
 pub(crate) fn reaching(
     store: Arc<dyn Store>,
     is_away: impl Fn() -> bool + Send + Sync + 'static,
@@ -36,13 +36,13 @@ pub(crate) fn reaching(
     })
 }
 
-/// Whether it is a mover that asks. Who writes asks for the store too, to know whether there is one.
+/// Returns whether the calling thread is a mover. Writers connect too, to learn whether there is a store.
 pub(crate) fn is_mover() -> bool {
     let thread = thread::current();
     thread.name().is_some_and(|name| name.starts_with("mover"))
 }
 
-/// Opens it on a disk that somebody watches, in a boot of that name, with two movers.
+/// Opens a depot on a watched disk, in a boot of that name, with two movers.
 pub(crate) fn watched(
     root: &Path,
     connect: Connect,
@@ -57,7 +57,7 @@ pub(crate) fn watched(
     Depot::open_watched(root, rules, connect, (boot.0, Some(boot.1)))
 }
 
-/// By nobody in particular, of no session.
+/// A caller without a name or a session.
 pub(crate) fn by() -> By<'static> {
     static WHO: LazyLock<Who> = LazyLock::new(Who::default);
     By {
@@ -67,7 +67,7 @@ pub(crate) fn by() -> By<'static> {
     }
 }
 
-/// In place of whatever there is.
+/// A put that replaces any file.
 pub(crate) fn over() -> Put {
     let session = String::new();
     Put {
@@ -76,14 +76,14 @@ pub(crate) fn over() -> Put {
     }
 }
 
-/// Begins to put something in place of whatever there is.
+/// Begins to put a file that replaces any other.
 pub(crate) fn putting(depot: &Depot, name: &str, bytes: &[u8]) -> Writing {
     let writing = depot.put(&url(name), by().who, &over()).unwrap();
     writing.write(0, bytes).unwrap();
     writing
 }
 
-/// The same to its end.
+/// Puts a file that replaces any other.
 pub(crate) fn put(depot: &Depot, name: &str, bytes: &[u8]) -> Arc<Held> {
     let writing = putting(depot, name, bytes);
     let held = Arc::clone(&writing.held);
@@ -91,7 +91,7 @@ pub(crate) fn put(depot: &Depot, name: &str, bytes: &[u8]) -> Arc<Held> {
     held
 }
 
-/// Puts something into whatever there is.
+/// Patches a file.
 pub(crate) fn put_into(depot: &Depot, name: &str, offset: u64, bytes: &[u8]) {
     let into = depot.put_into(&url(name), by().who, "").unwrap();
     into.write(offset, bytes).unwrap();
@@ -110,7 +110,7 @@ pub(crate) fn push(depot: &Depot) {
     pushed.unwrap_or_else(|error| panic!("{error}; {:?}", depot.queue()));
 }
 
-/// What a test says and sees of something, and who waits for it to go on.
+/// The state of a test, and threads that wait for it.
 #[derive(Default)]
 pub(crate) struct Gate<S> {
     state: Mutex<Gated<S>>,
@@ -147,14 +147,14 @@ impl<S> Gate<S> {
         self.changed.notify_all();
     }
 
-    /// Waits until that is so, and fails where it takes too long.
+    /// Waits until the condition holds, and fails after `LIMIT`.
     pub(crate) fn wait(&self, until: impl Fn(&Gated<S>) -> bool) {
         let (state, changed) = (self.state(), &self.changed);
         let waited = changed.wait_timeout_while(state, LIMIT, |state| !until(state));
-        assert!(!waited.unwrap().1.timed_out(), "nobody came");
+        assert!(!waited.unwrap().1.timed_out(), "no thread waited");
     }
 
-    /// Waits, and is counted, as long as it is shut.
+    /// Waits while it is shut, and is counted.
     pub(crate) fn pass(&self, is_shut: impl Fn(&Gated<S>) -> bool) {
         if is_shut(&self.state()) {
             self.change(|state| state.waiting += 1);
@@ -170,7 +170,7 @@ pub(crate) fn far() -> (tempfile::TempDir, Dir) {
     (far, dir)
 }
 
-/// Waits until something is so of which nobody tells.
+/// Polls until the condition holds.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
@@ -179,5 +179,5 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Nothing takes longer.
+/// Limit of every wait.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);

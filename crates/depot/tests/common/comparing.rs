@@ -1,4 +1,4 @@
-//! A sink that compares leaves as servers of ours do: what is not what it is said to be does not land.
+//! A sink that compares leaves as our servers do: a leaf with another hash does not land.
 
 use super::Lot;
 use godwit_core::{Block, Chain, Extents, LEAF_BYTES, Leaves, Piece};
@@ -12,7 +12,7 @@ pub(crate) struct Comparing {
     pub(crate) sink: Box<dyn Sink>,
     pub(crate) differs: Mutex<Extents>,
     pub(crate) lot: Arc<Lot>,
-    /// What came, where nothing is taken twice.
+    /// The bytes that came, if none is taken twice.
     pub(crate) once: Option<Mutex<Extents>>,
 }
 

@@ -1,4 +1,4 @@
-//! A depot in a temporary directory, and a target of which tests decide whether it can be reached.
+//! A depot in a temporary directory, and a target whose faults the tests decide.
 #![allow(clippy::unwrap_used, dead_code)] // Tests may; each file uses its part.
 
 pub(crate) mod comparing;
@@ -28,40 +28,40 @@ pub(crate) struct Far {
     lot: Arc<Lot>,
 }
 
-/// What a test says of the server, and sees of it.
+/// Faults of the server, and counts of its calls.
 #[derive(Default)]
 pub(crate) struct Lot {
     pub(crate) is_away: AtomicBool,
-    /// Nobody knows its name.
+    /// Its host name does not resolve.
     pub(crate) is_unknown: AtomicBool,
-    /// How often somebody asked for it.
+    /// The number of connections.
     pub(crate) visits: AtomicU64,
-    /// Where reads wait.
+    /// Stops reads.
     pub(crate) gate: Gate,
-    /// The same before whoever delivers looks at a file.
+    /// Stops a mover before its `stat`.
     pub(crate) look_gate: Gate,
-    /// The same before somebody writes.
+    /// Stops writes.
     pub(crate) write_gate: Gate,
-    /// The same after something was published, before that is told.
+    /// Stops `flush`, after the file was published.
     pub(crate) flush_gate: Gate,
-    /// Nothing gets on its disk.
+    /// Nothing becomes durable.
     pub(crate) is_unsafe: AtomicBool,
-    /// It tells no times.
+    /// `stat` has no times.
     pub(crate) tells_no_time: AtomicBool,
-    /// It tells no time but that which anybody can set, as most servers.
+    /// `stat` has no change time, as with most servers.
     pub(crate) tells_no_touch: AtomicBool,
-    /// It does not know which upload became what.
+    /// Forgets which upload became which file.
     pub(crate) forgets: AtomicBool,
-    /// Is told of each look at a file (`stat`), each `digest`, `read`, `write`, `remove`, `rename` and `flush` of one,
-    /// and each `mkdir`, and may say why not.
+    /// Called at each `stat`, `digest`, `read`, `write`, `remove`, `rename`, `flush` and `mkdir`; may return an
+    /// error.
     pub(crate) on_ask: Mutex<OnAsk>,
-    /// It compares leaves, as ours do.
+    /// Compares leaves, as our nodes do.
     pub(crate) is_ours: AtomicBool,
-    /// How many leaves came as what they were when they were written.
+    /// The number of leaves that came with their stored hashes.
     pub(crate) known: AtomicU64,
-    /// Where whoever sent a leaf as what it was waits.
+    /// Stops a sender of leaves with stored hashes.
     pub(crate) known_gate: Gate,
-    /// It takes nothing twice in one conversation, as an FTP server.
+    /// Takes no byte twice in one session, as FTP servers do.
     pub(crate) is_once: AtomicBool,
 }
 
@@ -75,7 +75,7 @@ impl Deref for Far {
 
 type OnAsk = Option<Box<dyn FnMut(&'static str, &Path) -> Done<()> + Send>>;
 
-/// Where reads of one name wait until somebody lets them.
+/// Stops calls for one name.
 #[derive(Default)]
 pub(crate) struct Gate {
     state: Mutex<Shut>,
@@ -86,7 +86,7 @@ pub(crate) struct Gate {
 struct Shut {
     name: Option<PathBuf>,
     waiting: usize,
-    /// Counts the names that it was shut for: who waited for one before does not count any more.
+    /// The number of names so far; waiters for earlier names do not count.
     turn: u64,
 }
 
@@ -97,7 +97,7 @@ impl Shut {
 }
 
 impl Gate {
-    /// Whoever asks for a file of this name waits; who waits for another goes on.
+    /// Calls for this name wait; others pass.
     pub(crate) fn shut(&self, name: &str) {
         let mut state = self.state.lock().unwrap();
         let name = Some(name.into());
@@ -109,13 +109,13 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Whoever waits goes on.
+    /// Lets all waiters go on.
     pub(crate) fn open(&self) {
         self.state.lock().unwrap().name = None;
         self.changed.notify_all();
     }
 
-    /// Returns when so many wait.
+    /// Waits until so many calls wait.
     pub(crate) fn reached(&self, wanted: usize) {
         let state = self.state.lock().unwrap();
         let wait = self
@@ -145,7 +145,7 @@ impl Far {
         Self::at(tempfile::tempdir().unwrap())
     }
 
-    /// The server has what is in that directory.
+    /// A server that has the files of `dir`.
     pub(crate) fn at(dir: TempDir) -> Self {
         let store = Dir::open(dir.path(), "tests", Opener::Myself).unwrap();
         Self {
@@ -155,17 +155,17 @@ impl Far {
         }
     }
 
-    /// What is said of it, for whoever says more later.
+    /// Returns the shared faults.
     pub(crate) fn lot(&self) -> Arc<Lot> {
         Arc::clone(&self.lot)
     }
 
-    /// Has that be called whenever a file is looked at or read.
+    /// Calls `act` at every call.
     pub(crate) fn on_ask(&self, act: impl FnMut(&'static str, &Path) -> Done<()> + Send + 'static) {
         *self.on_ask.lock().unwrap() = Some(Box::new(act));
     }
 
-    /// Says that it was asked for anything since.
+    /// Returns a flag that is set by the next call.
     pub(crate) fn notices_asks(&self) -> Arc<AtomicBool> {
         let asked = Arc::new(AtomicBool::new(false));
         let is_asked = Arc::clone(&asked);
@@ -176,7 +176,7 @@ impl Far {
         asked
     }
 
-    /// Has it say of so much that it is asked about that it is not there, as a server that has lost its disk.
+    /// Answers "missing" so many times, as a server that has lost its disk.
     pub(crate) fn loses_all(&self, times: u64) -> Arc<AtomicU64> {
         let left = Arc::new(AtomicU64::new(times));
         let lost = Arc::clone(&left);
@@ -220,7 +220,7 @@ impl Far {
         fs::write(self.dir.path().join(name), bytes).unwrap();
     }
 
-    /// Puts one there of an hour ago: longer ago than what is asked for again.
+    /// Puts a file with an old time, so that it is not revalidated as recent.
     pub(crate) fn put_as_of_before(&self, name: &str, bytes: &[u8]) {
         self.put(name, bytes);
         let file = fs::File::options()
@@ -230,7 +230,7 @@ impl Far {
         file.unwrap().set_modified(before).unwrap();
     }
 
-    /// Returns what others see there.
+    /// Returns the file at the server.
     pub(crate) fn get(&self, name: &str) -> Option<Vec<u8>> {
         fs::read(self.dir.path().join(name)).ok()
     }
@@ -374,7 +374,7 @@ impl Volume for Away {
     godwit_store::forward!(self, self.there()?; space);
 }
 
-/// Tells whether it is somebody who delivers that asks.
+/// Returns whether a mover calls.
 fn is_mover() -> bool {
     let thread = std::thread::current();
     thread.name().is_some_and(|name| name.starts_with("mover"))
@@ -391,7 +391,7 @@ pub(crate) fn who() -> Who {
     }
 }
 
-/// Replaces whatever there is.
+/// A put that replaces any file.
 pub(crate) fn over() -> Put {
     Put {
         base: Base::Any,
@@ -407,7 +407,7 @@ pub(crate) fn rules() -> Rules {
     }
 }
 
-/// Bytes that differ everywhere.
+/// Pseudo-random bytes.
 pub(crate) fn bytes(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let next = move || {
@@ -427,7 +427,7 @@ pub(crate) fn put(depot: &Depot, name: &str, bytes: &[u8]) {
     writing.end().unwrap();
 }
 
-/// Writes into what is at the target, whatever that is.
+/// Patches the file at the target.
 pub(crate) fn put_into(depot: &Depot, name: &str, offset: u64, bytes: &[u8]) {
     let writing = depot.put_into(&url(name), &who(), "").unwrap();
     writing.write(offset, bytes).unwrap();
@@ -464,7 +464,7 @@ pub(crate) fn depot(far: &Far, dir: &TempDir) -> Depot {
     with(far, dir, rules())
 }
 
-/// The same by other rules.
+/// A depot that delivers to `far`, by other rules.
 pub(crate) fn with(far: &Far, dir: &TempDir, rules: Rules) -> Depot {
     Depot::open(&dir.path().join("depot"), rules, far.connect()).unwrap()
 }
@@ -473,7 +473,7 @@ pub(crate) fn both() -> (Far, TempDir) {
     (Far::new(), tempfile::tempdir().unwrap())
 }
 
-/// By [`who`], of no session.
+/// By [`who`], without a session.
 pub(crate) fn by() -> By<'static> {
     static WHO: LazyLock<Who> = LazyLock::new(who);
     By {
@@ -483,7 +483,7 @@ pub(crate) fn by() -> By<'static> {
     }
 }
 
-/// The directory of a depot as a kill would leave it at this moment.
+/// Copies the depot's directory as a kill would leave it.
 pub(crate) fn as_killed(depot: &Depot) -> TempDir {
     let copy = tempfile::tempdir().unwrap();
     let mut cp = std::process::Command::new("cp");
@@ -492,14 +492,14 @@ pub(crate) fn as_killed(depot: &Depot) -> TempDir {
     copy
 }
 
-/// The same, and that depot ends.
+/// Copies the directory as a kill would leave it, and ends the depot.
 pub(crate) fn killed(first: Depot) -> TempDir {
     let copy = as_killed(&first);
     drop(first);
     copy
 }
 
-/// Waits until something is so, and fails where that takes too long.
+/// Waits until the condition holds, and fails after 20 seconds.
 pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
     let begun = std::time::Instant::now();
     while !is_so() {

@@ -1,4 +1,4 @@
-//! What happens to a name while somebody is about to be told that what they put there is kept.
+//! Changes of a name while a put is being closed.
 
 use super::{Gate, Shut, World, gated, opened, set_away, shut_away};
 use crate::{
@@ -12,7 +12,7 @@ use godwit_core::holding::{Base, Notices};
 use godwit_store::{Defect, Dir, Error as StoreError, Faulty, Opener};
 use std::{fs, io::Read, os::unix::fs::FileExt, process::Command, sync::Arc, thread};
 
-/// Returns what a reader gets; nothing, where there is none of that name.
+/// Returns what a reader gets; `None` if there is no such name.
 fn read(depot: &Depot, name: &str) -> Option<Vec<u8>> {
     let reading = match depot.read(&url(name), by().who, Fresh::Usual) {
         Err(Error::Store(error)) if matches!(*error, StoreError::Missing { .. }) => return None,
@@ -23,13 +23,13 @@ fn read(depot: &Depot, name: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Delivers all that waited for that.
+/// Lets the target come back, and pushes.
 fn deliver(gate: &Gate, depot: &Depot) {
     set_away(gate, false);
     push(depot);
 }
 
-/// One with a file that is there, of which nobody knows that yet, and what was put into it since.
+/// A depot with a file that arrived unnoticed, and a later patch of it.
 fn half_there() -> (World, Arc<Held>) {
     let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
     let store = Arc::new(Faulty::new(dir, [Defect::LosesFinish]));
@@ -42,7 +42,7 @@ fn half_there() -> (World, Arc<Held>) {
     ((gate, far, home, depot), held)
 }
 
-/// Returns what somebody hears who has found out where to ask, and asks there after that was done.
+/// Runs `meanwhile` between the lookup of a reader and its request.
 fn while_somebody_asks<T: Send>(
     gate: &Gate,
     ask: impl FnOnce() -> T + Send,
@@ -59,7 +59,7 @@ fn while_somebody_asks<T: Send>(
     })
 }
 
-/// Ends what somebody writes, and does something else once it has its place and is not safe yet.
+/// Closes `writing`, and runs `meanwhile` once it has its number and is not durable.
 fn while_it_ends(gate: &Gate, writing: Writing, but: &Held, meanwhile: impl FnOnce()) {
     gate.change(|state| (state.shut, state.waiting) = (Shut::But(but.id), 0));
     thread::scope(|scope| {
@@ -71,7 +71,7 @@ fn while_it_ends(gate: &Gate, writing: Writing, but: &Held, meanwhile: impl FnOn
     });
 }
 
-/// What was renamed there arrives, under a number that is later, while something newer is about to be kept.
+/// A renamed file arrives, with a later number, while its successor is being closed.
 #[test] //= KANGAROO-9
 fn put_outranks_late_arrival() {
     let (gate, far, _home, depot) = shut_away();
@@ -86,14 +86,14 @@ fn put_outranks_late_arrival() {
         });
     });
     assert_eq!(read(&depot, "b").unwrap(), b"second");
-    // What is written now goes into that, too.
+    // A later patch goes into the successor.
     put_into(&depot, "b", 6, b" and more");
     push(&depot);
     assert_eq!(fs::read(far.path().join("b")).unwrap(), b"second and more");
     assert_eq!(read(&depot, "b").unwrap(), b"second and more");
 }
 
-/// Whoever wrote that may be gone by now, and was told nothing; whoever writes into it is told that all of theirs is kept.
+/// The closing writer may have died unanswered; the patch is answered, so it must keep both.
 #[test] //= delivery#put-and-conflicts
 fn patch_joins_file_being_closed() {
     for is_by_hand in [false, true] {
@@ -123,7 +123,7 @@ fn patch_joins_file_being_closed() {
     }
 }
 
-/// A file that goes has its bytes on the disk for a moment longer: nothing is put into those.
+/// A removed file has its bytes on the disk a moment longer; no patch changes them.
 #[test]
 fn patch_spares_removed_bytes() {
     let (gate, _far, _home, depot) = shut_away();
@@ -135,7 +135,7 @@ fn patch_spares_removed_bytes() {
     thread::scope(|scope| {
         let ending = scope.spawn(|| into.end());
         gate.wait(|state| state.waiting > 0);
-        // Its remover says so first.
+        // `is_gone` is set before the bytes are removed.
         under.lock().is_gone = true;
         gate.change(|state| state.shut = Shut::Nobody);
         ending.join().unwrap().unwrap();
@@ -144,15 +144,14 @@ fn patch_spares_removed_bytes() {
     assert_eq!(bytes, b"what was there");
 }
 
-/// A node that starts looks for what was written meanwhile, and a program that opens the file then stops that: what was
-/// written is found later.
+/// A starting node scans for unseen writes, and an open stops the scan. The next close finds them.
 #[test]
 fn unseen_writes_survive_a_second_open() {
     let (gate, far, home, depot) = gated();
     fs::write(far.path().join("a"), b"as it was").unwrap();
     let editing = depot.edit(&url("a"), by().who, &Edit::default()).unwrap();
     editing.file().unwrap().write_all_at(b"is", 0).unwrap();
-    // The node dies, and the program has the file open still.
+    // The node dies while the program has the file open.
     let copy = home.path().join("copy");
     fs::create_dir(&copy).unwrap();
     let from = home.path().join("depot");
@@ -166,7 +165,7 @@ fn unseen_writes_survive_a_second_open() {
     let store = Arc::new(Dir::open(far.path(), "tests", Opener::Myself).unwrap());
     let after = opened(&gate, &copy, far.path(), store);
     let held = after.inner.all().called(&url("a")).remove(0);
-    // As by a look for what was written that the opening stopped.
+    // The open has stopped the scan.
     held.lock().machine.close(Notices::None);
     let again = after.edit(&url("a"), by().who, &Edit::default()).unwrap();
     drop(theirs);
@@ -189,7 +188,7 @@ fn unlink_during_close_wins() {
     assert!(!far.path().join("a").exists());
 }
 
-/// Somebody who reads has found out where it is, and looks there after it was removed or renamed.
+/// The file is removed or renamed between lookup and request.
 #[test] //= KANGAROO-33
 fn read_in_flight_loses_name() {
     for to in [None, Some("b")] {
@@ -209,7 +208,7 @@ fn read_in_flight_loses_name() {
     }
 }
 
-/// It is renamed there, and something else put where it was.
+/// The file is renamed at the target, and another one takes its old name.
 #[test] //= KANGAROO-33
 fn look_follows_moved_file() {
     let (gate, far, _home, depot) = shut_away();
@@ -252,7 +251,7 @@ fn rename_over_closing_file_wins() {
     assert_eq!(fs::read(far.path().join("a")).unwrap(), b"other");
 }
 
-/// It was put into nothing, which was found out when it was read: it is renamed in its turn, and that is on record.
+/// The patch went into an absent file, as a read has confirmed. The rename follows later and is persisted.
 #[test] //= KANGAROO-53
 fn rename_of_new_patch_is_persisted() {
     let (gate, far, home, depot) = shut_away();
@@ -269,11 +268,11 @@ fn rename_of_new_patch_is_persisted() {
     assert!(!far.path().join("a").exists());
 }
 
-/// A file comes to a hop while what is there is found to have arrived, and its rest takes a new place.
+/// A file is adopted while its predecessor is found delivered and the remainder of that gets a new number.
 #[test] //= KANGAROO-9
 fn adopted_file_outranks_remainder() {
     let ((gate, far, home, depot), held) = half_there();
-    // Who has it open gets it delivered, whatever comes after it.
+    // An open file is delivered even if it is superseded.
     let reading = depot.read(&url("a"), by().who, Fresh::Usual).unwrap();
     let came = home.path().join("depot/came");
     fs::write(&came, b"second").unwrap();
@@ -302,12 +301,12 @@ fn adopted_file_outranks_remainder() {
     deliver(&gate, &depot);
     assert_eq!(read(&depot, "a").unwrap(), b"second");
     assert_eq!(fs::read(far.path().join("a")).unwrap(), b"second");
-    // What was there before went first, and not against what came after it.
+    // The predecessor was delivered first, without a conflict.
     assert!(depot.queue().is_empty());
     drop(reading);
 }
 
-/// A file arrived, and lacks what was written since; that it goes under its new name cannot be recorded.
+/// A file arrived without its later patch; its rename cannot be recorded.
 #[test] //= KANGAROO-53
 fn unrecorded_rename_still_happens() {
     let ((gate, far, _home, depot), held) = half_there();
@@ -315,7 +314,7 @@ fn unrecorded_rename_still_happens() {
     gate.change(|state| (state.is_full, state.away_with) = (true, None));
     gate.wait(|state| state.fulls > 0);
     gate.change(|state| state.is_full = false);
-    // Who waits for room waits longer the oftener it was tried.
+    // The depot backs off longer after each attempt.
     until("it is there", || {
         depot.retry(&held.id.to_string()).is_err() || far.path().join("b").exists()
     });
