@@ -24,7 +24,7 @@ const NOBODY: u32 = 65_534;
 fn is_root() -> bool {
     let is = user_id() == 0;
     if !is {
-        skip("only root can start a node that becomes somebody else");
+        skip("only root can start a node that becomes another account");
     }
     is
 }
@@ -33,7 +33,7 @@ fn user_id() -> u32 {
     fs::metadata("/proc/self").unwrap().uid()
 }
 
-/// An export of everybody's, with a file that is for its owner only.
+/// An export that every account may enter, with a file of its owner only.
 fn export(scratch: &Scratch) -> std::path::PathBuf {
     let export = scratch.dir("export");
     fs::set_permissions(&export, fs::Permissions::from_mode(0o1777)).unwrap();
@@ -145,7 +145,7 @@ fn a_program_is_run_for_nobody_whose_rights_it_would_not_have() {
             let why = "and not with those of the account";
             assert_eq!(said.stderr.contains(why), !is_run, "{said}");
         }
-        // Nobody is nobody's own way around: the program has the rights of the node.
+        // The program has the rights of the node, and no others.
         let refused = ours(["cp", "--through", "copy", &url("of-alice"), got]);
         assert_ne!(refused.status, Some(0), "{refused}");
         fs::remove_dir_all(scratch.join("export.state")).unwrap();
@@ -206,7 +206,7 @@ fn a_host_key_that_root_alone_may_read_is_read_before_root_is_given_up_and_when_
     };
     get("/O=Lab/CN=localhost").ok();
 
-    // Half renewed: what there was goes on, and the log says why.
+    // Half a renewal: the old certificate stays, and the log says why.
     lab.host("new", &["fermi", "localhost"]);
     fs::rename(lab.path("new.pem"), lab.path("host.pem")).unwrap();
     get("/O=Lab/CN=localhost").ok();
@@ -215,7 +215,7 @@ fn a_host_key_that_root_alone_may_read_is_read_before_root_is_given_up_and_when_
         log.contains("host.pem") && log.contains("does not belong"),
         "{log}"
     );
-    // Renewed, though nobody but root can read it.
+    // The renewal is complete, though only root can read the key.
     fs::rename(lab.path("new.key"), lab.path("host.key")).unwrap();
     get("/O=Lab/CN=fermi").ok();
     let log = fs::read_to_string(export.with_extension("log")).unwrap();
@@ -223,7 +223,7 @@ fn a_host_key_that_root_alone_may_read_is_read_before_root_is_given_up_and_when_
     assert!(!log.contains("PRIVATE"), "{log}");
 }
 
-/// The export is root's, and so the node keeps that number.
+/// The export belongs to root, and so the node keeps that number.
 #[test] //= access#accounts
 fn gone_account_is_not_served_as_root() {
     if !is_root() {
@@ -250,7 +250,7 @@ fn gone_account_is_not_served_as_root() {
     let node = lab.node_at(&lab.scratch.dir("export"), "host", &["--config", &config]);
     lab.refused("alice", &url(&node, ""), &["gone"]);
     drop(node);
-    // Who is not root may serve them as itself.
+    // A node that is not root may serve them as its own account.
     chown(lab.path("export"), Some(NOBODY), Some(NOBODY)).unwrap();
     fs::remove_dir_all(lab.path("export.state")).unwrap();
     let node = lab.node_at(&lab.path("export"), "host", &["--config", &config]);

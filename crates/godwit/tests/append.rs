@@ -47,7 +47,7 @@ fn what_is_appended_to_a_node_that_is_killed_is_there_once() {
                         let heard = door.write_small(&mut || next.take(), &mut |_, finished| {
                             done = Some(finished);
                         });
-                        // What was refused would be refused again; what was lost is asked again.
+                        // A refused record stays refused; a lost one is sent again.
                         match (heard, done) {
                             (Ok(()), Some(finished)) => break drop(finished.unwrap()),
                             (lost, _) => assert!(Instant::now() < patience, "{lost:?}"),
@@ -57,7 +57,7 @@ fn what_is_appended_to_a_node_that_is_killed_is_there_once() {
                 }
             });
         }
-        // The node dies when so many more were told to be there, whatever it does then.
+        // The node dies after so many more records were reported.
         for _ in 0..KILLS {
             for _ in 0..WRITERS * EACH / (KILLS + 1) {
                 appended.recv().unwrap();

@@ -1,4 +1,4 @@
-//! What may go wrong with the other side, the network, the disk: a sentence and an exit code, never a
+//! Faults of the other side, the network and the disk: each ends with a sentence and an exit status, never with a
 //! hang, a stack trace, or half a file under the final name.
 
 #![allow(clippy::unwrap_used)]
@@ -20,7 +20,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("test paths are UTF-8")
 }
 
-/// Expects a failure that reads like one for people: what was wanted, why not, with one of these codes.
+/// Expects a failure in plain words, with one of these codes.
 #[track_caller]
 fn refused(said: &Said, codes: &[i32]) {
     let code = said.status.unwrap_or(-1);
@@ -38,7 +38,7 @@ fn refused(said: &Said, codes: &[i32]) {
     }
 }
 
-/// Expects a hint that says what to do, and does not promise that anything is kept: nothing came.
+/// Expects a hint with the next command, and no promise that bytes are kept.
 #[track_caller]
 fn hints(said: &Said, words: &str) {
     let hint = said.stderr.lines().find(|line| line.starts_with("hint: "));
@@ -54,7 +54,7 @@ fn hasty(source: &str, target: &str) -> Said {
     ours_within(40, godwit(), [&HASTE[..], &[source, target]].concat())
 }
 
-// --- nobody there -------------------------------------------------------------------------------
+// --- absent servers -----------------------------------------------------------------------------
 
 #[test]
 fn a_refused_port_is_told() {
@@ -187,7 +187,7 @@ fn no_permission_is_told_on_either_side() {
     let source = scratch.file("source", 100_000);
     refused(&hasty(text(&source), &node.url("new")), &[13]);
     assert!(!export.join("new").exists());
-    // And a client that is one.
+    // The client is an ordinary user too.
     std::fs::set_permissions(export.join("secret"), no(0o644)).unwrap();
     let closed = scratch.dir("closed");
     std::fs::set_permissions(&closed, no(0o755)).unwrap();
@@ -226,7 +226,7 @@ fn a_directory_that_may_not_be_read_keeps_nobody_from_the_rest() {
         mode(&export.join(open), 0o777);
     }
     mode(&home, 0o777);
-    // What was given up a month ago is removed when the node begins.
+    // Partials of a month ago are removed when the node starts.
     let given_up = ["s/a", "s/z"].map(|directory| {
         let name = format!(".godwit-{}.part", "0".repeat(HASH_DIGITS));
         let part = scratch.file(format!("export/{directory}/{name}"), 10);
@@ -286,7 +286,7 @@ fn a_directory_that_may_not_be_read_keeps_nobody_from_the_rest() {
         let copy = home.join(format!("copy{number}"));
         run(&["cp", "-r", source, text(&copy)]);
         assert!(is_there(&copy));
-        // What could not be read at the source may be there all the same.
+        // An unreadable source may still be at the target.
         let synced = home.join(format!("synced{number}"));
         for only_here in ["no/kept", "kept"] {
             scratch.file(synced.join(only_here), 10);
@@ -535,37 +535,37 @@ fn a_full_disk_there_is_told_and_what_came_is_kept() {
 
 // --- servers that misbehave ---------------------------------------------------------------------
 
-/// What a false server does when it is asked for the file.
+/// How a false server answers a request for the file.
 #[derive(Clone, Copy, Debug)]
 enum Lie {
-    /// SIZE says more than comes.
+    /// SIZE is larger than the file.
     LargerSize,
-    /// SIZE says less than comes.
+    /// SIZE is smaller than the file.
     SmallerSize,
     /// Closes the data connection early and says it was whole.
     ClosesEarly,
-    /// Answers with what is no FTP.
+    /// Answers in another protocol.
     Garbage,
     /// Never greets.
     Silent,
     /// Greets, then says nothing.
     StallsAtLogin,
-    /// Sends half, hangs up and greets nobody any more.
+    /// Sends half, hangs up, and never greets again.
     FallsSilent,
     /// Sends half, then nothing.
     StallsInData,
     /// Hangs up at once.
     HangsUp,
-    /// Says of a file that it is at it, and says it again.
+    /// Reports progress again and again, and never ends.
     TalksInsteadOfFacts,
-    /// The same where the file should come.
+    /// Reports progress on the file again and again.
     TalksInsteadOfData,
     /// Sends a reply line without end.
     EndlessLine,
-    /// Lists names that lead out.
+    /// Lists names that lead outside.
     HostileListing,
     WrongDigest,
-    /// A directory in itself, without end.
+    /// A directory that contains itself.
     HoldsItself,
 }
 
@@ -686,7 +686,7 @@ fn talk(mut control: TcpStream, lie: Lie, stop: &AtomicBool) -> std::io::Result<
     Ok(())
 }
 
-/// Names that lead out, control characters, a size that is none, lines that are none.
+/// Names that lead outside, control characters, bad sizes and bad lines.
 const HOSTILE: &[u8] = b"type=file;size=5; ../../escaped\r\n\
 type=file;size=5; /etc/escaped\r\n\
 type=file;size=5; a/b\r\n\
@@ -696,7 +696,7 @@ type=file;size=5; \x1b[31mred\r\n\
 no facts at all\r\n\
 type=file;size=-1; \r\n";
 
-/// Says again and again that it is at it.
+/// Reports progress without end.
 fn chatter(control: &mut TcpStream, stop: &AtomicBool) -> std::io::Result<()> {
     while !stop.load(Ordering::Relaxed) {
         control.write_all(b"150 still at it\r\n")?;
@@ -901,7 +901,7 @@ fn ten_thousand_connections_leave_a_node_that_serves() {
     let mut told = String::new();
     let mut stdout = BufReader::new(crowd.stdout.take().unwrap());
     stdout.read_line(&mut told).unwrap();
-    eprintln!("{}", told.trim()); // how many there were, and the descriptor limit used
+    eprintln!("{}", told.trim()); // the count, and the descriptor limit
     let limit = std::fs::read_to_string(format!("/proc/{}/limits", node.pid())).unwrap();
     eprintln!(
         "{}",
@@ -910,7 +910,7 @@ fn ten_thousand_connections_leave_a_node_that_serves() {
             .find(|line| line.contains("open files"))
             .unwrap()
     );
-    // While they are there the node answers, if only that it is full; when they left it serves.
+    // With all connections open the node answers at least that it is full; after them it serves.
     let said = hasty(text(&source), &node.url("crowded"));
     if said.status != Some(0) {
         refused(&said, &[5]);

@@ -1,7 +1,6 @@
-//! What a node says to those who prove nothing, or the wrong thing: by real handshakes of a client
-//! that checks nothing of its own, so that it is the node that has to. Each refusal has its own
-//! words, names a date where there is one, stands in the node's log with the file as well, and no
-//! secret is in any log, nor a path of the node in what it says.
+//! Refusals of a node to clients with missing or wrong proofs. The clients check nothing, so the node has to. Each
+//! refusal has its own words, names a date if there is one, and is logged with the file. No log has a secret, and no
+//! answer a path of the node.
 
 #![allow(clippy::unwrap_used)] // it is all test
 
@@ -33,12 +32,12 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// The words of a refusal, and what is shown to get it.
+/// A refusal, and the proof that causes it.
 struct Case {
     name: &'static str,
     shown: Vec<u8>,
     words: Vec<String>,
-    /// What only the log names.
+    /// Words that only the log has.
     file: String,
 }
 
@@ -60,7 +59,7 @@ fn each_wrong_proof_has_its_own_words_there_and_in_the_log() {
             );
         }
         assert!(!reply.contains(&place), "a path of the node in {reply}");
-        // Not the same sentence as that of another case.
+        // Each case has its own sentence.
         assert!(!told.contains(&reply), "{}: {reply}", case.name);
         let log = log(&node);
         let last = log
@@ -81,7 +80,7 @@ fn each_wrong_proof_has_its_own_words_there_and_in_the_log() {
         "{reply}"
     );
 
-    // Whoever proves what they must still comes in.
+    // A valid proof is still accepted.
     let alice = fs::read(lab.path("alice")).unwrap();
     assert_eq!(Conversation::with(&node).show(Some(&alice)), "proved");
     for case in &cases {
@@ -214,7 +213,7 @@ fn expired_soon(lab: &Lab, seconds: u64) -> Credential {
     lab.ca.issue(&quick(short)).unwrap()
 }
 
-/// What is waited for is a date.
+/// The test needs a later date.
 fn until_expired(credential: &Credential) {
     while credential.check_dates(SystemTime::now()).is_ok() {
         std::thread::sleep(Duration::from_millis(50));
@@ -380,7 +379,7 @@ fn who_stops_in_mid_handshake_is_told_and_hung_up_on() {
     assert!(conversation.ask("AUTH GSSAPI").starts_with("334"));
     let reply = conversation.ask(&adat(&mut tls));
     assert!(reply.starts_with("335"), "{reply}");
-    // Not a word more.
+    // The answer has no other word.
     let reply = conversation.hear();
     assert!(reply.starts_with("421 "), "{reply}");
     let words = "The proof of who you are did not come to its end within 1 s";
@@ -412,7 +411,7 @@ fn a_proxy_that_expires_does_not_end_what_runs_and_is_told_when_it_must_be_shown
             .stderr(Stdio::piped());
         let mut cp = command.spawn().unwrap();
         let mut out = cp.stdout.take().unwrap();
-        // Nothing moves on before we read: the pipe is full, and so is the way to it.
+        // The transfer stalls until the test reads: the pipe and the sockets are full.
         let mut came = vec![0; 1 << 20];
         out.read_exact(&mut came).unwrap();
         until_expired(&short);
@@ -459,7 +458,7 @@ fn what_we_can_prove_no_more_is_an_error_at_once() {
     let remote = Remote::open(&at, &options).unwrap();
     remote.mkdir(Path::new("d")).unwrap();
     until_expired(&short);
-    // Where it has been believed it still is.
+    // A proxy that was accepted stays accepted.
     remote.mkdir(Path::new("e")).unwrap();
     let began = Instant::now();
     let write = Upload {
@@ -492,7 +491,7 @@ fn a_node_says_why_it_can_prove_no_data_connection() {
     assert!(protected.ask("PASV").starts_with("227"));
     until_expired(&short);
     let began = Instant::now();
-    // Nobody will ever connect.
+    // The client never connects.
     let reply = protected.ask("STOR f");
     assert!(reply.starts_with('5'), "{reply}");
     for words in [
@@ -505,7 +504,7 @@ fn a_node_says_why_it_can_prove_no_data_connection() {
     assert!(began.elapsed() < Duration::from_secs(10));
 }
 
-/// A client that has proved who it is and delegated, and checks no date.
+/// A client that proves itself and delegates, and checks no date.
 struct Protected(Conversation, Channel);
 
 impl Protected {
@@ -542,7 +541,7 @@ impl Protected {
     }
 }
 
-/// A client that knows lines, and TLS without a doubt about anybody.
+/// A client that speaks lines and TLS, and trusts every server.
 struct Conversation(BufReader<TcpStream>);
 
 impl Conversation {
@@ -589,7 +588,7 @@ impl Conversation {
             };
             let token = base64::decode(token.trim_end().as_bytes()).unwrap();
             if tls.ssl().is_init_finished() {
-                // What came behind the handshake: the node took what we showed.
+                // A message behind the handshake: the node accepted the proof.
                 return "proved".into();
             }
             tls.get_mut().incoming.extend(token);

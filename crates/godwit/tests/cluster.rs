@@ -38,7 +38,7 @@ impl Cluster {
         fs::read_to_string(self.node.export.with_extension("log")).unwrap()
     }
 
-    /// Nothing that was said or logged tells a key.
+    /// No output and no log shows a key.
     fn no_secret_in(&self, texts: &[&str]) {
         for name in ["key", "other"] {
             let secret = fs::read_to_string(self.path(name)).unwrap_or("none".repeat(16));

@@ -93,7 +93,7 @@ fn figure_5_is_built_and_asked() {
         "{mar}"
     );
     assert_eq!(mar.lines().count(), 2, "{mar}");
-    // What a location lacks, and which location is complete.
+    // The missing files of a location, and the complete locations.
     let lacked = world.lines(&["location", "ls", YEAR, "--lacks", "jupiter"]);
     assert_eq!(lacked, months(&["Jan", "Feb", "Dec"]));
     assert_eq!(
@@ -189,7 +189,7 @@ fn subset_is_replicated_by_conditions() {
     world.run(&[&["replicate", YEAR, "-name", "[FD]*"], &to[..]].concat());
     let lacked = world.lines(&["location", "ls", YEAR, "--lacks", "jupiter"]);
     assert_eq!(lacked, months(&["Jan"]));
-    // A file that is named and does not meet the conditions is left.
+    // A named file that does not meet the conditions is skipped.
     let jan = format!("{YEAR}/Jan 1998");
     world.run(&["replicate", &jan, "--size", "+1M", "--to", "jupiter"]);
     assert_eq!(

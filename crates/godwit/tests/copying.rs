@@ -1,4 +1,4 @@
-//! What `cp`, `sync` and `mv` take, refuse and say before and while they copy.
+//! Targets, refusals and messages of `cp`, `sync` and `mv`.
 #![allow(clippy::unwrap_used)] // a test may
 
 mod common;
@@ -12,7 +12,7 @@ fn run(scratch: &Scratch, line: &str) -> Said {
     Said::of(command.stdin(Stdio::null()))
 }
 
-/// Expects a refusal with this status, and these words in what is said.
+/// Expects a refusal with this status and these words.
 #[track_caller]
 fn refused(said: &Said, status: i32, words: &[&str]) {
     assert_eq!(said.status, Some(status), "{said}");
@@ -425,7 +425,7 @@ fn room_for_tree_is_checked_first() {
         assert_eq!(count(&said.stderr, "godwit: cannot"), 1, "{said}");
         assert!(!small.0.join("d").exists(), "{said}");
     }
-    // What is left out needs no room, and no hole does.
+    // Excluded files and holes need no room.
     fs::File::create(scratch.join("d/hole"))
         .unwrap()
         .set_len(1 << 30)

@@ -1,4 +1,4 @@
-//! `make demo` shows what it says it shows.
+//! `make demo` runs to its end and prints each scene.
 
 mod common;
 

@@ -15,8 +15,8 @@ fn disks_that_lose_power_lose_what_was_not_synced() {
 #[test] //= GASS-17 GASS-35 GASS-37 GASS-59 KANGAROO-3 KANGAROO-9 KANGAROO-11 KANGAROO-12 KANGAROO-20 KANGAROO-24 KANGAROO-25 KANGAROO-32 KANGAROO-33 KANGAROO-50 KANGAROO-53 KANGAROO-X4
 fn committed_bytes_arrive_whatever_dies() {
     let godwit = env!("CARGO_BIN_EXE_godwit");
-    // Power cuts at a hop and at its next node leave in about one of 100 such runs a file of which neither knows whether
-    // it was published. It is held for a person to decide: no byte is lost.
+    // A power cut at a hop and at its next node leaves, in about one run of 100, a file whose publication is
+    // uncertain. It is put on hold, and no byte is lost.
     let few = [
         "--may-hold",
         "1",
@@ -35,7 +35,7 @@ fn committed_bytes_arrive_whatever_dies() {
     }
 }
 
-/// Runs a script of the repository; what it cannot do here, it says.
+/// Runs a script of the repository, which tells what it cannot do.
 fn run(script: &str, words: &[&str]) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../..")

@@ -1,4 +1,4 @@
-//! What keeps somebody from their files is named, the cause first, in under five seconds.
+//! The doctor names each obstacle, the cause first, in under five seconds.
 #![allow(clippy::unwrap_used)] // it is all test
 
 mod common;
@@ -22,7 +22,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// What the doctor said: its status, and each look in order.
+/// The doctor's status, and each check in order.
 struct Found {
     code: i32,
     looks: Vec<Value>,
@@ -44,7 +44,7 @@ impl Found {
         }
     }
 
-    /// Returns what is named first, which must be wrong.
+    /// Returns the first check, which must have failed.
     #[track_caller]
     fn first(&self, at: &str) -> (&str, &str) {
         let first = &self.looks[0];
@@ -61,7 +61,7 @@ impl Found {
         (first["said"].as_str().unwrap(), fix)
     }
 
-    /// How full the disk is on which the tests run, is not theirs to say: it alone may be wrong.
+    /// The disk of the tests may be full: only that check may fail.
     #[track_caller]
     fn all_is_well(&self) {
         let ill = self.looks.iter().filter(|look| look["well"] != true);
@@ -145,7 +145,7 @@ fn what_swallows_packets_does_not_take_long() {
     let laptop = Machine::new(&scratch, "b");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
-    // Nobody accepts, and the queue is full soon.
+    // No program accepts, and the queue is soon full.
     let wait = Duration::from_millis(300);
     let mut waiting = Vec::new();
     while let Ok(one) = std::net::TcpStream::connect_timeout(&at, wait) {
@@ -221,7 +221,7 @@ fn a_clock_that_is_wrong_is_named_before_what_comes_of_it() {
     };
     let host = lab.ca.issue(&early).unwrap();
     write_pair(&host, &lab.path("early.pem"), &lab.path("early.key")).unwrap();
-    // There the clock is ahead of ours, says the certificate; the date of who shows it says two hours behind.
+    // The server's clock is ahead, says the certificate; the date of the client says two hours behind.
     let at = late(host);
     let found = ask(format!("https://localhost:{}/", at.port()));
     assert!(

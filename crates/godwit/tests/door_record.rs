@@ -1,4 +1,4 @@
-//! What goes through a door is written down as what goes by FTP is: a line a file.
+//! Transfers through a door are logged as FTP transfers are: one line a file.
 #![allow(clippy::unwrap_used)] // it is all test
 
 mod common;
@@ -7,7 +7,7 @@ use common::{Machine, Scratch, noise};
 use serde_json::Value;
 use std::fs;
 
-/// What a node wrote down of transfers: status, source, target, bytes.
+/// The transfers in a node's log: status, source, target, bytes.
 fn record(machine: &Machine<'_>) -> Vec<(String, String, String, Option<u64>)> {
     let text = fs::read_to_string(machine.state().join("transfers.jsonl")).unwrap();
     let lines = text.lines().map(|line| {
@@ -18,7 +18,7 @@ fn record(machine: &Machine<'_>) -> Vec<(String, String, String, Option<u64>)> {
         ] {
             assert!(line.get(key).is_some(), "{key}: {line}");
         }
-        // The account of who joined, or the peer itself.
+        // The account of the joined peer, or the peer itself.
         assert!(!["", "anonymous"].contains(&&*word("user")), "{line}");
         assert!(line["streams"].as_u64().unwrap() > 0, "{line}");
         (
@@ -71,7 +71,7 @@ fn a_line_is_written_for_each_file_whichever_way_it_goes() {
         .iter()
         .filter(|(.., target, bytes)| target.starts_with("tree/") && *bytes == Some(100));
     assert_eq!(small.count() as u64, SMALL, "{of_from:?}");
-    // One for the laptop, in many shares, and one for the other node, which acts for it.
+    // One line for the laptop, in many parts, and one for the other node, which acts for it.
     assert_eq!(gets.len(), 2, "{of_from:?}");
     let is_whole = |line: &&&(String, String, String, Option<u64>)| {
         line.0 == "ok" && line.1 == "large" && line.3 == Some(LARGE)

@@ -1,4 +1,4 @@
-//! One end of a transfer through doors goes in the middle of it: who is left says so, stops, and goes on.
+//! One end of a transfer through doors dies in the middle; the other end reports it, stops, and resumes.
 #![allow(clippy::unwrap_used)] // it is all test
 
 mod common;
@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What lies in an export under another name than `f`, and how many bytes have landed there.
+/// Returns the file in an export that is not named `f`, and how many bytes have landed there.
 fn partials(data: &Path) -> Vec<(PathBuf, u64)> {
     let entries = fs::read_dir(data).unwrap().map(|entry| entry.unwrap());
     let others = entries.filter(|entry| entry.file_name() != "f");
@@ -25,7 +25,7 @@ fn partials(data: &Path) -> Vec<(PathBuf, u64)> {
         .collect()
 }
 
-/// Waits until so much of `f` has landed there.
+/// Waits until so much of `f` has landed.
 fn landed(data: &Path, bytes: u64, client: &mut Child) {
     let until = Instant::now() + PATIENCE;
     while !partials(data).iter().any(|(_, landed)| *landed >= bytes) {
@@ -77,14 +77,14 @@ fn begin(laptop: &Machine<'_>, words: &[&str]) -> Child {
     client.spawn().unwrap()
 }
 
-/// Copies from node to node, and kills the client when some of it has landed.
+/// Copies from node to node, and kills the client when a part has landed.
 fn killed_in_the_middle(laptop: &Machine<'_>, to: &Machine<'_>) {
     let mut client = begin(laptop, &["cp", "godwit://from/f", "godwit://to/f"]);
     landed(&to.home.join("data"), SOME, &mut client);
     end(client);
 }
 
-/// The same command again; what is told of the file and of all.
+/// Repeats the command; returns the lines about the file and about all.
 fn again(laptop: &Machine<'_>) -> (Value, Value) {
     let said = laptop.well(&["cp", "--json", "godwit://from/f", "godwit://to/f"]);
     let objects = said.lines().map(|line| serde_json::from_str(line).unwrap());
@@ -170,7 +170,7 @@ fn who_waits_says_for_whom() {
 }
 
 const WAITING: &str = "waiting for ";
-/// More than is sent before anybody can end it.
+/// More bytes than can be sent before the kill.
 const BYTES: u64 = 256 << 20;
 const SOME: u64 = 32 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -108,7 +108,7 @@ fn examples() -> Vec<String> {
         let (_, below) = help.split_once("\nCommands:\n").unwrap_or_default();
         let below = below.lines().take_while(|line| line.starts_with("  "));
         let below = below.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
-        // Of the node of this machine, as it is, nothing is tried, and an invite is good once.
+        // Verbs of the local node are not run, and an invite works once.
         let is_tried = |word: &str| verb[0] != "node" && (&*verb[0], word) != ("farm", "join");
         let below = below.filter(|word| !word.is_empty() && is_tried(word));
         pages.extend(below.map(|word| vec![verb[0].clone(), word.to_owned()]));
@@ -232,7 +232,7 @@ const NAMES: [&str; 13] = [
     "godwit rule add grid:/run7 copies=1",
 ];
 
-/// What `godwit help config` gives as an example.
+/// Returns the example of `godwit help config`.
 const MODULE: &str = "[modules.first]\n\
     command = [\"/usr/bin/head\", \"-c\", \"{}\"]\n\
     parameters = \"[0-9]\"\n\

@@ -1,4 +1,4 @@
-//! Small files over a long way: what is said before an answer is waited for.
+//! Small files over a long way: requests that are sent before earlier answers.
 //!
 //! A proxy that holds back every word of the node a little counts turns: how often
 //! the client waited for an answer before it spoke again. Each is a round trip.
@@ -20,14 +20,14 @@ use std::{
     time::Duration,
 };
 
-/// What one conversation said, by turns.
+/// The words of one session, by turns.
 #[derive(Clone, Debug, Default)]
 struct Said {
     turns: Vec<String>,
     spoke_first: bool,
 }
 
-/// Stands before the control port of a node, and is far away from everybody.
+/// A proxy before the control port of a node that adds delay.
 struct Far {
     port: u16,
     said: Arc<Mutex<Vec<Said>>>,
@@ -69,7 +69,7 @@ fn pass_on(client: TcpStream, node: TcpStream, said: Arc<Mutex<Vec<Said>>>, nth:
     thread::spawn(move || {
         let mut buffer = vec![0; 64 << 10];
         while let Ok(count @ 1..) = from_node.read(&mut buffer) {
-            thread::sleep(WAY); // not to wait for anything: this is the way's length
+            thread::sleep(WAY); // the delay of the line, not a wait
             has_answered.store(true, SeqCst);
             if to_client.write_all(&buffer[..count]).is_err() {
                 break;
@@ -202,7 +202,7 @@ fn check_others(others: &[Said], moves: &str) {
         }
     }
     let moved = others.iter().filter(|said| turn_of(said, moves).is_some());
-    assert!(moved.count() > 0, "somebody moved the files");
+    assert!(moved.count() > 0, "no session moved the files");
 }
 
 const DIRECTORIES: usize = 6;

@@ -1,4 +1,4 @@
-//! What goes wrong is said in three lines and an exit code, and nothing is left half done.
+//! Each fault ends with three lines and an exit status, and leaves nothing half done.
 #![allow(clippy::unwrap_used)] // a test may
 
 mod common;
@@ -24,7 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A command, its exit status, and what `--json` says: type and culprit.
+/// A command, its exit status, and the type and culprit of `--json`.
 const FAULTS: [(&str, i32, &str, &str); 16] = [
     ("cp missing there", 4, "Specification", "you"),
     ("cp f no/such/there", 4, "Specification", "you"),
@@ -234,7 +234,7 @@ fn a_closed_standard_stream_is_no_success() {
         assert!(said.stderr.contains("standard input is closed"), "{said}");
     }
     assert!(!scratch.join("g").exists());
-    // Nobody has to read; whoever starts programs often opens it for both ways.
+    // An absent reader is no fault; parent programs often leave both ends of a pipe open.
     for line in ["cat f <>/dev/null >&0", "cp f h >&-", "cp - i <>/dev/null"] {
         closed(line).ok();
     }
@@ -290,14 +290,13 @@ fn a_second_signal_ends_even_what_waits_for_a_reader() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // Its first byte is here; more than a pipe holds nobody will ever take, and
-        // whoever wants to say something waits for who is writing.
+        // The first byte was read and no more will be. A pipe is full, and messages wait behind its writer.
         let mut output = child.stdout.take().unwrap();
         output.read_exact(&mut [0]).unwrap();
         let pid = child.id().to_string();
         let until = Instant::now() + Duration::from_secs(20);
         let ended = loop {
-            // Two that come at once are one.
+            // Two signals at once count as one.
             let mut kill = Command::new("kill");
             kill.args(["-s", name, &pid]).stderr(Stdio::null());
             let _ = kill.status();
@@ -323,7 +322,7 @@ fn a_second_signal_ends_even_what_waits_for_a_reader() {
 
 #[test] //= GRIDFTP-46
 fn a_server_that_is_not_there_may_be_there_later() {
-    // A port that was ours a moment ago is nobody's.
+    // The port was free a moment ago.
     let port = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -472,7 +471,7 @@ fn range_in_place_is_compared_at_target() {
     };
     let (there, here) = (node.export.join("f"), scratch.join("here"));
     let range = ["--offset", "1000", "--length", "5000"];
-    // What comes of a pipe cannot be had again.
+    // Bytes of a pipe cannot be read again.
     for (flips, ends, of_pipe) in [(0, 0, 0), (1, 0, 12), (1000, 12, 12)] {
         for (words, target, ends) in [
             (["cp", "source", &url], &there, ends),

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Around nothing, a block of GCT's server, and a block of ours.
 const SIZES: [usize; 6] = [0, 1, 262_144, 1_048_576, 1_048_577, 5_000_003];
 
-/// What file names may be, and programs forget.
+/// Hard file names.
 const HARD_NAMES: [&str; 20] = [
     "with space",
     " leading space",
@@ -822,7 +822,7 @@ fn interrupted_upload(node: &Node, name: &str, size_bytes: usize, sent: &[u8]) {
     control.reply("4");
 }
 
-/// What the node says the size of a name is, if it has one.
+/// Returns the size that the node reports for a name, if it has one.
 fn size_of(port: u16, name: &str) -> Option<u64> {
     let mut control = Control::login(port);
     control.ask("TYPE I", "200");

@@ -1,6 +1,6 @@
 //! Our client against servers of others: GCT's GridFTP server, vsftpd and Pure-FTPd.
 //!
-//! Every test compares bytes, and what a result claims: `verified` only where somebody compared digests.
+//! Every test compares bytes, and the claim of the result: `verified` only if digests were compared.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 const SIZES: [usize; 6] = [0, 1, 262_144, 1_048_576, 1_048_577, 5_000_003];
 const ALL: [Kind; 3] = [Kind::Gct, Kind::Vsftpd, Kind::Pureftpd];
 
-/// The URL of a path in the writable directory of a peer, as somebody who may overwrite.
+/// The URL of a path in the writable directory of a peer, for a user who may overwrite.
 fn url(kind: Kind, peer: &Peer, path: &str) -> String {
     match kind {
         Kind::Pureftpd => peer.url(path).replacen("ftp://", "ftp://tester:tester@", 1),
@@ -27,7 +27,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("test paths are UTF-8")
 }
 
-/// The last line of `--json`: what was done.
+/// Returns the last line of `--json`.
 fn summary(said: &Said) -> serde_json::Value {
     let stdout = String::from_utf8_lossy(&said.stdout);
     let last = stdout.lines().last().unwrap_or_default();

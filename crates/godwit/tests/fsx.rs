@@ -1,4 +1,4 @@
-//! Random acts on a file of a mount, whose server comes and goes.
+//! Random operations on a file of a mount, whose server goes and comes back.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -59,5 +59,5 @@ fn try_acts_on(size: usize, seconds: &str) {
     assert_same(&machine.scratch.join("model"), &export.join("file"));
 }
 
-/// The server is there for so long, and away for half of that.
+/// The server is up for this long, and away for half of that.
 const PAUSE: Duration = Duration::from_millis(1500);

@@ -27,7 +27,7 @@ fn upload_arrives_once_full_disk_has_room() {
     let Some(disk) = mounted(Disk::with_reserve(&lab.scratch)) else {
         return;
     };
-    // Root could go on: half of the disk is kept for it.
+    // Half of the disk is reserved for root.
     let ballast = disk.export.join("ballast");
     fs::write(&ballast, vec![7; 16 << 20]).unwrap();
     upload(&lab, &disk, "no space left", || {
@@ -93,7 +93,7 @@ fn mounted(disk: Result<Disk, String>) -> Option<Disk> {
     disk.map_err(|why| skip(&why)).ok()
 }
 
-/// Alice uploads more than there is room for; then somebody makes room.
+/// Alice uploads more than there is room for; then the disk or quota grows.
 fn upload(lab: &Lab, disk: &Disk, words: &str, make_room: impl FnOnce()) {
     lab.map(&format!("\"/O=Lab/CN=alice\" {ALICE}\n"));
     fs::write(lab.path("node.toml"), "[node]\nuser = \"nobody\"\n").unwrap();
@@ -137,7 +137,7 @@ struct Disk {
     quota: Quota,
 }
 
-/// How much Alice may have, and who says so.
+/// Alice's quota, and what enforces it.
 enum Quota {
     None,
     /// For each account.
@@ -254,5 +254,5 @@ fn run(words: &[&str]) -> Result<(), String> {
 /// An account without a name.
 const ALICE: u32 = 61_001;
 const ROOM_BYTES: u64 = 9 << 20;
-/// More than there is room for at first, and not more than there is then.
+/// More than fits at first, and less than fits later.
 const SIZE_BYTES: usize = 12 << 20;

@@ -1,4 +1,4 @@
-//! A log that cannot be written: it has gaps, and nothing else happens.
+//! A log that cannot be written has gaps, and the node goes on.
 
 #![allow(clippy::unwrap_used)] // it is all test
 
@@ -20,7 +20,7 @@ fn a_node_whose_log_is_full_serves() {
         .arg(&export)
         .arg("--state")
         .arg(scratch.join("state"))
-        // So much that whoever does anything has something to say.
+        // Enough load that every part of the node logs something.
         .env("GODWIT_LOG", "trace");
     let node = Node::spawn(node, &export);
     for _ in 0..2 {

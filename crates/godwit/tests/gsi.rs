@@ -215,7 +215,7 @@ fn a_node_says_at_its_start_that_nobody_will_be_able_to_log_in() {
         assert_eq!(said.status, Some(2), "{said}");
         assert!(said.stderr.contains(words), "wanted {words:?} in {said}");
 
-        // What was not said just now may be mended while it serves.
+        // A fault that was not reported at the start may be repaired while the node serves.
         let config = format!(
             "[trust]\ncertificate = {cert:?}\nkey = {key:?}\nauthorities = {authorities:?}\ngridmap = {map:?}\n"
         );
@@ -273,7 +273,7 @@ fn a_server_may_be_known_by_its_subject_instead_of_its_name() {
         "the peer is /O=Lab/CN=fermi.example.org, not /O=Lab/CN=localhost",
     );
 
-    // Of a copy between two servers each end has its own.
+    // In a copy between two servers each end has its own subject.
     cp(&["--target-subject", fermi, &from, &to]).ok();
     cp(&[
         "--source-subject",
@@ -300,7 +300,7 @@ fn a_server_may_be_known_by_its_subject_instead_of_its_name() {
         "the peer is /O=Lab/CN=fermi.example.org, not",
     );
 
-    // What proves nothing is nobody's subject.
+    // A server without a proof has no subject.
     let plain = format!("ftp://localhost:{}/f", here.port);
     let said = cp(&["--subject", local, f, &plain]);
     assert_eq!(said.status, Some(2), "{said}");
@@ -424,7 +424,7 @@ fn third_parties_prove_to_each_other_that_they_act_for_the_same_user() {
                 .flat_map(|(flag, file)| [(*flag).to_owned(), text(file)]),
         );
         let all: Vec<&str> = all.iter().map(String::as_str).collect();
-        // Run by root, a node acts as the account that the user is mapped to.
+        // A node of root acts as the account that the user is mapped to.
         let export = globus.scratch.dir(name);
         let everyone = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         fs::set_permissions(&export, everyone).unwrap();
@@ -448,7 +448,7 @@ fn third_parties_prove_to_each_other_that_they_act_for_the_same_user() {
             fs::remove_file(path).unwrap();
         }
     }
-    // One that cannot prove anything: in clear, or not at all.
+    // A server without GSI works in clear, and is refused with `--safe`.
     let plain = format!("ftp://localhost:{}/g", two.port);
     globus.run(&["cp", &url(&one, "f"), &plain]).ok();
     assert_same(&file, &two.export.join("g"));
@@ -491,7 +491,7 @@ fn third_parties_of_two_sites_need_not_believe_the_same_authorities() {
         let said = cp(&[way, "--target-credential", &theirs, &from, &to]).ok();
         assert_same(&file, &two.export.join("data/f"));
         assert!(said.stderr.contains("line=PORT "), "{said}");
-        // A credential is handed over, and told to nobody else.
+        // A credential is delegated, and shown to no other server.
         assert!(said.stderr.contains("line=DCSC …"), "{said}");
         assert!(!said.stderr.contains("PRIVATE"), "{said}");
         fs::remove_dir_all(two.export.join("data")).unwrap();
@@ -540,7 +540,7 @@ fn third_parties_of_two_sites_need_not_believe_the_same_authorities() {
     assert!(said.stderr.contains("/no/such/proxy"), "{said}");
 }
 
-/// The node of a machine is not told a proxy of its own: whoever asks shows theirs.
+/// The local node has no proxy; each program shows its own.
 #[test] //= GASS-13
 fn programs_get_and_put_by_gsi_through_the_node_of_their_machine() {
     let lab = Lab::new();
@@ -556,14 +556,14 @@ fn programs_get_and_put_by_gsi_through_the_node_of_their_machine() {
         &node.export.join("there"),
         &lab.path("alice"),
     );
-    // Who may not come to the server gets nothing of what others got here.
+    // A program without access gets no file that others fetched.
     for name in ["bob", "nowhere"] {
         let said = depot.says(Some(&lab.path(name)), &["get", &there, &lab.text("stolen")]);
         assert_eq!(said.status, Some(13), "{name}: {said}");
         assert!(!lab.path("stolen").exists(), "{name}");
     }
     depot.says(None, &["node", "stop"]).ok();
-    // The same with the server of Globus.
+    // The server of Globus gives the same.
     let Some(globus) = Globus::start() else {
         return;
     };
@@ -578,7 +578,7 @@ fn programs_get_and_put_by_gsi_through_the_node_of_their_machine() {
     depot.says(None, &["node", "stop"]).ok();
 }
 
-/// The node of a machine, which keeps what comes and goes.
+/// A local node that caches and spools.
 struct Depot<'a> {
     scratch: &'a Scratch,
     certificates: &'a Path,
@@ -606,16 +606,16 @@ impl<'a> Depot<'a> {
         ours_within(60, command, args)
     }
 
-    /// Puts it there, reads it here, and reads what somebody else put there.
+    /// Puts a file, reads it locally, and reads a change that another program made at the server.
     fn goes(&self, source: &Path, url: &str, there: &Path, proxy: &Path) {
-        // Whoever has none starts the node.
+        // The first program without a node starts it.
         self.says(None, &["queue"]).ok();
         let well = |args: &[&str]| self.says(Some(proxy), args).ok();
         let back = self.scratch.join("back");
         well(&["put", source.to_str().unwrap(), url]);
         well(&["push", "--timeout", "30", url]);
         assert_same(source, there);
-        fs::write(there, "what somebody else put there").unwrap();
+        fs::write(there, "a foreign change").unwrap();
         well(&["get", "--fresh", url, back.to_str().unwrap()]);
         assert_same(&back, there);
         let kept = String::from_utf8(well(&["--json", "cache", "ls"]).stdout).unwrap();

@@ -1,5 +1,4 @@
-//! What goes through several machines: one id finds it in all their logs, and whoever began it sees how
-//! far it is.
+//! Transfers through several machines: one id stands in all their logs, and the first machine sees the progress.
 #![allow(clippy::unwrap_used)] // it is all test
 
 mod common;
@@ -18,7 +17,7 @@ fn both_and_laptop(scratch: &Scratch) -> [Machine<'_>; 3] {
     [from, to, laptop]
 }
 
-/// What is between two texts, behind the first.
+/// Returns the text between two others, at its first place.
 fn between<'a>(text: &'a str, from: &str, to: &str) -> Option<&'a str> {
     let rest = &text[text.find(from)? + from.len()..];
     rest.split(to).next()
@@ -34,7 +33,7 @@ fn one_id_finds_a_copy_in_the_logs_of_both_nodes() {
     let id = between(&log, "request=", " ")
         .expect("what is asked is logged")
         .to_owned();
-    // The one was asked for the bytes by the other, which the laptop had asked for it.
+    // The laptop asked one node, which asked the other for the bytes.
     let asked = |log: &str, call: &str| {
         let lines = log
             .lines()
@@ -55,7 +54,7 @@ fn one_id_finds_a_copy_in_the_logs_of_both_nodes() {
         !read.is_empty() && read.iter().all(|read| *read == id),
         "{read:?} {id}"
     );
-    // Who comes by a grant, or with an invite, need not be anybody, and nothing is said of that.
+    // Grants and invites need no peer, and the log names none.
     for log in [from.log(), to.log()] {
         assert!(!log.contains("may do nothing"), "{log}");
     }
@@ -88,7 +87,7 @@ fn an_error_says_by_which_id_the_logs_tell_of_it() {
     }
     let said = String::from_utf8_lossy(&failed.stderr).into_owned();
     assert!(said.contains(&format!("request: {id}")), "{said}");
-    // What asks no node has no such id.
+    // A command that asks no node has no id.
     let failed = laptop.says(&["cp", "nowhere", "here"]);
     assert!(!String::from_utf8_lossy(&failed.stderr).contains("request:"));
 }

@@ -43,7 +43,7 @@ fn an_invite_is_good_once_and_a_key_that_is_another_is_nobodys() {
     let lab = Machine::lab(&scratch);
     let (laptop, other) = (Machine::new(&scratch, "b"), Machine::new(&scratch, "c"));
     let invite = lab.invite();
-    // Somebody stands in between: another key than the invite says.
+    // A server in between has another key than the invite says.
     let (head, tail) = invite.rsplit_once('/').unwrap();
     let wrong = format!("{}{}/{tail}", &head[..head.len() - 4], "0000");
     let refused = laptop.says(&["join", &wrong]);
@@ -54,7 +54,7 @@ fn an_invite_is_good_once_and_a_key_that_is_another_is_nobodys() {
     assert_eq!(again.status.code(), Some(13), "{again:?}");
     let why = String::from_utf8_lossy(&again.stderr).into_owned();
     assert!(why.contains("it was used already"), "{why}");
-    // Who did not join may do nothing, though they know where the door is.
+    // A machine that has not joined may do nothing, though it knows the door.
     let stranger = other.says(&["ls", &format!("godwit://{}/", lab.at)]);
     assert_eq!(stranger.status.code(), Some(13), "{stranger:?}");
 }
@@ -68,7 +68,7 @@ fn who_left_is_a_stranger() {
     laptop.well(&["leave", "lab"]);
     assert_eq!(lab.well(&["peers"]), "");
     assert!(!known.exists());
-    // As if it had not forgotten: the other side has.
+    // The laptop remembers the lab; the lab has forgotten the laptop.
     fs::write(&known, kept).unwrap();
     let refused = laptop.says(&["ls", "godwit://lab/"]);
     assert_eq!(refused.status.code(), Some(13), "{refused:?}");
@@ -112,7 +112,7 @@ fn of_many_who_say_one_invite_at_once_one_joins() {
         "{said:?}"
     );
     assert_eq!(lab.knows().peers().unwrap().len(), 1);
-    // Who has joined may say so again: perhaps it was not heard the first time.
+    // A joined machine may repeat the request, since the answer may have been lost.
     let winner = codes.iter().position(|code| *code == 0).unwrap();
     machines[winner].well(&["join", &invite, "--name", &names[winner]]);
 }
@@ -135,7 +135,7 @@ fn an_invite_that_has_expired_is_refused_and_its_file_goes() {
     lab.tells("no node joined");
 }
 
-/// Somebody who answers for whatever key is asked for, with one of their own.
+/// A server that shows its own key to every client.
 struct Evil {
     at: String,
     server: Child,
@@ -172,7 +172,7 @@ impl Evil {
         Self { at, server, out }
     }
 
-    /// Returns what was said to it.
+    /// Returns the request that it received.
     fn heard(mut self) -> String {
         let mut heard = String::new();
         self.out.read_to_string(&mut heard).unwrap();
@@ -190,7 +190,7 @@ fn the_secret_is_told_to_nobody_who_has_another_key() {
     let (lab, laptop) = (Machine::lab(&scratch), Machine::new(&scratch, "b"));
     let invite = lab.invite();
     let secret = invite.rsplit('/').next().unwrap().to_owned();
-    // The way to the lab leads to somebody else.
+    // The way to the lab leads to another server.
     let evil = Evil::begin(&scratch);
     let (code, why) = laptop.refused(&["join", &invite.replace(&lab.at, &evil.at)]);
     assert_eq!(code, 13, "{why}");
@@ -198,14 +198,14 @@ fn the_secret_is_told_to_nobody_who_has_another_key() {
         why.contains(&format!("not whoever has the key {}", lab.key())),
         "{why}"
     );
-    // They met, and nothing was asked.
+    // The key was checked, and nothing was asked.
     let heard = evil.heard();
     assert!(heard.contains("SSL SESSION"), "{heard}");
     assert!(
         !heard.contains("POST") && !heard.contains(&secret),
         "{heard}"
     );
-    // It was not used up.
+    // The invite was not used up.
     laptop.well(&["join", &invite]);
 }
 
@@ -219,7 +219,7 @@ fn the_way_to_another_node_is_no_way_to_this_one() {
     let (code, why) = laptop.refused(&["join", &invite.replace(&lab.at, &there)]);
     assert_eq!(code, 5, "{why}");
     assert!(why.contains("it has another key now"), "{why}");
-    // It was not used up.
+    // The invite was not used up.
     laptop.well(&["join", &invite]);
 }
 
@@ -315,7 +315,7 @@ fn what_is_in_the_way_here_does_not_use_an_invite_up() {
     let (_, why) = desk.refused(&["join", &invite, "--name", "laptop"]);
     assert!(why.contains("another node is called laptop here"), "{why}");
     desk.well(&["join", &invite, "--name", "desk"]);
-    // Nothing can be written there, be it by root.
+    // The directory cannot be written, even by root.
     let full = Machine::new(&scratch, "f");
     fs::create_dir_all(full.home.join(".local/state")).unwrap();
     fs::write(full.state(), "no directory").unwrap();
@@ -354,7 +354,7 @@ fn files_that_are_damaged_or_open_to_others_are_named() {
     laptop.well(&["ls", "godwit://lab/"]);
 }
 
-/// Whoever is denied gives up; what is the matter with the disk of a node may pass.
+/// A peer that is denied gives up; a fault of the node's disk may pass.
 #[test]
 fn a_node_that_cannot_read_who_it_knows_denies_nobody() {
     let scratch = Scratch::new();
@@ -407,7 +407,7 @@ fn where_root_starts_the_node_a_peer_acts_as_whom_it_was_said() {
     assert!(said.contains(r#""account":"nobody""#), "{said}");
 }
 
-/// Tells whether root runs the tests, and that it does not if so.
+/// Returns whether root runs the tests; if so, says what is skipped.
 fn godwit_of_root() -> Option<()> {
     let root = common::run(5, "id", ["-u"]).stdout == b"0\n";
     if !root {

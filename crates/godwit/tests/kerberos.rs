@@ -63,7 +63,7 @@ impl World {
         fs::read_to_string(self.node.export.with_extension("log")).unwrap()
     }
 
-    /// Gets a ticket for somebody, into a cache of their name.
+    /// Gets a ticket for a principal, into a cache of that name.
     fn kinit(&self, who: &str, options: &[&str]) {
         let mut command = Command::new(self.kdc.dir.join("kinit"));
         let command = command.arg(who).args(options);
@@ -74,7 +74,7 @@ impl World {
         format!("FILE:{}", text(&self.path(&format!("tickets of {who}"))))
     }
 
-    /// yafc, with the tickets of somebody, told what to do in lines.
+    /// Runs yafc with the tickets of a principal, and feeds it lines.
     fn yafc(&self, who: &str, lines: &str) -> Said {
         let dir = self.scratch.dir("yafc");
         let mut command = Command::new("timeout");
@@ -90,7 +90,7 @@ impl World {
         Said::of(realm(&mut command, &self.kdc).env("KRB5CCNAME", self.cache(who)))
     }
 
-    /// Our client, with the tickets of somebody.
+    /// Runs our client with the tickets of a principal.
     fn ours(&self, who: &str, args: &[&str]) -> Said {
         let mut command = godwit();
         realm(&mut command, &self.kdc).env("KRB5CCNAME", self.cache(who));
@@ -107,7 +107,7 @@ impl World {
         said
     }
 
-    /// Refused by the node in these words and no path; in its log is all.
+    /// The node refuses in these words without a path; its log has everything.
     #[track_caller]
     fn turned_down(&self, who: &str, words: &[&str], logged: &[&str]) {
         let before = self.log().len();
@@ -227,7 +227,7 @@ impl Lines {
         self.socket.get_ref().write_all(sent.as_bytes()).unwrap();
     }
 
-    /// The last line of a reply; empty if there is none.
+    /// Returns the last line of a reply; empty if there is none.
     fn reply(&mut self) -> String {
         let mut line = String::new();
         self.socket.read_line(&mut line).unwrap();
@@ -666,7 +666,7 @@ fn blocks_and_lines_that_are_not_as_agreed_are_refused() {
         let mut stream = lines.data(level);
         assert!(lines.say(&format!("STOR {name}")).starts_with("150 "));
         stream.write_all(&bytes(&data)).unwrap();
-        // Whoever is told to wait for more waits in vain, and says so only later.
+        // A client that is told to wait for more waits in vain, and says so only later.
         if !name.starts_with("open") {
             drop(stream);
             return lines.reply();
@@ -681,7 +681,7 @@ fn blocks_and_lines_that_are_not_as_agreed_are_refused() {
     let good = store("safe", "S", &|data| sealed(data, safe, &[b"bytes", b""]));
     assert!(good.starts_with("226 "), "{good}");
 
-    // The library knows 64 tokens back: what is overtaken by more is no less new.
+    // The library knows 64 tokens back; an older one counts as replayed.
     let (mut lines, data) = Lines::proved(port);
     let mut stream = lines.data("P");
     assert!(lines.say("STOR late").starts_with("150 "));

@@ -78,7 +78,7 @@ impl Proxy {
         assert!(!waited.unwrap().1.timed_out(), "no marker came");
     }
 
-    /// Cuts off whoever is connected, opens the dam; what passes then is counted from 0.
+    /// Cuts all connections and opens the dam; later bytes are counted from 0.
     fn open(&self) {
         let mut state = self.water.state.lock().unwrap();
         state.run += 1;
@@ -204,7 +204,7 @@ impl Killed {
             .spawn()
             .unwrap();
         proxy.marker();
-        // Heard is not yet noted; who dies in between has heard nothing.
+        // A marker that was received is not recorded yet; a client that dies in between has lost it.
         let until = Instant::now() + Duration::from_secs(10);
         while notes(&home) == 0 && Instant::now() < until {
             thread::sleep(Duration::from_millis(10));

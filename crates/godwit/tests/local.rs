@@ -1,4 +1,4 @@
-//! The node of this machine: found, started once, reading through it, putting to it, and what it owes.
+//! The node of this machine: found and started once, read through, put to, and its pending puts.
 #![allow(clippy::unwrap_used)] // a test may
 
 mod common;
@@ -130,7 +130,7 @@ fn a_push_that_nobody_waits_for_ends_and_the_file_is_still_delivered() {
     wait_until("it is waited for", || talking() == 2);
     pushing.kill().unwrap();
     pushing.wait().unwrap();
-    wait_until("nobody waits any more", || talking() == 1);
+    wait_until("no client waits", || talking() == 1);
     lab.start(&[]);
     wait_until("it is delivered", || far.join("data/after").exists());
 }
@@ -154,7 +154,7 @@ fn a_pipe_is_put_and_one_that_breaks_leaves_nothing() {
         (text.lines().count(), text.lines().last()),
         (1000, Some("line 999"))
     );
-    // Whoever is killed while they write has put nothing.
+    // A writer that is killed has put nothing.
     let mut command = machine.command(&["put", "-", "godwit://lab/half"]);
     let mut putting = command.stdin(Stdio::piped()).spawn().unwrap();
     let mut input = putting.stdin.take().unwrap();
@@ -175,7 +175,7 @@ fn a_session_is_committed_and_pushed_apart_from_the_rest() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
     let source = machine.scratch.file("f", 10_000);
-    // The rest goes to a server that nobody will ever reach.
+    // The rest goes to a server that never answers.
     machine
         .says(&["put", "f", "godwit://localhost:9/never"])
         .ok();
@@ -214,8 +214,8 @@ fn a_session_is_pushed_with_the_lines_that_it_appended() {
     assert_eq!(fs::read(far.join("data/log")).unwrap(), b"one\n");
 }
 
-/// Puts a file as a program does that has this in its environment, and looks for it at its target, with no push and no
-/// waiting. Returns what a commit says then.
+/// Puts a file as a program with this environment does, and looks for it at its target, without a push. Returns the
+/// answer of a commit.
 fn is_there_once_it_is_put(variable: impl FnOnce(&Machine) -> (&str, PathBuf)) -> String {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
@@ -319,9 +319,7 @@ fn whoever_runs_the_node_of_a_machine_is_told_once_of_what_waits_and_of_what_is_
         .env("GODWIT_ON_FAULT", &tells)
         .env("GODWIT_FAULT_AFTER", "1s");
     Said::of(&mut first).ok();
-    wait_until("somebody is told of what waits", || {
-        !told("waiting").is_empty()
-    });
+    wait_until("the log tells what waits", || !told("waiting").is_empty());
     let waiting = &told("waiting")[0];
     assert_eq!(waiting["url"], "godwit://lab/late");
     assert_eq!(waiting["owed_bytes"], 1000);
@@ -329,9 +327,7 @@ fn whoever_runs_the_node_of_a_machine_is_told_once_of_what_waits_and_of_what_is_
     lab.start(&[]);
     machine.says(&["push", "--timeout", "30"]).ok();
     machine.says(&["put", "f", "godwit://lab/d/f"]).ok();
-    wait_until("somebody is told of what is held", || {
-        !told("held").is_empty()
-    });
+    wait_until("the log tells what is on hold", || !told("held").is_empty());
     assert_eq!(told("held")[0]["url"], "godwit://lab/d/f");
     assert_eq!((told("waiting").len(), told("held").len()), (1, 1));
 }
@@ -367,7 +363,7 @@ fn what_is_decided_is_told_as_json() {
     assert!(note(&moved).contains("goes to godwit://lab/g"), "{moved}");
     machine.says(&["push", "--timeout", "30"]).ok();
     assert!(far.join("data/g").exists());
-    // Somebody else has it there by the time it comes.
+    // Another program has put the name by the time the file arrives.
     lab.kill();
     machine.says(&["put", "f", "--new", "godwit://lab/h"]).ok();
     fs::write(far.join("data/h"), "other").unwrap();
@@ -451,7 +447,7 @@ fn a_node_whose_socket_is_taken_away_is_found_again_and_else_is_named() {
         machine.says(&["queue"]).ok();
         assert_eq!(machine.process(), process, "{taken}\n{}", machine.log());
     }
-    // One that does not notice, since it is stopped, has a process that can be ended.
+    // A stopped process that notices nothing can still be ended.
     let process = process.unwrap().to_string();
     let signal = |name: &str| run(5, "kill", [name, &process]).ok();
     signal("-STOP");
@@ -481,7 +477,7 @@ fn it_ends_when_nobody_needs_it_and_not_while_it_owes() {
     machine.scratch.file("f", 1000);
     lab.kill();
     with(&["put", "f", "godwit://lab/late"]).ok();
-    std::thread::sleep(Duration::from_secs(2)); // nothing tells that something does not happen
+    std::thread::sleep(Duration::from_secs(2)); // no event tells that nothing happens
     assert!(!gone(), "{}", machine.log());
     lab.start(&[]);
     wait_until("it delivers and ends", gone);
@@ -618,7 +614,7 @@ fn what_is_staged_is_kept_under_its_tag_and_forgotten_when_told() {
     machine.says(&["cache", "rm", &url]).ok();
     assert_eq!(listed("").len(), 1);
     assert_eq!(machine.says(&["cache", "stat", &url]).status, Some(4));
-    // What a job reads is kept for the others of it, once however often it is read.
+    // A file that a job reads is kept for its other programs, once.
     for _ in 0..3 {
         let mut command = machine.command(&["get", &url, "copy"]);
         Said::of(command.env("SLURM_JOB_ID", "77")).ok();
@@ -679,7 +675,7 @@ fn what_is_declared_comes_before_it_is_wanted_and_no_faster_than_allowed() {
         (&rows[0]["transfers"], &rows[1]["transfers"]),
         (&1.into(), &1.into())
     );
-    // Of many the others come nevertheless.
+    // One failure among many stops no other.
     let list = format!("{}\n{}\n", node.url("none"), node.url("b"));
     fs::write(machine.scratch.join("more"), &list).unwrap();
     let (status, lines) = machine.json(&["stage", "--list", "more"]);
@@ -729,7 +725,7 @@ fn what_is_declared_comes_before_it_is_wanted_and_no_faster_than_allowed() {
 #[test] //= GASS-51 depot#tags-and-filling
 fn verbs_fill_what_is_kept_and_others_wait() {
     let machine = Machine::new();
-    let url = "ftp://127.0.0.1:1/of-nobody";
+    let url = "ftp://127.0.0.1:1/of-none";
     let add = |url: &str| {
         let (status, lines) = machine.json(&["cache", "add", "--tag", "study", url]);
         assert_eq!(status, Some(0), "{lines:?}");
@@ -762,7 +758,7 @@ fn verbs_fill_what_is_kept_and_others_wait() {
     machine
         .says(&["cache", "add-done", "--timestamp", "-7", url])
         .ok();
-    // One that waits to read, and one that waits to add: in either order, both see what was filled.
+    // One program waits to read, and one to add; in either order both see the filled file.
     let said = next.wait_with_output().unwrap();
     let line: Value =
         serde_json::from_slice(said.stdout.split(|&b| b == b'\n').next().unwrap()).unwrap();
@@ -777,7 +773,7 @@ fn verbs_fill_what_is_kept_and_others_wait() {
         (&rows[0]["timestamp"], &rows[0]["transfers"]),
         (&(-7).into(), &0.into())
     );
-    // What did not become anything is filled by the next.
+    // An abandoned fill passes to the next program.
     let other = "ftp://127.0.0.1:1/other";
     let (first, mut next) = (add(other), waiting(&["--json", "cache", "add", other]));
     assert!(next.try_wait().unwrap().is_none());
@@ -788,7 +784,7 @@ fn verbs_fill_what_is_kept_and_others_wait() {
     assert_eq!(line["new"], true);
     assert!(!fs::exists(first["path"].as_str().unwrap()).unwrap());
     machine.says(&["cache", "add-done", "--failed", other]).ok();
-    // With its last tag it goes.
+    // The file goes with its last tag.
     machine.says(&["cache", "clean", "study"]).ok();
     machine.says(&["cache", "clean", "staged"]).ok();
     assert_eq!(machine.says(&["cache", "stat", url]).status, Some(4));
@@ -847,7 +843,7 @@ fn without_a_place_of_the_login_it_is_below_tmp() {
     with(&["queue"]).ok();
     let told = with(&["node", "status"]).ok();
     fs::remove_dir(usual).unwrap();
-    // It is found where it is, also when the usual place is free again.
+    // It is found there, even if the usual place is free again.
     let again = with(&["node", "stop"]).ok();
     assert!(!again.stderr.contains("no cache service runs"), "{again}");
     let words = String::from_utf8(told.stdout).unwrap();
@@ -862,7 +858,7 @@ fn without_a_place_of_the_login_it_is_below_tmp() {
     );
 }
 
-/// What a program that runs has said until now.
+/// Returns the output of a running program so far.
 struct Heard(std::sync::Arc<std::sync::Mutex<String>>);
 
 impl Heard {
@@ -893,7 +889,7 @@ impl Heard {
     }
 }
 
-/// A program that is told line by line, and heard.
+/// A program that is fed and read line by line.
 struct Talking {
     program: Child,
     input: Option<std::process::ChildStdin>,
@@ -1087,7 +1083,7 @@ fn who_waits_for_room_is_told_so_and_gives_up_when_they_said() {
     for words in ["1700000 bytes", "1000000 at most", "hint: godwit cp"] {
         assert!(large.stderr.contains(words), "{words}: {large}");
     }
-    // Of those that failed nothing is left, and who waits goes on when there is room.
+    // Failed writers leave nothing, and a waiting writer continues once there is room.
     wait_until("nothing else is kept", || {
         machine.json(&["queue"]).1.len() == 2
     });
@@ -1123,7 +1119,7 @@ fn many_who_put_where_there_is_room_for_two_wait_and_none_for_each_other() {
     }
 }
 
-/// A file system of that size, which is full as soon as that is said; gone when dropped.
+/// A file system of that size; dropping it unmounts it.
 struct Small(PathBuf);
 
 impl Small {
@@ -1148,7 +1144,7 @@ impl Small {
         Some(Self(at))
     }
 
-    /// Leaves not a byte.
+    /// Fills it to the last byte.
     fn fill(&self) {
         let mut file = fs::File::create(self.0.join("filled")).unwrap();
         for len in [1 << 20, 4096, 1] {
@@ -1211,7 +1207,7 @@ fn whoever_pushes_hears_what_is_waited_for_and_all_that_is_held() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
     machine.scratch.file("f", 1000);
-    // What is not a directory there cannot be one.
+    // A file stands where the directory is needed.
     for name in ["f/a", "f/b"] {
         machine
             .says(&["put", "f", &format!("godwit://lab/{name}")])
@@ -1222,10 +1218,10 @@ fn whoever_pushes_hears_what_is_waited_for_and_all_that_is_held() {
     for name in ["godwit://lab/f/a", "godwit://lab/f/b"] {
         assert!(refused.stderr.contains(name), "{refused}");
     }
-    // Nobody answers there.
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let away = format!("ftp://127.0.0.1:{}/x", nobody.local_addr().unwrap().port());
-    drop(nobody);
+    // No program listens there.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let away = format!("ftp://127.0.0.1:{}/x", silent.local_addr().unwrap().port());
+    drop(silent);
     machine.says(&["put", "f", &away]).ok();
     let mut push = Talking::begin(machine.command(&["push"]));
     push.errors.wait("waiting: ");
@@ -1288,7 +1284,7 @@ fn who_is_joined_later_is_found_by_the_node_that_runs() {
     machine.says(&["push", "--timeout", "30"]).ok();
     assert_eq!(fs::read(farther.join("there/f")).unwrap().len(), 1000);
     assert_eq!(machine.process(), node);
-    // And by another key, once that is what is known of it.
+    // After a new key, the name stands for that.
     late.kill();
     machine.says(&["peers", "remove", "late"]).ok();
     let elsewhere = Scratch::new();
@@ -1402,7 +1398,7 @@ fn what_is_put_into_a_directory_has_its_own_name() {
     assert_same(&source, &far.join("data/dir/a b"));
 }
 
-/// Keeps a server away until nobody is about to try it again.
+/// Keeps a server away until the depot backs off for long.
 fn is_owed_for_a_while(machine: &Machine) {
     wait_until("it was tried often", || {
         let (_, lines) = machine.json(&["queue"]);
@@ -1441,7 +1437,7 @@ fn what_was_put_first_arrives_before_what_verbs_do_later() {
     }
 }
 
-/// A node that was killed, or told to stop, is started for it. One that owed nothing is not.
+/// A killed or stopped node is started for a pending put. A node with nothing pending is not.
 #[test] //= delivery#verbs-that-go-to-the-server
 fn what_was_put_first_arrives_before_what_verbs_do_though_no_node_runs() {
     let far = Scratch::new();
@@ -1502,7 +1498,7 @@ fn move_waits_for_put_though_node_dies() {
     assert!(!far.join("data/it").exists());
 }
 
-/// Tells whether a process has a connection to a port of this machine.
+/// Returns whether a process has a connection to a port of this machine.
 fn is_connected_to(process: u32, port: u16) -> bool {
     let to = format!(":{port:04X}");
     let Ok(files) = fs::read_dir(format!("/proc/{process}/fd")) else {
@@ -1550,7 +1546,7 @@ fn a_verb_says_that_what_was_put_first_does_not_arrive() {
             verb.errors.wait(words);
         }
     }
-    // Who only rehearses, or means another name, does not wait.
+    // A rehearsal, and a verb on another name, do not wait.
     let rehearsed = machine.says(&["rm", "--dry-run", "godwit://lab/it"]);
     assert!(!rehearsed.stderr.contains("goes first"), "{rehearsed}");
     let other = machine.says(&["rm", "godwit://lab/i"]);
@@ -1575,7 +1571,7 @@ fn who_waits_in_vain_is_told_that_it_goes_on() {
     ] {
         assert!(late.stderr.contains(words), "{words}: {late}");
     }
-    // It is the server that is away, and not this machine that was restarted.
+    // The server is away; this machine did not restart.
     assert!(!late.stderr.contains("restart"), "{late}");
     lab.start(&[]);
     machine.says(&["push", "--timeout", "30"]).ok();
@@ -1587,7 +1583,7 @@ fn a_put_of_which_nobody_knows_whether_it_was_taken_says_so() {
     let (machine, _lab) = Machine::of(&far);
     let file = machine.scratch.file("f", 3000);
     let url = "godwit://lab/f";
-    // The node starts with it, and ends when it has taken what was put and has not said so.
+    // The node is started by this put, and dies between taking it and answering.
     for point in ["commit-taken", "commit-recorded"] {
         let put = &mut machine.command(&["put", "f", url]);
         let said = Said::of(put.env("GODWIT_CRASH", point));
@@ -1612,7 +1608,7 @@ fn a_put_of_which_nobody_knows_whether_it_was_taken_says_so() {
 fn what_was_being_filled_when_the_node_died_is_filled_by_the_next() {
     let (machine, url) = (Machine::new(), "ftp://127.0.0.1:1/f");
     let mut dying = machine.command(&["--json", "cache", "add", url]);
-    // The node starts with it, and ends when the file is as it is to be and nobody knows so.
+    // The node is started by this call, and dies once the file is complete and unanswered.
     let added = Said::of(dying.env("GODWIT_CRASH", "filled")).ok();
     let added: Value = serde_json::from_slice(&added.stdout).unwrap();
     fs::write(added["path"].as_str().unwrap(), "half").unwrap();
@@ -1631,7 +1627,7 @@ fn what_is_held_ends_a_verb_and_what_looks_says_so() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
     machine.scratch.file("f", 1000);
-    // What is not a directory there cannot be one.
+    // A file stands where the directory is needed.
     machine.says(&["put", "f", "godwit://lab/f/a"]).ok();
     assert_ne!(machine.says(&["push", "--timeout", "30"]).status, Some(0));
     let refused = machine.says(&["rm", "-r", "godwit://lab/f"]);
@@ -1664,13 +1660,13 @@ fn what_is_held_ends_a_verb_and_what_looks_says_so() {
         let other = machine.says(&[args, &["godwit://lab/f"]].concat()).ok();
         assert!(!other.stderr.contains("promised"), "{args:?}: {other}");
     }
-    // The list that sum --check reads is of names, too.
+    // `sum --check` reads a list of names, too.
     let noted = format!("{}  godwit://lab/f/a\n", "0".repeat(64));
     fs::write(machine.scratch.join("noted"), noted).unwrap();
     let checked = machine.says(&["sum", "--check", "noted"]);
     let words = "godwit://lab/f/a is promised by this machine and not there yet";
     assert!(checked.stderr.contains(words), "{checked}");
-    // What stands in its way can be removed.
+    // The file in the way can be removed.
     machine.says(&["rm", "godwit://lab/f"]).ok();
     machine.says(&["mkdir", "godwit://lab/f"]).ok();
     let retried = machine.says(&["retry", "godwit://lab/f/a"]).ok();
@@ -1722,7 +1718,7 @@ fn what_this_machine_knows_to_be_there_is_not_new() {
         (Some(1), &"EEXIST".into()),
         "{lines:?}"
     );
-    // Of two who write at once the second to end.
+    // Of two concurrent writers the second to close fails.
     let with_input =
         || Talking::begin(machine.command(&["put", "--new", "-", "godwit://lab/pipe"]));
     let (mut first, mut second) = (with_input(), with_input());

@@ -59,7 +59,7 @@ fn who_did_not_hear_that_a_file_was_published_is_told_by_the_next_start() {
             }
         };
         assert_eq!(fs::read(scratch.join("export/f")).unwrap(), bytes);
-        // What was told is what the next generation replaces.
+        // The next generation replaces the version that was reported.
         let next_generation = Write {
             how: WriteMode::Replace(Some(became.clone())),
             id: Some("0123456789abcdef01234567.4"),

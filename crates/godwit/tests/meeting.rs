@@ -1,5 +1,5 @@
-//! What a user reads where machines come to know each other: names that are taken, who was removed, what a
-//! URL names, a node that could not be made. What was refused has left nothing, here or there.
+//! Messages while machines get to know each other: taken names, removed peers, names in URLs, failed inits. A refusal
+//! leaves nothing on either side.
 #![allow(clippy::unwrap_used)] // it is all test
 
 mod common;
@@ -54,7 +54,7 @@ fn a_name_that_is_a_nodes_own_is_nobody_elses() {
     let invite = lab.invite();
     let said = laptop.refused(&["join", &invite, "--name", "lab"]);
     says(&said, 2, &["called lab itself", "--name", "still good"]);
-    // Somebody who does not look at it themselves.
+    // A forged invite has another name, so only the node itself can object.
     let forged = invite.replacen(":lab@", ":other@", 1);
     let said = laptop.refused(&["join", &forged, "--name", "lab"]);
     says(
@@ -109,7 +109,7 @@ fn a_name_that_is_taken_there_leaves_neither_side_half_joined() {
     let said = desk.refused(&["join", &invite, "--name", "laptop"]);
     says(&said, 2, &["another node is called laptop", "--name NAME"]);
     knows_nobody(&desk);
-    // Who is known by another name need not join.
+    // A machine that is known by another name need not join.
     let said = laptop.refused(&["join", &invite, "--name", "laptop", "--call", "lab2"]);
     says(&said, 2, &["known here as lab", "godwit leave lab"]);
     let said = laptop.refused(&["join", &invite, "--name", "laptop2"]);
@@ -216,7 +216,7 @@ fn who_was_removed_is_told_so_and_can_leave() {
     let said = laptop.well(&["leave", "far"]);
     assert_eq!(said, "left far, which did not know this machine any more\n");
     knows_nobody(&laptop);
-    // It is as if nothing had been.
+    // Everything is as before.
     laptop.well(&["join", &lab.invite(), "--name", "laptop"]);
     laptop.well(&["ls", "godwit://lab/"]);
 }
@@ -244,14 +244,14 @@ fn an_address_of_a_peer_names_it() {
     laptop.well(&["join", &lab.invite(), "--name", "laptop"]);
     let by_address = format!("godwit://{}/", lab.at);
     assert!(laptop.well(&["ls", &by_address]).contains('f'));
-    // Another is reached through it: at that address is the one that shows its key there.
+    // Another peer is recorded at this address; the address still means the node that shows its key there.
     let mut other = Machine::new(&scratch, "c");
     other.serve("other", &scratch.join("data"));
     let through = godwit_trust::Peer::new("away", other.key(), std::slice::from_ref(&lab.at));
     laptop.knows().add(&through).unwrap();
     assert!(laptop.well(&["ls", &by_address]).contains('f'));
     laptop.well(&["peers", "remove", "lab"]);
-    // Of whoever is only reached through it the address says nothing.
+    // A peer that is only reached through the address is not named.
     let said = laptop.refused(&["ls", &by_address]);
     assert!(!said.1.contains("away"), "{}", said.1);
     says(
@@ -317,7 +317,7 @@ fn what_is_normal_is_no_warning() {
         !since.contains(" WARN ") && !since.contains("may do nothing"),
         "{since}"
     );
-    // Of who may do nothing, and wants something, there is a line.
+    // A peer without rights that asks for something gets a line.
     fs::write(&file, known).unwrap();
     laptop.refused(&["ls", "godwit://lab/"]);
     lab.tells("a visitor may do nothing");
@@ -360,7 +360,7 @@ fn an_init_that_failed_leaves_nothing() {
         assert!(said.contains(why), "{words:?}: {said}");
         assert_eq!(fs::read_dir(&machine.home).unwrap().count(), 0, "{words:?}");
     }
-    // What cannot be kept is found out when the configuration is there already.
+    // The failure is found after the configuration was written.
     fs::create_dir_all(machine.home.join(".local/state")).unwrap();
     fs::write(machine.state(), "no directory").unwrap();
     machine.refused(&["init", "lab", "--export", data]);
@@ -378,7 +378,7 @@ fn an_init_that_failed_leaves_nothing() {
 #[test]
 fn a_node_of_another_account_has_its_key_where_that_can_read_it() {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
-        return skip("only root can start a node that becomes somebody else");
+        return skip("only root can start a node that becomes another account");
     }
     let scratch = Scratch::new();
     let (data, machine) = (scratch.dir("data"), Machine::new(&scratch, "a"));
@@ -394,7 +394,7 @@ fn a_node_of_another_account_has_its_key_where_that_can_read_it() {
     let why = format!("61001 may not enter {home}\n");
     says(&machine.refused(&init), 2, &[&why, hint]);
     assert_eq!(fs::read_dir(&machine.home).unwrap().count(), 0);
-    // It is whoever the node runs as that must come to it.
+    // The account that the node runs as must reach it.
     closed(&machine.home, 0o711);
     let mut as_other = machine.command(&init);
     let said = as_other.env("GODWIT_NODE_USER", "61002").output().unwrap();
@@ -404,7 +404,7 @@ fn a_node_of_another_account_has_its_key_where_that_can_read_it() {
     let why = format!("61001 may not enter {}\n", machine.state().display());
     says(&said, 2, &[&why, hint]);
     fs::remove_dir_all(machine.home.join(".local")).unwrap();
-    // What nobody else could read is told by the node as well.
+    // A home that is closed to the account is reported by the node as well.
     machine.well(&init);
     closed(&machine.home, 0o700);
     let node = ["node", "--ftp", "none", "--https", "127.0.0.1:0"];
@@ -530,7 +530,7 @@ fn an_old_key_that_counts_is_shown_with_who_knows_it() {
     assert!(line.contains(&before) && line.contains("laptop"), "{line}");
     let said = lab.well(&["peers", "--json"]);
     assert!(said.contains(r#""known_by":["laptop"]"#), "{said}");
-    // Once it was used between them, the old one counts no more.
+    // Once the new key was used between them, the old one is void.
     laptop.well(&["ls", "godwit://lab/"]);
     laptop.well(&["ls", "godwit://lab/"]);
     assert!(!lab.well(&["peers"]).contains("our old key"));

@@ -77,7 +77,7 @@ fn cp_fetches_what_a_module_makes() {
         (&3_000_000.into(), &"verified blake3".into()),
         "{said}"
     );
-    // Of what came, and not of the file.
+    // The digest is of the output, not of the file.
     let sum = ours(["sum", &part]).ok();
     let sum = String::from_utf8(sum.stdout).unwrap();
     let digest = told["digest"].as_str().unwrap();

@@ -1,4 +1,4 @@
-//! What `mv`, `sync` and `cp -r` must never lose, leave or leave out unsaid.
+//! Losses, leftovers and omissions of `mv`, `sync` and `cp -r`.
 #![allow(clippy::unwrap_used)] // a test may
 
 mod common;
@@ -25,7 +25,7 @@ fn summary(said: &Said) -> Value {
     serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {said}"))
 }
 
-/// Has those who stop a copy in the middle take turns: beside each other they come too late.
+/// Serializes the tests that stop a copy in the middle; in parallel they come too late.
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
     TURN.lock()
@@ -155,7 +155,7 @@ fn mv_counts_what_may_not_be_removed_and_exits_for_its_reason() {
         (&2.into(), &13.into(), &1.into()),
         "{said}"
     );
-    // Of `rm` too: that directories are not empty then is no fault of its own.
+    // `rm` too: directories that stay non-empty are no fault of their own.
     let said = ours_within(40, nobody(), ["rm", "-r", text(&source)]);
     assert_eq!(said.status, Some(13), "{said}");
     assert!(
@@ -163,7 +163,7 @@ fn mv_counts_what_may_not_be_removed_and_exits_for_its_reason() {
         "{said}"
     );
     assert_eq!(tree(&source).len(), 3);
-    // What may not even be renamed counts too.
+    // A file that cannot be renamed counts too.
     let said = ours_within(
         40,
         nobody(),
@@ -208,7 +208,7 @@ fn mv_loses_nothing_that_is_written_while_it_moves() {
         let rest: Vec<_> = lines.map_while(Result::ok).collect();
         let status = child.wait().unwrap();
         if done.is_none() || written.is_err() {
-            continue; // it was faster: there was nothing to write to any more
+            continue; // the move was faster than the write
         }
         let kept = fs::read(&file).is_ok_and(|bytes| bytes.ends_with(b"late"));
         assert!(kept || status.success(), "{status} {rest:?}");
@@ -257,7 +257,7 @@ fn mv_n_keeps_what_it_did_not_copy() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("node"));
     scratch.file("data/f", 100);
-    // As long as the other, so that nothing but the skipping tells that it is no copy.
+    // Both have one length, so that only the skip shows that it was not copied.
     scratch.file("node/data/f", 100);
     fs::write(scratch.join("node/data/f"), [9; 100]).unwrap();
     let data = scratch.join("data");
@@ -289,7 +289,7 @@ fn sync_sees_a_change_within_the_second() {
     assert_eq!(dry, "would copy a/f -> b/f\n");
     assert_eq!(summary(&run(&scratch, "sync --json a b"))["files"], 1);
     assert_eq!(fs::read(&copy).unwrap(), [7; 100]);
-    // Whoever tells whole seconds is not asked for more.
+    // A server with whole seconds is not asked for more.
     fs::write(&file, [8; 100]).unwrap();
     set(0);
     assert_eq!(summary(&run(&scratch, "sync --json a b"))["files"], 0);
@@ -313,7 +313,7 @@ fn sync_sees_a_change_within_the_second_over_nodes_too() {
         let time = UNIX_EPOCH + Duration::new(1_000_000_000, nanos);
         let file = fs::File::options().write(true).open(here.join("f"));
         file.unwrap().set_modified(time).unwrap();
-        // Of a time without a fraction nobody can tell how finely it was told.
+        // A time without a fraction does not tell its precision.
         let is_seen = nanos != 0;
         for (from, to) in &way {
             let files = |said: &Said| summary(said)["files"].clone();
@@ -769,7 +769,7 @@ fn mv_says_that_a_file_was_written_to_meanwhile() {
     says_that_it_was_written_to("t/f");
 }
 
-/// Moves what `moved` names to a node, and writes to the file `t/f` meanwhile.
+/// Moves `moved` to a node, and writes to the file `t/f` meanwhile.
 #[track_caller]
 fn says_that_it_was_written_to(moved: &str) {
     let _alone = alone();
@@ -864,7 +864,7 @@ fn each_source_that_was_not_done_counts_as_failed() {
         (format!("cp {stranger} here"), 1),
         (format!("cp dir/x B/n1 {stranger}"), 2),
     ] {
-        // Only what was asked for as objects is on standard output of `cp X -`.
+        // With `cp X -`, standard output has the requested objects only.
         let said = run(&scratch, &format!("{line} --json"));
         assert_ne!(said.status, Some(0), "{line}: {said}");
         let text = match line.ends_with(" -") {

@@ -186,7 +186,7 @@ fn mv_never_removes_the_only_copy_by_another_of_its_names() {
         ] {
             let said = ours(["mv", &source, &target]);
             assert_ne!(said.status, Some(0), "mv {source} {target}: {said}");
-            // A directory may have been copied into itself before that was noticed.
+            // A directory may have been copied into itself before the check.
             let after = common::tree(&scratch.join("node"));
             let lost: Vec<_> = before.iter().filter(|name| !after.contains(name)).collect();
             assert!(lost.is_empty(), "mv {source} {target} lost {lost:?}");
@@ -218,7 +218,7 @@ fn mv_between_servers_keeps_everything_if_anything_failed() {
     assert!(said.stderr.contains("pipe"), "{said}");
     assert_eq!(common::tree(&data).len(), before, "something was removed");
 
-    // What stands under the name at the target need not be what was to arrive.
+    // The file under the name at the target need not be the one that was to arrive.
     std::fs::create_dir(scratch.join("node/small")).unwrap();
     let (small, large) = (data.join("small"), data.join("large"));
     let said = ours([
@@ -289,7 +289,7 @@ fn what_a_dead_node_has_of_standard_input_is_told() {
     let mut input = child.stdin.take().unwrap();
     input.write_all(&vec![7; 8 << 20]).unwrap();
     node.kill();
-    // Until nobody takes it any more.
+    // Until no program reads it any more.
     while input.write_all(&[7; 1 << 16]).is_ok() {}
     drop(input);
     let output = child.wait_with_output().unwrap();
@@ -588,7 +588,7 @@ fn a_node_with_a_state_directory_writes_transfers_down() {
             .all(|l| l["user"] == "anonymous" && l["status"] == "ok"),
         "{text}"
     );
-    // Without it nothing is written, and one that cannot be had is said.
+    // Without a state directory nothing is recorded; an unusable one is reported.
     let file = scratch.file("file", 1);
     let said = ours([
         "node",
@@ -641,12 +641,12 @@ fn what_two_servers_have_between_them_serves_one_file_after_the_other() {
     let said = common::ours_within(40, command, args).ok();
     assert_same_tree(&from.export.join("tree"), &to.export.join("tree"));
     let told = said.stderr.matches("line=PORT ").count();
-    // Three pairs, and some that found each other late.
+    // Three pairs of sessions, and some more that found each other late.
     assert!((1..=15).contains(&told), "{told} times: {said}");
     let said = String::from_utf8_lossy(&said.stdout).into_owned();
     let summary = said.lines().last().unwrap();
     assert!(summary.contains("\"faults\":0"), "{summary}");
-    // Each with the one that it was for.
+    // Each session serves the server that it was opened for.
     let other = Node::start(&scratch.join("other"));
     let names: Vec<String> = (0..8).map(|nth| format!("g{nth}")).collect();
     let nodes = [&from, &other].into_iter().cycle();

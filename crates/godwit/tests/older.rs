@@ -11,10 +11,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Builds the older one, unless it is there; `None`: it cannot be had here, which is said.
+/// Builds the older program unless it is there; `None` if it cannot be built, with a message.
 fn older() -> Option<PathBuf> {
     let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/older/build");
-    // Where our own program lies, whatever cargo was told.
+    // The directory of our own program, whatever cargo was told.
     let target = Path::new(env!("CARGO_BIN_EXE_godwit"))
         .parent()
         .unwrap()
@@ -33,7 +33,7 @@ fn older() -> Option<PathBuf> {
     Some(String::from_utf8(built.stdout).unwrap().trim().into())
 }
 
-/// What a client does with a node of another version.
+/// The steps of a client against a node of another version.
 fn they_get_on(scratch: &Scratch, node: Option<&Path>, client: Option<&Path>) {
     let mut lab = Machine::new(scratch, "lab").with_program(node);
     let laptop = Machine::new(scratch, "laptop").with_program(client);
@@ -86,7 +86,7 @@ fn they_resume(laptop: &Machine<'_>, large: &Path, again: &Path) {
     let _ = child.kill();
     let _ = child.wait();
     let summary = laptop.summary(&words);
-    // If it was done before it was killed, there was nothing to go on with.
+    // A copy that was done before the kill had nothing to resume.
     eprintln!("resumed {} of {LARGE} bytes", summary["resumed_bytes"]);
     assert_eq!(summary["status"], "ok");
     assert_same(again, large);
@@ -125,7 +125,7 @@ fn nodes_of_both_draw_from_each_other() {
         }
         laptop.well(&["cp", "godwit://source/f", "godwit://target/g"]);
         assert_same(&scratch.join("target.data/g"), &file);
-        // It did not go through us.
+        // The bytes did not pass through this client.
         assert!(source.log().contains("v1/grant"), "{}", source.log());
     }
 }

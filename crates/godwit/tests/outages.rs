@@ -84,7 +84,7 @@ impl Way {
         }
     }
 
-    /// Waits for the end, at which all must be well.
+    /// Waits for the end, which must be a success.
     fn ends(&self, child: Child) -> Value {
         let output = child.wait_with_output().unwrap();
         let said = Said {
@@ -118,7 +118,7 @@ fn outage() -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Has something happen while a file is on its way, each way.
+/// Runs an act during a transfer, in each direction.
 fn goes_on(happens: impl Fn(&mut Way)) {
     for to in [To::Here, To::There] {
         let Some(mut way) = Way::new(to) else { return };
@@ -129,7 +129,7 @@ fn goes_on(happens: impl Fn(&mut Way)) {
         assert_eq!(summary["files"], 1, "{summary}");
         assert!(
             summary["faults"].as_u64() > Some(0),
-            "nobody noticed: {summary}"
+            "no outage was noticed: {summary}"
         );
     }
 }

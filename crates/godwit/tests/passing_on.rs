@@ -1,4 +1,4 @@
-//! Nodes that pass on: what is put at one machine arrives at the last, whoever dies and whichever link is up.
+//! Hops: a file that is put at one machine arrives at the last, whichever process dies and whichever link is up.
 #![allow(clippy::unwrap_used)] // it is all test
 
 mod common;
@@ -123,7 +123,7 @@ fn whoever_dies_wherever_all_that_was_put_arrives_once_and_whole() {
         let is_kept = Said::of(&mut put).status == Some(0);
         chain.dies(who, at);
         if !is_kept {
-            // Whoever was not told that it is kept tries again.
+            // A writer without an answer tries again.
             chain.well(&["put", &name, &url]);
         }
         chain.well(&["push", &url, "--timeout", "40s"]);
@@ -147,7 +147,7 @@ enum Who {
 impl Chain<'_> {
     #[track_caller]
     fn laptop_has_nothing(&self) {
-        wait_until("the laptop owes nothing", || {
+        wait_until("the laptop has nothing pending", || {
             let told = self.well(&["--json", "queue"]);
             !told.contains("\"owed\"")
         });
@@ -192,7 +192,7 @@ impl Chain<'_> {
     #[track_caller]
     fn laptop_died(&self, at: &str) {
         wait_until(&format!("the laptop's node dies at {at}"), || {
-            // Somebody may find it in the middle of its end.
+            // A client may find the node while it ends.
             let told = self.says(&["--json", "node", "status"]);
             String::from_utf8_lossy(&told.stdout).contains("\"running\":false")
         });
@@ -261,7 +261,7 @@ fn a_push_tells_once_of_what_a_hop_lost() {
         assert!(said.stderr.contains(words), "wanted {words:?} in {said}");
     }
     chain.well(&["push", "--timeout", "30s"]);
-    // What this machine has removed itself is no loss.
+    // A removal by this machine is no loss.
     chain.well(&["put", "a", removed]);
     chain.arrives("removed", &scratch.join("a"));
     chain.laptop_has_nothing();
@@ -295,7 +295,7 @@ fn a_circle_is_refused_and_nothing_in_it_is_lost() {
         "{lines:?}"
     );
     assert!(lines.len() <= 3, "trace goes in no circle: {lines:?}");
-    // Led right, it arrives when somebody has it tried again: the next that is put.
+    // With the right route, the next put delivers it.
     chain.hops[1].kill();
     chain.start(1, None);
     let b = scratch.file("b", 1000);
@@ -372,7 +372,7 @@ fn a_full_spool_offloads_and_holds_back_who_fills_it() {
         scratch.file(name, 1_500_000);
         chain.well(&["put", name, &format!("godwit://hop0/{name}")]);
     }
-    // Two of them have room at the hop; the others wait at the laptop, and are told why.
+    // Two files have room at the hop; the others wait at the laptop, with the reason.
     wait_until("the hop says that it is full", || {
         let told = chain.well(&["--json", "queue"]);
         told.contains("is full")
@@ -386,7 +386,7 @@ fn a_full_spool_offloads_and_holds_back_who_fills_it() {
     for name in &names {
         chain.arrives(name, &scratch.join(name));
     }
-    // What could never have room is refused before it comes.
+    // A file that can never fit is refused at once.
     scratch.file("large", 5_000_000);
     let url = "godwit://hop0/large";
     let said = chain.says(&["cp", "large", url]);
@@ -426,12 +426,12 @@ fn names_through_a_hop_are_those_of_the_next_and_of_what_is_on_its_way() {
     }
     chain.well(&["cp", &format!("{hop}old"), "copy"]);
     assert_same(&old, &scratch.join("copy"));
-    // What was written a moment ago is renamed and removed as if it were there.
+    // Files that were written a moment ago can be renamed and removed.
     chain.well(&["mv", &format!("{hop}d/new"), &format!("{hop}d/newer")]);
     assert_same(&new, &chain.far("d/newer"));
     chain.well(&["rm", &format!("{hop}d/newer")]);
     assert!(!chain.far("d/newer").exists());
-    // With the next away it is seen as it will be, and what cannot be done is said.
+    // During the outage names show the pending state, and impossible changes are refused.
     chain.dest.kill();
     chain.well(&["put", "new", "godwit://hop0/late"]);
     chain.laptop_has_nothing();
@@ -439,7 +439,7 @@ fn names_through_a_hop_are_those_of_the_next_and_of_what_is_on_its_way() {
     assert!(stat.contains("3000"), "{stat}");
     chain.well(&["cp", "godwit://hop0/late", "back"]);
     assert_same(&new, &scratch.join("back"));
-    // It goes before it came, and a file that is there goes when the next is back.
+    // A pending file is dropped at once, and an existing one is removed after the outage.
     chain.well(&["put", "new", "godwit://hop0/never"]);
     chain.laptop_has_nothing();
     chain.well(&["rm", "godwit://hop0/never"]);
@@ -490,7 +490,7 @@ fn what_a_hop_holds_is_decided_from_before_it() {
         assert_eq!(denied.status, Some(13), "{denied}");
     }
     std::fs::write(&rights, all).unwrap();
-    // It is held once more.
+    // It is put on hold again.
     chain.well(&["retry", "--at-hop", url]);
     let held = chain.says(&["push", url, "--timeout", "40s"]);
     assert_ne!(held.status, Some(0), "{held}");
@@ -499,7 +499,7 @@ fn what_a_hop_holds_is_decided_from_before_it() {
     assert_same(&ours, &chain.far("a"));
 }
 
-/// The same as without a hop, however many are between.
+/// The status is that without a hop, however many there are.
 #[test]
 fn why_the_end_will_not_have_it_decides_the_exit_status_through_hops() {
     let scratch = Scratch::new();
@@ -582,7 +582,7 @@ fn directories_through_a_hop_are_made_from_above_and_one_without_any_above_it_is
     assert!(held.status != Some(0) && is_told, "{held}");
     let told = chain.well(&["trace", "godwit://hop0/c/d"]);
     assert!(told.contains("held"), "{told}");
-    // What it says to say does it.
+    // The command of the hint works.
     let begins = told.find("godwit retry ").unwrap();
     let command = told[begins..].split(" tries").next().unwrap();
     assert_eq!(command, "godwit retry --at-hop godwit://hop0/c/d", "{told}");
@@ -765,7 +765,7 @@ fn what_waits_at_a_hop_names_what_is_held_there() {
             && !is_told("--at-hop godwit://hop0/d/x"),
         "{refused}"
     );
-    // Nothing else is held.
+    // Nothing else is on hold.
     let all = chain.says(&["push", "--timeout", "40s"]);
     assert!(
         all.stderr.contains("holds d until") && !all.stderr.contains("held as well"),
@@ -805,10 +805,10 @@ fn a_directory_that_a_hop_holds_is_told_and_decided_as_files_are() {
     chain.well(&["mkdir", "godwit://hop0/no"]);
     push(&chain, url).ok();
     assert!(chain.far("no/d").is_dir());
-    // What is nowhere is not waited for.
+    // An absent name is not waited for.
     let nothing = push(&chain, "godwit://hop0/nothing").ok();
     assert!(nothing.stderr.contains("nothing was owed"), "{nothing}");
-    // What a verb has asked of a hop is waited for.
+    // A change that a verb asked of a hop is waited for.
     chain.dest.kill();
     let late = "godwit://hop0/late";
     chain.well(&["mkdir", late]);
@@ -819,7 +819,7 @@ fn a_directory_that_a_hop_holds_is_told_and_decided_as_files_are() {
     assert!(chain.far("late").is_dir());
 }
 
-/// At the socket in its spool, by the verbs that tell of the node of a machine.
+/// Verbs about the local node work at the socket in the hop's spool.
 #[test] //= hops#on-hold-at-a-hop
 fn whoever_runs_a_hop_sees_what_it_holds_and_decides() {
     let scratch = Scratch::new();
@@ -837,7 +837,7 @@ fn whoever_runs_a_hop_sees_what_it_holds_and_decides() {
             .stdin(Stdio::null());
         Said::of(&mut command)
     };
-    // A file is where the directory was to be.
+    // A file stands where the directory is needed.
     scratch.file("far/d", 10);
     let file = scratch.file("x", 3000);
     chain.well(&["put", "x", "godwit://hop0/d/x"]);
@@ -845,9 +845,9 @@ fn whoever_runs_a_hop_sees_what_it_holds_and_decides() {
     assert_ne!(held.status, Some(0), "{held}");
     let said = operator(&chain.hops[0], &["queue", "--json"]);
     let first = said.stdout.split(|byte| *byte == b'\n').next().unwrap();
-    let owed: Value = serde_json::from_slice(first).unwrap_or_else(|_| panic!("{said}"));
-    assert_eq!(owed["stage"], "held", "{said}");
-    assert_eq!(owed["url"], "godwit://dest/d/x", "{said}");
+    let row: Value = serde_json::from_slice(first).unwrap_or_else(|_| panic!("{said}"));
+    assert_eq!(row["stage"], "held", "{said}");
+    assert_eq!(row["url"], "godwit://dest/d/x", "{said}");
     wait_until("the operator is told", || {
         let told = std::fs::read_to_string(&events).unwrap_or_default();
         told.contains("\"held\"") && told.contains("godwit://dest/d/x")
@@ -869,13 +869,13 @@ fn whoever_runs_a_hop_sees_what_it_holds_and_decides() {
     }
     let moved = operator(
         &chain.hops[0],
-        &["redirect", owed["id"].as_str().unwrap(), "godwit://dest/x"],
+        &["redirect", row["id"].as_str().unwrap(), "godwit://dest/x"],
     );
     assert_eq!(moved.status, Some(0), "{moved}");
     chain.arrives("x", &file);
     let pushed = operator(&chain.hops[0], &["push", "--timeout", "40s"]);
     assert_eq!(pushed.status, Some(0), "{pushed}");
-    // It ends as a whole, and nobody else takes its place.
+    // The hop ends as a whole, and no other node takes its place.
     let stopped = operator(&chain.hops[0], &["node", "stop"]);
     assert_eq!(stopped.status, Some(0), "{stopped}");
     let refused = operator(&chain.hops[0], &["queue"]);

@@ -108,7 +108,7 @@ struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    /// None where it cannot be had, which is told.
+    /// `None` if this machine cannot run it, with a message.
     fn new(scratch: &'a Scratch) -> Option<Self> {
         let mount = "mount --bind \"$0\" /etc/passwd && mount --bind \"$1\" /etc/group";
         let files = ["passwd", "group"].map(|name| scratch.file(name, 1));
@@ -281,7 +281,7 @@ fn what_a_peer_with_an_account_stages_is_there_for_the_programs_of_that_account(
     }
     assert!(!scratch.join("cluster.local").exists());
 
-    // What was taken off is off for all.
+    // A tag that one program removed is gone for all.
     world.well(&["unstage", ON[0], ON[1], "--tag", "night", F]);
     assert_eq!(account.kept(F)["tags"], serde_json::json!([]));
 }
@@ -324,7 +324,7 @@ fn the_node_of_an_account_is_begun_as_by_a_login_of_that_account() {
         "USER=visited".to_owned(),
     ];
     assert_eq!(environment, BTreeSet::from(expected));
-    // One that is there is asked, and no second one begun.
+    // A running node is asked, and no second one is started.
     world.well(&["cache", "df", ON[0], ON[1]]);
     assert_eq!(account.node(), node);
     account.well(&["node", "stop"]);
@@ -348,7 +348,7 @@ fn why_the_node_of_an_account_cannot_begin_is_told_with_what_to_do() {
     world.well(&["stage", ON[0], ON[1], F]);
 }
 
-/// A node that knows no visitors, and says after each connection what it was asked behind the first thing.
+/// A node that knows no peer clients, and reports after each connection what was asked.
 const OLDER: &str = r#"
 import json, os, signal, socket, struct, sys
 signal.alarm(60)

@@ -18,8 +18,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A server with files, a cluster with a depot that may read them, and two who have joined the cluster: the laptop
-/// may have something fetched there, the phone may not.
+/// A server with files, a cluster whose depot may read them, and two joined machines: the laptop may fetch there, the
+/// phone may not.
 struct World<'a> {
     scratch: &'a Scratch,
     lab: Machine<'a>,
@@ -90,7 +90,7 @@ impl<'a> World<'a> {
         String::from_utf8(said.stdout.clone()).unwrap()
     }
 
-    /// Says it and is refused with that status, by those words.
+    /// Expects a refusal with that status and those words.
     #[track_caller]
     fn refused(&self, machine: &Machine<'_>, words: &[&str], (status, why): (i32, &str)) {
         let said = self.says(machine, words);
@@ -99,7 +99,7 @@ impl<'a> World<'a> {
         assert!(told.contains(why), "{words:?}: {told}");
     }
 
-    /// What is kept, as somebody sees it.
+    /// A cached file, as one client sees it.
     #[track_caller]
     fn kept(&self, machine: &Machine<'_>, words: &[&str]) -> Vec<Value> {
         let words: Vec<_> = ["--json", "cache"].iter().chain(words).copied().collect();
@@ -206,7 +206,7 @@ fn what_a_peer_stages_is_there_for_the_programs_of_that_machine() {
     assert_eq!(cleaned["files"], 1);
     world.well(laptop, &["unstage", "--on", "cluster", "--tag", "night", F]);
     let again = ["unstage", "--on", "cluster", "--tag", "night", F];
-    // It is off: here as there.
+    // The tag is removed on both sides.
     for words in [&again[..], &["unstage", "--tag", "night", F]] {
         let said = world.says(laptop, words);
         assert_eq!(said.status, Some(0), "{words:?}: {said}");
@@ -219,7 +219,7 @@ fn what_a_peer_stages_is_there_for_the_programs_of_that_machine() {
     world.refused(laptop, &untagged, (4, "cluster"));
     world.well(laptop, &["cache", "rm", ON[0], ON[1], F]);
     assert!(world.kept(laptop, &["ls", ON[0], ON[1]]).is_empty());
-    // What is missing there is told so, and what can be done by programs there alone.
+    // Missing files are reported there, and verbs for local programs are refused.
     world.refused(
         laptop,
         &["stage", "--on", "cluster", "godwit://lab/none"],
@@ -250,7 +250,7 @@ fn what_a_peer_adds_is_fetched_there_and_lies_where_it_says() {
     let path = PathBuf::from(added["path"].as_str().unwrap());
     assert!(path.starts_with(scratch.join("cluster.local")), "{added}");
     common::assert_same(&path, &scratch.join("data/f"));
-    // It is kept as what was staged is, and for programs there no second time.
+    // It is kept like a staged file, and local programs need no second transfer.
     let [kept] = &world.kept(laptop, &["stat", "--on", "cluster", F])[..] else {
         panic!("one file is theirs");
     };
@@ -285,7 +285,7 @@ fn what_a_peer_adds_is_fetched_there_and_lies_where_it_says() {
         &done(&["--timestamp", "7", F]),
         (4, "under that tag"),
     );
-    // What is not at its server, who may not, and a tag that says nothing here.
+    // A file missing at its server, a client without rights, and an unknown tag.
     let missing = ["cache", "add", "--on", "cluster", "godwit://lab/none"];
     world.refused(laptop, &missing, (4, "none"));
     let denied = ["cache", "add", "--on", "cluster", F];
@@ -323,12 +323,12 @@ fn who_is_interrupted_ends_what_is_fetched_there() {
     kill(&stages, "-INT");
     assert_ne!(stages.wait().unwrap().code(), Some(0));
     // It would go on for a minute.
-    is_so("nobody uses it", &|kept| kept["open"] == 0);
-    // What came is where the next one goes on.
+    is_so("no client uses it", &|kept| kept["open"] == 0);
+    // The next fetch continues the partial.
     world.well(laptop, &["stage", "--on", "cluster", big]);
 }
 
-/// The same command, also where the tests were begun by something that has interrupts ignored, as shells do behind `&`.
+/// Returns the command with default signals, since shells ignore interrupts behind `&`.
 fn heeding_interrupts(command: &Command) -> Command {
     let mut heeding = Command::new("env");
     heeding
@@ -359,7 +359,7 @@ fn nothing_is_fetched_for_whom_no_rule_lets() {
     let world = World::new(&scratch, None);
     let (laptop, phone) = (&world.laptop, &world.phone);
     let (before, fetched) = (world.lab.log(), |log: &str| log.matches("v1/stat").count());
-    // Who may read and write all that is served there is not let by that.
+    // Rights on served files give no right to fetch.
     for words in [
         &["stage", "--on", "cluster", F][..],
         &["unstage", "--on", "cluster", F],
@@ -373,7 +373,7 @@ fn nothing_is_fetched_for_whom_no_rule_lets() {
     ] {
         world.refused(phone, words, (13, "no rule of the rights allows it"));
     }
-    // Where a rule says never, where none says anything, and whatever is no file of a server that is named.
+    // Files that a rule denies, files without a rule, and names that are no file of a server.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -394,7 +394,7 @@ fn nothing_is_fetched_for_whom_no_rule_lets() {
             (13, "denied"),
         );
     }
-    assert!(listener.accept().is_err(), "somebody was sent there");
+    assert!(listener.accept().is_err(), "a client was sent there");
     assert_eq!(
         fetched(&world.lab.log()),
         fetched(&before),
@@ -415,7 +415,7 @@ fn what_others_keep_there_is_not_seen_and_not_touched() {
         let words = ["cache", verb, "--on", "cluster", F];
         world.refused(laptop, &words, (4, "cluster"));
     }
-    // The same file for both: it comes no second time, and each has tags of their own.
+    // The file is shared: no second transfer, and each client has its own tags.
     world.well(laptop, &["stage", "--on", "cluster", "--tag", "mine", F]);
     let [kept] = &world.kept(laptop, &["ls", "--on", "cluster"])[..] else {
         panic!("one file is theirs");
@@ -457,7 +457,7 @@ fn visitors_keep_no_more_than_half_of_a_depot() {
     );
     let df = world.summary(laptop, &["cache", "df", "--on", "cluster"]);
     assert_eq!(df["kept_bytes"], 300_000);
-    // Whose machine it is has the rest.
+    // The owner of the machine has the rest.
     world.well(cluster, &["stage", G]);
     let df = world.summary(cluster, &["cache", "df"]);
     assert!(
@@ -528,7 +528,7 @@ fn who_speaks_for_a_visitor_can_ask_for_nothing_but_what_visitors_may() {
     // Who was said is not said anew.
     let again = Request::Hello(Box::new(who("test", &|_| None)));
     assert_eq!(refused(&mut here, again).kind, Kind::Invalid);
-    // Nor does a node that was broken into have files of that machine come, or those of a user.
+    // A node that was broken into fetches no file of the machine or of a user.
     let data = scratch.join("data/f");
     for url in [
         format!("file://{}", data.display()),
@@ -551,7 +551,7 @@ fn who_speaks_for_a_visitor_can_ask_for_nothing_but_what_visitors_may() {
         matches!(&answer.tell, Response::Done(done) if done.files == 0),
         "{answer:?}"
     );
-    // It lives on, and serves whose it is.
+    // The node lives on, and serves its owner.
     let hello = who("test", &|_| None);
     let mut here = Here::at(&place, &hello).unwrap().expect("it listens");
     assert_eq!(here.node().process, node);

@@ -22,7 +22,7 @@ fn until(what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
-/// A relay, a node behind it, and somebody who joined that.
+/// A relay, a node behind it, and a laptop that has joined the node.
 struct Scene<'a> {
     relay: Machine<'a>,
     hidden: Machine<'a>,
@@ -96,9 +96,9 @@ fn files_move_both_ways_and_to_third_parties() {
         .visitor
         .well(&["cp", "godwit://open/g", "godwit://laptop/h"]);
     assert_same(&file, &scene.files.join("h"));
-    // Nothing of it lies where it went through.
+    // The relay keeps nothing.
     assert_eq!(fs::read_dir(scratch.join("hub.files")).unwrap().count(), 0);
-    // Whoever is asked for and is away is told by name, and found when it is back.
+    // A requested node that is away is named, and found when it is back.
     scene.hidden.kill();
     let said = scene.visitor.says(&["ls", "godwit://laptop/"]);
     let why = String::from_utf8_lossy(&said.stderr).into_owned();
@@ -135,7 +135,7 @@ fn arrived(dir: &Path) -> u64 {
     sizes.map(|meta| meta.blocks() * 512).sum()
 }
 
-/// Has something happen while a file is on its way, each way.
+/// Runs an act during a transfer, in each direction.
 fn goes_on(happens: impl Fn(&mut Scene<'_>)) {
     let scratch = Scratch::new();
     let mut scene = Scene::new(&scratch);
@@ -160,7 +160,7 @@ fn goes_on(happens: impl Fn(&mut Scene<'_>)) {
         assert_eq!(summary["verified"], "verified blake3", "{summary}");
         assert!(
             summary["faults"].as_u64() > Some(0),
-            "nobody noticed: {summary}"
+            "no outage was noticed: {summary}"
         );
         assert_same(&file, &target.join(name));
     }
@@ -422,7 +422,7 @@ fn one_port_of_one_machine_is_enough_for_all() {
         v.well(&["rm", "-r", &at("tree"), &at("moved")]);
         assert_eq!(v.says(&["ls", &at("tree")]).status.code(), Some(4));
     }
-    // And nothing else was ever wanted.
+    // Nothing else was tried.
     assert_eq!(nets.astray("v"), before, "it went for another way");
     assert!(!nets.leads("v", "10.88.0.1/2811"));
     assert!(nets.astray("v") > before, "who goes for one is seen");

@@ -1,4 +1,4 @@
-//! SIGHUP: a node goes on under another configuration, and nothing that moves is dropped.
+//! SIGHUP: a node takes another configuration, and no transfer is dropped.
 #![allow(clippy::unwrap_used)] // it is all test
 
 mod common;
@@ -182,7 +182,7 @@ fn transfers_go_on_and_who_comes_later_meets_the_new_configuration() {
     read_some(&mut door, &mut by_door, MIB);
     read_some(&mut data, &mut by_ftp, MIB);
 
-    // Another certificate and key, and nobody may come any more without saying who they are.
+    // Another certificate and key, and anonymous logins are off.
     world.certify("two");
     let elsewhere =
         "[anonymous]\naccess = \"none\"\n[limits]\nsessions = 7\n[log]\nlevel = \"debug\"\n";
@@ -202,7 +202,7 @@ fn transfers_go_on_and_who_comes_later_meets_the_new_configuration() {
     read_some(&mut data, &mut by_ftp, 47 * MIB);
     assert!(by_door == world.bytes && by_ftp == world.bytes);
     assert!(ftp.reply().starts_with("226"));
-    // What was begun goes on to its end; what is asked now is judged by what counts now.
+    // A running transfer ends under the old rules; new requests meet the new ones.
     assert!(world.ask(&mut door).starts_with("HTTP/1.1 403"));
 }
 

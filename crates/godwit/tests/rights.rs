@@ -1,4 +1,4 @@
-//! What `godwit auth explain` says is what a node does, for whoever it opens files.
+//! `godwit auth explain` says what a node does, for each account.
 #![allow(clippy::unwrap_used)] // it is all test
 
 mod common;
@@ -151,7 +151,7 @@ fn a_node_does_what_is_explained() {
 #[test]
 fn an_account_has_no_way_around_the_rights() {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
-        return skip("only root can start a node that opens files as somebody else");
+        return skip("only root can start a node that opens files as another account");
     }
     let scratch = Scratch::new();
     let config = scratch.join("node.toml");

@@ -1,4 +1,4 @@
-//! A node gets another key, and whoever pinned the old one goes on without anybody's hand.
+//! A node gets another key, and peers that pinned the old one continue without help.
 #![allow(clippy::unwrap_used)] // it is all test
 
 mod common;
@@ -48,7 +48,7 @@ fn peers_learn_another_key_when_they_are_visited_and_when_they_come() {
     let known = desk.pinned("lab");
     assert_eq!((known.key, known.next), (lab.key(), None));
     assert_eq!(old_keys(&lab), 1);
-    // It hears of the new key by the old one, and then comes by that.
+    // The peer learns the new key over the old one, and then uses the new one.
     laptop.well(&["ls", "godwit://lab/"]);
     assert_eq!(laptop.pinned("lab").next, Some(lab.key()));
     laptop.well(&["ls", "godwit://lab/"]);
@@ -105,7 +105,7 @@ fn nobody_but_the_peer_itself_changes_its_key() {
     let scratch = Scratch::new();
     let (lab, laptop) = Machine::lab_and_laptop(&scratch);
     let stranger = Machine::new(&scratch, "c");
-    // Somebody who knows all but the key.
+    // An attacker who knows all but the key.
     stranger.knows().key_or_new().unwrap();
     stranger.knows().add(&laptop.pinned("lab")).unwrap();
     let before = lab.pinned("laptop");
@@ -116,7 +116,7 @@ fn nobody_but_the_peer_itself_changes_its_key() {
     laptop.well(&["ls", "godwit://lab/"]);
 }
 
-/// Runs to the end whatever the one that died had begun, and looks whether all is well.
+/// Completes what the dead process had begun, and checks the result.
 fn goes_on(lab: &Machine<'_>, laptop: &Machine<'_>, point: &str) {
     let talks = || {
         let said = laptop.says(&["ls", "godwit://lab/"]);
@@ -163,7 +163,7 @@ fn a_node_that_is_killed_while_it_is_told_still_knows() {
             lab.kill();
             lab.start(&[("GODWIT_CRASH", &point)]);
             laptop.well(&["peers", "rotate"]);
-            // Whoever spoke to it may hear its end before the system has buried it.
+            // A peer may see the end of the connection before the process is gone.
             let died = lab.node.as_mut().unwrap().ends_within(PATIENCE);
             lab.kill();
             lab.start(&[]);
@@ -184,7 +184,7 @@ fn a_node_whose_own_key_is_replaced_goes_on_after_a_kill_of_either() {
         let point = format!("home.written:{nth}");
         let mut rotate = lab.command(&["peers", "rotate", "--anew"]);
         let first = rotate.env("GODWIT_CRASH", &point).output().unwrap();
-        // And the visitor is killed when it learns of it, at each of its own writes.
+        // The visitor too is killed while it learns the key, at each of its writes.
         let mut deaths = 0;
         for _ in 0..3 {
             let mut list = laptop.command(&["ls", "godwit://lab/"]);
@@ -213,7 +213,7 @@ fn a_node_goes_on_with_its_key_when_the_file_is_damaged() {
     fs::write(&file, "no key").unwrap();
     laptop.well(&["ls", "godwit://lab/"]);
     lab.tells("cannot read the keys of this node");
-    // It does not begin with one, and says which file it is.
+    // The node does not start with a damaged key, and names the file.
     lab.kill();
     let (code, why) = lab.refused(&["node", "--ftp", "127.0.0.1:0"]);
     assert_eq!(code, 2, "{why}");

@@ -53,7 +53,7 @@ impl Sshd {
     }
 }
 
-/// There, back, a tree and from there to there; every time compared.
+/// Copies to the server, back, a tree, and between servers; compares each time.
 fn everything_goes(sshd: &Sshd, scratch: &Scratch) {
     let source = scratch.file("source", 3_000_001);
     let there = scratch.join("there");

@@ -1,4 +1,4 @@
-//! How many streams a transfer uses is found out on the way, and told. Needs namespaces.
+//! A transfer finds its number of streams while it runs, and reports it. Needs namespaces.
 #![allow(clippy::unwrap_used)] // it is all test
 
 mod common;

@@ -25,7 +25,7 @@ use std::{
 const SIZES: [usize; 4] = [0, 1, 300_000, 5_000_003];
 const PASSWORD: &str = "open-sesame";
 
-/// A node to which Alice may come with a password, and nobody without.
+/// A node that only Alice may enter, with a password.
 struct World {
     lab: Lab,
     node: Node,
@@ -67,7 +67,7 @@ fn authority_file(lab: &Lab) -> String {
     text(&lab.ca.certificates().join(file)).into()
 }
 
-/// What `godwit auth password` makes of a password.
+/// The line that `godwit auth password` prints.
 fn line_of(name: &str, password: &str) -> String {
     let mut child = godwit()
         .args(["auth", "password", name])
@@ -139,7 +139,7 @@ fn curl_gets_puts_and_lists() {
             curl(&world, &[way, &["-T", text(&source), &*at("put")]].concat()).ok();
             assert_same(&source, &world.exported("put"));
             curl(&world, &[way, &["-o", text(&got), &*at("put")]].concat()).ok();
-            // curl makes no file of nothing.
+            // curl makes no empty file.
             if size > 0 {
                 assert_same(&source, &got);
                 fs::remove_file(got).unwrap();
@@ -382,7 +382,7 @@ fn what_the_machine_trusts_counts_for_servers_of_tls() {
     };
     ls(&ca).ok();
     refused(ls("/dev/null"), 13, &["has no such authority"]);
-    // With a name that is not the certificate's, no authority helps.
+    // A name that is not the certificate's is refused by any authority.
     world.lab.host("other", &["other.example"]);
     let other = world.lab.node("other");
     let mut command = godwit();
@@ -430,7 +430,7 @@ fn a_certificate_that_has_expired_is_refused() {
     refused(said, 13, &["expired", "the other side must renew it"]);
 }
 
-/// Says what it is told to, a word for each line that it hears; returns these lines.
+/// A server that answers each line with the next word; returns the lines.
 fn pretender(words: &'static [&'static str]) -> (u16, thread::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -499,7 +499,7 @@ fn a_server_that_stops_in_the_handshake_is_not_waited_for() {
 
 // --- servers of others --------------------------------------------------------------------------
 
-/// With the strictest of what it can want of TLS.
+/// A server with its strictest settings.
 fn vsftpd(lab: &Lab, host: &str) -> Option<Peer> {
     let options = [
         "ssl_enable=YES".into(),
@@ -604,7 +604,7 @@ fn a_password_may_stand_in_netrc_instead_of_the_url() {
     cat(None, &url(&format!("{}@", account()))).ok();
     cat(None, &url("")).ok(); // the first of that host
     refused(cat(None, &url("bob@")), 13, &["login refused", "~/.netrc"]);
-    // What the URL says counts.
+    // The URL wins.
     refused(cat(None, &url("alice:wrong@")), 13, &["login refused"]);
 
     let other = world.lab.path("other");

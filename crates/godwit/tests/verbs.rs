@@ -1,4 +1,4 @@
-//! What each verb does to local files.
+//! Each verb on local files.
 #![allow(clippy::unwrap_used)] // a test may
 
 mod common;
@@ -449,7 +449,7 @@ fn a_rehearsal_says_in_its_summary_that_it_is_one() {
         ("mkdir -v new other", "made", 2),
     ] {
         let said = fed(&scratch, &format!("{line} --dry-run --json"), "input").ok();
-        // Of `cp b -` objects go where bytes do not.
+        // With `cp b -`, objects and bytes are on different streams.
         let told = format!("{}{}", String::from_utf8_lossy(&said.stdout), said.stderr);
         let objects = told.lines().map(|line| {
             let object = serde_json::from_str::<Value>(line);
@@ -526,7 +526,7 @@ fn cp_refuses_a_part_behind_the_end_and_makes_nothing() {
         assert!(said.stderr.contains("give a smaller --offset"), "{said}");
     }
     assert!(!scratch.join("new").exists() && !scratch.join("node/new").exists());
-    // At the end there is a part, of no bytes.
+    // At the end of the file there is a part of no bytes.
     run(&scratch, "cp --offset 6 f node/g").ok();
     run(&scratch, &format!("cp --offset 6 f {there}")).ok();
     assert_eq!(std::fs::read(scratch.join("node/g")).unwrap(), b"012345");

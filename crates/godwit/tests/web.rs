@@ -1,4 +1,4 @@
-//! Files on web servers of others: read, gone on with, verified; and nothing else.
+//! Files on foreign web servers are read, resumed and verified, and never written.
 #![allow(clippy::unwrap_used)] // a test may
 
 mod common;
@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A server of somebody else.
+/// A foreign web server.
 struct Server(Child, u16);
 
 impl Server {

@@ -17,10 +17,10 @@ pub struct Machine<'a> {
     pub home: PathBuf,
     /// Its program; `None`: the one that is tested.
     program: Option<PathBuf>,
-    /// The namespace it is in.
+    /// Its namespace.
     net: Option<String>,
     pub node: Option<Node>,
-    /// Where its door is, once it was said.
+    /// The address of its door, once it was reported.
     pub at: String,
 }
 
@@ -44,20 +44,20 @@ impl<'a> Machine<'a> {
         lab
     }
 
-    /// The same, and a laptop that has joined it.
+    /// A node called lab, and a laptop that has joined it.
     pub fn lab_and_laptop(scratch: &'a Scratch) -> (Self, Self) {
         let (lab, laptop) = (Self::lab(scratch), Self::new(scratch, "b"));
         lab.joined_by(&laptop, "laptop");
         (lab, laptop)
     }
 
-    /// The same machine with another program.
+    /// This machine with another program.
     pub fn with_program(self, program: Option<&Path>) -> Self {
         let program = program.map(Into::into);
         Self { program, ..self }
     }
 
-    /// The same machine in a namespace.
+    /// This machine in a namespace.
     pub fn within(self, net: String) -> Self {
         let net = Some(net);
         Self { net, ..self }
@@ -89,13 +89,13 @@ impl<'a> Machine<'a> {
         String::from_utf8(said.stdout).unwrap()
     }
 
-    /// Returns what is told at the end, as JSON.
+    /// Returns the last object of `--json`.
     #[track_caller]
     pub fn summary(&self, words: &[&str]) -> Value {
         serde_json::from_str(self.well(words).lines().last().unwrap()).unwrap()
     }
 
-    /// Says something that is refused; returns the status, and why.
+    /// Runs a command that is refused; returns the status and the message.
     #[track_caller]
     pub fn refused(&self, words: &[&str]) -> (i32, String) {
         let said = self.says(words);
@@ -116,7 +116,7 @@ impl<'a> Machine<'a> {
         self.at = format!("127.0.0.1:{}", lasting_port());
         let export = export.to_str().unwrap();
         self.well(&["init", name, "--export", export, "--https", &self.at]);
-        // Nobody carries the first one anywhere; it would keep the key that it tells.
+        // The invite of `init` is not used, and would keep its key valid after a rotation.
         fs::remove_dir_all(self.state().join("invites")).unwrap();
     }
 
@@ -125,7 +125,7 @@ impl<'a> Machine<'a> {
         self.start_saying(&["node", "--ftp", "127.0.0.1:0", "--json"], environment);
     }
 
-    /// The same by these words; returns what it says when it serves.
+    /// Starts its node with these words; returns its first line.
     pub fn start_saying(&mut self, words: &[&str], environment: &[(&str, &str)]) -> String {
         let mut node = self.command(words);
         node.env("GODWIT_LOG", "trace");
@@ -147,12 +147,12 @@ impl<'a> Machine<'a> {
         assert!(node.ends_within(Duration::from_secs(20)), "{}", self.log());
     }
 
-    /// Returns what its node has told so far.
+    /// Returns the log of its node.
     pub fn log(&self) -> String {
         fs::read_to_string(self.home.with_extension("log")).unwrap_or_default()
     }
 
-    /// Waits until its node has told that.
+    /// Waits until its node has logged that.
     #[track_caller]
     pub fn tells(&self, what: &str) {
         let until = Instant::now() + Duration::from_secs(20);
@@ -173,7 +173,7 @@ impl<'a> Machine<'a> {
         other.well(&["join", &self.invite(), "--name", name]);
     }
 
-    /// Returns where its key is, and whom it knows.
+    /// Returns the directory of its key, and its peers.
     pub fn state(&self) -> PathBuf {
         self.home.join(".local/state/godwit")
     }
@@ -182,12 +182,12 @@ impl<'a> Machine<'a> {
         Home::at(&self.state())
     }
 
-    /// Returns what it knows of somebody who is called that there.
+    /// Returns its record of a peer of that name.
     pub fn pinned(&self, name: &str) -> Peer {
         self.knows().peer(name).unwrap().unwrap()
     }
 
-    /// Returns what its key hashes to.
+    /// Returns the hash of its key.
     pub fn key(&self) -> Fingerprint {
         Fingerprint::of_credential(&self.knows().key().unwrap().unwrap()).unwrap()
     }

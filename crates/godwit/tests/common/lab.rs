@@ -73,12 +73,12 @@ impl Lab {
         self.node_at(&self.path(&format!("export-{host}")), host, &[])
     }
 
-    /// The same, of that directory, with further options.
+    /// A node of that directory, with further options.
     pub fn node_at(&self, export: &Path, host: &str, more: &[&str]) -> Node {
         self.node_of(export, 0, host, more)
     }
 
-    /// The same, on a given port: to come back after a kill.
+    /// A node on a given port, to come back after a kill.
     pub fn node_on(&self, export: &Path, port: u16) -> Node {
         self.node_of(export, port, "host", &[])
     }

@@ -1,4 +1,4 @@
-//! What the tests of the whole program share: a place to work in, a running node, the servers of others.
+//! Helpers of all tests of the program: a scratch directory, a running node, foreign servers.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -27,8 +27,8 @@ use std::time::Duration;
 pub use joined::Machine;
 pub use peers::{Kind, Peer, Said, have, run, skip};
 
-/// Returns a port of the loopback where nobody listens, for a server that is to come back there: below those
-/// that the kernel gives to whoever asks for any, so that nobody gets it while the server is down.
+/// Returns a free port of the loopback below those that the kernel gives out, so that no other program gets it while
+/// the server is down.
 pub fn lasting_port() -> u16 {
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     const PORTS: std::ops::Range<u32> = 10_000..32_000;
@@ -146,7 +146,7 @@ impl Node {
             let mut line = String::new();
             let _ = lines.read_line(&mut line);
             let _ = told.send(line);
-            // Read on, or the node would one day wait for us.
+            // The output must be read, or the node would block.
             let _ = std::io::copy(&mut lines, &mut std::io::sink());
         });
         let line = heard
@@ -222,7 +222,7 @@ pub fn by_name(scratch: &Scratch, words: &[&str]) -> Command {
     command
 }
 
-/// Our program, with a home of its own so that nobody's configuration matters.
+/// Our program with its own home, so that no user's configuration matters.
 pub fn godwit() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_godwit"));
     let home = std::env::temp_dir().join(format!("godwit-home-{}", std::process::id()));
@@ -263,7 +263,7 @@ pub fn as_nobody(scratch: &Scratch) -> Option<impl Fn() -> Command + use<>> {
         skip("becoming another account needs root");
         return None;
     }
-    // The test binary may lie where nobody may look.
+    // The test binary may lie where other accounts may not look.
     let (ours, seen) = (env!("CARGO_BIN_EXE_godwit"), scratch.join(".godwit"));
     if std::fs::hard_link(ours, &seen).is_err() {
         std::fs::copy(ours, &seen).unwrap();

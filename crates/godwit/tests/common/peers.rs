@@ -1,8 +1,7 @@
-//! Starts the programs of others that tests talk to, and stops them when dropped.
+//! Starts foreign programs that tests talk to, and stops them when dropped.
 //!
-//! What cannot run here is not a failure: [`Peer::start`] says why on standard error and
-//! returns `None`, and the test ends. `GODWIT_PEERS_REQUIRED=1` makes that a failure, for
-//! machines where everything is installed.
+//! A program that cannot run on this machine is no failure: [`Peer::start`] says why and returns `None`, and the test
+//! ends. With `GODWIT_PEERS_REQUIRED=1` it is a failure, for machines that have everything.
 
 #[path = "skip.rs"]
 mod skipped;
@@ -12,7 +11,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A running server of somebody else.
+/// A running foreign server.
 #[derive(Debug)]
 pub struct Peer {
     /// Its port on 127.0.0.1.
@@ -21,7 +20,7 @@ pub struct Peer {
     pub root: PathBuf,
     /// A directory below `root` that may be written.
     pub r#where: PathBuf,
-    /// Where it keeps what is its own.
+    /// The directory of its own files.
     pub dir: PathBuf,
 }
 
@@ -122,7 +121,7 @@ where
     Said::of(&mut command)
 }
 
-/// How a program ended, and its words.
+/// The status and output of a program.
 #[derive(Debug)]
 pub struct Said {
     pub status: Option<i32>,
