@@ -21,11 +21,11 @@ BREAKS = {
     "honest": "nothing",
     "dies-long": "nothing, but at a named point it takes long to die, and says no more who it is",
     "ack-early": "says that it is committed before it is synced",
-    "clean-early": "forgets what it owes before the destination has synced it",
+    "clean-early": "forgets pending files before the destination has synced it",
     "torn": "writes at the destination under the name itself",
     "half": "takes the end of a killed writer for the end of the file",
     "stale": "delivers some generations twice, the second time late",
-    "forgets": "drops what is owed when it meets a full disk or a refusal",
+    "forgets": "drops pending files when it meets a full disk or a refusal",
     "hang": "waits for ever for a lock that a killed one had",
 }
 KEEPS = ["honest", "dies-long"]
@@ -94,7 +94,7 @@ def put(words):
     source, url = words
     SPOOL.mkdir(exist_ok=True)
     if HOW == "half" and source == "-" and os.fork():
-        # Whoever is killed is this one; the other goes on, and takes what came.
+        # The kill hits this process; the other one goes on with the bytes that came.
         status = os.wait()[1]
         os._exit(os.waitstatus_to_exitcode(status))
     content = sys.stdin.buffer.read() if source == "-" else pathlib.Path(source).read_bytes()
@@ -123,15 +123,15 @@ def start():
 
 
 def deliver():
-    """The node that is started on demand: sends in order, and ends when it owes nothing."""
+    """The node that is started on demand: sends in order, and ends when nothing is pending."""
     lock = locked(HOME / "alive", wait=False) if HOW != "hang" else None
     if lock is False:
         return
     idle = 0
     while idle < 10:
-        owed = sorted((p for p in SPOOL.iterdir() if p.name.isdigit()), key=lambda p: int(p.name)) if SPOOL.exists() else []
-        idle = 0 if owed else idle + 1
-        for path in owed:
+        pending = sorted((p for p in SPOOL.iterdir() if p.name.isdigit()), key=lambda p: int(p.name)) if SPOOL.exists() else []
+        idle = 0 if pending else idle + 1
+        for path in pending:
             head, content = spooled(path)
             if HOW == "clean-early":
                 path.unlink()

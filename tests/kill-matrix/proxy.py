@@ -2,7 +2,7 @@
 
 Control connections pass through it line by line; the addresses in 227 and 229 replies are replaced by its own, so
 that data connections pass through it too. Payload is counted in MODE E without its headers. Buffers are kept
-small on both sides: what is in flight when somebody dies is then little, and what was sent again can be told.
+small on both sides: few bytes are then in flight at a death, and resent bytes can be counted.
 """
 
 import re
@@ -56,7 +56,7 @@ class Proxy:
 
     def _accept(self):
         while True:
-            # Nothing here keeps it: it is reset when whoever serves it is through, however much is on its way.
+            # The connection is reset when its server is done, whatever is in flight.
             start(self._visit if self.is_door else self._session, self.listener.accept()[0])
 
     def _visit(self, near):

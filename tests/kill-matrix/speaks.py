@@ -4,7 +4,7 @@
     speaks.py deed rename URL TO | unlink URL | truncate URL BYTES | set URL MODE
     speaks.py edit URL OFFSET FILE      writes the file by a descriptor that the node passed, and waits until that is committed
 
-Exits with 0 if it was done, with 1 if it was refused, with 5 if nobody answers or the conversation broke.
+Exits with 0 if it was done, with 1 if it was refused, with 5 without an answer.
 """
 
 import json
@@ -16,7 +16,7 @@ import sys
 
 
 class Broke(Exception):
-    """Nobody knows what became of what was asked."""
+    """The outcome of the request is unknown."""
 
 
 class Here:

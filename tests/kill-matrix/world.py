@@ -25,7 +25,7 @@ class Machine:
         self.is_on = threading.Event()
         self.is_on.set()
         self.crash = None  # GODWIT_CRASH of what is started from now on
-        self.deaths = run.base / f"deaths-{name}"  # the named points where somebody died; on no disk that is cut
+        self.deaths = run.base / f"deaths-{name}"  # the named points where a process died; on a disk that keeps its power
         self.deaths.touch()
         self.deaths.chmod(0o666)
         self.node, self.words, self.node_crash = None, None, None
@@ -111,10 +111,10 @@ class Machine:
         return status
 
     def disarmed(self, kind=""):
-        """Nobody dies at a named point any more: who was told to is killed, and its node replaced."""
+        """Ends all named points: a process that has one is killed, and its node replaced."""
         with self.lock:
             self.crash = None
-        # Whoever was told to may start another before it is killed.
+        # A process with a named point may start another before it is killed.
         while armed := [pid for pid in self.its(kind) if disks.told(pid, "GODWIT_CRASH")] or self.dying():
             self.kill(armed)
         if self.words and not self.is_up():
@@ -243,7 +243,7 @@ def line_within(process, limit_s):
 
 # --- what befalls them ---------------------------------------------------------------------------
 
-# What is done only by whoever comes after a death, by who and what: at one of these points.
+# Points that only a successor of a dead process reaches, by process and act.
 AFTER = {
     ("destination", "append.settled"): ["append.intended", "append.bytes-written", "append.synced"],
     ("hop", "scan-begun"): ["folded-in-part"],
@@ -278,19 +278,19 @@ class Fate:
             while able and time.monotonic() < until:
                 time.sleep(self.chance.choice([0.02, 0.1, 0.3, 0.6]) * self.chance.random() * 2)
                 self.chance.choice(able)()
-        except Exception as error:  # told by whoever joins the thread
+        except Exception as error:  # reported by the thread that joins
             self.failed = error
 
     @property
     def node_word(self):
-        # Whoever forks to become the local node has the same words for a moment.
+        # A fork that becomes the local node has the same command line for a moment.
         return "--local" if self.role == "client" else "node"
 
     def nodes(self):
         return self.machine.its(self.node_word)
 
     def again(self):
-        """The client's node is started by whoever wants it next."""
+        """The client's node is started by the next program."""
         if self.machine.words:
             self.machine.serve()
 
@@ -323,19 +323,19 @@ class Fate:
         first = AFTER.get((self.role, point))
         if first and not self.dies_at(self.chance.choice(first), 1, with_power=False, is_last=False):
             return
-        # Whoever is there after that comes to it the first time.
+        # A process after that reaches the point for the first time.
         nth = 1 if first else self.chance.choice([1, 1, 1, 2, 3, 7])
         self.dies_at(point, nth, self.run.is_root and self.chance.random() < 0.5)
 
     def dies_at(self, point, nth, with_power, is_last=True):
-        """Tells whether it did. Where that is not the last, nobody lives between."""
+        """Returns whether it died. Between two deaths no process lives."""
         machine = self.machine
         machine.kill(self.nodes())
         before = machine.deaths.stat().st_size
         machine.crash = f"{point}:{nth}"
         self.run.say(f"armed at {machine.name}: {machine.crash}{', then a power cut' if with_power else ''}")
         self.again()
-        # Whoever comes there says so before it dies.
+        # A process at the point writes so before it dies.
         until, struck = time.monotonic() + self.chance.uniform(0.3, 1.5), False
         while time.monotonic() < until and not struck:
             time.sleep(0.002)
@@ -380,7 +380,7 @@ def healed(run):
 
 
 def owed(text):
-    """Returns what `godwit queue --json` lists: an object for each file that is owed."""
+    """Returns what `godwit queue --json` lists: an object for each pending file."""
     rows = []
     for line in text.splitlines():
         try:

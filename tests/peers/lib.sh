@@ -32,7 +32,7 @@ options() {
     [ "$PORT" != 0 ] || PORT=$(free_port)
 }
 
-# A port below those that the kernel gives to whoever asks for any: nobody gets it before the peer listens.
+# A port below those that the kernel gives out, so that no other program gets it first.
 free_port() {
     python3 - <<'P'
 import random, socket

@@ -1,8 +1,8 @@
-"""Disks that lose power, for tests: ext4 on loop devices, given to an ordinary user, in namespaces that go with whoever made them.
+"""Disks that lose power, for tests: ext4 on loop devices, given to an ordinary user, in namespaces that end with their maker.
 
 Two kinds. `Disk` is a plain image: at a cut, EXT4_IOC_SHUTDOWN without a flush of the log has the file system forget what it has not written.
 What it had written, in its order, stays. `Logged` lies on recorder.py: at a cut, what was written and not flushed stays in part, in any order. Root
-makes them; whoever is tested runs by `as_user`, without a capability and without a way to get one. Where there is no root, `Place` is a
+makes them; the tested program runs by `as_user`, without a capability and without a way to get one. Where there is no root, `Place` is a
 directory: it can be killed on, and not cut.
 
 `fenced()` comes before all of it. What stopped other ways of logging writes where this was made: a kernel without device mapper (log-writes,
@@ -129,7 +129,7 @@ class Disk:
                 if time.monotonic() > until:
                     raise Broken(f"{why}; on it are {self.users()}") from None
                 time.sleep(0.02)
-        # The loop device goes when nobody has it any more, which may be a little later.
+        # The loop device goes with its last user, which may be a little later.
         while self.has_loop():
             if time.monotonic() > until:
                 raise Broken(f"{self.image} still has a loop device")
@@ -157,7 +157,7 @@ class Disk:
         return ballast
 
     def cut(self, seed=0, also=()):
-        """Power goes: for the disk, and for whoever is on it (and `also`), at one moment. Then it comes back, to the disk."""
+        """Cuts the power of the disk and its programs (and `also`) at one moment, and then restores the disk."""
         self.off(seed, also)
         self.on()
 
@@ -175,7 +175,7 @@ class Disk:
         self.unmount()
         for _ in range(3):
             said = subprocess.run(["e2fsck", "-f", "-n", str(self.image)], capture_output=True, text=True)
-            # Where it says nothing of the file system, it did not come so far: somebody still had the image.
+            # Without a message about the file system, the check did not start: another process had the image.
             if not said.returncode or said.stdout.strip():
                 break
             time.sleep(0.1)
