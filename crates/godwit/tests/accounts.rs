@@ -73,7 +73,7 @@ fn cp(source: &str, target: &str) -> common::Said {
 }
 
 #[test]
-fn a_node_of_root_runs_as_another_and_opens_files_as_an_account() {
+fn root_node_acts_as_account() {
     if !is_root() {
         return;
     }
@@ -120,7 +120,7 @@ fn a_node_of_root_runs_as_another_and_opens_files_as_an_account() {
 }
 
 #[test]
-fn a_program_is_run_for_nobody_whose_rights_it_would_not_have() {
+fn modules_need_the_accounts_rights() {
     if !is_root() {
         return;
     }
@@ -166,7 +166,7 @@ fn until_gone(process: u32) {
 }
 
 #[test]
-fn a_node_of_root_runs_as_the_owner_of_the_export_without_capabilities() {
+fn root_node_becomes_export_owner() {
     if !is_root() {
         return;
     }
@@ -188,7 +188,7 @@ fn a_node_of_root_runs_as_the_owner_of_the_export_without_capabilities() {
 }
 
 #[test]
-fn a_host_key_that_root_alone_may_read_is_read_before_root_is_given_up_and_when_it_is_renewed() {
+fn root_only_host_key_is_read() {
     if !is_root() {
         return;
     }
@@ -225,7 +225,7 @@ fn a_host_key_that_root_alone_may_read_is_read_before_root_is_given_up_and_when_
 
 /// The export belongs to root, and so the node keeps that number.
 #[test] //= access#accounts
-fn gone_account_is_not_served_as_root() {
+fn deleted_account_gets_no_root() {
     if !is_root() {
         return;
     }
@@ -258,7 +258,7 @@ fn gone_account_is_not_served_as_root() {
 }
 
 #[test]
-fn an_account_of_the_system_is_refused_at_the_start() {
+fn system_account_is_refused_at_start() {
     if !is_root() {
         return;
     }
@@ -284,7 +284,7 @@ fn an_account_of_the_system_is_refused_at_the_start() {
 }
 
 #[test]
-fn who_is_not_root_cannot_act_for_another() {
+fn plain_user_cannot_change_account() {
     if !is_root() {
         return;
     }
@@ -309,7 +309,7 @@ fn who_is_not_root_cannot_act_for_another() {
 }
 
 #[test]
-fn a_node_of_root_names_the_export_and_the_state_that_are_of_no_use() {
+fn root_node_names_unusable_directories() {
     if !is_root() {
         return;
     }

@@ -18,7 +18,7 @@ fn line(writer: u64, seq: u64) -> String {
 }
 
 #[test] //= GASS-18 delivery#appends
-fn what_is_appended_to_a_node_that_is_killed_is_there_once() {
+fn appends_to_killed_node_arrive_once() {
     const WRITERS: u64 = 3;
     const EACH: u64 = 60;
     const KILLS: u64 = 10;

@@ -109,7 +109,7 @@ impl Said {
 }
 
 #[test] //= GRIDFTP-48
-fn names_that_nobody_can_resolve_are_told() {
+fn unresolved_names_are_told() {
     let scratch = Scratch::new();
     if !private("true").ok_or_skip("unshare -n") {
         return;
@@ -142,7 +142,7 @@ fn a_missing_name_is_told() {
 }
 
 #[test]
-fn a_read_only_node_refuses_to_be_written() {
+fn read_only_node_refuses_writes() {
     let scratch = Scratch::new();
     let node = Node::with(&scratch.join("export"), &["--anonymous", "read"]);
     let source = scratch.file("source", 1000);
@@ -152,7 +152,7 @@ fn a_read_only_node_refuses_to_be_written() {
 }
 
 #[test]
-fn no_permission_is_told_on_either_side() {
+fn missing_permission_is_told() {
     let scratch = Scratch::new();
     let home = scratch.dir("home");
     let everyone = std::os::unix::fs::PermissionsExt::from_mode(0o777);
@@ -198,7 +198,7 @@ fn no_permission_is_told_on_either_side() {
 }
 
 #[test]
-fn a_directory_that_may_not_be_read_keeps_nobody_from_the_rest() {
+fn unreadable_directory_leaves_the_rest() {
     let scratch = Scratch::new();
     let Some(nobody) = as_nobody(&scratch) else {
         return;
@@ -308,7 +308,7 @@ fn a_directory_that_may_not_be_read_keeps_nobody_from_the_rest() {
 }
 
 #[test] //= publishing#the-file
-fn what_is_changed_in_place_in_a_closed_directory_is_told() {
+fn in_place_write_names_closed_directory() {
     let scratch = Scratch::new();
     let Some(nobody) = as_nobody(&scratch) else {
         return;
@@ -341,7 +341,7 @@ fn what_is_changed_in_place_in_a_closed_directory_is_told() {
 }
 
 #[test]
-fn a_node_does_not_start_where_its_account_may_not_enter() {
+fn node_refuses_closed_export() {
     let scratch = Scratch::new();
     let Some(nobody) = as_nobody(&scratch) else {
         return;
@@ -368,7 +368,7 @@ fn a_node_does_not_start_where_its_account_may_not_enter() {
 }
 
 #[test]
-fn what_cannot_be_listed_is_served_to_those_who_know_its_name() {
+fn unlistable_file_is_served_by_name() {
     let scratch = Scratch::new();
     let Some(nobody) = as_nobody(&scratch) else {
         return;
@@ -406,7 +406,7 @@ fn what_cannot_be_listed_is_served_to_those_who_know_its_name() {
 }
 
 #[test]
-fn an_export_that_is_closed_later_is_named_in_the_log() {
+fn log_names_export_closed_later() {
     let scratch = Scratch::new();
     let Some(nobody) = as_nobody(&scratch) else {
         return;
@@ -434,7 +434,7 @@ fn an_export_that_is_closed_later_is_named_in_the_log() {
 }
 
 #[test]
-fn sync_delete_makes_no_room_for_what_cannot_be_read() {
+fn unreadable_source_keeps_its_target() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("export"));
     let Some(nobody) = as_nobody(&scratch) else {
@@ -486,7 +486,7 @@ fn with_small_disk(scratch: &Scratch, script: &str) -> Option<Said> {
 }
 
 #[test]
-fn a_full_disk_here_is_told_and_what_came_is_kept() {
+fn full_local_disk_keeps_partial() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("export"));
     std::fs::write(node.export.join("big"), noise(12_000_000, 1)).unwrap();
@@ -508,7 +508,7 @@ fn a_full_disk_here_is_told_and_what_came_is_kept() {
 }
 
 #[test]
-fn a_full_disk_there_is_told_and_what_came_is_kept() {
+fn full_remote_disk_keeps_partial() {
     let scratch = Scratch::new();
     let source = scratch.file("source", 12_000_000);
     let binary = env!("CARGO_BIN_EXE_godwit");
@@ -728,29 +728,29 @@ fn lied_to(lie: Lie, codes: &[i32]) -> Said {
 const FAULT: [i32; 4] = [1, 5, 7, 12];
 
 #[test]
-fn a_server_that_claims_more_than_it_sends_is_told() {
+fn short_file_is_told() {
     lied_to(Lie::LargerSize, &FAULT);
 }
 
 #[test]
-fn a_server_that_claims_less_than_it_sends_is_told() {
+fn overlong_file_is_told() {
     lied_to(Lie::SmallerSize, &FAULT);
 }
 
 #[test]
-fn a_server_that_closes_early_is_told() {
+fn early_close_is_told() {
     lied_to(Lie::ClosesEarly, &FAULT);
 }
 
 #[test]
-fn a_server_that_speaks_no_ftp_is_told() {
+fn foreign_protocol_is_told() {
     let said = lied_to(Lie::Garbage, &FAULT);
     assert!(said.stderr.contains("does not speak FTP"), "{said}");
     hints(&said, "the right port of an FTP server?");
 }
 
 #[test]
-fn a_server_that_hangs_up_is_told() {
+fn hang_up_is_told() {
     hints(
         &lied_to(Lie::HangsUp, &[5]),
         "the right port of an FTP server?",
@@ -758,12 +758,12 @@ fn a_server_that_hangs_up_is_told() {
 }
 
 #[test]
-fn a_server_that_never_greets_is_told() {
+fn missing_greeting_is_told() {
     hints(&lied_to(Lie::Silent, &[5]), "waits for us to speak");
 }
 
 #[test]
-fn a_server_that_greets_no_more_is_not_at_a_wrong_port() {
+fn lost_greeting_blames_no_port() {
     let said = lied_to(Lie::FallsSilent, &[5]);
     assert!(said.stderr.contains("to greet again"), "{said}");
     let hint = "hint: what arrived is kept; the same command continues from there";
@@ -771,31 +771,31 @@ fn a_server_that_greets_no_more_is_not_at_a_wrong_port() {
 }
 
 #[test]
-fn a_server_that_stalls_at_login_is_told() {
+fn stalled_login_is_told() {
     let said = lied_to(Lie::StallsAtLogin, &[5]);
     assert!(said.stderr.contains("while logging in"), "{said}");
     hints(&said, "try again in a while");
 }
 
 #[test]
-fn a_server_that_stalls_in_the_middle_is_told() {
+fn stalled_transfer_is_told() {
     lied_to(Lie::StallsInData, &[5]);
 }
 
 #[test]
-fn a_server_that_talks_and_does_nothing_is_told() {
+fn idle_talk_is_told() {
     for lie in [Lie::TalksInsteadOfFacts, Lie::TalksInsteadOfData] {
         lied_to(lie, &[5]);
     }
 }
 
 #[test]
-fn a_reply_without_end_takes_no_memory() {
+fn endless_reply_takes_no_memory() {
     lied_to(Lie::EndlessLine, &FAULT);
 }
 
 #[test]
-fn a_directory_that_holds_itself_comes_to_an_end() {
+fn recursive_directory_ends() {
     let server = False::serve(Lie::HoldsItself);
     let scratch = Scratch::new();
     let url = server.url("d");
@@ -808,7 +808,7 @@ fn a_directory_that_holds_itself_comes_to_an_end() {
 }
 
 #[test]
-fn bytes_that_are_not_what_the_server_told_are_no_success_when_printed_either() {
+fn printed_bytes_must_match_digest() {
     let server = False::serve(Lie::WrongDigest);
     let said = hasty(&server.url("x"), "-");
     refused(&said, &[12]);
@@ -832,7 +832,7 @@ fn bytes_that_are_not_what_the_server_told_are_no_success_when_printed_either() 
 }
 
 #[test]
-fn what_broke_while_it_was_printed_is_told() {
+fn broken_printing_is_told() {
     let said = hasty(&False::serve(Lie::ClosesEarly).url("x"), "-");
     refused(&said, &FAULT);
     assert!(!said.stderr.contains("kept"), "nothing is: {said}");
@@ -869,7 +869,7 @@ fn a_hostile_listing_writes_nothing_outside() {
 }
 
 #[test]
-fn a_node_that_is_stopped_in_the_middle_is_told_and_goes_on_later() {
+fn stopped_node_is_told_and_resumed() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("export"));
     let source = scratch.file("source", 1000);
@@ -884,7 +884,7 @@ fn a_node_that_is_stopped_in_the_middle_is_told_and_goes_on_later() {
 // --- too much -----------------------------------------------------------------------------------
 
 #[test]
-fn ten_thousand_connections_leave_a_node_that_serves() {
+fn ten_thousand_connections_are_survived() {
     const ASKED: usize = 10_000;
     let scratch = Scratch::new();
     let script = scratch.join("crowd.py");

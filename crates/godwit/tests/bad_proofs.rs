@@ -42,7 +42,7 @@ struct Case {
 }
 
 #[test]
-fn each_wrong_proof_has_its_own_words_there_and_in_the_log() {
+fn wrong_proofs_have_own_messages() {
     let lab = Lab::new();
     let cases = cases(&lab);
     let node = lab.node("host");
@@ -233,7 +233,7 @@ fn without(pem: &[u8], left_out: usize) -> Vec<u8> {
 }
 
 #[test]
-fn tokens_that_are_none_have_their_own_words_too() {
+fn malformed_tokens_have_own_messages() {
     let lab = Lab::new();
     let node = lab.node("host");
     let large = "A".repeat(60_000); // as long as a line may be, nearly
@@ -288,7 +288,7 @@ fn tokens_that_are_none_have_their_own_words_too() {
 }
 
 #[test]
-fn who_says_on_and_on_what_proves_nothing_is_hung_up_on() {
+fn endless_proof_is_hung_up_on() {
     let lab = Lab::new();
     let node = lab.node("host");
     let mut conversation = Conversation::with(&node);
@@ -304,7 +304,7 @@ fn who_says_on_and_on_what_proves_nothing_is_hung_up_on() {
 }
 
 #[test]
-fn a_protected_message_that_comes_twice_ends_the_session() {
+fn replayed_message_ends_session() {
     let lab = Lab::new();
     let node = lab.node("host");
     let alice = Credential::from_file(&lab.path("alice")).unwrap();
@@ -340,7 +340,7 @@ fn a_protected_message_that_comes_twice_ends_the_session() {
 }
 
 #[test]
-fn a_limited_proxy_is_turned_away_where_it_is_forbidden() {
+fn limited_proxy_can_be_refused() {
     let lab = Lab::new();
     let limited = NewProxy {
         key: KeyKind::Elliptic,
@@ -367,7 +367,7 @@ fn a_limited_proxy_is_turned_away_where_it_is_forbidden() {
 }
 
 #[test]
-fn who_stops_in_mid_handshake_is_told_and_hung_up_on() {
+fn stalled_handshake_is_hung_up_on() {
     let lab = Lab::new();
     fs::write(lab.path("node.toml"), "[limits]\nlogin_seconds = 1\n").unwrap();
     let config = lab.text("node.toml");
@@ -391,7 +391,7 @@ fn who_stops_in_mid_handshake_is_told_and_hung_up_on() {
 }
 
 #[test]
-fn a_proxy_that_expires_does_not_end_what_runs_and_is_told_when_it_must_be_shown_again() {
+fn expired_proxy_ends_no_transfer() {
     let lab = Lab::new();
     lab.map(&format!("\"/O=Lab/CN=short\" {}\n", account()));
     let export = lab.path("export");
@@ -441,7 +441,7 @@ fn a_proxy_that_expires_does_not_end_what_runs_and_is_told_when_it_must_be_shown
 }
 
 #[test]
-fn what_we_can_prove_no_more_is_an_error_at_once() {
+fn expired_own_proxy_fails_early() {
     let lab = Lab::new();
     lab.map(&format!("\"/O=Lab/CN=short\" {}\n", account()));
     let node = lab.node("host");
@@ -479,7 +479,7 @@ fn what_we_can_prove_no_more_is_an_error_at_once() {
 }
 
 #[test]
-fn a_node_says_why_it_can_prove_no_data_connection() {
+fn unprovable_data_connection_is_explained() {
     let lab = Lab::new();
     lab.map(&format!("\"/O=Lab/CN=short\" {}\n", account()));
     let node = lab.node("host");

@@ -62,7 +62,7 @@ fn make_key(scratch: &Scratch, name: &str) -> String {
 }
 
 #[test]
-fn files_come_and_go_by_a_key_alone() {
+fn cluster_key_suffices_for_files() {
     let cluster = Cluster::new(&[]);
     let file = cluster.scratch.file("f", 3_000_000);
     let (from, key) = (cluster.path("f"), cluster.path("key"));
@@ -81,7 +81,7 @@ fn files_come_and_go_by_a_key_alone() {
 }
 
 #[test]
-fn a_wrong_key_is_named_on_both_sides_and_shown_on_neither() {
+fn wrong_key_is_named_not_shown() {
     let cluster = Cluster::new(&[]);
     let other = make_key(&cluster.scratch, "other");
     let said = cluster.run(&other, &["ls", &cluster.url("")]);
@@ -97,7 +97,7 @@ fn a_wrong_key_is_named_on_both_sides_and_shown_on_neither() {
 }
 
 #[test]
-fn a_key_that_others_may_read_is_used_by_neither_side() {
+fn readable_key_is_not_used() {
     use std::os::unix::fs::PermissionsExt;
     let cluster = Cluster::new(&[]);
     let other = make_key(&cluster.scratch, "other");
@@ -114,7 +114,7 @@ fn a_key_that_others_may_read_is_used_by_neither_side() {
 }
 
 #[test]
-fn a_machine_is_believed_for_its_address_where_somebody_said_so_and_the_log_warns() {
+fn trusted_addresses_need_no_key() {
     let scratch = Scratch::new();
     let export = scratch.dir("export");
     let config = scratch.join("config.toml");

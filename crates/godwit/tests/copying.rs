@@ -61,7 +61,7 @@ fn target_like_host_is_refused() {
 }
 
 #[test]
-fn name_of_peer_is_refused_as_target() {
+fn peer_name_is_no_target() {
     let scratch = Scratch::new();
     scratch.file("f", 10);
     let peers = scratch.dir("home/.local/state/godwit/peers");
@@ -81,7 +81,7 @@ fn name_of_peer_is_refused_as_target() {
 }
 
 #[test]
-fn file_named_like_host_is_taken_as_is() {
+fn file_named_like_host_copies() {
     let scratch = Scratch::new();
     scratch.file("lab:", 10);
     scratch.file("ftp.host.example/f", 20);
@@ -224,7 +224,7 @@ fn files(scratch: &Scratch, below: &str) -> Vec<String> {
 }
 
 #[test]
-fn exclude_and_include_choose_by_first_match() {
+fn first_filter_match_decides() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("node"));
     project(&scratch);
@@ -384,7 +384,7 @@ fn count(text: &str, words: &str) -> usize {
 }
 
 #[test]
-fn tree_stops_at_full_disk_with_one_message() {
+fn full_disk_stops_tree_once() {
     let scratch = Scratch::new();
     let Some(small) = Small::at(&scratch) else {
         return;
@@ -499,7 +499,7 @@ fn server(greets_after: u64, answer: fn(&str) -> &'static str) -> u16 {
 }
 
 #[test]
-fn password_refused_in_clear_hints_at_private() {
+fn clear_password_refusal_hints_private() {
     let scratch = Scratch::new();
     let port = server(0, |line| match line.starts_with("USER") {
         true => "530 Passwords are not taken in clear here: say AUTH TLS first.\r\n",

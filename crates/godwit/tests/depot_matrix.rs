@@ -8,7 +8,7 @@ use std::{
 };
 
 #[test]
-fn disks_that_lose_power_lose_what_was_not_synced() {
+fn power_loss_drops_unsynced_writes() {
     run("tests/power/prove", &[]);
 }
 

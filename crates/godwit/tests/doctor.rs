@@ -79,7 +79,7 @@ fn doctor(machine: &Machine<'_>, url: &str) -> Found {
 }
 
 #[test]
-fn all_is_well_with_each_kind_of_url() {
+fn healthy_urls_pass_doctor() {
     let (scratch, lab) = (Scratch::new(), Lab::new());
     let (node, laptop) = Machine::lab_and_laptop(&scratch);
     doctor(&laptop, "godwit://lab/f").all_is_well();
@@ -98,7 +98,7 @@ fn all_is_well_with_each_kind_of_url() {
 }
 
 #[test]
-fn a_node_that_does_not_run_is_said_to() {
+fn stopped_node_is_told() {
     let scratch = Scratch::new();
     let mut node = Machine::lab(&scratch);
     node.kill();
@@ -111,7 +111,7 @@ fn a_node_that_does_not_run_is_said_to() {
 }
 
 #[test]
-fn names_ports_and_places_that_are_not_there_are_told_apart() {
+fn missing_things_are_told_apart() {
     let scratch = Scratch::new();
     let (node, laptop) = Machine::lab_and_laptop(&scratch);
     doctor(&laptop, "https://no-such-host.invalid/").first("name");
@@ -140,7 +140,7 @@ fn names_ports_and_places_that_are_not_there_are_told_apart() {
 
 /// An address that takes no more connections: what is sent there is not answered.
 #[test]
-fn what_swallows_packets_does_not_take_long() {
+fn silent_address_fails_fast() {
     let scratch = Scratch::new();
     let laptop = Machine::new(&scratch, "b");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -205,7 +205,7 @@ fn late(host: Credential) -> std::net::SocketAddr {
 }
 
 #[test]
-fn a_clock_that_is_wrong_is_named_before_what_comes_of_it() {
+fn wrong_clock_is_named_first() {
     let (scratch, lab) = (Scratch::new(), Lab::new());
     let laptop = Machine::new(&scratch, "b");
     let ask = |url: String| {
@@ -238,7 +238,7 @@ fn a_clock_that_is_wrong_is_named_before_what_comes_of_it() {
 }
 
 #[test]
-fn https_without_an_authority_says_what_to_do() {
+fn https_names_missing_authority() {
     let scratch = Scratch::new();
     let (node, laptop) = (Machine::lab(&scratch), Machine::new(&scratch, "b"));
     let empty = scratch.dir("none");

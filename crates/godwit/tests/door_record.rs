@@ -36,7 +36,7 @@ fn is_address(text: &str) -> bool {
 }
 
 #[test]
-fn a_line_is_written_for_each_file_whichever_way_it_goes() {
+fn every_transfer_is_logged() {
     let scratch = Scratch::new();
     let [mut from, mut to, laptop] =
         ["from", "to", "laptop"].map(|name| Machine::new(&scratch, name));

@@ -94,7 +94,7 @@ fn again(laptop: &Machine<'_>) -> (Value, Value) {
 }
 
 #[test]
-fn a_killed_copy_between_nodes_goes_on_where_it_was() {
+fn killed_copy_is_resumed() {
     let scratch = Scratch::new();
     let [from, to, laptop] = three(&scratch);
     killed_in_the_middle(&laptop, &to);
@@ -112,7 +112,7 @@ fn a_killed_copy_between_nodes_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_source_that_was_changed_between_two_tries_is_copied_as_it_is_now() {
+fn changed_source_is_copied_anew() {
     let scratch = Scratch::new();
     let [from, to, laptop] = three(&scratch);
     killed_in_the_middle(&laptop, &to);

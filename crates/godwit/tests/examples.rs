@@ -150,7 +150,7 @@ fn root() -> &'static Path {
 
 /// A page whose commands begin with `$ ` is in [`GUIDE`].
 #[test]
-fn every_page_with_commands_is_run() {
+fn every_command_page_runs() {
     let pages = std::fs::read_dir(root().join("docs/guide")).unwrap();
     for page in pages.map(|page| page.unwrap().path()) {
         let name = page.strip_prefix(root()).unwrap().to_str().unwrap();

@@ -117,7 +117,7 @@ fn turn_of(said: &Said, word: &str) -> Option<usize> {
 }
 
 #[test]
-fn a_tree_from_far_away_is_asked_for_in_three_turns() {
+fn far_tree_needs_three_turns() {
     let scratch = Scratch::new();
     scratch.dir("export");
     scratch.dir("here");
@@ -141,7 +141,7 @@ fn a_tree_from_far_away_is_asked_for_in_three_turns() {
 
 /// Whether there is room for a new tree costs a turn for the name and one for the space.
 #[test]
-fn tree_goes_far_away_in_four_turns() {
+fn far_upload_needs_four_turns() {
     let scratch = Scratch::new();
     scratch.dir("export");
     tree(&scratch, "small");
@@ -165,7 +165,7 @@ fn tree_goes_far_away_in_four_turns() {
 /// A listener holds a port for a whole session of MODE E, so a dozen conversations
 /// that were made ready cannot all have one.
 #[test]
-fn a_far_tree_goes_through_a_single_data_port() {
+fn far_tree_needs_one_port() {
     let scratch = Scratch::new();
     scratch.dir("export");
     scratch.dir("here");

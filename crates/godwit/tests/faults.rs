@@ -66,7 +66,7 @@ fn objects(said: &Said) -> Vec<Value> {
 }
 
 #[test] //= GRIDFTP-50
-fn each_fault_has_its_code_its_words_and_its_object() {
+fn faults_have_code_message_object() {
     for (line, code, error_type, culprit) in FAULTS {
         let scratch = place();
         let before = common::tree(scratch.path());
@@ -113,7 +113,7 @@ fn each_fault_has_its_code_its_words_and_its_object() {
 }
 
 #[test]
-fn bad_options_are_exit_status_2_and_the_nearest_verb_is_named() {
+fn bad_options_exit_with_2() {
     let said = ours(["syn", "a", "b"]);
     assert_eq!(said.status, Some(2), "{said}");
     assert!(said.stderr.contains("'sync'"), "{said}");
@@ -143,7 +143,7 @@ fn passwords_are_never_shown() {
 }
 
 #[test]
-fn several_faults_of_one_kind_keep_its_code_and_mixed_ones_are_1() {
+fn mixed_faults_exit_with_1() {
     let scratch = place();
     assert_eq!(in_place(&scratch, "cat no1 no2").status, Some(4));
     let said = in_place(&scratch, "cat no1 ./f dav://fermi/x");
@@ -153,7 +153,7 @@ fn several_faults_of_one_kind_keep_its_code_and_mixed_ones_are_1() {
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_it_quietly_as_other_tools() {
+fn broken_pipe_ends_quietly() {
     let scratch = place();
     for i in 0..3000 {
         std::fs::write(scratch.join(format!("d/name-that-is-not-short-{i}")), "").unwrap();
@@ -183,7 +183,7 @@ fn a_reader_that_goes_away_ends_it_quietly_as_other_tools() {
 }
 
 #[test]
-fn what_nobody_reads_is_not_called_a_success() {
+fn unread_output_is_no_success() {
     let scratch = place();
     scratch.file("big", 3_000_000);
     let mut command = godwit();
@@ -208,7 +208,7 @@ fn what_nobody_reads_is_not_called_a_success() {
 }
 
 #[test]
-fn a_closed_standard_stream_is_no_success() {
+fn closed_standard_stream_fails() {
     let scratch = place();
     std::fs::write(scratch.join("f"), "bytes").unwrap();
     let binary = env!("CARGO_BIN_EXE_godwit");
@@ -279,7 +279,7 @@ fn a_signal_stops_in_order() {
 }
 
 #[test]
-fn a_second_signal_ends_even_what_waits_for_a_reader() {
+fn second_signal_ends_blocked_output() {
     for (name, code) in [("INT", 130), ("TERM", 143)] {
         let scratch = Scratch::new();
         scratch.file("big", 3_000_000);
@@ -321,7 +321,7 @@ fn a_second_signal_ends_even_what_waits_for_a_reader() {
 }
 
 #[test] //= GRIDFTP-46
-fn a_server_that_is_not_there_may_be_there_later() {
+fn absent_server_is_a_passing_fault() {
     // The port was free a moment ago.
     let port = TcpListener::bind("127.0.0.1:0")
         .unwrap()
@@ -338,7 +338,7 @@ fn a_server_that_is_not_there_may_be_there_later() {
 }
 
 #[test]
-fn a_host_that_does_not_exist_is_named() {
+fn unknown_host_is_named() {
     let said = ours(["ls", "--json", "ftp://no-such-host.invalid/x"]);
     let error = &objects(&said)[0];
     assert_eq!(error["error_type"], "Resolution", "{said}");
@@ -351,7 +351,7 @@ fn a_host_that_does_not_exist_is_named() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_waited_for_once() {
+fn absent_server_is_awaited_once() {
     let scratch = place();
     scratch.dir("to");
     let port = TcpListener::bind("127.0.0.1:0")
@@ -449,7 +449,7 @@ fn flipping(server: u16, times: &Arc<AtomicI64>) -> u16 {
 const MARK: &[u8] = b"a bit is flipped behind this: ";
 
 #[test] //= publishing#changes-in-place
-fn range_in_place_is_compared_at_target() {
+fn in_place_range_is_verified() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.dir("data"));
     let times = Arc::new(AtomicI64::new(0));
@@ -503,7 +503,7 @@ fn range_in_place_is_compared_at_target() {
 
 /// The first two connections end before a byte of the file has landed.
 #[test]
-fn standard_input_is_sent_once_server_answers() {
+fn standard_input_waits_for_server() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.dir("data"));
     let line = between::to(node.port, |nth, way, bytes| {

@@ -143,7 +143,7 @@ fn globus_copies_fast() {
 }
 
 #[test] //= GRIDFTP-38
-fn globus_copies_with_buffers_and_blocks_of_its_choice() {
+fn globus_chooses_buffers_and_blocks() {
     globus_copies_with(&["-tcp-bs", "1048576", "-bs", "65536", "-p", "3"]);
 }
 
@@ -206,7 +206,7 @@ fn globus_copies_trees_over_cached_channels() {
 }
 
 #[test]
-fn globus_copies_trees_pipelined_in_several_sessions() {
+fn globus_pipelines_trees_in_sessions() {
     globus_copies_trees_with(&["-fast", "-pp", "-cc", "4"]);
 }
 
@@ -323,7 +323,7 @@ fn globus_copies_between_two_nodes() {
 }
 
 #[test]
-fn globus_copies_between_a_node_and_its_own_server() {
+fn globus_copies_between_servers() {
     let Some(world) = World::of("globus-url-copy") else {
         return;
     };
@@ -417,7 +417,7 @@ fn curl_gets_and_puts() {
 }
 
 #[test]
-fn curl_puts_what_has_no_known_size() {
+fn curl_puts_unknown_size() {
     let Some(world) = World::of("curl") else {
         return;
     };
@@ -453,7 +453,7 @@ fn curl_gets_the_rest() {
 }
 
 #[test]
-fn curl_puts_the_rest_after_it_was_killed() {
+fn killed_curl_resumes_upload() {
     let Some(world) = World::of("curl") else {
         return;
     };
@@ -603,7 +603,7 @@ fn lftp_gets_in_pieces() {
 }
 
 #[test]
-fn lftp_goes_on_with_what_is_there() {
+fn lftp_resumes_partial_files() {
     let Some(world) = World::of("lftp") else {
         return;
     };
@@ -894,7 +894,7 @@ fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
 }
 
 #[test]
-fn what_a_client_never_sent_is_never_listed() {
+fn unsent_files_are_never_listed() {
     let world = World::new();
     interrupted_upload(&world.node, "half", 1000, &[1; 500]);
     let names = run(20, "ls", ["-A", text(&world.node.export)]).ok().stdout;

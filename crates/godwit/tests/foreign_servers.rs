@@ -44,7 +44,7 @@ fn each(test: impl Fn(Kind, &Peer, &Scratch)) {
 }
 
 #[test]
-fn files_of_any_size_go_there_and_back() {
+fn any_size_makes_round_trip() {
     each(|kind, peer, scratch| {
         for streams in [None, Some("1"), Some("4")] {
             for size in SIZES {
@@ -69,7 +69,7 @@ fn files_of_any_size_go_there_and_back() {
 }
 
 #[test] //= GRIDFTP-4
-fn a_result_claims_only_what_was_compared() {
+fn results_claim_only_comparisons() {
     each(|kind, peer, scratch| {
         let source = scratch.file("source", 3_000_000);
         let there = url(kind, peer, "file");
@@ -136,7 +136,7 @@ fn tree(kind: Kind, at: &Path) -> PathBuf {
 }
 
 #[test]
-fn trees_with_hard_names_go_there_and_back() {
+fn hard_names_make_round_trip() {
     each(|kind, peer, scratch| {
         let source = tree(kind, &scratch.join(format!("tree-{kind:?}")));
         let there = url(kind, peer, "tree");
@@ -149,7 +149,7 @@ fn trees_with_hard_names_go_there_and_back() {
 }
 
 #[test]
-fn the_other_verbs_work_there_too() {
+fn other_verbs_work() {
     each(|kind, peer, scratch| {
         let source = scratch.file("source", 2000);
         let dir = url(kind, peer, "dir");
@@ -179,7 +179,7 @@ fn the_other_verbs_work_there_too() {
 }
 
 #[test]
-fn sync_sends_what_differs_and_no_more() {
+fn sync_sends_only_differences() {
     each(|kind, peer, scratch| {
         let source = scratch.dir(format!("sync-{kind:?}"));
         for name in ["a", "b", "c"] {
@@ -196,7 +196,7 @@ fn sync_sends_what_differs_and_no_more() {
 }
 
 #[test]
-fn files_are_printed_and_compared_with_what_the_server_can_tell() {
+fn cat_and_sum_work() {
     each(|kind, peer, _| {
         let bytes = noise(3_000_001, 7);
         std::fs::write(peer.r#where.join("file"), &bytes).unwrap();
@@ -214,7 +214,7 @@ fn files_are_printed_and_compared_with_what_the_server_can_tell() {
 }
 
 #[test]
-fn third_party_between_two_servers_of_others() {
+fn third_party_between_foreign_servers() {
     let scratch = Scratch::new();
     let (Some(one), Some(two)) = (
         Peer::start(Kind::Gct, scratch.path()),
@@ -234,7 +234,7 @@ fn third_party_between_two_servers_of_others() {
 }
 
 #[test]
-fn third_party_between_a_node_and_servers_of_others() {
+fn third_party_with_node() {
     each(|kind, peer, scratch| {
         let node = Node::start(&scratch.join(format!("export-{kind:?}")));
         for size in SIZES {
@@ -273,7 +273,7 @@ fn any_name_survives_between_ours() {
 
 #[test] //= GRIDFTP-34
 #[ignore = "5 GiB several times: make conformance"]
-fn five_sparse_gibibytes_go_there_and_back() {
+fn five_gibibytes_make_round_trip() {
     use std::os::unix::fs::{FileExt, MetadataExt};
     let scratch = Scratch::new();
     let source = scratch.join("source");

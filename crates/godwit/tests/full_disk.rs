@@ -47,7 +47,7 @@ fn upload_arrives_once_quota_is_raised() {
 /// An import, and a task that prints, go elsewhere if a node has no room. What is read from a pipe, and a program that
 /// writes itself, fail in words.
 #[test] //= FARM-51c
-fn full_node_is_named_or_passed_over() {
+fn full_node_is_passed_over() {
     let farm = Farm {
         scratch: Scratch::new(),
     };

@@ -8,7 +8,7 @@ use common::{Node, Scratch, godwit, ours};
 use std::{fs, os::unix::fs::symlink};
 
 #[test]
-fn a_node_whose_log_is_full_serves() {
+fn full_log_stops_no_node() {
     let scratch = Scratch::new();
     let export = scratch.dir("export");
     fs::write(export.join("file"), b"what was asked for").unwrap();

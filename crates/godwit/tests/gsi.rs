@@ -19,7 +19,7 @@ use std::{
 };
 
 #[test]
-fn files_come_and_go_between_ours() {
+fn files_move_by_gsi() {
     let lab = Lab::new();
     let node = lab.node("host");
     for (size, way) in [
@@ -43,7 +43,7 @@ fn files_come_and_go_between_ours() {
 }
 
 #[test]
-fn a_tree_goes_between_ours_over_one_protected_conversation() {
+fn tree_moves_in_one_session() {
     let lab = Lab::new();
     let node = lab.node("host");
     for i in 0..100 {
@@ -70,7 +70,7 @@ fn a_tree_goes_between_ours_over_one_protected_conversation() {
 }
 
 #[test]
-fn who_cannot_come_in_is_told_what_is_wrong_and_what_to_do() {
+fn failed_login_names_next_step() {
     let lab = Lab::new();
     let node = lab.node("host");
     let at = url(&node, "");
@@ -132,7 +132,7 @@ fn who_cannot_come_in_is_told_what_is_wrong_and_what_to_do() {
 }
 
 #[test]
-fn what_is_wrong_with_the_files_of_a_node_is_told_to_its_log_alone() {
+fn broken_credentials_appear_in_log() {
     let lab = Lab::new();
     let node = lab.node("host");
     let (at, ours) = (url(&node, ""), lab.scratch.path().to_str().unwrap());
@@ -169,7 +169,7 @@ fn what_is_wrong_with_the_files_of_a_node_is_told_to_its_log_alone() {
 }
 
 #[test]
-fn a_node_says_at_its_start_that_nobody_will_be_able_to_log_in() {
+fn node_warns_of_impossible_logins() {
     let lab = Lab::new();
     fs::write(lab.path("half"), "\"/O=Lab/CN=alice alice\n").unwrap();
     let past = SystemTime::now() - Duration::from_secs(60);
@@ -232,7 +232,7 @@ fn a_node_says_at_its_start_that_nobody_will_be_able_to_log_in() {
 }
 
 #[test]
-fn a_server_that_is_somebody_else_is_not_spoken_to() {
+fn server_identity_is_verified() {
     let lab = Lab::new();
     lab.host("else", &["fermi.example.org"]);
     let node = lab.node("else");
@@ -249,7 +249,7 @@ fn a_server_that_is_somebody_else_is_not_spoken_to() {
 }
 
 #[test]
-fn a_server_may_be_known_by_its_subject_instead_of_its_name() {
+fn server_subject_replaces_host_name() {
     let lab = Lab::new();
     lab.host("else", &["fermi.example.org"]);
     let (here, there) = (lab.node("host"), lab.node("else"));
@@ -313,7 +313,7 @@ fn a_server_may_be_known_by_its_subject_instead_of_its_name() {
 }
 
 #[test]
-fn every_verb_knows_a_server_by_its_subject() {
+fn every_verb_accepts_server_subject() {
     let lab = Lab::new();
     lab.host("else", &["fermi.example.org"]);
     let node = lab.node("else");
@@ -342,7 +342,7 @@ fn every_verb_knows_a_server_by_its_subject() {
 }
 
 #[test]
-fn a_server_without_gsi_says_so() {
+fn server_without_gsi_is_named() {
     let lab = Lab::new();
     let node = Node::start(&lab.path("export"));
     lab.refused(
@@ -353,7 +353,7 @@ fn a_server_without_gsi_says_so() {
 }
 
 #[test]
-fn files_come_and_go_between_ours_and_a_globus_server() {
+fn files_move_with_globus_server() {
     let Some(globus) = Globus::start() else {
         return;
     };
@@ -381,7 +381,7 @@ fn files_come_and_go_between_ours_and_a_globus_server() {
 }
 
 #[test]
-fn many_small_files_come_and_go_between_ours_and_a_globus_server() {
+fn small_files_move_with_globus() {
     let Some(globus) = Globus::start() else {
         return;
     };
@@ -404,7 +404,7 @@ fn many_small_files_come_and_go_between_ours_and_a_globus_server() {
 }
 
 #[test] //= GRIDFTP-22
-fn third_parties_prove_to_each_other_that_they_act_for_the_same_user() {
+fn third_parties_prove_same_user() {
     let Some(globus) = Globus::start() else {
         return;
     };
@@ -464,7 +464,7 @@ fn third_parties_prove_to_each_other_that_they_act_for_the_same_user() {
 
 /// `globus-gridftp-server` with GSI, in a world of its own.
 #[test] //= GRIDFTP-22
-fn third_parties_of_two_sites_need_not_believe_the_same_authorities() {
+fn third_parties_may_differ_in_authorities() {
     let (here, there) = (Lab::new(), Lab::of("/O=Far/CN=Far CA"));
     let (one, two) = (here.node("host"), there.node("host"));
     // Only we know both.
@@ -542,7 +542,7 @@ fn third_parties_of_two_sites_need_not_believe_the_same_authorities() {
 
 /// The local node has no proxy; each program shows its own.
 #[test] //= GASS-13
-fn programs_get_and_put_by_gsi_through_the_node_of_their_machine() {
+fn local_node_moves_by_gsi() {
     let lab = Lab::new();
     let node = lab.node("host");
     lab.proxy("bob", &lab.ca.issue(&quick(Issue::user("bob"))).unwrap());
@@ -691,7 +691,7 @@ fn peers(script: &str) -> Command {
 }
 
 #[test] //= delivery#faults
-fn what_is_owed_when_a_proxy_has_expired_says_so_and_goes_once_it_is_renewed() {
+fn pending_put_needs_renewed_proxy() {
     let lab = Lab::new();
     let node = lab.node("host");
     let file = lab.scratch.file("f", 300_000);

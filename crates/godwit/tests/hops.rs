@@ -24,7 +24,7 @@ fn between<'a>(text: &'a str, from: &str, to: &str) -> Option<&'a str> {
 }
 
 #[test]
-fn one_id_finds_a_copy_in_the_logs_of_both_nodes() {
+fn both_logs_share_transfer_id() {
     let scratch = Scratch::new();
     let [from, to, laptop] = both_and_laptop(&scratch);
     let copied = laptop.says(&["-vv", "cp", "godwit://from/f", "godwit://to/f"]);
@@ -61,7 +61,7 @@ fn one_id_finds_a_copy_in_the_logs_of_both_nodes() {
 }
 
 #[test]
-fn an_error_says_by_which_id_the_logs_tell_of_it() {
+fn error_names_its_log_id() {
     let scratch = Scratch::new();
     let [from, mut to, laptop] = both_and_laptop(&scratch);
     let rules = "[[rule]]\nwho = \"anyone\"\nmay = [\"read\", \"list\"]\n";

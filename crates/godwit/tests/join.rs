@@ -13,7 +13,7 @@ use std::{
 };
 
 #[test] //= FARM-98
-fn files_move_after_one_line_on_each_side() {
+fn one_line_joins_two_nodes() {
     let scratch = Scratch::new();
     let file = scratch.file("data/f", 3_000_000);
     let (mut lab, laptop) = (Machine::new(&scratch, "a"), Machine::new(&scratch, "b"));
@@ -38,7 +38,7 @@ fn files_move_after_one_line_on_each_side() {
 }
 
 #[test]
-fn an_invite_is_good_once_and_a_key_that_is_another_is_nobodys() {
+fn invite_works_once() {
     let scratch = Scratch::new();
     let lab = Machine::lab(&scratch);
     let (laptop, other) = (Machine::new(&scratch, "b"), Machine::new(&scratch, "c"));
@@ -75,7 +75,7 @@ fn who_left_is_a_stranger() {
 }
 
 #[test]
-fn of_many_who_say_one_invite_at_once_one_joins() {
+fn concurrent_joins_use_invite_once() {
     let scratch = Scratch::new();
     let lab = Machine::lab(&scratch);
     let invite = lab.invite();
@@ -118,7 +118,7 @@ fn of_many_who_say_one_invite_at_once_one_joins() {
 }
 
 #[test]
-fn an_invite_that_has_expired_is_refused_and_its_file_goes() {
+fn expired_invite_is_refused() {
     let scratch = Scratch::new();
     let (lab, laptop) = (Machine::lab(&scratch), Machine::new(&scratch, "b"));
     let invite = lab.invite();
@@ -182,7 +182,7 @@ impl Evil {
 }
 
 #[test]
-fn the_secret_is_told_to_nobody_who_has_another_key() {
+fn secret_needs_the_right_key() {
     if !have("openssl") {
         return;
     }
@@ -210,7 +210,7 @@ fn the_secret_is_told_to_nobody_who_has_another_key() {
 }
 
 #[test]
-fn the_way_to_another_node_is_no_way_to_this_one() {
+fn invite_fits_one_node_only() {
     let scratch = Scratch::new();
     let (lab, laptop) = (Machine::lab(&scratch), Machine::new(&scratch, "b"));
     let mut other = Machine::new(&scratch, "e");
@@ -224,7 +224,7 @@ fn the_way_to_another_node_is_no_way_to_this_one() {
 }
 
 #[test]
-fn an_invite_that_was_typed_wrong_says_which_part() {
+fn mistyped_invite_names_the_part() {
     let scratch = Scratch::new();
     let laptop = Machine::new(&scratch, "b");
     let (key, secret) = ("ab".repeat(32), "cd".repeat(16));
@@ -274,7 +274,7 @@ fn an_invite_that_was_typed_wrong_says_which_part() {
 }
 
 #[test]
-fn a_secret_is_in_no_log_and_in_no_list_of_processes() {
+fn secrets_stay_out_of_logs() {
     let scratch = Scratch::new();
     let (lab, laptop) = (Machine::lab(&scratch), Machine::new(&scratch, "b"));
     let invite = lab.invite();
@@ -294,7 +294,7 @@ fn a_secret_is_in_no_log_and_in_no_list_of_processes() {
 }
 
 #[test]
-fn what_is_in_the_way_here_does_not_use_an_invite_up() {
+fn local_failure_keeps_invite_valid() {
     let scratch = Scratch::new();
     let (lab, laptop) = Machine::lab_and_laptop(&scratch);
     let mut other = Machine::new(&scratch, "o");
@@ -326,7 +326,7 @@ fn what_is_in_the_way_here_does_not_use_an_invite_up() {
 }
 
 #[test]
-fn files_that_are_damaged_or_open_to_others_are_named() {
+fn damaged_or_exposed_files_are_named() {
     let scratch = Scratch::new();
     let (_lab, laptop) = Machine::lab_and_laptop(&scratch);
     let peer = laptop.state().join("peers/lab.toml");
@@ -356,7 +356,7 @@ fn files_that_are_damaged_or_open_to_others_are_named() {
 
 /// A peer that is denied gives up; a fault of the node's disk may pass.
 #[test]
-fn a_node_that_cannot_read_who_it_knows_denies_nobody() {
+fn unreadable_peer_file_is_passing() {
     let scratch = Scratch::new();
     let (lab, laptop) = Machine::lab_and_laptop(&scratch);
     let known = lab.state().join("peers/laptop.toml");
@@ -370,7 +370,7 @@ fn a_node_that_cannot_read_who_it_knows_denies_nobody() {
 }
 
 #[test]
-fn where_root_starts_the_node_a_peer_acts_as_whom_it_was_said() {
+fn peer_acts_as_named_account() {
     if godwit_of_root().is_none() {
         return;
     }
@@ -513,7 +513,7 @@ fn read_only_peer_changes_nothing() {
 }
 
 #[test]
-fn second_user_of_host_joins_under_own_name() {
+fn second_user_joins_under_own_name() {
     let scratch = Scratch::new();
     let lab = Machine::lab(&scratch);
     let (one, two) = (Machine::new(&scratch, "b"), Machine::new(&scratch, "c"));
@@ -530,7 +530,7 @@ fn second_user_of_host_joins_under_own_name() {
 }
 
 #[test]
-fn init_refuses_export_that_peers_cannot_enter() {
+fn init_refuses_closed_export() {
     if common::run(5, "id", ["-u"]).stdout != b"0\n" {
         return common::skip("acting for others needs root");
     }
@@ -585,7 +585,7 @@ fn node_without_anonymous_admits_no_stranger() {
 }
 
 #[test]
-fn home_and_own_state_are_not_served() {
+fn home_and_state_stay_private() {
     let scratch = Scratch::new();
     let lab = Machine::new(&scratch, "a");
     let home = lab.home.to_str().unwrap();
@@ -726,7 +726,7 @@ fn uninit_asks_and_keeps_shared_files() {
 }
 
 #[test]
-fn uninit_refuses_while_puts_are_pending() {
+fn uninit_waits_for_pending_puts() {
     let scratch = Scratch::new();
     let (mut lab, laptop) = Machine::lab_and_laptop(&scratch);
     lab.kill();

@@ -250,7 +250,7 @@ fn connect(port: u16) -> TcpStream {
 // --- clients of others --------------------------------------------------------------------------
 
 #[test]
-fn yafc_comes_in_with_a_ticket_and_moves_files() {
+fn yafc_moves_files_by_ticket() {
     let Some(world) = have("yafc").then(World::new).flatten() else {
         return;
     };
@@ -273,7 +273,7 @@ fn yafc_comes_in_with_a_ticket_and_moves_files() {
 // --- our client ---------------------------------------------------------------------------------
 
 #[test]
-fn our_client_moves_trees_at_each_level() {
+fn trees_move_at_each_level() {
     let Some(world) = World::new() else {
         return;
     };
@@ -306,7 +306,7 @@ fn our_client_moves_trees_at_each_level() {
 }
 
 #[test]
-fn a_copy_between_two_servers_goes_by_itself_only_in_clear() {
+fn third_party_copy_must_be_clear() {
     let Some(world) = World::new() else {
         return;
     };
@@ -323,7 +323,7 @@ fn a_copy_between_two_servers_goes_by_itself_only_in_clear() {
 }
 
 #[test]
-fn a_long_copy_between_two_nodes_ends_whole_at_each_level() {
+fn long_copy_completes_at_each_level() {
     let Some(world) = World::new() else {
         return;
     };
@@ -343,7 +343,7 @@ fn a_long_copy_between_two_nodes_ends_whole_at_each_level() {
 }
 
 #[test]
-fn host_will_do_where_the_realm_knows_no_ftp() {
+fn host_principal_replaces_ftp() {
     let Some(world) = World::of(&["host/localhost"]) else {
         return;
     };
@@ -355,7 +355,7 @@ fn host_will_do_where_the_realm_knows_no_ftp() {
 // --- what goes wrong ----------------------------------------------------------------------------
 
 #[test]
-fn who_has_no_ticket_or_no_good_one_is_told_what_to_do() {
+fn bad_ticket_names_next_step() {
     let Some(world) = World::new() else {
         return;
     };
@@ -384,7 +384,7 @@ fn who_has_no_ticket_or_no_good_one_is_told_what_to_do() {
 }
 
 #[test]
-fn who_is_not_let_in_hears_the_cause_and_only_the_log_where_files_are() {
+fn refusal_keeps_paths_in_log() {
     let Some(world) = World::new() else {
         return;
     };
@@ -429,7 +429,7 @@ fn who_is_not_let_in_hears_the_cause_and_only_the_log_where_files_are() {
 }
 
 #[test]
-fn who_comes_by_another_clock_is_told_what_both_say() {
+fn clock_skew_shows_both_times() {
     let Some(world) = World::new() else {
         return;
     };
@@ -455,11 +455,11 @@ fn who_comes_by_another_clock_is_told_what_both_say() {
 }
 
 #[test]
-fn a_session_outlives_the_ticket_that_began_it() {
+fn session_outlives_its_ticket() {
     let Ok(port) = env::var("GODWIT_CHILD") else {
         if let Some(world) = World::new() {
             world.kinit("alice", &["-l", "2s"]);
-            world.again("a_session_outlives_the_ticket_that_began_it");
+            world.again("session_outlives_its_ticket");
         }
         return;
     };
@@ -485,7 +485,7 @@ fn a_session_outlives_the_ticket_that_began_it() {
 }
 
 #[test]
-fn who_has_no_library_is_told_which_package_has_it() {
+fn missing_library_names_its_package() {
     let Some(world) = World::new() else {
         return;
     };
@@ -502,7 +502,7 @@ fn who_has_no_library_is_told_which_package_has_it() {
 }
 
 #[test]
-fn a_server_that_takes_no_tickets_says_so() {
+fn server_without_kerberos_is_named() {
     let Some(world) = World::new() else {
         return;
     };
@@ -512,7 +512,7 @@ fn a_server_that_takes_no_tickets_says_so() {
 }
 
 #[test]
-fn tokens_that_are_none_are_refused_and_the_node_goes_on() {
+fn malformed_tokens_stop_no_node() {
     let Some(world) = World::new() else {
         return;
     };
@@ -546,7 +546,7 @@ fn tokens_that_are_none_are_refused_and_the_node_goes_on() {
 }
 
 #[test]
-fn a_keytab_that_cannot_be_used_is_named_when_the_node_starts() {
+fn unusable_keytab_is_named() {
     let scratch = Scratch::new();
     let Some(kdc) = Peer::start_by("kdc-up", scratch.path(), &[]) else {
         return;
@@ -586,7 +586,7 @@ fn a_keytab_that_cannot_be_used_is_named_when_the_node_starts() {
 }
 
 #[test]
-fn a_keytab_that_others_may_read_is_warned_of() {
+fn readable_keytab_is_warned_of() {
     let Some(world) = World::new() else {
         return;
     };
@@ -605,7 +605,7 @@ fn a_keytab_that_others_may_read_is_warned_of() {
 }
 
 #[test]
-fn a_node_that_could_take_no_ticket_does_not_start() {
+fn node_needs_a_usable_keytab() {
     let scratch = Scratch::new();
     let Some(kdc) = Peer::start_by("kdc-up", scratch.path(), &["HTTP/localhost"]) else {
         return;
@@ -637,10 +637,10 @@ fn a_node_that_could_take_no_ticket_does_not_start() {
 }
 
 #[test]
-fn blocks_and_lines_that_are_not_as_agreed_are_refused() {
+fn wrongly_protected_messages_are_refused() {
     let Ok(port) = env::var("GODWIT_CHILD") else {
         if let Some(world) = World::new() {
-            world.again("blocks_and_lines_that_are_not_as_agreed_are_refused");
+            world.again("wrongly_protected_messages_are_refused");
             let there = fs::read_dir(&world.node.export).unwrap();
             let names: Vec<_> = there.map(|entry| entry.unwrap().file_name()).collect();
             let mut whole: Vec<_> = names.iter().filter(|name| !is_partial(name)).collect();

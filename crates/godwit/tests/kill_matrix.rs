@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 #[test]
-fn a_broken_transfer_goes_on_and_sends_little_twice() {
+fn broken_transfer_resends_little() {
     let matrix = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/kill-matrix/run");
     let bytes = (64 << 20).to_string();
     let output = Command::new("python3")

@@ -258,7 +258,7 @@ fn notes(home: &Path) -> usize {
 }
 
 #[test] //= GRIDFTP-43
-fn what_a_server_of_others_told_is_not_sent_again_after_kill_of_our_client() {
+fn killed_client_resumes_foreign_upload() {
     let Some(killed) = Killed::new() else { return };
     let landed = killed.proxy.landed().len_bytes();
     assert!(landed > DAM / 2, "only {landed} bytes landed");
@@ -275,7 +275,7 @@ fn what_a_server_of_others_told_is_not_sent_again_after_kill_of_our_client() {
 }
 
 #[test]
-fn an_upload_of_what_changed_meanwhile_begins_anew() {
+fn changed_source_restarts_upload() {
     let Some(killed) = Killed::new() else { return };
     fs::write(&killed.source, noise(SIZE, 5)).unwrap();
     let (sent, _) = killed.again();

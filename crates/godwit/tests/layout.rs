@@ -130,7 +130,7 @@ impl<'a> Row<'a> {
 }
 
 #[test]
-fn every_row_of_the_table_is_true() {
+fn every_table_row_holds() {
     let page = "/../../docs/semantics/copy.md";
     let text = std::fs::read_to_string(format!("{}{page}", env!("CARGO_MANIFEST_DIR"))).unwrap();
     let section = text

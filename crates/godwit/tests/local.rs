@@ -22,7 +22,7 @@ use std::{
 };
 
 #[test] //= GASS-54 GASS-69 KANGAROO-58
-fn many_programs_at_once_start_one_node() {
+fn concurrent_programs_start_one_node() {
     let machine = Machine::new();
     let started: Vec<Child> = (0..32)
         .map(|_| {
@@ -45,7 +45,7 @@ fn many_programs_at_once_start_one_node() {
 }
 
 #[test] //= GASS-16 GASS-71 KANGAROO-50
-fn a_file_is_fetched_once_and_read_from_here_while_its_server_is_away() {
+fn cached_file_survives_outage() {
     let machine = Machine::new();
     let export = machine.scratch.dir("export");
     let source = machine.scratch.file("export/run7", 3_000_001);
@@ -76,7 +76,7 @@ fn a_file_is_fetched_once_and_read_from_here_while_its_server_is_away() {
 }
 
 #[test] //= GASS-13 GASS-71 KANGAROO-4 KANGAROO-5 KANGAROO-11 KANGAROO-33 KANGAROO-64 delivery#what-a-failure-costs
-fn what_is_put_is_safe_at_once_read_here_and_delivered_when_its_server_is_there() {
+fn put_survives_outage() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
     let source = machine.scratch.file("result", 2_500_000);
@@ -116,7 +116,7 @@ fn what_is_put_is_safe_at_once_read_here_and_delivered_when_its_server_is_there(
 }
 
 #[test] //= KANGAROO-4 KANGAROO-19 delivery#what-a-failure-costs depot#commit-and-push
-fn a_push_that_nobody_waits_for_ends_and_the_file_is_still_delivered() {
+fn killed_push_still_delivers() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
     machine.scratch.file("f", 1000);
@@ -136,7 +136,7 @@ fn a_push_that_nobody_waits_for_ends_and_the_file_is_still_delivered() {
 }
 
 #[test] //= KANGAROO-32 KANGAROO-50 depot#writing
-fn a_pipe_is_put_and_one_that_breaks_leaves_nothing() {
+fn broken_pipe_puts_nothing() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
     let export = far.join("data");
@@ -171,7 +171,7 @@ fn a_pipe_is_put_and_one_that_breaks_leaves_nothing() {
 }
 
 #[test] //= KANGAROO-3 depot#commit-and-push
-fn a_session_is_committed_and_pushed_apart_from_the_rest() {
+fn sessions_are_pushed_apart() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
     let source = machine.scratch.file("f", 10_000);
@@ -193,7 +193,7 @@ fn a_session_is_committed_and_pushed_apart_from_the_rest() {
 }
 
 #[test] //= depot#commit-and-push
-fn a_session_is_pushed_with_the_lines_that_it_appended() {
+fn session_push_includes_its_lines() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
     lab.kill();
@@ -230,13 +230,13 @@ fn is_there_once_it_is_put(variable: impl FnOnce(&Machine) -> (&str, PathBuf)) -
 }
 
 #[test] //= KANGAROO-3 KANGAROO-15 depot#commit-and-push
-fn a_node_of_a_job_delivers_before_it_says_that_something_is_safe() {
+fn job_node_delivers_before_commit() {
     let said = is_there_once_it_is_put(|_| ("SLURM_JOB_ID", "77".into()));
     assert!(said.contains("ends with the job"), "{said}");
 }
 
 #[test] //= depot#commit-and-push
-fn a_node_in_the_directory_of_a_job_delivers_before_it_says_that_something_is_safe() {
+fn job_directory_node_delivers_first() {
     let said = is_there_once_it_is_put(|machine| {
         let folder = machine.state.parent().unwrap();
         ("_CONDOR_SCRATCH_DIR", folder.into())
@@ -245,7 +245,7 @@ fn a_node_in_the_directory_of_a_job_delivers_before_it_says_that_something_is_sa
 }
 
 #[test] //= depot#commit-and-push
-fn a_node_in_the_temporary_directory_of_a_job_delivers_before_it_says_that_something_is_safe() {
+fn job_tmp_node_delivers_first() {
     let said = is_there_once_it_is_put(|machine| {
         let folder = machine.state.parent().unwrap();
         ("SLURM_TMPDIR", folder.into())
@@ -254,7 +254,7 @@ fn a_node_in_the_temporary_directory_of_a_job_delivers_before_it_says_that_somet
 }
 
 #[test] //= depot#commit-and-push
-fn what_was_committed_in_a_job_is_there_though_the_disk_ended_with_the_job() {
+fn job_commit_outlives_its_disk() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
     let source = machine.scratch.file("f", 3_000_000);
@@ -267,7 +267,7 @@ fn what_was_committed_in_a_job_is_there_though_the_disk_ended_with_the_job() {
 }
 
 #[test]
-fn what_a_job_put_and_its_server_did_not_get_in_time_is_said_so() {
+fn late_job_delivery_is_told() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
     lab.kill();
@@ -281,7 +281,7 @@ fn what_a_job_put_and_its_server_did_not_get_in_time_is_said_so() {
 }
 
 #[test]
-fn a_commit_says_that_delivery_waits_for_the_next_start_where_no_unit_is() {
+fn commit_warns_of_missing_unit() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
     machine.scratch.file("f", 1000);
@@ -299,7 +299,7 @@ fn a_commit_says_that_delivery_waits_for_the_next_start_where_no_unit_is() {
 }
 
 #[test]
-fn whoever_runs_the_node_of_a_machine_is_told_once_of_what_waits_and_of_what_is_held() {
+fn node_log_tells_holds_once() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
     machine.scratch.file("f", 1000);
@@ -333,7 +333,7 @@ fn whoever_runs_the_node_of_a_machine_is_told_once_of_what_waits_and_of_what_is_
 }
 
 #[test]
-fn what_is_decided_is_told_as_json() {
+fn decisions_print_json() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
     machine.scratch.file("f", 1000);
@@ -379,7 +379,7 @@ fn what_is_decided_is_told_as_json() {
 }
 
 #[test]
-fn lines_that_are_appended_end_with_a_summary_as_json() {
+fn append_json_ends_with_summary() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
     let mut command = machine.command(&["--json", "tee", "godwit://lab/log"]);
@@ -398,7 +398,7 @@ fn lines_that_are_appended_end_with_a_summary_as_json() {
 }
 
 #[test]
-fn a_second_node_and_a_state_of_a_newer_one_are_refused_with_words() {
+fn second_or_newer_node_is_refused() {
     let machine = Machine::new();
     machine.says(&["queue"]).ok();
     let second = machine.says(&["node", "--local"]);
@@ -430,7 +430,7 @@ fn a_second_node_and_a_state_of_a_newer_one_are_refused_with_words() {
 }
 
 #[test] //= delivery#what-a-failure-costs
-fn a_node_whose_socket_is_taken_away_is_found_again_and_else_is_named() {
+fn removed_socket_is_restored() {
     let machine = Machine::new();
     machine.says(&["queue"]).ok();
     let process = machine.process();
@@ -464,7 +464,7 @@ fn a_node_whose_socket_is_taken_away_is_found_again_and_else_is_named() {
 }
 
 #[test] //= KANGAROO-19
-fn it_ends_when_nobody_needs_it_and_not_while_it_owes() {
+fn idle_node_ends_unless_pending() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
     let with = |args: &[&str]| {
@@ -485,7 +485,7 @@ fn it_ends_when_nobody_needs_it_and_not_while_it_owes() {
 }
 
 #[test]
-fn a_node_that_is_killed_before_it_listens_is_started_again() {
+fn node_killed_early_is_restarted() {
     let machine = Machine::new();
     let program = machine.scratch.join("program");
     let killed = |how_often: &str| {
@@ -509,7 +509,7 @@ fn a_node_that_is_killed_before_it_listens_is_started_again() {
 }
 
 #[test]
-fn a_program_that_cannot_be_started_is_said_with_its_words() {
+fn failed_start_quotes_the_program() {
     let machine = Machine::new();
     let mut command = machine.command(&["--json", "queue"]);
     command.env("GODWIT_BIN", "/no/such/godwit");
@@ -565,7 +565,7 @@ fn hostile_urls_are_refused_by_reason() {
 }
 
 #[test]
-fn what_is_no_file_is_written_into_and_stays() {
+fn get_writes_into_pipe() {
     let machine = Machine::new();
     let bytes = machine.scratch.file("there", 100_000);
     let url = format!("file://{}", machine.scratch.join("there").display());
@@ -583,7 +583,7 @@ fn what_is_no_file_is_written_into_and_stays() {
 }
 
 #[test] //= GASS-38 GASS-49 GASS-57 GASS-58 GASS-72 depot#tags-and-filling
-fn what_is_staged_is_kept_under_its_tag_and_forgotten_when_told() {
+fn staged_file_stays_under_tag() {
     let machine = Machine::new();
     let export = machine.scratch.dir("export");
     machine.scratch.file("export/a", 100_000);
@@ -649,7 +649,7 @@ fn versions_of_one_file_count_once() {
 }
 
 #[test] //= GASS-38 GASS-68 depot#reading
-fn what_is_declared_comes_before_it_is_wanted_and_no_faster_than_allowed() {
+fn stage_obeys_its_rate() {
     let machine = Machine::new();
     let export = machine.scratch.dir("export");
     machine.scratch.file("export/a", 3 << 20);
@@ -723,7 +723,7 @@ fn what_is_declared_comes_before_it_is_wanted_and_no_faster_than_allowed() {
 }
 
 #[test] //= GASS-51 depot#tags-and-filling
-fn verbs_fill_what_is_kept_and_others_wait() {
+fn add_verbs_make_others_wait() {
     let machine = Machine::new();
     let url = "ftp://127.0.0.1:1/of-none";
     let add = |url: &str| {
@@ -792,7 +792,7 @@ fn verbs_fill_what_is_kept_and_others_wait() {
 }
 
 #[test] //= KANGAROO-19
-fn a_unit_is_written_where_the_user_has_them() {
+fn unit_goes_to_user_directory() {
     let machine = Machine::new();
     let config = machine.scratch.dir("config");
     let with = |args: &[&str]| {
@@ -814,7 +814,7 @@ fn a_unit_is_written_where_the_user_has_them() {
 }
 
 #[test] //= GASS-41 GASS-69
-fn without_a_place_of_the_login_it_is_below_tmp() {
+fn socket_falls_back_to_tmp() {
     let scratch = Scratch::new();
     let everyone = PermissionsExt::from_mode(0o777);
     fs::set_permissions(scratch.path(), everyone).unwrap();
@@ -921,7 +921,7 @@ impl Talking {
 }
 
 #[test] //= GASS-81 depot#writing
-fn who_appends_goes_on_when_the_node_is_killed_and_no_line_is_lost_or_doubled() {
+fn appends_outlive_killed_node() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
     let mut tee = Talking::begin(machine.command(&["tee", "godwit://lab/log"]));
@@ -944,7 +944,7 @@ fn who_appends_goes_on_when_the_node_is_killed_and_no_line_is_lost_or_doubled() 
 }
 
 #[test] //= GASS-81 depot#writing
-fn who_appends_is_told_once_that_the_server_is_away() {
+fn append_reports_outage_once() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
     let mut tee = Talking::begin(machine.command(&["tee", "godwit://lab/log"]));
@@ -966,7 +966,7 @@ fn who_appends_is_told_once_that_the_server_is_away() {
 
 /// The node takes 4 MiB at once.
 #[test] //= GASS-80
-fn a_line_without_an_end_and_one_that_is_longer_than_all_else_arrive_whole() {
+fn long_and_unfinished_lines_arrive() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
     let mut tee = Talking::begin(machine.command(&["tee", "godwit://lab/log"]));
@@ -979,7 +979,7 @@ fn a_line_without_an_end_and_one_that_is_longer_than_all_else_arrive_whole() {
 }
 
 #[test] //= KANGAROO-64
-fn who_watches_the_queue_sees_each_change_until_all_is_there() {
+fn queue_watch_shows_each_change() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
     machine.scratch.file("f", 1000);
@@ -1009,7 +1009,7 @@ fn who_watches_the_queue_sees_each_change_until_all_is_there() {
 }
 
 #[test] //= GASS-33 depot#writing
-fn what_came_of_a_stream_arrives_though_its_program_is_killed_and_its_rest_without_newline() {
+fn killed_tee_keeps_its_lines() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
     lab.kill();
@@ -1029,7 +1029,7 @@ fn what_came_of_a_stream_arrives_though_its_program_is_killed_and_its_rest_witho
 }
 
 #[test] //= KANGAROO-20 depot#room
-fn who_waits_for_room_is_told_so_and_gives_up_when_they_said() {
+fn room_wait_is_told_and_limited() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
     let with = |args: &[&str]| {
@@ -1098,7 +1098,7 @@ fn who_waits_for_room_is_told_so_and_gives_up_when_they_said() {
 }
 
 #[test] //= depot#room
-fn many_who_put_where_there_is_room_for_two_wait_and_none_for_each_other() {
+fn crowded_puts_all_finish() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
     machine.scratch.file("f", 2_000_000);
@@ -1160,7 +1160,7 @@ impl Drop for Small {
 }
 
 #[test] //= GASS-37 KANGAROO-68 depot#room
-fn what_is_owed_can_be_seen_and_dropped_and_goes_though_the_disk_is_full() {
+fn full_disk_still_delivers_queue() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
     let Some(disk) = Small::mount(machine.state.clone()) else {
@@ -1203,7 +1203,7 @@ fn what_is_owed_can_be_seen_and_dropped_and_goes_though_the_disk_is_full() {
 }
 
 #[test]
-fn whoever_pushes_hears_what_is_waited_for_and_all_that_is_held() {
+fn push_names_waits_and_holds() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
     machine.scratch.file("f", 1000);
@@ -1244,7 +1244,7 @@ fn whoever_pushes_hears_what_is_waited_for_and_all_that_is_held() {
 }
 
 #[test] //= GASS-81
-fn a_file_that_comes_to_be_is_printed_from_its_beginning() {
+fn tail_prints_new_file_fully() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
     let mut tail = Talking::begin(machine.command(&["tail", "-f", "-n", "0", "godwit://lab/log"]));
@@ -1258,7 +1258,7 @@ fn a_file_that_comes_to_be_is_printed_from_its_beginning() {
 }
 
 #[test] //= delivery#faults
-fn who_is_joined_later_is_found_by_the_node_that_runs() {
+fn running_node_finds_new_peer() {
     let (far, farther) = (Scratch::new(), Scratch::new());
     let (machine, mut lab) = Machine::of(&far);
     machine.scratch.file("f", 1000);
@@ -1299,7 +1299,7 @@ fn who_is_joined_later_is_found_by_the_node_that_runs() {
 }
 
 #[test] //= delivery#faults
-fn put_to_an_unknown_name_says_so() {
+fn unknown_put_target_is_told() {
     let machine = Machine::new();
     machine.scratch.file("f", 1000);
     let put = machine
@@ -1312,7 +1312,7 @@ fn put_to_an_unknown_name_says_so() {
 }
 
 #[test]
-fn retry_and_push_take_all_below_directory() {
+fn retry_and_push_take_directories() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
     machine.scratch.file("f", 1000);
@@ -1337,7 +1337,7 @@ fn retry_and_push_take_all_below_directory() {
 }
 
 #[test] //= delivery#what-a-failure-costs
-fn of_a_put_into_a_file_that_is_killed_nothing_is_delivered() {
+fn killed_patch_delivers_nothing() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
     fs::write(far.join("data/f"), vec![1; 4 << 20]).unwrap();
@@ -1378,7 +1378,7 @@ fn words_fit_what_was_asked() {
 }
 
 #[test]
-fn only_new_and_into_what_is_there_is_refused() {
+fn new_and_offset_exclude_another() {
     let machine = Machine::new();
     let said = machine.says(&["put", "--new", "--offset", "3", "-", "ftp://far/a"]);
     let is_told = said.status == Some(2) && said.stderr.contains("--offset");
@@ -1386,7 +1386,7 @@ fn only_new_and_into_what_is_there_is_refused() {
 }
 
 #[test]
-fn what_is_put_into_a_directory_has_its_own_name() {
+fn put_into_directory_keeps_name() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
     far.dir("data/dir");
@@ -1407,7 +1407,7 @@ fn is_owed_for_a_while(machine: &Machine) {
 }
 
 #[test] //= delivery#verbs-that-go-to-the-server
-fn what_was_put_first_arrives_before_what_verbs_do_later() {
+fn verbs_wait_for_pending_puts() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
     machine.scratch.file("old", 1000);
@@ -1439,7 +1439,7 @@ fn what_was_put_first_arrives_before_what_verbs_do_later() {
 
 /// A killed or stopped node is started for a pending put. A node with nothing pending is not.
 #[test] //= delivery#verbs-that-go-to-the-server
-fn what_was_put_first_arrives_before_what_verbs_do_though_no_node_runs() {
+fn verbs_start_node_for_puts() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
     machine.scratch.file("old", 1000);
@@ -1475,7 +1475,7 @@ fn what_was_put_first_arrives_before_what_verbs_do_though_no_node_runs() {
 
 /// The node is killed between two looks of a verb at what is pending. No answer is not "nothing".
 #[test] //= delivery#verbs-that-go-to-the-server
-fn move_waits_for_put_though_node_dies() {
+fn move_waits_despite_node_death() {
     let far = Scratch::new();
     let (machine, lab) = Machine::of(&far);
     machine.scratch.file("old", 1000);
@@ -1516,7 +1516,7 @@ fn is_connected_to(process: u32, port: u16) -> bool {
 }
 
 #[test] //= delivery#verbs-that-go-to-the-server
-fn a_verb_says_that_what_was_put_first_does_not_arrive() {
+fn verb_names_put_that_blocks() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
     machine.scratch.file("f", 1000);
@@ -1557,7 +1557,7 @@ fn a_verb_says_that_what_was_put_first_does_not_arrive() {
 }
 
 #[test]
-fn who_waits_in_vain_is_told_that_it_goes_on() {
+fn vain_wait_is_told() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
     lab.kill();
@@ -1578,7 +1578,7 @@ fn who_waits_in_vain_is_told_that_it_goes_on() {
 }
 
 #[test] //= delivery#what-a-failure-costs
-fn a_put_of_which_nobody_knows_whether_it_was_taken_says_so() {
+fn uncertain_put_is_told() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
     let file = machine.scratch.file("f", 3000);
@@ -1605,7 +1605,7 @@ fn a_put_of_which_nobody_knows_whether_it_was_taken_says_so() {
 }
 
 #[test]
-fn what_was_being_filled_when_the_node_died_is_filled_by_the_next() {
+fn killed_fill_is_repeated() {
     let (machine, url) = (Machine::new(), "ftp://127.0.0.1:1/f");
     let mut dying = machine.command(&["--json", "cache", "add", url]);
     // The node is started by this call, and dies once the file is complete and unanswered.
@@ -1623,7 +1623,7 @@ fn what_was_being_filled_when_the_node_died_is_filled_by_the_next() {
 }
 
 #[test] //= delivery#verbs-that-go-to-the-server
-fn what_is_held_ends_a_verb_and_what_looks_says_so() {
+fn hold_stops_writes_not_listings() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
     machine.scratch.file("f", 1000);
@@ -1676,7 +1676,7 @@ fn what_is_held_ends_a_verb_and_what_looks_says_so() {
 }
 
 #[test] //= depot#how-fresh-a-read-is
-fn who_reads_here_after_a_verb_sees_what_it_did() {
+fn reads_see_earlier_verbs() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
     let (one, two) = (
@@ -1703,7 +1703,7 @@ fn who_reads_here_after_a_verb_sees_what_it_did() {
 }
 
 #[test] //= delivery#put-and-conflicts
-fn what_this_machine_knows_to_be_there_is_not_new() {
+fn known_file_is_not_new() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
     machine.scratch.file("one", 1000);
@@ -1741,7 +1741,7 @@ fn what_this_machine_knows_to_be_there_is_not_new() {
 }
 
 #[test]
-fn whoever_decides_hears_what_becomes_of_it() {
+fn decisions_tell_their_effect() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
     machine.scratch.file("f", 1000);
@@ -1792,7 +1792,7 @@ fn whoever_decides_hears_what_becomes_of_it() {
 }
 
 #[test]
-fn a_password_is_not_kept_and_so_not_taken() {
+fn url_password_is_refused() {
     let machine = Machine::new();
     machine.scratch.file("f", 10);
     let refused = machine.says(&["put", "f", "ftp://me:sesame@127.0.0.1:9/f"]);
@@ -1802,7 +1802,7 @@ fn a_password_is_not_kept_and_so_not_taken() {
 }
 
 #[test] //= KANGAROO-X6
-fn what_rots_here_is_delivered_to_nobody() {
+fn damaged_put_is_never_delivered() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
     machine.scratch.file("f", 3_000_000);
@@ -1823,7 +1823,7 @@ fn what_rots_here_is_delivered_to_nobody() {
 }
 
 #[test]
-fn a_name_that_leads_nowhere_waits_and_says_so() {
+fn unresolved_name_waits() {
     let machine = Machine::new();
     machine.scratch.file("f", 10);
     let url = "ftp://no-such-host.invalid/f";
@@ -1840,7 +1840,7 @@ fn a_name_that_leads_nowhere_waits_and_says_so() {
 }
 
 #[test] //= delivery#put-and-conflicts
-fn what_waits_for_what_is_held_says_which_that_is() {
+fn waiting_rename_names_its_hold() {
     let machine = Machine::new();
     let far = machine.scratch.dir("far");
     let node = Node::start(&far);
@@ -1880,7 +1880,7 @@ fn what_waits_for_what_is_held_says_which_that_is() {
 }
 
 #[test] //= delivery#put-and-conflicts
-fn a_put_to_a_path_says_where_it_goes_and_what_is_no_file_is_refused() {
+fn put_to_path_names_target() {
     let machine = Machine::new();
     let file = machine.scratch.file("a", 100);
     let put = machine.says(&["put", "a", "nourl"]).ok();

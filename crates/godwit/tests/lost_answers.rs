@@ -21,7 +21,7 @@ fn attempt(attempt: u64) -> Write<'static> {
 }
 
 #[test]
-fn who_did_not_hear_that_a_file_was_published_is_told_by_the_next_start() {
+fn restart_tells_published_uploads() {
     for (crash, is_published) in [
         ("dir.before-rename", false),
         ("dir.after-rename", true),

@@ -47,7 +47,7 @@ fn nobody_joins_themselves() {
 }
 
 #[test]
-fn a_name_that_is_a_nodes_own_is_nobody_elses() {
+fn own_name_is_reserved() {
     let scratch = Scratch::new();
     let lab = lab(&scratch);
     let (laptop, mut other) = (Machine::new(&scratch, "b"), Machine::new(&scratch, "c"));
@@ -75,7 +75,7 @@ fn a_name_that_is_a_nodes_own_is_nobody_elses() {
 }
 
 #[test] //= door#peers
-fn a_name_is_the_same_with_capitals_and_without() {
+fn names_ignore_case() {
     let scratch = Scratch::new();
     scratch.file("data/f", 10);
     let [mut lab, mut desk, laptop] = ["a", "b", "c"].map(|name| Machine::new(&scratch, name));
@@ -100,7 +100,7 @@ fn a_name_is_the_same_with_capitals_and_without() {
 }
 
 #[test]
-fn a_name_that_is_taken_there_leaves_neither_side_half_joined() {
+fn taken_name_joins_neither_side() {
     let scratch = Scratch::new();
     let lab = lab(&scratch);
     let (laptop, desk) = (Machine::new(&scratch, "b"), Machine::new(&scratch, "d"));
@@ -120,7 +120,7 @@ fn a_name_that_is_taken_there_leaves_neither_side_half_joined() {
 }
 
 #[test]
-fn a_machine_with_a_new_key_is_forgotten_first() {
+fn new_key_needs_forgetting_first() {
     let scratch = Scratch::new();
     let (mut lab, laptop) = (lab(&scratch), Machine::new(&scratch, "b"));
     laptop.well(&["join", &lab.invite(), "--name", "laptop"]);
@@ -145,7 +145,7 @@ fn a_machine_with_a_new_key_is_forgotten_first() {
 }
 
 #[test]
-fn who_joins_is_called_as_its_node_is() {
+fn joining_node_keeps_its_name() {
     let scratch = Scratch::new();
     let (lab, mut desk) = (lab(&scratch), Machine::new(&scratch, "d"));
     desk.serve("desk", &scratch.join("data"));
@@ -155,7 +155,7 @@ fn who_joins_is_called_as_its_node_is() {
 }
 
 #[test]
-fn names_and_addresses_that_cannot_be_are_usage() {
+fn impossible_names_are_usage_errors() {
     let scratch = Scratch::new();
     let (lab, laptop) = (lab(&scratch), Machine::new(&scratch, "b"));
     let invite = lab.invite();
@@ -177,7 +177,7 @@ fn names_and_addresses_that_cannot_be_are_usage() {
 }
 
 #[test]
-fn a_secret_that_is_no_longer_or_never_was_is_told_truly() {
+fn dead_secrets_are_told_apart() {
     let scratch = Scratch::new();
     let (lab, laptop) = (lab(&scratch), Machine::new(&scratch, "b"));
     let invite = lab.invite();
@@ -192,7 +192,7 @@ fn a_secret_that_is_no_longer_or_never_was_is_told_truly() {
 }
 
 #[test]
-fn who_was_removed_is_told_so_and_can_leave() {
+fn removed_peer_can_leave() {
     let scratch = Scratch::new();
     let (lab, laptop) = (lab(&scratch), Machine::new(&scratch, "b"));
     laptop.well(&["join", &lab.invite(), "--name", "laptop", "--call", "far"]);
@@ -222,7 +222,7 @@ fn who_was_removed_is_told_so_and_can_leave() {
 }
 
 #[test]
-fn who_cannot_be_told_is_forgotten_all_the_same() {
+fn unreachable_peer_is_forgotten() {
     let scratch = Scratch::new();
     let (mut lab, laptop) = (lab(&scratch), Machine::new(&scratch, "b"));
     laptop.well(&["join", &lab.invite(), "--name", "laptop"]);
@@ -238,7 +238,7 @@ fn who_cannot_be_told_is_forgotten_all_the_same() {
 }
 
 #[test]
-fn an_address_of_a_peer_names_it() {
+fn peer_address_names_peer() {
     let scratch = Scratch::new();
     let (lab, laptop) = (lab(&scratch), Machine::new(&scratch, "b"));
     laptop.well(&["join", &lab.invite(), "--name", "laptop"]);
@@ -262,7 +262,7 @@ fn an_address_of_a_peer_names_it() {
 }
 
 #[test]
-fn ports_and_users_of_a_peer_are_not_passed_over() {
+fn peer_url_keeps_port_user() {
     let scratch = Scratch::new();
     let (lab, laptop) = (lab(&scratch), Machine::new(&scratch, "b"));
     laptop.well(&["join", &lab.invite(), "--name", "laptop"]);
@@ -279,7 +279,7 @@ fn ports_and_users_of_a_peer_are_not_passed_over() {
 }
 
 #[test]
-fn what_is_no_door_is_told_as_that() {
+fn wrong_port_is_no_door() {
     let scratch = Scratch::new();
     let (lab, laptop) = (lab(&scratch), Machine::new(&scratch, "b"));
     let open = common::Node::start(&scratch.join("open"));
@@ -290,7 +290,7 @@ fn what_is_no_door_is_told_as_that() {
 }
 
 #[test]
-fn a_missing_file_is_told_by_the_doctor() {
+fn doctor_names_missing_file() {
     let scratch = Scratch::new();
     let (lab, laptop) = (lab(&scratch), Machine::new(&scratch, "b"));
     laptop.well(&["join", &lab.invite(), "--name", "laptop"]);
@@ -324,7 +324,7 @@ fn what_is_normal_is_no_warning() {
 }
 
 #[test]
-fn an_init_that_failed_leaves_nothing() {
+fn failed_init_leaves_nothing() {
     let scratch = Scratch::new();
     let data = scratch.dir("data");
     let data = data.to_str().unwrap();
@@ -376,7 +376,7 @@ fn an_init_that_failed_leaves_nothing() {
 }
 
 #[test]
-fn a_node_of_another_account_has_its_key_where_that_can_read_it() {
+fn account_node_can_read_key() {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
         return skip("only root can start a node that becomes another account");
     }
@@ -444,7 +444,7 @@ fn a_node_is_made_once() {
 }
 
 #[test]
-fn a_node_that_is_only_reached_through_another_opens_no_port() {
+fn relayed_node_opens_no_port() {
     let scratch = Scratch::new();
     let (lab, laptop) = (lab(&scratch), Machine::new(&scratch, "b"));
     laptop.well(&["join", &lab.invite(), "--name", "laptop"]);
@@ -465,7 +465,7 @@ fn a_node_that_is_only_reached_through_another_opens_no_port() {
 }
 
 #[test]
-fn a_node_that_finds_its_port_taken_says_how_to_do_without() {
+fn taken_port_names_alternatives() {
     let scratch = Scratch::new();
     let data = scratch.dir("data");
     let (data, machine) = (data.to_str().unwrap(), Machine::new(&scratch, "a"));
@@ -490,7 +490,7 @@ fn a_node_that_finds_its_port_taken_says_how_to_do_without() {
 }
 
 #[test]
-fn a_node_without_ftp_listens_at_its_door_alone() {
+fn node_without_ftp_has_door() {
     let scratch = Scratch::new();
     let data = scratch.dir("data");
     let mut machine = Machine::new(&scratch, "a");
@@ -515,7 +515,7 @@ fn a_node_without_ftp_listens_at_its_door_alone() {
 }
 
 #[test]
-fn an_old_key_that_counts_is_shown_with_who_knows_it() {
+fn status_shows_old_key_peers() {
     let scratch = Scratch::new();
     let (lab, laptop) = (lab(&scratch), Machine::new(&scratch, "b"));
     laptop.well(&["join", &lab.invite(), "--name", "laptop"]);

@@ -95,7 +95,7 @@ fn cp_fetches_what_a_module_makes() {
 }
 
 #[test]
-fn cp_sends_what_a_module_makes_a_file_of() {
+fn cp_sends_into_module() {
     let world = World::new();
     let packed = world.scratch.join("packed.gz");
     let output = Command::new("gzip")
@@ -139,7 +139,7 @@ fn cp_sends_what_a_module_makes_a_file_of() {
 }
 
 #[test]
-fn a_module_that_fails_leaves_nothing_here() {
+fn failing_module_leaves_nothing() {
     let world = World::new();
     let url = world.node.url("file");
     let said = ours(["cp", "--through", "fails", &url, &world.path("part")]);
@@ -154,7 +154,7 @@ fn a_module_that_fails_leaves_nothing_here() {
 }
 
 #[test]
-fn what_cannot_be_asked_for_is_told_with_what_can() {
+fn impossible_requests_name_choices() {
     let world = World::new();
     let (url, here) = (world.node.url("file"), world.path("part"));
     for (arguments, status, words) in [
@@ -207,7 +207,7 @@ fn what_cannot_be_asked_for_is_told_with_what_can() {
 }
 
 #[test]
-fn others_read_through_modules_by_raw_commands() {
+fn raw_commands_reach_modules() {
     if !have("curl") {
         return;
     }
@@ -225,7 +225,7 @@ fn others_read_through_modules_by_raw_commands() {
 }
 
 #[test]
-fn a_node_that_is_killed_takes_the_program_along() {
+fn killed_node_ends_its_program() {
     let mut world = World::new();
     let url = world.node.url("file");
     let part = world.path("part");
@@ -253,7 +253,7 @@ fn a_node_that_is_killed_takes_the_program_along() {
 }
 
 #[test]
-fn what_is_made_is_protected_as_a_file_would_be() {
+fn module_output_is_protected() {
     let lab = Lab::new();
     fs::write(lab.path("node.toml"), MODULES).unwrap();
     let (export, config) = (lab.path("export"), lab.text("node.toml"));

@@ -56,7 +56,7 @@ fn mv_counts_what_it_removed() {
 }
 
 #[test]
-fn sync_never_deletes_its_source_by_another_of_its_names() {
+fn sync_never_deletes_its_source() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("node"));
     let other = Node::start(&scratch.join("node"));
@@ -91,7 +91,7 @@ fn sync_never_deletes_its_source_by_another_of_its_names() {
 }
 
 #[test]
-fn mv_into_itself_by_another_name_leaves_no_copy_there() {
+fn mv_into_itself_leaves_nothing() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("node"));
     scratch.file("node/s/f", 100);
@@ -105,7 +105,7 @@ fn mv_into_itself_by_another_name_leaves_no_copy_there() {
 }
 
 #[test]
-fn mv_names_what_it_cannot_remove_and_leaves_it_under_its_name() {
+fn mv_names_unremovable_source() {
     let scratch = Scratch::new();
     let node = Node::with(&scratch.join("node"), &["--anonymous", "write"]);
     for part in ["part1", "part2", "closed/part3"] {
@@ -127,7 +127,7 @@ fn mv_names_what_it_cannot_remove_and_leaves_it_under_its_name() {
 }
 
 #[test]
-fn mv_counts_what_may_not_be_removed_and_exits_for_its_reason() {
+fn mv_counts_unremovable_files() {
     let scratch = Scratch::new();
     let Some(nobody) = as_nobody(&scratch) else {
         return;
@@ -182,7 +182,7 @@ fn mv_counts_what_may_not_be_removed_and_exits_for_its_reason() {
 }
 
 #[test]
-fn mv_loses_nothing_that_is_written_while_it_moves() {
+fn mv_keeps_concurrent_writes() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("node"));
     for tree in [false, true] {
@@ -220,7 +220,7 @@ fn mv_loses_nothing_that_is_written_while_it_moves() {
 }
 
 #[test]
-fn mv_keeps_a_directory_that_holds_unfinished_uploads() {
+fn mv_keeps_unfinished_uploads() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("node"));
     scratch.file("data/f", 100);
@@ -234,7 +234,7 @@ fn mv_keeps_a_directory_that_holds_unfinished_uploads() {
 }
 
 #[test]
-fn mv_from_a_node_keeps_unfinished_uploads() {
+fn mv_from_node_keeps_uploads() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("node"));
     scratch.file("node/data/f", 100);
@@ -253,7 +253,7 @@ fn mv_from_a_node_keeps_unfinished_uploads() {
 }
 
 #[test]
-fn mv_n_keeps_what_it_did_not_copy() {
+fn mv_n_keeps_uncopied_files() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("node"));
     scratch.file("data/f", 100);
@@ -268,7 +268,7 @@ fn mv_n_keeps_what_it_did_not_copy() {
 }
 
 #[test]
-fn sync_sees_a_change_within_the_second() {
+fn sync_sees_change_within_second() {
     let scratch = Scratch::new();
     let (file, copy) = (scratch.file("a/f", 100), scratch.join("b/f"));
     let set = |nanos| {
@@ -296,7 +296,7 @@ fn sync_sees_a_change_within_the_second() {
 }
 
 #[test]
-fn sync_sees_a_change_within_the_second_over_nodes_too() {
+fn sync_between_nodes_sees_subsecond_changes() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("node"));
     let other = Node::start(&scratch.join("other"));
@@ -334,7 +334,7 @@ fn sync_sees_a_change_within_the_second_over_nodes_too() {
 }
 
 #[test]
-fn sync_replaces_what_is_of_another_kind_and_says_so_before() {
+fn sync_announces_change_of_kind() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("node"));
     let build = |at: &str| {
@@ -385,7 +385,7 @@ fn sync_replaces_what_is_of_another_kind_and_says_so_before() {
 }
 
 #[test]
-fn sync_says_when_it_left_what_it_was_to_delete() {
+fn sync_tells_undeleted_files() {
     let scratch = Scratch::new();
     scratch.file("a/f", 100);
     common::run(5, "mkfifo", [text(&scratch.join("a/pipe"))]).ok();
@@ -401,7 +401,7 @@ fn sync_says_when_it_left_what_it_was_to_delete() {
 }
 
 #[test]
-fn cp_says_which_names_it_left_out() {
+fn cp_names_omitted_files() {
     let scratch = Scratch::new();
     scratch.file("a/f", 100);
     let part = format!("s/.godwit-{}.part", "a".repeat(24));
@@ -419,7 +419,7 @@ fn cp_says_which_names_it_left_out() {
 }
 
 #[test]
-fn new_directories_get_the_bits_of_their_source() {
+fn new_directories_get_source_mode() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("node"));
     let bits = |path: &str, bits| {
@@ -453,7 +453,7 @@ fn new_directories_get_the_bits_of_their_source() {
 }
 
 #[test]
-fn a_directory_in_the_place_of_a_file_is_not_told_to_be_copied() {
+fn directory_over_file_is_refused() {
     let scratch = Scratch::new();
     scratch.file("f", 10);
     scratch.dir("d/f");
@@ -466,7 +466,7 @@ fn a_directory_in_the_place_of_a_file_is_not_told_to_be_copied() {
 }
 
 #[test]
-fn an_empty_directory_over_a_file_is_an_error() {
+fn empty_directory_over_file_fails() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("node"));
     for empty in ["a/x", "a/y", "a/deep/x"] {
@@ -501,7 +501,7 @@ fn an_empty_directory_over_a_file_is_an_error() {
 }
 
 #[test]
-fn mv_names_the_directory_that_forbids_it() {
+fn mv_names_forbidding_directory() {
     let scratch = Scratch::new();
     scratch.file("closed/f", 10);
     scratch.file("open/f", 10);
@@ -530,7 +530,7 @@ fn mv_names_the_directory_that_forbids_it() {
 }
 
 #[test]
-fn mv_loses_nothing_where_two_names_at_the_target_are_one_file() {
+fn mv_survives_colliding_target_names() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("export"));
     let own = scratch.join("own");
@@ -566,7 +566,7 @@ fn mv_loses_nothing_where_two_names_at_the_target_are_one_file() {
 }
 
 #[test]
-fn mv_takes_links_of_a_node_with_it() {
+fn mv_takes_links_of_node() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("export"));
     scratch.file("export/d/f", 10);
@@ -577,7 +577,7 @@ fn mv_takes_links_of_a_node_with_it() {
 }
 
 #[test]
-fn a_small_file_keeps_its_permissions_on_its_way_from_a_node() {
+fn small_file_keeps_its_mode() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("export"));
     let mode = |path: &str| {
@@ -601,7 +601,7 @@ fn a_small_file_keeps_its_permissions_on_its_way_from_a_node() {
 }
 
 #[test]
-fn a_server_that_takes_no_further_session_gets_and_gives_all_files() {
+fn one_session_moves_all_files() {
     let scratch = Scratch::new();
     for nth in 0..60 {
         scratch.file(format!("src/{nth}"), 100_000 + nth);
@@ -623,7 +623,7 @@ fn a_server_that_takes_no_further_session_gets_and_gives_all_files() {
 }
 
 #[test]
-fn mv_of_a_link_to_a_directory_leaves_the_directory_as_it_is() {
+fn mv_of_link_leaves_directory() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("export"));
     scratch.file("real/f", 10);
@@ -635,7 +635,7 @@ fn mv_of_a_link_to_a_directory_leaves_the_directory_as_it_is() {
 }
 
 #[test]
-fn what_says_that_it_is_empty_and_is_not_is_no_empty_file() {
+fn false_size_zero_is_read() {
     let scratch = Scratch::new();
     for line in [
         "cp /proc/version v",
@@ -654,7 +654,7 @@ fn what_says_that_it_is_empty_and_is_not_is_no_empty_file() {
 }
 
 #[test]
-fn mv_has_a_node_write_copies_to_its_disk_before_it_removes() {
+fn mv_flushes_before_it_removes() {
     let scratch = Scratch::new();
     let (from, to) = (scratch.dir("from"), Node::start(&scratch.join("to")));
     let from = Node::start(&from);
@@ -670,7 +670,7 @@ fn mv_has_a_node_write_copies_to_its_disk_before_it_removes() {
 }
 
 #[test]
-fn a_source_that_changes_on_its_way_leaves_nothing_of_its_old_version() {
+fn changing_source_leaves_no_mixture() {
     let _alone = alone();
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("to"));
@@ -712,7 +712,7 @@ fn a_source_that_changes_on_its_way_leaves_nothing_of_its_old_version() {
 }
 
 #[test]
-fn an_interrupted_tree_is_gone_on_with_by_the_command_that_is_told() {
+fn hinted_command_resumes_tree() {
     let _alone = alone();
     for verb in [&["cp", "-r"][..], &["mv"]] {
         let scratch = Scratch::new();
@@ -760,12 +760,12 @@ fn an_interrupted_tree_is_gone_on_with_by_the_command_that_is_told() {
 }
 
 #[test]
-fn mv_of_a_tree_says_that_a_file_was_written_to_meanwhile() {
+fn tree_mv_tells_concurrent_write() {
     says_that_it_was_written_to("t");
 }
 
 #[test]
-fn mv_says_that_a_file_was_written_to_meanwhile() {
+fn file_mv_tells_concurrent_write() {
     says_that_it_was_written_to("t/f");
 }
 
@@ -808,7 +808,7 @@ fn says_that_it_was_written_to(moved: &str) {
 }
 
 #[test]
-fn sync_says_once_what_stands_in_the_way_and_what_replaces_it() {
+fn sync_tells_obstacle_once() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("node"));
     for name in ["a/d/f", "a/d/s/g", "a/h", "node/b/d", "node/b/h/x"] {
@@ -840,7 +840,7 @@ fn sync_says_once_what_stands_in_the_way_and_what_replaces_it() {
 }
 
 #[test]
-fn each_source_that_was_not_done_counts_as_failed() {
+fn undone_sources_count_as_failed() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("node"));
     for name in ["node/n1", "node/n2", "node/dir/x", "node/file", "dir/x"] {
@@ -878,7 +878,7 @@ fn each_source_that_was_not_done_counts_as_failed() {
 }
 
 #[test]
-fn mv_n_says_what_it_left_as_cp_n_does() {
+fn mv_n_tells_skipped_files() {
     let scratch = Scratch::new();
     for name in ["f", "g", "d/f"] {
         scratch.file(name, 10);
@@ -908,7 +908,7 @@ fn mv_n_says_what_it_left_as_cp_n_does() {
 }
 
 #[test]
-fn mv_names_the_directory_that_is_not_empty() {
+fn mv_names_nonempty_directory() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("node"));
     for name in ["node/u/x", "node/u2/u/y"] {
@@ -927,7 +927,7 @@ fn mv_names_the_directory_that_is_not_empty() {
 }
 
 #[test]
-fn mv_names_the_directory_that_it_may_not_list() {
+fn mv_names_unlistable_directory() {
     let scratch = Scratch::new();
     let Some(nobody) = as_nobody(&scratch) else {
         return;
@@ -961,7 +961,7 @@ fn mv_names_the_directory_that_it_may_not_list() {
 }
 
 #[test]
-fn mv_of_a_directory_without_a_name_copies_nothing() {
+fn mv_without_name_copies_nothing() {
     let scratch = Scratch::new();
     let (one, two) = (
         Node::start(&scratch.join("one")),

@@ -41,7 +41,7 @@ impl World {
 }
 
 #[test] //= FARM-98
-fn names_are_read_with_either_node_down() {
+fn names_survive_either_node_down() {
     let mut world = World::new();
     world.register(0).ok();
     world.register(1).ok();
@@ -149,7 +149,7 @@ fn missing_catalog_names_the_next_command() {
 }
 
 #[test] //= REPLICAS-31
-fn moved_server_is_followed_by_one_command() {
+fn one_command_follows_moved_server() {
     let mut world = World::new();
     world.register(0).ok();
     world.nodes[0].kill();
@@ -168,7 +168,7 @@ fn moved_server_is_followed_by_one_command() {
 }
 
 #[test]
-fn links_and_attributes_belong_to_the_file() {
+fn links_and_attributes_follow_file() {
     let world = World::new();
     world.register(0).ok();
     world.run(&["mkdir", "grid:/best"]);

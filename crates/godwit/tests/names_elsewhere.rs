@@ -63,7 +63,7 @@ impl<'a> World<'a> {
 const AT_LAB: [&str; 2] = ["--catalog", "godwit://lab"];
 
 #[test]
-fn names_of_a_node_outlive_its_kill() {
+fn names_outlive_killed_node() {
     let scratch = Scratch::new();
     let mut world = World::new(&scratch);
     world.join(&[]);
@@ -85,7 +85,7 @@ fn names_of_a_node_outlive_its_kill() {
 }
 
 #[test]
-fn change_whose_answer_is_lost_counts_once() {
+fn lost_answer_changes_once() {
     let scratch = Scratch::new();
     let mut world = World::new(&scratch);
     world.join(&[]);
@@ -110,7 +110,7 @@ fn change_whose_answer_is_lost_counts_once() {
 }
 
 #[test] //= REPLICAS-58
-fn peer_that_may_read_may_ask_only() {
+fn reading_peer_changes_nothing() {
     let scratch = Scratch::new();
     let world = World::new(&scratch);
     world.join(&["--read-only"]);
@@ -161,7 +161,7 @@ fn rights_say_who_may_change_names() {
 }
 
 #[test]
-fn missing_catalog_of_a_node_is_named() {
+fn missing_node_catalog_is_named() {
     let scratch = Scratch::new();
     let (_lab, laptop) = Machine::lab_and_laptop(&scratch);
     let (_, why) = laptop.refused(&["locate", "grid:/a", "--catalog", "godwit://lab"]);
@@ -180,7 +180,7 @@ fn missing_catalog_of_a_node_is_named() {
 
 /// A put is durable at once, and the node of this machine delivers it by name when the site is back.
 #[test]
-fn put_by_name_waits_for_its_site() {
+fn named_put_waits_for_site() {
     let far = Scratch::new();
     let (machine, mut lab) = programs::Machine::of(&far);
     let source = machine.scratch.file("f", 3_000_000);

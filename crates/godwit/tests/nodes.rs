@@ -44,7 +44,7 @@ fn text(said: Said) -> String {
 }
 
 #[test]
-fn a_tree_goes_round_and_stays_the_same() {
+fn tree_survives_round_trip() {
     let scratch = Scratch::new();
     let (one, two) = (
         Node::start(&scratch.join("one")),
@@ -80,7 +80,7 @@ fn a_tree_goes_round_and_stays_the_same() {
 }
 
 #[test]
-fn each_verb_asks_a_node_what_it_asks_a_disk() {
+fn verbs_treat_node_like_disk() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("node"));
     fill(&scratch.join("node/data"));
@@ -171,7 +171,7 @@ fn mv_between_servers_removes_what_arrived() {
 }
 
 #[test]
-fn mv_never_removes_the_only_copy_by_another_of_its_names() {
+fn mv_never_removes_only_copy() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("node"));
     let local = |name: &str| scratch.join("node").join(name).to_str().unwrap().to_owned();
@@ -195,7 +195,7 @@ fn mv_never_removes_the_only_copy_by_another_of_its_names() {
 }
 
 #[test]
-fn mv_takes_along_what_only_looks_like_a_partial() {
+fn mv_takes_lookalikes_of_partials() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("node"));
     let data = scratch.dir("data");
@@ -206,7 +206,7 @@ fn mv_takes_along_what_only_looks_like_a_partial() {
 }
 
 #[test]
-fn mv_between_servers_keeps_everything_if_anything_failed() {
+fn failed_mv_keeps_all_sources() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("node"));
     let data = scratch.dir("data");
@@ -232,7 +232,7 @@ fn mv_between_servers_keeps_everything_if_anything_failed() {
 }
 
 #[test]
-fn sync_makes_a_node_equal_and_says_first_what_it_will_do() {
+fn sync_announces_then_equals() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("node"));
     let data = scratch.dir("data");
@@ -277,7 +277,7 @@ fn standard_input_goes_to_a_node() {
 }
 
 #[test]
-fn what_a_dead_node_has_of_standard_input_is_told() {
+fn dead_node_tells_bytes_kept() {
     let scratch = Scratch::new();
     let mut node = Node::start(&scratch.join("node"));
     let mut child = godwit()
@@ -304,7 +304,7 @@ fn what_a_dead_node_has_of_standard_input_is_told() {
 }
 
 #[test]
-fn who_may_only_read_is_told_so() {
+fn read_only_user_is_told() {
     let scratch = Scratch::new();
     let node = Node::with(&scratch.join("node"), &["--anonymous", "read"]);
     std::fs::write(scratch.join("node/f"), "x").unwrap();
@@ -361,7 +361,7 @@ fn arrived(directory: &Path) -> u64 {
 }
 
 #[test]
-fn an_interrupted_copy_ends_in_order_and_goes_on() {
+fn interrupted_copy_is_resumed() {
     if !common::have("python3") {
         return;
     }
@@ -422,7 +422,7 @@ impl Drop for Link {
 
 /// The tables of json-lines.md name each event and each field that a verb prints.
 #[test]
-fn every_json_line_is_as_formats_says() {
+fn json_lines_match_format_page() {
     const PAGE: &str = "docs/formats/json-lines.md";
     let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     let text = std::fs::read_to_string(root.join(PAGE)).unwrap();
@@ -511,7 +511,7 @@ fn words(cell: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_name_that_cannot_be_said_is_the_one_that_is_told() {
+fn unsendable_name_is_told() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.dir("export"));
     for number in 0..60 {
@@ -540,7 +540,7 @@ fn a_name_that_cannot_be_said_is_the_one_that_is_told() {
 }
 
 #[test]
-fn buffers_by_hand_are_asked_of_the_server_too() {
+fn buffer_size_reaches_server() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("export"));
     let source = scratch.file("source", 3_000_000);
@@ -560,7 +560,7 @@ fn buffers_by_hand_are_asked_of_the_server_too() {
 }
 
 #[test]
-fn a_node_with_a_state_directory_writes_transfers_down() {
+fn state_directory_records_transfers() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("export"));
     let small = scratch.file("small", 1000);
@@ -602,7 +602,7 @@ fn a_node_with_a_state_directory_writes_transfers_down() {
 }
 
 #[test]
-fn between_servers_bytes_come_this_way_if_that_is_asked_for() {
+fn relayed_copy_passes_client() {
     let scratch = Scratch::new();
     let (from, to) = (
         Node::start(&scratch.join("from")),
@@ -625,7 +625,7 @@ fn between_servers_bytes_come_this_way_if_that_is_asked_for() {
 }
 
 #[test]
-fn what_two_servers_have_between_them_serves_one_file_after_the_other() {
+fn server_pairs_are_reused() {
     let scratch = Scratch::new();
     let (from, to) = (
         Node::start(&scratch.join("from")),

@@ -93,19 +93,19 @@ fn they_resume(laptop: &Machine<'_>, large: &Path, again: &Path) {
 }
 
 #[test]
-fn an_older_client_gets_on_with_our_node() {
+fn older_client_works_with_node() {
     let Some(older) = older() else { return };
     they_get_on(&Scratch::new(), None, Some(&older));
 }
 
 #[test]
-fn our_client_gets_on_with_an_older_node() {
+fn client_works_with_older_node() {
     let Some(older) = older() else { return };
     they_get_on(&Scratch::new(), Some(&older), None);
 }
 
 #[test]
-fn nodes_of_both_draw_from_each_other() {
+fn old_and_new_nodes_draw() {
     let Some(older) = older() else { return };
     let older = Some(older.as_path());
     for (from, to, client) in [

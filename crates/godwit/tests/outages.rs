@@ -135,7 +135,7 @@ fn goes_on(happens: impl Fn(&mut Way)) {
 }
 
 #[test] //= GRIDFTP-46
-fn a_network_that_was_down_is_waited_for() {
+fn network_outage_is_waited_for() {
     goes_on(|way| {
         way.wan.tell("down");
         thread::sleep(outage()); // the outage itself
@@ -144,7 +144,7 @@ fn a_network_that_was_down_is_waited_for() {
 }
 
 #[test] //= GRIDFTP-46
-fn a_server_that_was_killed_and_comes_back_goes_on() {
+fn transfer_survives_server_restart() {
     goes_on(|way| {
         let export = way.node.export.clone();
         way.node.kill();
@@ -153,12 +153,12 @@ fn a_server_that_was_killed_and_comes_back_goes_on() {
 }
 
 #[test] //= GRIDFTP-46
-fn a_lost_control_connection_is_made_again() {
+fn lost_control_connection_is_renewed() {
     goes_on(|way| way.wan.cut(true));
 }
 
 #[test] //= GRIDFTP-46
-fn lost_data_connections_are_made_again() {
+fn lost_data_connections_are_renewed() {
     goes_on(|way| way.wan.cut(false));
 }
 

@@ -13,7 +13,7 @@ use std::{
 };
 
 #[test] //= KANGAROO-12 hops#delivery
-fn a_file_goes_by_two_hops_and_push_returns_at_the_end() {
+fn push_waits_through_two_hops() {
     let scratch = Scratch::new();
     let chain = Chain::of(&scratch, 2, &[]);
     let file = scratch.file("a", 3_000_000);
@@ -23,7 +23,7 @@ fn a_file_goes_by_two_hops_and_push_returns_at_the_end() {
 }
 
 #[test] //= KANGAROO-64 hops#on-hold-at-a-hop
-fn trace_tells_each_place_and_why_it_is_no_further() {
+fn trace_names_every_stop() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 2, &[]);
     scratch.file("a", 300_000);
@@ -52,7 +52,7 @@ fn trace_tells_each_place_and_why_it_is_no_further() {
 }
 
 #[test] //= KANGAROO-12 hops#delivery
-fn links_that_are_never_up_together_bring_all() {
+fn alternating_links_deliver_all() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 1, &[]);
     let names: Vec<String> = (0..8).map(|nth| format!("f{nth}")).collect();
@@ -88,7 +88,7 @@ fn links_that_are_never_up_together_bring_all() {
 }
 
 #[test] //= KANGAROO-12 hops#delivery
-fn whoever_dies_wherever_all_that_was_put_arrives_once_and_whole() {
+fn crashes_anywhere_lose_nothing() {
     let deaths = [
         (Who::Laptop, "commit-taken"),
         (Who::Laptop, "commit-recorded"),
@@ -200,7 +200,7 @@ impl Chain<'_> {
 }
 
 #[test] //= hops#delivery
-fn a_push_with_a_hop_away_ends_in_time_and_names_it() {
+fn push_names_absent_hop() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 2, &[]);
     let file = scratch.file("a", 300_000);
@@ -238,7 +238,7 @@ fn a_push_with_a_hop_away_ends_in_time_and_names_it() {
 }
 
 #[test] //= hops#delivery
-fn a_push_tells_once_of_what_a_hop_lost() {
+fn push_tells_hop_loss_once() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 1, &[]);
     scratch.file("a", 300_000);
@@ -273,7 +273,7 @@ fn a_push_tells_once_of_what_a_hop_lost() {
 }
 
 #[test] //= KANGAROO-59 hops#delivery
-fn a_circle_is_refused_and_nothing_in_it_is_lost() {
+fn hop_loop_loses_nothing() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 2, &[]);
     // The last hop is told to go on with the first.
@@ -305,7 +305,7 @@ fn a_circle_is_refused_and_nothing_in_it_is_lost() {
 }
 
 #[test] //= KANGAROO-12 KANGAROO-59 hops#delivery
-fn a_route_leads_by_a_hop_without_a_word_in_the_url() {
+fn routes_need_no_hop_url() {
     let scratch = Scratch::new();
     let chain = Chain::of(&scratch, 1, &[]);
     let file = scratch.file("a", 300_000);
@@ -358,7 +358,7 @@ fn machines_share_what_a_hop_keeps() {
 }
 
 #[test] //= KANGAROO-12 hops#delivery
-fn a_full_spool_offloads_and_holds_back_who_fills_it() {
+fn full_spool_slows_its_writer() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 1, &[]);
     chain.hops[0].kill();
@@ -409,7 +409,7 @@ fn used(root: &Path) -> u64 {
 }
 
 #[test] //= KANGAROO-53 hops#reading
-fn names_through_a_hop_are_those_of_the_next_and_of_what_is_on_its_way() {
+fn hop_lists_pending_and_delivered() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 1, &["--anonymous", "write"]);
     let (old, new) = (scratch.file("far/old", 2000), scratch.file("new", 3000));
@@ -452,7 +452,7 @@ fn names_through_a_hop_are_those_of_the_next_and_of_what_is_on_its_way() {
 }
 
 #[test] //= KANGAROO-12 KANGAROO-68 hops#on-hold-at-a-hop
-fn what_a_hop_holds_is_decided_from_before_it() {
+fn upstream_decides_hop_holds() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 2, &[]);
     let ours = scratch.file("ours", 3000);
@@ -501,7 +501,7 @@ fn what_a_hop_holds_is_decided_from_before_it() {
 
 /// The status is that without a hop, however many there are.
 #[test]
-fn why_the_end_will_not_have_it_decides_the_exit_status_through_hops() {
+fn end_refusal_decides_exit_status() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 2, &[]);
     scratch.file("f", 100);
@@ -527,7 +527,7 @@ fn why_the_end_will_not_have_it_decides_the_exit_status_through_hops() {
 }
 
 #[test] //= KANGAROO-X2 hops#what-a-hop-does-not-pass-on
-fn lines_go_through_hops_as_they_come_each_once() {
+fn lines_pass_hops_once() {
     let scratch = Scratch::new();
     let chain = Chain::of(&scratch, 2, &[]);
     let mut tee = chain.command(&["tee", "godwit://hop0/log"]);
@@ -549,7 +549,7 @@ fn lines_go_through_hops_as_they_come_each_once() {
 }
 
 #[test]
-fn a_hop_that_is_told_to_stop_ends_and_goes_on_where_it_was() {
+fn stopped_hop_resumes_later() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 1, &[]);
     let file = scratch.file("a", 2_000_000);
@@ -564,7 +564,7 @@ fn a_hop_that_is_told_to_stop_ends_and_goes_on_where_it_was() {
 }
 
 #[test] //= hops#names
-fn directories_through_a_hop_are_made_from_above_and_one_without_any_above_it_is_held() {
+fn hop_makes_directories_top_down() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 1, &[]);
     let file = scratch.file("x", 3000);
@@ -595,7 +595,7 @@ fn directories_through_a_hop_are_made_from_above_and_one_without_any_above_it_is
 }
 
 #[test] //= hops#reading
-fn with_the_next_away_a_hop_does_what_it_can_and_says_who_is_missing() {
+fn offline_hop_names_absent_node() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 1, &["--anonymous", "write"]);
     let file = scratch.file("x", 3000);
@@ -632,7 +632,7 @@ fn with_the_next_away_a_hop_does_what_it_can_and_says_who_is_missing() {
 }
 
 #[test]
-fn hop_tells_what_it_did_for_client() {
+fn hop_tells_its_work() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 1, &[]);
     scratch.file("x", 3000);
@@ -664,7 +664,7 @@ fn hop_by_ftp(scratch: &Scratch, next: &str) -> Node {
 }
 
 #[test] //= hops#what-a-hop-does-not-pass-on
-fn a_hop_that_is_reached_by_ftp_is_not_taken_for_the_end() {
+fn ftp_hop_is_not_end() {
     let scratch = Scratch::new();
     let chain = Chain::of(&scratch, 0, &[]);
     let mut dest = Node::start(&scratch.dir("far"));
@@ -720,7 +720,7 @@ fn a_hop_that_is_reached_by_ftp_is_not_taken_for_the_end() {
 }
 
 #[test] //= hops#what-a-hop-does-not-pass-on
-fn a_hop_by_ftp_behind_another_is_not_taken_for_the_end() {
+fn second_ftp_hop_is_recognized() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 1, &[]);
     let behind = hop_by_ftp(&scratch, "ftp://127.0.0.1:1/");
@@ -745,7 +745,7 @@ fn a_hop_by_ftp_behind_another_is_not_taken_for_the_end() {
 }
 
 #[test] //= hops#on-hold-at-a-hop
-fn what_waits_at_a_hop_names_what_is_held_there() {
+fn waiting_change_names_hop_hold() {
     let scratch = Scratch::new();
     let chain = Chain::of(&scratch, 2, &[]);
     scratch.file("a", 300);
@@ -783,7 +783,7 @@ fn what_waits_at_a_hop_names_what_is_held_there() {
 }
 
 #[test] //= hops#delivery hops#on-hold-at-a-hop
-fn a_directory_that_a_hop_holds_is_told_and_decided_as_files_are() {
+fn hop_directory_hold_is_decidable() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 1, &[]);
     let url = "godwit://hop0/no/d";
@@ -821,7 +821,7 @@ fn a_directory_that_a_hop_holds_is_told_and_decided_as_files_are() {
 
 /// Verbs about the local node work at the socket in the hop's spool.
 #[test] //= hops#on-hold-at-a-hop
-fn whoever_runs_a_hop_sees_what_it_holds_and_decides() {
+fn hop_operator_decides_holds() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 1, &[]);
     chain.hops[0].stop();

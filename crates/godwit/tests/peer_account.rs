@@ -245,7 +245,7 @@ const F: &str = "godwit://lab/f";
 const ON: [&str; 2] = ["--on", "cluster"];
 
 #[test] //= peer-cache#which-depot
-fn what_a_peer_with_an_account_stages_is_there_for_the_programs_of_that_account() {
+fn peer_stages_for_its_account() {
     let scratch = Scratch::new();
     let Some(world) = World::new(&scratch) else {
         return;
@@ -287,7 +287,7 @@ fn what_a_peer_with_an_account_stages_is_there_for_the_programs_of_that_account(
 }
 
 #[test] //= peer-cache#which-depot
-fn the_node_of_an_account_is_begun_as_by_a_login_of_that_account() {
+fn account_node_starts_like_login() {
     let scratch = Scratch::new();
     let Some(world) = World::new(&scratch) else {
         return;
@@ -334,7 +334,7 @@ fn the_node_of_an_account_is_begun_as_by_a_login_of_that_account() {
 }
 
 #[test] //= peer-cache#which-depot
-fn why_the_node_of_an_account_cannot_begin_is_told_with_what_to_do() {
+fn failed_account_node_names_remedy() {
     let scratch = Scratch::new();
     let Some(world) = World::new(&scratch) else {
         return;
@@ -376,7 +376,7 @@ while True:
 "#;
 
 #[test]
-fn an_older_node_that_would_take_a_visitor_for_a_program_is_not_talked_with() {
+fn older_account_node_is_refused() {
     if !common::have("python3") {
         return skip("there is no python3");
     }
@@ -406,7 +406,7 @@ fn an_older_node_that_would_take_a_visitor_for_a_program_is_not_talked_with() {
 }
 
 #[test] //= peer-cache#which-depot
-fn nothing_is_begun_for_an_account_of_the_system() {
+fn system_account_gets_no_node() {
     let scratch = Scratch::new();
     let Some(world) = World::new(&scratch) else {
         return;

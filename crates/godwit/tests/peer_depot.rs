@@ -148,7 +148,7 @@ const G: &str = "godwit://lab/g";
 const ON: [&str; 2] = ["--on", "cluster"];
 
 #[test] //= GASS-38 GASS-72 KANGAROO-X3 peer-cache#rules peer-cache#which-depot
-fn what_a_peer_stages_is_there_for_the_programs_of_that_machine() {
+fn peer_stages_for_local_programs() {
     let scratch = Scratch::new();
     let world = World::new(&scratch, None);
     let (cluster, laptop) = (&world.cluster, &world.laptop);
@@ -234,7 +234,7 @@ fn what_a_peer_stages_is_there_for_the_programs_of_that_machine() {
 }
 
 #[test] //= GASS-72 peer-cache#rules
-fn what_a_peer_adds_is_fetched_there_and_lies_where_it_says() {
+fn peer_additions_are_fetched() {
     let scratch = Scratch::new();
     let world = World::new(&scratch, None);
     let (cluster, laptop, phone) = (&world.cluster, &world.laptop, &world.phone);
@@ -296,7 +296,7 @@ fn what_a_peer_adds_is_fetched_there_and_lies_where_it_says() {
 }
 
 #[test] //= GASS-72 peer-cache#rules
-fn who_is_interrupted_ends_what_is_fetched_there() {
+fn interrupt_ends_remote_fetch() {
     let scratch = Scratch::new();
     let world = World::new(&scratch, None);
     let (cluster, laptop) = (&world.cluster, &world.laptop);
@@ -354,7 +354,7 @@ fn kill(child: &Child, signal: &str) {
 }
 
 #[test] //= GASS-72 peer-cache#rules
-fn nothing_is_fetched_for_whom_no_rule_lets() {
+fn unlisted_peer_fetches_nothing() {
     let scratch = Scratch::new();
     let world = World::new(&scratch, None);
     let (laptop, phone) = (&world.laptop, &world.phone);
@@ -404,7 +404,7 @@ fn nothing_is_fetched_for_whom_no_rule_lets() {
 }
 
 #[test] //= GASS-72 peer-cache#rules
-fn what_others_keep_there_is_not_seen_and_not_touched() {
+fn peers_see_only_own_files() {
     let scratch = Scratch::new();
     let world = World::new(&scratch, None);
     let (cluster, laptop) = (&world.cluster, &world.laptop);
@@ -440,7 +440,7 @@ fn what_others_keep_there_is_not_seen_and_not_touched() {
 }
 
 #[test] //= GASS-72 peer-cache#rules
-fn visitors_keep_no_more_than_half_of_a_depot() {
+fn peers_keep_half_at_most() {
     let scratch = Scratch::new();
     let world = World::new(&scratch, Some("1M"));
     let (cluster, laptop) = (&world.cluster, &world.laptop);
@@ -469,7 +469,7 @@ fn visitors_keep_no_more_than_half_of_a_depot() {
 }
 
 #[test] //= peer-cache#rules
-fn who_speaks_for_a_visitor_can_ask_for_nothing_but_what_visitors_may() {
+fn peer_door_serves_peer_requests_only() {
     let scratch = Scratch::new();
     let world = World::new(&scratch, None);
     let cluster = &world.cluster;

@@ -25,7 +25,7 @@ fn every_peer_starts_answers_and_stops() {
 }
 
 #[test]
-fn sums_that_a_server_cannot_tell_are_computed_here() {
+fn missing_server_sums_are_computed() {
     let scratch = Scratch::new();
     let source = scratch.file("source", 3_000_000);
     let expected = common::ours(["sum", source.to_str().expect("UTF-8")]).ok();

@@ -15,7 +15,7 @@ use std::{
 
 /// A file on hold besides decides how `push` ends.
 #[test] //= delivery#faults
-fn missing_directory_is_said_and_pending() {
+fn missing_directory_leaves_put_pending() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
     let source = machine.scratch.file("f", 1000);
@@ -46,7 +46,7 @@ fn missing_directory_is_said_and_pending() {
 }
 
 #[test] //= delivery#faults
-fn put_parents_makes_directories_though_away() {
+fn put_parents_works_offline() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
     let source = machine.scratch.file("f", 1000);
@@ -74,7 +74,7 @@ fn put_parents_makes_directories_though_away() {
 }
 
 #[test] //= delivery#put-and-conflicts
-fn trees_are_put_as_cp_copies_them() {
+fn put_copies_trees_like_cp() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
     let scratch = &machine.scratch;
@@ -140,7 +140,7 @@ fn trees_are_put_as_cp_copies_them() {
 
 /// Each names the cause and the next command, and cuts a name that is too long to read.
 #[test]
-fn messages_name_cause_and_next_command() {
+fn messages_name_next_command() {
     let machine = Machine::new();
     machine.scratch.file("f", 10);
     let long = format!("ftp://127.0.0.1:1/{}", "x".repeat(10_000));
@@ -222,7 +222,7 @@ fn new_file_on_hold_names_commands() {
 
 /// A terminal is shown a bar once a verb takes longer than two seconds.
 #[test]
-fn verbs_on_terminal_show_what_is_left() {
+fn terminal_shows_remaining_bytes() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
     machine.scratch.file("f", 2048);

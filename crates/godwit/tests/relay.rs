@@ -62,7 +62,7 @@ impl<'a> Scene<'a> {
 }
 
 #[test]
-fn files_move_both_ways_and_to_third_parties() {
+fn relay_moves_files_all_ways() {
     let scratch = Scratch::new();
     let mut scene = Scene::new(&scratch);
     let file = scratch.file("f", 20_000_000);
@@ -167,7 +167,7 @@ fn goes_on(happens: impl Fn(&mut Scene<'_>)) {
 }
 
 #[test]
-fn a_relay_that_was_killed_and_comes_back_goes_on() {
+fn transfer_survives_relay_restart() {
     goes_on(|scene| {
         scene.relay.kill();
         scene.relay.start(&[]);
@@ -175,7 +175,7 @@ fn a_relay_that_was_killed_and_comes_back_goes_on() {
 }
 
 #[test]
-fn a_hidden_node_that_was_killed_and_comes_back_goes_on() {
+fn transfer_survives_hidden_restart() {
     goes_on(|scene| {
         scene.hidden.kill();
         scene.hidden.start(&[]);
@@ -183,7 +183,7 @@ fn a_hidden_node_that_was_killed_and_comes_back_goes_on() {
 }
 
 #[test]
-fn whom_nobody_knows_is_reached_through_nobody() {
+fn unknown_node_is_not_relayed() {
     let scratch = Scratch::new();
     let export = scratch.dir("files");
     let export = export.to_str().unwrap();
@@ -330,7 +330,7 @@ impl Drop for Nets {
 }
 
 #[test]
-fn one_port_of_one_machine_is_enough_for_all() {
+fn one_port_serves_all() {
     let Some(nets) = Nets::up(&["b", "c", "v"]) else {
         return;
     };

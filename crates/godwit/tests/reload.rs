@@ -169,7 +169,7 @@ fn read_some(from: &mut impl Read, into: &mut Vec<u8>, count: usize) {
 }
 
 #[test]
-fn transfers_go_on_and_who_comes_later_meets_the_new_configuration() {
+fn reload_spares_running_transfers() {
     let world = World::new();
     world.configure("one", "");
     let node = world.start();
@@ -207,7 +207,7 @@ fn transfers_go_on_and_who_comes_later_meets_the_new_configuration() {
 }
 
 #[test]
-fn a_configuration_of_no_use_changes_nothing() {
+fn bad_configuration_changes_nothing() {
     let world = World::new();
     world.configure("one", "[limits]\nsessions = 9\n");
     let node = world.start();
@@ -252,7 +252,7 @@ fn a_configuration_of_no_use_changes_nothing() {
 }
 
 #[test]
-fn rights_are_put_in_force_and_ports_stay_where_they_are() {
+fn reload_changes_rights_not_ports() {
     let world = World::new();
     world.configure("one", "");
     let mut node = world.start();

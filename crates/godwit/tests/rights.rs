@@ -133,7 +133,7 @@ fn both_agree(world: &World) {
 }
 
 #[test] //= GRIDFTP-9
-fn a_node_does_what_is_explained() {
+fn explained_rights_match_node() {
     let world = World::new(&[]);
     both_agree(&world);
     let through = ours(["ls", &world.node.url("in/way")]);
@@ -149,7 +149,7 @@ fn a_node_does_what_is_explained() {
 }
 
 #[test]
-fn an_account_has_no_way_around_the_rights() {
+fn accounts_cannot_bypass_rights() {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
         return skip("only root can start a node that opens files as another account");
     }
@@ -175,7 +175,7 @@ fn an_account_has_no_way_around_the_rights() {
 }
 
 #[test]
-fn bad_rights_are_no_rights_to_start_with() {
+fn bad_rights_prevent_start() {
     let scratch = Scratch::new();
     let rules = scratch.join("rights.toml");
     fs::write(&rules, "[[rule]]\nwho = \"bob\"\nmay = \"all\"\n").unwrap();
@@ -207,7 +207,7 @@ fn node_with(scratch: &Scratch, rules: &str, dirs: &[&str]) -> Node {
 }
 
 #[test]
-fn mv_of_what_may_not_be_removed_or_looked_at_says_where_the_copy_is() {
+fn refused_mv_names_its_copy() {
     let scratch = Scratch::new();
     let rules = r#"
 [[rule]]
@@ -247,7 +247,7 @@ under = "/keep"
 }
 
 #[test]
-fn what_leads_upward_is_explained_as_a_node_takes_it() {
+fn upward_paths_are_explained() {
     let world = World::new(&[]);
     fs::write(world.node.export.join("public/f"), "bytes").unwrap();
     let stream = TcpStream::connect(("127.0.0.1", world.node.port)).unwrap();
@@ -285,7 +285,7 @@ fn what_leads_upward_is_explained_as_a_node_takes_it() {
 }
 
 #[test]
-fn rm_says_that_something_is_hidden_from_it() {
+fn rm_tells_hidden_files() {
     let scratch = Scratch::new();
     let rules = r#"
 [[rule]]

@@ -35,7 +35,7 @@ fn old_keys(machine: &Machine<'_>) -> usize {
 }
 
 #[test]
-fn peers_learn_another_key_when_they_are_visited_and_when_they_come() {
+fn peers_learn_new_key() {
     let scratch = Scratch::new();
     scratch.file("desk/g", 1000);
     let (lab, laptop) = Machine::lab_and_laptop(&scratch);
@@ -67,7 +67,7 @@ fn peers_learn_another_key_when_they_are_visited_and_when_they_come() {
 }
 
 #[test]
-fn who_was_away_is_told_by_the_next_visit() {
+fn absent_peer_learns_key_later() {
     let scratch = Scratch::new();
     let lab = Machine::lab(&scratch);
     let mut desk = desk(&scratch, &lab);
@@ -86,7 +86,7 @@ fn who_was_away_is_told_by_the_next_visit() {
 }
 
 #[test]
-fn an_invite_of_before_is_good_after() {
+fn rotation_keeps_invites_valid() {
     let scratch = Scratch::new();
     let (lab, laptop) = (Machine::lab(&scratch), Machine::new(&scratch, "b"));
     let invite = lab.invite();
@@ -101,7 +101,7 @@ fn an_invite_of_before_is_good_after() {
 }
 
 #[test]
-fn nobody_but_the_peer_itself_changes_its_key() {
+fn only_peer_changes_its_key() {
     let scratch = Scratch::new();
     let (lab, laptop) = Machine::lab_and_laptop(&scratch);
     let stranger = Machine::new(&scratch, "c");
@@ -136,7 +136,7 @@ fn goes_on(lab: &Machine<'_>, laptop: &Machine<'_>, point: &str) {
 }
 
 #[test]
-fn whoever_is_killed_in_mid_rotation_is_still_known() {
+fn killed_rotation_keeps_peers() {
     let scratch = Scratch::new();
     let (lab, laptop) = Machine::lab_and_laptop(&scratch);
     for place in ["home.synced", "home.written"] {
@@ -154,7 +154,7 @@ fn whoever_is_killed_in_mid_rotation_is_still_known() {
 }
 
 #[test]
-fn a_node_that_is_killed_while_it_is_told_still_knows() {
+fn kill_while_told_keeps_peer() {
     let scratch = Scratch::new();
     let (mut lab, laptop) = Machine::lab_and_laptop(&scratch);
     for place in ["home.synced", "home.written"] {
@@ -177,7 +177,7 @@ fn a_node_that_is_killed_while_it_is_told_still_knows() {
 }
 
 #[test]
-fn a_node_whose_own_key_is_replaced_goes_on_after_a_kill_of_either() {
+fn killed_key_replacement_continues() {
     let scratch = Scratch::new();
     let (lab, laptop) = Machine::lab_and_laptop(&scratch);
     for nth in 1.. {
@@ -205,7 +205,7 @@ fn a_node_whose_own_key_is_replaced_goes_on_after_a_kill_of_either() {
 }
 
 #[test]
-fn a_node_goes_on_with_its_key_when_the_file_is_damaged() {
+fn damaged_key_file_stops_nothing() {
     let scratch = Scratch::new();
     let (mut lab, laptop) = Machine::lab_and_laptop(&scratch);
     let file = lab.state().join("node.pem");

@@ -86,7 +86,7 @@ fn everything_goes(sshd: &Sshd, scratch: &Scratch) {
 }
 
 #[test]
-fn ssh_starts_a_node_and_nothing_is_configured() {
+fn ssh_starts_unconfigured_node() {
     let scratch = Scratch::new();
     let Some(sshd) = Sshd::start(&scratch) else {
         return;
@@ -95,7 +95,7 @@ fn ssh_starts_a_node_and_nothing_is_configured() {
 }
 
 #[test] //= GASS-13
-fn programs_get_and_put_by_ssh_through_the_node_of_their_machine() {
+fn local_node_moves_by_ssh() {
     let scratch = Scratch::new();
     let Some(sshd) = Sshd::start(&scratch) else {
         return;
@@ -117,7 +117,7 @@ fn programs_get_and_put_by_ssh_through_the_node_of_their_machine() {
 }
 
 #[test]
-fn what_globus_set_up_is_used_first() {
+fn globus_setup_is_used_first() {
     let scratch = Scratch::new();
     let Some(sshd) = Sshd::start(&scratch) else {
         return;
@@ -135,7 +135,7 @@ fn what_globus_set_up_is_used_first() {
 
 /// Its script calls `/usr/bin/ssh`, which takes its configuration from the home in /etc/passwd.
 #[test]
-fn globus_url_copy_comes_in_by_ssh() {
+fn globus_client_arrives_by_ssh() {
     let scratch = Scratch::new();
     if !are_root() {
         return skip("needs root, to give ssh another home in a mount namespace");
@@ -176,7 +176,7 @@ fn globus_url_copy_comes_in_by_ssh() {
 }
 
 #[test]
-fn what_ssh_says_is_passed_on() {
+fn ssh_messages_are_shown() {
     let scratch = Scratch::new();
     let Some(sshd) = Sshd::start(&scratch) else {
         return;

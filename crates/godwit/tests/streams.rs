@@ -42,7 +42,7 @@ fn told(said: &Said) -> Value {
 }
 
 #[test] //= GRIDFTP-39
-fn losses_that_are_nobodys_fault_are_answered_by_more_streams() {
+fn random_losses_add_streams() {
     let scratch = Scratch::new();
     let line = ["--rtt", "60ms", "--rate", "300mbit", "--loss", "0.1%"];
     let Some(wan) = Wan::up(scratch.path(), &line) else {
@@ -81,7 +81,7 @@ fn is_measured(done: &Value) {
 }
 
 #[test]
-fn streams_that_were_asked_for_stay() {
+fn requested_streams_stay() {
     let scratch = Scratch::new();
     let line = ["--rtt", "60ms", "--rate", "300mbit", "--loss", "0.01%"];
     let Some(wan) = Wan::up(scratch.path(), &line) else {
@@ -94,7 +94,7 @@ fn streams_that_were_asked_for_stay() {
 }
 
 #[test]
-fn a_copy_on_this_machine_says_that_the_other_end_is_near() {
+fn local_copy_reports_near_end() {
     let scratch = Scratch::new();
     let file = scratch.file("f", 3_000_000);
     let (from, to) = (file.to_str().unwrap(), scratch.join("g"));

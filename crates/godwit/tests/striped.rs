@@ -68,7 +68,7 @@ fn moved(export: &Path) -> Vec<u64> {
 }
 
 #[test]
-fn all_hosts_have_a_part_in_what_our_client_copies() {
+fn all_stripes_share_client_copy() {
     let scratch = Scratch::new();
     let source = scratch.file("local", 40_000_001);
     let here = Striped::start(&scratch, "here", 3);
@@ -98,7 +98,7 @@ fn all_hosts_have_a_part_in_what_our_client_copies() {
 }
 
 #[test]
-fn the_striped_server_of_gct_is_a_source_and_a_target() {
+fn gct_stripes_read_and_write() {
     if !have("globus-gridftp-server") {
         return;
     }

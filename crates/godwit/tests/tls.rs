@@ -151,7 +151,7 @@ fn curl_gets_puts_and_lists() {
 }
 
 #[test]
-fn curl_is_refused_with_a_wrong_password_and_without_tls() {
+fn curl_needs_password_and_tls() {
     if !have("curl") {
         return;
     }
@@ -184,7 +184,7 @@ fn curl_is_refused_with_a_wrong_password_and_without_tls() {
 }
 
 #[test]
-fn lftp_mirrors_both_ways_with_data_protected() {
+fn lftp_mirrors_with_protected_data() {
     if !have("lftp") {
         return;
     }
@@ -263,7 +263,7 @@ fn python_ftplib_talks_under_tls() {
 // --- ours to ours -------------------------------------------------------------------------------
 
 #[test]
-fn ours_to_ours_with_a_password_and_with_a_token() {
+fn password_and_token_log_in() {
     let world = World::new();
     let made = ours(["auth", "token", &account(), "--json"]).ok();
     let made = String::from_utf8(made.stdout).unwrap();
@@ -315,7 +315,7 @@ fn ours_to_ours_with_a_password_and_with_a_token() {
 }
 
 #[test]
-fn between_two_servers_of_tls_bytes_go_through_us() {
+fn third_party_tls_passes_client() {
     let world = World::new();
     let passwords = world.lab.text("passwords");
     let export = world.lab.path("other");
@@ -336,7 +336,7 @@ fn between_two_servers_of_tls_bytes_go_through_us() {
 // --- what goes wrong ----------------------------------------------------------------------------
 
 #[test]
-fn each_fault_of_a_login_has_words_of_its_own() {
+fn login_faults_have_own_messages() {
     let world = World::new();
     let lab = &world.lab;
     let ls = |url: &str| client(lab, &["ls", "--private", url]);
@@ -371,7 +371,7 @@ fn each_fault_of_a_login_has_words_of_its_own() {
 }
 
 #[test]
-fn what_the_machine_trusts_counts_for_servers_of_tls() {
+fn system_authorities_are_trusted() {
     let world = World::new();
     let (url, ca) = (world.url(""), world.authority());
     let ls = |authority: &str| {
@@ -414,7 +414,7 @@ fn passwords_without_tls_are_no_configuration() {
 }
 
 #[test]
-fn a_certificate_that_has_expired_is_refused() {
+fn expired_certificate_is_refused() {
     let lab = Lab::new();
     let old = Issue {
         not_before: SystemTime::now() - DAY * 20,
@@ -455,7 +455,7 @@ fn pretender(words: &'static [&'static str]) -> (u16, thread::JoinHandle<Vec<Str
 }
 
 #[test]
-fn no_password_is_said_to_a_server_that_does_not_begin_tls() {
+fn password_needs_tls_first() {
     let lab = Lab::new();
     let at = |port| format!("ftp://alice:{PASSWORD}@localhost:{port}/x");
     let (port, told) = pretender(&["220 hello\r\n", "502 no\r\n"]);
@@ -477,7 +477,7 @@ fn no_password_is_said_to_a_server_that_does_not_begin_tls() {
 }
 
 #[test]
-fn a_server_that_stops_in_the_handshake_is_not_waited_for() {
+fn stalled_handshake_times_out() {
     let lab = Lab::new();
     let (port, told) = pretender(&["220 hello\r\n", "234 go\r\n"]);
     let url = format!("ftp://localhost:{port}/x");
@@ -557,7 +557,7 @@ fn there_and_back(lab: &Lab, url: &dyn Fn(&str) -> String, peer: &Peer) {
 }
 
 #[test]
-fn our_client_talks_to_vsftpd_which_wants_data_to_resume() {
+fn vsftpd_accepts_resumed_sessions() {
     let lab = Lab::new();
     let Some(peer) = vsftpd(&lab, "host") else {
         return;
@@ -568,7 +568,7 @@ fn our_client_talks_to_vsftpd_which_wants_data_to_resume() {
 }
 
 #[test]
-fn our_client_talks_to_pureftpd_which_wants_tls_everywhere() {
+fn pureftpd_accepts_tls_everywhere() {
     let lab = Lab::new();
     let Some(peer) = pureftpd(&lab) else {
         return;
@@ -580,7 +580,7 @@ fn our_client_talks_to_pureftpd_which_wants_tls_everywhere() {
 // --- passwords that stand elsewhere -------------------------------------------------------------
 
 #[test]
-fn a_password_may_stand_in_netrc_instead_of_the_url() {
+fn netrc_supplies_password() {
     let world = World::new();
     world.lab.scratch.file("export/f", 10);
     let home = world.lab.scratch.dir("home");
@@ -627,7 +627,7 @@ fn a_password_may_stand_in_netrc_instead_of_the_url() {
 }
 
 #[test]
-fn nobody_who_is_not_named_is_logged_in_in_clear() {
+fn clear_login_needs_named_user() {
     let lab = Lab::new();
     let node = Node::start(&lab.path("plain"));
     lab.scratch.file("plain/f", 10);

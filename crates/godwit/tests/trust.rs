@@ -63,7 +63,7 @@ fn lab() -> Scratch {
 }
 
 #[test]
-fn an_authority_issues_what_a_proxy_is_made_of() {
+fn authority_issues_usable_certificates() {
     let scratch = lab();
     let here = scratch.path();
     let made = good(
@@ -85,7 +85,7 @@ fn an_authority_issues_what_a_proxy_is_made_of() {
 }
 
 #[test]
-fn what_is_revoked_is_accepted_no_more() {
+fn revoked_certificate_is_refused() {
     let scratch = lab();
     let here = scratch.path();
     good(
@@ -120,7 +120,7 @@ fn nothing_is_overwritten_unasked() {
 }
 
 #[test]
-fn an_exposed_key_makes_no_proxy() {
+fn exposed_key_makes_no_proxy() {
     let scratch = lab();
     let here = scratch.path();
     let key = here.join("alice/userkey.pem");
@@ -134,7 +134,7 @@ fn an_exposed_key_makes_no_proxy() {
 }
 
 #[test]
-fn an_expired_proxy_is_shown_and_is_an_error() {
+fn expired_proxy_is_an_error() {
     let scratch = lab();
     let here = scratch.path();
     good(
@@ -149,7 +149,7 @@ fn an_expired_proxy_is_shown_and_is_an_error() {
 }
 
 #[test]
-fn the_rule_that_decides_is_told() {
+fn deciding_rule_is_told() {
     let scratch = Scratch::new();
     let here = scratch.path();
     let rules = "[[rule]]\nwho = \"/O=Lab/*\"\nmay = [\"read\", \"list\"]\nunder = \"/data\"\n";
@@ -191,7 +191,7 @@ fn the_rule_that_decides_is_told() {
 }
 
 #[test]
-fn who_has_no_certificate_is_told_where_one_comes_from() {
+fn missing_certificate_names_its_source() {
     let scratch = Scratch::new();
     let hint = |line: &str| {
         let mut command = godwit();
@@ -216,7 +216,7 @@ fn who_has_no_certificate_is_told_where_one_comes_from() {
 }
 
 #[test]
-fn no_authority_is_made_that_nobody_could_read() {
+fn unreadable_authority_is_not_made() {
     let scratch = Scratch::new();
     let here = scratch.path();
     for valid in ["3000000d", "9999999999d", "100000000000000d"] {
@@ -237,7 +237,7 @@ fn no_authority_is_made_that_nobody_could_read() {
 }
 
 #[test]
-fn an_authority_that_has_expired_vouches_for_nobody() {
+fn expired_authority_issues_nothing() {
     let scratch = Scratch::new();
     let here = scratch.path();
     good(here, "ca init lab --key ec --valid 1ms");
@@ -251,7 +251,7 @@ fn an_authority_that_has_expired_vouches_for_nobody() {
 }
 
 #[test]
-fn an_authority_does_not_give_its_own_name_away() {
+fn authority_name_is_never_issued() {
     let scratch = lab();
     let here = scratch.path();
     for name in ["/O=Lab/CN=Lab+CA", "/O=Lab/CN=lab++ca", "Lab+CA"] {
@@ -267,7 +267,7 @@ fn an_authority_does_not_give_its_own_name_away() {
 }
 
 #[test]
-fn an_authority_does_not_vouch_for_what_nobody_would_believe() {
+fn authority_refuses_unbelievable_certificates() {
     let scratch = lab();
     let here = scratch.path();
     let said = bad(here, "ca issue lab /O=Other/CN=eve --out eve --key ec", 2);
@@ -290,7 +290,7 @@ fn an_authority_does_not_vouch_for_what_nobody_would_believe() {
 }
 
 #[test]
-fn each_list_of_the_revoked_has_a_higher_number() {
+fn revocation_lists_are_numbered() {
     let scratch = lab();
     let here = scratch.path();
     let mut last = 0u64;
@@ -307,7 +307,7 @@ fn each_list_of_the_revoked_has_a_higher_number() {
 }
 
 #[test]
-fn hints_fit_what_the_file_is() {
+fn hints_fit_the_file() {
     let scratch = lab();
     let here = scratch.path();
     fs::write(here.join("gm"), "\"/O=Lab/CN=alice\" alice\n").unwrap();
@@ -346,7 +346,7 @@ fn hints_fit_what_the_file_is() {
 }
 
 #[test]
-fn an_authority_with_the_key_of_another_does_nothing() {
+fn mismatched_authority_key_is_refused() {
     let scratch = lab();
     let here = scratch.path();
     good(here, "ca init other --key ec");
@@ -369,7 +369,7 @@ fn an_authority_with_the_key_of_another_does_nothing() {
 }
 
 #[test]
-fn an_authority_does_not_declare_itself_void() {
+fn authority_never_revokes_itself() {
     let scratch = lab();
     let here = scratch.path();
     let said = bad(here, "ca revoke lab lab/ca.pem", 2);
@@ -384,7 +384,7 @@ fn an_authority_does_not_declare_itself_void() {
 }
 
 #[test]
-fn a_broken_authority_is_told_with_its_file() {
+fn broken_authority_names_its_file() {
     let scratch = lab();
     let here = scratch.path();
     let said = bad(here, "ca revoke lab alice", 2);
@@ -401,7 +401,7 @@ fn a_broken_authority_is_told_with_its_file() {
 }
 
 #[test]
-fn only_the_line_of_a_token_goes_to_where_the_lines_are_kept() {
+fn token_prints_only_its_line() {
     let said = Said::of(godwit().args(["auth", "token", "alice", "--quiet"])).ok();
     let (line, token) = (String::from_utf8(said.stdout).unwrap(), said.stderr);
     let hash = line.strip_prefix("alice token sha256:").unwrap().trim_end();
@@ -411,7 +411,7 @@ fn only_the_line_of_a_token_goes_to_where_the_lines_are_kept() {
 }
 
 #[test]
-fn an_authority_vouches_only_for_what_can_be_a_name() {
+fn authority_refuses_impossible_names() {
     let scratch = lab();
     let here = scratch.path();
     let refused = |words: &[&str], fact: &str| {

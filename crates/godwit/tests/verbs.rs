@@ -29,7 +29,7 @@ fn last(said: &Said) -> Value {
 }
 
 #[test]
-fn cp_copies_bytes_times_and_bits() {
+fn cp_keeps_times_and_mode() {
     let scratch = Scratch::new();
     let source = scratch.file("f", 3_000_001);
     let then = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
@@ -48,7 +48,7 @@ fn cp_copies_bytes_times_and_bits() {
 }
 
 #[test]
-fn a_time_before_1970_becomes_its_first_second() {
+fn times_before_1970_become_1970() {
     let scratch = Scratch::new();
     let node = common::Node::with(&scratch.dir("node"), &["--anonymous", "write"]);
     let source = scratch.file("a/f", 1000);
@@ -65,7 +65,7 @@ fn a_time_before_1970_becomes_its_first_second() {
 }
 
 #[test]
-fn cp_json_ends_with_what_scripts_rely_on() {
+fn cp_json_ends_with_summary() {
     let scratch = Scratch::new();
     scratch.file("f", 3_000_001);
     let said = run(&scratch, "cp --json f g").ok();
@@ -108,7 +108,7 @@ fn fed(scratch: &Scratch, line: &str, bytes: &str) -> Said {
 }
 
 #[test]
-fn cp_puts_standard_input_in_place_where_it_is_told() {
+fn cp_patches_from_standard_input() {
     let scratch = Scratch::new();
     let node = common::Node::with(&scratch.dir("node"), &["--anonymous", "write"]);
     let url = node.url("f");
@@ -130,7 +130,7 @@ fn cp_puts_standard_input_in_place_where_it_is_told() {
 }
 
 #[test]
-fn cp_n_leaves_what_is_there_alone_whatever_the_source() {
+fn cp_n_keeps_existing_target() {
     let scratch = Scratch::new();
     std::fs::write(scratch.join("f"), "old").unwrap();
     let said = fed(&scratch, "cp -n --json - f", "new").ok();
@@ -143,7 +143,7 @@ fn cp_n_leaves_what_is_there_alone_whatever_the_source() {
 }
 
 #[test]
-fn what_uploads_keep_is_told_with_a_way_out() {
+fn rm_names_upload_under_way() {
     let scratch = Scratch::new();
     scratch.dir("d");
     let mut child = godwit()
@@ -169,7 +169,7 @@ fn what_uploads_keep_is_told_with_a_way_out() {
 }
 
 #[test]
-fn numbers_that_cannot_be_are_told_what_they_must_be() {
+fn impossible_numbers_name_limits() {
     let scratch = Scratch::new();
     for (line, must) in [
         ("cp --stall-timeout 0 f g", "must be above 0"),
@@ -186,7 +186,7 @@ fn numbers_that_cannot_be_are_told_what_they_must_be() {
 }
 
 #[test]
-fn cp_copies_a_part_to_the_same_place() {
+fn cp_copies_range_in_place() {
     let scratch = Scratch::new();
     scratch.file("f", 10_000);
     std::fs::write(scratch.join("g"), vec![0; 10_000]).unwrap();
@@ -228,7 +228,7 @@ fn a_double_dash_ends_options() {
 }
 
 #[test]
-fn sync_copies_what_differs_and_nothing_else() {
+fn sync_copies_only_differences() {
     let scratch = Scratch::new();
     scratch.file("a/x", 1000);
     scratch.file("a/s/y", 2_000_000);
@@ -264,7 +264,7 @@ fn sync_copies_what_differs_and_nothing_else() {
 }
 
 #[test]
-fn ls_lists_sorted_long_hidden_and_all_below() {
+fn ls_options_list_everything() {
     let scratch = Scratch::new();
     for name in ["d/b", "d/a", "d/.hidden", "d/s/c", "d/.no/x"] {
         scratch.file(name, 2000);
@@ -291,7 +291,7 @@ fn ls_lists_sorted_long_hidden_and_all_below() {
 
 /// The help promises that a directory of any size begins at once.
 #[test]
-fn ls_of_a_huge_directory_begins_before_it_ends() {
+fn ls_streams_huge_directories() {
     let scratch = Scratch::new();
     let huge = scratch.dir("huge");
     for i in 0..60_000 {
@@ -356,7 +356,7 @@ fn du_sums_what_is_below() {
 }
 
 #[test]
-fn sums_are_those_of_md5sum_and_are_checked() {
+fn sum_agrees_with_md5sum() {
     let scratch = Scratch::new();
     let path = scratch.file("f", 100_000);
     let theirs = common::run(20, "md5sum", [path.to_str().unwrap()]).ok();
@@ -380,7 +380,7 @@ fn cat_prints_all_or_a_part() {
 }
 
 #[test]
-fn rm_removes_links_and_trees_but_says_so_first() {
+fn rm_asks_before_trees() {
     let scratch = Scratch::new();
     scratch.file("d/s/x", 10);
     scratch.file("keep/y", 10);
@@ -398,7 +398,7 @@ fn rm_removes_links_and_trees_but_says_so_first() {
 }
 
 #[test]
-fn rm_and_mv_act_on_a_link_wherever_it_leads() {
+fn rm_and_mv_act_on_links() {
     let scratch = Scratch::new();
     let node = common::Node::with(&scratch.dir("node"), &["--anonymous", "write"]);
     for (name, target) in [
@@ -433,7 +433,7 @@ fn rm_and_mv_act_on_a_link_wherever_it_leads() {
 }
 
 #[test]
-fn a_rehearsal_says_in_its_summary_that_it_is_one() {
+fn dry_run_summary_says_so() {
     let scratch = Scratch::new();
     for name in ["a/f", "a/g", "b"] {
         scratch.file(name, 100);
@@ -471,7 +471,7 @@ fn a_rehearsal_says_in_its_summary_that_it_is_one() {
 }
 
 #[test]
-fn rm_says_of_what_it_removed_that_it_is_gone() {
+fn rm_tells_removals_despite_full_output() {
     let scratch = Scratch::new();
     let full = || {
         std::fs::File::options()
@@ -497,7 +497,7 @@ fn rm_says_of_what_it_removed_that_it_is_gone() {
 }
 
 #[test]
-fn cp_refuses_a_part_behind_the_end_and_makes_nothing() {
+fn cp_refuses_range_behind_end() {
     let scratch = Scratch::new();
     let node = common::Node::with(&scratch.dir("node"), &["--anonymous", "write"]);
     std::fs::write(scratch.join("f"), "012345").unwrap();
@@ -612,7 +612,7 @@ fn names_of_any_bytes_work() {
 }
 
 #[test]
-fn special_bits_are_kept_only_on_request() {
+fn special_bits_need_request() {
     let scratch = Scratch::new();
     for (name, size_bytes) in [("small", 10), ("large", 3_000_000)] {
         let path = scratch.file(name, size_bytes);
@@ -626,7 +626,7 @@ fn special_bits_are_kept_only_on_request() {
 }
 
 #[test]
-fn sum_writes_and_reads_names_as_coreutils_do() {
+fn sum_escapes_names_like_coreutils() {
     let scratch = Scratch::new();
     for name in ["a\nb", "c\\d", "plain", "r\rx", "both\\\n"] {
         scratch.file(format!("d/{name}"), 10);
@@ -652,7 +652,7 @@ fn sum_writes_and_reads_names_as_coreutils_do() {
 }
 
 #[test]
-fn a_list_without_digests_is_no_success() {
+fn digest_list_must_have_digests() {
     let scratch = Scratch::new();
     std::fs::write(scratch.join("junk"), "no digests here\n").unwrap();
     for line in ["sum --check -", "sum --check junk"] {
@@ -663,7 +663,7 @@ fn a_list_without_digests_is_no_success() {
 }
 
 #[test]
-fn lists_may_have_blank_lines_and_ends_of_windows() {
+fn lists_accept_blanks_and_crlf() {
     let scratch = Scratch::new();
     scratch.file("a", 10);
     scratch.file("b", 10);
@@ -679,7 +679,7 @@ fn lists_may_have_blank_lines_and_ends_of_windows() {
 }
 
 #[test]
-fn cp_makes_no_file_called_dash() {
+fn cp_makes_no_dash_file() {
     let scratch = Scratch::new();
     scratch.file("a", 10);
     run(&scratch, "cp a -").ok();
@@ -689,7 +689,7 @@ fn cp_makes_no_file_called_dash() {
 }
 
 #[test]
-fn a_full_standard_output_is_told_once_and_truly() {
+fn full_output_is_told_once() {
     let scratch = Scratch::new();
     scratch.file("a", 10);
     for line in ["ls", "ls --json", "find", "cat a"] {
@@ -711,7 +711,7 @@ fn a_full_standard_output_is_told_once_and_truly() {
 }
 
 #[test]
-fn errors_show_control_characters_and_blame_whose_they_are() {
+fn errors_escape_control_characters() {
     let scratch = Scratch::new();
     let said = Said::of(
         godwit()
@@ -734,7 +734,7 @@ fn errors_show_control_characters_and_blame_whose_they_are() {
 }
 
 #[test]
-fn cp_prints_a_file_and_nothing_else() {
+fn cp_prints_only_the_file() {
     let scratch = Scratch::new();
     let bytes = std::fs::read(scratch.file("f", 3_000_001)).unwrap();
     for line in [
@@ -762,7 +762,7 @@ fn cp_prints_a_file_and_nothing_else() {
 }
 
 #[test]
-fn cp_to_standard_output_takes_one_file() {
+fn cp_to_output_takes_one() {
     let scratch = Scratch::new();
     scratch.file("f", 10);
     scratch.dir("d");
@@ -777,7 +777,7 @@ fn cp_to_standard_output_takes_one_file() {
 }
 
 #[test]
-fn cp_says_whether_a_file_was_changed_in_place() {
+fn cp_tells_in_place_changes() {
     let scratch = Scratch::new();
     scratch.file("f", 10_000);
     let part = "cp --offset 1000 --length 50 f g";
@@ -795,7 +795,7 @@ fn cp_says_whether_a_file_was_changed_in_place() {
 }
 
 #[test]
-fn help_tells_how_sum_writes_odd_names_and_it_does() {
+fn sum_help_matches_odd_names() {
     let scratch = Scratch::new();
     std::fs::write(scratch.join("a\\b\nc\rd"), b"x").unwrap();
     let line = text(run(&scratch, "sum -a md5 -r ."));

@@ -362,7 +362,7 @@ fn directories_with_files_are_not_removed() {
 
 /// A name on hold is told with what was to be done to it, and keeps no other file from its server.
 #[test] //= ways-in#promises
-fn names_on_hold_keep_no_other_file() {
+fn hold_keeps_no_other_file() {
     if !can_mount() {
         return;
     }
@@ -429,7 +429,7 @@ fn appends_keep_files_of_others() {
 
 /// Each mount believes a length of its own, so appends go to the end that the file has here.
 #[test] //= ways-in#promises
-fn appends_of_two_mounts_keep_all_lines() {
+fn two_mounts_keep_all_appends() {
     if !can_mount() {
         return;
     }

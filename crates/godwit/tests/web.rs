@@ -156,7 +156,7 @@ fn web_server_of_python_is_read() {
 }
 
 #[test]
-fn web_server_is_neither_listed_nor_written() {
+fn web_server_is_read_only() {
     let scratch = www();
     let Some(server) = Server::nginx(&scratch, "autoindex on;") else {
         return;
@@ -235,7 +235,7 @@ fn digest_of_web_server_is_compared() {
 }
 
 #[test]
-fn broken_download_goes_on_where_it_stopped() {
+fn broken_download_is_resumed() {
     let scratch = Scratch::new();
     let bytes = noise(4_000_000, 7);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -300,7 +300,7 @@ fn certificate(scratch: &Scratch) -> bool {
 }
 
 #[test]
-fn https_of_others_is_read_if_vouched_for() {
+fn vouched_https_is_read() {
     let scratch = www();
     if !certificate(&scratch) {
         return common::skip("openssl makes no certificate");
@@ -342,7 +342,7 @@ fn password_is_not_sent_in_clear() {
 }
 
 #[test]
-fn node_not_joined_is_named_as_one() {
+fn unjoined_node_is_named() {
     let scratch = Scratch::new();
     let lab = Machine::lab(&scratch);
     for scheme in ["https", "godwit"] {
