@@ -4,7 +4,9 @@
 
 mod common;
 
-use common::{both, bytes, depot, over, push, put, read, rules, same, until, url, who, with};
+use common::{
+    both, bytes, depot, of_quota, over, push, put, read, rules, same, until, url, who, with,
+};
 use godwit_depot::{Depot, Error, Fresh, Rules, Scope, Stage, Who};
 use godwit_store::Error as StoreError;
 use std::{
@@ -15,13 +17,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-
-fn of_quota(quota: u64) -> Rules {
-    Rules {
-        quota: Some(quota),
-        ..rules()
-    }
-}
 
 fn held(depot: &Depot) -> Vec<String> {
     let name = |url: &godwit_core::Url| url.to_string().replace("ftp://far/", "");

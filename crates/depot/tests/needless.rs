@@ -4,8 +4,8 @@
 
 mod common;
 
-use common::{both, bytes, depot, push, put, read, rules, same, url, who, with};
-use godwit_depot::{Depot, Edit, Error, Fresh, Rules, Scope};
+use common::{both, bytes, depot, of_quota, push, put, read, same, url, who, with};
+use godwit_depot::{Depot, Edit, Error, Fresh, Scope};
 use std::{
     io::Write,
     os::unix::fs::FileExt,
@@ -15,13 +15,6 @@ use std::{
 };
 
 const LIMIT: Option<Duration> = Some(Duration::from_secs(20));
-
-fn of_quota(quota: u64) -> Rules {
-    Rules {
-        quota: Some(quota),
-        ..rules()
-    }
-}
 
 fn holds(depot: &Depot, name: &str) -> bool {
     !depot.holds(&url(name)).is_empty()

@@ -167,7 +167,7 @@ fn damage(root: &Path, at: u64) {
     file.write_all_at(b"rotten", at).unwrap();
 }
 
-fn is_held(depot: &Depot) -> String {
+fn why_on_hold(depot: &Depot) -> String {
     let pushed = depot.push(&Scope::All, Some(Duration::from_secs(30)));
     assert!(matches!(pushed, Err(Error::Held { .. })), "{pushed:?}");
     let queue = depot.queue();
@@ -186,11 +186,11 @@ fn damaged_file_is_never_delivered() {
         damage(depot.root(), at);
         let copy = as_killed(&depot);
         far.set_away(false);
-        let why = is_held(&depot);
+        let why = why_on_hold(&depot);
         assert!(why.contains("damaged"), "{size}: {why}");
         // `release` does not deliver damaged bytes.
         depot.release("ftp://far/a").unwrap();
-        is_held(&depot);
+        why_on_hold(&depot);
         assert_eq!(far.get("a"), None, "{size}");
         // A new put replaces the damaged file.
         put_by_descriptor(&depot, "a", b"again");
@@ -199,7 +199,7 @@ fn damaged_file_is_never_delivered() {
         drop(depot);
         far.put("a", b"there");
         let again = self::depot(&far, &copy);
-        let why = is_held(&again);
+        let why = why_on_hold(&again);
         assert!(why.contains("damaged"), "{size}: {why}");
         same(far.get("a").unwrap(), b"there");
     }
@@ -225,7 +225,7 @@ fn comparing_target_finds_damage() {
                 same(far.get("a").unwrap(), &wanted);
             }
             false => {
-                let why = is_held(&depot);
+                let why = why_on_hold(&depot);
                 assert!(why.contains("damaged"), "{why}");
                 assert_eq!(far.get("a"), None);
             }
@@ -267,7 +267,7 @@ fn declared_hashes_must_match() {
                 same(far.get("a").unwrap(), &wanted);
             }
             Some(_) => {
-                assert!(is_held(&depot).contains("damaged"));
+                assert!(why_on_hold(&depot).contains("damaged"));
                 assert_eq!(far.get("a"), None);
             }
         }
@@ -285,7 +285,7 @@ fn damaged_patch_is_never_applied() {
     writing.end().unwrap();
     damage(depot.root(), (1 << 20) + 77);
     far.set_away(false);
-    assert!(is_held(&depot).contains("damaged"));
+    assert!(why_on_hold(&depot).contains("damaged"));
     same(far.get("a").unwrap(), bytes(3 << 20, 1));
 }
 
@@ -376,7 +376,7 @@ fn missing_directory_is_named() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     put(&depot, "none/a", b"in it");
-    let why = is_held(&depot);
+    let why = why_on_hold(&depot);
     assert!(
         why.contains("ftp://far/none") && why.contains("godwit mkdir"),
         "{why}"

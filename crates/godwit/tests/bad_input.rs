@@ -6,7 +6,7 @@
 mod common;
 
 use common::{
-    Node, Said, Scratch, as_nobody, assert_same, godwit, noise, ours, ours_within, run, skip,
+    Node, Said, Scratch, as_nobody, assert_same, godwit, noise, ours, ours_within, run, skip, text,
 };
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,10 +15,6 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("test paths are UTF-8")
-}
 
 /// Expects a failure in plain words, with one of these codes.
 #[track_caller]

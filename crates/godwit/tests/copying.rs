@@ -6,12 +6,6 @@ mod common;
 use common::{Node, Said, Scratch, assert_same_tree, godwit, tree};
 use std::{fs, process::Stdio};
 
-fn run(scratch: &Scratch, line: &str) -> Said {
-    let mut command = godwit();
-    command.current_dir(scratch.path()).args(line.split(' '));
-    Said::of(command.stdin(Stdio::null()))
-}
-
 /// Expects a refusal with this status and these words.
 #[track_caller]
 fn refused(said: &Said, status: i32, words: &[&str]) {
@@ -51,11 +45,7 @@ fn target_like_host_is_refused() {
         ("put f lab:", "./lab:", "godwit://lab/"),
         ("get godwit://lab/f lab:", "./lab:", "godwit://lab/"),
     ] {
-        refused(
-            &run(&scratch, line),
-            2,
-            &[local, remote, "reads like a host"],
-        );
+        refused(&scratch.run(line), 2, &[local, remote, "reads like a host"]);
         assert_eq!(tree(scratch.path()), before, "{line}");
     }
 }
@@ -85,12 +75,12 @@ fn file_named_like_host_copies() {
     let scratch = Scratch::new();
     scratch.file("lab:", 10);
     scratch.file("ftp.host.example/f", 20);
-    run(&scratch, "cp lab: got").ok();
-    run(&scratch, "cp -r ftp.host.example copy").ok();
-    run(&scratch, "cp got ftp.host.example").ok();
-    run(&scratch, "cp got lab:").ok();
-    run(&scratch, "cp got ./new:").ok();
-    run(&scratch, "cp got run7.tar.gz").ok();
+    scratch.run("cp lab: got").ok();
+    scratch.run("cp -r ftp.host.example copy").ok();
+    scratch.run("cp got ftp.host.example").ok();
+    scratch.run("cp got lab:").ok();
+    scratch.run("cp got ./new:").ok();
+    scratch.run("cp got run7.tar.gz").ok();
     assert!(scratch.join("ftp.host.example/got").exists());
     assert!(scratch.join("new:").exists());
 }
@@ -114,10 +104,10 @@ fn tree_of_any_depth_is_copied() {
     let node = Node::start(&scratch.join("node"));
     deep(&scratch, "a", 6);
     deep(&scratch, "b", 20);
-    run(&scratch, &format!("cp -r a {}", node.url(""))).ok();
-    run(&scratch, &format!("cp -r {} back", node.url("a"))).ok();
+    scratch.run(&format!("cp -r a {}", node.url(""))).ok();
+    scratch.run(&format!("cp -r {} back", node.url("a"))).ok();
     assert_same_tree(&scratch.join("a"), &scratch.join("back"));
-    run(&scratch, "cp -r b c").ok();
+    scratch.run("cp -r b c").ok();
     let found = common::run(
         60,
         "find",
@@ -162,7 +152,7 @@ fn missing_target_directory_names_the_command() {
         (format!("cp f {}", node.url("no/")), at("no")),
         (format!("mv f {}", node.url("no/g")), at("no")),
     ] {
-        let said = run(&scratch, &line);
+        let said = scratch.run(&line);
         assert!(matches!(said.status, Some(2 | 4)), "{line}: {said}");
         assert!(said.stderr.contains(&hint), "{line}: {hint:?}: {said}");
     }
@@ -175,16 +165,22 @@ fn parents_makes_missing_target_directories() {
     scratch.file("f", 10);
     scratch.file("g", 10);
     scratch.file("d/f", 10);
-    run(&scratch, "cp --parents --dry-run f no/g").ok();
+    scratch.run("cp --parents --dry-run f no/g").ok();
     assert!(!scratch.join("no").exists());
-    run(&scratch, "cp --parents f a/b/g").ok();
-    run(&scratch, "cp --parents f b/c/").ok();
-    run(&scratch, "cp --parents f g c/d").ok();
-    run(&scratch, "cp --parents -r d e/e/e").ok();
-    run(&scratch, "cp --parents - i/i/i").ok();
-    run(&scratch, &format!("cp --parents f {}", node.url("a/b/g"))).ok();
-    run(&scratch, &format!("sync --parents d {}", node.url("c/d"))).ok();
-    run(&scratch, &format!("mv --parents g {}", node.url("m/m/"))).ok();
+    scratch.run("cp --parents f a/b/g").ok();
+    scratch.run("cp --parents f b/c/").ok();
+    scratch.run("cp --parents f g c/d").ok();
+    scratch.run("cp --parents -r d e/e/e").ok();
+    scratch.run("cp --parents - i/i/i").ok();
+    scratch
+        .run(&format!("cp --parents f {}", node.url("a/b/g")))
+        .ok();
+    scratch
+        .run(&format!("sync --parents d {}", node.url("c/d")))
+        .ok();
+    scratch
+        .run(&format!("mv --parents g {}", node.url("m/m/")))
+        .ok();
     for made in [
         "a/b/g",
         "b/c/f",
@@ -245,22 +241,24 @@ fn first_filter_match_decides() {
         ),
     ] {
         for verb in ["cp -r", "sync"] {
-            run(&scratch, &format!("{verb} {options} p got")).ok();
+            scratch.run(&format!("{verb} {options} p got")).ok();
             assert_eq!(files(&scratch, "got"), expected, "{verb} {options}");
-            let dry = run(&scratch, &format!("{verb} --dry-run {options} p/ new")).ok();
+            let dry = scratch
+                .run(&format!("{verb} --dry-run {options} p/ new"))
+                .ok();
             let would = String::from_utf8_lossy(&dry.stdout)
                 .matches("would copy")
                 .count();
             assert_eq!(would, expected.len(), "{dry}");
             fs::remove_dir_all(scratch.join("got")).unwrap();
         }
-        run(&scratch, &format!("cp -r {options} p/ {}", node.url("got"))).ok();
+        scratch
+            .run(&format!("cp -r {options} p/ {}", node.url("got")))
+            .ok();
         assert_eq!(files(&scratch, "node/got"), expected, "{options}");
-        run(
-            &scratch,
-            &format!("cp -r {options} {} back", node.url("got")),
-        )
-        .ok();
+        scratch
+            .run(&format!("cp -r {options} {} back", node.url("got")))
+            .ok();
         assert_eq!(files(&scratch, "back"), expected, "{options}");
         fs::remove_dir_all(scratch.join("node/got")).unwrap();
         fs::remove_dir_all(scratch.join("back")).unwrap();
@@ -275,12 +273,12 @@ fn sync_delete_leaves_what_is_excluded() {
         scratch.file(name, 10);
     }
     let line = "sync --delete --exclude *.o --exclude .cache p got";
-    let dry = run(&scratch, &line.replace("sync", "sync --dry-run")).ok();
+    let dry = scratch.run(&line.replace("sync", "sync --dry-run")).ok();
     assert!(
         !String::from_utf8_lossy(&dry.stdout).contains(".o"),
         "{dry}"
     );
-    run(&scratch, line).ok();
+    scratch.run(line).ok();
     assert_eq!(
         files(&scratch, "got"),
         ["a.c", "kept/y.o", "old.o", "s/b.c"]
@@ -293,17 +291,18 @@ fn mv_leaves_what_is_excluded() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("node"));
     project(&scratch);
-    run(
-        &scratch,
-        &format!("mv --exclude *.o --exclude .cache p {}", node.url("q")),
-    )
-    .ok();
+    scratch
+        .run(&format!(
+            "mv --exclude *.o --exclude .cache p {}",
+            node.url("q")
+        ))
+        .ok();
     assert_eq!(files(&scratch, "node/q"), ["a.c", "s/b.c"]);
     assert_eq!(
         files(&scratch, "p"),
         [".cache/x.c", "a.o", "s/.cache/y", "s/b.o"]
     );
-    run(&scratch, "mv --include *.o --exclude .cache p here").ok();
+    scratch.run("mv --include *.o --exclude .cache p here").ok();
     assert_eq!(files(&scratch, "here"), ["a.o", "s/b.o"]);
     assert_eq!(files(&scratch, "p"), [".cache/x.c", "s/.cache/y"]);
 }
@@ -318,10 +317,8 @@ fn bwlimit_bounds_the_rate() {
     }
     for line in ["cp large", "cp -r many", "sync large"] {
         let begun = std::time::Instant::now();
-        let said = run(
-            &scratch,
-            &format!("{line} {}", node.url("got-")).replace("cp ", "cp --bwlimit 1M --json "),
-        );
+        let said = scratch
+            .run(&format!("{line} {}", node.url("got-")).replace("cp ", "cp --bwlimit 1M --json "));
         said.ok();
         let limited = line.starts_with("cp");
         assert!(
@@ -333,10 +330,10 @@ fn bwlimit_bounds_the_rate() {
         let _ = fs::remove_file(scratch.join("node/got-"));
     }
     let begun = std::time::Instant::now();
-    let piped = run(&scratch, "cp --bwlimit 1M large -").ok();
+    let piped = scratch.run("cp --bwlimit 1M large -").ok();
     assert_eq!(piped.stdout.len(), 4 << 20);
     assert!(begun.elapsed().as_secs_f64() > 1.5, "{:?}", begun.elapsed());
-    let made = run(&scratch, "cp --bwlimit 1M --through first=9 large here");
+    let made = scratch.run("cp --bwlimit 1M --through first=9 large here");
     refused(&made, 2, &["not for --through"]);
 }
 
@@ -344,7 +341,7 @@ fn bwlimit_bounds_the_rate() {
 fn pattern_in_url_is_explained() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("node"));
-    let said = run(&scratch, &format!("cp {} got", node.url("*.root")));
+    let said = scratch.run(&format!("cp {} got", node.url("*.root")));
     refused(&said, 4, &["only the shell expands *", "--include"]);
 }
 
@@ -395,7 +392,7 @@ fn full_disk_stops_tree_once() {
     scratch.file("d/large", 3_000_000);
     let node = Node::start(&small.0);
     for target in ["small".into(), node.url("")] {
-        let said = run(&scratch, &format!("cp -r d/ {target}"));
+        let said = scratch.run(&format!("cp -r d/ {target}"));
         refused(
             &said,
             7,
@@ -420,7 +417,7 @@ fn room_for_tree_is_checked_first() {
     }
     let node = Node::start(&small.0);
     for target in ["small/d".into(), node.url("d")] {
-        let said = run(&scratch, &format!("cp -r d {target}"));
+        let said = scratch.run(&format!("cp -r d {target}"));
         refused(&said, 7, &["3000000 bytes are to be copied, ", " are free"]);
         assert_eq!(count(&said.stderr, "godwit: cannot"), 1, "{said}");
         assert!(!small.0.join("d").exists(), "{said}");
@@ -430,11 +427,9 @@ fn room_for_tree_is_checked_first() {
         .unwrap()
         .set_len(1 << 30)
         .unwrap();
-    run(
-        &scratch,
-        "cp -r --exclude 1* --exclude 2* --exclude hole d small/d",
-    )
-    .ok();
+    scratch
+        .run("cp -r --exclude 1* --exclude 2* --exclude hole d small/d")
+        .ok();
 }
 
 // --- messages ---------------------------------------------------------------------------------------
@@ -505,10 +500,7 @@ fn clear_password_refusal_hints_private() {
         true => "530 Passwords are not taken in clear here: say AUTH TLS first.\r\n",
         false => "500 what?\r\n",
     });
-    let said = run(
-        &scratch,
-        &format!("cp ftp://me:secret@127.0.0.1:{port}/f got"),
-    );
+    let said = scratch.run(&format!("cp ftp://me:secret@127.0.0.1:{port}/f got"));
     refused(&said, 13, &["not taken in clear", "hint: add --private"]);
 }
 
@@ -524,10 +516,7 @@ fn silence_is_broken_after_two_seconds() {
         "mv URL got",
         "sum URL",
     ] {
-        let said = run(
-            &scratch,
-            &line.replace("URL", &format!("ftp://127.0.0.1:{port}/f")),
-        );
+        let said = scratch.run(&line.replace("URL", &format!("ftp://127.0.0.1:{port}/f")));
         let waits = format!("waiting for 127.0.0.1:{port} to answer");
         let digest = format!("waiting for the digest of ftp://127.0.0.1:{port}/f");
         assert!(

@@ -7,7 +7,7 @@
 mod common;
 
 use common::{
-    Kind, Node, Peer, Said, Scratch, assert_same, assert_same_tree, have, noise, run, skip,
+    Kind, Node, Peer, Said, Scratch, assert_same, assert_same_tree, have, noise, run, skip, text,
 };
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -89,10 +89,6 @@ impl World {
         }
         at.to_owned()
     }
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("test paths are UTF-8")
 }
 
 fn file_url(path: &Path) -> String {

@@ -7,8 +7,8 @@
 mod common;
 
 use common::{
-    Kind, Node, Peer, Said, Scratch, assert_same, assert_same_tree, godwit, noise, ours,
-    ours_within,
+    Kind, Node, Peer, Scratch, assert_same, assert_same_tree, godwit, noise, ours, ours_within,
+    summary, text,
 };
 use std::path::{Path, PathBuf};
 
@@ -21,17 +21,6 @@ fn url(kind: Kind, peer: &Peer, path: &str) -> String {
         Kind::Pureftpd => peer.url(path).replacen("ftp://", "ftp://tester:tester@", 1),
         Kind::Gct | Kind::GctStriped | Kind::Vsftpd => peer.url(path),
     }
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("test paths are UTF-8")
-}
-
-/// Returns the last line of `--json`.
-fn summary(said: &Said) -> serde_json::Value {
-    let stdout = String::from_utf8_lossy(&said.stdout);
-    let last = stdout.lines().last().unwrap_or_default();
-    serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {said}"))
 }
 
 fn each(test: impl Fn(Kind, &Peer, &Scratch)) {

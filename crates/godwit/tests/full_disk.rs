@@ -10,12 +10,12 @@ use common::{
     Scratch, assert_same,
     farm::Farm,
     lab::{Lab, url},
-    skip,
+    skip, text,
 };
 use std::{
     fs,
     os::unix::fs::{MetadataExt, chown},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::Command,
     thread,
     time::{Duration, Instant},
@@ -232,10 +232,6 @@ impl Quota {
     fn raise(&self) {
         self.set(ROOM_BYTES * 4).unwrap();
     }
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
 }
 
 /// Runs a program of the system, or tells why that cannot be.

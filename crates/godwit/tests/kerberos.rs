@@ -7,6 +7,7 @@ mod common;
 
 use common::{
     Node, Peer, Said, Scratch, assert_same, assert_same_tree, godwit, have, noise, ours_within,
+    text,
 };
 use godwit_trust::{Blockwise, Context, Kerberos, Wrapping};
 use godwit_wire::base64;
@@ -160,10 +161,6 @@ fn node_of(scratch: &Scratch, kdc: &Peer, keytab: &Path) -> (Command, PathBuf) {
 /// Accounts by number, which any machine has: a node of root serves no other names.
 const ALICE: &str = "61001";
 const CAROL: &str = "61002";
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("test paths are UTF-8")
-}
 
 /// A client that knows nothing but lines, and how to wrap them.
 struct Lines {

@@ -216,7 +216,7 @@ fn session_push_includes_its_lines() {
 
 /// Puts a file as a program with this environment does, and looks for it at its target, without a push. Returns the
 /// answer of a commit.
-fn is_there_once_it_is_put(variable: impl FnOnce(&Machine) -> (&str, PathBuf)) -> String {
+fn deliver_unasked(variable: impl FnOnce(&Machine) -> (&str, PathBuf)) -> String {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
     let source = machine.scratch.file("f", 1_000_000);
@@ -231,13 +231,13 @@ fn is_there_once_it_is_put(variable: impl FnOnce(&Machine) -> (&str, PathBuf)) -
 
 #[test] //= KANGAROO-3 KANGAROO-15 depot#commit-and-push
 fn job_node_delivers_before_commit() {
-    let said = is_there_once_it_is_put(|_| ("SLURM_JOB_ID", "77".into()));
+    let said = deliver_unasked(|_| ("SLURM_JOB_ID", "77".into()));
     assert!(said.contains("ends with the job"), "{said}");
 }
 
 #[test] //= depot#commit-and-push
 fn job_directory_node_delivers_first() {
-    let said = is_there_once_it_is_put(|machine| {
+    let said = deliver_unasked(|machine| {
         let folder = machine.state.parent().unwrap();
         ("_CONDOR_SCRATCH_DIR", folder.into())
     });
@@ -246,7 +246,7 @@ fn job_directory_node_delivers_first() {
 
 #[test] //= depot#commit-and-push
 fn job_tmp_node_delivers_first() {
-    let said = is_there_once_it_is_put(|machine| {
+    let said = deliver_unasked(|machine| {
         let folder = machine.state.parent().unwrap();
         ("SLURM_TMPDIR", folder.into())
     });
@@ -1399,7 +1399,7 @@ fn put_into_directory_keeps_name() {
 }
 
 /// Keeps a server away until the depot backs off for long.
-fn is_owed_for_a_while(machine: &Machine) {
+fn until_backed_off(machine: &Machine) {
     wait_until("it was tried often", || {
         let (_, lines) = machine.json(&["queue"]);
         lines[0]["again_in_s"].as_f64() > Some(1.5)
@@ -1423,7 +1423,7 @@ fn verbs_wait_for_pending_puts() {
         for url in ["godwit://lab/it", "godwit://lab/dir/it"] {
             machine.says(&["put", source, url]).ok();
         }
-        is_owed_for_a_while(&machine);
+        until_backed_off(&machine);
         lab.start(&[]);
         machine.says(&args).ok();
         machine.says(&["push", "--timeout", "30"]).ok();

@@ -6,9 +6,8 @@ mod common;
 use common::{
     Node, Said, Scratch, godwit, have,
     lab::{Lab, url},
-    noise, ours, ours_within,
+    noise, ours, ours_within, summary,
 };
-use serde_json::Value;
 use std::{fs, path::PathBuf, process::Command, time::Duration};
 
 struct World {
@@ -49,12 +48,6 @@ impl World {
     fn path(&self, name: &str) -> String {
         self.scratch.join(name).to_str().unwrap().into()
     }
-}
-
-fn summary(said: &Said) -> Value {
-    let text = String::from_utf8_lossy(&said.stdout);
-    let line = text.lines().last().unwrap_or_else(|| panic!("{said}"));
-    serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {said}"))
 }
 
 fn hidden(directory: PathBuf) -> Vec<String> {

@@ -3,27 +3,16 @@
 
 mod common;
 
-use common::{Node, Said, Scratch, as_nobody, assert_same, godwit, ours, ours_within, tree};
+use common::{
+    Node, Said, Scratch, as_nobody, assert_same, godwit, ours, ours_within, summary, text, tree,
+};
 use serde_json::Value;
 use std::{
     fs,
     os::unix::fs::PermissionsExt,
-    path::Path,
     process::Stdio,
     time::{Duration, UNIX_EPOCH},
 };
-
-fn run(scratch: &Scratch, line: &str) -> Said {
-    let mut command = godwit();
-    command.current_dir(scratch.path()).args(line.split(' '));
-    Said::of(command.stdin(Stdio::null()))
-}
-
-fn summary(said: &Said) -> Value {
-    let text = String::from_utf8_lossy(&said.stdout);
-    let line = text.lines().last().unwrap_or_else(|| panic!("{said}"));
-    serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {said}"))
-}
 
 /// Serializes the tests that stop a copy in the middle; in parallel they come too late.
 fn alone() -> std::sync::MutexGuard<'static, ()> {
@@ -37,10 +26,6 @@ fn alias(node: &Node, path: &str) -> String {
     node.url(path).replace("ftp://", "ftp://anonymous@")
 }
 
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
-
 #[test]
 fn mv_counts_what_it_removed() {
     let scratch = Scratch::new();
@@ -48,7 +33,7 @@ fn mv_counts_what_it_removed() {
     for name in ["d/f", "d/s/g", "h"] {
         scratch.file(name, 100);
     }
-    let said = run(&scratch, &format!("mv --json d h {}", node.url(""))).ok();
+    let said = scratch.run(&format!("mv --json d h {}", node.url(""))).ok();
     let summary = summary(&said);
     let events = String::from_utf8_lossy(&said.stdout);
     let events = events.matches(r#""event":"removed""#).count();
@@ -277,22 +262,22 @@ fn sync_sees_change_within_second() {
             .unwrap();
     };
     set(123_456_789);
-    run(&scratch, "sync a b").ok();
+    scratch.run("sync a b").ok();
     assert_eq!(
         copy.metadata().unwrap().modified().unwrap(),
         file.metadata().unwrap().modified().unwrap()
     );
-    assert_eq!(summary(&run(&scratch, "sync --json a b"))["files"], 0);
+    assert_eq!(summary(&scratch.run("sync --json a b"))["files"], 0);
     fs::write(&file, [7; 100]).unwrap();
     set(623_456_789);
-    let dry = String::from_utf8(run(&scratch, "sync --dry-run a b").ok().stdout).unwrap();
+    let dry = String::from_utf8(scratch.run("sync --dry-run a b").ok().stdout).unwrap();
     assert_eq!(dry, "would copy a/f -> b/f\n");
-    assert_eq!(summary(&run(&scratch, "sync --json a b"))["files"], 1);
+    assert_eq!(summary(&scratch.run("sync --json a b"))["files"], 1);
     assert_eq!(fs::read(&copy).unwrap(), [7; 100]);
     // A server with whole seconds is not asked for more.
     fs::write(&file, [8; 100]).unwrap();
     set(0);
-    assert_eq!(summary(&run(&scratch, "sync --json a b"))["files"], 0);
+    assert_eq!(summary(&scratch.run("sync --json a b"))["files"], 0);
 }
 
 #[test]
@@ -390,13 +375,13 @@ fn sync_tells_undeleted_files() {
     scratch.file("a/f", 100);
     common::run(5, "mkfifo", [text(&scratch.join("a/pipe"))]).ok();
     scratch.file("b/surplus", 100);
-    let said = run(&scratch, "sync --delete --json a b");
+    let said = scratch.run("sync --delete --json a b");
     assert_eq!(said.status, Some(1), "{said}");
     assert_eq!(summary(&said)["not_deleted"], true, "{said}");
     assert!(said.stderr.contains("was left there"), "{said}");
     assert!(scratch.join("b/surplus").exists());
     fs::remove_file(scratch.join("a/pipe")).unwrap();
-    let said = run(&scratch, "sync --delete --json a b").ok();
+    let said = scratch.run("sync --delete --json a b").ok();
     assert_eq!(summary(&said)["not_deleted"], false, "{said}");
 }
 
@@ -406,15 +391,15 @@ fn cp_names_omitted_files() {
     scratch.file("a/f", 100);
     let part = format!("s/.godwit-{}.part", "a".repeat(24));
     scratch.file(format!("a/{part}"), 100);
-    let said = run(&scratch, "cp -r --json a b").ok();
+    let said = scratch.run("cp -r --json a b").ok();
     assert_eq!(
         summary(&said)["left_out"],
         serde_json::json!([format!("a/{part}")])
     );
     assert!(said.stderr.contains(&part), "{said}");
-    let said = run(&scratch, "cp -r -q a quiet").ok();
+    let said = scratch.run("cp -r -q a quiet").ok();
     assert!(said.stderr.contains(&part), "however quiet: {said}");
-    let said = run(&scratch, "cp -r --json b c").ok();
+    let said = scratch.run("cp -r --json b c").ok();
     assert_eq!(summary(&said)["left_out"], serde_json::json!([]), "{said}");
 }
 
@@ -457,7 +442,7 @@ fn directory_over_file_is_refused() {
     let scratch = Scratch::new();
     scratch.file("f", 10);
     scratch.dir("d/f");
-    let said = run(&scratch, "cp f d");
+    let said = scratch.run("cp f d");
     assert_eq!(said.status, Some(1), "{said}");
     assert!(
         !said.stderr.contains("-r") && said.stderr.contains("a directory has the name"),
@@ -513,8 +498,8 @@ fn mv_names_forbidding_directory() {
     if fs::write(scratch.join("closed/trial"), "").is_ok() {
         return common::peers::skip("root may write everywhere");
     }
-    let out = run(&scratch, "mv closed/f open/g");
-    let into = run(&scratch, "mv open/f closed/g");
+    let out = scratch.run("mv closed/f open/g");
+    let into = scratch.run("mv open/f closed/g");
     mode(0o755);
     assert_eq!(
         (out.status, into.status),
@@ -548,7 +533,7 @@ fn mv_survives_colliding_target_names() {
             scratch.dir("src");
             fs::write(scratch.join("src/f"), "one").unwrap();
             fs::write(scratch.join("src/g"), "two").unwrap();
-            let said = run(&scratch, &format!("{line} {target}/"));
+            let said = scratch.run(&format!("{line} {target}/"));
             let mut left = String::new();
             for at in ["src", place, &format!("{place}/src")] {
                 for name in ["f", "g"] {
@@ -571,7 +556,7 @@ fn mv_takes_links_of_node() {
     let node = Node::start(&scratch.join("export"));
     scratch.file("export/d/f", 10);
     std::os::unix::fs::symlink("f", scratch.join("export/d/link")).unwrap();
-    run(&scratch, &format!("mv {} moved", node.url("d"))).ok();
+    scratch.run(&format!("mv {} moved", node.url("d"))).ok();
     assert!(!scratch.join("export/d").exists());
     assert_eq!(fs::metadata(scratch.join("moved/f")).unwrap().len(), 10);
 }
@@ -590,12 +575,12 @@ fn small_file_keeps_its_mode() {
     for bits in [0o600, 0o755, 0o444] {
         let file = scratch.file("export/d/f", 10);
         fs::set_permissions(&file, fs::Permissions::from_mode(bits)).unwrap();
-        run(&scratch, &format!("cp {} one", node.url("d/f"))).ok();
-        run(&scratch, &format!("cp -r {} tree", node.url("d"))).ok();
+        scratch.run(&format!("cp {} one", node.url("d/f"))).ok();
+        scratch.run(&format!("cp -r {} tree", node.url("d"))).ok();
         for path in ["one", "tree/f"] {
             assert_eq!(mode(path), bits, "{path}");
         }
-        run(&scratch, "rm -r one tree").ok();
+        scratch.run("rm -r one tree").ok();
         fs::remove_file(file).unwrap();
     }
 }
@@ -611,9 +596,9 @@ fn one_session_moves_all_files() {
     let options = ["--anonymous", "write", "--config", text(&config)];
     let node = Node::with(&scratch.join("export"), &options);
     let up = format!("cp -r --parallel 16 src {}", node.url("there"));
-    run(&scratch, &up).ok();
+    scratch.run(&up).ok();
     let down = format!("sync --parallel 16 --delete {} back", node.url("there"));
-    run(&scratch, &down).ok();
+    scratch.run(&down).ok();
     for nth in 0..60 {
         for place in ["export/there", "back"] {
             let (source, copy) = (format!("src/{nth}"), format!("{place}/{nth}"));
@@ -628,7 +613,7 @@ fn mv_of_link_leaves_directory() {
     let node = Node::start(&scratch.join("export"));
     scratch.file("real/f", 10);
     std::os::unix::fs::symlink("real", scratch.join("link")).unwrap();
-    run(&scratch, &format!("mv link {}", node.url(""))).ok();
+    scratch.run(&format!("mv link {}", node.url(""))).ok();
     assert!(scratch.join("real/f").exists());
     assert!(fs::symlink_metadata(scratch.join("link")).is_err());
     assert_same(&scratch.join("real/f"), &scratch.join("export/link/f"));
@@ -643,7 +628,7 @@ fn false_size_zero_is_read() {
         "cat /proc/version",
         "sum /proc/version",
     ] {
-        let said = run(&scratch, line);
+        let said = scratch.run(line);
         assert_ne!(said.status, Some(0), "{line}: {said}");
         assert!(
             said.stderr.contains("says that it is empty and is not"),
@@ -819,7 +804,7 @@ fn sync_tells_obstacle_once() {
         assert!(node.export.join(there).exists());
     }
     for target in ["b".to_owned(), node.url("b")] {
-        let said = run(&scratch, &format!("sync --json a {target}"));
+        let said = scratch.run(&format!("sync --json a {target}"));
         let text = String::from_utf8_lossy(&said.stdout);
         let errors: Vec<Value> = text
             .lines()
@@ -834,8 +819,8 @@ fn sync_tells_obstacle_once() {
             );
         }
         assert_eq!(summary(&said)["files"], 0, "{said}");
-        run(&scratch, &format!("sync --delete a {target}")).ok();
-        run(&scratch, &format!("sync a {target}")).ok();
+        scratch.run(&format!("sync --delete a {target}")).ok();
+        scratch.run(&format!("sync a {target}")).ok();
     }
 }
 
@@ -865,7 +850,7 @@ fn undone_sources_count_as_failed() {
         (format!("cp dir/x B/n1 {stranger}"), 2),
     ] {
         // With `cp X -`, standard output has the requested objects only.
-        let said = run(&scratch, &format!("{line} --json"));
+        let said = scratch.run(&format!("{line} --json"));
         assert_ne!(said.status, Some(0), "{line}: {said}");
         let text = match line.ends_with(" -") {
             true => said.stderr.clone(),
@@ -884,14 +869,14 @@ fn mv_n_tells_skipped_files() {
         scratch.file(name, 10);
     }
     let events = |line: &str| {
-        let said = run(&scratch, line).ok();
+        let said = scratch.run(line).ok();
         let text = String::from_utf8_lossy(&said.stdout).into_owned();
         let told = text.matches(r#""event":"skipped""#).count();
         (told, summary(&said)["skipped"].as_u64().unwrap())
     };
     assert_eq!(events("cp -n --json f d"), (1, 1));
     assert_eq!(events("mv -n --json f d"), (1, 1));
-    let (moved, copied) = (run(&scratch, "mv -nv f d"), run(&scratch, "cp -nv f d"));
+    let (moved, copied) = (scratch.run("mv -nv f d"), scratch.run("cp -nv f d"));
     let first = |said: &Said| {
         said.stdout
             .split(|&b| b == b'\n')
@@ -916,7 +901,7 @@ fn mv_names_nonempty_directory() {
     }
     let here = ["node/u".to_owned(), "node/u2".to_owned()];
     for [u, u2] in [[node.url("u"), node.url("u2")], here] {
-        let said = run(&scratch, &format!("mv {u} {u2}"));
+        let said = scratch.run(&format!("mv {u} {u2}"));
         assert_ne!(said.status, Some(0), "{said}");
         assert!(
             said.stderr.contains("u2/u: directory is not empty"),

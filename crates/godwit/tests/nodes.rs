@@ -3,12 +3,11 @@
 
 mod common;
 
-use common::{Node, Said, Scratch, assert_same, assert_same_tree, godwit, ours};
+use common::{Node, Said, Scratch, arrived, assert_same, assert_same_tree, godwit, ours, summary};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::{BufRead, BufReader, Write},
-    os::unix::fs::MetadataExt,
     path::Path,
     process::{Child, Stdio},
     time::{Duration, Instant, UNIX_EPOCH},
@@ -31,12 +30,6 @@ fn fill(directory: &Path) {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, common::noise(size_bytes, size_bytes as u64)).unwrap();
     }
-}
-
-fn summary(said: &Said) -> Value {
-    let text = String::from_utf8_lossy(&said.stdout);
-    let line = text.lines().last().unwrap_or_else(|| panic!("{said}"));
-    serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {said}"))
 }
 
 fn text(said: Said) -> String {
@@ -351,13 +344,6 @@ fn start_slowly(scratch: &Scratch, node: &Node) -> (Link, Child, String) {
         std::thread::sleep(Duration::from_millis(20));
     }
     (link, child, target)
-}
-
-/// Returns how many bytes of the files in a directory have their place on the disk.
-fn arrived(directory: &Path) -> u64 {
-    let entries = std::fs::read_dir(directory).unwrap();
-    let files = entries.filter_map(|entry| entry.ok()?.metadata().ok());
-    files.map(|meta| meta.blocks() * 512).sum()
 }
 
 #[test]

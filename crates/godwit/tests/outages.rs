@@ -8,14 +8,12 @@
 mod common;
 
 use common::{
-    Node, Said, Scratch, assert_same,
+    Node, Said, Scratch, arrived, assert_same,
     wan::{FAR, Wan},
 };
 use serde_json::Value;
 use std::{
-    fs,
-    os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Stdio},
     thread,
     time::{Duration, Instant},
@@ -102,13 +100,6 @@ impl Way {
             .find(|object| object["event"] == "summary")
             .unwrap_or_else(|| panic!("no summary: {said}"))
     }
-}
-
-/// Returns how many bytes of an unfinished file have their place on the disk.
-fn arrived(dir: &Path) -> u64 {
-    let parts = fs::read_dir(dir).unwrap().filter_map(Result::ok);
-    let sizes = parts.filter_map(|entry| entry.metadata().ok());
-    sizes.map(|meta| meta.blocks() * 512).sum()
 }
 
 /// How long the network is down.

@@ -4,11 +4,11 @@
 
 mod common;
 
-use common::{Machine, Scratch, assert_same, assert_same_tree, have, skip};
+use common::{Machine, Scratch, arrived, assert_same, assert_same_tree, have, skip};
 use serde_json::Value;
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, Output, Stdio},
     thread,
     time::{Duration, Instant},
@@ -125,14 +125,6 @@ fn ends(child: Child) -> Value {
     assert!(output.status.success(), "{output:?}");
     let said = String::from_utf8(output.stdout).unwrap();
     serde_json::from_str(said.lines().last().unwrap()).unwrap()
-}
-
-/// Returns how many bytes of an unfinished file have their place on the disk.
-fn arrived(dir: &Path) -> u64 {
-    use std::os::unix::fs::MetadataExt;
-    let parts = fs::read_dir(dir).unwrap().filter_map(Result::ok);
-    let sizes = parts.filter_map(|entry| entry.metadata().ok());
-    sizes.map(|meta| meta.blocks() * 512).sum()
 }
 
 /// Runs an act during a transfer, in each direction.

@@ -51,7 +51,7 @@ fn random_losses_add_streams() {
     let mut seen = Vec::new();
     for _ in 0..3 {
         let run = both_ways(&scratch, &wan, &[]);
-        run.iter().for_each(is_measured);
+        run.iter().for_each(must_be_measured);
         if run.iter().all(are_many) {
             return;
         }
@@ -72,7 +72,7 @@ fn are_many(done: &Value) -> bool {
     tuning["streams"].as_u64() >= Some(16) || tuning["why"] == "best"
 }
 
-fn is_measured(done: &Value) {
+fn must_be_measured(done: &Value) {
     let tuning = &done["tuning"];
     assert!(tuning["lost"].as_f64() > Some(0.0001), "{done}");
     let rate = tuning["bytes_per_second"].as_u64();

@@ -8,7 +8,7 @@ mod common;
 use common::{
     Node, Peer, Said, account, assert_same, assert_same_tree, godwit, have,
     lab::{DAY, Lab, authority, quick},
-    noise, ours, ours_within, run,
+    noise, ours, ours_within, run, text,
 };
 use godwit_trust::lab::{Issue, write_pair};
 use std::{
@@ -92,10 +92,6 @@ fn write_private(path: &Path, text: &str) {
     let options = options.write(true).create(true).truncate(true).mode(0o600);
     let mut file = options.open(path).unwrap();
     file.write_all(text.as_bytes()).unwrap();
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("test paths are UTF-8")
 }
 
 /// Our client, which believes the laboratory's authority.

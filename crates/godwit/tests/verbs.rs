@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Said, Scratch, assert_same, assert_same_tree, godwit};
+use common::{Said, Scratch, assert_same, assert_same_tree, godwit, summary};
 use serde_json::Value;
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -12,20 +12,8 @@ use std::{
     time::{Duration, Instant, UNIX_EPOCH},
 };
 
-fn run(scratch: &Scratch, line: &str) -> Said {
-    let mut command = godwit();
-    command.current_dir(scratch.path()).args(line.split(' '));
-    Said::of(command.stdin(Stdio::null()))
-}
-
 fn text(said: Said) -> String {
     String::from_utf8(said.ok().stdout).unwrap()
-}
-
-fn last(said: &Said) -> Value {
-    let text = String::from_utf8_lossy(&said.stdout);
-    let line = text.lines().last().unwrap_or_else(|| panic!("{said}"));
-    serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {said}"))
 }
 
 #[test]
@@ -40,7 +28,7 @@ fn cp_keeps_times_and_mode() {
         .set_modified(then)
         .unwrap();
     std::fs::set_permissions(&source, PermissionsExt::from_mode(0o751)).unwrap();
-    run(&scratch, "cp -p f g").ok();
+    scratch.run("cp -p f g").ok();
     assert_same(&source, &scratch.join("g"));
     let there = scratch.join("g").metadata().unwrap();
     assert_eq!(there.modified().unwrap(), then);
@@ -56,11 +44,11 @@ fn times_before_1970_become_1970() {
     file.set_modified(UNIX_EPOCH - Duration::from_secs(1_000_000))
         .unwrap();
     for (target, copy) in [("b", "b/f"), (&*node.url("b"), "node/b/f")] {
-        run(&scratch, &format!("cp -r a {target}")).ok();
+        scratch.run(&format!("cp -r a {target}")).ok();
         let there = scratch.join(copy).metadata().unwrap();
         assert_eq!(there.modified().unwrap(), UNIX_EPOCH);
-        let said = run(&scratch, &format!("sync --json a {target}")).ok();
-        assert_eq!(last(&said)["files"], 0, "it is copied again: {said}");
+        let said = scratch.run(&format!("sync --json a {target}")).ok();
+        assert_eq!(summary(&said)["files"], 0, "it is copied again: {said}");
     }
 }
 
@@ -68,8 +56,8 @@ fn times_before_1970_become_1970() {
 fn cp_json_ends_with_summary() {
     let scratch = Scratch::new();
     scratch.file("f", 3_000_001);
-    let said = run(&scratch, "cp --json f g").ok();
-    let last = last(&said);
+    let said = scratch.run("cp --json f g").ok();
+    let last = summary(&said);
     assert_eq!(last["status"], "ok", "{last}");
     assert_eq!(last["bytes"], 3_000_001, "{last}");
     assert_eq!(last["files"], 1, "{last}");
@@ -78,7 +66,7 @@ fn cp_json_ends_with_summary() {
         last["seconds"].is_f64() && last["streams"].as_u64() > Some(0),
         "{last}"
     );
-    let sum = text(run(&scratch, "sum g"));
+    let sum = text(scratch.run("sum g"));
     let hex = sum.split(' ').next().unwrap();
     assert_eq!(last["digest"], format!("blake3:{hex}"), "{last}");
 }
@@ -121,7 +109,7 @@ fn cp_patches_from_standard_input() {
         ] {
             std::fs::write(scratch.join(file), "0123456789").unwrap();
             let said = fed(&scratch, &format!("cp --json {options} - {target}"), "ABC").ok();
-            let last = last(&said);
+            let last = summary(&said);
             assert_eq!(last["in_place"], 1, "{said}");
             let text = std::fs::read_to_string(scratch.join(file)).unwrap();
             assert_eq!(text, wanted, "{options} {target}");
@@ -134,10 +122,10 @@ fn cp_n_keeps_existing_target() {
     let scratch = Scratch::new();
     std::fs::write(scratch.join("f"), "old").unwrap();
     let said = fed(&scratch, "cp -n --json - f", "new").ok();
-    assert_eq!(last(&said)["files"], 0, "{said}");
+    assert_eq!(summary(&said)["files"], 0, "{said}");
     assert_eq!(std::fs::read(scratch.join("f")).unwrap(), b"old");
     let said = fed(&scratch, "cp -n --json - g", "new").ok();
-    let last = last(&said);
+    let last = summary(&said);
     assert_eq!((&last["files"], &last["in_place"]), (&1.into(), &0.into()));
     assert!(last["verified"].is_string(), "{said}");
 }
@@ -155,7 +143,7 @@ fn rm_names_upload_under_way() {
     // It has begun once it has taken more than a pipe holds.
     let mut input = child.stdin.take().unwrap();
     input.write_all(&vec![7; 4 << 20]).unwrap();
-    let said = run(&scratch, "rm -r d");
+    let said = scratch.run("rm -r d");
     assert_eq!(said.status, Some(1), "{said}");
     assert!(
         said.stderr.contains("hint: if an upload is under way"),
@@ -179,7 +167,7 @@ fn impossible_numbers_name_limits() {
         ("cp --streams -1 f g", "1..=256"),
         ("proxy init --valid 0", "must be above 0"),
     ] {
-        let said = run(&scratch, line);
+        let said = scratch.run(line);
         assert_eq!(said.status, Some(2), "{line}\n{said}");
         assert!(said.stderr.contains(must), "{line}\n{said}");
     }
@@ -190,7 +178,7 @@ fn cp_copies_range_in_place() {
     let scratch = Scratch::new();
     scratch.file("f", 10_000);
     std::fs::write(scratch.join("g"), vec![0; 10_000]).unwrap();
-    run(&scratch, "cp --offset 1000 --length 50 f g").ok();
+    scratch.run("cp --offset 1000 --length 50 f g").ok();
     let (source, target) = (
         std::fs::read(scratch.join("f")),
         std::fs::read(scratch.join("g")),
@@ -213,9 +201,9 @@ fn cp_takes_lists() {
     }
     scratch.dir("to");
     std::fs::write(scratch.join("lines"), "a\nb c\n").unwrap();
-    run(&scratch, "cp --from-file lines to").ok();
+    scratch.run("cp --from-file lines to").ok();
     std::fs::write(scratch.join("nuls"), "b c\0d\0").unwrap();
-    run(&scratch, "cp --from-file nuls to").ok();
+    scratch.run("cp --from-file nuls to").ok();
     assert_eq!(common::tree(&scratch.join("to")).len(), 3);
 }
 
@@ -223,7 +211,7 @@ fn cp_takes_lists() {
 fn a_double_dash_ends_options() {
     let scratch = Scratch::new();
     scratch.file("-r", 10);
-    run(&scratch, "cp -- -r --json").ok();
+    scratch.run("cp -- -r --json").ok();
     assert_same(&scratch.join("-r"), &scratch.join("--json"));
 }
 
@@ -232,9 +220,9 @@ fn sync_copies_only_differences() {
     let scratch = Scratch::new();
     scratch.file("a/x", 1000);
     scratch.file("a/s/y", 2_000_000);
-    assert_eq!(last(&run(&scratch, "sync --json a b"))["files"], 2);
+    assert_eq!(summary(&scratch.run("sync --json a b"))["files"], 2);
     assert_same_tree(&scratch.join("a"), &scratch.join("b"));
-    let again = last(&run(&scratch, "sync --json a b"));
+    let again = summary(&scratch.run("sync --json a b"));
     assert_eq!(
         (&again["files"], &again["skipped"]),
         (&0.into(), &2.into()),
@@ -253,11 +241,11 @@ fn sync_copies_only_differences() {
         .unwrap()
         .set_modified(time)
         .unwrap();
-    assert_eq!(last(&run(&scratch, "sync --json a b"))["files"], 0);
-    let dry = text(run(&scratch, "sync --checksum --dry-run a b"));
+    assert_eq!(summary(&scratch.run("sync --json a b"))["files"], 0);
+    let dry = text(scratch.run("sync --checksum --dry-run a b"));
     assert_eq!(dry, "would copy a/x -> b/x\n");
     assert_eq!(
-        last(&run(&scratch, "sync --json --checksum a b"))["files"],
+        summary(&scratch.run("sync --json --checksum a b"))["files"],
         1
     );
     assert_same_tree(&scratch.join("a"), &scratch.join("b"));
@@ -269,15 +257,15 @@ fn ls_options_list_everything() {
     for name in ["d/b", "d/a", "d/.hidden", "d/s/c", "d/.no/x"] {
         scratch.file(name, 2000);
     }
-    assert_eq!(text(run(&scratch, "ls d")), "a\nb\ns/\n");
-    assert_eq!(text(run(&scratch, "ls -a d")), ".hidden\n.no/\na\nb\ns/\n");
-    assert_eq!(text(run(&scratch, "ls -R d")), "a\nb\ns/\ns/c\n");
-    let long = text(run(&scratch, "ls -lh d/a"));
+    assert_eq!(text(scratch.run("ls d")), "a\nb\ns/\n");
+    assert_eq!(text(scratch.run("ls -a d")), ".hidden\n.no/\na\nb\ns/\n");
+    assert_eq!(text(scratch.run("ls -R d")), "a\nb\ns/\ns/c\n");
+    let long = text(scratch.run("ls -lh d/a"));
     assert!(
         long.starts_with("-rw-") && long.contains(" 2.0K 20") && long.ends_with(" d/a\n"),
         "{long}"
     );
-    let objects = text(run(&scratch, "ls --json d"));
+    let objects = text(scratch.run("ls --json d"));
     let first: Value = serde_json::from_str(objects.lines().next().unwrap()).unwrap();
     assert_eq!(
         (&first["path"], &first["size"]),
@@ -326,7 +314,7 @@ fn find_tells_what_matches() {
     scratch.file("d/s/run2.root", 10);
     scratch.file("d/s/notes.txt", 5000);
     let sorted = |line: &str| {
-        let text = text(run(&scratch, line));
+        let text = text(scratch.run(line));
         let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
         lines.sort();
         lines
@@ -340,7 +328,7 @@ fn find_tells_what_matches() {
     assert_eq!(sorted("find d -maxdepth 1"), ["d", "d/run1.root", "d/s"]);
     assert_eq!(sorted("find d -type f -newer 2200-01-01"), [""; 0]);
     assert_eq!(
-        text(run(&scratch, "find d -name notes* -print0")),
+        text(scratch.run("find d -name notes* -print0")),
         "d/s/notes.txt\0"
     );
 }
@@ -350,9 +338,9 @@ fn du_sums_what_is_below() {
     let scratch = Scratch::new();
     scratch.file("d/x", 1000);
     scratch.file("d/s/y", 500);
-    assert_eq!(text(run(&scratch, "du d")), "500\td/s\n1500\td\n");
-    assert_eq!(text(run(&scratch, "du -sh d")), "1.5K\td\n");
-    assert_eq!(last(&run(&scratch, "du --json d"))["bytes"], 1500);
+    assert_eq!(text(scratch.run("du d")), "500\td/s\n1500\td\n");
+    assert_eq!(text(scratch.run("du -sh d")), "1.5K\td\n");
+    assert_eq!(summary(&scratch.run("du --json d"))["bytes"], 1500);
 }
 
 #[test]
@@ -361,12 +349,12 @@ fn sum_agrees_with_md5sum() {
     let path = scratch.file("f", 100_000);
     let theirs = common::run(20, "md5sum", [path.to_str().unwrap()]).ok();
     let theirs = String::from_utf8(theirs.stdout).unwrap();
-    let ours = text(run(&scratch, "sum -a md5 f"));
+    let ours = text(scratch.run("sum -a md5 f"));
     assert_eq!(ours.split(' ').next(), theirs.split(' ').next());
-    std::fs::write(scratch.join("noted"), text(run(&scratch, "sum f"))).unwrap();
-    assert_eq!(text(run(&scratch, "sum --check noted")), "f: OK\n");
+    std::fs::write(scratch.join("noted"), text(scratch.run("sum f"))).unwrap();
+    assert_eq!(text(scratch.run("sum --check noted")), "f: OK\n");
     std::fs::write(&path, "something else").unwrap();
-    let said = run(&scratch, "sum --check noted");
+    let said = scratch.run("sum --check noted");
     assert_eq!(said.status, Some(12), "{said}");
 }
 
@@ -374,9 +362,9 @@ fn sum_agrees_with_md5sum() {
 fn cat_prints_all_or_a_part() {
     let scratch = Scratch::new();
     let bytes = std::fs::read(scratch.file("f", 2_000_000)).unwrap();
-    assert!(run(&scratch, "cat f f").ok().stdout == [&bytes[..], &bytes].concat());
-    assert!(run(&scratch, "cat --offset 1M --length 7 f").ok().stdout == bytes[1 << 20..][..7]);
-    assert_eq!(run(&scratch, "cat --offset 3M f").ok().stdout, b"");
+    assert!(scratch.run("cat f f").ok().stdout == [&bytes[..], &bytes].concat());
+    assert!(scratch.run("cat --offset 1M --length 7 f").ok().stdout == bytes[1 << 20..][..7]);
+    assert_eq!(scratch.run("cat --offset 3M f").ok().stdout, b"");
 }
 
 #[test]
@@ -386,15 +374,15 @@ fn rm_asks_before_trees() {
     scratch.file("keep/y", 10);
     std::os::unix::fs::symlink("../keep", scratch.join("d/link")).unwrap();
     std::os::unix::fs::symlink("keep", scratch.join("link")).unwrap();
-    let dry = text(run(&scratch, "rm -r --dry-run d"));
+    let dry = text(scratch.run("rm -r --dry-run d"));
     assert_eq!(dry.lines().count(), 4, "{dry}");
     assert!(scratch.join("d/s/x").exists());
-    run(&scratch, "rm -r d").ok();
-    let said = run(&scratch, "rm link/");
+    scratch.run("rm -r d").ok();
+    let said = scratch.run("rm link/");
     assert!(said.stderr.contains("leave out the /"), "{said}");
-    run(&scratch, "rm link").ok();
+    scratch.run("rm link").ok();
     assert_eq!(common::tree(scratch.path()).len(), 2, "keep and keep/y");
-    run(&scratch, "rm -f missing").ok();
+    scratch.run("rm -f missing").ok();
 }
 
 #[test]
@@ -416,16 +404,16 @@ fn rm_and_mv_act_on_links() {
         {
             link();
             let (from, to) = (url(name), url("moved"));
-            run(&scratch, &format!("mv --dry-run {from} {to}")).ok();
-            run(&scratch, &format!("mv {from} {to}")).ok();
+            scratch.run(&format!("mv --dry-run {from} {to}")).ok();
+            scratch.run(&format!("mv {from} {to}")).ok();
             assert!(is_link("moved") && !is_link(name), "{from}");
-            run(&scratch, &format!("rm {to}")).ok();
+            scratch.run(&format!("rm {to}")).ok();
             assert!(!is_link("moved"), "{to}");
         }
         link();
         let (from, to) = (node.url(name), "here");
         if name != "outfile" {
-            assert_ne!(run(&scratch, &format!("mv {from} {to}")).status, Some(0));
+            assert_ne!(scratch.run(&format!("mv {from} {to}")).status, Some(0));
             assert!(is_link(name) && !scratch.join("here").exists(), "{from}");
         }
     }
@@ -509,7 +497,7 @@ fn cp_refuses_range_behind_end() {
         (&*there, "new"),
         (&*there, &*new),
     ] {
-        let said = run(&scratch, &format!("cp --offset 400000 {source} {target}"));
+        let said = scratch.run(&format!("cp --offset 400000 {source} {target}"));
         assert_eq!(said.status, Some(2), "{source} {target}: {said}");
         assert!(
             said.stderr.contains("ends at byte 6, before byte 400000"),
@@ -527,29 +515,29 @@ fn cp_refuses_range_behind_end() {
     }
     assert!(!scratch.join("new").exists() && !scratch.join("node/new").exists());
     // At the end of the file there is a part of no bytes.
-    run(&scratch, "cp --offset 6 f node/g").ok();
-    run(&scratch, &format!("cp --offset 6 f {there}")).ok();
+    scratch.run("cp --offset 6 f node/g").ok();
+    scratch.run(&format!("cp --offset 6 f {there}")).ok();
     assert_eq!(std::fs::read(scratch.join("node/g")).unwrap(), b"012345");
 }
 
 #[test]
 fn mkdir_makes_parents_and_modes() {
     let scratch = Scratch::new();
-    run(&scratch, "mkdir -p a/b/c").ok();
-    run(&scratch, "mkdir -p a/b/c").ok();
-    run(&scratch, "mkdir -m 700 a/d").ok();
+    scratch.run("mkdir -p a/b/c").ok();
+    scratch.run("mkdir -p a/b/c").ok();
+    scratch.run("mkdir -m 700 a/d").ok();
     let mode = scratch.join("a/d").metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
     scratch.file("f", 1);
-    assert_ne!(run(&scratch, "mkdir -p f/x").status, Some(0));
+    assert_ne!(scratch.run("mkdir -p f/x").status, Some(0));
 }
 
 #[test]
 fn mv_renames() {
     let scratch = Scratch::new();
     scratch.file("f", 10);
-    let said = run(&scratch, "mv --json f g").ok();
-    assert_eq!(last(&said)["renamed"], 1, "{said}");
+    let said = scratch.run("mv --json f g").ok();
+    assert_eq!(summary(&said)["renamed"], 1, "{said}");
 }
 
 #[test] //= GRIDFTP-56
@@ -576,11 +564,11 @@ fn transfers_are_recorded_without_secrets() {
 #[test]
 fn pages_and_completions_are_made() {
     let scratch = Scratch::new();
-    run(&scratch, "man pages").ok();
+    scratch.run("man pages").ok();
     let page = std::fs::read_to_string(scratch.join("pages/godwit-cp.1")).unwrap();
     assert!(page.contains("no\\-clobber"), "{page}");
     for shell in ["bash", "zsh", "fish"] {
-        let script = text(run(&scratch, &format!("completions {shell}")));
+        let script = text(scratch.run(&format!("completions {shell}")));
         assert!(script.contains("no-clobber"), "{shell}");
     }
 }
@@ -601,14 +589,14 @@ fn names_of_any_bytes_work() {
         let name = OsStr::from_bytes(name);
         scratch.file(std::path::Path::new("d").join(name), 100);
     }
-    run(&scratch, "cp -r d e").ok();
+    scratch.run("cp -r d e").ok();
     assert_same_tree(&scratch.join("d"), &scratch.join("e"));
-    let found = run(&scratch, "find d -type f -print0").ok();
+    let found = scratch.run("find d -type f -print0").ok();
     assert_eq!(found.stdout.iter().filter(|&&b| b == 0).count(), 7);
-    for line in text(run(&scratch, "ls --json d")).lines() {
+    for line in text(scratch.run("ls --json d")).lines() {
         serde_json::from_str::<Value>(line).unwrap();
     }
-    run(&scratch, "rm -r d").ok();
+    scratch.run("rm -r d").ok();
 }
 
 #[test]
@@ -617,8 +605,8 @@ fn special_bits_need_request() {
     for (name, size_bytes) in [("small", 10), ("large", 3_000_000)] {
         let path = scratch.file(name, size_bytes);
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o4755)).unwrap();
-        run(&scratch, &format!("cp {name} plain")).ok();
-        run(&scratch, &format!("cp -p {name} special")).ok();
+        scratch.run(&format!("cp {name} plain")).ok();
+        scratch.run(&format!("cp -p {name} special")).ok();
         let mode = |name| scratch.join(name).metadata().unwrap().permissions().mode() & 0o7777;
         assert_eq!((mode("plain"), mode("special")), (0o755, 0o4755), "{name}");
         std::fs::remove_file(scratch.join("plain")).unwrap();
@@ -631,12 +619,12 @@ fn sum_escapes_names_like_coreutils() {
     for name in ["a\nb", "c\\d", "plain", "r\rx", "both\\\n"] {
         scratch.file(format!("d/{name}"), 10);
     }
-    let list = run(&scratch, "sum -a md5 -r d").ok().stdout;
+    let list = scratch.run("sum -a md5 -r d").ok().stdout;
     std::fs::write(scratch.join("list"), &list).unwrap();
     let lines = String::from_utf8(list).unwrap();
     assert_eq!(lines.lines().count(), 5, "{lines}");
     assert_eq!(lines.lines().filter(|l| l.starts_with('\\')).count(), 4);
-    run(&scratch, "sum -a md5 --check list").ok();
+    scratch.run("sum -a md5 --check list").ok();
 
     let md5sum = |line: &str| {
         let mut command = std::process::Command::new("md5sum");
@@ -648,7 +636,7 @@ fn sum_escapes_names_like_coreutils() {
     md5sum("-c list").ok();
     let theirs = md5sum("d/a\nb d/c\\d d/plain d/r\rx d/both\\\n").ok();
     std::fs::write(scratch.join("theirs"), theirs.stdout).unwrap();
-    run(&scratch, "sum -a md5 --check theirs").ok();
+    scratch.run("sum -a md5 --check theirs").ok();
 }
 
 #[test]
@@ -656,7 +644,7 @@ fn digest_list_must_have_digests() {
     let scratch = Scratch::new();
     std::fs::write(scratch.join("junk"), "no digests here\n").unwrap();
     for line in ["sum --check -", "sum --check junk"] {
-        let said = run(&scratch, line);
+        let said = scratch.run(line);
         assert_eq!(said.status, Some(2), "{said}");
         assert!(said.stderr.contains("no properly formatted"), "{said}");
     }
@@ -669,11 +657,11 @@ fn lists_accept_blanks_and_crlf() {
     scratch.file("b", 10);
     scratch.dir("to");
     std::fs::write(scratch.join("list"), "a\r\n \t\r\n\r\nb\r\n").unwrap();
-    run(&scratch, "cp --from-file list to").ok();
+    scratch.run("cp --from-file list to").ok();
     assert_eq!(common::tree(&scratch.join("to")).len(), 2);
     std::fs::write(scratch.join("empty"), " \n\r\n").unwrap();
     for line in ["cp --from-file empty to", "rm --from-file empty"] {
-        let said = run(&scratch, line);
+        let said = scratch.run(line);
         assert_eq!(said.status, Some(2), "{said}");
     }
 }
@@ -682,9 +670,9 @@ fn lists_accept_blanks_and_crlf() {
 fn cp_makes_no_dash_file() {
     let scratch = Scratch::new();
     scratch.file("a", 10);
-    run(&scratch, "cp a -").ok();
+    scratch.run("cp a -").ok();
     assert!(!scratch.join("-").exists());
-    run(&scratch, "cp a ./-").ok();
+    scratch.run("cp a ./-").ok();
     assert_same(&scratch.join("a"), &scratch.join("-"));
 }
 
@@ -723,7 +711,7 @@ fn errors_escape_control_characters() {
 
     scratch.dir("d/real");
     std::os::unix::fs::symlink("real", scratch.join("d/link")).unwrap();
-    let said = run(&scratch, "cp -r --json d e");
+    let said = scratch.run("cp -r --json d e");
     let told = String::from_utf8_lossy(&said.stdout).into_owned();
     let told: Value = told
         .lines()
@@ -743,22 +731,22 @@ fn cp_prints_only_the_file() {
         "cp --json f -",
         "cp --progress plain f -",
     ] {
-        let said = run(&scratch, line).ok();
+        let said = scratch.run(line).ok();
         assert!(said.stdout == bytes, "{line}: {} bytes", said.stdout.len());
     }
-    let said = run(&scratch, "cp --json f -").ok();
+    let said = scratch.run("cp --json f -").ok();
     let last: Value = serde_json::from_str(said.stderr.lines().last().unwrap()).unwrap();
     assert_eq!(
         (&last["bytes"], &last["status"]),
         (&3_000_001.into(), &"ok".into())
     );
-    let said = run(&scratch, "cp --offset 1M --length 7 f -").ok();
+    let said = scratch.run("cp --offset 1M --length 7 f -").ok();
     assert!(said.stdout == bytes[1 << 20..][..7]);
     let hole = std::fs::File::create(scratch.join("hole")).unwrap();
     hole.set_len(2_000_000).unwrap();
-    assert!(run(&scratch, "cp hole -").ok().stdout == vec![0; 2_000_000]);
+    assert!(scratch.run("cp hole -").ok().stdout == vec![0; 2_000_000]);
     std::fs::File::create(scratch.join("empty")).unwrap();
-    assert!(run(&scratch, "cp empty -").ok().stdout.is_empty());
+    assert!(scratch.run("cp empty -").ok().stdout.is_empty());
 }
 
 #[test]
@@ -767,7 +755,7 @@ fn cp_to_output_takes_one() {
     scratch.file("f", 10);
     scratch.dir("d");
     for line in ["cp f f -", "cp - -", "cp d -", "cp none -", "cp --json d -"] {
-        let said = run(&scratch, line);
+        let said = scratch.run(line);
         assert_ne!(said.status, Some(0), "{line}: {said}");
         assert!(
             said.stdout.is_empty() && !said.stderr.is_empty(),
@@ -782,14 +770,14 @@ fn cp_tells_in_place_changes() {
     scratch.file("f", 10_000);
     let part = "cp --offset 1000 --length 50 f g";
     for (line, done, count) in [("cp f g", false, 0), (part, true, 1)] {
-        let said = run(&scratch, &format!("{line} --json")).ok();
-        let summary = last(&said);
+        let said = scratch.run(&format!("{line} --json")).ok();
+        let summary = summary(&said);
         assert_eq!(summary["in_place"], count, "{line}: {summary}");
         let told = String::from_utf8(said.stdout).unwrap();
         let event = told.lines().find(|line| line.contains("\"done\"")).unwrap();
         let event: Value = serde_json::from_str(event).unwrap();
         assert_eq!(event["in_place"], done, "{line}: {event}");
-        let said = text(run(&scratch, &format!("{line} -v")));
+        let said = text(scratch.run(&format!("{line} -v")));
         assert_eq!(said.contains(", in place,"), done, "{line}: {said}");
     }
 }
@@ -798,12 +786,12 @@ fn cp_tells_in_place_changes() {
 fn sum_help_matches_odd_names() {
     let scratch = Scratch::new();
     std::fs::write(scratch.join("a\\b\nc\rd"), b"x").unwrap();
-    let line = text(run(&scratch, "sum -a md5 -r ."));
+    let line = text(scratch.run("sum -a md5 -r ."));
     assert!(
         line.starts_with('\\') && line.ends_with("a\\\\b\\nc\\rd\n"),
         "{line}"
     );
-    let help = text(run(&scratch, "help sum"));
+    let help = text(scratch.run("help sum"));
     let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
         words.contains(r"begins with a backslash if its name holds"),

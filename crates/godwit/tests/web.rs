@@ -95,7 +95,7 @@ fn www() -> Scratch {
 }
 
 #[track_caller]
-fn is_read(scratch: &Scratch, server: &Server) {
+fn must_be_read(scratch: &Scratch, server: &Server) {
     for name in ["d/large file", "d/small", "empty"] {
         let url = server.url(&name.replace(' ', "%20"));
         run(scratch, &["cp", &url, "got"]).ok();
@@ -134,7 +134,7 @@ fn web_server_with_ranges_is_read() {
     let Some(server) = Server::nginx(&scratch, "") else {
         return;
     };
-    is_read(&scratch, &server);
+    must_be_read(&scratch, &server);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn web_server_without_ranges_is_read() {
     let Some(server) = Server::nginx(&scratch, "max_ranges 0;") else {
         return;
     };
-    is_read(&scratch, &server);
+    must_be_read(&scratch, &server);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn web_server_of_python_is_read() {
     let Some(server) = Server::python(&scratch) else {
         return;
     };
-    is_read(&scratch, &server);
+    must_be_read(&scratch, &server);
 }
 
 #[test]

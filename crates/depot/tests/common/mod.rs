@@ -407,6 +407,14 @@ pub(crate) fn rules() -> Rules {
     }
 }
 
+/// The rules with a quota.
+pub(crate) fn of_quota(quota: u64) -> Rules {
+    Rules {
+        quota: Some(quota),
+        ..rules()
+    }
+}
+
 /// Pseudo-random bytes.
 pub(crate) fn bytes(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;

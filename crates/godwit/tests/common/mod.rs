@@ -72,6 +72,13 @@ impl Scratch {
         self.0.join(name)
     }
 
+    /// Runs a line in this directory; words are cut at spaces.
+    pub fn run(&self, line: &str) -> Said {
+        let mut command = godwit();
+        command.current_dir(self.path()).args(line.split(' '));
+        Said::of(command.stdin(Stdio::null()))
+    }
+
     /// Makes a directory.
     pub fn dir(&self, name: impl AsRef<Path>) -> PathBuf {
         let path = self.join(name);
@@ -393,4 +400,24 @@ pub fn tree(dir: &Path) -> Vec<PathBuf> {
     }
     found.sort();
     found
+}
+
+/// Returns how many bytes of the files in a directory have their place on the disk.
+pub fn arrived(directory: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let entries = std::fs::read_dir(directory).unwrap();
+    let files = entries.filter_map(|entry| entry.ok()?.metadata().ok());
+    files.map(|meta| meta.blocks() * 512).sum()
+}
+
+/// Returns a path as text.
+pub fn text(path: &Path) -> &str {
+    path.to_str().expect("test paths are UTF-8")
+}
+
+/// Returns the last line of `--json`.
+pub fn summary(said: &Said) -> serde_json::Value {
+    let text = String::from_utf8_lossy(&said.stdout);
+    let line = text.lines().last().unwrap_or_else(|| panic!("{said}"));
+    serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {said}"))
 }

@@ -47,13 +47,13 @@ impl<'a> Schemas<'a> {
         for (keyword, said) in schema {
             let kept = match keyword.as_str() {
                 "description" | "properties" | "prefixItems" => Ok(()),
-                "type" => is_type(said, value),
-                "enum" => is_one(said, value),
+                "type" => check_type(said, value),
+                "enum" => check_one(said, value),
                 "minimum" | "maximum" => bound(keyword, said, value),
                 "minItems" | "maxItems" => length(keyword, said, value),
                 "pattern" => fits(said, value),
                 "oneOf" => self.one_of(said, value),
-                "required" => has_all(said, value),
+                "required" => check_all(said, value),
                 "additionalProperties" => self.rest(schema, said, value),
                 "items" => self.items(schema, said, value),
                 unknown => panic!("keyword {unknown} of a schema is not checked"),
@@ -124,7 +124,7 @@ impl<'a> Schemas<'a> {
     }
 }
 
-fn is_type(said: &Value, value: &Value) -> Result<(), String> {
+fn check_type(said: &Value, value: &Value) -> Result<(), String> {
     let is_it = match said.as_str().expect("one type is named") {
         "null" => value.is_null(),
         "boolean" => value.is_boolean(),
@@ -139,7 +139,7 @@ fn is_type(said: &Value, value: &Value) -> Result<(), String> {
         .ok_or_else(|| format!("{said} is wanted"))
 }
 
-fn is_one(said: &Value, value: &Value) -> Result<(), String> {
+fn check_one(said: &Value, value: &Value) -> Result<(), String> {
     let of = said.as_array().expect("enum is a list");
     of.contains(value)
         .then_some(())
@@ -187,7 +187,7 @@ fn fits(said: &Value, value: &Value) -> Result<(), String> {
         .ok_or_else(|| format!("it does not fit {pattern}"))
 }
 
-fn has_all(said: &Value, value: &Value) -> Result<(), String> {
+fn check_all(said: &Value, value: &Value) -> Result<(), String> {
     let Some(members) = value.as_object() else {
         return Ok(());
     };
