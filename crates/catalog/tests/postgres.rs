@@ -38,7 +38,7 @@ fn four_nodes_write_one_database() {
         Ok(url) => url,
         Err(why) => return skip::skip(why),
     };
-    // All of them make the tables at once.
+    // All of them create the tables at the same time.
     let nodes: Vec<Arc<dyn Catalog>> = thread::scope(|scope| {
         let all: Vec<_> = (0..4)
             .map(|_| scope.spawn(|| open(&url, true).unwrap()))

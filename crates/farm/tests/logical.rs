@@ -1,4 +1,4 @@
-//! Names of files that lie in local directories: reading, what a site lacks, and what is refused.
+//! Names of files in local directories: reads, missing copies, refusals.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

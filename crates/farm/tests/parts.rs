@@ -1,4 +1,4 @@
-//! Files of which sites have parts: noted, combined by a reader, and what is refused.
+//! Files in parts at several sites: registered, combined by a reader, refused.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -79,7 +79,7 @@ fn overlapping_parts_make_the_file() {
         world
             .add("a/x", &bytes[..2 * third], 0..2 * third as u64)
             .unwrap();
-        // This part lies where the whole file has it.
+        // This part is at its offset in a sparse file.
         let mut sparse = bytes.clone();
         sparse[..third].fill(0);
         world.add("b/x", &sparse, third as u64..past).unwrap();

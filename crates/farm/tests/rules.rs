@@ -62,7 +62,7 @@ impl World {
         self.change(Change::AddRule { name, text })
     }
 
-    /// Does what a node does, as a process that has just begun.
+    /// Runs one round of a new keeper process.
     fn turn(&self) {
         let scrubs = NonZeroU64::new(1 << 30);
         let names = Logical::new(self.catalog.clone(), options());
@@ -173,7 +173,7 @@ fn damaged_copy_is_found_and_replaced() {
         .unwrap();
     let path = world.root.path().join(&site).join("a");
     fs::write(&path, "CONTENT").unwrap();
-    // Scrubbing leaves alone for a week what was compared just now.
+    // Scrubbing skips files that were compared within a week.
     let db = rusqlite::Connection::open(world.root.path().join("catalog")).unwrap();
     db.execute("UPDATE homes SET verified = 1", []).unwrap();
     world.turn();

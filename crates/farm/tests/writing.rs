@@ -1,4 +1,4 @@
-//! Writing by name: new files, new versions, copies, deletions, and what a process that died has left.
+//! Writes by name: new files, new versions, copies, deletions, and the remains of a dead process.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -588,7 +588,7 @@ fn next_writer_settles_what_died() {
     intend(&world, Deed::Write, "lab", 0, Some("new"));
     fs::write(world.path("lab/a"), "new").unwrap();
     world.end_leases();
-    // The first attempt publishes what is there, so that the base of this writer is stale.
+    // The first attempt publishes a version, so that the base of this writer is stale.
     let first = put(&world.names, "c/a", b"newer");
     assert_eq!(kind(first), Kind::Changed);
     put(&world.names, "c/a", b"newer").unwrap();
@@ -647,7 +647,7 @@ fn names_keep_what_stores_promise() {
 fn bytes_of_another_name_stay() {
     let world = World::new();
     for by_site in [false, true] {
-        // Its collection is there in the second round.
+        // In the second round its collection exists.
         let _ = world.names.mkdir(Path::new("c/data"));
         put(&world.at("lab"), "c/data/f", b"content").unwrap();
         let one = |change: Change| world.change(change).unwrap();

@@ -1,4 +1,4 @@
-//! The calls of the catalog at the door: who may, and how much at once.
+//! The calls of the catalog at the door: rights and limits.
 #![allow(clippy::unwrap_used)]
 
 mod common;

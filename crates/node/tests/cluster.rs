@@ -13,7 +13,7 @@ use godwit_store::{
 use godwit_trust::{Authorities, Channel, Context, Credential, Delegate, Expect, new_key};
 use std::{fs, path::PathBuf, sync::Mutex};
 
-/// A directory with a key, and who is to be let in under which name.
+/// A directory with a key and a gridmap.
 struct Cluster(Scratch);
 
 impl Cluster {
@@ -153,7 +153,7 @@ fn replaced_key_counts_at_next_login() {
     store.stat("".as_ref()).unwrap();
     let error = refusal(&open(&served, old, Whom::Myself, Level::Clear));
     assert!(matches!(error, Error::Trust { .. }), "{error}");
-    // A conversation that stands is not ended.
+    // An open session is not ended.
     before.stat("".as_ref()).unwrap();
     fs::write(cluster.path("key"), "garbage").unwrap();
     let error = refusal(&open(&served, old_key(), Whom::Myself, Level::Clear)).to_string();
@@ -291,7 +291,7 @@ fn trusted_address_needs_no_key() {
     open(&served, cluster.key(), Whom::Myself, Level::Private)
         .stat("".as_ref())
         .unwrap();
-    // What everybody knows protects nothing.
+    // The credential of trusted addresses is public: it protects nothing.
     let error = refusal(&open(
         &served,
         Credential::by_address(),

@@ -1,5 +1,5 @@
-//! The description of the door (`wire::door::OPENAPI`) against a node: every call is described, answers
-//! as it is described, and refuses what it is not described to take.
+//! The description of the door (`wire::door::OPENAPI`) against a node: every call is described, answers as described,
+//! and refuses anything else.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -60,7 +60,7 @@ impl<'a> Call<'a> {
             .expect("only our own calls are described")
     }
 
-    /// The schema of what is asked in JSON, and an example.
+    /// Returns the schema of a request in JSON, and an example.
     fn asked(&self) -> Option<(&'a Value, &'a Value)> {
         let json = self.said.get("requestBody")?["content"].get("application/json")?;
         Some((&json["schema"], &json["example"]))
@@ -76,7 +76,7 @@ impl<'a> Call<'a> {
         )
     }
 
-    /// Holds an answer against what is described.
+    /// Checks an answer against the description.
     fn check(&self, answer: &Answer) {
         let (name, status) = (self.path, answer.status.to_string());
         let responses = &self.said["responses"];
@@ -333,7 +333,7 @@ fn examples_are_as_their_schemas_say() {
     }
 }
 
-/// Broken versions of what is asked: something more, something less, something else.
+/// Returns broken variants of a request: a member more, a member less, another type.
 fn broken(all: Schemas<'_>, schema: &Value, right: &Value) -> Vec<Value> {
     let strange = [
         json!(null),
@@ -419,7 +419,7 @@ fn what_is_not_described_is_refused() {
             call.check(&answer);
             count += 1;
         }
-        // What is no JSON at all, and the members without their names.
+        // Invalid JSON, and the members without their names.
         let members = example.as_object().into_iter().flat_map(|o| o.values());
         let list = json!(members.collect::<Vec<_>>()).to_string();
         for asked in [&b"{"[..], b"\xff", list.as_bytes()] {

@@ -26,7 +26,7 @@ fn door_passes_the_store_suite() {
         let served = lab.node(&[]);
         let store = lab.anonymous(&served);
         let mut can = store.can().unwrap();
-        // The others can be asked of a file that is there, not of an upload.
+        // The other checks need a file, not an upload.
         if !name.starts_with("digests of files") {
             can.digests.retain(|by| *by == Algorithm::Blake3);
         }

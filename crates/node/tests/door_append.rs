@@ -1,4 +1,4 @@
-//! Appending through the door: once, whatever becomes of the answer; and extended attributes.
+//! Appends through the door: each lands once, even if its answer is lost; and extended attributes.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -112,7 +112,7 @@ fn append_with_lost_answer_lands_once() {
         append_slowly(&door, &part).unwrap();
         assert_eq!(served.bytes("log"), all.as_bytes());
     }
-    // Another client, as after a kill; and what is out of turn.
+    // Another client, as after a kill; and numbers out of turn.
     let other = lab.anonymous(&served);
     append(&other, given("log", (1, 4))).unwrap();
     let gap = append(&other, given("log", (1, 6))).unwrap_err();
@@ -196,7 +196,7 @@ fn pack_checks_rights_of_each_file() {
     for path in ["closed/log", "read/log"] {
         assert_eq!(served.bytes(path), b"");
     }
-    // Attributes are read by who may read, and set by who may write.
+    // Readers may read attributes, writers may set them.
     if !door.can().unwrap().xattrs {
         common::skip("the file system of tests has no extended attributes");
         return;

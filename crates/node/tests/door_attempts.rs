@@ -40,7 +40,7 @@ fn whole() -> Whole {
     Whole::of_size(LEAVES * LEAF_BYTES)
 }
 
-/// Its request goes on all the time, over connections of its own.
+/// Its request sends all the time, over connections of its own.
 #[test]
 fn open_request_lands_nothing_after_takeover() {
     let lab = Lab::new();
@@ -53,7 +53,7 @@ fn open_request_lands_nothing_after_takeover() {
             put(&*sink, 0, b'a').unwrap();
             sink.commit().unwrap();
             pouring.wait();
-            // Without ever asking what became of it.
+            // Without reading any answer.
             while !is_over.load(SeqCst) {
                 for leaf in 0..LEAVES {
                     put(&*sink, leaf, b'a')?;
@@ -125,7 +125,7 @@ fn attempts_count_per_upload() {
     }
     put(&*counted, 0, b'c').unwrap();
     counted.finish(&Whole::default()).unwrap();
-    // Who does not count and has the very same upload is not waited for.
+    // A client without attempt numbers is not waited for.
     let held = Write {
         attempt: 0,
         ..attempt(0)

@@ -1,5 +1,5 @@
-//! Crowds at a door: more clients than it has places for, each of them slow. A friend is answered
-//! within a second, and the surplus is told 503.
+//! Crowds at a door: more clients than it has places for, each of them slow. A well-behaved client is answered within a
+//! second, and the surplus gets 503.
 #![allow(clippy::unwrap_used)] // it is all test
 
 mod common;
@@ -58,7 +58,7 @@ fn door_of_alice() -> (Door, Credential) {
     (Door { lab, served }, alice)
 }
 
-/// A well-behaved client is answered within a second, whatever 127.0.0.1 does.
+/// A well-behaved client is answered within a second, whatever the crowd does.
 fn must_serve_at_once(door: &Door, alice: &Credential) {
     must_serve_peer_at_once(door, alice);
     let begun = Instant::now();
@@ -99,12 +99,12 @@ fn crowd_of(door: &Door, context: &SslContext, request: &str) -> (HashMap<u16, u
     for raw in &crowd {
         sockopt::set_socket_recv_buffer_size(raw.tls.get_ref(), 64 << 10).unwrap();
     }
-    // The door closes the oldest of so many idle connections.
+    // The door closes the oldest of many idle connections.
     crowd
         .iter_mut()
         .for_each(|raw| drop(raw.tls.write_all(request.as_bytes())));
     let mut told = HashMap::new();
-    // Those that came last are told first.
+    // The newest connections are answered first.
     for raw in crowd.iter_mut().rev() {
         let pause = Duration::from_millis(if told.is_empty() { 3000 } else { 20 });
         raw.tls.get_ref().set_read_timeout(Some(pause)).unwrap();
@@ -142,7 +142,7 @@ fn slow_readers_keep_nobody_waiting() {
     assert!(told[&200] >= 64 && told[&503] >= 300, "{told:?}");
 }
 
-/// Every reader that has a place takes 64 KB a second; one thread reads for all of them.
+/// Every reader with a place takes 64 KB a second; one thread reads for all of them.
 #[test]
 fn paced_readers_keep_nobody_waiting() {
     let (door, alice) = door_of_alice();

@@ -64,7 +64,7 @@ fn commit_and_flush_are_durable_when_answered() {
     }
     assert!(traced.status.success(), "{said}");
     let calls = fs::read_to_string(&noted).unwrap();
-    // What was called between two marks.
+    // Returns the calls between two marks.
     let between = |from: &str, to: &str| -> Vec<String> {
         let at = |mark: &str| {
             let mark = format!("/nowhere/{mark}\"");
@@ -96,7 +96,7 @@ fn commit_and_flush_are_durable_when_answered() {
     }
 }
 
-/// The next node may have it or not: who asks must look.
+/// The next node may have it or not: the client must check.
 #[test] //= KANGAROO-23
 fn push_with_lost_answer_is_unknown() {
     let lab = Lab::new();
@@ -105,7 +105,7 @@ fn push_with_lost_answer_is_unknown() {
     let port = served.node().addresses().https[0].port();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap().port();
-    // As many bytes come back as TLS and the first answer take, and no more of the next.
+    // Passes back as many bytes as TLS and the first answer take, and nothing of the next.
     let pushing = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let cuts = std::sync::Arc::clone(&pushing);
     thread::spawn(move || {

@@ -1,5 +1,5 @@
-//! Visitors of a door who are broken, slow, or mean: each is told what is wrong, or ended in
-//! bounded time, and the log says why. What a hostile node gets of our client: `door_liars.rs`.
+//! Broken, slow and hostile clients of a door: each gets an error, or is ended in bounded time, and the log says why.
+//! For hostile nodes see `door_liars.rs`.
 #![allow(clippy::unwrap_used)] // it is all test
 
 mod common;
@@ -218,7 +218,7 @@ fn who_drips_is_ended_in_bounded_time() {
     let said = raw.drip(b' ');
     assert!(said.starts_with("HTTP/1.1 400"), "{said}");
     log::has(&[&raw.called, "refuse", "for 1 s"]);
-    // Bytes of an upload; what came of them is kept.
+    // Bytes of an upload; those that arrived are kept.
     let mut raw = door.raw();
     let id = door.upload(&mut raw, "slow");
     raw.send(format!(
@@ -276,7 +276,7 @@ fn silent_tls_clients_block_no_others() {
     let context = context(None);
     let mut idle: Vec<Raw> = (0..1000).map(|_| Raw::with(door.at(), &context)).collect();
     door.must_serve();
-    // One address has a bounded number of them: the oldest has made room.
+    // One address has a bounded number of them: the oldest was closed.
     assert_eq!(idle[0].rest(), "");
     assert_eq!(idle[999].ask("GET /f", "").status, 200);
 }
@@ -593,7 +593,7 @@ fn abandoned_upload_is_closed_then_removed() {
     let stranger = door.lab.anonymous(&door.served);
     assert!(!stranger.hidden(Path::new("")).unwrap().is_empty());
     log::has(&["an unused upload is closed", "path=left"]);
-    // Its writer is told, and goes on with it under a new name.
+    // Its writer receives an error, and resumes it under a new name.
     let said = raw.put(&id, "left", "5-9/*", "again");
     assert_eq!(said.status, 503);
     assert!(said.text().contains("begin it again"), "{}", said.text());

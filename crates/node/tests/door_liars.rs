@@ -1,5 +1,5 @@
-//! Our client at the door of a node that is broken or mean: it takes nothing that it did not ask
-//! for, ends in bounded time, and says what was wrong.
+//! Our client at the door of a broken or hostile node: it takes no unrequested bytes, ends in bounded time, and reports
+//! the error.
 #![allow(clippy::unwrap_used)] // it is all test
 
 mod common;
@@ -225,7 +225,7 @@ fn what_goes_on_for_ever_is_ended() {
         matches!(error, Error::Stalled { .. } | Error::Lost { .. }),
         "{error}"
     );
-    // Why not is told, and nothing behind it is waited for.
+    // The error is reported, and nothing after it is waited for.
     let refused = chunk(b"{\"error\":{\"why\":\"missing\",\"said\":\"\"}}\n");
     let error = flood([chunked(LINES_TYPE), refused].concat(), chunk(b"more\n"));
     assert!(matches!(error, Error::Missing { .. }), "{error}");
@@ -536,7 +536,7 @@ fn uploads_end_whatever_is_said_of_them() {
             assert!(matches!(error, Error::NoSpace { .. }), "{error}");
         }
     }
-    // One who takes nothing of what is sent, and says nothing.
+    // A server that reads nothing and sends nothing.
     let error = lied(
         |target, tls| {
             if target.ends_with("/uploads") {
@@ -569,7 +569,7 @@ fn refused_body_ends_the_connection() {
         }
         let refusal = "{\"error\":{\"why\":\"no_space\",\"said\":\"full\"}}\n";
         tls.write_all(&lines(refusal))?;
-        // Whatever else comes by this connection has no answer.
+        // Further requests on this connection get no answer.
         io::copy(tls, &mut io::sink())?;
         Err(io::ErrorKind::UnexpectedEof.into())
     });
@@ -603,7 +603,7 @@ fn endless_leaves_end_the_resume() {
                 ..Upload::default()
             };
             let sink = door.write(Path::new("f"), &write)?;
-            // What it says to have is something else.
+            // The bytes at the server differ from these.
             sink.show(Block::at(0, &vec![1; 1 << 20]))?;
             assert_eq!(sink.done(), Extents::new());
             door.published_as(Path::new("f"), "1f.7").map(drop)

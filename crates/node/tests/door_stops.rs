@@ -1,4 +1,4 @@
-//! A node that is told to stop, while something is uploaded through its door.
+//! A node that is stopped during an upload through its door.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Whom to ask, and whom to open as a store.
+/// Returns a node, and the address of its door.
 fn node(settings: &[(&'static str, &str)]) -> (Served, SocketAddr) {
     let mut all = vec![("https.listen", "127.0.0.1:0")];
     all.extend(settings);

@@ -23,7 +23,7 @@ use std::{
 };
 use tokio::{runtime::Builder, sync::mpsc, time::timeout};
 
-/// A source that sends half of its file, and goes on when told; and its requests.
+/// A source that sends half of its file, and the rest on command; and its requests.
 struct Source {
     fake: Fake,
     asked: Arc<Mutex<Vec<Extents>>>,
@@ -77,7 +77,7 @@ impl Source {
         Self { fake, asked, more }
     }
 
-    /// Sends what is left, if that is wanted, and ends.
+    /// Sends the rest if `whole`, and ends.
     fn end(&self, whole: bool) {
         let Some(to) = self.more.lock().unwrap().take() else {
             return;
@@ -135,7 +135,7 @@ fn draw_reports_landed_ranges() {
     let (_served, sink) = begun();
     let told = Mutex::new(Vec::new());
     let want = Extents::from(0..2 * HALF);
-    // The source goes on only when it was heard that the first half is there.
+    // The source sends the rest once the client has seen the first half reported.
     let drawn = sink.draw(
         &source.fake.door(),
         "f".as_ref(),

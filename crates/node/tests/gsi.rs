@@ -16,7 +16,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// An authority, a host and a user of it.
+/// An authority, with a host and a user.
 struct Lab {
     scratch: Scratch,
     ca: Ca,

@@ -94,7 +94,7 @@ fn names_do_not_leave_the_export() {
         }
     }
     assert_eq!(fs::read(outside.path().join("secret")).unwrap(), b"secret");
-    // Removing a tree removes links, not what they point to.
+    // Removing a tree removes links, not their targets.
     symlink(outside.path(), served.file("d/dirlink")).unwrap();
     client.ok("SITE RDEL d");
     assert!(!served.has("d") && outside.path().join("secret").exists());

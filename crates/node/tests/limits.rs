@@ -136,7 +136,7 @@ fn slow_writer_is_not_stalled() {
     let mut slow = data_to(at);
     assert!(client.reply().starts_with("150"));
     let begun = Instant::now();
-    // Less than a block in more than the time; the pace is what is tested.
+    // Less than a block in more than the limit: the pace counts.
     while begun.elapsed() < Duration::from_millis(2500) {
         slow.write_all(b"a").unwrap();
         std::thread::sleep(Duration::from_millis(400));

@@ -137,7 +137,7 @@ fn stream_is_output_of_the_module() {
     let packed = client.get("ERET pack table").unwrap();
     assert!(packed.len() < text.len() / 2);
     assert_eq!(made_here(&["gzip", "-dc"], &packed), text.as_bytes());
-    // What was there before goes on as it was.
+    // The old file is unchanged.
     assert_eq!(
         client.get("ERET P 2 3 table").unwrap(),
         &text.as_bytes()[2..5]
@@ -302,7 +302,7 @@ fn failed_module_breaks_the_stream() {
     );
     let error = data.read_to_end(&mut Vec::new()).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
-    // The conversation goes on.
+    // The session continues.
     assert_eq!(client.get(r#"ERET first="3" file"#).unwrap().len(), 3);
 }
 

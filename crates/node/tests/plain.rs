@@ -17,7 +17,7 @@ fn type_a_translates_as_gct_does() {
     let served = Served::new();
     served.put("t", b"a\nb\r\nc\rd\n");
     let mut client = served.client();
-    // RFC 959: it is what counts before anything was said.
+    // RFC 959: the default.
     let mut fresh = Client::new(served.address);
     fresh.ok("USER anonymous");
     fresh.ok("PASS me@");

@@ -16,7 +16,7 @@ fn begin(client: &mut Client, command: &str, bytes: &[u8]) -> TcpStream {
     data
 }
 
-/// Nothing is there under `name`, nor is anything listed.
+/// Asserts that there is no file `name`, and that nothing is listed.
 fn assert_hidden(served: &Served, name: &str) {
     assert!(!served.has(name), "{name} is there");
     let listed = served.client().get("NLST").unwrap();

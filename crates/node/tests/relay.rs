@@ -173,7 +173,7 @@ impl Raw {
         self.runtime.block_on(said).unwrap();
     }
 
-    /// Reads on until that was said; returns all until then.
+    /// Reads until `end`; returns all bytes read.
     fn until(&mut self, end: &[u8]) -> Vec<u8> {
         let mut all = Vec::new();
         self.runtime.block_on(async {
@@ -402,7 +402,7 @@ fn parking_above_limit_keeps_the_newest() {
         scene.counted("godwit_relay_parked ") <= 32
     });
     assert_eq!(text(&all[0].rest()), "");
-    // What says something else than is said while one waits is ended.
+    // A parked connection that sends anything else is closed.
     let last = all.last_mut().unwrap();
     last.say(b"taken\n");
     assert_eq!(text(&last.rest()), "");
@@ -497,7 +497,7 @@ fn restarted_relay_is_found_again() {
         &mut scene.relay,
         KeyHolder::new().serves(&[("https.listen", "127.0.0.1:0")]),
     );
-    // It does not wait for those that wait, though it would wait long for what goes on.
+    // It does not wait for parked connections, though it would wait long for a transfer.
     old.stop();
     scene.relay = scene.of_relay.serves(&[("https.listen", &listen)]);
     until("being reached again", || {
@@ -532,7 +532,7 @@ fn stopping_relay_keeps_only_active_transfers() {
         relay.stop();
         stopped.send(())
     });
-    // Longer than it waits for who is quiet.
+    // Longer than a quiet connection may last.
     for _ in 0..9 {
         visitor.write_all(b"more").unwrap();
         let mut heard = [0; 4];

@@ -24,7 +24,7 @@ fn node_passes_the_store_suite() {
         let served = Served::new();
         let store = open(&served);
         let mut can = store.can().unwrap();
-        // The others can be asked of a file that is there, not of an upload.
+        // The other checks need a file, not an upload.
         if !name.starts_with("digests of files") {
             can.digests
                 .retain(|by| *by == godwit_core::Algorithm::Blake3);

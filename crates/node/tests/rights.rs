@@ -1,5 +1,5 @@
-//! Rights: every command asks for what it does, where it really does it, and gets the answer
-//! that `godwit auth explain` gives.
+//! Rights: every command asks for the rights that it needs, on the path that it really changes, and is answered as
+//! `godwit auth explain` says.
 #![allow(clippy::unwrap_used)] // it is all test
 
 mod common;
@@ -23,14 +23,14 @@ enum Needs {
 use Deed::{Create, Delete, List, Read, Write};
 use Needs::{All, Any};
 
-/// How a command is said.
+/// How a command is sent.
 #[derive(Clone, Copy, Debug)]
 enum Say {
     /// On the control channel; several in a row, of which the last counts.
     Lines(&'static [&'static str]),
     /// A file or a listing comes.
     Get(&'static str),
-    /// A file goes; what stands before it is said first.
+    /// A file is sent; the lines are sent first.
     Put(&'static [&'static str]),
     /// A file is sent in extended blocks.
     Blocks(&'static [&'static str]),
@@ -41,7 +41,7 @@ use Say::{Blocks, Get, Lines, Put};
 const F: &str = "/d/f";
 const NEW: &str = "/d/new";
 
-/// Every command that names something, and what it does to it.
+/// Every command with a name, and the rights that it needs.
 const TABLE: &[(Say, Needs)] = &[
     (Get("RETR d/f"), All(&[(Read, F)])),
     (Get("ERET P 1 2 d/f"), All(&[(Read, F)])),
@@ -440,7 +440,7 @@ fn a_link_leads_around_no_rule() {
     let reply = client.put("STOR d/dangling", b"x");
     assert!(reply.contains("rule 1 of"), "{reply}");
     assert!(!world.served.has("secret/none"));
-    // A link to what is allowed works, and so does removing one to what is not.
+    // A link to an allowed file works, and a link to a forbidden one can be removed.
     assert_eq!(client.get("RETR d/twice").unwrap(), b"bytes");
     assert!(client.put("STOR d/twice", b"through").starts_with("226"));
     assert_eq!(world.served.bytes("d/f"), b"through");

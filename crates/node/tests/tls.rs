@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-/// An authority, a host of it, and people with passwords.
+/// An authority, a host, and users with passwords.
 struct Lab {
     dir: Scratch,
     ca: Ca,
@@ -60,7 +60,7 @@ impl Lab {
         Served::with(&[&own[..], settings].concat())
     }
 
-    /// The first word of a client, and what goes on with it.
+    /// Returns the first message of a client, and its handshake.
     fn hello(&self, nobody: &Credential) -> (Channel, Vec<u8>) {
         let authorities = Authorities::in_dir(&self.ca.certificates()).unwrap();
         Channel::initiate_tls(nobody, &authorities, Expect::Host("localhost".into())).unwrap()
@@ -163,7 +163,7 @@ fn clear_commands_after_auth_are_ignored() {
     assert!(said.starts_with("421 Something came in clear"), "{said}");
     assert!(client.is_closed());
 
-    // Later than the node has looked for it, it is taken for TLS, which it is not.
+    // Sent later, the line is read as TLS, and refused.
     let mut client = Client::new(served.address);
     client.expect("AUTH TLS", "234");
     client.raw(b"USER anonymous\r\nPASS x\r\nMKD owned\r\n");

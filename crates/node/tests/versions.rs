@@ -54,7 +54,7 @@ impl Says {
 }
 
 const BAD: &str = "{\"error\":{\"why\":\"bad_request\",\"said\":\"unknown field `more`\"}}\n";
-/// The first nodes did not say what they are.
+/// The first nodes had no Server header.
 const FIRST: Option<&str> = None;
 const LATER: Option<&str> = Some("godwit/9.0.0 door/1.99");
 
@@ -148,7 +148,7 @@ fn unknown_members_of_newer_node_are_ignored() {
         lines: "{\"beat\":1}\n{\"space\":{\"total_bytes\":2,\"free_bytes\":1,\"quota\":5}}\n\"end\"\n",
     };
     assert_eq!(says.space().unwrap().free_bytes, 1);
-    // A reason that we do not know is told in its own words.
+    // An unknown reason is reported in its own words.
     let says = Says {
         status: 418,
         lines: "{\"error\":{\"why\":\"teapot\",\"said\":\"short and stout\",\"handle\":true}}\n",
@@ -183,7 +183,7 @@ fn node_of_other_version_names_upgrade() {
     );
     assert!(told("[0,0]").unwrap_err().contains("lab must be upgraded"));
     assert_eq!(told("[1,3]"), Ok(()));
-    // One that does not even know what lies there.
+    // A node of a later protocol.
     let gone = "{\"error\":{\"why\":\"unsupported\",\"said\":\"the client must be upgraded\"}}\n";
     let says = Says {
         server: Some("godwit/9.0.0 door/2.0"),

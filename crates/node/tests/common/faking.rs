@@ -48,7 +48,7 @@ impl Fake {
                 tokio::spawn(async move {
                     Pin::new(&mut tls).accept().await.unwrap();
                     let answer = service_fn(move |request| answer(Arc::clone(&answers), request));
-                    // Who asks may go at any time.
+                    // A client may leave at any time.
                     let _ = http1::Builder::new()
                         .serve_connection(TokioIo::new(tls), answer)
                         .await;

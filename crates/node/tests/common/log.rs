@@ -16,7 +16,7 @@ use tracing::{
     subscriber::set_global_default,
 };
 
-/// Keeps what is written from now on.
+/// Keeps all lines from now on.
 pub fn keep() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| set_global_default(Log).unwrap());

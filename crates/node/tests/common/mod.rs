@@ -405,7 +405,7 @@ pub fn bytes(len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// Tells whether a program is there; if not, says that the test is skipped.
+/// Tells whether a program is installed; if not, prints that the test is skipped.
 pub fn have(program: &str) -> bool {
     let found = Command::new("sh")
         .args(["-c", &format!("command -v {program} >/dev/null")])

@@ -158,8 +158,7 @@ impl Raw {
         String::from_utf8_lossy(&rest).into_owned()
     }
 
-    /// Sends a byte again and again, and nothing else, until the other side ends it or answers.
-    /// Returns what it said.
+    /// Sends one byte again and again, until the server closes or answers. Returns the answer.
     pub fn drip(&mut self, byte: u8) -> String {
         let pause = Duration::from_millis(50);
         self.tls.get_ref().set_read_timeout(Some(pause)).unwrap();
@@ -212,14 +211,14 @@ fn show(context: &mut SslContextBuilder, (certificate, key): (PathBuf, PathBuf))
     context.set_private_key_file(key, SslFiletype::PEM).unwrap();
 }
 
-/// A server that says what a test wants to each request, on as many connections as come.
+/// A server whose answers a test makes, on any number of connections.
 pub struct Liar {
     pub port: u16,
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Says something to a request, of which it is told the target; or nothing, and the end.
+/// Answers a request, by its target; an error closes the connection.
 pub type Lie = dyn Fn(&str, &mut SslStream<TcpStream>) -> io::Result<()> + Send + Sync;
 
 impl Liar {
@@ -266,7 +265,7 @@ impl Drop for Liar {
     }
 }
 
-/// Reads requests, with what they bring, and lies about each.
+/// Reads requests with their bodies, and answers each.
 fn converse(mut tls: SslStream<TcpStream>, lie: &Lie) -> Option<()> {
     loop {
         let mut head = Vec::new();
@@ -294,7 +293,7 @@ pub fn whole(status: &str, kind: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// The beginning of one that goes on.
+/// Returns the head of a chunked answer.
 pub fn chunked(kind: &str) -> Vec<u8> {
     format!(
         "HTTP/1.1 200 OK\r\ngodwit-request: 1\r\ncontent-type: {kind}\r\ntransfer-encoding: chunked\r\n\r\n"
