@@ -219,7 +219,7 @@ fn missing_greeting_times_out() {
 }
 
 #[test]
-fn a_server_that_hangs_up_is_lost() {
+fn hang_up_counts_as_lost() {
     let liar = Liar::new(|line| match line {
         "SIZE f" => Does::HangUp,
         line => civil(line),
@@ -229,7 +229,7 @@ fn a_server_that_hangs_up_is_lost() {
 }
 
 #[test]
-fn a_transfer_that_stalls_is_given_up() {
+fn stalled_transfer_is_abandoned() {
     let liar = Liar::new(|line| match line {
         "RETR f" => Does::Stall,
         line => civil(line),
@@ -354,7 +354,7 @@ fn nat_client_falls_back_to_stream_mode() {
 
 /// The dialogues that the pure client holds, held over a socket as well: login and looks.
 #[test]
-fn written_dialogues_are_held_over_a_socket() {
+fn dialogues_are_held_over_socket() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/transcripts");
     for file in [
         "gct-13.24.txt",

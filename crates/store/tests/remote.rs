@@ -217,12 +217,12 @@ fn keeps_the_promises(server: Server) {
 }
 
 #[test]
-fn gct_keeps_the_promises_of_a_store() {
+fn gct_passes_store_suite() {
     keeps_the_promises(Server::Gct);
 }
 
 #[test]
-fn vsftpd_keeps_the_promises_of_a_store() {
+fn vsftpd_passes_store_suite() {
     keeps_the_promises(Server::Vsftpd);
 }
 

@@ -23,7 +23,7 @@ mod turned;
 use turned::Turned;
 
 #[test]
-fn dialogues_are_held_by_the_pure_session() {
+fn session_holds_written_dialogues() {
     assert!(hold_dialogues_in("server") >= 8);
 }
 
@@ -191,7 +191,7 @@ fn password_is_refused_in_clear() {
 }
 
 #[test]
-fn an_abort_is_seen_through_its_wrapping() {
+fn wrapped_abort_is_recognized() {
     use godwit_wire::server::Urgent;
     let mut talk = Talk::with(true);
     for line in ["AUTH GSSAPI\r\n", "ADAT bWU=\r\n"] {
@@ -334,7 +334,7 @@ fn a_full_disk_is_met_in_write() {
 }
 
 #[test]
-fn who_speaks_no_ftp_is_sent_away() {
+fn foreign_protocol_is_refused() {
     let mut talk = Talk::new();
     talk.session.on_bytes(&b"GET / HTTP/1.1\r\n".repeat(100));
     talk.drive();

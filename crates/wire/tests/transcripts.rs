@@ -309,7 +309,7 @@ fn run(path: &Path) {
 }
 
 #[test]
-fn the_client_holds_all_written_dialogues() {
+fn client_holds_written_dialogues() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
     let mut count = 0;
     for file in fs::read_dir(folder).unwrap() {

@@ -621,7 +621,7 @@ fn renamed_file_gets_own_number() {
         let (from, to) = (url(&nth.to_string()), url(&format!("{nth}.new")));
         depot.edit(&from, by().who, &anew).unwrap().end().unwrap();
         let held = depot.inner.all().current[&(from.clone(), String::new())].clone();
-        until("nobody is at it", || !held.lock().delivery.is_in_flight);
+        until("no mover is at it", || !held.lock().delivery.is_in_flight);
         let is_over = AtomicBool::new(false);
         let given = thread::scope(|scope| {
             let others = scope.spawn(|| {
