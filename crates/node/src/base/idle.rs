@@ -31,13 +31,13 @@ pub(crate) struct TrackedConnection {
 
 impl TrackedConnection {
     pub(crate) fn new(idle: &Arc<Idle>, party: Party) -> Arc<Self> {
-        let seat = Self {
+        let tracked = Self {
             idle: Arc::clone(idle),
             party: Mutex::new(party),
             end: Arc::default(),
         };
-        seat.rest();
-        Arc::new(seat)
+        tracked.rest();
+        Arc::new(tracked)
     }
 
     /// Does `work` until it is done, or the connection is ended for a newer one of the same client.
@@ -89,7 +89,7 @@ impl Drop for TrackedConnection {
 #[derive(Clone)]
 pub(crate) struct Stay {
     _inside: Arc<(Admitted, Counted)>,
-    pub(crate) seat: Arc<TrackedConnection>,
+    pub(crate) tracked: Arc<TrackedConnection>,
     pub(crate) draining: watch::Receiver<()>,
 }
 
@@ -101,7 +101,7 @@ impl Stay {
         peer: SocketAddr,
     ) -> Self {
         Self {
-            seat: TrackedConnection::new(idle, Party::Address(peer.ip().to_canonical())),
+            tracked: TrackedConnection::new(idle, Party::Address(peer.ip().to_canonical())),
             _inside: Arc::new((admitted, metrics.connected())),
             draining,
         }
@@ -112,9 +112,9 @@ impl Stay {
 pub(crate) struct Busy(Option<Arc<TrackedConnection>>);
 
 impl Busy {
-    pub(crate) fn new(seat: &Arc<TrackedConnection>) -> Self {
-        seat.work(None);
-        Self(Some(Arc::clone(seat)))
+    pub(crate) fn new(tracked: &Arc<TrackedConnection>) -> Self {
+        tracked.work(None);
+        Self(Some(Arc::clone(tracked)))
     }
 
     /// Leaves the connection to another protocol, under which it is never idle.
@@ -125,8 +125,8 @@ impl Busy {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        if let Some(seat) = self.0.take() {
-            seat.rest();
+        if let Some(tracked) = self.0.take() {
+            tracked.rest();
         }
     }
 }
@@ -149,8 +149,8 @@ mod tests {
             TrackedConnection::new(&idle, party.clone()),
             TrackedConnection::new(&idle, party),
         ];
-        let is_ended = |seat: &TrackedConnection| {
-            let mut ended = pin!(seat.end.notified());
+        let is_ended = |tracked: &TrackedConnection| {
+            let mut ended = pin!(tracked.end.notified());
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
             ended.as_mut().poll(&mut context).is_ready()
         };

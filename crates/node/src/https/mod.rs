@@ -291,8 +291,8 @@ impl Accept {
                 // Hundreds of slow readers would have megabytes each encrypted ahead, and others wait for that.
                 bound_unsent(stream.as_fd(), UNSENT_BYTES_MAX);
                 tokio::spawn(async move {
-                    let seat = Arc::clone(&stay.seat);
-                    seat.host(receive(door, stream, peer, stay)).await;
+                    let tracked = Arc::clone(&stay.tracked);
+                    tracked.host(receive(door, stream, peer, stay)).await;
                 });
             }
             Err(why) => tracing::warn!(%peer, why, "turned away"),
@@ -309,7 +309,7 @@ async fn receive(door: Arc<Door>, stream: TcpStream, peer: SocketAddr, stay: Sta
     }
     let diverted = diverted.lock().take();
     if let Some(diverted) = diverted {
-        stay.seat.work(None);
+        stay.tracked.work(None);
         divert((&door.relay, &door.shared), diverted, peer, stay).await;
     }
 }
@@ -319,13 +319,13 @@ async fn attend<S>(door: Arc<Door>, stream: S, peer: SocketAddr, stay: Stay)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let seat = Arc::clone(&stay.seat);
+    let tracked = Arc::clone(&stay.tracked);
     let talk = async {
         if let Some(tls) = meet(&door, stream, &Elsewhere::default(), peer).await {
             converse(Arc::clone(&door), tls, peer, stay).await;
         }
     };
-    seat.host(talk).await;
+    tracked.host(talk).await;
 }
 
 /// Serves a connection under TLS.
@@ -423,7 +423,7 @@ async fn answer(
     stay: Stay,
 ) -> Response<Answer> {
     let (begun_at, method) = (Instant::now(), request.method().clone());
-    let (mut busy, mut place) = (Busy::new(&stay.seat), None);
+    let (mut busy, mut place) = (Busy::new(&stay.tracked), None);
     let checked = headers::check(&request, seen.asked());
     let is_last = checked.is_err();
     let (reply, begun) = Reply::new(&door, &request);
@@ -432,7 +432,7 @@ async fn answer(
     match checked {
         Err(refusal) => refuse(&visitor, reply, refusal),
         Ok(()) if is_parking(&request) => park::park(&door, &visitor, request, reply, &stay),
-        Ok(()) => place = work(&door, &visitor, request, reply, &stay.seat).await,
+        Ok(()) => place = work(&door, &visitor, request, reply, &stay.tracked).await,
     }
     let mut answer = begun.await.unwrap_or_else(|_| reply::broken(&id));
     if let Some(key) = new_key.and_then(|key| key.to_string().parse().ok()) {
@@ -474,7 +474,7 @@ async fn work(
     visitor: &Arc<Visitor>,
     request: Request<Incoming>,
     mut reply: Reply,
-    seat: &TrackedConnection,
+    tracked: &TrackedConnection,
 ) -> Option<Admitted> {
     if let Some(alive) = health::alive(&request) {
         reply.whole(alive);
@@ -489,7 +489,7 @@ async fn work(
         Some(Ok(known)) if known.who.is_some() => Party::Peer(known.owner().into()),
         _ => Party::Address(visitor.peer.ip().to_canonical()),
     };
-    seat.work(Some(&party));
+    tracked.work(Some(&party));
     let place = match admitted(door, &party).await {
         Ok(place) => place,
         Err(why) => {

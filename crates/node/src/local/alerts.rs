@@ -24,12 +24,12 @@ pub(crate) struct Watching {
 }
 
 impl Watching {
-    pub(crate) fn start(desk: &Arc<Keeping>, told: OnFault) -> std::io::Result<Self> {
+    pub(crate) fn start(keeping: &Arc<Keeping>, told: OnFault) -> std::io::Result<Self> {
         let is_over = Arc::new((Mutex::new(false), Condvar::new()));
-        let (desk, over) = (Arc::clone(desk), Arc::clone(&is_over));
+        let (keeping, over) = (Arc::clone(keeping), Arc::clone(&is_over));
         let thread = thread::Builder::new()
             .name("faults".into())
-            .spawn(move || watch(&desk, told, &over))?;
+            .spawn(move || watch(&keeping, told, &over))?;
         let thread = Some(thread);
         Ok(Self { is_over, thread })
     }
@@ -46,7 +46,7 @@ impl Drop for Watching {
     }
 }
 
-fn watch(desk: &Keeping, told: OnFault, (over, changed): &(Mutex<bool>, Condvar)) {
+fn watch(keeping: &Keeping, told: OnFault, (over, changed): &(Mutex<bool>, Condvar)) {
     let mut faults = Faults::new(told.after);
     let mut runs = Runs::default();
     let mut pause = LOOK_EVERY;
@@ -58,7 +58,7 @@ fn watch(desk: &Keeping, told: OnFault, (over, changed): &(Mutex<bool>, Condvar)
         }
         drop(is_over);
         let began = Instant::now();
-        for event in faults.look(&desk.depot.pending_of(&Scope::All)) {
+        for event in faults.look(&keeping.depot.pending_of(&Scope::All)) {
             tracing::warn!(%event, "event");
             if let Some(command) = &told.command {
                 runs.ask(command, &event);

@@ -29,7 +29,7 @@ use std::{
 
 /// A program that talks with us.
 pub(crate) struct Client {
-    pub(crate) desk: Arc<Keeping>,
+    pub(crate) keeping: Arc<Keeping>,
     pub(crate) who: Who,
     /// The refusal of names, if they are not those of this node.
     pub(crate) other_names: Option<Refusal>,
@@ -135,7 +135,7 @@ impl Client {
             Request::Deed(deed) => self.deed(deed, reply),
             Request::Drop(place) => self.decide("drop", &place, Depot::discard),
             Request::Changed { url: text } => {
-                self.desk.depot.changed(&url(&text)?);
+                self.keeping.depot.changed(&url(&text)?);
                 done(response::Done::default())
             }
             Request::Cache(cache) => self.cache(cache, reply),

@@ -88,13 +88,13 @@ impl Reply {
 
 /// Talks with a program until it, or the node, ends.
 pub(super) fn converse(leaving: Leaving, line: &Arc<Line>, process: u32) {
-    let (hall, connection) = (Arc::clone(&leaving.hall), leaving.connection);
+    let (server, connection) = (Arc::clone(&leaving.server), leaving.connection);
     let mut input = Input::new();
-    let Some((visit, speaks)) = welcome(&hall, line, &mut input, connection, process) else {
+    let Some((visit, speaks)) = welcome(&server, line, &mut input, connection, process) else {
         return;
     };
     let talk = Arc::new(Talk {
-        hall,
+        server,
         line: Arc::clone(line),
         visit,
         speaks,
@@ -108,13 +108,13 @@ pub(super) fn converse(leaving: Leaving, line: &Arc<Line>, process: u32) {
 
 /// Hears who it is.
 fn welcome(
-    hall: &Server,
+    server: &Server,
     line: &Arc<Line>,
     input: &mut Input,
     connection: u64,
     process: u32,
 ) -> Option<(Box<dyn Connection>, Speaks)> {
-    let frame = match input.next(line, hall.stop.ending()) {
+    let frame = match input.next(line, server.stop.ending()) {
         Ok(frame) => frame,
         Err(over) => {
             tell_over(&over);
@@ -164,7 +164,7 @@ fn welcome(
         process,
         hello,
     };
-    let visit = match Arc::clone(&hall.desk).visit(visitor) {
+    let visit = match Arc::clone(&server.handler).visit(visitor) {
         Ok(visit) => visit,
         Err(refusal) => {
             reply(n).refuse(refusal);
@@ -191,7 +191,7 @@ enum Speaks {
 
 /// A conversation, as all threads share it that read and answer.
 struct Talk {
-    hall: Arc<Server>,
+    server: Arc<Server>,
     line: Arc<Line>,
     visit: Box<dyn Connection>,
     speaks: Speaks,
@@ -232,7 +232,7 @@ impl Talk {
             if self.line.is_over() {
                 return None;
             }
-            let frame = match input.next(&self.line, self.hall.stop.ending()) {
+            let frame = match input.next(&self.line, self.server.stop.ending()) {
                 Ok(frame) => frame,
                 Err(over) => {
                     tell_over(&over);
@@ -273,11 +273,11 @@ impl Talk {
                     reply.tell(Response::Done(response::Done::default()));
                 }
                 Request::Status if self.speaks == Speaks::ForItself => {
-                    reply.tell(Response::Status(self.hall.status()));
+                    reply.tell(Response::Status(self.server.status()));
                 }
                 Request::Stop if self.speaks == Speaks::ForItself => {
                     reply.tell(Response::Done(response::Done::default()));
-                    self.hall.stop.drain();
+                    self.server.stop.drain();
                 }
                 quick if is_quick(quick) => self.visit.answer(asked.ask, frame.body, &reply),
                 // No thread is woken to listen meanwhile.
@@ -317,9 +317,9 @@ impl Talk {
                 }
                 return true; // without one it is read when this is answered
             }
-            let awaited = [self.line.freed.as_fd(), self.hall.stop.ending()];
+            let awaited = [self.line.freed.as_fd(), self.server.stop.ending()];
             let is_gone = godwit_sys::wait_gone(self.line.socket().as_fd(), awaited, LOOK_EVERY);
-            if is_gone.unwrap_or(true) || self.hall.stop.is_ending() || reply.is_over() {
+            if is_gone.unwrap_or(true) || self.server.stop.is_ending() || reply.is_over() {
                 return false;
             }
         }

@@ -39,7 +39,7 @@ impl Client {
     pub(crate) fn redirect(&self, redirect: &request::Redirect) -> Answered {
         let to = url_to_deliver(&redirect.to)?;
         let wanted = format!("deliver {} to {}", redirect.url, to.without_password());
-        let redirected = self.desk.depot.redirect(&redirect.url, &to);
+        let redirected = self.keeping.depot.redirect(&redirect.url, &to);
         redirected.map_err(|error| refusals::depot(&wanted, None, &error))?;
         of_files(1)
     }
@@ -53,11 +53,11 @@ impl Client {
             return Ok(None); // It was said.
         }
         let is_routed = self
-            .desk
+            .keeping
             .routes
             .by_way_of(url)
             .is_ok_and(|way| *way != *url);
-        let home = self.desk.home.as_ref();
+        let home = self.keeping.home.as_ref();
         let is_peer = url.scheme() == Scheme::Godwit
             && home.is_some_and(|home| !matches!(home.peer_or_myself(&host), Ok(None)));
         if is_routed || is_peer {

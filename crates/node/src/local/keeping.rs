@@ -29,7 +29,7 @@ use std::{
     },
 };
 
-/// The desk of a node with a depot.
+/// State that all connections of a node with a depot share.
 pub(crate) struct Keeping {
     pub(crate) depot: Arc<Depot>,
     pub(crate) connect: godwit_depot::Connect,
@@ -72,7 +72,7 @@ pub(crate) struct Bounds {
 }
 
 impl Keeping {
-    /// Returns the desk of a depot that `connect` serves.
+    /// Returns the state for a depot whose servers `connect` opens.
     pub(crate) fn new(
         depot: Arc<Depot>,
         (connect, cancel): (godwit_depot::Connect, Cancel),
@@ -115,7 +115,7 @@ impl Keeping {
         let ends_soon = self.bounds.is_of_job || is_private;
         Client {
             other_names: self.other_names(hello.catalog.as_deref(), staying.is_some()),
-            desk: self,
+            keeping: self,
             who: Who {
                 audience,
                 credential,

@@ -132,12 +132,12 @@ pub(crate) fn run(
     let connect = connect_with(home.clone(), routes, names, cancel.clone());
     let depot = Arc::new(open_depot(&rules, &connect)?);
     let whose = (home, rules.routes.clone());
-    let desk = Keeping::new(depot, (connect, cancel), whose, bounds);
-    let watching = Watching::start(&desk, rules.on_fault.clone()).map_err(Error::Start)?;
-    let node = LocalNode::start(rules, alive, desk)?;
+    let keeping = Keeping::new(depot, (connect, cancel), whose, bounds);
+    let watching = Watching::start(&keeping, rules.on_fault.clone()).map_err(Error::Start)?;
+    let node = LocalNode::start(rules, alive, keeping)?;
     node.stopper().on_signals().map_err(Error::Start)?;
-    tracing::info!(socket = %node.hall.rules.place.socket.display(), "listen");
-    if let Some(displaced) = node.hall.rules.place.displaced() {
+    tracing::info!(socket = %node.server.rules.place.socket.display(), "listen");
+    if let Some(displaced) = node.server.rules.place.displaced() {
         tracing::warn!("{displaced}");
     }
     ready();

@@ -109,7 +109,7 @@ impl Client {
                 }
             }
             Request::Cache(Cache::Ls { prefix, .. }) => {
-                let held = self.desk.depot.list(&prefix);
+                let held = self.keeping.depot.list(&prefix);
                 rows(reply, seen_by(staying, held), kept_row)
             }
             Request::Cache(Cache::Stat(place)) => {
@@ -129,7 +129,7 @@ impl Client {
             Request::Cache(Cache::Clean { tag, url: text }) => {
                 let url = text.map(|text| url(&text)).transpose()?;
                 let cleaned = self
-                    .desk
+                    .keeping
                     .depot
                     .clean(&staying.tag(Some(&tag))?, url.as_ref());
                 of_files(cleaned.map_err(bad("take a tag off", url.as_ref()))?)
@@ -169,14 +169,14 @@ impl Client {
             let words = "only files of servers, without a user, come for visitors";
             return Err(Refusal::new(Kind::Denied, wanted, words));
         }
-        let _turn = Turn::take(&self.desk.fetching, &wanted)?;
+        let _turn = Turn::take(&self.keeping.fetching, &wanted)?;
         self.must_fit(&wanted, &url)?;
         let bad = |error: Error| refusals::depot(&wanted, Some(&url), &error);
         let come = self.fetched(&url, stage.bytes_per_s, reply).map_err(bad)?;
-        let _alone = self.desk.visitors.lock();
-        self.desk.must_have_room(&wanted, &url, come.size())?;
+        let _alone = self.keeping.visitors.lock();
+        self.keeping.must_have_room(&wanted, &url, come.size())?;
         let lasts = stage.expires_in_s.map(Duration::from_secs);
-        let staged = self.desk.depot.stage(&url, &self.who, &tag, lasts);
+        let staged = self.keeping.depot.stage(&url, &self.who, &tag, lasts);
         staged.map_err(bad)?;
         Ok(come)
     }
@@ -192,7 +192,7 @@ impl Client {
             ..request::Stage::default()
         };
         let come = self.staged_for(staying, &stage, reply)?;
-        let held = self.desk.depot.holds(&url(&stage.url)?);
+        let held = self.keeping.depot.holds(&url(&stage.url)?);
         let mut tags = held.iter().flat_map(|held| &held.tags);
         Ok(Some(Response::Opened(response::Opened {
             size: come.size(),
@@ -200,7 +200,7 @@ impl Client {
             timestamp: tags
                 .find(|tag| tag.name == name)
                 .and_then(|tag| tag.timestamp),
-            path: Some(Link(self.desk.depot.lies_at(&come))),
+            path: Some(Link(self.keeping.depot.lies_at(&come))),
             ..response::Opened::default()
         })))
     }
@@ -212,7 +212,7 @@ impl Client {
             return self.untag_for(staying, text, added.tag.as_deref());
         }
         let (url, tag) = (url(text)?, staying.tag(added.tag.as_deref())?);
-        let stamped = self.desk.depot.stamp(&url, &tag, added.timestamp);
+        let stamped = self.keeping.depot.stamp(&url, &tag, added.timestamp);
         stamped.map_err(|error| {
             let wanted = format!("be done with {}", url.without_password());
             let mut refusal = refusals::depot(&wanted, Some(&url), &error);
@@ -226,10 +226,10 @@ impl Client {
 
     /// Refuses a file that is too large before it is fetched.
     fn must_fit(&self, wanted: &str, url: &Url) -> Result<(), Refusal> {
-        let there = (self.desk.connect)(url, &self.who)
+        let there = (self.keeping.connect)(url, &self.who)
             .and_then(|place| place.store.stat(&place.path))
             .map_err(|error| refusals::store(wanted, url, &error))?;
-        self.desk.must_have_room(wanted, url, there.size)
+        self.keeping.must_have_room(wanted, url, there.size)
     }
 
     /// Has it come, and stay until a tag keeps it.
@@ -241,12 +241,12 @@ impl Client {
     ) -> godwit_depot::Result<Reading> {
         let _ahead = self.ahead(url, rate, reply)?;
         let is_wanted = || !reply.is_over();
-        (self.desk.depot).read_while(url, &self.who, Fresh::Usual, &is_wanted)
+        (self.keeping.depot).read_while(url, &self.who, Fresh::Usual, &is_wanted)
     }
 
     fn untag_for(&self, staying: &PeerClient, text: &str, tag: Option<&str>) -> Answered {
         let (url, tag) = (url(text)?, staying.tag(tag)?);
-        let untagged = self.desk.depot.untag(&url, &tag);
+        let untagged = self.keeping.depot.untag(&url, &tag);
         untagged.map_err(|error| {
             let mut refusal = refusals::depot("take a tag off", Some(&url), &error);
             if refusal.kind == Kind::Missing {
@@ -262,7 +262,7 @@ impl Client {
     fn forget_for(&self, staying: &PeerClient, text: &str) -> Answered {
         let held = self.held_for(staying, text)?;
         let url = url(text)?;
-        let depot = &self.desk.depot;
+        let depot = &self.keeping.depot;
         let bad = bad("forget it", Some(&url));
         for tag in held.iter().flat_map(|held| &held.tags) {
             let tag = staying.tag(Some(&tag.name))?;
@@ -278,19 +278,22 @@ impl Client {
         let url = text.map(|text| url(&text)).transpose()?;
         let mut told = response::Done::default();
         let audience = staying.audience();
-        let verified = self.desk.depot.verify_of(url.as_ref(), &audience, |found| {
-            (told.files, told.bytes) = (told.files + 1, told.bytes + found.bytes);
-            reply.tell(Response::Row(Box::new(verified_row(&found))));
-        });
+        let verified = self
+            .keeping
+            .depot
+            .verify_of(url.as_ref(), &audience, |found| {
+                (told.files, told.bytes) = (told.files + 1, told.bytes + found.bytes);
+                reply.tell(Response::Row(Box::new(verified_row(&found))));
+            });
         verified.map_err(bad("verify what is kept", url.as_ref()))?;
         done(told)
     }
 
     fn space_for(&self, staying: &PeerClient) -> response::Space {
-        let held = seen_by(staying, self.desk.depot.list(""));
+        let held = seen_by(staying, self.keeping.depot.list(""));
         let kept = held.iter().filter(|held| !held.tags.is_empty());
         response::Space {
-            quota_bytes: Some(self.desk.share()),
+            quota_bytes: Some(self.keeping.share()),
             used_bytes: held.iter().map(|held| held.present).sum(),
             kept_bytes: kept.map(|held| held.present).sum(),
             files: count_names(&held),
@@ -300,7 +303,7 @@ impl Client {
 
     fn held_for(&self, staying: &PeerClient, text: &str) -> Result<Vec<Holds>, Refusal> {
         let url = url(text)?;
-        let held = seen_by(staying, self.desk.depot.holds(&url));
+        let held = seen_by(staying, self.keeping.depot.holds(&url));
         match held.is_empty() {
             true => Err(Refusal::new(
                 Kind::Missing,

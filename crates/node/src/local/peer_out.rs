@@ -48,7 +48,7 @@ impl Client {
         must_be_there(&wanted, &asked)?;
         let peer = peer(&wanted, on)?;
         let bad = |error: Error| refusals::store(&wanted, &peer, &error);
-        let place = (self.desk.direct)(&peer, &self.who).map_err(bad)?;
+        let place = (self.keeping.direct)(&peer, &self.who).map_err(bad)?;
         let Some(door) = Door::of(&*place.store) else {
             let words = "it is no node with a door";
             return Err(Refusal::new(Kind::Unsupported, wanted, words));

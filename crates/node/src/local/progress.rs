@@ -36,7 +36,7 @@ impl Client {
         };
         let is_wanted = || !reply.is_over();
         let pushed = self.telling(scope, reply, || {
-            self.desk.depot.push_while(scope, limit, &is_wanted)
+            self.keeping.depot.push_while(scope, limit, &is_wanted)
         });
         let unseen = pushed.map_err(|error| self.not_delivered(wanted, scope, &error))?;
         answer

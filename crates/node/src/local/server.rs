@@ -65,7 +65,7 @@ pub(crate) struct Visitor {
 
 /// A local node that listens.
 pub(crate) struct LocalNode {
-    pub(super) hall: Arc<Server>,
+    pub(super) server: Arc<Server>,
     listening: JoinHandle<Lock>,
 }
 
@@ -74,40 +74,40 @@ impl LocalNode {
     pub(crate) fn start<D: Handler>(
         rules: LocalRules,
         alive: Lock,
-        desk: Arc<D>,
+        handler: Arc<D>,
     ) -> Result<Self, LocalError> {
         raise_open_files().map_err(Error::Start)?;
-        let seat = Socket::take(&rules.place, alive)?;
+        let socket = Socket::take(&rules.place, alive)?;
         mark_unfinished(&rules.place.unfinished()).map_err(Error::Start)?;
-        let hall = Arc::new(Server {
-            desk,
+        let server = Arc::new(Server {
+            handler,
             rules,
             stop: Stop::new().map_err(Error::Start)?,
             changed: Wake::new().map_err(Error::Start)?,
-            guests: Mutex::default(),
+            clients: Mutex::default(),
             left: Condvar::new(),
             connections: AtomicU64::new(0),
             since: Instant::now(),
         });
-        let keeper = Arc::clone(&hall);
+        let keeper = Arc::clone(&server);
         let listening = thread::Builder::new()
             .name("local".into())
             .stack_size(STACK_BYTES)
-            .spawn(move || keeper.until_stopped(seat))
+            .spawn(move || keeper.until_stopped(socket))
             .map_err(Error::Start)?;
-        Ok(Self { hall, listening })
+        Ok(Self { server, listening })
     }
 
     /// Returns what stops it.
     pub(crate) fn stopper(&self) -> Stop {
-        self.hall.stop.clone()
+        self.server.stop.clone()
     }
 
     /// Waits until the node has ended: it does not listen, and all connections are closed.
     pub(crate) fn wait(self) {
         let alive = self.listening.join();
         // A process that waits for the lock finds the depot free.
-        drop(self.hall);
+        drop(self.server);
         drop(alive);
         tracing::info!("stopped");
     }
@@ -124,12 +124,12 @@ fn mark_unfinished(mark: &Path) -> io::Result<()> {
 
 /// State that all connections share.
 pub(super) struct Server {
-    pub(super) desk: Arc<dyn Handler>,
+    pub(super) handler: Arc<dyn Handler>,
     pub(super) rules: LocalRules,
     pub(super) stop: Stop,
     /// A connection has ended.
     changed: Wake,
-    guests: Mutex<Clients>,
+    clients: Mutex<Clients>,
     left: Condvar,
     connections: AtomicU64,
     since: Instant,
@@ -143,23 +143,23 @@ struct Clients {
 }
 
 impl Server {
-    fn until_stopped(self: Arc<Self>, mut seat: Socket) -> Lock {
-        self.guests.lock().alone = Some(Instant::now());
+    fn until_stopped(self: Arc<Self>, mut socket: Socket) -> Lock {
+        self.clients.lock().alone = Some(Instant::now());
         while !self.stop.is_draining() {
             let Some(patience) = self.patience() else {
                 tracing::info!("idle, with nothing pending");
                 break;
             };
-            let awaited = [seat.as_fd(), self.stop.draining(), self.changed.as_fd()];
-            let _ = wait_readable(awaited, patience.min(LOOK_AT_SEAT));
+            let awaited = [socket.as_fd(), self.stop.draining(), self.changed.as_fd()];
+            let _ = wait_readable(awaited, patience.min(CHECK_SOCKET_EVERY));
             self.changed.lower();
-            if let Some(left) = seat.look() {
+            if let Some(left) = socket.look() {
                 // A program that found the old socket is served.
                 while let Ok((socket, _)) = left.accept() {
                     self.receive(socket);
                 }
             }
-            match seat.accept() {
+            match socket.accept() {
                 Ok(socket) => self.receive(socket),
                 Err(error) if is_passing(&error) => {}
                 Err(error) => {
@@ -170,12 +170,12 @@ impl Server {
             }
         }
         // The place is left before connections are closed: a program that connects from now on starts the next node.
-        let alive = seat.leave();
+        let alive = socket.leave();
         self.stop.at_once();
-        self.desk.end();
+        self.handler.end();
         self.see_off();
         // If the mark stays, verbs start a node to ask for the queue, though it is empty.
-        if !self.desk.owes() {
+        if !self.handler.owes() {
             let _ = fs::remove_file(self.rules.place.unfinished());
         }
         alive
@@ -183,22 +183,22 @@ impl Server {
 
     /// Returns how long to wait for a program before the node may end; `None`: it ends now.
     fn patience(&self) -> Option<Duration> {
-        let mut guests = self.guests.lock();
-        let Some(alone) = guests.alone else {
+        let mut clients = self.clients.lock();
+        let Some(alone) = clients.alone else {
             return Some(FOREVER);
         };
         let left = self.rules.idle.saturating_sub(alone.elapsed());
         if !left.is_zero() {
             return Some(left);
         }
-        drop(guests);
-        if !self.desk.owes() {
+        drop(clients);
+        if !self.handler.owes() {
             return None;
         }
         // The queue is read again after the same time.
-        guests = self.guests.lock();
-        if guests.alone.is_some() {
-            guests.alone = Some(Instant::now());
+        clients = self.clients.lock();
+        if clients.alone.is_some() {
+            clients.alone = Some(Instant::now());
         }
         Some(self.rules.idle.max(LOOK_MIN))
     }
@@ -222,26 +222,26 @@ impl Server {
             );
         }
         let places = LogPlaces::take(THREADS_THAT_LOG);
-        let mut guests = self.guests.lock();
-        let count = guests.lines.len();
+        let mut clients = self.clients.lock();
+        let count = clients.lines.len();
         let places = places.filter(|_| count < CONNECTIONS_MAX);
         let Some(places) = places else {
-            drop(guests);
+            drop(clients);
             let words = format!("{count} programs talk with it already");
             let refusal = Refusal::new(Kind::Busy, "talk with the node", words)
                 .waiting(godwit_core::Fault::Passing);
             return turn_away(&line, refusal);
         };
-        guests.lines.insert(connection, Arc::clone(&line));
-        guests.alone = None;
-        drop(guests);
-        let hall = Arc::clone(self);
+        clients.lines.insert(connection, Arc::clone(&line));
+        clients.alone = None;
+        drop(clients);
+        let server = Arc::clone(self);
         let begun = thread::Builder::new()
             .name("program".into())
             .stack_size(STACK_BYTES)
             .spawn(move || {
                 let leaving = Leaving {
-                    hall,
+                    server,
                     connection,
                     _places: places,
                 };
@@ -256,40 +256,40 @@ impl Server {
     }
 
     fn leave(&self, connection: u64) {
-        let mut guests = self.guests.lock();
-        guests.lines.remove(&connection);
-        if guests.lines.is_empty() {
-            guests.alone = Some(Instant::now());
+        let mut clients = self.clients.lock();
+        clients.lines.remove(&connection);
+        if clients.lines.is_empty() {
+            clients.alone = Some(Instant::now());
         }
-        drop(guests);
+        drop(clients);
         self.left.notify_all();
         self.changed.raise();
     }
 
     /// Ends all connections, and waits until those who answer them have noticed.
     fn see_off(&self) {
-        let mut guests = self.guests.lock();
-        for line in guests.lines.values() {
+        let mut clients = self.clients.lock();
+        for line in clients.lines.values() {
             line.hang_up();
         }
-        let is_inside = |guests: &mut Clients| !guests.lines.is_empty();
-        self.left.wait_while_for(&mut guests, is_inside, PATIENCE);
-        if !guests.lines.is_empty() {
-            tracing::warn!(connections = guests.lines.len(), "do not end in time");
+        let is_inside = |clients: &mut Clients| !clients.lines.is_empty();
+        self.left.wait_while_for(&mut clients, is_inside, PATIENCE);
+        if !clients.lines.is_empty() {
+            tracing::warn!(connections = clients.lines.len(), "do not end in time");
         }
     }
 
     pub(super) fn status(&self) -> response::Status {
-        let guests = self.guests.lock();
+        let clients = self.clients.lock();
         let mut status = response::Status {
             process: std::process::id(),
             state: self.rules.place.state.display().to_string(),
             age_ms: u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX),
-            connections: guests.lines.len() as u64,
+            connections: clients.lines.len() as u64,
             ..response::Status::default()
         };
-        drop(guests);
-        self.desk.status(&mut status);
+        drop(clients);
+        self.handler.status(&mut status);
         let idle = u64::try_from(self.rules.idle.as_millis()).ok();
         status.ends_in_ms = idle.filter(|_| status.owed_files == 0);
         status
@@ -298,14 +298,14 @@ impl Server {
 
 /// Ends a connection when dropped, also if its thread panics.
 pub(super) struct Leaving {
-    pub(super) hall: Arc<Server>,
+    pub(super) server: Arc<Server>,
     pub(super) connection: u64,
     _places: LogPlaces,
 }
 
 impl Drop for Leaving {
     fn drop(&mut self) {
-        self.hall.leave(self.connection);
+        self.server.leave(self.connection);
     }
 }
 
@@ -339,7 +339,7 @@ pub(super) const STACK_BYTES: usize = 512 << 10;
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How often the node checks that its socket is still there: a program that finds none waits about this long.
-pub(super) const LOOK_AT_SEAT: Duration = Duration::from_secs(1);
+pub(super) const CHECK_SOCKET_EVERY: Duration = Duration::from_secs(1);
 
 const LOOK_MIN: Duration = Duration::from_millis(100);
 

@@ -163,7 +163,7 @@ struct Standing {
     dir: PathBuf,
     place: Place,
     node: Option<LocalNode>,
-    desk: Arc<Stand>,
+    handler: Arc<Stand>,
 }
 
 impl Standing {
@@ -179,7 +179,7 @@ impl Standing {
             socket: dir.join("run/socket"),
             state: dir.join("state"),
         };
-        let desk = Arc::new(Stand::default());
+        let handler = Arc::new(Stand::default());
         let alive = settle(&place).unwrap();
         let rules = LocalRules {
             place: place.clone(),
@@ -193,12 +193,12 @@ impl Standing {
             catalog: None,
             export: None,
         };
-        let node = LocalNode::start(rules, alive, Arc::clone(&desk)).unwrap();
+        let node = LocalNode::start(rules, alive, Arc::clone(&handler)).unwrap();
         Self {
             dir,
             place,
             node: Some(node),
-            desk,
+            handler,
         }
     }
 
@@ -217,7 +217,7 @@ impl Standing {
 
 impl Drop for Standing {
     fn drop(&mut self) {
-        self.desk.gate.open();
+        self.handler.gate.open();
         if let Some(node) = self.node.take() {
             node.stopper().drain();
             node.wait();
@@ -266,7 +266,7 @@ fn file_arrives_as_descriptor_and_answers_overtake() {
     file.unwrap().read_to_string(&mut text).unwrap();
     assert_eq!((opened.size, &*text), (17, "godwit://lab/run7"));
     assert!(here.poll(slow).unwrap().is_none());
-    standing.desk.gate.open();
+    standing.handler.gate.open();
     assert!(here.receive(slow, soon()).unwrap().tell.is_last());
 }
 
@@ -367,7 +367,7 @@ fn missing_hello_or_garbage_ends_connection() {
     }
     let unwanted = Here::at(&standing.place, &hello("unwanted")).unwrap_err();
     assert_eq!(unwanted.kind, Kind::Denied);
-    assert_eq!(standing.desk.open.load(SeqCst), 0);
+    assert_eq!(standing.handler.open.load(SeqCst), 0);
     standing.here();
 }
 
@@ -378,7 +378,7 @@ fn requests_above_limit_wait_until_client_leaves() {
     for _ in 0..AT_ONCE_MAX {
         here.send(push(), b"").unwrap();
     }
-    standing.desk.gate.wait_for(AT_ONCE_MAX - 1);
+    standing.handler.gate.wait_for(AT_ONCE_MAX - 1);
     // No thread reads any more, so this is not answered.
     let status = here.send(Request::Status, b"").unwrap();
     let late = here.receive(status, Some(Instant::now() + Duration::from_millis(200)));
@@ -386,13 +386,13 @@ fn requests_above_limit_wait_until_client_leaves() {
     // Others are heard all the same.
     assert!(standing.here().ask(Request::Status).is_ok());
     drop(here);
-    standing.desk.gate.wait_for(0);
+    standing.handler.gate.wait_for(0);
     let mut other = standing.here();
     let left = Instant::now() + Duration::from_secs(20);
-    while standing.desk.open.load(SeqCst) > 1 && Instant::now() < left {
+    while standing.handler.open.load(SeqCst) > 1 && Instant::now() < left {
         other.ask(Request::Status).unwrap();
     }
-    assert_eq!(standing.desk.open.load(SeqCst), 1);
+    assert_eq!(standing.handler.open.load(SeqCst), 1);
 }
 
 #[test]
@@ -442,17 +442,17 @@ fn cancel_ends_request_and_disconnect_closes_files() {
     let standing = Standing::new("cancel");
     let mut here = standing.here();
     let asked = here.send(push(), b"").unwrap();
-    standing.desk.gate.wait_for(1);
+    standing.handler.gate.wait_for(1);
     here.cancel(asked);
-    standing.desk.gate.wait_for(0);
-    assert_eq!(standing.desk.open.load(SeqCst), 1);
+    standing.handler.gate.wait_for(0);
+    assert_eq!(standing.handler.open.load(SeqCst), 1);
     drop(here);
     let mut other = standing.here();
     let left = Instant::now() + Duration::from_secs(20);
-    while standing.desk.open.load(SeqCst) > 1 && Instant::now() < left {
+    while standing.handler.open.load(SeqCst) > 1 && Instant::now() < left {
         other.ask(Request::Status).unwrap();
     }
-    assert_eq!(standing.desk.open.load(SeqCst), 1);
+    assert_eq!(standing.handler.open.load(SeqCst), 1);
 }
 
 #[test]
@@ -473,7 +473,7 @@ fn second_node_at_socket_is_refused() {
 #[test] //= KANGAROO-19
 fn idle_node_ends_unless_changes_pending() {
     let mut standing = Standing::idle("idle", Duration::from_millis(150));
-    standing.desk.owes.store(true, SeqCst);
+    standing.handler.owes.store(true, SeqCst);
     let mut here = standing.here();
     let node = standing.node.take().unwrap();
     let ended = Arc::new(AtomicBool::new(false));
@@ -492,7 +492,7 @@ fn idle_node_ends_unless_changes_pending() {
     thread::sleep(Duration::from_millis(600)); // nothing tells that something does not happen
     assert!(!ended.load(SeqCst));
     let mut here = standing.here();
-    standing.desk.owes.store(false, SeqCst);
+    standing.handler.owes.store(false, SeqCst);
     assert_eq!(status(&mut here).ends_in_ms, Some(150));
     drop(here);
     waiting.join().unwrap();
@@ -505,7 +505,7 @@ fn stop_answers_waiting_clients() {
     let mut standing = Standing::new("stop");
     let mut here = standing.here();
     let waiting = here.send(push(), b"").unwrap();
-    standing.desk.gate.wait_for(1);
+    standing.handler.gate.wait_for(1);
     standing.here().ask(Request::Stop).unwrap();
     standing.node.take().unwrap().wait();
     let lost = here.receive(waiting, soon());
@@ -535,7 +535,7 @@ fn removed_socket_is_rebound_unless_taken() {
     let _theirs = settle(&standing.place).unwrap();
     fs::remove_file(&socket).unwrap();
     let listener = UnixListener::bind(&socket).unwrap();
-    thread::sleep(LOOK_AT_SEAT * 3 / 2); // nothing tells that something does not happen
+    thread::sleep(CHECK_SOCKET_EVERY * 3 / 2); // nothing tells that something does not happen
     before.ask(Request::Stop).unwrap();
     standing.node.take().unwrap().wait();
     let _reached = UnixStream::connect(&socket).unwrap();
@@ -558,7 +558,7 @@ fn reused_number_ends_connection() {
     next_told(&mut raw);
     let mut rest = Vec::new();
     let _ = raw.read_to_end(&mut rest);
-    standing.desk.gate.wait_for(0);
+    standing.handler.gate.wait_for(0);
 }
 
 #[test]

@@ -77,7 +77,11 @@ impl Client {
         if let Some(appending) = appends.get(url) {
             return Ok(Arc::clone(appending));
         }
-        let appending = Arc::new(self.desk.depot.append_of(url, &self.who, &self.session)?);
+        let appending = Arc::new(
+            self.keeping
+                .depot
+                .append_of(url, &self.who, &self.session)?,
+        );
         if appends.len() >= APPENDS_MAX {
             appends.clear();
         }

@@ -18,7 +18,7 @@ use godwit_wire::local::{
 
 impl Client {
     pub(crate) fn cache(&self, cache: Cache, reply: &Reply) -> Answered {
-        let depot = &self.desk.depot;
+        let depot = &self.keeping.depot;
         let bad = |what: &'static str, url: Option<Url>| {
             move |error: Error| refusals::depot(what, url.as_ref(), &error)
         };
@@ -87,7 +87,7 @@ impl Client {
     pub(crate) fn held(&self, place: &FileTarget, reply: &Reply) -> Result<Vec<Holds>, Refusal> {
         let url = url(&place.url)?;
         self.unlocked(&url, reply)?;
-        let held = self.desk.depot.holds(&url);
+        let held = self.keeping.depot.holds(&url);
         match held.is_empty() {
             true => Err(Refusal::new(
                 Kind::Missing,

@@ -62,7 +62,7 @@ impl Client {
 
     /// Answers a question to the catalog, or applies changes: a line of JSON for each answer, or one of numbers.
     pub(crate) fn catalog(&self, body: &[u8], reply: &Reply) -> Answered {
-        let (Some(names), None) = (&self.desk.bounds.names, &self.other_names) else {
+        let (Some(names), None) = (&self.keeping.bounds.names, &self.other_names) else {
             let refusal = self.other_names.clone();
             return Err(refusal.unwrap_or_default());
         };

@@ -34,7 +34,7 @@ impl Client {
                 self.deliver(&wanted, &scope, None, reply)?;
             }
         }
-        let place = |url| (self.desk.connect)(url, &self.who).map_err(|error| bad(url, error));
+        let place = |url| (self.keeping.connect)(url, &self.who).map_err(|error| bad(url, error));
         let (source, target) = (place(&from)?, place(&to)?);
         let stat = source
             .store
@@ -45,7 +45,7 @@ impl Client {
         }
         let moved = self.moved(source, target, stat.mode, reply);
         // The next reader sees the server's current version, even if the outcome of the copy is unknown.
-        self.desk.depot.changed(&to);
+        self.keeping.depot.changed(&to);
         let (bytes, error) = moved.map_err(|error| refusals::disk(&wanted, &error))?;
         match error {
             Some(error) => Err(bad(&from, error)),
@@ -67,7 +67,7 @@ impl Client {
         let cancel = Cancel::new()?;
         let ours = Options::new(cancel.clone());
         let trust = Trust {
-            home: self.desk.home.clone(),
+            home: self.keeping.home.clone(),
             ..ours.trust
         };
         let options = Options { trust, ..ours };

@@ -18,7 +18,7 @@ impl Client {
     pub(crate) fn open_lazily(&self, url: &Url, open: &request::Open, reply: &Reply) -> Answered {
         let wanted = format!("read {}", url.without_password());
         let bad = |error: Error| refusals::depot(&wanted, Some(url), &error);
-        let (depot, is_wanted) = (&self.desk.depot, || !reply.is_over());
+        let (depot, is_wanted) = (&self.keeping.depot, || !reply.is_over());
         let lazily = depot.lazily_while(url, &self.who, fresh_of(open.fresh), &is_wanted);
         let lazily = Arc::new(lazily.map_err(bad)?);
         lazily.follow(open.hints);

@@ -33,7 +33,7 @@ impl Client {
     /// Waits until no other program has the name locked.
     pub(crate) fn unlocked(&self, url: &Url, reply: &Reply) -> Result<(), Refusal> {
         let us = [&*self.connection, &*self.session];
-        let free = (self.desk.depot).unlocked(url, &self.who, &us, &|| !reply.is_over());
+        let free = (self.keeping.depot).unlocked(url, &self.who, &us, &|| !reply.is_over());
         free.map_err(|error| {
             let wanted = format!("wait for the program that fills {}", url.without_password());
             refusals::depot(&wanted, Some(url), &error)
@@ -54,7 +54,7 @@ impl Client {
             is_there: add.is_there,
             lasts: add.lasts_s.map(Duration::from_secs),
         };
-        let depot = &self.desk.depot;
+        let depot = &self.keeping.depot;
         let adding = depot.add(&url, &self.who, &how, &|| !reply.is_over());
         let adding = adding.map_err(bad)?;
         if reply.is_over() {
@@ -75,7 +75,7 @@ impl Client {
         };
         if add.lasts_s.is_some() {
             let name = (url.clone(), self.who.audience.clone());
-            self.desk.added.lock().insert(name, added);
+            self.keeping.added.lock().insert(name, added);
             reply.tell(Response::Opened(opened));
             return Ok(None);
         }
@@ -114,7 +114,7 @@ impl Client {
     fn add_done_by_name(&self, text: &str, told: &request::AddDone) -> Answered {
         let url = url(text)?;
         let name = (url.clone(), self.who.audience.clone());
-        let taken = self.desk.added.lock().remove(&name);
+        let taken = self.keeping.added.lock().remove(&name);
         let Some(mut added) = taken else {
             let wanted = format!("be done with {}", url.without_password());
             let words = "no program is adding it, or the node was ended since";
@@ -124,7 +124,7 @@ impl Client {
         if !told.give_up
             && let Err(refusal) = added.done(told.timestamp)
         {
-            self.desk.added.lock().insert(name, added);
+            self.keeping.added.lock().insert(name, added);
             return Err(refusal);
         }
         done(response::Done {

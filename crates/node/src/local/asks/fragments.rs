@@ -75,8 +75,8 @@ impl Drop for Fragment {
 
 impl Client {
     fn names(&self) -> Result<Logical, Refusal> {
-        match (&self.desk.bounds.names, &self.other_names) {
-            (Some(names), None) => names.logical(&self.desk.cancel),
+        match (&self.keeping.bounds.names, &self.other_names) {
+            (Some(names), None) => names.logical(&self.keeping.cancel),
             _ => Err(self.other_names.clone().unwrap_or_default()),
         }
     }
@@ -157,7 +157,7 @@ impl Client {
     /// Fetches a fragment as a whole, as long as the program waits for it.
     fn fetch(&self, its: &Url, reply: &Reply) -> Answered {
         let is_wanted = || !reply.is_over();
-        let (depot, fresh) = (&self.desk.depot, fresh_of(request::Fresh::Usual));
+        let (depot, fresh) = (&self.keeping.depot, fresh_of(request::Fresh::Usual));
         let reading = depot.read_while(its, &self.who, fresh, &is_wanted);
         let wanted = format!("read {}", its.without_password());
         let reading = reading.map_err(|error| refusals::depot(&wanted, Some(its), &error))?;
@@ -178,7 +178,7 @@ impl Client {
 
     /// Returns the path of a URL of this machine's own node.
     fn local_path(&self, url: &Url) -> Option<PathBuf> {
-        let (name, export) = self.desk.bounds.export.as_ref()?;
+        let (name, export) = self.keeping.bounds.export.as_ref()?;
         let is_ours = url.host().is_some_and(|host| host.to_string() == *name);
         let below = url.as_path().strip_prefix("/").unwrap_or(url.as_path());
         let is_plain = below
@@ -188,7 +188,7 @@ impl Client {
     }
 
     fn replicate(&self, names: &Logical, its: &Url) -> godwit_store::Result<()> {
-        let Some((site, _)) = &self.desk.bounds.export else {
+        let Some((site, _)) = &self.keeping.bounds.export else {
             return Ok(());
         };
         let aim = Aim {
@@ -205,7 +205,7 @@ impl Client {
             rule: Rule::Always,
             delete: false,
         };
-        let options = Options::new(self.desk.cancel.clone());
+        let options = Options::new(self.keeping.cancel.clone());
         let mut copied = engine::copy(vec![task], &options, &|_: &engine::Event<'_>| ());
         match copied.errors.is_empty() {
             true => Ok(()),
@@ -239,7 +239,7 @@ impl Client {
     }
 
     fn kept_chains(&self, digest: &Digest) -> PathBuf {
-        self.desk.bounds.state.join("leaves").join(digest.hex())
+        self.keeping.bounds.state.join("leaves").join(digest.hex())
     }
 
     /// Keeps chaining values. Without them the fragment is read once more.
@@ -271,7 +271,7 @@ impl Client {
             .as_ref()
             .map(|entry| part(entry, url, asked))
             .transpose()?;
-        let ours = self.desk.bounds.export.as_ref().map(|(name, _)| name);
+        let ours = self.keeping.bounds.export.as_ref().map(|(name, _)| name);
         let site = asked.site.as_ref().or(ours).ok_or_else(|| {
             let said = "this machine is no node of the farm, and no host is named";
             let next = "make it one: godwit init NAME --export DIR; or name a host: gfs_pio_set_view_index";
@@ -324,7 +324,7 @@ impl Client {
         url: &Url,
     ) -> Result<(File, Target), Refusal> {
         let disk = |cause: io::Error| refusals::disk(&format!("write {url}"), &cause);
-        let (export, state) = (&self.desk.bounds.export, &self.desk.bounds.state);
+        let (export, state) = (&self.keeping.bounds.export, &self.keeping.bounds.state);
         if export.as_ref().is_some_and(|(name, _)| name == site) {
             let slot = draft.slot(index, site).map_err(|error| bad(url, &error))?;
             let path = self.local_path(slot.url()).unwrap_or_default();

@@ -20,7 +20,7 @@ impl Client {
     pub(crate) fn deed(&self, deed: request::Deed, reply: &Reply) -> Answered {
         let is_wanted = || !reply.is_gone();
         let (depot, by) = (
-            &self.desk.depot,
+            &self.keeping.depot,
             By {
                 who: &self.who,
                 session: &self.session,
@@ -64,7 +64,7 @@ impl Client {
     /// Returns the attributes of a name, with its pending changes.
     pub(crate) fn look(&self, url: &Url) -> Result<response::Stat, Refusal> {
         let wanted = format!("look at {}", url.without_password());
-        let found = self.desk.depot.look(url, &self.who);
+        let found = self.keeping.depot.look(url, &self.who);
         found
             .map(|stat| told(url, &stat))
             .map_err(|error| refusals::depot(&wanted, Some(url), &error))
@@ -73,7 +73,7 @@ impl Client {
     /// Tells what there is in a directory.
     pub(crate) fn list(&self, url: &Url, reply: &Reply) -> Answered {
         let wanted = format!("list {}", url.without_password());
-        let entries = self.desk.depot.entries(url, &self.who);
+        let entries = self.keeping.depot.entries(url, &self.who);
         let entries = entries.map_err(|error| refusals::depot(&wanted, Some(url), &error))?;
         let (mut lines, mut count) = (Vec::new(), 0);
         for entry in &entries {

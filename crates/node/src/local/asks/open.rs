@@ -33,7 +33,7 @@ impl Client {
         let reading = self.read(&url, open.fresh)?;
         self.keep_for_job(&url);
         if let Some(tag) = &open.tag {
-            let tagged = self.desk.depot.tag(&url, tag, None);
+            let tagged = self.keeping.depot.tag(&url, tag, None);
             tagged.map_err(|error| refusals::depot("keep it under a tag", Some(&url), &error))?;
         }
         self.hand_over(reading, reply);
@@ -48,7 +48,7 @@ impl Client {
         if open.tag.is_some() || self.is_new_to_job(&url) {
             return false;
         }
-        let depot = &self.desk.depot;
+        let depot = &self.keeping.depot;
         if depot.is_locked() {
             return false;
         }
@@ -75,7 +75,7 @@ impl Client {
             return false;
         };
         let kept = (job.clone(), url.clone(), self.who.audience.clone());
-        !self.desk.kept.lock().contains(&kept)
+        !self.keeping.kept.lock().contains(&kept)
     }
 
     /// Opens a file to write, and perhaps read, by a descriptor: its changes are found when it is closed.
@@ -90,7 +90,7 @@ impl Client {
             offline: open.fresh == request::Fresh::Kept,
             session: self.session.clone(),
         };
-        let (depot, is_there) = (&self.desk.depot, || !reply.is_gone());
+        let (depot, is_there) = (&self.keeping.depot, || !reply.is_gone());
         let editing = depot.edit_while(url, &self.who, &edit, &is_there);
         let editing = editing.map_err(bad)?;
         let size = editing.size();
@@ -110,14 +110,17 @@ impl Client {
         let Some(job) = &self.job else {
             return;
         };
-        let mut kept = self.desk.kept.lock();
+        let mut kept = self.keeping.kept.lock();
         if kept.len() >= KEPT_MAX {
             kept.clear();
         }
         let is_new = kept.insert((job.clone(), url.clone(), self.who.audience.clone()));
         drop(kept);
         if is_new {
-            let staged = self.desk.depot.stage(url, &self.who, job, Some(JOB_LASTS));
+            let staged = self
+                .keeping
+                .depot
+                .stage(url, &self.who, job, Some(JOB_LASTS));
             if let Err(error) = staged {
                 tracing::debug!(%url, %error, "not kept for the job");
             }

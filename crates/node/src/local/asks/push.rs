@@ -23,8 +23,8 @@ impl Client {
         // The hop may have the file from another user, or from a verb.
         if let (Scope::Url(url) | Scope::Below(url), false) = (&scope, is_owed) {
             let limit = whose.timeout_ms.map(Duration::from_millis);
-            let pushed =
-                (self.desk.depot).push_unowed_while((url, &self.who), limit, &|| !reply.is_over());
+            let pushed = (self.keeping.depot)
+                .push_unowed_while((url, &self.who), limit, &|| !reply.is_over());
             let unseen = pushed.map_err(|error| self.not_delivered("push", &scope, &error))?;
             if let (Some(hop), Some(Response::Done(done))) = (unseen, &mut answer) {
                 let words = progress::out_of_sight(&hop);
@@ -53,7 +53,7 @@ impl Client {
             return Ok(answer);
         }
         let bad = |error: Error| refusals::depot(wanted, None, &error);
-        self.desk.depot.commit(scope).map_err(bad)?;
+        self.keeping.depot.commit(scope).map_err(bad)?;
         done(self.told_of(&self.owed_of(scope)))
     }
 }

@@ -68,7 +68,7 @@ impl Client {
     fn begin(&self, url: &Url, how: PutMode, put: &request::Put, reply: &Reply) -> Answered {
         let wanted = format!("write {}", url.without_password());
         let bad = |error: Error| refusals::depot(&wanted, Some(url), &error);
-        let (depot, session) = (&self.desk.depot, self.session.clone());
+        let (depot, session) = (&self.keeping.depot, self.session.clone());
         let version = match &how {
             PutMode::Anew(Base::Seen(version)) => version.clone().into(),
             _ => Version::None,
@@ -221,7 +221,11 @@ impl Client {
             session: &self.session,
             is_wanted: &is_wanted,
         };
-        match self.desk.depot.make_at_server(url, by, mode, MADE_WITHIN) {
+        match self
+            .keeping
+            .depot
+            .make_at_server(url, by, mode, MADE_WITHIN)
+        {
             Ok(Some(version)) => Ok(Base::Seen(version)),
             Ok(None) => Ok(Base::Absent),
             // Its server is away: the name must still be absent when the file is delivered.

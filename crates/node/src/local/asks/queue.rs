@@ -39,7 +39,7 @@ impl Client {
             return Err(not_yet("decide about the depot of a peer"));
         }
         let wanted = format!("{what} {}", place.url);
-        decide(&self.desk.depot, &place.url)
+        decide(&self.keeping.depot, &place.url)
             .map_err(|error| refusals::depot(&wanted, None, &error))?;
         of_files(1)
     }
@@ -58,13 +58,13 @@ impl Client {
     }
 
     pub(crate) fn owed_of(&self, scope: &Scope) -> Vec<Owed> {
-        self.desk.depot.pending_of(scope)
+        self.keeping.depot.pending_of(scope)
     }
 
     /// Counts pending changes, with notes for the user.
     pub(crate) fn told_of(&self, owed: &[Owed]) -> response::Done {
         let mut notes = Vec::new();
-        if !owed.is_empty() && !self.desk.bounds.is_installed {
+        if !owed.is_empty() && !self.keeping.bounds.is_installed {
             notes.push(AFTER_RESTART.into());
         }
         response::Done {

@@ -46,7 +46,7 @@ impl Client {
         let wanted = format!("read {}", url.without_password());
         let bad = |error: Error| refusals::depot(&wanted, Some(url), &error);
         let part = self
-            .desk
+            .keeping
             .depot
             .lazily(url, &self.who, fresh_of(get.fresh))
             .map_err(bad)?;
@@ -67,7 +67,7 @@ impl Client {
         let wanted = format!("read {} to memory", url.without_password());
         let bad = |error: godwit_store::Error| refusals::store(&wanted, &url, &error);
         let failed = |error: io::Error| refusals::disk(&wanted, &error);
-        let from = (self.desk.connect)(&url, &self.who).map_err(bad)?;
+        let from = (self.keeping.connect)(&url, &self.who).map_err(bad)?;
         let file = memory(&place.url).map_err(failed)?;
         let into = Filling(&file, "memory");
         let want = Extents::from(0..u64::MAX);
@@ -95,7 +95,7 @@ impl Client {
 
     /// Reads a file. Its fetch continues for the next reader if this program is killed.
     pub(crate) fn read(&self, url: &Url, fresh: request::Fresh) -> Result<Reading, Refusal> {
-        self.desk
+        self.keeping
             .depot
             .read(url, &self.who, fresh_of(fresh))
             .map_err(|error| {

@@ -171,7 +171,7 @@ impl Client {
         // If a server refuses anonymous clients, its clients prove an identity.
         let is_proved = config.trust.certificate.is_some() && config.anonymous == Access::None;
         let scheme = if is_proved { "gsiftp" } else { "ftp" };
-        let start = self.desk.bounds.serve.ok_or_else(unknown)?;
+        let start = self.keeping.bounds.serve.ok_or_else(unknown)?;
         let node = start(config).map_err(|error| {
             Refusal::new(Kind::InUse, wanted, error.to_string())
                 .next("name another directory, or another place to listen")

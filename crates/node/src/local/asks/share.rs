@@ -76,14 +76,14 @@ impl Client {
     /// [`Put::in_place`](request::Put::in_place). Returns false if the file must be fetched whole.
     pub(crate) fn open_in_parts(&self, url: &Url, open: &request::Open, reply: &Reply) -> bool {
         let is_now = open.fresh != request::Fresh::Kept && !open.truncate && !open.excl;
-        let depot = &self.desk.depot;
+        let depot = &self.keeping.depot;
         let key = (MOUNTS.to_owned(), url.clone(), self.who.audience.clone());
         let is_in_parts = || {
             let fresh = fresh_of(open.fresh);
             let found = depot.lazily_while(url, &self.who, fresh, &|| !reply.is_over());
             found.is_ok_and(|file| file.size() >= PARTS_MIN && !file.is_whole())
         };
-        let is_wanted = is_now && (self.desk.shared.has(&key) || is_in_parts());
+        let is_wanted = is_now && (self.keeping.shared.has(&key) || is_in_parts());
         if !is_wanted {
             return false;
         }
@@ -110,7 +110,7 @@ impl Client {
         let wanted = format!("open {} to read and write", url.without_password());
         let bad = |error: Error| refusals::depot(&wanted, Some(url), &error);
         let open = || {
-            let depot = &self.desk.depot;
+            let depot = &self.keeping.depot;
             let opened = depot.share((url, &self.who), how, &|| !reply.is_over());
             opened.map(Arc::new).map_err(bad)
         };
@@ -118,7 +118,7 @@ impl Client {
             None => open()?,
             Some(session) => {
                 let key = (session.to_owned(), url.clone(), self.who.audience.clone());
-                let slot = self.desk.shared.slot(key);
+                let slot = self.keeping.shared.slot(key);
                 let mut kept = slot.lock();
                 match kept.upgrade() {
                     Some(file) if !how.exclusive => file,

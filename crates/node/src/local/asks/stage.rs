@@ -24,7 +24,7 @@ impl Client {
         // Kept until a tag keeps it.
         let ahead = self.ahead(&url, stage.bytes_per_s, reply).map_err(bad)?;
         let (as_tag, is_wanted) = ((tag.unwrap_or(STAGED), lasts), || !reply.is_over());
-        let staged = (self.desk.depot).stage_while(&url, &self.who, as_tag, &is_wanted);
+        let staged = (self.keeping.depot).stage_while(&url, &self.who, as_tag, &is_wanted);
         let (bytes, _) = staged.map_err(bad)?;
         drop(ahead);
         done(response::Done {
@@ -42,7 +42,7 @@ impl Client {
         reply: &Reply,
     ) -> godwit_depot::Result<Option<Lazily>> {
         let is_wanted = || !reply.is_over();
-        rate.map(|rate| (self.desk.depot).prefetch(url, &self.who, rate, &is_wanted))
+        rate.map(|rate| (self.keeping.depot).prefetch(url, &self.who, rate, &is_wanted))
             .transpose()
     }
 
@@ -53,7 +53,7 @@ impl Client {
         let scope = Scope::Url(url.clone());
         let delivered = self.deliver(&wanted, &scope, stage.timeout_ms, reply)?;
         let tag = stage.tag.as_deref().or(self.job.as_deref());
-        match self.desk.depot.untag(&url, tag.unwrap_or(STAGED)) {
+        match self.keeping.depot.untag(&url, tag.unwrap_or(STAGED)) {
             Ok(()) => Ok(delivered),
             Err(Error::Unknown(_)) => Ok(peer_out::without_tag(delivered)),
             Err(error) => Err(refusals::depot(&wanted, Some(&url), &error)),
