@@ -1374,7 +1374,7 @@ fn words_fit_what_was_asked() {
         "{refused}"
     );
     let pushed = machine.says(&["push", &node.url("never")]).ok();
-    assert!(pushed.stderr.contains("nothing was owed"), "{pushed}");
+    assert!(pushed.stderr.contains("nothing to deliver"), "{pushed}");
 }
 
 #[test]

@@ -807,7 +807,7 @@ fn hop_directory_hold_is_decidable() {
     assert!(chain.far("no/d").is_dir());
     // An absent name is not waited for.
     let nothing = push(&chain, "godwit://hop0/nothing").ok();
-    assert!(nothing.stderr.contains("nothing was owed"), "{nothing}");
+    assert!(nothing.stderr.contains("nothing to deliver"), "{nothing}");
     // A change that a verb asked of a hop is waited for.
     chain.dest.kill();
     let late = "godwit://hop0/late";
