@@ -81,12 +81,12 @@ godwit_core::errors! {
         } => held, OnHold;
         /// What left this machine is held at nodes that it goes by.
         #[error("{first}{}{}", as_well(.others), in_turn(.waiting))]
-        HeldBehind {
+        OnHoldDownstream {
             first: Box<Error>,
             others: Vec<Url>,
             /// What waits for one of these.
             waiting: Vec<String>
-        } => held_behind, OnHold;
+        } => on_hold_downstream, OnHold;
         /// What left this machine is nowhere.
         #[error(
             "{url}: was given to {hop}, which has it no more, and it is not at its end: it was removed there, or the hop lost it"
@@ -144,7 +144,7 @@ impl Error {
         Self::in_use(url.clone(), what.to_string())
     }
 
-    pub(crate) fn gone_behind(url: &Url) -> Self {
+    pub(crate) fn gone_downstream(url: &Url) -> Self {
         Self::was_lost(url.without_password(), url.host_port())
     }
 
@@ -152,7 +152,7 @@ impl Error {
     pub(crate) fn of_store(&self) -> Option<&godwit_store::Error> {
         match self {
             Self::Store(error) | Self::BrokeOff { cause: error, .. } => Some(error),
-            Self::HeldBehind { first, .. } => first.of_store(),
+            Self::OnHoldDownstream { first, .. } => first.of_store(),
             _ => None,
         }
     }
@@ -161,7 +161,7 @@ impl Error {
     pub fn kind(&self) -> Kind {
         match self {
             Self::Store(error) => error.origin().kind(),
-            Self::HeldBehind { first, .. } => first.kind(),
+            Self::OnHoldDownstream { first, .. } => first.kind(),
             Self::Disk { cause, .. } => Self::kind_of_disk(cause),
             _ => self.row(),
         }
@@ -186,7 +186,9 @@ impl Error {
             Self::Store(error) | Self::BrokeOff { cause: error, .. } => error.fault(),
             // Our own disk may have room again, and then it goes on.
             Self::Disk { .. } => Fault::Passing,
-            Self::Taken { .. } | Self::Damaged { .. } | Self::HeldBehind { .. } => Fault::Lasting,
+            Self::Taken { .. } | Self::Damaged { .. } | Self::OnHoldDownstream { .. } => {
+                Fault::Lasting
+            }
             _ => self.kind().fault(),
         }
     }
@@ -195,7 +197,7 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::Store(error) => return error.hint(),
-            Self::HeldBehind { first, .. } => return first.hint(),
+            Self::OnHoldDownstream { first, .. } => return first.hint(),
             Self::Newer { .. } => format!("run the newer godwit, or {ANOTHER_STATE}"),
             Self::Damaged { known, .. } => format!(
                 "if the rest of that directory is as it was, write {known:?} into that file; else {ANOTHER_STATE}"
@@ -249,10 +251,10 @@ const ANOTHER_STATE: &str =
 const MORE_QUOTA: &str = "a larger GODWIT_DEPOT_QUOTA gives more, after godwit node stop";
 
 impl Error {
-    /// The same for what has been owed since `born` (seconds since the epoch). A name that leads nowhere may be a
+    /// The same for what has been pending since `created_at` (seconds since the epoch). A name that leads nowhere may be a
     /// machine that is away, or a name service that has not heard of it yet; of one that does so for long nobody has.
-    pub(crate) fn fault_since(&self, born: u64) -> Fault {
-        let is_recent = crate::clock::now().saturating_sub(born) < UNKNOWN_MAX.as_secs();
+    pub(crate) fn fault_since(&self, created_at: u64) -> Fault {
+        let is_recent = crate::clock::now().saturating_sub(created_at) < UNKNOWN_MAX.as_secs();
         match is_unknown_host(self) && is_recent {
             true => Fault::Passing,
             false => self.fault(),
@@ -266,10 +268,12 @@ impl Error {
     }
 
     /// Returns it as the queue says it.
-    pub(crate) fn words(&self) -> String {
+    pub(crate) fn reason(&self) -> String {
         match self.of_store().and_then(godwit_store::Error::hint) {
             _ if is_unknown_host(self) => format!("{self}; it is tried for a day, and then held"),
-            Some(hint) if self.of_store().is_some_and(is_held_behind) => format!("{self}; {hint}"),
+            Some(hint) if self.of_store().is_some_and(is_on_hold_downstream) => {
+                format!("{self}; {hint}")
+            }
             _ => self.to_string(),
         }
     }
@@ -342,7 +346,7 @@ pub(crate) fn is_shut(error: &godwit_store::Error) -> bool {
 }
 
 /// Tells whether somebody is to decide behind the server.
-pub(crate) fn is_held_behind(error: &godwit_store::Error) -> bool {
+pub(crate) fn is_on_hold_downstream(error: &godwit_store::Error) -> bool {
     matches!(error, E::Held { .. })
 }
 

@@ -4,7 +4,7 @@ use crate::{
     Connect, Rules,
     disk::{files::Disk, records::Records, reserve::Ballast},
     plan::{
-        all::All, chores::Chores, entry::Held, locks::Locks, logs::Logs, quota::Room,
+        all::All, chores::Chores, entry::Entry, locks::Locks, logs::Logs, quota::Room,
         watches::Watches,
     },
 };
@@ -45,7 +45,7 @@ impl Inner {
     }
 
     /// Returns everything that is held, for a look at each without this lock.
-    pub(crate) fn every(&self) -> Vec<Arc<Held>> {
+    pub(crate) fn every(&self) -> Vec<Arc<Entry>> {
         self.all().by_id.values().cloned().collect()
     }
 

@@ -36,7 +36,7 @@ pub use api::{
     fill::{Add, Adding},
     lazy::{Lazily, Moved},
     names::Attributes,
-    queue::{Owed, Stage},
+    queue::{Pending, Stage},
     read::Reading,
     share::{Share, Shared},
     write::{Put, Writing},

@@ -82,7 +82,7 @@ pub struct Before {
 }
 
 impl Before {
-    pub(crate) fn words(&self) -> String {
+    pub(crate) fn reason(&self) -> String {
         let url = self.url.without_password();
         let what = self.words_at(&url.to_string());
         match self.is_held {

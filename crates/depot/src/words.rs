@@ -27,10 +27,10 @@ pub(crate) fn deed_words(what: &str, to: Option<&Url>) -> String {
     }
 }
 
-pub(crate) fn words_of(why: &deeds::Held) -> String {
+pub(crate) fn reason_of(why: &deeds::Held) -> String {
     match why {
         deeds::Held::Conflict => "something else is there by now".into(),
         deeds::Held::Missing => "it is not there any more".into(),
-        deeds::Held::Refused(words) | deeds::Held::Wanted(words) => words.clone(),
+        deeds::Held::Refused(reason) | deeds::Held::Wanted(reason) => reason.clone(),
     }
 }

@@ -63,7 +63,7 @@ fn appends_survive_outage_and_restart() {
     assert_eq!(first.queue().len(), 1);
     drop((appending, first));
     let again = depot(&far, &dir);
-    assert!(again.owes());
+    assert!(again.has_pending());
     // The new log follows the lines of the old one.
     let appending = again.append(&url("log"), &who()).unwrap();
     appending.add(b"0 3\n").unwrap();
@@ -112,7 +112,7 @@ fn queue_counts_bytes_of_lines() {
     let (far, dir) = both();
     let first = depot(&far, &dir);
     let pending = |depot: &Depot| {
-        let told = |row: &godwit_depot::Owed| (row.size, row.owed);
+        let told = |row: &godwit_depot::Pending| (row.size, row.pending_bytes);
         depot.queue().iter().map(told).collect::<Vec<_>>()
     };
     let appending = first.append(&url("log"), &who()).unwrap();
@@ -270,7 +270,7 @@ fn pending_lines_count_against_quota() {
     appending.add(&lines(0..6000)).unwrap();
     let usage = first.usage();
     assert!(usage.taken >= 600_000 && usage.taken <= QUOTA, "{usage:?}");
-    assert_eq!(usage.owed, usage.taken);
+    assert_eq!(usage.pending_bytes, usage.taken);
     // A caller that does not wait learns who has the room, or that the line never fits.
     let full = appending.add_while(&lines(6000..12000), &|full| {
         assert!(full.to_string().contains("owed to far"), "{full}");
@@ -354,7 +354,7 @@ fn damaged_line_holds_later_lines() {
     let queue = again.queue();
     assert!(queue[0].why.contains("damaged"), "{queue:?}");
     // The damaged line counts with all its bytes.
-    assert_eq!(queue[0].owed, 13 + 17 * 5);
+    assert_eq!(queue[0].pending_bytes, 13 + 17 * 5);
     // Lines before the damage were sent; those behind it stay on the disk.
     must_have(&far.get("log").unwrap(), 1, 12);
     assert_eq!(std::fs::read(&path).unwrap(), bytes);

@@ -29,12 +29,12 @@ fn put_is_readable_before_delivery() {
     assert_eq!(far.get("a"), None);
     let queue = depot.queue();
     assert_eq!(queue.len(), 1);
-    assert_eq!(queue[0].owed, wanted.len() as u64);
+    assert_eq!(queue[0].pending_bytes, wanted.len() as u64);
     assert!(queue[0].is_committed);
     far.set_away(false);
     push(&depot);
     same(far.get("a").unwrap(), &wanted);
-    assert!(depot.queue().is_empty() && !depot.owes());
+    assert!(depot.queue().is_empty() && !depot.has_pending());
 }
 
 #[test] //= GASS-59 KANGAROO-3 KANGAROO-32 depot#writing
@@ -91,7 +91,7 @@ fn unreadable_records_go_on_hold() {
     assert_eq!(short.stage, Stage::Held);
     assert!(short.why.contains("shorter"), "{}", short.why);
     let odd = pending.iter().find(|row| row.id == files[0]).unwrap();
-    assert_eq!((odd.stage.clone(), odd.owed), (Stage::Held, 10));
+    assert_eq!((odd.stage.clone(), odd.pending_bytes), (Stage::Held, 10));
     let why = &odd.why;
     assert!(
         why.contains(r#""ftp://\u{1b}""#) && why.contains(&files[0]),

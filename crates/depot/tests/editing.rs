@@ -43,7 +43,7 @@ fn descriptor_changes_are_delivered() {
     // During an attempt, the queue tells what that attempt has still to send.
     until("only the leaf that differs is pending", || {
         let file = &depot.queue()[0];
-        matches!(file.stage, Stage::Waiting { .. }) && file.owed == 1 << 20
+        matches!(file.stage, Stage::Waiting { .. }) && file.pending_bytes == 1 << 20
     });
     far.set_away(false);
     push(&depot);
@@ -57,7 +57,7 @@ fn unchanged_edit_is_not_pending() {
     let depot = depot(&far, &dir);
     let editing = depot.edit(&url("a"), &who(), &Edit::default()).unwrap();
     editing.end().unwrap();
-    assert!(!depot.owes() && depot.queue().is_empty());
+    assert!(!depot.has_pending() && depot.queue().is_empty());
 }
 
 #[test] //= GASS-12 GASS-20 GASS-30 depot#writing
@@ -108,7 +108,7 @@ fn concurrent_creators_share_file() {
     two.end().unwrap();
     push(&depot);
     same(far.get("a").unwrap(), b"onetwo");
-    assert!(!depot.owes());
+    assert!(!depot.has_pending());
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn push_sends_open_file() {
     push(&depot);
     same(far.get("a").unwrap(), b"so far, and on");
     assert_eq!(editing.end().unwrap(), Ended::Last(3));
-    assert!(!depot.owes());
+    assert!(!depot.has_pending());
 }
 
 /// Calls `act` while a push waits at a gate of the target.
@@ -314,7 +314,7 @@ fn discarded_edit_is_not_delivered() {
     same(far.get("a").unwrap(), b"as it was");
     assert_eq!(far.get("new"), None);
     same(read(&depot, "a").unwrap(), b"as it was");
-    assert!(depot.queue().is_empty() && !depot.owes());
+    assert!(depot.queue().is_empty() && !depot.has_pending());
 }
 
 /// The restarted node finds the edit late; the put during that time is newer.

@@ -153,7 +153,7 @@ fn outage_leaves_delivered_files_readable() {
     let wanted = bytes(3_300_000, 5);
     put(&hop, &wanted);
     hop.push(Path::new(NAME), None).unwrap();
-    assert!(!depot.owes());
+    assert!(!depot.has_pending());
     far.put("other", b"never read");
     far.set_away(true);
     same(read_all(&hop).unwrap(), &wanted);

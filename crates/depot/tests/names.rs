@@ -301,7 +301,7 @@ fn abandoned_writes_are_dropped() {
     let depot = depot(&far, &dir);
     for is_into in [false, true] {
         let writing = match is_into {
-            true => depot.put_into(&url("a"), &who(), "").unwrap(),
+            true => depot.patch(&url("a"), &who(), "").unwrap(),
             false => depot.put(&url("a"), &who(), &common::over()).unwrap(),
         };
         writing.write(0, b"late").unwrap();

@@ -462,7 +462,7 @@ impl Serving {
                 writing.end().map(drop).map_err(told)
             }
             ["into", name, size, at, _] => {
-                let writing = self.depot.put_into(&url(name), &who(), "").map_err(told)?;
+                let writing = self.depot.patch(&url(name), &who(), "").map_err(told)?;
                 let size: usize = size.parse().unwrap();
                 writing
                     .write(at.parse().unwrap(), &content()[..size])

@@ -88,7 +88,7 @@ fn hop_shows_files_before_delivery() {
     far.set_away(false);
     spooled.push(Path::new("a"), None).unwrap();
     same(far.get("a").unwrap(), &wanted);
-    assert!(!depot.owes());
+    assert!(!depot.has_pending());
 }
 
 #[test] //= KANGAROO-32 hops#delivery
@@ -161,7 +161,7 @@ fn loops_are_refused() {
     assert!(begin(&others(15)).is_ok());
     assert!(circle(&others(16)));
     assert!(circle(&["first".into(), "hop".into(), "last".into()]));
-    assert!(!depot.owes());
+    assert!(!depot.has_pending());
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn push_asks_end_after_restart() {
         matches!(early, Err(godwit_depot::Error::TimedOut { .. })),
         "{early:?}"
     );
-    assert!(!first.owes(), "the hop has it");
+    assert!(!first.has_pending(), "the hop has it");
     drop(first);
     // Locally nothing is pending, and the target has nothing.
     let first = Depot::open(&root, rules(), connect).unwrap();
@@ -471,7 +471,7 @@ fn hop_forwards_records_once() {
     far.set_away(true);
     let away = append(3, b"three\n", &[]);
     assert!(matches!(away, Err(Error::Unreachable { .. })), "{away:?}");
-    assert!(!depot.owes(), "its writer has it");
+    assert!(!depot.has_pending(), "its writer has it");
     far.set_away(false);
     append(3, b"three\n", &[]).unwrap();
     same(far.get("log").unwrap(), "one\ntwo\nthree\n");
@@ -613,7 +613,7 @@ fn upstream_push_reports_hop_hold() {
         .unwrap();
     first.push(&Scope::All, LIMIT).unwrap();
     same(far.get("c").unwrap_or_default(), "theirs");
-    assert!(!first.owes() && !hop.owes());
+    assert!(!first.has_pending() && !hop.has_pending());
 }
 
 #[test] //= hops#delivery
@@ -630,7 +630,7 @@ fn push_waits_for_forgotten_file() {
     assert!(!is_early(&first));
     // The patch replaces the local copy, which is dropped once the hop has it.
     put_into(&first, "a", 5, b" and more");
-    common::until("the hop has it", || !first.owes());
+    common::until("the hop has it", || !first.has_pending());
     assert!(!is_early(&first), "the hop has all of it");
     drop(first);
     let first = before(spooled, &dir);
@@ -782,7 +782,7 @@ fn removal_keeps_holds_below() {
     assert!(far.dir.path().join("d").is_dir());
     // Its own name gives it up, and nothing else.
     remove(&hop, "d/e/x", RemovalKind::File).unwrap();
-    assert!(!depot.owes());
+    assert!(!depot.has_pending());
     remove(&hop, "d", RemovalKind::Directory).unwrap();
     assert!(!far.dir.path().join("d").exists());
 }
@@ -814,7 +814,7 @@ fn removal_drops_own_hold_only() {
     far.set_away(false);
     assert!(depot.push(&Scope::All, LIMIT).is_err());
     remove(&hop, "a", RemovalKind::File).unwrap();
-    assert!(!depot.owes());
+    assert!(!depot.has_pending());
     same(far.get("a").unwrap_or_default(), "theirs");
     // Now it is theirs that is seen, and meant.
     remove(&hop, "a", RemovalKind::File).unwrap();
@@ -1021,7 +1021,7 @@ fn immediate_changes_are_durable() {
         act(&hop).unwrap();
         assert!(flushed.load(SeqCst), "{what}");
     }
-    assert!(!depot.owes());
+    assert!(!depot.has_pending());
     far.put("a", b"again");
     far.is_unsafe.store(true, SeqCst);
     let unsafe_there = remove(&hop, "a", RemovalKind::File);
@@ -1046,7 +1046,7 @@ fn lost_flush_promises_nothing_again() {
     for (what, act) in ACTS {
         let told = act(&hop);
         assert!(matches!(told, Err(Error::Lost { .. })), "{what}: {told:?}");
-        assert!(!depot.owes(), "{what}: {:?}", depot.queue());
+        assert!(!depot.has_pending(), "{what}: {:?}", depot.queue());
     }
 }
 

@@ -113,10 +113,13 @@ fn put_stays_pending_until_durable() {
     put(&depot, "a", b"bytes");
     until("it is there", || far.get("a").is_some());
     let pushed = depot.push(&Scope::All, Some(Duration::from_millis(200)));
-    assert!(pushed.is_err() && depot.owes(), "it is not safe there");
+    assert!(
+        pushed.is_err() && depot.has_pending(),
+        "it is not safe there"
+    );
     far.is_unsafe.store(false, SeqCst);
     push(&depot);
-    assert!(!depot.owes());
+    assert!(!depot.has_pending());
 }
 
 #[test] //= KANGAROO-21 delivery#faults

@@ -8,7 +8,7 @@ use common::{
     as_killed, both, by, bytes, depot, over, push, put, put_into, read, rules, same, until, url,
     who, with,
 };
-use godwit_depot::{Edit, Ended, Fresh, Owed, Rules, Stage};
+use godwit_depot::{Edit, Ended, Fresh, Pending, Rules, Stage};
 use godwit_store::Defect;
 use std::{
     io::Read,
@@ -69,7 +69,7 @@ fn old_patch_yields_to_unlink() {
             true => depot.rename(&url("c"), &url("b"), by()).unwrap(),
             false => depot.unlink(&url("b"), by()).unwrap(),
         }
-        let is_second = |row: &&Owed| row.url == url("b") && row.what == "publish";
+        let is_second = |row: &&Pending| row.url == url("b") && row.what == "publish";
         if let Some(second) = depot.queue().iter().find(is_second) {
             depot.discard(&second.id).unwrap();
         }

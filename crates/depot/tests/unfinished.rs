@@ -19,7 +19,7 @@ use std::{
 };
 
 fn into(depot: &Depot, name: &str) -> Writing {
-    depot.put_into(&url(name), &who(), "").unwrap()
+    depot.patch(&url(name), &who(), "").unwrap()
 }
 
 #[test] //= KANGAROO-32
@@ -116,7 +116,7 @@ fn empty_patch_changes_nothing() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     into(&depot, "a").end().unwrap();
-    assert!(depot.queue().is_empty() && !depot.owes());
+    assert!(depot.queue().is_empty() && !depot.has_pending());
     push(&depot);
     assert_eq!(far.get("a"), None);
 }

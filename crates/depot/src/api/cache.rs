@@ -3,7 +3,7 @@
 use crate::{
     Depot, Error, Result, Tag, Verified,
     clock::now,
-    plan::{entry::Held, state::State},
+    plan::{entry::Entry, state::State},
 };
 use godwit_core::{Url, holding::Base};
 use std::{
@@ -25,7 +25,7 @@ pub struct Holds {
     /// How many bytes of it are here.
     pub present: u64,
     /// How many its target lacks.
-    pub owed: u64,
+    pub pending_bytes: u64,
     /// How often it was fetched.
     pub transfers: u64,
     /// Programs that have it open.
@@ -50,7 +50,7 @@ pub struct Usage {
     /// What it holds.
     pub taken: u64,
     /// Of that, what is owed and cannot be forgotten.
-    pub owed: u64,
+    pub pending_bytes: u64,
     /// Of that, what somebody uses or has tagged.
     pub kept: u64,
     /// How many files there are; several versions of one name are one file.
@@ -66,8 +66,8 @@ impl Depot {
     /// Returns what is held whose name begins so, by name.
     pub fn list(&self, prefix: &str) -> Vec<Holds> {
         let all = self.inner.every();
-        let named = |held: &Arc<Held>| held.name().to_string().starts_with(prefix);
-        let mut holds: Vec<_> = all.iter().filter(|held| named(held)).map(holds).collect();
+        let named = |entry: &Arc<Entry>| entry.name().to_string().starts_with(prefix);
+        let mut holds: Vec<_> = all.iter().filter(|entry| named(entry)).map(holds).collect();
         holds.sort_by(|a, b| (&a.url, a.is_current).cmp(&(&b.url, b.is_current)));
         holds
     }
@@ -75,7 +75,7 @@ impl Depot {
     /// Returns what is held of a name, for whomever.
     pub fn holds(&self, url: &Url) -> Vec<Holds> {
         let all = self.inner.all().called(url);
-        let same = all.iter().filter(|held| held.name() == *url);
+        let same = all.iter().filter(|entry| entry.name() == *url);
         same.map(holds).collect()
     }
 
@@ -84,23 +84,23 @@ impl Depot {
         let mut usage = Usage {
             quota: self.inner.room.quota(),
             taken: self.inner.room.taken(),
-            owed: 0,
+            pending_bytes: 0,
             kept: self.inner.room.open(),
             files: 0,
         };
         let every = self.inner.every();
-        let names: HashSet<Url> = every.iter().map(|held| held.name()).collect();
+        let names: HashSet<Url> = every.iter().map(|entry| entry.name()).collect();
         usage.files = names.len() as u64;
-        for held in every {
-            let state = held.lock();
+        for entry in every {
+            let state = entry.lock();
             if state.machine.owes() {
-                usage.owed += state.bytes.reserved;
+                usage.pending_bytes += state.bytes.reserved;
             } else if state.users.open > 0 || !state.users.tags.is_empty() {
                 usage.kept += state.bytes.reserved;
             }
         }
         let logs = self.inner.logs.reserved();
-        usage.owed += logs.iter().map(|(_, reserved)| reserved).sum::<u64>();
+        usage.pending_bytes += logs.iter().map(|(_, reserved)| reserved).sum::<u64>();
         usage
     }
 
@@ -112,20 +112,20 @@ impl Depot {
 
     /// The same of what came for one audience, and has no tag.
     pub fn forget_of(&self, url: &Url, audience: &str) -> Result<u64> {
-        self.forget_where(url, |held, state| {
-            held.who.audience == audience && state.users.tags.is_empty()
+        self.forget_where(url, |entry, state| {
+            entry.who.audience == audience && state.users.tags.is_empty()
         })
     }
 
-    fn forget_where(&self, url: &Url, is_meant: impl Fn(&Held, &State) -> bool) -> Result<u64> {
+    fn forget_where(&self, url: &Url, is_meant: impl Fn(&Entry, &State) -> bool) -> Result<u64> {
         let mut forgotten = 0;
         let called = self.inner.all().called(url);
-        for held in called {
-            if held.name() != *url {
+        for entry in called {
+            if entry.name() != *url {
                 continue;
             }
-            let mut state = held.lock();
-            if state.is_gone || !is_meant(&held, &state) {
+            let mut state = entry.lock();
+            if state.is_gone || !is_meant(&entry, &state) {
                 continue;
             }
             if !state.machine.may_be_forgotten() || state.delivery.is_in_flight {
@@ -135,8 +135,8 @@ impl Depot {
                 ));
             }
             let tags = std::mem::take(&mut state.users.tags);
-            self.inner.unlink(&held, state)?;
-            self.inner.untagged(held.id, &tags);
+            self.inner.unlink(&entry, state)?;
+            self.inner.untagged(entry.id, &tags);
             forgotten += 1;
         }
         match forgotten {
@@ -148,7 +148,7 @@ impl Depot {
     /// Reads what is held, of one name or of all, and compares it with what it hashed to when it came.
     /// What differs and is not owed is fetched again by whoever reads it next.
     pub fn verify(&self, url: Option<&Url>, each: impl FnMut(Verified)) -> Result<()> {
-        self.verify_where(|held| url.is_none_or(|url| held.name() == *url), each)
+        self.verify_where(|entry| url.is_none_or(|url| entry.name() == *url), each)
     }
 
     /// The same of what came for one audience.
@@ -158,22 +158,22 @@ impl Depot {
         audience: &str,
         each: impl FnMut(Verified),
     ) -> Result<()> {
-        let is_meant = |held: &Held| {
-            held.who.audience == audience && url.is_none_or(|url| held.name() == *url)
+        let is_meant = |entry: &Entry| {
+            entry.who.audience == audience && url.is_none_or(|url| entry.name() == *url)
         };
         self.verify_where(is_meant, each)
     }
 
     fn verify_where(
         &self,
-        is_meant: impl Fn(&Held) -> bool,
+        is_meant: impl Fn(&Entry) -> bool,
         mut each: impl FnMut(Verified),
     ) -> Result<()> {
-        for held in self.inner.every() {
-            if !is_meant(&held) {
+        for entry in self.inner.every() {
+            if !is_meant(&entry) {
                 continue;
             }
-            if let Some(verified) = self.inner.verify(&held, now())? {
+            if let Some(verified) = self.inner.verify(&entry, now())? {
                 each(verified);
             }
         }
@@ -181,20 +181,20 @@ impl Depot {
     }
 }
 
-fn holds(held: &Arc<Held>) -> Holds {
-    let state = held.lock();
+fn holds(entry: &Arc<Entry>) -> Holds {
+    let state = entry.lock();
     Holds {
-        id: held.id.to_string(),
-        url: held.name(),
-        audience: held.who.audience.clone(),
+        id: entry.id.to_string(),
+        url: entry.name(),
+        audience: entry.who.audience.clone(),
         size: state.machine.size(),
         present: state.machine.arrived_bytes(),
-        owed: state.machine.owed_bytes(),
+        pending_bytes: state.machine.owed_bytes(),
         transfers: state.meta.transfers,
         users: state.users.open,
         tags: state.users.tags.clone(),
         stamp: state.meta.stamp,
-        used: held.used.load(Relaxed),
+        used: entry.used.load(Relaxed),
         is_current: state.is_current(),
         base: match state.machine.base() {
             Base::Absent => "nothing".into(),

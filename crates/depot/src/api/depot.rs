@@ -6,7 +6,7 @@ use crate::{
         files::{Disk, Watcher},
         records::{Begun, Records},
         reserve::Ballast,
-        rows::Passed,
+        rows::Forwarded,
     },
     inner::Inner,
     plan::{chores::Chores, locks::Locks, logs::Logs, quota::Room, watches::Watches},
@@ -62,7 +62,7 @@ impl Depot {
             logs,
             deeds,
             odd_deeds,
-            passed,
+            forwarded,
         } = begun;
         let room = Room::new(rules.quota);
         let logs = Logs::open(root, logs, &room)?;
@@ -85,8 +85,13 @@ impl Depot {
         });
         inner.recover(rows, deeds, start)?;
         inner.all().unreadable.deeds = odd_deeds;
-        let key = |passed: Passed| ((passed.url.clone(), passed.who.audience.clone()), passed);
-        inner.all().passed = passed.into_iter().map(key).collect();
+        let key = |forwarded: Forwarded| {
+            (
+                (forwarded.url.clone(), forwarded.who.audience.clone()),
+                forwarded,
+            )
+        };
+        inner.all().forwarded = forwarded.into_iter().map(key).collect();
         inner.retag(tags);
         inner.ballast.take();
         let mut threads = Vec::new();
@@ -105,12 +110,12 @@ impl Depot {
     }
 
     /// Tells whether any target lacks something that is here.
-    pub fn owes(&self) -> bool {
+    pub fn has_pending(&self) -> bool {
         let all = self.inner.all();
-        let owes = all.by_id.values().any(|held| held.lock().machine.owes())
+        let is_pending = all.by_id.values().any(|entry| entry.lock().machine.owes())
             || all.promises.deeds().next().is_some();
         drop(all);
-        owes || !self.inner.logs.owing().is_empty()
+        is_pending || !self.inner.logs.pending().is_empty()
     }
 
     /// Tells whether a program fills a file.
@@ -125,10 +130,10 @@ impl Depot {
         self.inner.watches.end();
         self.inner.logs.nudge();
         self.inner.locks.nudge();
-        for held in self.inner.every() {
+        for entry in self.inner.every() {
             // Under its lock, or a waiter could miss it.
-            drop(held.lock());
-            held.tell();
+            drop(entry.lock());
+            entry.tell();
         }
     }
 

@@ -8,7 +8,7 @@ use crate::{
     Depot, Ended, Error, Fresh, Result, Who,
     error::may_pass,
     inner::Inner,
-    plan::{entry::Held, state::State, user::User},
+    plan::{entry::Entry, state::State, user::User},
 };
 use godwit_core::{
     Url,
@@ -76,12 +76,12 @@ impl Editing {
 
     /// Returns what it is called.
     pub fn url(&self) -> Url {
-        self.user.held.name()
+        self.user.entry.name()
     }
 
     /// Returns the length of the file as it was opened.
     pub fn size(&self) -> u64 {
-        self.user.held.lock().machine.size()
+        self.user.entry.lock().machine.size()
     }
 
     /// Says that this one writes no more, and finds out what came of it.
@@ -91,24 +91,24 @@ impl Editing {
 
     /// Ends for a program that may be gone: then what was put since the opening comes after what was written.
     pub fn end_while(mut self, is_there: IsThere<'_>) -> Result<Ended> {
-        let held = &self.user.held;
+        let entry = &self.user.entry;
         // A program that is there now is told of its end after all that has a place before this.
         let place = self.depot.next_number();
         if is_there() {
-            held.lock().users.closed_at = place;
+            entry.lock().users.closed_at = place;
         }
         self.file = None;
-        let is_alone = held.lock().users.editors == 1;
+        let is_alone = entry.lock().users.editors == 1;
         let until = Instant::now() + FORKED;
         loop {
-            let ended = self.depot.is_edited(held)?;
+            let ended = self.depot.is_edited(entry)?;
             // A copy that a child is about to close is no other writer yet.
             if ended != Ended::Open || !is_alone || Instant::now() >= until {
                 return Ok(ended);
             }
-            let mut state = held.lock();
+            let mut state = entry.lock();
             if state.machine.is_unseen() {
-                held.wait(&mut state, Some(Instant::now() + FORKED / 10));
+                entry.wait(&mut state, Some(Instant::now() + FORKED / 10));
             }
         }
     }
@@ -119,8 +119,8 @@ impl Editing {
     /// before that are not delivered, it ends as by [`Editing::end`].
     pub fn discard(self) -> Result<()> {
         // As long as ours is open nobody takes its writers for gone.
-        let held = Arc::clone(&self.user.held);
-        let state = self.depot.still(&held);
+        let entry = Arc::clone(&self.user.entry);
+        let state = self.depot.still(&entry);
         let was_there = matches!(state.machine.base(), Base::Seen(_));
         let was_clean = match was_there {
             true => state.machine.owed_bytes() == 0,
@@ -130,17 +130,17 @@ impl Editing {
             drop(state);
             return self.end_while(&|| false).map(drop);
         }
-        self.depot.unwatch(&held);
-        self.depot.unlink(&held, state)
+        self.depot.unwatch(&entry);
+        self.depot.unlink(&entry, state)
     }
 }
 
 impl Drop for Editing {
     fn drop(&mut self) {
-        self.user.held.lock().users.editors -= 1;
+        self.user.entry.lock().users.editors -= 1;
         if self.file.take().is_some() {
             // Others may still have it open; the watch tells when they are gone.
-            let _ = self.depot.is_edited(&self.user.held);
+            let _ = self.depot.is_edited(&self.user.entry);
         }
     }
 }
@@ -166,13 +166,13 @@ impl Inner {
                 }
             }
         };
-        let held = Arc::clone(&user.held);
+        let entry = Arc::clone(&user.entry);
         // Before it counts as open: as long as we have it, nobody takes its writers for gone.
-        let file = self.disk.writer(held.id)?;
+        let file = self.disk.writer(entry.id)?;
         let mut state = loop {
-            drop(self.still(&held));
+            drop(self.still(&entry));
             let all = self.all();
-            let state = held.lock();
+            let state = entry.lock();
             if state.is_gone {
                 return Err(Error::busy(url, &"gone meanwhile; try again"));
             }
@@ -197,11 +197,11 @@ impl Inner {
             user,
             file: Some(file),
         };
-        self.all().owe(&held, || self.next_number());
+        self.all().enqueue(&entry, || self.next_number());
         // It must be on record before anybody can write what nobody sees.
-        held.commit(self)?;
+        entry.commit(self)?;
         crash::point("open-recorded");
-        self.watch(&held);
+        self.watch(&entry);
         Ok(editing)
     }
 
@@ -227,7 +227,7 @@ impl Inner {
                 return Err(StoreError::exists(url.as_path()).into());
             }
             // What came for others is not changed for them.
-            Ok(user) if user.held.who.audience != who.audience => self.own(url, who, &user)?,
+            Ok(user) if user.entry.who.audience != who.audience => self.own(url, who, &user)?,
             Ok(user) => user,
             Err(Error::Store(error))
                 if edit.create && matches!(*error, StoreError::Missing { .. }) =>
@@ -239,14 +239,14 @@ impl Inner {
             }
             Err(error) => return Err(error),
         };
-        self.ensure(&user.held, 0..u64::MAX)?;
-        self.know_leaves(&user.held)?;
+        self.ensure(&user.entry, 0..u64::MAX)?;
+        self.know_leaves(&user.entry)?;
         Ok(Some(user))
     }
 
     /// Holds a file that is shared once more, for whoever is about to change it.
     fn own(&self, url: &Url, who: &Who, shared: &User) -> Result<User> {
-        let state = shared.held.lock();
+        let state = shared.entry.lock();
         let size = state.machine.size();
         let seen = match (&state.validity.seen, state.machine.base()) {
             (Some(seen), _) => (seen.clone(), state.validity.seen_at.clone()),
@@ -281,21 +281,21 @@ impl Inner {
         let base_is_absent = base == Base::Absent;
         let machine = Holding::born(base, Mode::Replace);
         let number = self.next_number();
-        let held = Arc::new(Held::new(id, number, url.clone(), who.clone(), machine));
-        let mut state = held.lock();
+        let entry = Arc::new(Entry::new(id, number, url.clone(), who.clone(), machine));
+        let mut state = entry.lock();
         state.meta.session.clone_from(&edit.session);
         state.meta.mode = edit.mode;
-        let user = User::of(&held, &mut state);
+        let user = User::of(&entry, &mut state);
         drop(state);
         let mut all = self.all();
         let current = all.current_of(url, who).filter(|_| base_is_absent);
-        if current.is_some_and(|held| is_pending(&held.lock())) {
+        if current.is_some_and(|entry| is_pending(&entry.lock())) {
             drop((all, user));
             self.disk.remove(id)?;
             return Ok(None);
         }
-        all.insert(&held);
-        all.make_newest(&held);
+        all.insert(&entry);
+        all.make_newest(&entry);
         Ok(Some(user))
     }
 }

@@ -1,6 +1,6 @@
 //! Files that are made at their server first, so that no other machine makes them.
 
-use crate::{By, Depot, Error, Fresh, Put, Result, Scope, plan::entry::Held};
+use crate::{By, Depot, Error, Fresh, Put, Result, Scope, plan::entry::Entry};
 use godwit_core::{Url, Version, holding::Base};
 use godwit_store::Error as StoreError;
 use std::time::Duration;
@@ -39,10 +39,10 @@ impl Depot {
         made.end_while(&|_| true, by.is_wanted)?;
         let scope = Scope::Url(url.clone());
         let Err(error) = self.push_while(&scope, Some(limit), by.is_wanted) else {
-            let held = inner.all().current_of(url, by.who);
-            return Ok(held.and_then(|held| seen(&held)));
+            let entry = inner.all().current_of(url, by.who);
+            return Ok(entry.and_then(|entry| seen(&entry)));
         };
-        let said = self.why_held(url);
+        let said = self.why_on_hold(url);
         let discarded = self.discard(&id);
         match (error, said) {
             (Error::Held { .. }, None) => exists(),
@@ -52,8 +52,8 @@ impl Depot {
     }
 }
 
-fn seen(held: &Held) -> Option<Version> {
-    match held.lock().machine.base() {
+fn seen(entry: &Entry) -> Option<Version> {
+    match entry.lock().machine.base() {
         Base::Seen(version) => Some(version.clone()),
         _ => None,
     }

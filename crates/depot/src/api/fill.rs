@@ -10,7 +10,7 @@ use crate::{
     disk::{files::Id, rows::Change},
     inner::Inner,
     plan::{
-        entry::Held,
+        entry::Entry,
         locks::{Locked, Name},
         user::User,
     },
@@ -115,7 +115,7 @@ impl Adding {
     pub fn file(&self) -> Result<File> {
         match &self.what {
             What::New(id) => self.depot.disk.writer(*id),
-            What::There(reading) => self.depot.disk.reader(reading.held().id),
+            What::There(reading) => self.depot.disk.reader(reading.entry().id),
             What::Done => Err(Error::Ending),
         }
     }
@@ -124,7 +124,7 @@ impl Adding {
     pub fn path(&self) -> Option<PathBuf> {
         match &self.what {
             What::New(id) => Some(self.depot.disk.path(*id)),
-            What::There(reading) => Some(self.depot.disk.path(reading.held().id)),
+            What::There(reading) => Some(self.depot.disk.path(reading.entry().id)),
             What::Done => None,
         }
     }
@@ -140,7 +140,7 @@ impl Adding {
     /// Returns the time that its users gave it.
     pub fn timestamp(&self) -> Option<i64> {
         match &self.what {
-            What::There(reading) => reading.held().lock().meta.stamp,
+            What::There(reading) => reading.entry().lock().meta.stamp,
             _ => None,
         }
     }
@@ -154,37 +154,37 @@ impl Adding {
         let user = match &self.what {
             What::Done => return Err(Error::Ending),
             What::New(id) => self.filled(*id)?,
-            What::There(reading) => User::of(reading.held(), &mut reading.held().lock()),
+            What::There(reading) => User::of(reading.entry(), &mut reading.entry().lock()),
         };
-        let kept = self.tell(&user.held, tag, timestamp);
+        let kept = self.tell(&user.entry, tag, timestamp);
         if kept.is_err() && self.is_new() {
             // The file stays, so that it can be tried again.
-            self.depot.withdraw(&user.held);
+            self.depot.withdraw(&user.entry);
             return kept;
         }
         kept?;
-        let held = Arc::clone(&user.held);
+        let entry = Arc::clone(&user.entry);
         self.what = What::Done;
         drop(user);
         self.depot.locks.free(&self.name, self.number);
         // Its last tag may have been taken off under the lock.
-        self.depot.let_lapse(&held)
+        self.depot.let_lapse(&entry)
     }
 
     fn tell(
         &self,
-        held: &Arc<Held>,
+        entry: &Arc<Entry>,
         tag: Option<(&str, Option<u64>)>,
         timestamp: Option<i64>,
     ) -> Result<()> {
         if timestamp.is_some() {
-            let mut state = held.lock();
+            let mut state = entry.lock();
             state.meta.stamp = timestamp;
             state.record.change();
         }
         match tag {
-            Some((tag, expires)) => self.depot.tag(held, tag, None, expires),
-            None => held.commit(&self.depot),
+            Some((tag, expires)) => self.depot.tag(entry, tag, None, expires),
+            None => entry.commit(&self.depot),
         }
     }
 
@@ -212,13 +212,13 @@ impl Adding {
             machine.fetched(fetch.ticket, Origin::Same);
         }
         let number = depot.next_number();
-        let held = Held::new(id, number, url.clone(), self.who.clone(), machine);
-        let held = Arc::new(held);
-        let leaves = depot.hashed(&held)?.1;
+        let entry = Entry::new(id, number, url.clone(), self.who.clone(), machine);
+        let entry = Arc::new(entry);
+        let leaves = depot.hashed(&entry)?.1;
         depot.reserve(url, size)?;
         crash::point("filled");
-        let mut state = held.lock();
-        let user = User::of(&held, &mut state);
+        let mut state = entry.lock();
+        let user = User::of(&entry, &mut state);
         (state.bytes.leaves, state.bytes.reserved) = (leaves, size);
         state.meta.is_filled = true;
         state.record.change();
@@ -230,8 +230,8 @@ impl Adding {
             depot.room.release(size);
             return Err(self.busy("put meanwhile, and that counts"));
         }
-        all.insert(&held);
-        all.make_current(&held);
+        all.insert(&entry);
+        all.make_current(&entry);
         drop(all);
         if let Some(old) = old {
             depot.let_go(&old)?;
@@ -315,18 +315,18 @@ impl Inner {
                 let _ = asking.wait(is_wanted)?;
                 continue;
             }
-            let Some(held) = all.current.get(name).cloned() else {
+            let Some(entry) = all.current.get(name).cloned() else {
                 return Ok(None);
             };
             drop(all);
-            let mut state = held.lock();
-            let is_own = held.who.audience == name.1;
+            let mut state = entry.lock();
+            let is_own = entry.who.audience == name.1;
             if state.is_gone || !is_own || state.machine.is_blind() {
                 return Ok(None);
             }
             if state.machine.is_whole() && !state.is_lapsed() {
-                let file = self.disk.reader(held.id)?;
-                let (size, user) = (state.machine.size(), User::of(&held, &mut state));
+                let file = self.disk.reader(entry.id)?;
+                let (size, user) = (state.machine.size(), User::of(&entry, &mut state));
                 return Ok(Some(Reading::of(file, size, user)));
             }
             // Nobody writes it, and it may not be forgotten: it is being fetched.
@@ -334,7 +334,7 @@ impl Inner {
             if !is_coming {
                 return Ok(None);
             }
-            held.wait(&mut state, Some(Instant::now() + LOOK));
+            entry.wait(&mut state, Some(Instant::now() + LOOK));
         }
     }
 
@@ -342,23 +342,23 @@ impl Inner {
     pub(crate) fn is_filled(&self, url: &Url, who: &Who) -> bool {
         let name = (url.clone(), who.audience.clone());
         let current = self.all().current.get(&name).cloned();
-        current.is_some_and(|held| {
-            let state = held.lock();
+        current.is_some_and(|entry| {
+            let state = entry.lock();
             state.meta.is_filled && !state.machine.owes()
         })
     }
 
     /// What could not be kept is as if it had not been filled; its file stays for whoever filled it.
-    fn withdraw(&self, held: &Arc<Held>) {
-        let mut state = held.lock();
+    fn withdraw(&self, entry: &Arc<Entry>) {
+        let mut state = entry.lock();
         state.is_gone = true;
         let reserved = std::mem::take(&mut state.bytes.reserved);
         if state.record.has_row {
-            self.records.write_behind(Change::Forget(held.id));
+            self.records.write_behind(Change::Forget(entry.id));
         }
         drop(state);
         self.room.release(reserved);
-        self.all().remove(held);
+        self.all().remove(entry);
     }
 }
 

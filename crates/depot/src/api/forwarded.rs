@@ -2,56 +2,56 @@
 
 use crate::{
     Error, Result, Scope,
-    api::push::{Behind, Time},
-    disk::rows::{Change, Passed},
+    api::push::{Downstream, Time},
+    disk::rows::{Change, Forwarded},
     error::is_nowhere,
     inner::Inner,
 };
 
 impl Inner {
     /// Waits until what hops took, and nobody has here any more, is at its end.
-    pub(crate) fn follow_passed(
+    pub(crate) fn follow_forwarded(
         &self,
         scope: &Scope,
         time: Time,
         is_wanted: &dyn Fn() -> bool,
-        behind: &mut Behind,
+        downstream: &mut Downstream,
     ) -> Result<()> {
-        let mut all: Vec<Passed> = self.all().passed.values().cloned().collect();
-        all.retain(|passed| passed.is_meant(scope));
+        let mut all: Vec<Forwarded> = self.all().forwarded.values().cloned().collect();
+        all.retain(|forwarded| forwarded.is_meant(scope));
         let mut is_lost = Ok(());
-        for passed in all {
-            match self.pass_on((&passed.url, &passed.who), time, is_wanted) {
+        for forwarded in all {
+            match self.forward((&forwarded.url, &forwarded.who), time, is_wanted) {
                 // Told once: somebody removed it at its end, or behind us.
                 Err(error) if error.of_store().is_some_and(is_nowhere) => {
-                    if !self.is_changed_there(&passed) {
-                        is_lost = is_lost.and(Err(Error::gone_behind(&passed.url)));
+                    if !self.is_changed_there(&forwarded) {
+                        is_lost = is_lost.and(Err(Error::gone_downstream(&forwarded.url)));
                     }
                 }
                 Err(error) => {
-                    behind.note(&passed.url, Err(error))?;
+                    downstream.note(&forwarded.url, Err(error))?;
                     continue;
                 }
-                Ok(()) => behind.look(self, (&passed.url, &passed.who)),
+                Ok(()) => downstream.look(self, (&forwarded.url, &forwarded.who)),
             }
-            let (key, mut all) = (passed.key(), self.all());
+            let (key, mut all) = (forwarded.key(), self.all());
             if all
-                .passed
+                .forwarded
                 .get(&key)
-                .is_some_and(|now| now.number == passed.number)
+                .is_some_and(|now| now.number == forwarded.number)
             {
-                all.passed.remove(&key);
+                all.forwarded.remove(&key);
                 self.records
-                    .write_behind(Change::Passed(Box::new(passed), false));
+                    .write_behind(Change::Forwarded(Box::new(forwarded), false));
             }
         }
         is_lost
     }
 
     /// Tells whether that is so by now: it may be since it was waited for.
-    fn is_changed_there(&self, passed: &Passed) -> bool {
+    fn is_changed_there(&self, forwarded: &Forwarded) -> bool {
         let all = self.all();
-        let now = all.passed.get(&passed.key());
-        now.is_none_or(|now| now.number != passed.number || now.is_changed_there)
+        let now = all.forwarded.get(&forwarded.key());
+        now.is_none_or(|now| now.number != forwarded.number || now.is_changed_there)
     }
 }

@@ -6,7 +6,7 @@
 use crate::{
     Depot, Error, Fresh, Result, StillWanted, Who,
     inner::Inner,
-    plan::{entry::Held, user::User},
+    plan::{entry::Entry, user::User},
     work::fetch::Part,
 };
 use godwit_core::{Ahead, Extents, LEAF_BYTES, STEP_BYTES, Url, Version, holding::Base};
@@ -69,10 +69,10 @@ impl Depot {
         is_wanted: StillWanted<'_>,
     ) -> Result<Lazily> {
         let user = self.inner.find_while(url, who, fresh, is_wanted)?;
-        if user.held.lock().machine.is_blind() {
-            (self.inner).ensure_while(&user.held, 0..0, Part::Alone, is_wanted)?;
+        if user.entry.lock().machine.is_blind() {
+            (self.inner).ensure_while(&user.entry, 0..0, Part::Alone, is_wanted)?;
         }
-        let file = self.inner.disk.reader(user.held.id)?;
+        let file = self.inner.disk.reader(user.entry.id)?;
         let depot = Arc::clone(&self.inner);
         Ok(Lazily {
             depot,
@@ -88,12 +88,12 @@ impl Depot {
 impl Lazily {
     /// Returns what it is called.
     pub fn url(&self) -> Url {
-        self.user.held.name()
+        self.user.entry.name()
     }
 
     /// Returns which state of the file its bytes are of.
     pub fn version(&self) -> Version {
-        match self.user.held.lock().machine.base() {
+        match self.user.entry.lock().machine.base() {
             Base::Seen(version) => version.clone(),
             _ => Version::None,
         }
@@ -101,24 +101,24 @@ impl Lazily {
 
     /// Has bytes travel as hints say from now on, for all its readers.
     pub fn follow(&self, hints: DataHints) {
-        self.user.held.lock().bytes.hints = hints;
+        self.user.entry.lock().bytes.hints = hints;
     }
 
     /// Returns its length.
     pub fn size(&self) -> u64 {
-        self.user.held.lock().machine.size()
+        self.user.entry.lock().machine.size()
     }
 
     /// Tells whether all of it is here.
     pub fn is_whole(&self) -> bool {
-        let state = self.user.held.lock();
+        let state = self.user.entry.lock();
         let size = state.machine.size();
         state.machine.present().contains(&(0..size))
     }
 
     /// Returns how much of it has come over the network, for all its readers.
     pub fn moved(&self) -> Moved {
-        let state = self.user.held.lock();
+        let state = self.user.entry.lock();
         Moved {
             fetched: state.machine.come_bytes(),
             delivered: 0,
@@ -131,8 +131,8 @@ impl Lazily {
         &self.file
     }
 
-    pub(crate) fn held(&self) -> &Arc<Held> {
-        &self.user.held
+    pub(crate) fn entry(&self) -> &Arc<Entry> {
+        &self.user.entry
     }
 
     /// Fills `bytes` from there on; what is missing of it is fetched first, in whole leaves. An error,
@@ -140,9 +140,9 @@ impl Lazily {
     pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let end = offset + bytes.len() as u64;
         let leaves = offset - offset % LEAF_BYTES..end.next_multiple_of(LEAF_BYTES);
-        self.depot.ensure(&self.user.held, leaves)?;
+        self.depot.ensure(&self.user.entry, leaves)?;
         let read = self.file.read_exact_at(bytes, offset);
-        read.map_err(Error::disk(self.depot.disk.path(self.user.held.id)))
+        read.map_err(Error::disk(self.depot.disk.path(self.user.entry.id)))
     }
 
     /// Returns when ranges are here; what is missing of them is fetched as one, in steps of [`STEP_BYTES`], and the
@@ -159,20 +159,20 @@ impl Lazily {
             true => Part::More,
             false => Part::Alone,
         };
-        let held = &self.user.held;
-        (self.depot).ensure_while(held, in_steps(ranges), part, is_wanted)
+        let entry = &self.user.entry;
+        (self.depot).ensure_while(entry, in_steps(ranges), part, is_wanted)
     }
 
     /// Has a thread fetch ranges.
     fn begin(&self, ranges: &Extents) {
-        let mut state = self.user.held.lock();
+        let mut state = self.user.entry.lock();
         let missing = ranges
             .and(&Extents::from(0..state.machine.size()))
             .minus(state.machine.present());
         if missing.is_empty() {
             return;
         }
-        let user = User::keeper(&self.user.held, &mut state);
+        let user = User::keeper(&self.user.entry, &mut state);
         drop(state);
         let mut wanted = self.soon.wanted.lock();
         if let Some(wanted) = &mut *wanted {
@@ -205,9 +205,9 @@ impl Soon {
             *wanted = Some(Extents::new());
             drop(wanted);
             let is_wanted = || !self.is_over.load(Relaxed);
-            if let Err(error) = depot.ensure_while(&user.held, ranges, Part::More, &is_wanted) {
+            if let Err(error) = depot.ensure_while(&user.entry, ranges, Part::More, &is_wanted) {
                 // The reader hears of it when it asks for those bytes.
-                tracing::debug!(url = %user.held.url(), %error, "not fetched ahead");
+                tracing::debug!(url = %user.entry.url(), %error, "not fetched ahead");
                 self.wanted.lock().take();
                 return;
             }

@@ -9,7 +9,7 @@ use crate::{
     paths::{missing, moved, server_of},
     plan::{
         all::All,
-        entry::Held,
+        entry::Entry,
         listings::{Listed, directory, plain, split},
         order::{LENGTH, Promises, was_at},
     },
@@ -20,7 +20,7 @@ use godwit_core::{
     deeds::{Deed, Values, What},
     holding::Base,
 };
-use godwit_store::{Entry, EntryKind, Error as StoreError, Stat};
+use godwit_store::{Entry as DirEntry, EntryKind, Error as StoreError, Stat};
 use std::{
     collections::BTreeSet,
     os::unix::ffi::OsStrExt,
@@ -44,7 +44,7 @@ impl Depot {
     }
 
     /// Lists a directory, in the order of the names.
-    pub fn entries(&self, url: &Url, who: &Who) -> Result<Vec<Entry>> {
+    pub fn entries(&self, url: &Url, who: &Who) -> Result<Vec<DirEntry>> {
         self.inner.entries_of(url, who)
     }
 }
@@ -97,8 +97,8 @@ impl Inner {
                 match all.listings.find(&at, &who.audience, Duration::MAX) {
                     Some(found) => found.ok_or_else(|| missing(url))?,
                     None => {
-                        let held = all.current_of(url, who);
-                        let stat = held.and_then(|held| self.stat_here(&held, false));
+                        let entry = all.current_of(url, who);
+                        let stat = entry.and_then(|entry| self.stat_here(&entry, false));
                         let above = || all.is_above_known(url).then(directory);
                         return stat.or_else(above).ok_or(error);
                     }
@@ -107,16 +107,16 @@ impl Inner {
             found => found?,
         };
         self.doubt_another(url, who, &found);
-        if let Some(held) = self.all().current_of(url, who) {
-            self.keep_time(&held, &mut found);
+        if let Some(entry) = self.all().current_of(url, who) {
+            self.keep_time(&entry, &mut found);
         }
         Ok(with(found, &values))
     }
 
     /// Leaves a file that was written here the time that it had before its server had it: an editor takes another time for
     /// the change of another program.
-    fn keep_time(&self, held: &Held, found: &mut Stat) {
-        let state = held.lock();
+    fn keep_time(&self, entry: &Entry, found: &mut Stat) {
+        let state = entry.lock();
         let is_ours = state.meta.transfers == 0 && !state.machine.owes() && !state.is_gone;
         let is_it = match &state.validity.seen {
             None => found.size == state.machine.size(),
@@ -125,7 +125,7 @@ impl Inner {
         drop(state);
         if is_ours
             && is_it
-            && let Some(time) = self.written_at(held)
+            && let Some(time) = self.written_at(entry)
         {
             found.mtime = Some(time);
         }
@@ -133,8 +133,8 @@ impl Inner {
 
     /// Gives a file that was written here another time. One that cannot have it gets it with the answer of its server.
     pub(crate) fn set_time_here(&self, url: &Url, who: &Who, time: Duration) {
-        let held = self.all().current_of(url, who);
-        let file = held.and_then(|held| self.disk.reader(held.id).ok());
+        let entry = self.all().current_of(url, who);
+        let file = entry.and_then(|entry| self.disk.reader(entry.id).ok());
         let set = file.map(|file| file.set_modified(UNIX_EPOCH + time));
         if let Some(Err(error)) = set {
             tracing::debug!(%url, %error, "the time is not set here");
@@ -142,17 +142,17 @@ impl Inner {
     }
 
     /// Returns when the bytes of a file were written on this disk.
-    fn written_at(&self, held: &Held) -> Option<Duration> {
-        let file = self.disk.path(held.id).metadata().ok()?;
+    fn written_at(&self, entry: &Entry) -> Option<Duration> {
+        let file = self.disk.path(entry.id).metadata().ok()?;
         file.modified().ok()?.duration_since(UNIX_EPOCH).ok()
     }
 
     /// Has the next reader ask the server, if that has another file than the one held here.
     fn doubt_another(&self, url: &Url, who: &Who, found: &Stat) {
-        let Some(held) = self.all().current_of(url, who) else {
+        let Some(entry) = self.all().current_of(url, who) else {
             return;
         };
-        let mut state = held.lock();
+        let mut state = entry.lock();
         let now = found.version(since_epoch());
         let is_another = match (&state.validity.seen, state.machine.base()) {
             (Some(then), _) | (None, Base::Seen(then)) => then.compare(&now) == Strength::Differs,
@@ -163,7 +163,7 @@ impl Inner {
         }
     }
 
-    fn entries_of(&self, url: &Url, who: &Who) -> Result<Vec<Entry>> {
+    fn entries_of(&self, url: &Url, who: &Who) -> Result<Vec<DirEntry>> {
         let listed = {
             let all = self.all();
             match self.here(&all, url, who, &all.promises.around(url)) {
@@ -226,19 +226,19 @@ impl Inner {
     }
 
     /// Applies the pending changes to the list of a directory.
-    fn overlaid(&self, url: &Url, who: &Who, mut listed: Listed) -> Vec<Entry> {
+    fn overlaid(&self, url: &Url, who: &Who, mut listed: Listed) -> Vec<DirEntry> {
         let mut renamed = Vec::new();
         let all = self.all();
-        for held in all.called_below(url) {
-            let name = last_in(&held.name(), url);
+        for entry in all.called_below(url) {
+            let name = last_in(&entry.name(), url);
             if let Some(stat) = name.and_then(|name| listed.get_mut(&name)) {
-                self.keep_time(&held, stat);
+                self.keep_time(&entry, stat);
             }
         }
         let around = all.promises.around(url);
         let mut touched: BTreeSet<Vec<u8>> = names_in(url, &around).into_iter().collect();
-        let owing = all.owing.values().map(|held| held.name());
-        touched.extend(owing.filter_map(|name| last_in(&name, url)));
+        let pending = all.pending.values().map(|entry| entry.name());
+        touched.extend(pending.filter_map(|name| last_in(&name, url)));
         if !around.is_empty() {
             touched.extend(listed.keys().cloned());
         }
@@ -266,7 +266,7 @@ impl Inner {
                 Err(_) => {}
             }
         }
-        let entry = |(name, stat): (Vec<u8>, Stat)| Entry {
+        let entry = |(name, stat): (Vec<u8>, Stat)| DirEntry {
             path: PathBuf::from(std::ffi::OsStr::from_bytes(&name)),
             stat,
         };
@@ -275,8 +275,8 @@ impl Inner {
 
     /// Looks a name up among the pending changes; `around`: the deeds that concern it.
     fn here(&self, all: &All, name: &Url, who: &Who, around: &[(&Deed, &Fact)]) -> Here {
-        let held = all.current_of(name, who);
-        if let Some(stat) = held.and_then(|held| self.stat_here(&held, true)) {
+        let entry = all.current_of(name, who);
+        if let Some(stat) = entry.and_then(|entry| self.stat_here(&entry, true)) {
             let mut values = Values::new();
             // The length is that of the held file.
             for (deed, _) in around.iter().filter(|(_, fact)| fact.url == *name) {
@@ -307,10 +307,10 @@ impl Inner {
 
     /// Returns how a file that is held looks; `None`: it is gone, or its length is not known, or (if `is_owed`) it is not
     /// pending.
-    fn stat_here(&self, held: &Held, is_owed: bool) -> Option<Stat> {
-        let state = held.lock();
+    fn stat_here(&self, entry: &Entry, is_pending: bool) -> Option<Stat> {
+        let state = entry.lock();
         let machine = &state.machine;
-        let counts = if is_owed {
+        let counts = if is_pending {
             machine.owes()
         } else {
             !machine.is_blind()
@@ -328,7 +328,7 @@ impl Inner {
         }
         drop(state);
         Some(Stat {
-            mtime: self.written_at(held),
+            mtime: self.written_at(entry),
             mode,
             ..plain(size)
         })
@@ -339,10 +339,10 @@ impl All {
     /// Tells whether something is known below a name, which then is that of a directory.
     fn is_above_known(&self, name: &Url) -> bool {
         let is_below = |other: &Url| other != name && moved(other, name, name).is_some();
-        let mut held = self.called_below(name).into_iter();
+        let mut entry = self.called_below(name).into_iter();
         let mut deeds = self.promises.deeds();
         self.listings.has_at_or_below(name)
-            || held.any(|held| is_below(&held.name()) && !held.lock().is_gone)
+            || entry.any(|entry| is_below(&entry.name()) && !entry.lock().is_gone)
             || deeds.any(|(_, fact, _)| is_below(fact.to.as_ref().unwrap_or(&fact.url)))
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 impl Depot {
     /// Begins to write into the file of a name, as it is at its target: what is not written stays, and
     /// nobody is asked for anything. Nobody sees any of it before its [end](Writing::end).
-    pub fn put_into(&self, url: &Url, who: &Who, session: &str) -> Result<Writing> {
+    pub fn patch(&self, url: &Url, who: &Who, session: &str) -> Result<Writing> {
         drop((self.inner.connect)(url, who)?);
         self.begin((url, who), session, Holding::blind(), true)
     }
@@ -22,13 +22,13 @@ impl Depot {
 
 impl Writing {
     /// Ends what was written into a file: it survives a power cut here when this returns, and all of it counts.
-    pub(crate) fn end_into(
+    pub(crate) fn end_patch(
         self,
         is_wanted: IsWanted<'_>,
         is_there: &dyn Fn() -> bool,
     ) -> Result<u64> {
         let depot = Arc::clone(&self.depot);
-        let key = (self.held.name(), self.held.who.audience.clone());
+        let key = (self.entry.name(), self.entry.who.audience.clone());
         let _turn = depot.locks.turns.take(key.clone());
         if !self.settle().machine.owes() {
             return Ok(0); // Nothing was written, and so nothing changes.
@@ -38,13 +38,13 @@ impl Writing {
             if !is_there() {
                 return Err(Error::Unwanted);
             }
-            let Some(under) = depot.owed_of(&key) else {
+            let Some(under) = depot.pending_of(&key) else {
                 return self.end_anew(is_there);
             };
-            if let Some(generation) = depot.fold(&self.asks(), &under, is_wanted)? {
+            if let Some(generation) = depot.merge(&self.asks(), &under, is_wanted)? {
                 return Ok(generation);
             }
-            self.held.lock().bytes.merges_into = None; // That is gone, and so would this be after an end.
+            self.entry.lock().bytes.merges_into = None; // That is gone, and so would this be after an end.
         }
     }
 }

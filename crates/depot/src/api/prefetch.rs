@@ -4,7 +4,7 @@
 //! rest at once. Only callers that do not know yet whether they need the file are slowed down.
 
 use crate::{
-    Depot, Error, Fresh, Lazily, Result, StillWanted, Who, inner::Inner, plan::entry::Held,
+    Depot, Error, Fresh, Lazily, Result, StillWanted, Who, inner::Inner, plan::entry::Entry,
     work::fetch::Part,
 };
 use godwit_core::{LEAF_BYTES, Url};
@@ -28,7 +28,7 @@ impl Depot {
         let mut fresh = Fresh::Usual;
         loop {
             let lazily = self.lazily(url, who, fresh)?;
-            match self.inner.come(lazily.held(), rate, is_wanted) {
+            match self.inner.come(lazily.entry(), rate, is_wanted) {
                 Ok(()) => return Ok(lazily),
                 // It changed while it came: once more, with what there is now, and no faster.
                 Err(Error::Busy { .. }) => fresh = Fresh::Now,
@@ -39,25 +39,25 @@ impl Depot {
 }
 
 impl Inner {
-    fn come(&self, held: &Arc<Held>, rate: NonZeroU64, is_wanted: StillWanted<'_>) -> Result<()> {
+    fn come(&self, entry: &Arc<Entry>, rate: NonZeroU64, is_wanted: StillWanted<'_>) -> Result<()> {
         let slice = (rate.get() / SLICES_A_SECOND).next_multiple_of(LEAF_BYTES);
         let slice = slice.clamp(LEAF_BYTES, SLICE_MAX);
         let (mut next, mut part) = (0, Part::Alone);
-        while let Some(range) = missing(held, next, slice) {
+        while let Some(range) = missing(entry, next, slice) {
             next = range.end;
             let (began, bytes) = (Instant::now(), range.end - range.start);
-            self.ensure_while(held, range, part, is_wanted)?;
+            self.ensure_while(entry, range, part, is_wanted)?;
             part = Part::More;
             let took = Duration::from_secs_f64(bytes as f64 / rate.get() as f64);
             // Centuries are as good as for ever.
             let due = began.checked_add(took.min(FOR_EVER)).unwrap_or(began);
-            self.rest(held, due, is_wanted)?;
+            self.rest(entry, due, is_wanted)?;
         }
         Ok(())
     }
 
     /// Returns when it is time to go on, or when nothing is missing any more.
-    fn rest(&self, held: &Arc<Held>, due: Instant, is_wanted: StillWanted<'_>) -> Result<()> {
+    fn rest(&self, entry: &Arc<Entry>, due: Instant, is_wanted: StillWanted<'_>) -> Result<()> {
         loop {
             if self.is_ending() {
                 return Err(Error::Ending);
@@ -65,20 +65,20 @@ impl Inner {
             if !is_wanted() {
                 return Err(Error::Unwanted);
             }
-            let mut state = held.lock();
+            let mut state = entry.lock();
             let whole = 0..state.machine.size();
             let now = Instant::now();
             if now >= due || state.is_gone || state.machine.present().contains(&whole) {
                 return Ok(());
             }
-            held.wait(&mut state, Some(due.min(now + LOOK_EVERY)));
+            entry.wait(&mut state, Some(due.min(now + LOOK_EVERY)));
         }
     }
 }
 
 /// Returns the next slice of which something is missing.
-fn missing(held: &Arc<Held>, from: u64, slice: u64) -> Option<Range<u64>> {
-    let state = held.lock();
+fn missing(entry: &Arc<Entry>, from: u64, slice: u64) -> Option<Range<u64>> {
+    let state = entry.lock();
     let size = state.machine.size();
     let mut start = from;
     while start < size {

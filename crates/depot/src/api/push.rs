@@ -4,10 +4,10 @@ use crate::{
     Depot, Error, Result, Scope, Who,
     api::queue::is_meant,
     disk::rows::Fact,
-    error::{is_held_behind, is_nowhere},
+    error::{is_nowhere, is_on_hold_downstream},
     inner::Inner,
-    plan::entry::Held,
-    words::{deed_words, word_of, words_of},
+    plan::entry::Entry,
+    words::{deed_words, reason_of, word_of},
 };
 use godwit_core::{Fault, Url};
 use godwit_store::{Error as StoreError, StoreExt, TAKEN, channel::Watch};
@@ -22,14 +22,14 @@ use std::{
 pub(crate) type Time = (Option<Instant>, Option<Duration>);
 
 /// Generations that are to be delivered, and the numbers of deeds.
-type Sealed = (Vec<(Arc<Held>, u64)>, Vec<u64>);
+type Sealed = (Vec<(Arc<Entry>, u64)>, Vec<u64>);
 
 impl Depot {
     /// Returns when all that ended before the call survives a power cut here.
     pub fn commit(&self, scope: &Scope) -> Result<()> {
-        for held in self.inner.scoped(scope) {
-            drop(held.folded());
-            match held.commit(&self.inner) {
+        for entry in self.inner.scoped(scope) {
+            drop(entry.lock_merged());
+            match entry.commit(&self.inner) {
                 Err(Error::Unknown(_)) => {} // delivered and forgotten meanwhile
                 outcome => outcome?,
             }
@@ -50,7 +50,7 @@ impl Depot {
     ) -> Result<()> {
         let until = limit.map(|limit| Instant::now() + limit);
         self.arrive(&Scope::Url(url.clone()), (until, limit), is_wanted)?;
-        (self.inner).pass_on((url, who), (until, limit), is_wanted)
+        (self.inner).forward((url, who), (until, limit), is_wanted)
     }
 
     /// Returns when all that was owed at the call is at its target, durably; what is written later is
@@ -69,37 +69,37 @@ impl Depot {
     ) -> Result<Vec<String>> {
         let until = limit.map(|limit| Instant::now() + limit);
         // What is not owed here any more may be on its way still.
-        let is_passed_on =
-            |held: &Arc<Held>| held.lock().meta.is_forwarded && is_meant(scope, held);
+        let is_forwarded =
+            |entry: &Arc<Entry>| entry.lock().meta.is_forwarded && is_meant(scope, entry);
         let mut others = match scope {
             Scope::Url(url) => self.inner.all().called(url),
             Scope::Below(url) => self.inner.all().called_below(url),
             _ => self.inner.every(),
         };
-        others.retain(is_passed_on);
-        for owed in self.queue_of(scope) {
-            if owed.waits_for_directory() {
-                let _ = self.inner.retry(&owed.id); // it may be delivered by now
+        others.retain(is_forwarded);
+        for pending in self.queue_of(scope) {
+            if pending.waits_for_directory() {
+                let _ = self.inner.retry(&pending.id); // it may be delivered by now
             }
         }
         let wanted = self.arrived(scope, (until, limit), is_wanted)?;
-        let wanted = wanted.into_iter().map(|(held, _)| held);
-        let mut behind = Behind::default();
-        for held in wanted.chain(others) {
-            let followed = self.inner.follow(&held, (until, limit), is_wanted);
-            match behind.note(&held.name(), followed) {
+        let wanted = wanted.into_iter().map(|(entry, _)| entry);
+        let mut downstream = Downstream::default();
+        for entry in wanted.chain(others) {
+            let followed = self.inner.follow(&entry, (until, limit), is_wanted);
+            match downstream.note(&entry.name(), followed) {
                 // It was removed since.
-                Err(_) if held.lock().is_unlinked() => {}
+                Err(_) if entry.lock().is_unlinked() => {}
                 // Something newer went in its place, and has another name since, or none.
-                Err(Error::Store(gone)) if is_nowhere(&gone) && was_replaced(&held) => {}
+                Err(Error::Store(gone)) if is_nowhere(&gone) && was_replaced(&entry) => {}
                 followed => {
                     followed?;
-                    behind.look(&self.inner, (&held.url(), &held.who));
+                    downstream.look(&self.inner, (&entry.url(), &entry.who));
                 }
             }
         }
-        (self.inner).follow_passed(scope, (until, limit), is_wanted, &mut behind)?;
-        behind.told()
+        (self.inner).follow_forwarded(scope, (until, limit), is_wanted, &mut downstream)?;
+        downstream.told()
     }
 
     /// Has whoever is asked for a name pass on what others than this depot gave it: returns when that is at its end, or
@@ -116,9 +116,9 @@ impl Depot {
         if !can.is_ok_and(|can| can.passes_on) {
             return Ok(None);
         }
-        match (self.inner).pass_on((url, who), (until, limit), is_wanted) {
+        match (self.inner).forward((url, who), (until, limit), is_wanted) {
             Err(Error::Store(gone)) if is_nowhere(&gone) => return Ok(None),
-            passed_on => passed_on?,
+            forwarded => forwarded?,
         }
         Ok(self.inner.unseen(url, who).ok().flatten())
     }
@@ -138,12 +138,12 @@ impl Depot {
         scope: &Scope,
         (until, limit): Time,
         is_wanted: &dyn Fn() -> bool,
-    ) -> Result<Vec<(Arc<Held>, u64)>> {
+    ) -> Result<Vec<(Arc<Entry>, u64)>> {
         let (wanted, deeds) = self.seal(scope)?;
         // What is held keeps nobody from waiting for the others; it is told at the end.
         let mut is_held = Ok(());
-        for (held, generation) in &wanted {
-            match self.wait_for(held, *generation, (until, limit), is_wanted) {
+        for (entry, generation) in &wanted {
+            match self.wait_for(entry, *generation, (until, limit), is_wanted) {
                 Err(error @ Error::Held { .. }) => is_held = is_held.and(Err(error)),
                 waited => waited?,
             }
@@ -165,11 +165,11 @@ impl Depot {
     /// Has all that is owed be sent as it is now; returns that, and which deeds are owed.
     fn seal(&self, scope: &Scope) -> Result<Sealed> {
         let all = self.inner.scoped(scope);
-        for held in &all {
-            self.inner.glimpse(held)?;
+        for entry in &all {
+            self.inner.glimpse(entry)?;
         }
-        let seal = |held: Arc<Held>| {
-            let mut state = held.folded();
+        let seal = |entry: Arc<Entry>| {
+            let mut state = entry.lock_merged();
             let generation = state.machine.generation();
             if state.machine.writers().is_some() {
                 // Who keeps it open wants to see it there as it is now.
@@ -178,7 +178,7 @@ impl Depot {
             state.delivery.is_due = true;
             state.delivery.retry.not_before = None;
             drop(state);
-            (held, generation)
+            (entry, generation)
         };
         let wanted = all.into_iter().map(seal).collect();
         let deeds = self.inner.deeds_of(scope);
@@ -189,14 +189,14 @@ impl Depot {
 
     fn wait_for(
         &self,
-        held: &Arc<Held>,
+        entry: &Arc<Entry>,
         generation: u64,
         (until, limit): Time,
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<()> {
         loop {
-            let stuck = self.inner.all().stuck_file(held);
-            let mut state = held.lock();
+            let stuck = self.inner.all().stuck_file(entry);
+            let mut state = entry.lock();
             let is_there = !state.machine.owes() || state.delivery.delivered >= generation;
             let is_held = state.machine.held().is_some();
             // What came in its place is waited for on its own.
@@ -204,7 +204,7 @@ impl Depot {
                 return Ok(());
             }
             if is_held {
-                return Err(Error::held(held.url(), state.delivery.reason.clone(), ""));
+                return Err(Error::held(entry.url(), state.delivery.reason.clone(), ""));
             }
             if let Some(error) = stuck {
                 return Err(error);
@@ -217,8 +217,8 @@ impl Depot {
             {
                 let why = state.delivery.retry.last.as_ref().map(ToString::to_string);
                 let what = match why {
-                    Some(why) => format!("{} is not at its target: {why}", held.url()),
-                    None => format!("{} is still on its way", held.url()),
+                    Some(why) => format!("{} is not at its target: {why}", entry.url()),
+                    None => format!("{} is still on its way", entry.url()),
                 };
                 return Err(Error::timed_out(waited, what));
             }
@@ -230,21 +230,21 @@ impl Depot {
                 state.delivery.retry.not_before,
                 state.delivery.is_in_flight,
             );
-            let (machine, url) = (&state.machine, held.url());
+            let (machine, url) = (&state.machine, entry.url());
             tracing::debug!(%url, wants, ?later, is_moving, ?machine, "waited for");
             let look = Instant::now() + LOOK_EVERY;
             let look = until.map_or(look, |until| until.min(look));
-            held.wait(&mut state, Some(look));
+            entry.wait(&mut state, Some(look));
         }
     }
 }
 
 /// What is held at nodes on the way, or out of sight. It keeps nobody from waiting for the others; it is told at the end.
 #[derive(Default)]
-pub(crate) struct Behind {
+pub(crate) struct Downstream {
     first: Option<(At, Error)>,
-    /// By what they are called here.
-    held: BTreeMap<At, Url>,
+    /// Their local names.
+    on_hold: BTreeMap<At, Url>,
     /// What waits for one of them.
     waiting: BTreeSet<String>,
     /// Servers that were asked whether all of the way behind them can be seen.
@@ -255,11 +255,11 @@ pub(crate) struct Behind {
 /// Who holds something, and what that is called there.
 type At = (String, PathBuf);
 
-impl Behind {
+impl Downstream {
     /// Keeps in mind that something is held; all else is passed on.
     pub(crate) fn note(&mut self, name: &Url, followed: Result<()>) -> Result<()> {
         let error = match followed {
-            Err(error) if error.of_store().is_some_and(is_held_behind) => error,
+            Err(error) if error.of_store().is_some_and(is_on_hold_downstream) => error,
             followed => return followed,
         };
         let Some(StoreError::Held { host, path, .. }) = error.of_store() else {
@@ -269,9 +269,11 @@ impl Behind {
         // Something else is held that goes before it.
         let is_it = name.as_path().ends_with(path);
         match is_it {
-            true => drop(self.held.insert(at.clone(), name.clone())),
+            true => drop(self.on_hold.insert(at.clone(), name.clone())),
             false => {
-                self.held.entry(at.clone()).or_insert_with(|| name.clone());
+                self.on_hold
+                    .entry(at.clone())
+                    .or_insert_with(|| name.clone());
                 self.waiting.insert(name.without_password().to_string());
             }
         }
@@ -294,20 +296,24 @@ impl Behind {
         let Some((at, first)) = self.first else {
             return Ok(self.unseen.into_iter().collect());
         };
-        self.held.remove(&at);
-        Err(Error::HeldBehind {
+        self.on_hold.remove(&at);
+        Err(Error::OnHoldDownstream {
             first: Box::new(first),
-            others: self.held.into_values().collect(),
+            others: self.on_hold.into_values().collect(),
             waiting: self.waiting.into_iter().collect(),
         })
     }
 }
 
 /// Returns what somebody is to decide on behind the server of a deed.
-fn held_behind(fact: &Fact, deed: String) -> Option<Error> {
+fn on_hold_downstream(fact: &Fact, deed: String) -> Option<Error> {
     let last = fact.last.as_ref()?;
     let url = Box::new(fact.url.clone());
-    (last.of_store().is_some_and(is_held_behind)).then_some(Error::held(url, last.words(), deed))
+    (last.of_store().is_some_and(is_on_hold_downstream)).then_some(Error::held(
+        url,
+        last.reason(),
+        deed,
+    ))
 }
 
 impl Inner {
@@ -325,11 +331,12 @@ impl Inner {
                 if !numbers.contains(&deed.number) {
                     continue;
                 }
-                let held = deed.held.as_ref();
-                let words = || deed_words(word_of(&deed.what), fact.to.as_ref());
-                let held = held.map(|why| Error::held(fact.url.clone(), words_of(why), words()));
-                let stuck = held.or_else(|| all.stuck_deed(deed, fact));
-                match stuck.or_else(|| held_behind(fact, words())) {
+                let on_hold = deed.held.as_ref();
+                let reason = || deed_words(word_of(&deed.what), fact.to.as_ref());
+                let on_hold =
+                    on_hold.map(|why| Error::held(fact.url.clone(), reason_of(why), reason()));
+                let stuck = on_hold.or_else(|| all.stuck_deed(deed, fact));
+                match stuck.or_else(|| on_hold_downstream(fact, reason())) {
                     Some(error) => is_held = is_held.and(Err(error)),
                     None => left = Some(format!("{} of {}", word_of(&deed.what), fact.url)),
                 }
@@ -358,30 +365,30 @@ impl Inner {
     }
 
     /// Waits until what has come to its target is at its end.
-    fn follow(&self, held: &Held, time: Time, is_wanted: &dyn Fn() -> bool) -> Result<()> {
-        let generation = held.lock().delivery.delivered;
-        let passed_on = match self.pass_on((&held.name(), &held.who), time, is_wanted) {
+    fn follow(&self, entry: &Entry, time: Time, is_wanted: &dyn Fn() -> bool) -> Result<()> {
+        let generation = entry.lock().delivery.delivered;
+        let forwarded = match self.forward((&entry.name(), &entry.who), time, is_wanted) {
             // A hop took it, and somebody removed it there since, or the hop lost it. That is told once.
-            Err(Error::Store(gone)) if is_nowhere(&gone) && held.lock().meta.is_forwarded => {
-                let mut state = held.lock();
+            Err(Error::Store(gone)) if is_nowhere(&gone) && entry.lock().meta.is_forwarded => {
+                let mut state = entry.lock();
                 state.meta.is_forwarded &= state.delivery.delivered != generation;
-                return match state.is_gone || held.may_be_elsewhere(&state) {
+                return match state.is_gone || entry.may_be_elsewhere(&state) {
                     true => Ok(()),
-                    false => Err(Error::gone_behind(&held.url())),
+                    false => Err(Error::gone_downstream(&entry.url())),
                 };
             }
-            passed_on => passed_on,
+            forwarded => forwarded,
         };
-        if passed_on.is_ok() {
-            let mut state = held.lock();
+        if forwarded.is_ok() {
+            let mut state = entry.lock();
             state.meta.is_forwarded &= state.delivery.delivered != generation;
         }
-        passed_on
+        forwarded
     }
 
     /// Has whoever has it by now pass it on, where they are not its end. That they cannot be asked at the moment is
     /// no reason to give up before the time is over, or nobody wants it any more.
-    pub(crate) fn pass_on(
+    pub(crate) fn forward(
         &self,
         (url, who): (&Url, &Who),
         (until, limit): Time,
@@ -433,21 +440,21 @@ impl Inner {
     }
 
     /// Returns what is owed of a scope.
-    fn scoped(&self, scope: &Scope) -> Vec<Arc<Held>> {
-        let owing: Vec<_> = match scope {
-            Scope::Url(url) => self.all().owing_called(url),
-            Scope::Below(url) => self.all().owing_below(url),
-            _ => self.all().owing.values().cloned().collect(),
+    fn scoped(&self, scope: &Scope) -> Vec<Arc<Entry>> {
+        let pending: Vec<_> = match scope {
+            Scope::Url(url) => self.all().pending_called(url),
+            Scope::Below(url) => self.all().pending_below(url),
+            _ => self.all().pending.values().cloned().collect(),
         };
         // What is not ended is nothing yet.
-        let is_wanted = |held: &Arc<Held>| !held.lock().is_private() && is_meant(scope, held);
-        owing.into_iter().filter(is_wanted).collect()
+        let is_wanted = |entry: &Arc<Entry>| !entry.lock().is_private() && is_meant(scope, entry);
+        pending.into_iter().filter(is_wanted).collect()
     }
 }
 
 /// Tells whether something else was put under its name since, and it is not one of which only a part was ever here.
-fn was_replaced(held: &Held) -> bool {
-    let state = held.lock();
+fn was_replaced(entry: &Entry) -> bool {
+    let state = entry.lock();
     state.is_gone || !(state.is_current() || state.machine.is_blind())
 }
 

@@ -4,15 +4,15 @@ use crate::{
     Before, Depot, Error, Result, Scope,
     clock::now,
     disk::{files::Id, rows::Fact},
-    error::{is_for_directory, is_held_behind},
+    error::{is_for_directory, is_on_hold_downstream},
     inner::Inner,
     paths::{is_at_or_below, path_of, server_of},
     plan::{
-        entry::Held,
+        entry::Entry,
         logs::{Log, Upto},
         order::deed_id,
     },
-    words::{deed_words, word_of, words_of},
+    words::{deed_words, reason_of, word_of},
 };
 use godwit_core::{
     Url,
@@ -46,7 +46,7 @@ pub enum Stage {
 
 /// Something that a target lacks.
 #[derive(Clone, Debug)]
-pub struct Owed {
+pub struct Pending {
     /// Its number, for [`Depot::retry`] and the others.
     pub id: String,
     /// The operation at the target: `publish`, `rename`, `unlink`, `mkdir`, `set`, `append`.
@@ -62,7 +62,7 @@ pub struct Owed {
     /// Its length.
     pub size: u64,
     /// Bytes that the target lacks.
-    pub owed: u64,
+    pub pending_bytes: u64,
     /// How long it has been on its way.
     pub age: Duration,
     /// How often it was tried in vain since something moved.
@@ -79,11 +79,11 @@ pub struct Owed {
     pub session: String,
 }
 
-impl Owed {
+impl Pending {
     /// Tells whether it is on hold, here or at a node that it goes by.
     pub fn is_held(&self) -> bool {
         let last = self.last.as_ref().and_then(Error::of_store);
-        self.stage == Stage::Held || last.is_some_and(is_held_behind)
+        self.stage == Stage::Held || last.is_some_and(is_on_hold_downstream)
     }
 
     /// Returns the error of a caller that waits for it while it is on hold.
@@ -110,30 +110,35 @@ impl Owed {
 
 impl Depot {
     /// Returns all that is pending, the oldest first.
-    pub fn queue(&self) -> Vec<Owed> {
+    pub fn queue(&self) -> Vec<Pending> {
         self.queue_of(&Scope::All)
     }
 
     /// Returns what is pending of a scope, the oldest first. If `scope` is a name, returns its entries.
-    pub fn queue_of(&self, scope: &Scope) -> Vec<Owed> {
-        let owing: Vec<_> = match scope {
-            Scope::Url(url) => self.inner.all().owing_called(url),
-            Scope::Below(url) => self.inner.all().owing_below(url),
-            _ => self.inner.all().owing.values().cloned().collect(),
+    pub fn queue_of(&self, scope: &Scope) -> Vec<Pending> {
+        let pending: Vec<_> = match scope {
+            Scope::Url(url) => self.inner.all().pending_called(url),
+            Scope::Below(url) => self.inner.all().pending_below(url),
+            _ => self.inner.all().pending.values().cloned().collect(),
         };
-        let mut all: Vec<Owed> = owing.iter().filter_map(|held| self.owed(held)).collect();
-        all.extend(self.inner.deeds_owed());
-        all.retain(|owed| match scope {
+        let mut all: Vec<Pending> = pending
+            .iter()
+            .filter_map(|entry| self.pending(entry))
+            .collect();
+        all.extend(self.inner.pending_deeds());
+        all.retain(|pending| match scope {
             Scope::All => true,
-            Scope::Url(url) => owed.url == *url,
+            Scope::Url(url) => pending.url == *url,
             Scope::Below(url) => {
-                let mut names = [Some(&owed.url), owed.to.as_ref()].into_iter().flatten();
+                let mut names = [Some(&pending.url), pending.to.as_ref()]
+                    .into_iter()
+                    .flatten();
                 names.any(|name| is_at_or_below(name, url))
             }
-            Scope::Session(session) => owed.session == *session,
+            Scope::Session(session) => pending.session == *session,
         });
         let logs = self.inner.logs_of(scope);
-        all.extend(logs.iter().map(|(log, _)| owed_lines(log)));
+        all.extend(logs.iter().map(|(log, _)| pending_pieces(log)));
         if *scope == Scope::All {
             all.extend(self.inner.unreadable());
         }
@@ -141,9 +146,12 @@ impl Depot {
     }
 
     /// Returns the queue of a scope as users see it: what waits for a directory is pending, not on hold.
-    pub fn pending_of(&self, scope: &Scope) -> Vec<Owed> {
+    pub fn pending_of(&self, scope: &Scope) -> Vec<Pending> {
         let mut all = self.queue_of(scope);
-        for owed in all.iter_mut().filter(|owed| owed.waits_for_directory()) {
+        for pending in all
+            .iter_mut()
+            .filter(|pending| pending.waits_for_directory())
+        {
             let again = self
                 .inner
                 .all()
@@ -151,25 +159,32 @@ impl Depot {
                 .directories
                 .map(|(at, _)| at - Instant::now());
             let again_in = again.unwrap_or_default();
-            owed.stage = Stage::Waiting { again_in };
+            pending.stage = Stage::Waiting { again_in };
         }
         all
     }
 
     /// Returns what a target answered, so that something of a name is held; nothing, if that is a conflict, or nobody
     /// knows.
-    pub(crate) fn why_held(&self, url: &Url) -> Option<Arc<StoreError>> {
-        let owed = self.queue_of(&Scope::Url(url.clone()));
-        let held = || owed.iter().filter(|owed| owed.stage == Stage::Held);
-        if held().any(|owed| owed.is_conflict) {
+    pub(crate) fn why_on_hold(&self, url: &Url) -> Option<Arc<StoreError>> {
+        let pending = self.queue_of(&Scope::Url(url.clone()));
+        let on_hold = || {
+            pending
+                .iter()
+                .filter(|pending| pending.stage == Stage::Held)
+        };
+        if on_hold().any(|pending| pending.is_conflict) {
             return None;
         }
-        let error = held().find_map(|owed| match &owed.last {
+        let error = on_hold().find_map(|pending| match &pending.last {
             Some(Error::Store(error)) => Some(error),
             _ => None,
         });
-        if let (None, Some(owed)) = (error, held().find(|owed| owed.waits_for_directory())) {
-            return Some(Arc::new(StoreError::missing(owed.url.as_path())));
+        if let (None, Some(pending)) = (
+            error,
+            on_hold().find(|pending| pending.waits_for_directory()),
+        ) {
+            return Some(Arc::new(StoreError::missing(pending.url.as_path())));
         }
         match error.map(|error| &**error) {
             // It is held further on.
@@ -178,15 +193,15 @@ impl Depot {
         }
     }
 
-    fn owed(&self, held: &Held) -> Option<Owed> {
-        let server = held.url().host_port();
+    fn pending(&self, entry: &Entry) -> Option<Pending> {
+        let server = entry.url().host_port();
         let (away, before) = {
             let all = self.inner.all();
             let away = all.backoff.servers.get(&server);
             let away = away.map(|away| (away.until, away.why.clone()));
-            (away, all.before_file(held))
+            (away, all.before_file(entry))
         };
-        let state = held.lock();
+        let state = entry.lock();
         if !state.machine.owes() || state.is_gone {
             return None;
         }
@@ -207,21 +222,21 @@ impl Depot {
             _ if state.delivery.upload.waits_for_writer && state.machine.writers().is_some() => {
                 WHOLE_ONLY.into()
             }
-            (Some(before), ..) => before.words(),
-            (None, Some(error), _) => error.words(),
-            (None, None, Some((_, error))) if stage != Stage::Sending => error.words(),
+            (Some(before), ..) => before.reason(),
+            (None, Some(error), _) => error.reason(),
+            (None, None, Some((_, error))) if stage != Stage::Sending => error.reason(),
             _ => String::new(),
         };
-        Some(Owed {
-            id: held.id.to_string(),
+        Some(Pending {
+            id: entry.id.to_string(),
             what: "publish",
             to: None,
-            url: held.url(),
+            url: entry.url(),
             stage,
             waits_for: before,
             size: state.machine.size(),
-            owed: state.unsent_bytes(),
-            age: Duration::from_secs(now().saturating_sub(held.born)),
+            pending_bytes: state.unsent_bytes(),
+            age: Duration::from_secs(now().saturating_sub(entry.created_at)),
             tries: state.delivery.retry.tries,
             why,
             is_conflict: matches!(state.machine.held(), Some(Why::Conflict(_))),
@@ -253,8 +268,8 @@ impl Depot {
             self.inner.retry_servers();
             return Ok(());
         }
-        self.inner.decide(id, |held| {
-            let mut state = held.lock();
+        self.inner.decide(id, |entry| {
+            let mut state = entry.lock();
             state.machine.release(Some(Base::Any));
             state.delivery.reason.clear();
             state.delivery.is_due = true;
@@ -289,28 +304,28 @@ impl Depot {
             self.inner.nudge();
             return Ok(());
         }
-        let held = self.inner.by_name(id)?;
-        let state = held.lock();
+        let entry = self.inner.by_name(id)?;
+        let state = entry.lock();
         if state.delivery.is_in_flight || state.machine.writers().is_some() {
             return Err(Error::in_use(
-                held.url(),
+                entry.url(),
                 "being sent or written at the moment; try again when it waits or its writer has ended",
             ));
         }
-        tracing::info!(id, url = %held.url(), "dropped");
-        self.inner.unlink(&held, state)?;
+        tracing::info!(id, url = %entry.url(), "dropped");
+        self.inner.unlink(&entry, state)?;
         // Some of it may be there already.
-        self.changed(&held.url());
+        self.changed(&entry.url());
         Ok(())
     }
 
     /// Delivers what is owed to somewhere else, also on another server, in place of whatever is there. What
     /// its old target has of the upload is given up.
     pub fn redirect(&self, id: &str, to: &Url) -> Result<()> {
-        let held = self.inner.by_name(id)?;
-        drop((self.inner.connect)(to, &held.who)?);
+        let entry = self.inner.by_name(id)?;
+        drop((self.inner.connect)(to, &entry.who)?);
         let mut all = self.inner.all();
-        let mut state = held.lock();
+        let mut state = entry.lock();
         let what = match () {
             () if state.delivery.is_in_flight => {
                 Some("being sent; once it is held or waits it can go elsewhere")
@@ -319,20 +334,20 @@ impl Depot {
                 Some("perhaps there already; that is found out first")
             }
             () if !state.machine.is_whole() || state.machine.is_blind() => {
-                let what = format!("delivering {} elsewhere", held.url().without_password());
+                let what = format!("delivering {} elsewhere", entry.url().without_password());
                 let why = "only parts of it are here, which belong into the file there";
                 return Err(StoreError::unsupported(what, why).into());
             }
-            () if held.is_renamed() && !all.promises.is_passed(&held) => None,
-            () if held.is_renamed() => {
+            () if entry.is_renamed() && !all.promises.is_overtaken(&entry) => None,
+            () if entry.is_renamed() => {
                 Some("renamed, which is on its way; redirect that, or drop it")
             }
             () => None,
         };
         if let Some(what) = what {
-            return Err(busy(Some(held.url()), what));
+            return Err(busy(Some(entry.url()), what));
         }
-        let leftover = state.take_leftover(&held.url(), &held.who);
+        let leftover = state.take_leftover(&entry.url(), &entry.who);
         state.machine.release(Some(Base::Any));
         state.meta.replaces = None;
         state.delivery.reason.clear();
@@ -341,22 +356,22 @@ impl Depot {
         state.record.change();
         let was_current = state.is_current();
         drop(state);
-        tracing::info!(id, from = %held.url().without_password(), to = %to.without_password(), "redirected");
+        tracing::info!(id, from = %entry.url().without_password(), to = %to.without_password(), "redirected");
         all.cleanup.leftovers.extend(leftover);
-        all.remove_current(&held);
-        let is_promised = all.promises.has(&held);
-        all.settle(&held);
-        held.redirect(to.clone());
+        all.remove_current(&entry);
+        let is_promised = all.promises.has(&entry);
+        all.settle(&entry);
+        entry.redirect(to.clone());
         match is_promised {
-            true => all.owe(&held, || self.inner.next_number()),
-            false => drop(all.owing.insert(held.number(), Arc::clone(&held))),
+            true => all.enqueue(&entry, || self.inner.next_number()),
+            false => drop(all.pending.insert(entry.number(), Arc::clone(&entry))),
         }
         if was_current {
-            all.make_newest(&held);
+            all.make_newest(&entry);
         }
         drop(all);
-        held.tell();
-        held.commit(&self.inner)?;
+        entry.tell();
+        entry.commit(&self.inner)?;
         self.inner.retry_servers();
         Ok(())
     }
@@ -370,10 +385,10 @@ fn busy(url: Option<Url>, what: &str) -> Error {
 }
 
 /// Describes a row whose name cannot be read.
-fn unreadable(id: Id, what: &'static str, url: &str, path: &Path, why: &str) -> Option<Owed> {
+fn unreadable(id: Id, what: &'static str, url: &str, path: &Path, why: &str) -> Option<Pending> {
     let escaped = escaped(url);
     let path = std::path::absolute(path).ok()?;
-    Some(Owed {
+    Some(Pending {
         id: id.to_string(),
         what,
         to: None,
@@ -381,7 +396,7 @@ fn unreadable(id: Id, what: &'static str, url: &str, path: &Path, why: &str) -> 
         stage: Stage::Held,
         waits_for: None,
         size: 0,
-        owed: 0,
+        pending_bytes: 0,
         age: Duration::ZERO,
         tries: 0,
         why: format!(
@@ -402,7 +417,7 @@ pub(crate) fn escaped(name: &str) -> String {
 }
 
 /// Describes the pending pieces of a log.
-fn owed_lines(log: &Log) -> Owed {
+fn pending_pieces(log: &Log) -> Pending {
     let (why, tries, is_held, last) = log.trouble();
     let stage = match (is_held, tries) {
         (true, _) => Stage::Held,
@@ -411,15 +426,15 @@ fn owed_lines(log: &Log) -> Owed {
             again_in: Duration::ZERO,
         },
     };
-    Owed {
+    Pending {
         id: log.id().to_string(),
         what: "append",
         to: None,
         url: log.url().clone(),
         stage,
         waits_for: None,
-        size: log.owed(),
-        owed: log.owed(),
+        size: log.pending(),
+        pending_bytes: log.pending(),
         age: Duration::ZERO,
         tries,
         why,
@@ -432,36 +447,36 @@ fn owed_lines(log: &Log) -> Owed {
 
 impl Inner {
     /// Returns what has a name that cannot be read. It is told where its bytes lie, and what its name says.
-    fn unreadable(&self) -> Vec<Owed> {
+    fn unreadable(&self) -> Vec<Pending> {
         let all = self.all();
         let files = all.unreadable.entries.iter().filter_map(|(id, it)| {
             let path = self.disk.path(*id);
-            let mut owed = unreadable(*id, "publish", &it.url, &path, "is no URL")?;
-            owed.owed = it.owed;
-            owed.size = it.size;
-            owed.age = Duration::from_secs(now().saturating_sub(it.born));
-            owed.session.clone_from(&it.session);
-            Some(owed)
+            let mut pending = unreadable(*id, "publish", &it.url, &path, "is no URL")?;
+            pending.pending_bytes = it.pending_bytes;
+            pending.size = it.size;
+            pending.age = Duration::from_secs(now().saturating_sub(it.created_at));
+            pending.session.clone_from(&it.session);
+            Some(pending)
         });
         let mut found: Vec<_> = files.collect();
         drop(all);
         for (id, url, error, path) in self.logs.unreadable() {
             let why = format!("cannot be gone on with ({error})");
-            let Some(mut owed) = unreadable(id, "append", &url, &path, &why) else {
+            let Some(mut pending) = unreadable(id, "append", &url, &path, &why) else {
                 continue;
             };
-            owed.size = std::fs::metadata(&path).map_or(0, |meta| meta.len());
-            owed.owed = owed.size;
-            found.push(owed);
+            pending.size = std::fs::metadata(&path).map_or(0, |meta| meta.len());
+            pending.pending_bytes = pending.size;
+            found.push(pending);
         }
         found.extend(self.odd_deeds());
         found
     }
 
     /// Returns the deeds that are no publications.
-    fn deeds_owed(&self) -> Vec<Owed> {
+    fn pending_deeds(&self) -> Vec<Pending> {
         let all = self.all();
-        let owed = all.promises.deeds().map(|(deed, fact, deeds)| {
+        let pending = all.promises.deeds().map(|(deed, fact, deeds)| {
             let away = all.backoff.servers.get(&fact.url.host_port());
             let again = away.map(|away| away.until).or(fact.later);
             let again_in = again.map(|at| at.saturating_duration_since(Instant::now()));
@@ -473,12 +488,12 @@ impl Inner {
                 _ => Stage::Queued,
             };
             let why = match (&deed.held, &before, &fact.last) {
-                (Some(why), ..) => words_of(why),
-                (None, Some(before), _) => before.words(),
-                (None, None, Some(error)) => error.words(),
-                (None, None, None) => away.map_or_else(String::new, |away| away.why.words()),
+                (Some(why), ..) => reason_of(why),
+                (None, Some(before), _) => before.reason(),
+                (None, None, Some(error)) => error.reason(),
+                (None, None, None) => away.map_or_else(String::new, |away| away.why.reason()),
             };
-            Owed {
+            Pending {
                 id: deed_id(deed.number),
                 what: word_of(&deed.what),
                 to: fact.to.clone(),
@@ -486,8 +501,8 @@ impl Inner {
                 stage,
                 waits_for: before,
                 size: 0,
-                owed: 0,
-                age: Duration::from_secs(now().saturating_sub(fact.born)),
+                pending_bytes: 0,
+                age: Duration::from_secs(now().saturating_sub(fact.created_at)),
                 tries: fact.tries,
                 why,
                 is_conflict: deed.held == Some(deeds::Held::Conflict),
@@ -496,7 +511,7 @@ impl Inner {
                 session: fact.session.clone(),
             }
         });
-        owed.collect()
+        pending.collect()
     }
 
     /// Returns the numbers of the deeds of a scope.
@@ -521,21 +536,21 @@ impl Inner {
             Scope::Session(session) => log.upto_of(session),
             _ => Some(log.upto()),
         };
-        let owing = self.logs.owing().into_iter();
-        owing
+        let pending = self.logs.pending().into_iter();
+        pending
             .filter_map(|log| upto(&log).map(|upto| (log, upto)))
             .collect()
     }
 }
 
-pub(crate) fn is_meant(scope: &Scope, held: &Held) -> bool {
+pub(crate) fn is_meant(scope: &Scope, entry: &Entry) -> bool {
     match scope {
         Scope::All => true,
-        Scope::Url(url) => held.name() == *url || held.url() == *url,
-        Scope::Below(url) => [held.name(), held.url()]
+        Scope::Url(url) => entry.name() == *url || entry.url() == *url,
+        Scope::Below(url) => [entry.name(), entry.url()]
             .iter()
             .any(|name| is_at_or_below(name, url)),
-        Scope::Session(session) => held.lock().meta.session == *session,
+        Scope::Session(session) => entry.lock().meta.session == *session,
     }
 }
 

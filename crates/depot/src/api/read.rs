@@ -2,7 +2,7 @@
 
 use crate::{
     Depot, Error, Fresh, Result, StillWanted, Who,
-    plan::{entry::Held, user::User},
+    plan::{entry::Entry, user::User},
     work::fetch::Part,
 };
 use godwit_core::Url;
@@ -31,20 +31,20 @@ impl Reading {
         Self { file, size, user }
     }
 
-    pub(crate) fn held(&self) -> &Arc<Held> {
-        &self.user.held
+    pub(crate) fn entry(&self) -> &Arc<Entry> {
+        &self.user.entry
     }
 
     /// Returns how often it was fetched since it is held here.
     pub fn transfers(&self) -> u64 {
-        self.user.held.lock().meta.transfers
+        self.user.entry.lock().meta.transfers
     }
 }
 
 impl Depot {
     /// Returns where a file lies that is open: there as long as it is kept.
     pub fn lies_at(&self, reading: &Reading) -> PathBuf {
-        self.inner.disk.path(reading.user.held.id)
+        self.inner.disk.path(reading.user.entry.id)
     }
 
     /// Opens a file for reading, fetching it first if it is not here or not fresh. Whoever wants the
@@ -66,7 +66,7 @@ impl Depot {
         for _ in 0..RESTARTS_MAX {
             let user = self.inner.find_while(url, who, fresh, is_wanted)?;
             let all = 0..u64::MAX;
-            match (self.inner).ensure_while(&user.held, all, Part::Alone, is_wanted) {
+            match (self.inner).ensure_while(&user.entry, all, Part::Alone, is_wanted) {
                 Ok(()) => {}
                 Err(Error::Busy { .. }) => {
                     // It changed while it came: once more, with what there is now.
@@ -76,11 +76,11 @@ impl Depot {
                 Err(error) => return Err(error),
             }
             // Of what is put into it just now, a reader sees all or nothing.
-            let state = user.held.folded();
+            let state = user.entry.lock_merged();
             if state.is_gone {
                 continue;
             }
-            let (size, file) = (state.machine.size(), self.inner.disk.reader(user.held.id)?);
+            let (size, file) = (state.machine.size(), self.inner.disk.reader(user.entry.id)?);
             drop(state);
             return Ok(Reading { file, size, user });
         }
@@ -96,9 +96,9 @@ impl Depot {
 
     /// Opens a file for reading that is here as a whole, and fresh; `None`: it takes longer than that.
     pub fn read_here(&self, url: &Url, who: &Who, fresh: Fresh) -> Option<Reading> {
-        let held = self.inner.all().current_of(url, who)?;
-        let mut state = held.lock();
-        let is_own = held.who.audience == who.audience;
+        let entry = self.inner.all().current_of(url, who)?;
+        let mut state = entry.lock();
+        let is_own = entry.who.audience == who.audience;
         let is_here =
             state.machine.is_whole() && !state.machine.is_blind() && !state.bytes.is_merging;
         let is_fresh = self.inner.is_fresh(&state, fresh) && !self.inner.is_ending();
@@ -106,8 +106,8 @@ impl Depot {
             return None;
         }
         let size = state.machine.size();
-        let file = self.inner.disk.reader(held.id).ok()?;
-        let user = User::of(&held, &mut state);
+        let file = self.inner.disk.reader(entry.id).ok()?;
+        let user = User::of(&entry, &mut state);
         drop(state);
         Some(Reading { file, size, user })
     }

@@ -31,29 +31,29 @@ impl Depot {
         let before = self.transfers(url, who);
         let reading = self.read_while(url, who, Fresh::Usual, is_wanted)?;
         let expires = lasts.map(|lasts| now() + lasts.as_secs());
-        self.inner.tag(reading.held(), tag, None, expires)?;
+        self.inner.tag(reading.entry(), tag, None, expires)?;
         Ok((reading.size(), before == Some(reading.transfers())))
     }
 
     /// Returns how often what is held of a name was fetched.
     pub fn transfers(&self, url: &Url, who: &Who) -> Option<u64> {
-        let held = self.inner.all().current_of(url, who)?;
-        let state = held.lock();
+        let entry = self.inner.all().current_of(url, who)?;
+        let state = entry.lock();
         (!state.is_gone).then_some(state.meta.transfers)
     }
 
     /// Adds a tag to what is held of a name, with a time of the user's own.
     pub fn tag(&self, url: &Url, tag: &str, timestamp: Option<i64>) -> Result<()> {
-        let held = self.inner.of_name(url)?;
-        self.inner.tag(&held, tag, timestamp, None)
+        let entry = self.inner.of_name(url)?;
+        self.inner.tag(&entry, tag, timestamp, None)
     }
 
     /// Notes a time of the user's own with a tag that is on a file already.
     pub fn stamp(&self, url: &Url, tag: &str, timestamp: Option<i64>) -> Result<()> {
         let called = self.inner.all().called(url);
         let mut is_known = false;
-        for held in called.iter().filter(|held| held.name() == *url) {
-            let mut state = held.lock();
+        for entry in called.iter().filter(|entry| entry.name() == *url) {
+            let mut state = entry.lock();
             let Some(there) = state.users.tags.iter_mut().find(|there| there.name == tag) else {
                 continue;
             };
@@ -61,7 +61,7 @@ impl Depot {
             there.timestamp = timestamp.or(there.timestamp);
             let stamped = there.clone();
             drop(state);
-            self.inner.records.write(Change::Tag(held.id, stamped))?;
+            self.inner.records.write(Change::Tag(entry.id, stamped))?;
         }
         match is_known {
             true => Ok(()),
@@ -73,9 +73,9 @@ impl Depot {
     pub fn untag(&self, url: &Url, tag: &str) -> Result<()> {
         let mut is_known = false;
         let called = self.inner.all().called(url);
-        for held in called {
-            if held.name() == *url {
-                is_known |= self.inner.untag(&held, |t| t.name == tag, false)?;
+        for entry in called {
+            if entry.name() == *url {
+                is_known |= self.inner.untag(&entry, |t| t.name == tag, false)?;
             }
         }
         match is_known {
@@ -87,9 +87,9 @@ impl Depot {
     /// Takes all instances of a tag off one file, or off all, and returns off how many.
     pub fn clean(&self, tag: &str, url: Option<&Url>) -> Result<u64> {
         let mut cleaned = 0;
-        for held in self.inner.every() {
-            if url.is_none_or(|url| held.name() == *url) {
-                cleaned += u64::from(self.inner.untag(&held, |t| t.name == tag, true)?);
+        for entry in self.inner.every() {
+            if url.is_none_or(|url| entry.name() == *url) {
+                cleaned += u64::from(self.inner.untag(&entry, |t| t.name == tag, true)?);
             }
         }
         Ok(cleaned)

@@ -2,7 +2,7 @@
 //! alone until somebody gives them up.
 
 use crate::{
-    Owed, Result, Stage,
+    Pending, Result, Stage,
     api::queue::escaped,
     clock::now,
     disk::rows::{Change, OddDeed},
@@ -14,12 +14,12 @@ use std::time::Duration;
 
 impl OddDeed {
     /// Returns how it is shown where its name cannot be: in the file that has it on record.
-    fn owed(&self, records: &Url) -> Owed {
+    fn pending(&self, records: &Url) -> Pending {
         let odd = |name: &&String| Url::from_argument(name.as_str()).is_err();
         let names = [Some(&self.url), self.to.as_ref()];
         let name = names.into_iter().flatten().find(odd);
         let at = Url::from_argument(&self.url);
-        Owed {
+        Pending {
             id: deed_id(self.number),
             what: self.word(),
             to: None,
@@ -27,8 +27,8 @@ impl OddDeed {
             stage: Stage::Held,
             waits_for: None,
             size: 0,
-            owed: 0,
-            age: Duration::from_secs(now().saturating_sub(self.born)),
+            pending_bytes: 0,
+            age: Duration::from_secs(now().saturating_sub(self.created_at)),
             tries: 0,
             why: format!(
                 "a name of it on record, \"{}\", is no URL: nothing of it is done; do it by hand, then drop it",
@@ -51,7 +51,7 @@ impl OddDeed {
 
 impl Inner {
     /// Returns all of them, for the queue.
-    pub(crate) fn odd_deeds(&self) -> Vec<Owed> {
+    pub(crate) fn odd_deeds(&self) -> Vec<Pending> {
         let path = std::path::absolute(self.disk.records()).ok();
         let Some(records) = path.and_then(|path| Url::file(&path).ok()) else {
             return Vec::new();
@@ -60,7 +60,7 @@ impl Inner {
         all.unreadable
             .deeds
             .iter()
-            .map(|odd| odd.owed(&records))
+            .map(|odd| odd.pending(&records))
             .collect()
     }
 

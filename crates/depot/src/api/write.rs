@@ -4,7 +4,7 @@ use crate::{
     Depot, Error, Fresh, IsWanted, Result, Who,
     inner::Inner,
     plan::{
-        entry::Held,
+        entry::Entry,
         fairness::Number,
         state::{State, Visibility, WORTH_SENDING},
         user::User,
@@ -39,7 +39,7 @@ pub struct Put {
 #[derive(Debug)]
 pub struct Writing {
     pub(crate) depot: Arc<Inner>,
-    pub(crate) held: Arc<Held>,
+    pub(crate) entry: Arc<Entry>,
     is_over: bool,
     /// What is written belongs into the file that is there, and lies beside it until it ends.
     is_into: bool,
@@ -74,16 +74,16 @@ impl Depot {
         let opened = machine.open(Notices::Each);
         opened.map_err(|refused| Error::busy(url, &refused))?;
         let number = self.inner.next_number();
-        let held = Arc::new(Held::new(id, number, url.clone(), who.clone(), machine));
-        let mut state = held.lock();
+        let entry = Arc::new(Entry::new(id, number, url.clone(), who.clone(), machine));
+        let mut state = entry.lock();
         state.bytes.write_fd = Some(Arc::new(file));
         state.meta.session = session.into();
         state.visibility = Visibility::Private;
         drop(state);
-        self.inner.all().insert(&held);
+        self.inner.all().insert(&entry);
         Ok(Writing {
             depot: Arc::clone(&self.inner),
-            held,
+            entry,
             is_over: false,
             is_into,
             arrived: self.inner.room.arrive(),
@@ -101,7 +101,7 @@ pub(crate) struct Adopted<'a> {
     /// As which upload it came.
     pub upload: Option<&'a str>,
     /// Which nodes passed it on.
-    pub passed: &'a [String],
+    pub upstream: &'a [String],
     /// Which client sent it.
     pub session: &'a str,
     /// Permission bits that it is to have where it is new.
@@ -117,12 +117,12 @@ impl Depot {
         let ticket = machine.grant(0..size);
         machine.written(ticket, size);
         let number = self.inner.next_number();
-        let held = Arc::new(Held::new(id, number, url.clone(), who.clone(), machine));
-        let mut state = held.lock();
+        let entry = Arc::new(Entry::new(id, number, url.clone(), who.clone(), machine));
+        let mut state = entry.lock();
         state.meta.committed = state.machine.generation();
         state.bytes.reserved = size;
         state.meta.upload = adopted.upload.unwrap_or_default().into();
-        state.meta.upstream = adopted.passed.into();
+        state.meta.upstream = adopted.upstream.into();
         state.meta.session = adopted.session.into();
         state.meta.mode = adopted.mode;
         state.record.change();
@@ -130,40 +130,40 @@ impl Depot {
         self.inner.room.count(size);
         self.inner.disk.take_in(id, place)?;
         crash::point("adopted");
-        self.inner.adopted(&held);
-        let known = self.inner.know(&held);
-        if let Err(error) = known.and_then(|()| held.commit(&self.inner)) {
+        self.inner.adopted(&entry);
+        let known = self.inner.know(&entry);
+        if let Err(error) = known.and_then(|()| entry.commit(&self.inner)) {
             // Its sender is told that it is not kept.
-            if let Err(error) = self.inner.unlink(&held, held.lock()) {
+            if let Err(error) = self.inner.unlink(&entry, entry.lock()) {
                 tracing::warn!(%error, %url, "what could not be kept cannot be removed");
             }
             return Err(error);
         }
-        self.inner.make_current(&held)
+        self.inner.make_current(&entry)
     }
 
     /// Returns what came as an upload, if it is here still.
     pub(crate) fn came_as(&self, url: &Url, upload: &str) -> Option<Version> {
         let called = self.inner.all().called(url);
-        let mut all = called.into_iter().filter(|held| held.url() == *url);
-        let held = all.find(|held| {
-            let state = held.lock();
+        let mut all = called.into_iter().filter(|entry| entry.url() == *url);
+        let entry = all.find(|entry| {
+            let state = entry.lock();
             state.meta.upload == upload && !state.is_gone && state.record.has_row
         })?;
-        let hashed = self.inner.hashed(&held).ok()?;
+        let hashed = self.inner.hashed(&entry).ok()?;
         hashed.1.root(hashed.0).map(Version::Strong)
     }
 }
 
 impl Writing {
     /// Notes which nodes passed on what is written.
-    pub(crate) fn passed_by(&self, nodes: &[String]) {
-        self.held.lock().meta.forwarded_by(nodes);
+    pub(crate) fn forwarded_by(&self, nodes: &[String]) {
+        self.entry.lock().meta.forwarded_by(nodes);
     }
 
     /// Says which permission bits it is to have where it is new.
     pub fn set_mode(&self, mode: u32) {
-        let mut state = self.held.lock();
+        let mut state = self.entry.lock();
         state.meta.mode = Some(mode);
         state.record.change();
     }
@@ -171,17 +171,17 @@ impl Writing {
     /// Has what was written until now be on the disk. It is nothing yet: that it is before its
     /// [end](Self::end) is on no record, or half of it would be delivered after an end of this node.
     pub fn commit(&self) -> Result<()> {
-        self.depot.disk.sync(self.held.id, false)
+        self.depot.disk.sync(self.entry.id, false)
     }
 
     /// Returns the number by which it is held, as the queue shows it.
     pub fn id(&self) -> String {
-        self.held.id.to_string()
+        self.entry.id.to_string()
     }
 
     /// Returns a descriptor for somebody who asks for a grant before each write.
     pub fn file(&self) -> Result<File> {
-        self.depot.disk.writer(self.held.id)
+        self.depot.disk.writer(self.entry.id)
     }
 
     /// Takes room for so long a file as a whole, before anything is written. Waits as long as there is none and
@@ -192,12 +192,12 @@ impl Writing {
             is_growing: false,
             ..self.asks()
         };
-        self.depot.make_room(&self.held, size, &asks, is_wanted)
+        self.depot.make_room(&self.entry, size, &asks, is_wanted)
     }
 
     fn could_be(&self, size: u64) -> Result<()> {
         match size > FILE_MAX {
-            true => Err(Error::too_large(self.held.url(), size, FILE_MAX)),
+            true => Err(Error::too_large(self.entry.url(), size, FILE_MAX)),
             false => Ok(()),
         }
     }
@@ -205,7 +205,7 @@ impl Writing {
     pub(crate) fn asks(&self) -> Asks<'_> {
         Asks {
             by: self.arrived,
-            own: &self.held,
+            own: &self.entry,
             is_growing: true,
         }
     }
@@ -218,8 +218,8 @@ impl Writing {
     /// The same as long as somebody wants it, who is asked now and then, and told what is waited for.
     pub fn grant_while(&self, range: Range<u64>, is_wanted: IsWanted<'_>) -> Result<Ticket> {
         self.could_be(range.end)?;
-        (self.depot).make_room(&self.held, range.end, &self.asks(), is_wanted)?;
-        let ticket = self.held.lock().machine.grant(range);
+        (self.depot).make_room(&self.entry, range.end, &self.asks(), is_wanted)?;
+        let ticket = self.entry.lock().machine.grant(range);
         self.granted.lock().insert(ticket);
         Ok(ticket)
     }
@@ -232,7 +232,7 @@ impl Writing {
     /// The same for whoever says what it hashes to, of which it is known if all of a leaf of 1 MiB was written: it is
     /// compared with that as if we had read it.
     pub fn written_as(&self, range: Range<u64>, ticket: Ticket, size: u64, chain: Option<Chain>) {
-        let mut state = self.held.lock();
+        let mut state = self.entry.lock();
         for leaf in range.start / LEAF_BYTES..range.end.min(size).div_ceil(LEAF_BYTES) {
             state.bytes.leaves.forget(leaf);
         }
@@ -267,16 +267,19 @@ impl Writing {
     pub fn write_while(&self, offset: u64, bytes: &[u8], is_wanted: IsWanted<'_>) -> Result<()> {
         let range = offset..offset + bytes.len() as u64;
         let ticket = self.grant_while(range.clone(), is_wanted)?;
-        let pen = self
-            .held
+        let write_fd = self
+            .entry
             .lock()
             .bytes
             .write_fd
             .clone()
             .ok_or(Error::Ending)?;
         crash::point("write-granted");
-        let written = self.depot.disk.write(self.held.id, &pen, offset, bytes);
-        let mut state = self.held.lock();
+        let written = self
+            .depot
+            .disk
+            .write(self.entry.id, &write_fd, offset, bytes);
+        let mut state = self.entry.lock();
         if written.is_ok() {
             state.bytes.leaves.add(Piece::of(Block { offset, bytes }));
         }
@@ -299,44 +302,44 @@ impl Writing {
     /// still when it gets its place: whoever is not was told nothing, and may have written something else since.
     pub fn end_while(self, is_wanted: IsWanted<'_>, is_there: &dyn Fn() -> bool) -> Result<u64> {
         match self.is_into {
-            true => self.end_into(is_wanted, is_there),
+            true => self.end_patch(is_wanted, is_there),
             false => self.end_anew(is_there),
         }
     }
 
     pub(crate) fn end_anew(mut self, is_there: &dyn Fn() -> bool) -> Result<u64> {
         // Somebody else may have been faster.
-        if *self.held.lock().machine.base() == Base::Absent {
-            self.depot.must_be_free(&self.held.name())?;
+        if *self.entry.lock().machine.base() == Base::Absent {
+            self.depot.must_be_free(&self.entry.name())?;
         }
-        let _ending = self.depot.ends(&self.held);
-        self.depot.notice_ends(&self.held);
+        let _ending = self.depot.ends(&self.entry);
+        self.depot.notice_ends(&self.entry);
         if !is_there() {
             return Err(Error::Unwanted);
         }
         // Once it is promised it may be delivered, and what nobody uses, and is current for nobody, then goes.
-        let user = User::of(&self.held, &mut self.held.lock());
+        let user = User::of(&self.entry, &mut self.entry.lock());
         let generation = self.close();
-        self.depot.move_to_end(&self.held);
+        self.depot.move_to_end(&self.entry);
         self.is_over = true;
-        self.depot.fit(&self.held);
-        let known = self.depot.sync_and_know(&self.held);
-        if let Err(error) = known.and_then(|()| self.held.commit(&self.depot)) {
+        self.depot.fit(&self.entry);
+        let known = self.depot.sync_and_know(&self.entry);
+        if let Err(error) = known.and_then(|()| self.entry.commit(&self.depot)) {
             self.is_over = false;
             return Err(error);
         }
-        self.depot.make_current(&self.held)?;
+        self.depot.make_current(&self.entry)?;
         drop(user);
         // Something newer is there already, and this has been delivered meanwhile.
-        if !self.held.lock().is_current() {
-            self.depot.let_go(&self.held)?;
+        if !self.entry.lock().is_current() {
+            self.depot.let_go(&self.entry)?;
         }
         Ok(generation)
     }
 
     /// What was let begin, and not told to have ended, was not written.
     pub(crate) fn settle(&self) -> MutexGuard<'_, State> {
-        let mut state = self.held.lock();
+        let mut state = self.entry.lock();
         for ticket in std::mem::take(&mut *self.granted.lock()) {
             state.machine.abandoned(ticket);
         }
@@ -365,9 +368,9 @@ impl Drop for Writing {
             return;
         }
         // Nobody was told that it is kept.
-        let state = self.held.lock();
-        if let Err(error) = self.depot.unlink(&self.held, state) {
-            tracing::warn!(%error, url = %self.held.url(), "what was not finished cannot be removed");
+        let state = self.entry.lock();
+        if let Err(error) = self.depot.unlink(&self.entry, state) {
+            tracing::warn!(%error, url = %self.entry.url(), "what was not finished cannot be removed");
         }
     }
 }
@@ -376,12 +379,12 @@ impl Inner {
     /// An error, if this machine knows of a file of that name: it is owed, or was there a moment ago.
     fn must_be_free(&self, url: &Url) -> Result<()> {
         let all = self.all();
-        let is_there = all.called(url).iter().any(|held| {
-            let state = held.lock();
-            let is_known = state.is_current() && held.name() == *url && !state.meta.is_filled;
+        let is_there = all.called(url).iter().any(|entry| {
+            let state = entry.lock();
+            let is_known = state.is_current() && entry.name() == *url && !state.meta.is_filled;
             is_known && self.is_fresh(&state, Fresh::Usual)
         });
-        let is_appended = self.logs.owing().iter().any(|log| log.url() == url);
+        let is_appended = self.logs.pending().iter().any(|log| log.url() == url);
         match is_there || is_appended {
             true => Err(StoreError::exists(url.as_path()).into()),
             false => Ok(()),
@@ -390,12 +393,12 @@ impl Inner {
 
     /// It came whole, and has its place behind all that are there. Not earlier: what took one while it was on its way to
     /// here would come after it.
-    fn adopted(&self, held: &Arc<Held>) {
+    fn adopted(&self, entry: &Arc<Entry>) {
         let mut all = self.all();
-        held.renumber(self.next_number());
-        held.lock().meta.replaces = all.before(held);
-        all.insert(held);
-        all.comes(held);
+        entry.renumber(self.next_number());
+        entry.lock().meta.replaces = all.before(entry);
+        all.insert(entry);
+        all.comes(entry);
     }
 }
 

@@ -7,7 +7,7 @@ use crate::{
         columns::{self, Said, extents},
         files::{Id, Watcher},
         reserve::Ballast,
-        rows::{Change, DeedRow, Fact, LogRow, OddDeed, Passed, Row},
+        rows::{Change, DeedRow, Fact, Forwarded, LogRow, OddDeed, Row},
     },
     error::Patience,
     paths::path_of,
@@ -56,7 +56,7 @@ pub(crate) struct Begun {
     pub deeds: Vec<DeedRow>,
     /// Those of which a name cannot be read.
     pub odd_deeds: Vec<OddDeed>,
-    pub passed: Vec<Passed>,
+    pub forwarded: Vec<Forwarded>,
 }
 
 impl Records {
@@ -81,7 +81,7 @@ impl Records {
             read_logs(&db).map_err(bad)?,
             before_boot(&db, boot).map_err(bad)?,
         );
-        let passed = read_passed(&db).map_err(bad)?;
+        let forwarded = read_forwarded(&db).map_err(bad)?;
         let (mut deeds, mut odd_deeds) = (Vec::new(), Vec::new());
         for deed in read_deeds(&db).map_err(bad)? {
             match deed {
@@ -113,7 +113,7 @@ impl Records {
             logs,
             deeds,
             odd_deeds,
-            passed,
+            forwarded,
         })
     }
 
@@ -261,9 +261,9 @@ fn write_batch(db: &mut Connection, batch: &[Job]) -> rusqlite::Result<()> {
         for job in batch {
             match &job.change {
                 Change::Put(row) => put(&mut put_one, row)?,
-                Change::Fold(row, folded) => {
+                Change::Merge(row, merged) => {
                     put(&mut put_one, row)?;
-                    forget.execute([folded.to_string()])?;
+                    forget.execute([merged.to_string()])?;
                 }
                 Change::Forget(id) => {
                     forget.execute([id.to_string()])?;
@@ -298,8 +298,8 @@ fn write_batch(db: &mut Connection, batch: &[Job]) -> rusqlite::Result<()> {
                         put_tag.execute(row)?;
                     }
                 },
-                Change::Passed(passed, is_on_its_way) => {
-                    let (url, who) = (passed.url.to_string(), &passed.who);
+                Change::Forwarded(forwarded, is_on_its_way) => {
+                    let (url, who) = (forwarded.url.to_string(), &forwarded.who);
                     let credential = who.credential.as_deref();
                     let credential = credential.map(|path| path.display().to_string());
                     match is_on_its_way {
@@ -307,7 +307,7 @@ fn write_batch(db: &mut Connection, batch: &[Job]) -> rusqlite::Result<()> {
                             url,
                             who.audience,
                             credential.unwrap_or_default(),
-                            passed.session
+                            forwarded.session
                         ])?),
                         false => drop(arrive.execute([&url, &who.audience])?),
                     }
@@ -350,18 +350,18 @@ fn put(put: &mut Statement<'_>, row: &Row) -> rusqlite::Result<()> {
         said(&record.sealed),
         record.inside,
         record.held.as_ref().map(Said::say),
-        row.words,
+        row.reason,
         row.boot,
         signed(row.used),
-        signed(row.born),
+        signed(row.created_at),
         signed(row.transfers),
-        row.passed,
-        row.passed_on,
+        row.upstream,
+        row.is_forwarded,
         row.filled,
         row.stamp,
-        row.bits,
+        row.mode,
         row.asked.as_ref().map(ToString::to_string),
-        row.folds_into.map(|id| id.to_string()),
+        row.merges_into.map(|id| id.to_string()),
         row.price,
         row.before.as_ref().map(Said::say),
         signed(row.verified),
@@ -405,15 +405,15 @@ fn read(found: &Found<'_>) -> rusqlite::Result<Row> {
         credential: text("credential")?,
         session: text("session")?,
         upload: text("upload")?,
-        passed: text("passed")?,
-        passed_on: found.get("passed_on")?,
+        upstream: text("passed")?,
+        is_forwarded: found.get("passed_on")?,
         filled: found.get("filled")?,
         stamp: found.get("stamp")?,
-        bits: found.get("bits")?,
+        mode: found.get("bits")?,
         asked: maybe("asked")?.and_then(|text| text.parse().ok()),
         price: found.get("price")?,
         before: maybe("before")?.and_then(|text| Base::read(&text)),
-        folds_into: match maybe("folds_into")? {
+        merges_into: match maybe("folds_into")? {
             Some(id) => Some(id.parse().map_err(|()| odd("folds_into"))?),
             None => None,
         },
@@ -432,11 +432,11 @@ fn read(found: &Found<'_>) -> rusqlite::Result<Row> {
             sealed: told::<Sealed>(optional("sealed")?, "sealed")?,
             held: told::<Held>(optional("held")?, "held")?,
         },
-        words: text("words")?,
+        reason: text("words")?,
         boot: text("boot")?,
         used: number("used")?,
         verified: number("verified")?,
-        born: number("born")?,
+        created_at: number("born")?,
         transfers: number("transfers")?,
     })
 }
@@ -480,7 +480,7 @@ fn read_deeds(db: &Connection) -> rusqlite::Result<Vec<Result<DeedRow, OddDeed>>
             to: found.get("target")?,
             what: text("what")?,
             session: text("session")?,
-            born: number("born")?,
+            created_at: number("born")?,
         };
         let to = odd_deed.to.as_deref().map(Url::from_argument);
         let (Ok(at), Ok(to)) = (Url::from_argument(&odd_deed.url), to.transpose()) else {
@@ -508,7 +508,7 @@ fn read_deeds(db: &Connection) -> rusqlite::Result<Vec<Result<DeedRow, OddDeed>>
                     credential: (!credential.is_empty()).then(|| credential.into()),
                 },
                 session: text("session")?,
-                born: number("born")?,
+                created_at: number("born")?,
                 tries: 0,
                 last: None,
                 later: None,
@@ -534,12 +534,12 @@ fn deed_params(row: &DeedRow) -> impl rusqlite::Params {
         deed.condition.say(),
         deed.attempt.map(signed),
         deed.held.as_ref().map(Said::say),
-        signed(fact.born),
+        signed(fact.created_at),
     )
 }
 
 /// Of what has a name that cannot be read, nobody can ask where it is.
-fn read_passed(db: &Connection) -> rusqlite::Result<Vec<Passed>> {
+fn read_forwarded(db: &Connection) -> rusqlite::Result<Vec<Forwarded>> {
     let mut all = db.prepare("SELECT url, audience, credential, session FROM passed")?;
     let rows = all.query_map([], |found| {
         let (url, credential): (String, String) = (found.get(0)?, found.get(2)?);
@@ -548,7 +548,7 @@ fn read_passed(db: &Connection) -> rusqlite::Result<Vec<Passed>> {
             credential: (!credential.is_empty()).then(|| credential.into()),
         };
         let session = found.get(3)?;
-        Ok(Url::from_argument(url).ok().map(|url| Passed {
+        Ok(Url::from_argument(url).ok().map(|url| Forwarded {
             url,
             who,
             session,

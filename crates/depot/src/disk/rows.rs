@@ -37,12 +37,12 @@ pub(crate) struct OddDeed {
     pub what: String,
     pub session: String,
     /// Seconds since the epoch.
-    pub born: u64,
+    pub created_at: u64,
 }
 
 /// A name of which a hop has taken over a file.
 #[derive(Clone, Debug)]
-pub(crate) struct Passed {
+pub(crate) struct Forwarded {
     pub url: Url,
     pub who: Who,
     pub session: String,
@@ -63,7 +63,7 @@ pub(crate) struct Fact {
     pub who: Who,
     pub session: String,
     /// Seconds since the epoch.
-    pub born: u64,
+    pub created_at: u64,
     /// How often it was tried in vain, and how the last time.
     pub tries: u32,
     pub last: Option<Error>,
@@ -94,17 +94,17 @@ pub(crate) struct Row {
     /// The upload by which it came.
     pub upload: String,
     /// The entry beside which it was written, and into which it is to be merged.
-    pub folds_into: Option<Id>,
+    pub merges_into: Option<Id>,
     /// Which nodes passed it on, the first first, with spaces between.
-    pub passed: String,
+    pub upstream: String,
     /// The target only passes it on, and has not said yet that it is at its end.
-    pub passed_on: bool,
+    pub is_forwarded: bool,
     /// A program filled it.
     pub filled: bool,
     /// A time of its users.
     pub stamp: Option<i64>,
     /// Permission bits for a new file.
-    pub bits: Option<u32>,
+    pub mode: Option<u32>,
     /// The file that the target had before, if that is known.
     pub before: Option<Base>,
     /// The hash of the generation that the target was asked to publish, if that is known.
@@ -113,7 +113,7 @@ pub(crate) struct Row {
     pub price: u32,
     pub record: Record,
     /// Why it is held, in words.
-    pub words: String,
+    pub reason: String,
     /// The boot that the record was written in.
     pub boot: String,
     /// Seconds since the epoch.
@@ -121,7 +121,7 @@ pub(crate) struct Row {
     /// The time of the last verification, in seconds since the epoch; 0: never.
     pub verified: u64,
     /// The time at which it came to be here, in seconds since the epoch.
-    pub born: u64,
+    pub created_at: u64,
     /// How often it was fetched.
     pub transfers: u64,
 }
@@ -130,7 +130,7 @@ pub(crate) struct Row {
 pub(crate) enum Change {
     Put(Box<Row>),
     /// The row of an entry, and the other was merged into it.
-    Fold(Box<Row>, Id),
+    Merge(Box<Row>, Id),
     Forget(Id),
     /// The row of a log.
     Log(Box<LogRow>),
@@ -141,7 +141,7 @@ pub(crate) enum Change {
     /// A tag of a file; with a count of 0 there is none.
     Tag(Id, Tag),
     /// A hop took something of a name, or it is at its end.
-    Passed(Box<Passed>, bool),
+    Forwarded(Box<Forwarded>, bool),
     /// When they were last used.
     Used(Vec<(Id, u64)>),
     /// When it was last verified.
@@ -153,7 +153,7 @@ impl Change {
     pub(crate) fn is_an_end(&self) -> bool {
         matches!(
             self,
-            Self::Forget(_) | Self::ForgetLog(_) | Self::Deeds(_) | Self::Passed(..)
+            Self::Forget(_) | Self::ForgetLog(_) | Self::Deeds(_) | Self::Forwarded(..)
         )
     }
 }

@@ -4,13 +4,13 @@ use crate::{
     Who,
     disk::{
         files::Id,
-        rows::{OddDeed, Passed, Row},
+        rows::{Forwarded, OddDeed, Row},
     },
     plan::{
         asking::{Asking, Name},
         backoff::Backoff,
         coming::{Coming, Ends},
-        entry::Held,
+        entry::Entry,
         leftovers::Leftover,
         listings::Listings,
         names::Called,
@@ -29,11 +29,11 @@ use std::{
 /// All entries, and what is pending.
 #[derive(Default)]
 pub(crate) struct All {
-    pub by_id: BTreeMap<Id, Arc<Held>>,
+    pub by_id: BTreeMap<Id, Arc<Entry>>,
     /// Pending entries, by their numbers.
-    pub owing: BTreeMap<u64, Arc<Held>>,
+    pub pending: BTreeMap<u64, Arc<Entry>>,
     /// Pending entries that only their writers know.
-    pub private: BTreeMap<Id, Arc<Held>>,
+    pub private: BTreeMap<Id, Arc<Entry>>,
     /// Entries that have a place in the order, and of which readers do not know yet.
     pub coming: BTreeMap<Id, Coming>,
     /// Entries whose writers end just now.
@@ -41,11 +41,11 @@ pub(crate) struct All {
     /// The order of pending operations.
     pub promises: Promises,
     /// Files that hops have taken over, and of which nothing is here any more.
-    pub passed: BTreeMap<(Url, String), Passed>,
+    pub forwarded: BTreeMap<(Url, String), Forwarded>,
     pub cleanup: Cleanup,
     pub unreadable: UnreadableRows,
     /// The entry that readers of a name get.
-    pub current: BTreeMap<Name, Arc<Held>>,
+    pub current: BTreeMap<Name, Arc<Entry>>,
     /// Entries by their names.
     pub called: Arc<Called>,
     /// Questions to origins in flight, by name.
@@ -75,11 +75,11 @@ pub(crate) struct UnreadableRows {
 
 /// A row of an entry whose name cannot be read: it is shown, and left alone until a person discards it.
 pub(crate) struct Unreadable {
-    /// As it stands there.
+    /// The name as the row has it.
     pub url: String,
     pub size: u64,
-    pub owed: u64,
-    pub born: u64,
+    pub pending_bytes: u64,
+    pub created_at: u64,
     pub session: String,
     pub reserved: u64,
 }
@@ -89,8 +89,8 @@ impl Unreadable {
         Self {
             url: row.url.clone(),
             size: row.record.size,
-            owed: row.record.owed.len_bytes(),
-            born: row.born,
+            pending_bytes: row.record.owed.len_bytes(),
+            created_at: row.created_at,
             session: row.session.clone(),
             reserved,
         }
@@ -101,57 +101,57 @@ impl Unreadable {
 pub(crate) struct Gone {
     pub id: Id,
     pub reserved: u64,
-    /// Not before then is it tried again.
+    /// The time of the next attempt.
     pub at: Instant,
 }
 
 impl All {
-    pub(crate) fn keep(&mut self, held: &Arc<Held>) {
-        self.by_id.insert(held.id, Arc::clone(held));
-        held.call(&self.called);
+    pub(crate) fn keep(&mut self, entry: &Arc<Entry>) {
+        self.by_id.insert(entry.id, Arc::clone(entry));
+        entry.call(&self.called);
     }
 
-    pub(crate) fn insert(&mut self, held: &Arc<Held>) {
-        self.keep(held);
-        let state = held.lock();
-        let (is_private, owes) = (state.is_private(), state.machine.owes());
+    pub(crate) fn insert(&mut self, entry: &Arc<Entry>) {
+        self.keep(entry);
+        let state = entry.lock();
+        let (is_private, is_pending) = (state.is_private(), state.machine.owes());
         let goes_ahead = state.machine.mode() == Mode::Replace;
         drop(state);
-        match (is_private, owes) {
-            // What is not ended is nothing yet, and has no place in the order.
+        match (is_private, is_pending) {
+            // An open entry has no place in the order.
             (true, _) => {
                 if goes_ahead {
-                    self.private.insert(held.id, Arc::clone(held));
+                    self.private.insert(entry.id, Arc::clone(entry));
                 }
-                self.owing.insert(held.number(), Arc::clone(held));
+                self.pending.insert(entry.number(), Arc::clone(entry));
             }
-            (false, true) => self.owe(held, || held.number()),
+            (false, true) => self.enqueue(entry, || entry.number()),
             (false, false) => {}
         }
     }
 
     /// Returns the entry that a reader of a name gets; `None`: none is here.
-    pub(crate) fn current_of(&self, url: &Url, who: &Who) -> Option<Arc<Held>> {
+    pub(crate) fn current_of(&self, url: &Url, who: &Who) -> Option<Arc<Entry>> {
         let key = (url.clone(), who.audience.clone());
         self.current.get(&key).cloned()
     }
 
-    /// Has readers of its name get this one.
-    pub(crate) fn make_current(&mut self, held: &Arc<Held>) {
-        if let Some(old) = self.current.insert(held.key(), Arc::clone(held))
-            && old.id != held.id
+    /// Makes an entry the one that readers of its name get.
+    pub(crate) fn make_current(&mut self, entry: &Arc<Entry>) {
+        if let Some(old) = self.current.insert(entry.key(), Arc::clone(entry))
+            && old.id != entry.id
         {
             old.lock().hide();
         }
-        held.lock().visibility = Visibility::Current;
+        entry.lock().visibility = Visibility::Current;
     }
 
-    pub(crate) fn remove(&mut self, held: &Held) {
-        self.by_id.remove(&held.id);
-        held.uncall();
-        self.private.remove(&held.id);
-        self.coming.remove(&held.id);
-        self.owing.remove(&held.number());
-        self.remove_current(held);
+    pub(crate) fn remove(&mut self, entry: &Entry) {
+        self.by_id.remove(&entry.id);
+        entry.uncall();
+        self.private.remove(&entry.id);
+        self.coming.remove(&entry.id);
+        self.pending.remove(&entry.number());
+        self.remove_current(entry);
     }
 }

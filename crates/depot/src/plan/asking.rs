@@ -9,25 +9,25 @@ use std::{
     time::Duration,
 };
 
-/// Who waits for others to fetch something looks so often whether they are to go on.
+/// How often a caller that waits for another's fetch checks whether to go on.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// By what readers find a file: its name, and their audience.
+/// The key of a reader: a name, and an audience.
 pub(crate) type Name = (Url, String);
 
-/// Somebody asks the origin what there is of a name; the others wait for what they hear.
+/// A question to the origin about a name. One caller asks, and the others wait for the answer.
 #[derive(Default)]
 pub(crate) struct Asking {
     pub heard: Mutex<Option<Result<Option<Stat>>>>,
     pub ended: Condvar,
-    /// How new they want it.
+    /// The freshness that the caller asked for.
     pub fresh: Fresh,
-    /// The name says something else here since they asked.
+    /// Another entry became current since the question was sent.
     pub is_spoilt: AtomicBool,
 }
 
 impl Asking {
-    /// Returns what was heard; an error, `Unwanted`, if nobody waits for it any more.
+    /// Returns the answer; an error, `Unwanted`, if the waiting caller has gone.
     pub(crate) fn wait(&self, is_wanted: &dyn Fn() -> bool) -> Result<Result<Option<Stat>>> {
         let mut heard = self.heard.lock();
         loop {
@@ -41,7 +41,7 @@ impl Asking {
         }
     }
 
-    /// What is heard is of before: whoever wants the name asks anew.
+    /// Makes the answer stale: callers ask again.
     pub(crate) fn spoil(&self) {
         self.is_spoilt.store(true, SeqCst);
     }

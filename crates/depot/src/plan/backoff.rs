@@ -24,13 +24,13 @@ pub(crate) struct Away {
 }
 
 impl All {
-    /// Something is held, perhaps since a directory is not there yet.
+    /// Has missing directories be looked for soon, since an entry is on hold.
     pub(crate) fn look_for_directories_soon(&mut self) {
         self.backoff.directories = Some((Instant::now() + ABSENT_MIN, ABSENT_MIN));
     }
 }
 
-/// Notes that a server cannot be reached, or does not want anything at the moment.
+/// Notes that a server cannot be reached, or is busy.
 pub(crate) fn server_away(all: &mut All, server: &str, error: Error, rules: &Rules) {
     let longest = rules.pause_max;
     let before = all.backoff.servers.get(server).map(|away| away.pause * 2);
@@ -48,7 +48,7 @@ pub(crate) fn server_away(all: &mut All, server: &str, error: Error, rules: &Rul
     all.backoff.servers.insert(server.into(), away);
 }
 
-/// Returns how long one thing waits that was tried so often in vain.
+/// Returns the pause of an entry after so many failures.
 pub(crate) fn pause_after(tries: u32) -> Duration {
     (PAUSE * 2u32.pow(tries.min(8))).min(FULL_MAX)
 }
@@ -56,9 +56,9 @@ pub(crate) fn pause_after(tries: u32) -> Duration {
 /// The first pause before a server is tried again.
 pub(crate) const PAUSE: Duration = Duration::from_millis(250);
 
-/// So soon it is looked whether a missing directory is there by now, and then more and more rarely.
+/// The first pause before a missing directory is looked for again; each later pause is longer.
 const ABSENT_MIN: Duration = Duration::from_secs(1);
 pub(crate) const ABSENT_MAX: Duration = Duration::from_secs(30);
 
-/// Nobody looks more rarely whether a full disk has room again.
+/// The longest pause after failures.
 const FULL_MAX: Duration = Duration::from_secs(30);

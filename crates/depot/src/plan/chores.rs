@@ -4,27 +4,27 @@ use crate::disk::files::Id;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 
-/// What is to be done some time, so that nobody looks for it among all that is held.
+/// Entries with a chore, so that the housekeeper need not search all entries.
 #[derive(Default)]
 pub(crate) struct Chores {
-    /// What was fetched and is not on record.
+    /// Entries that were fetched, and whose rows are not written.
     pub unrecorded: Mutex<BTreeSet<Id>>,
-    /// When tags fall by themselves, in seconds since the epoch.
+    /// The expiry times of tags, in seconds since the epoch.
     falling: Mutex<BTreeSet<(u64, Id)>>,
 }
 
 impl Chores {
-    /// Has it be recorded once nobody uses it.
+    /// Asks for a row of an entry, as soon as the entry has no user.
     pub(crate) fn record(&self, id: Id) {
         self.unrecorded.lock().insert(id);
     }
 
-    /// Has its tags be looked at then.
+    /// Notes that a tag of an entry expires at that time.
     pub(crate) fn falls(&self, at: u64, id: Id) {
         self.falling.lock().insert((at, id));
     }
 
-    /// Returns of what a tag may be over.
+    /// Takes the entries of which a tag may have expired.
     pub(crate) fn fallen(&self, now: u64) -> Vec<Id> {
         let mut falling = self.falling.lock();
         let left = falling.split_off(&(now + 1, Id::of([0; 12])));

@@ -11,98 +11,104 @@ use crate::{
     plan::{
         all::All,
         asking::{Asking, Name},
-        entry::Held,
+        entry::Entry,
         state::Visibility,
     },
 };
 use godwit_core::Url;
 use std::{collections::BTreeMap, sync::Arc};
 
-/// One of them.
+/// An entry that has its place in the order, and is not durable yet.
 pub(crate) struct Coming {
-    held: Arc<Held>,
-    /// Something that was ended after it has its name.
+    entry: Arc<Entry>,
+    /// A later entry has its name already.
     is_overtaken: bool,
 }
 
-/// Those of which somebody ends just now what they wrote.
+/// Entries that their writers are closing.
 #[derive(Default)]
 pub(crate) struct Ends {
-    pub of: BTreeMap<Id, Arc<Held>>,
+    pub of: BTreeMap<Id, Arc<Entry>>,
     pub(crate) waiting: usize,
 }
 
 impl All {
-    /// From now on what is done to its name is done to it.
-    pub(crate) fn comes(&mut self, held: &Arc<Held>) {
-        let held = Arc::clone(held);
-        if !held.lock().is_current() {
+    /// Applies operations on its name to this entry from now on.
+    pub(crate) fn comes(&mut self, entry: &Arc<Entry>) {
+        let entry = Arc::clone(entry);
+        if !entry.lock().is_current() {
             let is_overtaken = false;
-            self.coming.insert(held.id, Coming { held, is_overtaken });
+            self.coming.insert(
+                entry.id,
+                Coming {
+                    entry,
+                    is_overtaken,
+                },
+            );
         }
     }
 
-    /// Its bytes are safe: has it be what its name says, and returns whether it is. Nobody undoes by that what ended
-    /// after it.
-    pub(crate) fn has_come(&mut self, held: &Arc<Held>) -> bool {
-        let is_newest = match self.coming.remove(&held.id) {
+    /// Makes a durable entry the current one of its name, unless a later one is. Returns whether it is current.
+    pub(crate) fn has_come(&mut self, entry: &Arc<Entry>) -> bool {
+        let is_newest = match self.coming.remove(&entry.id) {
             Some(coming) => !coming.is_overtaken,
-            None => held.lock().is_current(),
+            None => entry.lock().is_current(),
         };
         if is_newest {
-            self.make_newest(held);
+            self.make_newest(entry);
         }
         is_newest
     }
 
-    /// Has readers of its name get this one, which somebody wrote: what they hear of the target is older.
-    pub(crate) fn make_newest(&mut self, held: &Arc<Held>) {
-        self.make_current(held);
-        let key = held.key();
+    /// Makes a written entry the current one. Answers of the target that are in flight are older.
+    pub(crate) fn make_newest(&mut self, entry: &Arc<Entry>) {
+        self.make_current(entry);
+        let key = entry.key();
         for coming in self.coming.values_mut() {
-            coming.is_overtaken |= coming.held.key() == key && coming.held.number() < held.number();
+            coming.is_overtaken |=
+                coming.entry.key() == key && coming.entry.number() < entry.number();
         }
         if let Some(asking) = self.asking.get(&key) {
             asking.spoil();
         }
     }
 
-    /// What comes is called otherwise, and what comes under the new name goes.
+    /// Renames coming entries, and unlinks those under the new name.
     pub(crate) fn rename_coming(&self, from: &Url, to: &Url) {
-        for held in self.coming_below(to) {
-            held.lock().visibility = Visibility::Unlinked;
+        for entry in self.coming_below(to) {
+            entry.lock().visibility = Visibility::Unlinked;
         }
-        for held in self.coming_below(from) {
-            if let Some(name) = moved(&held.name(), from, to) {
-                held.rename(name);
+        for entry in self.coming_below(from) {
+            if let Some(name) = moved(&entry.name(), from, to) {
+                entry.rename(name);
             }
         }
         self.spoil_below(from);
         self.spoil_below(to);
     }
 
-    /// What comes has no name any more.
+    /// Unlinks coming entries.
     pub(crate) fn unlink_coming(&self, at: &Url) {
-        for held in self.coming_below(at) {
-            held.lock().visibility = Visibility::Unlinked;
+        for entry in self.coming_below(at) {
+            entry.lock().visibility = Visibility::Unlinked;
         }
         self.spoil_below(at);
     }
 
-    /// Whoever asks the target for such names just now hears what was.
+    /// Invalidates questions about such names that are in flight.
     pub(crate) fn spoil_below(&self, at: &Url) {
         let is_below = |((name, _), _): &(&Name, &Arc<Asking>)| moved(name, at, at).is_some();
         let below = self.asking.iter().filter(is_below);
         below.for_each(|(_, asking)| asking.spoil());
     }
 
-    pub(crate) fn all_coming(&self) -> impl Iterator<Item = &Arc<Held>> {
-        self.coming.values().map(|coming| &coming.held)
+    pub(crate) fn all_coming(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        self.coming.values().map(|coming| &coming.entry)
     }
 
-    fn coming_below(&self, at: &Url) -> Vec<&Arc<Held>> {
+    fn coming_below(&self, at: &Url) -> Vec<&Arc<Entry>> {
         self.all_coming()
-            .filter(|held| moved(&held.name(), at, at).is_some() && !held.lock().is_unlinked())
+            .filter(|entry| moved(&entry.name(), at, at).is_some() && !entry.lock().is_unlinked())
             .collect()
     }
 }

@@ -21,15 +21,15 @@ use std::{
     time::Instant,
 };
 
-/// One file of another server that is here.
-pub(crate) struct Held {
+/// A file of another server in this depot.
+pub(crate) struct Entry {
     pub id: Id,
     names: RwLock<Names>,
     pub who: Who,
-    /// The order in which they began; of those of one name the older goes first.
+    /// Its place in the order; of one name the smaller is delivered first.
     number: AtomicU64,
-    /// Seconds since the epoch.
-    pub born: u64,
+    /// The time of its creation, in seconds since the epoch.
+    pub created_at: u64,
     pub used: AtomicU64,
     /// The time at which all bytes were last compared with their hash, or arrived, in seconds since the epoch.
     pub verified: AtomicU64,
@@ -37,13 +37,13 @@ pub(crate) struct Held {
     changed: Condvar,
 }
 
-/// Where it belongs.
+/// The names of an entry.
 struct Names {
-    /// Where it is delivered.
+    /// Its name at the target.
     url: Url,
-    /// Its name here, if it was renamed since it is on its way there.
+    /// Its local name, if it was renamed while it was pending.
     name: Option<Url>,
-    /// Where it is found by both.
+    /// The index that finds it by both.
     called: Option<Arc<Called>>,
 }
 
@@ -60,7 +60,7 @@ impl Names {
         [&self.url, self.name.as_ref().unwrap_or(&self.url)]
     }
 
-    /// Is called so, and found so, from now on.
+    /// Sets both names, and brings the index up to date.
     fn set(&mut self, id: Id, url: Url, name: Option<Url>) {
         if let Some(called) = &self.called {
             called.remove(self.both(), id);
@@ -72,13 +72,13 @@ impl Names {
     }
 }
 
-/// A conversation with the target that goes on later.
+/// An upload to the target that goes on later.
 pub(crate) struct Parked {
     pub sink: Box<dyn Sink>,
-    /// Where what is sent goes.
+    /// The name at the target.
     pub at: Url,
     pub attempt: u64,
-    /// Of which it is an upload.
+    /// The generation that it uploads.
     pub generation: u64,
     /// The ranges that were sent, if the target cannot take them back.
     pub once: Option<Mutex<godwit_core::Extents>>,
@@ -97,20 +97,20 @@ pub(crate) struct Asked {
 
 impl Parked {
     /// Tells whether it is about what is to be sent now.
-    pub(crate) fn is_of(&self, held: &Held, machine: &Holding) -> bool {
+    pub(crate) fn is_of(&self, entry: &Entry, machine: &Holding) -> bool {
         let is_upload = (self.attempt, self.generation) == (machine.attempt(), machine.sending());
-        is_upload && self.at == held.url()
+        is_upload && self.at == entry.url()
     }
 }
 
-impl Held {
+impl Entry {
     pub(crate) fn new(id: Id, number: u64, url: Url, who: Who, machine: Holding) -> Self {
         Self {
             id,
             names: Names::of(url),
             who,
             number: AtomicU64::new(number),
-            born: now(),
+            created_at: now(),
             used: AtomicU64::new(now()),
             verified: AtomicU64::new(now()),
             state: Mutex::new(State::of(machine)),
@@ -118,13 +118,13 @@ impl Held {
         }
     }
 
-    /// Goes on with what was on record.
+    /// Restores an entry from its row.
     pub(crate) fn again(row: &Row, url: Url, machine: Holding, chains: &[(u64, Chain)]) -> Self {
         let mut state = State::of(machine);
         for (leaf, chain) in chains {
             state.bytes.leaves.set(*leaf, *chain);
         }
-        state.bytes.merges_into = row.folds_into;
+        state.bytes.merges_into = row.merges_into;
         state.record.has_row = true;
         state.validity.is_changed_at_target = true; // Whether it was is not in the records.
         state.meta = Meta {
@@ -133,14 +133,14 @@ impl Held {
             price: row.price,
             session: row.session.clone(),
             stamp: row.stamp,
-            mode: row.bits,
+            mode: row.mode,
             is_filled: row.filled,
             upload: row.upload.clone(),
-            upstream: row.passed.split_whitespace().map(Into::into).collect(),
-            is_forwarded: row.passed_on,
+            upstream: row.upstream.split_whitespace().map(Into::into).collect(),
+            is_forwarded: row.is_forwarded,
             replaces: row.before.clone(),
         };
-        state.delivery.reason.clone_from(&row.words);
+        state.delivery.reason.clone_from(&row.reason);
         let sealed = row.record.sealed.as_ref().zip(row.asked.clone());
         state.delivery.upload.asked = sealed.map(|(sealed, digest)| Asked {
             generation: sealed.generation,
@@ -162,42 +162,42 @@ impl Held {
             names: Names::of(url),
             who,
             number: AtomicU64::new(row.number),
-            born: row.born,
+            created_at: row.created_at,
             used: AtomicU64::new(row.used),
-            verified: AtomicU64::new(row.verified.max(row.born)),
+            verified: AtomicU64::new(row.verified.max(row.created_at)),
             state: Mutex::new(state),
             changed: Condvar::new(),
         }
     }
 
-    /// Returns where it is delivered.
+    /// Returns its name at the target.
     pub(crate) fn url(&self) -> Url {
         self.names.read().url.clone()
     }
 
-    /// Returns what it is called here.
+    /// Returns its local name.
     pub(crate) fn name(&self) -> Url {
         let names = self.names.read();
         names.name.as_ref().unwrap_or(&names.url).clone()
     }
 
-    /// Returns by what readers of its name find it.
+    /// Returns the key by which readers find it.
     pub(crate) fn key(&self) -> Name {
         (self.name(), self.who.audience.clone())
     }
 
-    /// Tells whether it was renamed since it is on its way.
+    /// Tells whether it was renamed while it was pending.
     pub(crate) fn is_renamed(&self) -> bool {
         self.names.read().name.is_some()
     }
 
-    /// Tells whether it may rightly not be where it was delivered: this machine had it go from there, or is about to.
+    /// Tells whether a program of this machine removed it from its target, or is about to: then it is not lost.
     pub(crate) fn may_be_elsewhere(&self, state: &State) -> bool {
         let has_its_name = state.is_current() && !self.is_renamed();
         state.validity.is_changed_at_target || !has_its_name
     }
 
-    /// Is called otherwise here, and delivered where it was to be.
+    /// Changes its local name; its name at the target stays.
     pub(crate) fn rename(&self, name: Url) {
         let mut names = self.names.write();
         let url = names.url.clone();
@@ -205,12 +205,12 @@ impl Held {
         names.set(self.id, url, name);
     }
 
-    /// Is delivered elsewhere, and called so.
+    /// Changes both names.
     pub(crate) fn redirect(&self, url: Url) {
         self.names.write().set(self.id, url, None);
     }
 
-    /// Is delivered elsewhere, and called as it is.
+    /// Changes its name at the target; its local name stays.
     pub(crate) fn reroute(&self, url: Url) {
         let mut names = self.names.write();
         let name = names.name.as_ref().unwrap_or(&names.url).clone();
@@ -218,14 +218,14 @@ impl Held {
         names.set(self.id, url, name);
     }
 
-    /// Is found by its names from now on.
+    /// Enters it into the index of names.
     pub(crate) fn call(&self, called: &Arc<Called>) {
         let mut names = self.names.write();
         called.add(names.both(), self.id);
         names.called = Some(Arc::clone(called));
     }
 
-    /// Is found by its names no more.
+    /// Takes it from the index of names.
     pub(crate) fn uncall(&self) {
         let mut names = self.names.write();
         if let Some(called) = names.called.take() {
@@ -237,7 +237,7 @@ impl Held {
         self.number.load(Relaxed)
     }
 
-    /// Takes the place in the order of one that begins now.
+    /// Sets its place in the order.
     pub(crate) fn renumber(&self, number: u64) {
         self.number.store(number, Relaxed);
     }
@@ -246,7 +246,7 @@ impl Held {
         self.state.lock()
     }
 
-    /// Waits until something changed, or the time is over.
+    /// Waits for a change, until that time at most.
     pub(crate) fn wait(&self, state: &mut MutexGuard<'_, State>, until: Option<Instant>) {
         match until {
             None => self.changed.wait(state),
@@ -254,8 +254,8 @@ impl Held {
         }
     }
 
-    /// Waits until nothing is half in it.
-    pub(crate) fn folded(&self) -> MutexGuard<'_, State> {
+    /// Locks it while no patch is being merged into it.
+    pub(crate) fn lock_merged(&self) -> MutexGuard<'_, State> {
         let mut state = self.lock();
         while state.bytes.is_merging {
             self.wait(&mut state, None);
@@ -272,7 +272,7 @@ impl Held {
         self.used.store(now(), Relaxed);
     }
 
-    /// Returns what its leaves hash to if it is so long.
+    /// Returns the known hashes of its leaves, for a file of that size.
     pub(crate) fn chains(&self, size: u64) -> Vec<(u64, Chain)> {
         self.lock().bytes.leaves.known(size).collect()
     }
@@ -293,31 +293,31 @@ impl Held {
             session: meta.session.clone(),
             filled: meta.is_filled,
             stamp: meta.stamp,
-            bits: meta.mode,
+            mode: meta.mode,
             before: meta.replaces.clone(),
             asked: asked.and_then(|asked| asked.digest.clone()),
             price: meta.price,
             upload: meta.upload.clone(),
-            folds_into: state.bytes.merges_into,
-            passed: meta.upstream.join(" "),
-            passed_on: meta.is_forwarded,
+            merges_into: state.bytes.merges_into,
+            upstream: meta.upstream.join(" "),
+            is_forwarded: meta.is_forwarded,
             record: state.machine.record(meta.committed),
-            words: state.delivery.reason.clone(),
+            reason: state.delivery.reason.clone(),
             boot: boot.into(),
             used: self.used.load(Relaxed),
             verified: self.verified.load(Relaxed),
-            born: self.born,
+            created_at: self.created_at,
             transfers: meta.transfers,
         }
     }
 }
 
-/// Returns what the upload of a generation is called at its target.
+/// Returns the name of an upload at its target.
 pub(crate) fn upload_of(id: Id, generation: u64) -> String {
     format!("{id}.{generation}")
 }
 
-impl std::fmt::Debug for Held {
+impl std::fmt::Debug for Entry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} of {}", self.id, self.name())
     }
@@ -330,26 +330,26 @@ mod tests {
     use godwit_store::{Store, Write};
     use std::path::Path;
 
-    /// Else it would be shown there: what waits for its turn has another name by then, perhaps.
+    /// The target would show the upload under the old name.
     #[test]
     fn what_was_sent_under_another_name_is_another_upload() {
         let url = |name: &str| Url::from_argument(format!("ftp://far/{name}")).unwrap();
         let machine = Holding::born(Base::Any, Mode::Replace);
         let who = Who::default();
-        let held = Held::new(Id::of([1; 12]), 1, url("a"), who, machine);
+        let entry = Entry::new(Id::of([1; 12]), 1, url("a"), who, machine);
         let store = godwit_store::Memory::new();
         let sink = store.write(Path::new("a"), &Write::default()).unwrap();
-        let state = held.lock();
+        let state = entry.lock();
         let parked = Parked {
             sink,
-            at: held.url(),
+            at: entry.url(),
             attempt: state.machine.attempt(),
             generation: state.machine.sending(),
             once: None,
             compares: false,
         };
-        assert!(parked.is_of(&held, &state.machine));
-        held.redirect(url("b"));
-        assert!(!parked.is_of(&held, &state.machine));
+        assert!(parked.is_of(&entry, &state.machine));
+        entry.redirect(url("b"));
+        assert!(!parked.is_of(&entry, &state.machine));
     }
 }

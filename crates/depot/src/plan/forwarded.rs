@@ -1,25 +1,25 @@
-//! Names that a hop has taken over, and of which no bytes are here any more. A push waits for them all the same.
+//! Names that a hop forwards, and of which this node has no bytes any more. A push still waits for them.
 
 use crate::{
     Scope,
-    disk::rows::Passed,
+    disk::rows::Forwarded,
     paths::is_at_or_below,
-    plan::{all::All, entry::Held, state::State},
+    plan::{all::All, entry::Entry, state::State},
 };
 use godwit_core::Url;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-impl Passed {
-    /// Returns what has to be known of a file that is about to be forgotten; nothing, if whoever has it is its end.
-    pub(crate) fn of(held: &Held, state: &State) -> Option<Self> {
+impl Forwarded {
+    /// Describes a file that is about to be forgotten; `None`: its target does not forward it.
+    pub(crate) fn of(entry: &Entry, state: &State) -> Option<Self> {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let is_it = state.meta.is_forwarded && !state.is_unlinked();
         is_it.then(|| Self {
-            url: held.url(),
-            who: held.who.clone(),
+            url: entry.url(),
+            who: entry.who.clone(),
             session: state.meta.session.clone(),
             number: NUMBERS.fetch_add(1, Relaxed) + 1,
-            is_changed_there: held.may_be_elsewhere(state),
+            is_changed_there: entry.may_be_elsewhere(state),
         })
     }
 
@@ -38,11 +38,11 @@ impl Passed {
 }
 
 impl All {
-    /// What was passed on of a name, or of what is in it, was renamed or removed by somebody of this machine.
-    pub(crate) fn changed_behind(&mut self, top: &Url) {
-        let passed = self.passed.values_mut();
-        for passed in passed.filter(|passed| is_at_or_below(&passed.url, top)) {
-            passed.is_changed_there = true;
+    /// Notes that a program of this machine renamed or removed a name, or one above it.
+    pub(crate) fn note_changed(&mut self, top: &Url) {
+        let forwarded = self.forwarded.values_mut();
+        for forwarded in forwarded.filter(|forwarded| is_at_or_below(&forwarded.url, top)) {
+            forwarded.is_changed_there = true;
         }
     }
 }

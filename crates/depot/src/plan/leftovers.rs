@@ -1,7 +1,7 @@
 //! Partial uploads at targets that no writer will finish.
 //!
-//! They are given up there as soon as here, if the target can be reached. A sweep of the target removes those that a
-//! restart of this node forgets.
+//! This node tells the target to drop them, if it can be reached. A sweep of the target removes those that a restart of
+//! this node forgets.
 
 use crate::{
     Result, Who,
@@ -11,28 +11,27 @@ use godwit_core::{Url, holding::Mode};
 use godwit_store::Sink;
 use std::time::Instant;
 
-/// An upload that nobody will finish.
+/// An upload that no writer will finish.
 pub(crate) enum Leftover {
-    /// Its conversation is still there.
+    /// Its connection is still open.
     Open(Box<dyn Sink>),
-    /// The target may have something of it.
+    /// The target may have a part of it.
     Lying(Lying),
 }
 
-/// By what the target knows it.
+/// The name of an upload at its target.
 pub(crate) struct Lying {
     pub url: Url,
     pub who: Who,
     pub upload: String,
-    /// Newer than all that were.
+    /// A number above all earlier attempts.
     pub attempt: u64,
     pub tries: u32,
     pub until: Option<Instant>,
 }
 
 impl State {
-    /// Takes what the target may have of an upload, for it to be given up there. To be asked before it has another
-    /// URL.
+    /// Takes the part of an upload that the target may have, to be dropped there. Call it before the URL changes.
     pub(crate) fn take_leftover(&mut self, url: &Url, who: &Who) -> Option<Leftover> {
         let reached = self.delivery.upload.sent_as.take();
         if let Some(parked) = self.delivery.upload.parked.take() {
@@ -51,7 +50,7 @@ impl State {
 }
 
 impl All {
-    /// Takes one that can be given up now, or returns when to look again.
+    /// Takes one whose target can be asked now, or returns when to look again.
     pub(crate) fn next_leftover(&mut self) -> Result<Leftover, Option<Instant>> {
         let now = Instant::now();
         let mut until: Option<Instant> = None;

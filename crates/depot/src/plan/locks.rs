@@ -12,14 +12,14 @@ use std::{
     time::Instant,
 };
 
-/// A name, and for whom it is held.
+/// A name, and the audience for which it is locked.
 pub(crate) type Name = (Url, String);
 
-/// Names of which somebody fills, or is about to forget, the file.
+/// Names that programs have locked.
 #[derive(Default)]
 pub(crate) struct Locks {
     pub names: Mutex<HashMap<Name, Locked>>,
-    /// How many there are: readers look at this alone.
+    /// The number of locked names: readers look at this alone.
     pub count: AtomicUsize,
     pub freed: Condvar,
     /// The turns of patches, one at a time for each file.
@@ -28,9 +28,9 @@ pub(crate) struct Locks {
 
 pub(crate) struct Locked {
     pub number: u64,
-    /// Who does it, as they call themselves.
+    /// The holder's own name.
     pub by: String,
-    /// When whoever waits takes it over.
+    /// When the next waiter takes the lock over; `None`: never.
     pub until: Option<Instant>,
 }
 
@@ -52,7 +52,7 @@ impl Locks {
         self.freed.notify_all();
     }
 
-    /// Has whoever waits look again: there is an end.
+    /// Wakes all waiters, since the depot ends.
     pub(crate) fn nudge(&self) {
         drop(self.names.lock());
         self.freed.notify_all();

@@ -34,7 +34,7 @@ pub(crate) struct Log {
     pub number: u64,
     pub url: Url,
     pub who: Who,
-    /// Who appends, at the target; another once the file there is a new one.
+    /// The number of the writer at the target; another one after the target's file was replaced.
     pub writer: AtomicU64,
     pub path: PathBuf,
     pub state: Mutex<State>,
@@ -72,7 +72,7 @@ pub(crate) struct State {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Phase {
     Open,
-    /// It takes nothing more: numbers may have been lost.
+    /// The log takes nothing more: numbers may have been lost.
     Closed,
     /// Its row and its file are about to be removed.
     Gone,
@@ -134,15 +134,14 @@ impl std::fmt::Debug for Log {
 pub(crate) struct Logs {
     pub folder: PathBuf,
     all: Mutex<BTreeMap<u64, Arc<Log>>>,
-    /// What is on record and cannot be read, as it stands there, and why.
+    /// Rows that cannot be read: id, URL as the row has it, error.
     unreadable: Mutex<Vec<(Id, String, Error)>>,
-    /// The last piece that was taken of each who counts them.
+    /// The last piece of each writer that numbers its pieces.
     pub taken: Mutex<HashMap<u64, u64>>,
     pub due: Condvar,
 }
 
-/// Removes files that no record speaks of: whoever forgot it was killed before its file was gone, or began one and had
-/// told nobody.
+/// Removes files without a row: a node was killed after it removed the row, or before it wrote one.
 fn remove_forgotten(folder: &Path, rows: &[LogRow]) -> Result<()> {
     let on_record: HashSet<Id> = rows.iter().map(|row| row.id).collect();
     for name in fs::read_dir(folder).map_err(Error::disk(folder))? {
@@ -157,7 +156,7 @@ fn remove_forgotten(folder: &Path, rows: &[LogRow]) -> Result<()> {
 }
 
 impl Logs {
-    /// Opens those that are on record; nothing more goes into them.
+    /// Opens the logs that have rows. They take no more pieces.
     pub(crate) fn open(root: &Path, (rows, cut): (Vec<LogRow>, u64), room: &Room) -> Result<Self> {
         let folder = root.join("appends");
         if !folder.is_dir() {
@@ -193,15 +192,15 @@ impl Logs {
         self.all.lock()
     }
 
-    /// Returns all logs of which something is not at its target.
-    pub(crate) fn owing(&self) -> Vec<Arc<Log>> {
+    /// Returns the logs with pending pieces.
+    pub(crate) fn pending(&self) -> Vec<Arc<Log>> {
         let all: Vec<_> = self.all().values().cloned().collect();
         all.into_iter()
-            .filter(|log| log.state.lock().owes())
+            .filter(|log| log.state.lock().has_pending())
             .collect()
     }
 
-    /// Returns what is on record and cannot be read, as it stands there, why, and where its bytes lie.
+    /// Returns the rows that cannot be read: id, URL as the row has it, error, path of the bytes.
     pub(crate) fn unreadable(&self) -> Vec<(Id, String, Error, PathBuf)> {
         let all = self.unreadable.lock();
         let with_path = all.iter().map(|(id, url, error)| {
@@ -211,7 +210,7 @@ impl Logs {
         with_path.collect()
     }
 
-    /// Takes one of them, for it to be forgotten, and returns where its bytes lie.
+    /// Takes a row that cannot be read, to be removed. Returns the path of its bytes.
     pub(crate) fn take_unreadable(&self, name: &str) -> Option<(Id, PathBuf)> {
         let mut all = self.unreadable.lock();
         let at = all.iter().position(|(id, ..)| id.to_string() == name)?;
@@ -219,7 +218,7 @@ impl Logs {
         Some((id, self.folder.join(id.to_string())))
     }
 
-    /// Somebody waits for room: whatever is at its target as a whole is emptied.
+    /// Asks for room: logs whose target has all pieces are emptied.
     pub(crate) fn are_short(&self) {
         for log in self.all().values() {
             log.state.lock().is_short = true;
@@ -227,14 +226,14 @@ impl Logs {
         self.nudge();
     }
 
-    /// Returns how much of the quota they take, and for which servers.
+    /// Returns the bytes of the quota that logs take, by server.
     pub(crate) fn reserved(&self) -> Vec<(String, u64)> {
         let all: Vec<_> = self.all().values().cloned().collect();
         let of = |log: &Arc<Log>| (log.url.host_port(), log.state.lock().room.reserved);
         all.iter().map(of).collect()
     }
 
-    /// Sends what is held of a number or a name past what cannot be read of it; false: there is nothing.
+    /// Sends a log on hold, past its damaged frames. Returns false if no log has that id or name.
     pub(crate) fn release(&self, name: &str) -> bool {
         for log in self.named(name) {
             log.state.lock().trouble.passes_over = true;
@@ -242,7 +241,7 @@ impl Logs {
         self.retry(name)
     }
 
-    /// Tries again what is held of a number or a name; false: there is nothing.
+    /// Tries a log again. Returns false if no log has that id or name.
     pub(crate) fn retry(&self, name: &str) -> bool {
         let logs = self.named(name);
         for log in &logs {
@@ -257,7 +256,7 @@ impl Logs {
         !logs.is_empty()
     }
 
-    /// Gives up what is held of a number or a name; false: there is nothing.
+    /// Drops the pieces of a log on hold. Returns false if no log has that id or name.
     pub(crate) fn discard(&self, name: &str) -> bool {
         let held = self.named(name).into_iter();
         let logs: Vec<_> = held
@@ -279,10 +278,10 @@ impl Logs {
         let id = name.parse().ok();
         let url = Url::from_argument(name).ok();
         let is_named = |log: &Arc<Log>| Some(log.id) == id || Some(&log.url) == url.as_ref();
-        self.owing().into_iter().filter(is_named).collect()
+        self.pending().into_iter().filter(is_named).collect()
     }
 
-    /// Returns why nothing is appended to a file of which this log waits for another.
+    /// Returns why an earlier log of the same file is on hold, if one is.
     pub(crate) fn held_before(&self, log: &Log) -> Option<String> {
         let all = self.all();
         let mut older = all.range(..log.number).map(|(_, older)| older);
@@ -299,7 +298,7 @@ impl Logs {
 }
 
 impl Log {
-    /// `is_of_this_boot`: the machine has had power since it was begun.
+    /// Restores a log from its row. `is_of_this_boot`: the machine has had power since it was begun.
     fn again(
         row: &LogRow,
         path: &Path,
@@ -369,7 +368,7 @@ impl Log {
         })
     }
 
-    /// Counts one more who appends, if it takes anything.
+    /// Counts one more writer. Returns false if the log takes no more pieces.
     pub(crate) fn joins(&self) -> bool {
         let mut state = self.state.lock();
         let may = state.phase == Phase::Open;
@@ -406,7 +405,7 @@ impl Log {
         self.id
     }
 
-    /// Returns up to where somebody who waits for a session waits, if that has something to wait for.
+    /// Returns the end of the last piece of a session; `None`: none is pending.
     pub(crate) fn upto_of(&self, session: &str) -> Option<Upto> {
         let state = self.state.lock();
         let end = *state.sessions.get(session)?;
@@ -414,12 +413,12 @@ impl Log {
         (end > state.cursor.offset).then_some(Upto { emptied, end })
     }
 
-    /// Returns where it ends now.
+    /// Returns its present end.
     pub(crate) fn upto(&self) -> Upto {
         self.state.lock().upto()
     }
 
-    /// Returns of which session all is that waits; none: it is of several.
+    /// Returns the session of all pending pieces; empty: they are of several sessions.
     pub(crate) fn session(&self) -> String {
         let state = self.state.lock();
         let mut waiting = state
@@ -433,17 +432,17 @@ impl Log {
     }
 
     /// Returns how many bytes of lines wait.
-    pub(crate) fn owed(&self) -> u64 {
+    pub(crate) fn pending(&self) -> u64 {
         let state = self.state.lock();
         (state.end - state.cursor.offset).saturating_sub(state.cursor.framing)
     }
 
-    /// Returns why nothing moves, and how often it was tried; whether somebody must decide, and of what.
+    /// Returns the reason why nothing is sent, the number of failures, whether the log is on hold, and the last error.
     pub(crate) fn trouble(&self) -> (String, u32, bool, Option<Error>) {
         let state = self.state.lock();
         let why = match (&state.trouble.on_hold, &state.trouble.retry.last) {
-            (Some(words), _) => words.clone(),
-            (None, Some(error)) => error.words(),
+            (Some(reason), _) => reason.clone(),
+            (None, Some(error)) => error.reason(),
             (None, None) => String::new(),
         };
         let is_held = state.trouble.on_hold.is_some();
@@ -505,7 +504,7 @@ impl Log {
         Ok(())
     }
 
-    /// Goes on as somebody whom the target has not heard of.
+    /// Goes on as a new writer at the target.
     pub(crate) fn begin_anew(&self) {
         let mut state = self.state.lock();
         let next = self
@@ -516,15 +515,15 @@ impl Log {
         self.writer.store(next, Relaxed);
         state.cursor.seq = 1;
         state.cursor.fixed = 0;
-        // What was taken and not sent is read again.
+        // Pieces that were not sent are read again.
         state.ahead.pieces.clear();
     }
 
-    /// Takes what may be sent next: many small pieces in one, which is cut nowhere either.
+    /// Takes the next batch: many small pieces in one, which is not divided either.
     pub(crate) fn next(&self) -> Result<Option<Batch>> {
         let bad = |cause| Error::disk(&self.path)(cause);
         let mut state = self.state.lock();
-        if !state.owes() {
+        if !state.has_pending() {
             return Ok(None);
         }
         let mut batch = Batch {
@@ -557,7 +556,7 @@ impl Log {
                         batch.end = next.unwrap_or(state.end);
                         continue;
                     }
-                    // What is before it goes.
+                    // The pieces before it are sent.
                     Err(_) if !batch.bytes.is_empty() => break,
                     Err(_) => {
                         return Err(Error::rotten(self.url.clone(), batch.end));
@@ -574,7 +573,7 @@ impl Log {
         Ok(Some(batch))
     }
 
-    /// Writes what goes under which number, before it goes.
+    /// Persists the number of a batch before it is sent.
     pub(crate) fn fix(
         &self,
         batch: &Batch,
@@ -638,7 +637,7 @@ impl State {
     }
 
     /// Tells whether something waits.
-    pub(crate) fn owes(&self) -> bool {
+    pub(crate) fn has_pending(&self) -> bool {
         self.end > self.cursor.offset
     }
 
@@ -648,26 +647,26 @@ impl State {
         Upto { emptied, end }
     }
 
-    /// Tells whether the target has all that was before that. It is emptied only when all was there.
+    /// Tells whether the target has everything before that place. A log is emptied only when the target has all of it.
     pub(crate) fn is_past(&self, upto: Upto) -> bool {
         self.emptied > upto.emptied || self.cursor.offset >= upto.end
     }
 
-    /// Notes that all before that is on disk. What came after it was emptied is in other places.
+    /// Notes that everything before that place is durable, unless the log was emptied since.
     fn note_durable(&mut self, upto: Upto) {
         if self.emptied == upto.emptied {
             self.synced = self.synced.max(upto.end);
         }
     }
 
-    /// The target has it, or it is no line.
+    /// Moves on behind a batch that the target has.
     pub(crate) fn is_there(&mut self, batch: &Batch) {
         self.cursor.offset = batch.end;
         self.sessions.retain(|_, end| *end > batch.end);
         self.cursor.framing = self.cursor.framing.saturating_sub(batch.framing);
     }
 
-    /// Returns how long a log is that says only which pieces were taken.
+    /// Returns the length of a log that has only the last number of each writer.
     pub(crate) fn marks(&self) -> u64 {
         (self.said.len() * (HEAD_BYTES + MARK_BYTES)) as u64
     }
@@ -701,10 +700,10 @@ impl Ahead {
     }
 }
 
-/// So long after the last piece somebody may still not know whether it was taken.
+/// How long after its last piece a writer may still ask whether it was taken.
 pub(crate) const MAY_ASK: Duration = Duration::from_secs(600);
 
-/// So many bytes are sent from memory; more are read again.
+/// How many bytes are kept in memory; more are read again.
 const AHEAD_MAX: usize = 8 << 20;
 
 pub(crate) const LOOK_UP: Duration = Duration::from_secs(1);

@@ -3,7 +3,7 @@
 use crate::{
     disk::files::Id,
     paths::is_at_or_below,
-    plan::{all::All, entry::Held},
+    plan::{all::All, entry::Entry},
 };
 use godwit_core::Url;
 use parking_lot::Mutex;
@@ -12,7 +12,7 @@ use std::{
     sync::Arc,
 };
 
-/// What is held, by what it is called here and by where it is delivered. It follows when that changes.
+/// Entries by their local name and by their name at the target. Entries keep it current.
 #[derive(Default)]
 pub(crate) struct Called(Mutex<BTreeMap<Url, BTreeSet<Id>>>);
 
@@ -56,57 +56,57 @@ impl Called {
 }
 
 impl All {
-    /// Returns whatever is called so here, or is delivered there, the oldest first.
-    pub(crate) fn called(&self, name: &Url) -> Vec<Arc<Held>> {
+    /// Returns the entries with that name, locally or at the target, the oldest first.
+    pub(crate) fn called(&self, name: &Url) -> Vec<Arc<Entry>> {
         self.of_ids(self.called.ids(name))
     }
 
     /// The same of a name and all below it.
-    pub(crate) fn called_below(&self, top: &Url) -> Vec<Arc<Held>> {
+    pub(crate) fn called_below(&self, top: &Url) -> Vec<Arc<Entry>> {
         self.of_ids(self.called.ids_below(top))
     }
 
-    fn of_ids(&self, ids: impl IntoIterator<Item = Id>) -> Vec<Arc<Held>> {
+    fn of_ids(&self, ids: impl IntoIterator<Item = Id>) -> Vec<Arc<Entry>> {
         let ids = ids.into_iter();
         let mut called: Vec<_> = ids.filter_map(|id| self.by_id.get(&id).cloned()).collect();
-        called.sort_by_key(|held| held.number());
+        called.sort_by_key(|entry| entry.number());
         called
     }
 
-    /// The same of that of which a target lacks something.
-    pub(crate) fn owing_called(&self, name: &Url) -> Vec<Arc<Held>> {
+    /// Returns the pending entries with that name, the oldest first.
+    pub(crate) fn pending_called(&self, name: &Url) -> Vec<Arc<Entry>> {
         let mut called = self.called(name);
-        called.retain(|held| self.is_owing(held));
+        called.retain(|entry| self.is_pending_entry(entry));
         called
     }
 
     /// The same of a name and all below it.
-    pub(crate) fn owing_below(&self, top: &Url) -> Vec<Arc<Held>> {
+    pub(crate) fn pending_below(&self, top: &Url) -> Vec<Arc<Entry>> {
         let mut called = self.called_below(top);
-        called.retain(|held| self.is_owing(held));
+        called.retain(|entry| self.is_pending_entry(entry));
         called
     }
 
-    fn is_owing(&self, held: &Held) -> bool {
-        let owing = self.owing.get(&held.number());
-        owing.is_some_and(|owing| owing.id == held.id)
+    fn is_pending_entry(&self, entry: &Entry) -> bool {
+        let pending = self.pending.get(&entry.number());
+        pending.is_some_and(|pending| pending.id == entry.id)
     }
 
-    /// Readers of its name get it no more: under its own audience, and those it is shared with.
-    pub(crate) fn remove_current(&mut self, held: &Held) {
-        let name = held.name();
+    /// Takes an entry from readers of its name: of its own audience, and of those that share it.
+    pub(crate) fn remove_current(&mut self, entry: &Entry) {
+        let name = entry.name();
         let of_name = self.current.range((name.clone(), String::new())..);
         let of_name = of_name.take_while(|((now, _), _)| *now == name);
         let keys: Vec<_> = of_name
-            .filter(|(_, now)| now.id == held.id)
+            .filter(|(_, now)| now.id == entry.id)
             .map(|(key, _)| key.clone())
             .collect();
         for key in keys {
             self.current.remove(&key);
         }
         debug_assert!(
-            self.current.values().all(|now| now.id != held.id),
-            "{held:?} is what another name says"
+            self.current.values().all(|now| now.id != entry.id),
+            "{entry:?} is what another name says"
         );
     }
 }
@@ -121,32 +121,32 @@ mod tests {
         format!("ftp://there/{path}").parse().unwrap()
     }
 
-    fn held(all: &mut All, number: u64, path: &str) -> Arc<Held> {
+    fn entry(all: &mut All, number: u64, path: &str) -> Arc<Entry> {
         let mut id = [0; 12];
         id[4..].copy_from_slice(&number.to_be_bytes());
         let machine = Holding::born(Base::Any, Mode::Replace);
         let who = Who::default();
-        let held = Arc::new(Held::new(Id::of(id), number, url(path), who, machine));
-        all.insert(&held);
-        held
+        let entry = Arc::new(Entry::new(Id::of(id), number, url(path), who, machine));
+        all.insert(&entry);
+        entry
     }
 
-    fn numbers(held: &[Arc<Held>]) -> Vec<u64> {
-        held.iter().map(|held| held.number()).collect()
+    fn numbers(entry: &[Arc<Entry>]) -> Vec<u64> {
+        entry.iter().map(|entry| entry.number()).collect()
     }
 
     #[test]
     fn it_is_found_by_what_it_is_called_and_by_where_it_goes() {
         let mut all = All::default();
-        let (first, second) = (held(&mut all, 2, "a"), held(&mut all, 1, "a"));
-        held(&mut all, 3, "ab");
+        let (first, second) = (entry(&mut all, 2, "a"), entry(&mut all, 1, "a"));
+        entry(&mut all, 3, "ab");
         assert_eq!(numbers(&all.called(&url("a"))), [1, 2]);
         first.rename(url("b"));
         assert_eq!(numbers(&all.called(&url("a"))), [1, 2]);
         assert_eq!(numbers(&all.called(&url("b"))), [2]);
         first.redirect(url("b"));
         assert_eq!(numbers(&all.called(&url("a"))), [1]);
-        assert_eq!(numbers(&all.owing_called(&url("b"))), [2]);
+        assert_eq!(numbers(&all.pending_called(&url("b"))), [2]);
         all.remove(&first);
         all.remove(&second);
         assert!(all.called(&url("a")).is_empty() && all.called(&url("b")).is_empty());
@@ -158,10 +158,10 @@ mod tests {
     fn what_is_in_a_directory_is_found_and_not_what_only_begins_like_it() {
         let mut all = All::default();
         for (number, path) in [(1, "d"), (2, "d-e"), (3, "d/a"), (4, "d/b/c"), (5, "e")] {
-            held(&mut all, number, path);
+            entry(&mut all, number, path);
         }
         assert_eq!(numbers(&all.called_below(&url("d"))), [1, 3, 4]);
-        assert_eq!(numbers(&all.owing_below(&url("d/b"))), [4]);
+        assert_eq!(numbers(&all.pending_below(&url("d/b"))), [4]);
         let root: Url = "ftp://there".parse().unwrap();
         assert_eq!(numbers(&all.called_below(&root)), [1, 2, 3, 4, 5]);
         let other: Url = "ftp://other".parse().unwrap();
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn it_is_what_its_name_says_for_nobody_any_more() {
         let mut all = All::default();
-        let (one, other) = (held(&mut all, 1, "a"), held(&mut all, 2, "b"));
+        let (one, other) = (entry(&mut all, 1, "a"), entry(&mut all, 2, "b"));
         all.make_current(&one);
         all.make_current(&other);
         let somebody = |path: &str| (url(path), "somebody".to_owned());

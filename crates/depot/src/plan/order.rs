@@ -11,7 +11,7 @@ use crate::{
         rows::{DeedRow, Fact},
     },
     paths::{moved, path_of, server_of},
-    plan::{all::All, entry::Held, state::Visibility},
+    plan::{all::All, entry::Entry, state::Visibility},
 };
 use godwit_core::{
     Url,
@@ -28,26 +28,26 @@ use std::{
 #[cfg(test)]
 mod tests;
 
-/// All that is promised and not done.
+/// Pending operations, in order.
 #[derive(Default)]
 pub(crate) struct Promises {
     servers: BTreeMap<String, Deeds>,
     pub facts: BTreeMap<u64, Fact>,
-    /// By which numbers the publications of what is held are promised.
+    /// The server and the number under which each entry's publication is pending.
     published: HashMap<Id, (String, u64)>,
     start: u64,
 }
 
-/// What is to be done next.
+/// An operation that may be done now.
 pub(crate) struct Ready {
     pub number: u64,
-    /// A file; else something else.
+    /// The entry of a publication; `None`: another operation.
     pub id: Option<Id>,
 }
 
 impl Promises {
-    /// Goes on with what was on record. Publications come with what is held.
-    pub(crate) fn recover(rows: Vec<DeedRow>, publications: &[Arc<Held>], start: u64) -> Self {
+    /// Restores the order from the rows of operations, and from the pending entries.
+    pub(crate) fn recover(rows: Vec<DeedRow>, publications: &[Arc<Entry>], start: u64) -> Self {
         let mut all = Self {
             start: start << 32,
             ..Self::default()
@@ -58,19 +58,19 @@ impl Promises {
             all.facts.insert(deed.number, fact);
             records.entry(server).or_default().push(deed);
         }
-        for held in publications {
-            let server = server_of(&held.url());
-            let number = held.number();
+        for entry in publications {
+            let server = server_of(&entry.url());
+            let number = entry.number();
             let (is_asked, condition) = {
-                let state = held.lock();
+                let state = entry.lock();
                 (state.machine.is_asked(), state.machine.base().clone())
             };
-            all.published.insert(held.id, (server.clone(), number));
+            all.published.insert(entry.id, (server.clone(), number));
             records.entry(server).or_default().push(Deed {
                 number,
                 position: number,
-                at: path_of(&held.url()),
-                what: publication(held.id),
+                at: path_of(&entry.url()),
+                what: publication(entry.id),
                 condition,
                 attempt: is_asked.then_some(0),
                 held: None,
@@ -90,20 +90,20 @@ impl Promises {
     }
 
     /// Tells whether it is in the order.
-    pub(crate) fn has(&self, held: &Held) -> bool {
-        self.published.contains_key(&held.id)
+    pub(crate) fn has(&self, entry: &Entry) -> bool {
+        self.published.contains_key(&entry.id)
     }
 
-    /// Promises to publish it, under its number.
-    pub(crate) fn publish(&mut self, held: &Held, condition: Base) {
-        let (url, number) = (held.url(), held.number());
+    /// Adds the publication of an entry, under its number.
+    pub(crate) fn publish(&mut self, entry: &Entry, condition: Base) {
+        let (url, number) = (entry.url(), entry.number());
         let server = server_of(&url);
         self.of(&url)
-            .promise(number, path_of(&url), publication(held.id), condition);
-        self.published.insert(held.id, (server, number));
+            .promise(number, path_of(&url), publication(entry.id), condition);
+        self.published.insert(entry.id, (server, number));
     }
 
-    /// Nothing of it is to be published.
+    /// Removes the publication of an entry.
     pub(crate) fn forget(&mut self, id: Id) {
         let Some((server, number)) = self.published.remove(&id) else {
             return;
@@ -121,39 +121,39 @@ impl Promises {
         }
     }
 
-    /// Tells whether something was promised after it that has to do with its name.
-    pub(crate) fn is_passed(&self, held: &Held) -> bool {
-        let Some((server, number)) = self.published.get(&held.id) else {
+    /// Tells whether a later operation concerns its name.
+    pub(crate) fn is_overtaken(&self, entry: &Entry) -> bool {
+        let Some((server, number)) = self.published.get(&entry.id) else {
             return true;
         };
         !self.servers[server].is_last(*number)
     }
 
-    /// Tells whether something was promised after that place in the order that has to do with its name.
-    pub(crate) fn is_passed_after(&self, held: &Held, place: u64) -> bool {
-        let Some((server, number)) = self.published.get(&held.id) else {
+    /// Tells whether an operation after that place in the order concerns its name.
+    pub(crate) fn is_overtaken_after(&self, entry: &Entry, place: u64) -> bool {
+        let Some((server, number)) = self.published.get(&entry.id) else {
             return false;
         };
         !self.servers[server].is_last_of_those_after(*number, place)
     }
 
-    /// Tells whether something was promised after it, and after a place in the order, which does not need it.
-    pub(crate) fn is_replaced_after(&self, held: &Held, place: u64) -> bool {
-        self.is_passed_after(held, place) && !held.is_renamed() && !self.is_needed(held)
+    /// Tells whether an operation after that place in the order replaces it, and none needs it.
+    pub(crate) fn is_replaced_after(&self, entry: &Entry, place: u64) -> bool {
+        self.is_overtaken_after(entry, place) && !entry.is_renamed() && !self.is_needed(entry)
     }
 
-    /// Tells whether nothing goes before it.
-    pub(crate) fn is_turn(&self, held: &Held) -> bool {
-        let Some((server, number)) = self.published.get(&held.id) else {
+    /// Tells whether no operation goes before it.
+    pub(crate) fn is_turn(&self, entry: &Entry) -> bool {
+        let Some((server, number)) = self.published.get(&entry.id) else {
             return false;
         };
         self.servers[server].waits_for(*number).is_none()
     }
 
-    /// Tells whether something that was promised after it would fail at the target without it: it is renamed there,
-    /// perhaps back again later, or something of it is set.
-    pub(crate) fn is_needed(&self, held: &Held) -> bool {
-        let Some((server, number)) = self.published.get(&held.id) else {
+    /// Tells whether a later operation would fail at the target without it: a rename, perhaps back again later, or a
+    /// change of attributes.
+    pub(crate) fn is_needed(&self, entry: &Entry) -> bool {
+        let Some((server, number)) = self.published.get(&entry.id) else {
             return false;
         };
         let deeds = &self.servers[server];
@@ -167,16 +167,15 @@ impl Promises {
         deeds.pending().any(needs)
     }
 
-    /// Tells whether its name is another's, or nobody's, after it: somebody put a file in its place, or is about to be
-    /// told that they did, or what they put there was removed again.
-    pub(crate) fn is_followed(&self, held: &Held) -> bool {
-        self.is_followed_after(held, held.number())
+    /// Tells whether a later operation takes its name away: a writer put another file there, or the name was removed.
+    pub(crate) fn is_followed(&self, entry: &Entry) -> bool {
+        self.is_followed_after(entry, entry.number())
     }
 
-    /// Tells whether that is so by what was promised after that place in the order.
-    pub(crate) fn is_followed_after(&self, held: &Held, place: u64) -> bool {
-        let mut name = held.url();
-        for (deed, fact) in self.later_than(held) {
+    /// Tells whether an operation after that place in the order takes its name away.
+    pub(crate) fn is_followed_after(&self, entry: &Entry, place: u64) -> bool {
+        let mut name = entry.url();
+        for (deed, fact) in self.later_than(entry) {
             let ends = match fact.to.as_ref().map(|to| (to, moved(&name, &fact.url, to))) {
                 Some((_, Some(moved))) => {
                     name = moved;
@@ -189,11 +188,11 @@ impl Promises {
                 return true;
             }
         }
-        let Some((server, number)) = self.published.get(&held.id) else {
+        let Some((server, number)) = self.published.get(&entry.id) else {
             return false;
         };
         let deeds = &self.servers[server];
-        let (name, own) = (path_of(&held.name()), deeds.find(*number));
+        let (name, own) = (path_of(&entry.name()), deeds.find(*number));
         let follows = |deed: &Deed| {
             let is_later = own.is_some_and(|own| deed.position > own.position.max(place));
             is_later && deed.at == name && id_of(deed).is_some()
@@ -201,11 +200,11 @@ impl Promises {
         deeds.pending().any(follows)
     }
 
-    /// Tells whether its length is to be changed at the target after it is there: what is written from now on comes
-    /// after that, and is no part of it.
-    pub(crate) fn is_cut_later(&self, held: &Held) -> bool {
-        let mut name = held.url();
-        self.later_than(held).into_iter().any(|(deed, fact)| {
+    /// Tells whether a later operation changes its length at the target. Later writes come after that operation, and are
+    /// no part of this entry.
+    pub(crate) fn is_cut_later(&self, entry: &Entry) -> bool {
+        let mut name = entry.url();
+        self.later_than(entry).into_iter().any(|(deed, fact)| {
             if let Some(to) = &fact.to {
                 name = moved(&name, &fact.url, to).unwrap_or(name.clone());
             }
@@ -213,18 +212,18 @@ impl Promises {
         })
     }
 
-    /// Returns what is no publication and comes after that of something held, in order.
-    fn later_than(&self, held: &Held) -> Vec<(&Deed, &Fact)> {
+    /// Returns the operations after the publication of an entry, without other publications, in order.
+    fn later_than(&self, entry: &Entry) -> Vec<(&Deed, &Fact)> {
         let mut later: Vec<_> = self
             .deeds()
             .map(|(deed, fact, _)| (deed, fact))
-            .filter(|(deed, _)| deed.position > held.number())
+            .filter(|(deed, _)| deed.position > entry.number())
             .collect();
         later.sort_by_key(|(deed, _)| deed.position);
         later
     }
 
-    /// Returns what goes before everything that it waits for, if it waits.
+    /// Returns the first operation that an operation waits for, directly or not.
     fn first_before(&self, server: &str, number: u64) -> Option<&Deed> {
         let deeds = self.servers.get(server)?;
         let mut before = deeds.waits_for(number)?;
@@ -234,13 +233,13 @@ impl Promises {
         deeds.find(before)
     }
 
-    /// Tells whether nothing is promised at its name.
+    /// Tells whether no operation is pending at a name.
     pub(crate) fn is_free(&self, url: &Url) -> bool {
         let deeds = self.servers.get(&server_of(url));
         deeds.is_none_or(|deeds| !deeds.concern(&path_of(url)))
     }
 
-    /// Returns what waits for nothing else, by the address of its server.
+    /// Returns the operations that wait for no other, by the address of their server.
     pub(crate) fn ready_by_server(
         &self,
     ) -> impl Iterator<Item = (&str, impl Iterator<Item = Ready>)> {
@@ -253,7 +252,7 @@ impl Promises {
         })
     }
 
-    /// Returns where a deed is done that is no publication.
+    /// Returns the address of the server of a deed that is no publication.
     pub(crate) fn server(&self, number: u64) -> Option<String> {
         self.facts.get(&number).map(|fact| fact.url.host_port())
     }
@@ -263,7 +262,7 @@ impl Promises {
         self.facts.get(&number)?.later
     }
 
-    /// Whatever was in the way of deeds may be out of it.
+    /// Has deeds be tried again at once.
     pub(crate) fn try_again(&mut self, numbers: &[u64]) {
         for number in numbers {
             if let Some(fact) = self.facts.get_mut(number) {
@@ -272,23 +271,23 @@ impl Promises {
         }
     }
 
-    /// Begins with one that is ready.
+    /// Begins an operation that is ready.
     pub(crate) fn take(&mut self, number: u64) -> Option<godwit_core::deeds::Do> {
         self.servers
             .values_mut()
             .find_map(|deeds| deeds.take(number))
     }
 
-    /// Begins to publish a file. What was renamed before its target knew it has another place than its number says.
-    pub(crate) fn take_file(&mut self, held: &Held) -> Option<godwit_core::deeds::Do> {
-        let (_, number) = self.published.get(&held.id)?;
+    /// Begins to publish an entry. After a rename that its target never saw, its place differs from its number.
+    pub(crate) fn take_file(&mut self, entry: &Entry) -> Option<godwit_core::deeds::Do> {
+        let (_, number) = self.published.get(&entry.id)?;
         let number = *number;
         self.take(number)
     }
 
-    /// A visit at the target of a file is over, which it is not.
-    pub(crate) fn visited(&mut self, held: &Held, is_asked: bool) {
-        let Some((server, number)) = self.published.get(&held.id) else {
+    /// Ends an attempt to deliver an entry that is still pending.
+    pub(crate) fn visited(&mut self, entry: &Entry, is_asked: bool) {
+        let Some((server, number)) = self.published.get(&entry.id) else {
             return;
         };
         if let Some(deeds) = self.servers.get_mut(server)
@@ -302,14 +301,14 @@ impl Promises {
         }
     }
 
-    /// Returns the order that a deed is in, and what else is known of it.
+    /// Returns the order of a deed's server, and the facts of the deed.
     pub(crate) fn deed(&mut self, number: u64) -> Option<(&mut Deeds, &mut Fact)> {
         let fact = self.facts.get_mut(&number)?;
         let deeds = self.servers.get_mut(&server_of(&fact.url))?;
         Some((deeds, fact))
     }
 
-    /// Returns all that are no publications, in order.
+    /// Returns all deeds that are no publications, by number.
     pub(crate) fn deeds(&self) -> impl Iterator<Item = (&Deed, &Fact, &Deeds)> {
         self.facts.iter().filter_map(|(number, fact)| {
             let deeds = self.servers.get(&server_of(&fact.url))?;
@@ -317,7 +316,7 @@ impl Promises {
         })
     }
 
-    /// Returns the deed that is called so: by its number, or the first that is held at a URL, or there.
+    /// Returns the deed with that number, or the first that is on hold at that URL.
     pub(crate) fn named(&self, name: &str) -> Option<(u64, Url)> {
         let url = Url::from_argument(name).ok();
         let is_it = |deed: &Deed, fact: &Fact| {
@@ -332,7 +331,7 @@ impl Promises {
             .map(|(deed, fact, _)| (deed.number, fact.url.clone()))
     }
 
-    /// Returns the names of a deed that is called so.
+    /// Returns the names that a deed concerns.
     pub(crate) fn names_of(&mut self, name: &str) -> Vec<Url> {
         let named = self.named(name);
         let fact = named.and_then(|(number, _)| Some(self.deed(number)?.1));
@@ -342,7 +341,7 @@ impl Promises {
         })
     }
 
-    /// What has changed at a server, for the records.
+    /// Takes the rows that changed since the last call, of one server.
     pub(crate) fn changes(&mut self, url: &Url) -> Vec<(u64, Option<DeedRow>)> {
         let server = server_of(url);
         let Some(deeds) = self.servers.get_mut(&server) else {
@@ -374,7 +373,7 @@ impl Promises {
         rows
     }
 
-    /// Returns where a name of here is at its target now; `None`: nowhere any more.
+    /// Returns the present name at the target of a local name; `None`: the target has it no more.
     pub(crate) fn now_at(&self, name: &Url) -> Option<Url> {
         let mut at = name.clone();
         for (deed, fact, _) in self.facts_backwards(name) {
@@ -383,7 +382,7 @@ impl Promises {
         Some(at)
     }
 
-    /// Tells whether a name of here is that of a directory which is yet to be made at its target.
+    /// Tells whether a local name is a directory that is yet to be made at its target.
     pub(crate) fn is_to_be_made(&self, name: &Url) -> bool {
         let mut at = name.clone();
         for (deed, fact, _) in self.facts_backwards(name) {
@@ -408,7 +407,7 @@ impl Promises {
         of_server
     }
 
-    /// Tells whether a deed that was asked, and not answered, has to do with what is there.
+    /// Tells whether a deed in flight concerns a name at the target.
     pub(crate) fn is_unsettled(&self, at: &Url) -> bool {
         let (server, path) = (server_of(at), path_of(at));
         self.deeds().any(|(deed, fact, _)| {
@@ -417,7 +416,7 @@ impl Promises {
         })
     }
 
-    /// Tells whether the length of what has a name here is yet to be changed at the target.
+    /// Tells whether the length of a local name is yet to be changed at the target.
     pub(crate) fn is_resized(&self, name: &Url) -> bool {
         let mut at = name.clone();
         self.facts_backwards(name)
@@ -432,9 +431,9 @@ impl Promises {
 }
 
 impl All {
-    /// Returns what somebody is to decide on before this can be delivered.
-    pub(crate) fn stuck_file(&self, held: &Held) -> Option<Error> {
-        let (server, number) = self.promises.published.get(&held.id)?;
+    /// Returns the error of the operation on hold that an entry waits for.
+    pub(crate) fn stuck_file(&self, entry: &Entry) -> Option<Error> {
+        let (server, number) = self.promises.published.get(&entry.id)?;
         self.stuck(server, *number)
     }
 
@@ -446,24 +445,24 @@ impl All {
     fn stuck(&self, server: &str, number: u64) -> Option<Error> {
         let first = self.promises.first_before(server, number)?;
         if let Some(id) = id_of(first) {
-            let held = self.by_id.get(&id)?;
-            let state = held.lock();
+            let entry = self.by_id.get(&id)?;
+            let state = entry.lock();
             state.machine.held()?;
             // It gives way in a moment.
             if state.is_superseded && state.users.open == 0 {
                 return None;
             }
-            return Some(Error::held(held.url(), state.delivery.reason.clone(), ""));
+            return Some(Error::held(entry.url(), state.delivery.reason.clone(), ""));
         }
-        let why = crate::words::words_of(first.held.as_ref()?);
+        let why = crate::words::reason_of(first.held.as_ref()?);
         let fact = self.promises.facts.get(&first.number)?;
         let deed = crate::words::deed_words(crate::words::word_of(&first.what), fact.to.as_ref());
         Some(Error::held(fact.url.clone(), why, deed))
     }
 
-    /// Returns what goes before a file, if it waits for something.
-    pub(crate) fn before_file(&self, held: &Held) -> Option<Before> {
-        let (server, number) = self.promises.published.get(&held.id)?;
+    /// Returns the operation that an entry waits for.
+    pub(crate) fn before_file(&self, entry: &Entry) -> Option<Before> {
+        let (server, number) = self.promises.published.get(&entry.id)?;
         self.first(server, *number)
     }
 
@@ -491,35 +490,35 @@ impl All {
         })
     }
 
-    /// Promises to publish it, after all that is promised so far, unless it is promised.
-    pub(crate) fn owe(&mut self, held: &Arc<Held>, number: impl FnOnce() -> u64) {
-        // Whoever ends it may come after it was given up for something newer.
-        if self.promises.has(held) || held.lock().is_gone {
+    /// Adds the publication of an entry at the end of the order, unless it is pending already.
+    pub(crate) fn enqueue(&mut self, entry: &Arc<Entry>, number: impl FnOnce() -> u64) {
+        // Its writer may close it after a newer entry superseded it.
+        if self.promises.has(entry) || entry.lock().is_gone {
             return;
         }
-        self.owing.remove(&held.number());
-        held.renumber(number());
-        let condition = held.lock().machine.base().clone();
-        self.promises.publish(held, condition);
-        self.owing.insert(held.number(), Arc::clone(held));
+        self.pending.remove(&entry.number());
+        entry.renumber(number());
+        let condition = entry.lock().machine.base().clone();
+        self.promises.publish(entry, condition);
+        self.pending.insert(entry.number(), Arc::clone(entry));
     }
 
-    /// Nothing of it is owed.
-    pub(crate) fn settle(&mut self, held: &Held) {
-        self.owing.remove(&held.number());
-        self.promises.forget(held.id);
+    /// Removes an entry from the order: it is delivered.
+    pub(crate) fn settle(&mut self, entry: &Entry) {
+        self.pending.remove(&entry.number());
+        self.promises.forget(entry.id);
     }
 
-    /// What is called so here is called otherwise, and so is whatever is below it.
+    /// Renames the local entries at a name and below it.
     pub(crate) fn rename(
         &mut self,
         from: &Url,
         to: &Url,
         number: impl Fn() -> u64,
-    ) -> Vec<Arc<Held>> {
+    ) -> Vec<Arc<Entry>> {
         self.rename_coming(from, to);
-        self.changed_behind(from);
-        self.changed_behind(to);
+        self.note_changed(from);
+        self.note_changed(to);
         let keys: Vec<_> = self.current.keys().cloned().collect();
         let mut renamed = Vec::new();
         for key in &keys {
@@ -533,41 +532,41 @@ impl All {
             let Some(name) = moved(&key.0, from, to) else {
                 continue;
             };
-            let Some(held) = self.current.remove(&key) else {
+            let Some(entry) = self.current.remove(&key) else {
                 continue;
             };
-            match self.promises.has(&held) {
-                true => held.rename(name.clone()),
+            match self.promises.has(&entry) {
+                true => entry.rename(name.clone()),
                 false => {
-                    held.redirect(name.clone());
-                    let was = self.owing.remove(&held.number());
-                    held.renumber(number());
-                    if let Some(held) = was {
-                        self.owing.insert(held.number(), held);
+                    entry.redirect(name.clone());
+                    let was = self.pending.remove(&entry.number());
+                    entry.renumber(number());
+                    if let Some(entry) = was {
+                        self.pending.insert(entry.number(), entry);
                     }
                 }
             }
-            self.current.insert((name, key.1), Arc::clone(&held));
-            let mut state = held.lock();
+            self.current.insert((name, key.1), Arc::clone(&entry));
+            let mut state = entry.lock();
             state.validity.is_changed_at_target = true;
             state.record.change();
             drop(state);
-            renamed.push(held);
+            renamed.push(entry);
         }
         renamed
     }
 
-    /// Tells whether somebody may be writing unseen what a name says.
+    /// Tells whether a program may write the current entry of a name by a descriptor.
     pub(crate) fn is_written_unseen(&self, name: &Url) -> bool {
         let mut current = self.current.iter().filter(|((at, _), _)| at == name);
-        current.any(|(_, held)| held.lock().machine.is_unseen())
+        current.any(|(_, entry)| entry.lock().machine.is_unseen())
     }
 
-    /// Tells whether something is on its way to below a name.
+    /// Tells whether an entry or operation below a name is pending.
     pub(crate) fn is_full(&self, at: &Url) -> bool {
         let is_below = |name: &Url| name != at && moved(name, at, at).is_some();
-        let has_file = (self.current.iter()).any(|((name, _), held)| {
-            let state = held.lock();
+        let has_file = (self.current.iter()).any(|((name, _), entry)| {
+            let state = entry.lock();
             is_below(name) && state.machine.owes() && !state.is_gone
         });
         let promises = &self.promises;
@@ -581,79 +580,79 @@ impl All {
         has_file || has_more
     }
 
-    /// Nothing is called so here, nor below it.
-    pub(crate) fn unlink(&mut self, at: &Url) -> Vec<Arc<Held>> {
+    /// Takes the local entries at a name and below it from their readers.
+    pub(crate) fn unlink(&mut self, at: &Url) -> Vec<Arc<Entry>> {
         self.unlink_coming(at);
-        self.changed_behind(at);
+        self.note_changed(at);
         let is_it = |key: &&(Url, String)| moved(&key.0, at, at).is_some();
         let keys: Vec<_> = self.current.keys().filter(is_it).cloned().collect();
         let gone = keys.iter().filter_map(|key| self.current.remove(key));
         let gone: Vec<_> = gone.collect();
-        for held in &gone {
-            held.lock().visibility = Visibility::Unlinked;
+        for entry in &gone {
+            entry.lock().visibility = Visibility::Unlinked;
         }
         gone
     }
 
-    /// What is held has the names that it had, by what was promised after it was.
+    /// Restores the local names of all entries after a restart, from the operations that came after them.
     pub(crate) fn replay(&mut self, number: impl Fn() -> u64) {
         let mut all: Vec<_> = self.by_id.values().cloned().collect();
-        // What is owed is newer than what its target has, also where that was renamed since.
-        all.sort_by_key(|held| (held.lock().machine.owes(), held.number()));
+        // A pending entry is newer than the file of its target, even if that was renamed since.
+        all.sort_by_key(|entry| (entry.lock().machine.owes(), entry.number()));
         let mut unnamed = Vec::new();
-        for held in all {
-            let Some(NameNow { name, is_there }) = self.name_now(&held) else {
-                held.lock().visibility = Visibility::Unlinked;
+        for entry in all {
+            let Some(NameNow { name, is_there }) = self.name_now(&entry) else {
+                entry.lock().visibility = Visibility::Unlinked;
                 continue;
             };
-            let is_renamed = name != held.url();
-            match self.promises.has(&held) {
-                true => held.rename(name),
+            let is_renamed = name != entry.url();
+            match self.promises.has(&entry) {
+                true => entry.rename(name),
                 false if is_there && is_renamed => {
-                    // What of it is written from now on comes after the rename, under the new name.
-                    held.redirect(name);
-                    held.renumber(number());
-                    held.lock().record.change();
+                    // Later writes come after the rename, under the new name.
+                    entry.redirect(name);
+                    entry.renumber(number());
+                    entry.lock().record.change();
                 }
                 false => {}
             }
             if is_there {
-                self.make_current(&held);
+                self.make_current(&entry);
                 continue;
             }
-            held.lock().visibility = Visibility::Unlinked;
-            unnamed.push(held);
+            entry.lock().visibility = Visibility::Unlinked;
+            unnamed.push(entry);
         }
         self.supersede_unnamed(unnamed);
     }
 
-    /// A promise is given up: what was renamed by it, and is still on its way, is called as it is delivered.
+    /// Restores the local names of pending entries after an operation was dropped.
     pub(crate) fn names_again(&mut self) {
-        let renamed = self.owing.values().filter(|held| held.is_renamed());
-        for held in renamed.cloned().collect::<Vec<_>>() {
+        let renamed = self.pending.values().filter(|entry| entry.is_renamed());
+        for entry in renamed.cloned().collect::<Vec<_>>() {
             if let Some(NameNow {
                 name,
                 is_there: true,
-            }) = self.name_now(&held)
+            }) = self.name_now(&entry)
             {
-                let was_current = held.lock().is_current();
-                self.remove_current(&held);
-                held.rename(name);
+                let was_current = entry.lock().is_current();
+                self.remove_current(&entry);
+                entry.rename(name);
                 if was_current {
-                    self.make_newest(&held);
+                    self.make_newest(&entry);
                 }
             }
         }
     }
 
-    /// Follows the name of something held through what was promised after it. `None`: something else was put in its place
-    /// before its name was given to that.
-    fn name_now(&self, held: &Held) -> Option<NameNow> {
-        let (mut name, mut since) = (held.url(), held.number());
-        for (deed, fact) in self.promises.later_than(held) {
+    /// Follows the local name of an entry through the operations after it. `None`: another entry replaced it before the
+    /// name was passed to that.
+    fn name_now(&self, entry: &Entry) -> Option<NameNow> {
+        let (mut name, mut since) = (entry.url(), entry.number());
+        for (deed, fact) in self.promises.later_than(entry) {
             let is_there = match (&deed.what, &fact.to) {
                 (What::Rename { .. }, Some(to)) => match moved(&name, &fact.url, to) {
-                    Some(_) if self.is_replaced_in(since..deed.position, held, &name) => {
+                    Some(_) if self.is_replaced_in(since..deed.position, entry, &name) => {
                         return None;
                     }
                     Some(renamed) => {
@@ -673,40 +672,39 @@ impl All {
         Some(NameNow { name, is_there })
     }
 
-    /// Tells whether another file was put under its name between those places in the order: since it had it, and before
-    /// that was given away.
-    fn is_replaced_in(&self, between: Range<u64>, held: &Held, name: &Url) -> bool {
-        let mut between = self.owing.range(between).map(|(_, other)| other);
+    /// Tells whether another file was put under its name between those places in the order.
+    fn is_replaced_in(&self, between: Range<u64>, entry: &Entry, name: &Url) -> bool {
+        let mut between = self.pending.range(between).map(|(_, other)| other);
         between.any(|other| {
-            let is_it = other.id != held.id && other.url() == *name && other.who == held.who;
+            let is_it = other.id != entry.id && other.url() == *name && other.who == entry.who;
             is_it && other.lock().machine.mode() == Mode::Replace
         })
     }
 }
 
-/// What something held is called here by what was promised.
+/// The local name of an entry, after the pending operations.
 struct NameNow {
-    /// Now, or last.
+    /// The name, or the last one.
     name: Url,
-    /// It was not removed since, nor has something else its name.
+    /// The entry still has it.
     is_there: bool,
 }
 
 impl Promises {
-    /// Tells whether nothing else is promised at its name, and its target is not asked just now.
-    pub(crate) fn is_alone(&self, held: &Held) -> bool {
+    /// Tells whether no other operation is pending at its name, and none is in flight.
+    pub(crate) fn is_alone(&self, entry: &Entry) -> bool {
         let is_fresh = self
             .published
-            .get(&held.id)
+            .get(&entry.id)
             .is_some_and(|(server, number)| {
                 (self.servers[server].find(*number)).is_some_and(|deed| deed.attempt.is_none())
             });
-        is_fresh && self.is_only(held)
+        is_fresh && self.is_only(entry)
     }
 
-    /// Tells whether nothing else is promised at its name.
-    pub(crate) fn is_only(&self, held: &Held) -> bool {
-        let Some((server, number)) = self.published.get(&held.id) else {
+    /// Tells whether no other operation is pending at its name.
+    pub(crate) fn is_only(&self, entry: &Entry) -> bool {
+        let Some((server, number)) = self.published.get(&entry.id) else {
             return false;
         };
         let deeds = &self.servers[server];
@@ -714,7 +712,7 @@ impl Promises {
     }
 }
 
-/// Returns what was called so before a deed; `None`: nothing is, from then on.
+/// Returns the name that a name had before a deed; `None`: the deed took it away.
 pub(crate) fn was_at(at: Url, deed: &Deed, fact: &Fact) -> Option<Url> {
     match (&deed.what, &fact.to) {
         (What::Rename { .. }, Some(to)) => match moved(&at, to, &fact.url) {
@@ -753,10 +751,10 @@ pub(crate) fn id_of(deed: &Deed) -> Option<Id> {
     }
 }
 
-/// The attribute that is a length.
+/// The attribute that holds a length.
 pub(crate) const LENGTH: &str = "length";
 
-/// Returns by what a deed is named.
+/// Returns the id of a deed as users see it.
 pub(crate) fn deed_id(number: u64) -> String {
     format!("deed-{number:x}")
 }

@@ -1,5 +1,4 @@
-//! How much the depot may hold. What is to come is reserved before it comes, so
-//! that the quota is never exceeded by a block.
+//! The quota of the depot. Bytes are reserved before they arrive, so that not even a block exceeds the quota.
 
 use crate::{
     Error, Result,
@@ -19,9 +18,9 @@ pub(crate) struct Room {
     quota: Option<u64>,
     taken: Mutex<u64>,
     crowd: Mutex<Crowd>,
-    /// The number of who came last.
+    /// The number of the last writer.
     came: AtomicU64,
-    /// Files without a name that somebody has open still, and what they take.
+    /// Files without a name that programs have open, and their bytes.
     lingering: Mutex<Vec<(File, u64)>>,
 }
 
@@ -44,7 +43,7 @@ impl Room {
         *self.taken.lock()
     }
 
-    /// Refuses what could never be held.
+    /// Refuses a file that is larger than the quota.
     pub(crate) fn could_hold(&self, url: &Url, size: u64) -> Result<()> {
         match self.quota {
             Some(quota) if size > quota => {
@@ -54,7 +53,7 @@ impl Room {
         }
     }
 
-    /// Takes so many bytes of the quota, if there are as many; else tells how many lack.
+    /// Takes so many bytes of the quota. An error: how many are missing.
     pub(crate) fn reserve(&self, bytes: u64) -> Result<(), u64> {
         let mut taken = self.taken.lock();
         let wanted = taken.saturating_add(bytes);
@@ -67,12 +66,12 @@ impl Room {
         }
     }
 
-    /// Numbers somebody who is about to write.
+    /// Returns a number for a new writer.
     pub(crate) fn arrive(&self) -> Number {
         self.came.fetch_add(1, Relaxed)
     }
 
-    /// Tells whose turn it is to take room, if somebody wishes this.
+    /// Tells whether a writer with this wish may take room now.
     pub(crate) fn turn(&self, wish: Wish) -> Turn {
         match self.quota {
             Some(quota) => self.crowd.lock().ask(quota, wish, Instant::now()),
@@ -80,7 +79,7 @@ impl Room {
         }
     }
 
-    /// Returns how much more than is wanted now is worth taking at once, for few questions.
+    /// Returns how many bytes to take at once, so that a writer asks rarely.
     pub(crate) fn step(&self, by: Number, most: u64) -> u64 {
         match self.quota {
             Some(quota) if self.crowd.lock().is_alone(by) => most.min(quota / 16),
@@ -93,17 +92,17 @@ impl Room {
         self.crowd.lock().got(by, bytes, Instant::now());
     }
 
-    /// Notes that somebody waits for room no more. Returns whether others do.
+    /// Notes that a writer waits for room no more. Returns whether others do.
     pub(crate) fn goes(&self, by: Number) -> bool {
         self.crowd.lock().goes(by)
     }
 
-    /// Notes that somebody writes no more. Returns whether others wait.
+    /// Notes that a writer has ended. Returns whether others wait.
     pub(crate) fn leave(&self, by: Number) -> bool {
         self.crowd.lock().leave(by)
     }
 
-    /// Takes what is there already, whatever the quota is.
+    /// Counts bytes that are in the depot already, even above the quota.
     pub(crate) fn count(&self, bytes: u64) {
         let mut taken = self.taken.lock();
         *taken = taken.saturating_add(bytes);
@@ -114,7 +113,7 @@ impl Room {
         *taken = taken.saturating_sub(bytes);
     }
 
-    /// The same, of a file that has lost its name: as soon as nobody has it open.
+    /// Releases the bytes of a file without a name, as soon as no program has it open.
     pub(crate) fn release_file(&self, file: File, bytes: u64) {
         match is_open(&file) {
             true => self.lingering.lock().push((file, bytes)),
@@ -122,7 +121,7 @@ impl Room {
         }
     }
 
-    /// Releases what is open no more. Returns whether there was any.
+    /// Releases files that no program has open any more. Returns whether there was any.
     pub(crate) fn look_again(&self) -> bool {
         let mut lingering = self.lingering.lock();
         let before = lingering.len();
@@ -136,13 +135,13 @@ impl Room {
         lingering.len() < before
     }
 
-    /// Returns how much files take that have no name and are open still.
+    /// Returns the bytes of files without a name that programs have open.
     pub(crate) fn open(&self) -> u64 {
         self.lingering.lock().iter().map(|(_, bytes)| bytes).sum()
     }
 }
 
-/// Tells whether anybody but us has it open, where that can be told.
+/// Tells whether a program has the file open, as far as the disk can tell.
 fn is_open(file: &File) -> bool {
     matches!(lease(file, Unless::Open), Ok(Leased::Refused))
 }

@@ -6,7 +6,7 @@
 use crate::{
     clock::now,
     disk::files::Id,
-    plan::{all::All, backoff::Away, entry::Held},
+    plan::{all::All, backoff::Away, entry::Entry},
 };
 use godwit_core::deeds::Do;
 use std::{
@@ -15,23 +15,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What somebody who delivers does next.
+/// The next work of a delivering thread.
 pub(crate) enum Due {
-    File(Arc<Held>),
+    File(Arc<Entry>),
     Deed(Do),
 }
 
-/// The smaller goes first, and before all others what has waited for long.
+/// Orders candidates: first those that have waited for long, then the smaller ones.
 type Rank = (bool, u64);
 
-/// What may be done, as of the last look.
+/// Candidates of the last search.
 #[derive(Default)]
 pub(crate) struct Picks {
     /// The best is the last.
     found: Vec<Candidate>,
-    /// Nobody looks again before.
+    /// No thread searches again before that time.
     rest: Option<Instant>,
-    /// What was looked at, since ever.
+    /// How many entries were looked at.
     #[cfg(test)]
     pub steps: u64,
 }
@@ -39,16 +39,16 @@ pub(crate) struct Picks {
 struct Candidate {
     rank: Rank,
     number: u64,
-    /// A file; else something else.
+    /// The entry of a publication; `None`: another operation.
     id: Option<Id>,
 }
 
-/// How it looks now.
+/// One search.
 struct Look {
     now: Instant,
-    /// The same in seconds since the epoch.
+    /// The time in seconds since the epoch.
     time: u64,
-    /// When to look again at what is not to be done yet.
+    /// When the first of those becomes due that are not due yet.
     again: Option<Instant>,
     steps: u64,
 }
@@ -68,10 +68,10 @@ impl Look {
         self.again = Some(self.again.map_or(at, |other| other.min(at)));
     }
 
-    /// Returns how a file ranks among those that are to be delivered now, if it is.
-    fn rank(&mut self, held: &Held) -> Option<Rank> {
+    /// Returns the rank of a file; `None`: it is not due.
+    fn rank(&mut self, entry: &Entry) -> Option<Rank> {
         self.steps += 1;
-        let state = held.lock();
+        let state = entry.lock();
         if let Some(at) = state
             .delivery
             .retry
@@ -90,23 +90,23 @@ impl Look {
         if !is_due || state.is_gone || state.delivery.is_in_flight {
             return None;
         }
-        let owed = state.machine.owed_bytes();
+        let pending = state.machine.owed_bytes();
         drop(state);
-        let is_old = self.time.saturating_sub(held.born) > AGE_BOUND.as_secs();
+        let is_old = self.time.saturating_sub(entry.created_at) > AGE_BOUND.as_secs();
         Some(match is_old {
-            true => (false, held.number()),
-            false => (true, owed),
+            true => (false, entry.number()),
+            false => (true, pending),
         })
     }
 }
 
 impl All {
-    /// Takes what is to be done next, or returns when to look again.
+    /// Takes the next work, or returns when to search again.
     pub(crate) fn pick(&mut self) -> (Option<Due>, Option<Instant>) {
         self.pick_at(now())
     }
 
-    /// The same at a time, in seconds since the epoch.
+    /// Takes the next work at a time, in seconds since the epoch.
     fn pick_at(&mut self, time: u64) -> (Option<Due>, Option<Instant>) {
         let mut look = Look {
             now: Instant::now(),
@@ -131,7 +131,7 @@ impl All {
         (due, look.again)
     }
 
-    /// Takes the best of what was found that may still be done.
+    /// Takes the best candidate that is still due.
     fn pick_found(&mut self, look: &mut Look) -> Option<Due> {
         while let Some(Candidate { id, number, .. }) = self.picks.found.pop() {
             let Some(id) = id else {
@@ -143,27 +143,27 @@ impl All {
                 }
                 continue;
             };
-            let Some(held) = self.by_id.get(&id) else {
+            let Some(entry) = self.by_id.get(&id) else {
                 continue;
             };
-            let url = held.url();
-            if look.rank(held).is_none() || look.is_away(&self.backoff.servers, &url.host_port()) {
+            let url = entry.url();
+            if look.rank(entry).is_none() || look.is_away(&self.backoff.servers, &url.host_port()) {
                 continue;
             }
             let may = match self.private.contains_key(&id) {
                 true => self.promises.is_free(&url),
-                false => self.promises.take_file(held).is_some(),
+                false => self.promises.take_file(entry).is_some(),
             };
             if may {
-                held.lock().delivery.is_in_flight = true;
-                return Some(Due::File(Arc::clone(held)));
+                entry.lock().delivery.is_in_flight = true;
+                return Some(Due::File(Arc::clone(entry)));
             }
-            tracing::debug!(%url, number = held.number(), "not its turn");
+            tracing::debug!(%url, number = entry.number(), "not its turn");
         }
         None
     }
 
-    /// Looks at all that is owed, and notes the best of what may be done.
+    /// Searches all pending entries, and notes the best candidates.
     fn find(&mut self, look: &mut Look) {
         let mut found = Vec::new();
         let mut add = |rank, number, id| found.push(Candidate { rank, number, id });
@@ -173,51 +173,51 @@ impl All {
             }
             for ready in ready {
                 match ready.id.map(|id| self.by_id.get(&id)) {
-                    // A name costs nothing, and others may wait for it.
+                    // An operation on a name is cheap, and others may wait for it.
                     None => match self.promises.later(ready.number) {
                         Some(at) if at > look.now => look.later(at),
                         _ => add((false, ready.number), ready.number, None),
                     },
                     Some(None) => {}
-                    Some(Some(held)) => {
-                        if let Some(rank) = look.rank(held) {
-                            add(rank, ready.number, Some(held.id));
+                    Some(Some(entry)) => {
+                        if let Some(rank) = look.rank(entry) {
+                            add(rank, ready.number, Some(entry.id));
                         }
                     }
                 }
             }
         }
-        // What somebody writes may go ahead, where nothing else is to be done at its name.
-        for held in self.private.values() {
-            if let Some(rank) = look.rank(held)
-                && !look.is_away(&self.backoff.servers, &held.url().host_port())
-                && self.promises.is_free(&held.url())
+        // An open file may be sent ahead if nothing else is pending at its name.
+        for entry in self.private.values() {
+            if let Some(rank) = look.rank(entry)
+                && !look.is_away(&self.backoff.servers, &entry.url().host_port())
+                && self.promises.is_free(&entry.url())
             {
-                add(rank, held.number(), Some(held.id));
+                add(rank, entry.number(), Some(entry.id));
             }
         }
         let best = |a: &Candidate, b: &Candidate| (b.rank, b.number).cmp(&(a.rank, a.number));
         found.sort_unstable_by(best);
-        // What comes meanwhile, and is smaller, is found by the next look.
+        // Smaller entries that arrive meanwhile are found by the next search.
         let share = (look.steps / SHARE).max(1) as usize;
         self.picks.found = found.split_off(found.len().saturating_sub(share));
     }
 }
 
-/// One of so many of those that were looked at is noted.
+/// One of so many entries that were looked at becomes a candidate.
 const SHARE: u64 = 64;
 
-/// So few are looked at again whenever anything happens.
+/// Up to so many entries are searched again after each event.
 const FEW: u64 = 1000;
 
-/// For each that was looked at in vain, so long nobody looks again.
+/// The pause for each entry that was looked at in vain.
 const REST: Duration = Duration::from_micros(5);
 const REST_MAX: Duration = Duration::from_millis(500);
 
-/// Whether somebody still uses what is to give way is looked at so often.
+/// How often a superseded entry with users is looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
-/// Whatever has waited longer goes before what is smaller.
+/// An entry that has waited longer is delivered before smaller ones.
 const AGE_BOUND: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
@@ -230,7 +230,7 @@ mod tests {
     };
 
     /// So many files, each longer than the one before it.
-    fn owing(count: u64) -> All {
+    fn pending(count: u64) -> All {
         let mut all = All::default();
         for number in 1..=count {
             let mut machine = Holding::born(Base::Any, Mode::Replace);
@@ -239,9 +239,9 @@ mod tests {
             let mut id = [0; 12];
             id[4..].copy_from_slice(&number.to_be_bytes());
             let url: Url = format!("ftp://there/in/{number}").parse().unwrap();
-            let held = Held::new(Id::of(id), number, url, Who::default(), machine);
-            held.lock().delivery.is_due = true;
-            all.insert(&Arc::new(held));
+            let entry = Entry::new(Id::of(id), number, url, Who::default(), machine);
+            entry.lock().delivery.is_due = true;
+            all.insert(&Arc::new(entry));
         }
         all
     }
@@ -252,7 +252,7 @@ mod tests {
 
     fn picked_at(all: &mut All, time: u64) -> Option<u64> {
         match all.pick_at(time).0 {
-            Some(Due::File(held)) => Some(held.number()),
+            Some(Due::File(entry)) => Some(entry.number()),
             _ => None,
         }
     }
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn many_are_delivered_the_smallest_first_without_looking_at_all_each_time() {
         const COUNT: u64 = 4000;
-        let mut all = owing(COUNT);
+        let mut all = pending(COUNT);
         let order: Vec<_> = std::iter::from_fn(|| picked(&mut all)).collect();
         assert_eq!(order, (1..=COUNT).collect::<Vec<_>>());
         let steps = all.picks.steps;
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn what_comes_and_is_smaller_goes_first_where_few_wait() {
-        let mut all = owing(10);
+        let mut all = pending(10);
         assert_eq!(picked(&mut all), Some(1));
         let late = Arc::clone(all.by_id.values().next_back().unwrap());
         late.lock().machine = {
@@ -286,15 +286,15 @@ mod tests {
     fn what_is_large_goes_first_once_it_has_waited_for_long() {
         // The last is the largest, and came an hour before the others.
         let late = || {
-            let mut all = owing(9);
+            let mut all = pending(9);
             let mut machine = Holding::born(Base::Any, Mode::Replace);
             let ticket = machine.grant(0..1 << 30);
             machine.written(ticket, 1 << 30);
             let url: Url = "ftp://there/in/old".parse().unwrap();
-            let mut old = Held::new(Id::of([9; 12]), 10, url, Who::default(), machine);
-            old.born -= 3600;
+            let mut old = Entry::new(Id::of([9; 12]), 10, url, Who::default(), machine);
+            old.created_at -= 3600;
             old.lock().delivery.is_due = true;
-            let came = old.born;
+            let came = old.created_at;
             all.insert(&Arc::new(old));
             (all, came)
         };
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn of_a_server_that_is_away_nothing_is_looked_at() {
-        let mut all = owing(4000);
+        let mut all = pending(4000);
         let error = crate::Error::Ending;
         crate::plan::backoff::server_away(&mut all, "there", error, &crate::Rules::default());
         let (due, again) = all.pick();
@@ -322,9 +322,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_delivered_is_not_looked_at_whenever_anything_happens() {
-        let mut all = owing(4000);
-        for held in all.by_id.values() {
-            held.lock().delivery.is_due = false;
+        let mut all = pending(4000);
+        for entry in all.by_id.values() {
+            entry.lock().delivery.is_due = false;
         }
         assert!(all.pick().0.is_none());
         assert!(all.picks.rest.is_some());
@@ -336,7 +336,7 @@ mod tests {
         all.picks.rest = Some(Instant::now());
         all.by_id
             .values()
-            .for_each(|held| held.lock().delivery.is_due = true);
+            .for_each(|entry| entry.lock().delivery.is_due = true);
         assert_eq!(picked(&mut all), Some(1));
     }
 }

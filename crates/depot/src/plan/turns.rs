@@ -4,7 +4,7 @@ use godwit_core::Url;
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashSet;
 
-/// Of each name one at a time.
+/// Names that a patch is being merged into.
 #[derive(Default)]
 pub(crate) struct Turns {
     taken: Mutex<HashSet<Key>>,
@@ -13,7 +13,7 @@ pub(crate) struct Turns {
 
 type Key = (Url, String);
 
-/// One's turn, while it is kept.
+/// The turn of a patch, until this is dropped.
 pub(crate) struct Turn<'a> {
     turns: &'a Turns,
     key: Key,

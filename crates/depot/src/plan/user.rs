@@ -1,28 +1,28 @@
 //! Users of an entry, which is not forgotten meanwhile.
 
-use crate::plan::{entry::Held, state::State};
+use crate::plan::{entry::Entry, state::State};
 use std::sync::Arc;
 
-/// Somebody who uses a holding: it is not forgotten meanwhile.
+/// A user of an entry, which is not forgotten while this lives.
 pub(crate) struct User {
-    pub held: Arc<Held>,
-    /// It was used.
+    pub entry: Arc<Entry>,
+    /// The entry counts as used when this ends.
     touches: bool,
 }
 
 impl User {
-    /// `state` is that of `held`.
-    pub(crate) fn of(held: &Arc<Held>, state: &mut State) -> Self {
+    /// Counts one more user; `state` is that of `entry`.
+    pub(crate) fn of(entry: &Arc<Entry>, state: &mut State) -> Self {
         state.users.open += 1;
         Self {
-            held: Arc::clone(held),
+            entry: Arc::clone(entry),
             touches: true,
         }
     }
 
-    /// The same for whoever looks after it: it is not used by that.
-    pub(crate) fn keeper(held: &Arc<Held>, state: &mut State) -> Self {
-        let mut keeper = Self::of(held, state);
+    /// Counts a thread that keeps the entry without using it.
+    pub(crate) fn keeper(entry: &Arc<Entry>, state: &mut State) -> Self {
+        let mut keeper = Self::of(entry, state);
         keeper.touches = false;
         keeper
     }
@@ -30,15 +30,15 @@ impl User {
 
 impl std::fmt::Debug for User {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.held.url())
+        write!(f, "{}", self.entry.url())
     }
 }
 
 impl Drop for User {
     fn drop(&mut self) {
         if self.touches {
-            self.held.touch();
+            self.entry.touch();
         }
-        self.held.lock().users.open -= 1;
+        self.entry.lock().users.open -= 1;
     }
 }

@@ -1,19 +1,19 @@
 //! Files of which a program has a writable descriptor.
 
-use crate::plan::entry::Held;
+use crate::plan::entry::Entry;
 use godwit_sys::{Closes, Wake, Watched};
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc};
 
-/// Files of which somebody has a writable descriptor.
+/// Files with a writable descriptor in a program.
 pub(crate) struct Watches {
     pub closes: Option<Closes>,
     pub wake: Option<Wake>,
-    pub files: Mutex<HashMap<Watched, Arc<Held>>>,
+    pub files: Mutex<HashMap<Watched, Arc<Entry>>>,
 }
 
 impl Watches {
-    /// Watches nothing yet. Where the kernel has no watches left, files are looked at now and then.
+    /// Begins without a watch. If the kernel has no watches left, files are looked at now and then.
     pub(crate) fn new() -> Self {
         Self {
             closes: Closes::new().ok(),
@@ -22,15 +22,15 @@ impl Watches {
         }
     }
 
-    pub(crate) fn add(&self, path: std::path::PathBuf, held: &Arc<Held>) {
+    pub(crate) fn add(&self, path: std::path::PathBuf, entry: &Arc<Entry>) {
         if let Some(Ok(watched)) = self.closes.as_ref().map(|closes| closes.add(&path)) {
-            self.files.lock().insert(watched, Arc::clone(held));
+            self.files.lock().insert(watched, Arc::clone(entry));
         }
     }
 
-    pub(crate) fn remove(&self, held: &Held) {
+    pub(crate) fn remove(&self, entry: &Entry) {
         let mut files = self.files.lock();
-        let watched = files.iter().find(|(_, other)| other.id == held.id);
+        let watched = files.iter().find(|(_, other)| other.id == entry.id);
         let Some(watched) = watched.map(|(watched, _)| *watched) else {
             return;
         };

@@ -6,7 +6,7 @@ use crate::{
     Error, Fresh, Result, Who,
     clock::since_epoch,
     inner::Inner,
-    plan::{entry::Held, user::User},
+    plan::{entry::Entry, user::User},
     work::{fetch::Part, probe::is_untouched},
 };
 use godwit_core::{Algorithm, Digest, Extents, Fault, LEAF_BYTES, Url, Version, holding::Base};
@@ -70,12 +70,12 @@ impl Spooled {
         into: &dyn Take,
     ) -> StoreResult<()> {
         let inner = &self.depot.inner;
-        let held = &kept.user.held;
-        let file = inner.disk.reader(held.id).map_err(self.told(path))?;
+        let entry = &kept.user.entry;
+        let file = inner.disk.reader(entry.id).map_err(self.told(path))?;
         let lying = LocalFile { path, file: &file };
         let mut buffer = Buffer::take();
         while let Some(range) = left.take_aligned(LEAF_BYTES) {
-            (inner.ensure_as(held, range.clone(), Part::More)).map_err(self.told(path))?;
+            (inner.ensure_as(entry, range.clone(), Part::More)).map_err(self.told(path))?;
             into.put_from(&lying, range, &mut buffer)?;
         }
         Ok(())
@@ -90,10 +90,10 @@ impl Spooled {
         error: Error,
     ) -> Result<Digest> {
         let kept = self.though(&self.url(path)?, error)?;
-        let held = &kept.user.held;
-        let file = self.depot.inner.disk.reader(held.id)?;
+        let entry = &kept.user.entry;
+        let file = self.depot.inner.disk.reader(entry.id)?;
         let range = range.unwrap_or(0..kept.stat.size);
-        digest_of(&file, by, range).map_err(Error::disk(self.depot.inner.disk.path(held.id)))
+        digest_of(&file, by, range).map_err(Error::disk(self.depot.inner.disk.path(entry.id)))
     }
 
     /// Returns what is known of a file here if the next, which could not be asked, need not be.
@@ -112,7 +112,7 @@ impl Spooled {
 impl Kept {
     /// Tells whether what is here is still what the next was seen to have.
     fn is_still(&self) -> bool {
-        let state = self.user.held.lock();
+        let state = self.user.entry.lock();
         let version = self.stat.version(since_epoch());
         let base = match state.machine.base() {
             Base::Seen(version) => Some(version),
@@ -129,7 +129,7 @@ impl Kept {
     fn come(&self, depot: &Inner, mut wanted: Extents, is_read: &AtomicBool) {
         while is_read.load(Relaxed)
             && let Some(range) = wanted.take_aligned(AHEAD)
-            && depot.ensure_as(&self.user.held, range, Part::More).is_ok()
+            && depot.ensure_as(&self.user.entry, range, Part::More).is_ok()
         {}
     }
 }
@@ -144,13 +144,13 @@ impl Inner {
         };
         match found {
             Ok((user, Some(stat))) if is_vouched_for(&stat) => {
-                let came = self.ensure(&user.held, first_of(want, &stat));
+                let came = self.ensure(&user.entry, first_of(want, &stat));
                 kept_of(came.map(|()| Kept { stat, user }), url)
             }
             Ok((user, Some(_))) => {
-                let held = Arc::clone(&user.held);
+                let entry = Arc::clone(&user.entry);
                 drop(user);
-                self.let_go(&held).map(|()| None)
+                self.let_go(&entry).map(|()| None)
             }
             // Somebody else had it come meanwhile.
             Ok((_, None)) => self.kept_still(url, who, want),
@@ -170,17 +170,17 @@ impl Inner {
         let version = stat.version(since_epoch());
         let current = self.all().current_of(url, who);
         // One that was so new that nobody could tell is believed as long as any: many who want it cost one transfer.
-        let is_it = |held: &Held| {
-            self.is_still_base(held, &place, &stat, Fresh::Usual)
-                || (held.lock().validity.seen.as_ref())
+        let is_it = |entry: &Entry| {
+            self.is_still_base(entry, &place, &stat, Fresh::Usual)
+                || (entry.lock().validity.seen.as_ref())
                     .is_some_and(|seen| is_untouched(seen, &version))
         };
         let fresh = match current {
-            Some(held) if is_it(&held) => Fresh::Usual,
+            Some(entry) if is_it(&entry) => Fresh::Usual,
             _ => Fresh::Now,
         };
         let came = self.find(url, who, fresh).and_then(|user| {
-            self.ensure(&user.held, first_of(want, &stat))?;
+            self.ensure(&user.entry, first_of(want, &stat))?;
             Ok(Kept { stat, user })
         });
         kept_of(came, url)
@@ -191,10 +191,10 @@ impl Inner {
         if error.fault() == Fault::Lasting {
             return Err(error);
         }
-        let Some(held) = self.all().current_of(url, who) else {
+        let Some(entry) = self.all().current_of(url, who) else {
             return Err(error);
         };
-        let mut state = held.lock();
+        let mut state = entry.lock();
         if state.is_gone || !self.is_believed(&state) {
             return Err(error);
         }
@@ -212,7 +212,7 @@ impl Inner {
             mtime,
             ..Stat::of(EntryKind::File, size)
         };
-        let user = User::of(&held, &mut state);
+        let user = User::of(&entry, &mut state);
         drop(state);
         Ok(Kept { stat, user })
     }

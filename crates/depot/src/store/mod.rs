@@ -7,14 +7,14 @@
 //! deliver.
 
 use crate::{
-    By, Depot, Error, Fresh, Owed, Put, Scope, Stage, Who, Writing, error::is_missing,
+    By, Depot, Error, Fresh, Pending, Put, Scope, Stage, Who, Writing, error::is_missing,
     paths::is_at_or_below, work::probe::OURS,
 };
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Url, Version, holding::Base};
 use godwit_store::{
-    Can, Decision, Dir, Entry, EntryKind, Error as StoreError, Finished, HopStatus, LocalFile,
-    Opener, PASSED_MAX, Read, RemovalKind, Result, Set, Sink, SinkFacets, Space, Stat, Store,
-    StoreExt, Take, TakeExt, Whole, Write, WriteMode, channel::Watch, engine::Place,
+    Can, Decision, Dir, Entry as DirEntry, EntryKind, Error as StoreError, Finished, HopStatus,
+    LocalFile, Opener, PASSED_MAX, Read, RemovalKind, Result, Set, Sink, SinkFacets, Space, Stat,
+    Store, StoreExt, Take, TakeExt, Whole, Write, WriteMode, channel::Watch, engine::Place,
 };
 use godwit_sys::{Buffer, crash};
 use names::is_away;
@@ -145,14 +145,14 @@ impl Spooled {
     }
 
     /// Returns what is here of a name and not there.
-    fn owed(&self, path: &Path) -> Result<Option<crate::Reading>> {
+    fn pending(&self, path: &Path) -> Result<Option<crate::Reading>> {
         let url = self.url(path)?;
-        let held = self.depot.inner.all().current_of(&url, &self.who);
-        let is_owed = held.is_some_and(|held| {
-            let state = held.lock();
+        let entry = self.depot.inner.all().current_of(&url, &self.who);
+        let is_pending = entry.is_some_and(|entry| {
+            let state = entry.lock();
             !state.is_gone && state.machine.owes()
         });
-        match is_owed {
+        match is_pending {
             true => {
                 (self.depot.read(&url, &self.who, Fresh::Any).map(Some)).map_err(self.told(path))
             }
@@ -198,13 +198,13 @@ impl Spooled {
     }
 
     /// Returns what is owed of a name, or below it.
-    fn on_their_way(&self, path: &Path) -> Result<Vec<Owed>> {
+    fn on_their_way(&self, path: &Path) -> Result<Vec<Pending>> {
         let root = self.url(path)?;
         let root = root.path().strip_suffix(b"/").unwrap_or(root.path());
-        let is_meant = |owed: &Owed| match owed.url.path().strip_prefix(root) {
+        let is_meant = |pending: &Pending| match pending.url.path().strip_prefix(root) {
             Some(below) => {
                 let is_below = root.is_empty() || below.is_empty() || below[0] == b'/';
-                owed.is_committed && is_below
+                pending.is_committed && is_below
             }
             None => false,
         };
@@ -213,15 +213,15 @@ impl Spooled {
 
     /// Waits, not for long, until nothing of a name, or below it, is on its way.
     fn settle(&self, path: &Path) -> Result<()> {
-        for owed in self.on_their_way(path)? {
-            self.settle_one(path, &owed)?;
+        for pending in self.on_their_way(path)? {
+            self.settle_one(path, &pending)?;
         }
         Ok(())
     }
 
-    fn settle_one(&self, path: &Path, owed: &Owed) -> Result<()> {
+    fn settle_one(&self, path: &Path, pending: &Pending) -> Result<()> {
         let time = (Some(Instant::now() + SETTLE), Some(SETTLE));
-        let scope = Scope::Url(owed.url.clone());
+        let scope = Scope::Url(pending.url.clone());
         let arrived = self.depot.arrive(&scope, time, &|| true);
         match arrived {
             Err(Error::TimedOut { what, .. }) => Err(StoreError::busy(
@@ -240,12 +240,12 @@ impl Spooled {
                 Error::Store(error) => match Arc::try_unwrap(error) {
                     Ok(StoreError::Held {
                         host,
-                        path: held,
+                        path: there,
                         said,
                         cause,
                     }) => StoreError::Held {
                         host,
-                        path: self.name_here(&held).unwrap_or_else(|| path.into()),
+                        path: self.name_here(&there).unwrap_or_else(|| path.into()),
                         said,
                         cause,
                     },
@@ -258,7 +258,7 @@ impl Spooled {
                 Error::Held { url, why, .. } => StoreError::Held {
                     host: String::new(),
                     path: self.path_of(&url),
-                    cause: self.depot.why_held(&url),
+                    cause: self.depot.why_on_hold(&url),
                     said: why,
                 },
                 Error::Disk { path, cause } => {
@@ -274,7 +274,7 @@ impl Spooled {
 
     /// Looks at what is on its way, or at the next.
     fn look(&self, path: &Path) -> Result<Stat> {
-        let Some(reading) = self.owed(path)? else {
+        let Some(reading) = self.pending(path)? else {
             let url = self.url(path)?;
             let inner = &self.depot.inner;
             let stat = || inner.stat_of(&url, &self.who).map(|(_, stat)| stat);
@@ -294,7 +294,7 @@ impl Spooled {
         let meta = meta.map_err(|cause| StoreError::io(path, cause))?;
         let changed = meta.modified().ok();
         // Its time is of here, and its target will give it another: what it is like says which version it is.
-        let (size, digest) = self.depot.inner.known_as(reading.held());
+        let (size, digest) = self.depot.inner.known_as(reading.entry());
         Ok(Stat {
             mtime: changed.and_then(|at| at.duration_since(UNIX_EPOCH).ok()),
             digest,
@@ -364,16 +364,16 @@ impl Store for Spooled {
     }
 
     /// What is there, and what is on its way there.
-    fn list(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
+    fn list(&self, path: &Path, each: &mut dyn FnMut(DirEntry) -> Result<()>) -> Result<()> {
         let mut ours: BTreeMap<PathBuf, ()> = BTreeMap::new();
         let root = self.url(path)?;
-        for ((url, _), held) in &self.depot.inner.all().current {
+        for ((url, _), entry) in &self.depot.inner.all().current {
             let is_below = url.parent().is_some_and(|parent| {
                 parent.path().strip_suffix(b"/").unwrap_or(parent.path())
                     == root.path().strip_suffix(b"/").unwrap_or(root.path())
             });
             if is_below
-                && held.lock().machine.owes()
+                && entry.lock().machine.owes()
                 && let Some(name) = url.file_name()
             {
                 ours.insert(std::ffi::OsStr::from_bytes(name).into(), ());
@@ -383,7 +383,7 @@ impl Store for Spooled {
         for name in promised.iter().flatten() {
             ours.insert(name.clone(), ());
         }
-        let mut entry_there = |entry: Entry| {
+        let mut entry_there = |entry: DirEntry| {
             if ours.remove(&entry.path).is_some() {
                 return self.each_promised(path, entry.path, each);
             }
@@ -418,7 +418,7 @@ impl Store for Spooled {
     }
 
     fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read> {
-        let Some(reading) = self.owed(path)? else {
+        let Some(reading) = self.pending(path)? else {
             if self.keeps
                 && let Some(read) = self.read_kept(path, want, into)?
             {
@@ -453,7 +453,7 @@ impl Store for Spooled {
             WriteMode::New => Base::Absent,
             WriteMode::Replace(None) => Base::Any,
             WriteMode::Replace(Some(version)) => Base::Seen(version.clone()),
-            WriteMode::InPlace => return self.write_into(path, write.passed),
+            WriteMode::InPlace => return self.write_patch(path, write.passed),
             WriteMode::Append { seq, .. } if *seq > 0 => return self.append(path, write),
             WriteMode::Append { .. } => {
                 return Err(StoreError::unsupported(
@@ -511,7 +511,7 @@ impl Store for Spooled {
     }
 
     fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
-        let Some(reading) = self.owed(path)? else {
+        let Some(reading) = self.pending(path)? else {
             let (inner, url) = (&self.depot.inner, self.url(path)?);
             let asked = inner.surely((&url, &self.who), || {
                 inner.at_place(&url, &self.who, |place| {
@@ -523,7 +523,7 @@ impl Store for Spooled {
         };
         if by == OURS
             && range.is_none()
-            && let Some(known) = self.depot.inner.known_as(reading.held()).1
+            && let Some(known) = self.depot.inner.known_as(reading.entry()).1
         {
             return Ok(known);
         }
@@ -560,29 +560,29 @@ impl godwit_store::Transit for Spooled {
     fn trace(&self, path: &Path, passed: &[String]) -> Result<Vec<HopStatus>> {
         self.must_not_circle(path, passed)?;
         let url = self.url(path)?;
-        let mut owed = self
+        let mut pending = self
             .depot
             .queue()
             .into_iter()
-            .filter(|owed| owed.url == url);
-        let here = match owed.next_back() {
-            Some(owed) => self.station(&owed),
+            .filter(|pending| pending.url == url);
+        let here = match pending.next_back() {
+            Some(pending) => self.station(&pending),
             None => HopStatus {
                 stage: "passed".into(),
                 ..HopStatus::default()
             },
         };
         let passed = self.and_us(passed);
-        let behind = self.there(path);
-        let behind = behind.and_then(|place| place.store.trace(&place.path, &passed));
+        let downstream = self.there(path);
+        let downstream = downstream.and_then(|place| place.store.trace(&place.path, &passed));
         let mut all = vec![here];
-        all.extend(match behind {
-            Ok(mut behind) => {
-                for station in &mut behind {
+        all.extend(match downstream {
+            Ok(mut downstream) => {
+                for station in &mut downstream {
                     let name = station.waits_for.take();
                     station.waits_for = name.and_then(|name| self.name_here(&name));
                 }
-                behind
+                downstream
             }
             Err(error) => vec![HopStatus::away(String::new(), &error)],
         });
@@ -594,16 +594,16 @@ impl godwit_store::Transit for Spooled {
 
     fn decide(&self, path: &Path, what: Decision, passed: &[String]) -> Result<()> {
         self.must_not_circle(path, passed)?;
-        let mut owed = self.depot.queue_of(&Scope::Url(self.url(path)?));
-        owed.retain(|owed| owed.stage == Stage::Held);
-        let Some(held) = owed.first() else {
+        let mut pending = self.depot.queue_of(&Scope::Url(self.url(path)?));
+        pending.retain(|pending| pending.stage == Stage::Held);
+        let Some(entry) = pending.first() else {
             let place = self.there(path)?;
             return place.store.decide(&place.path, what, &self.and_us(passed));
         };
         let decided = match what {
-            Decision::Retry => self.depot.retry(&held.id),
-            Decision::Release => self.depot.release(&held.id),
-            Decision::Drop => self.depot.discard(&held.id),
+            Decision::Retry => self.depot.retry(&entry.id),
+            Decision::Release => self.depot.release(&entry.id),
+            Decision::Drop => self.depot.discard(&entry.id),
         };
         decided.map_err(self.told(path))
     }
@@ -618,27 +618,27 @@ impl godwit_store::Volume for Spooled {
 
 impl Spooled {
     /// Says where something is that is on its way from here, to whoever has other names for it, and other commands.
-    fn station(&self, owed: &Owed) -> HopStatus {
-        let stage = match owed.stage {
+    fn station(&self, pending: &Pending) -> HopStatus {
+        let stage = match pending.stage {
             Stage::Open => "writing",
             Stage::Queued => "queued",
             Stage::Sending => "sending",
             Stage::Waiting { .. } => "waiting",
             Stage::Held => "held",
         };
-        let first = owed.waits_for.as_ref();
-        let first = first.filter(|_| owed.stage == Stage::Queued);
+        let first = pending.waits_for.as_ref();
+        let first = first.filter(|_| pending.stage == Stage::Queued);
         let first = first.map(|first| (first, self.path_of(&first.url)));
         let why = match &first {
             Some((first, name)) => first.words_at(&name.to_string_lossy()),
-            None => owed.why.clone(),
+            None => pending.why.clone(),
         };
         HopStatus {
             at: String::new(),
             stage: stage.into(),
-            size: owed.size,
-            owed: owed.owed,
-            age: Some(owed.age),
+            size: pending.size,
+            owed: pending.pending_bytes,
+            age: Some(pending.age),
             why,
             waits_for: first
                 .filter(|(first, _)| first.is_held)
@@ -659,11 +659,11 @@ impl Spooled {
         place.store.write(&place.path, &write)
     }
 
-    fn write_into(&self, path: &Path, passed: &[String]) -> Result<Box<dyn Sink>> {
+    fn write_patch(&self, path: &Path, passed: &[String]) -> Result<Box<dyn Sink>> {
         let url = self.url(path)?;
-        let writing = self.depot.put_into(&url, &self.who, &self.client);
+        let writing = self.depot.patch(&url, &self.who, &self.client);
         let writing = writing.map_err(self.told(path))?;
-        writing.passed_by(&self.and_us(passed));
+        writing.forwarded_by(&self.and_us(passed));
         Ok(Box::new(Inside {
             spooled: self.clone(),
             path: path.into(),
@@ -686,7 +686,7 @@ impl Spooled {
     }
 
     /// Has it be no longer than that, behind what is on its way: what is written into a file only makes it longer.
-    fn cut_behind(&self, path: &Path, size: u64) -> Result<()> {
+    fn cut_downstream(&self, path: &Path, size: u64) -> Result<()> {
         let url = self.url(path)?;
         if self.is_no_longer(path, &url, size) {
             return Ok(());
@@ -702,8 +702,8 @@ impl Spooled {
     /// Tells whether it is known to be no longer than that, here and where it goes.
     fn is_no_longer(&self, path: &Path, url: &Url, size: u64) -> bool {
         let all = self.depot.inner.all();
-        let here = all.current_of(url, &self.who).map(|held| {
-            let state = held.lock();
+        let here = all.current_of(url, &self.who).map(|entry| {
+            let state = entry.lock();
             (state.machine.size(), state.machine.is_blind())
         });
         let is_set = all.promises.is_resized(url);
@@ -842,7 +842,7 @@ impl Sink for Coming {
             file: &file,
             base: &base,
             upload: upload.as_deref(),
-            passed: &passed,
+            upstream: &passed,
             session: &spooled.client,
             mode: whole.mode.or(mode),
         };
@@ -904,7 +904,7 @@ impl Sink for Inside {
             Some(0) => spooled.keep_empty(&path)?,
             size => {
                 writing.end().map_err(spooled.told(&path))?;
-                size.map_or(Ok(()), |size| spooled.cut_behind(&path, size))?;
+                size.map_or(Ok(()), |size| spooled.cut_downstream(&path, size))?;
             }
         }
         Ok(Finished {

@@ -8,7 +8,7 @@ use super::Spooled;
 use crate::{Attributes, By, Scope, Stage, paths::moved};
 use godwit_core::Url;
 use godwit_store::{
-    Entry, EntryKind, Error, RemovalKind, Result, Set, Store, StoreExt, engine::Place,
+    Entry as DirEntry, EntryKind, Error, RemovalKind, Result, Set, Store, StoreExt, engine::Place,
 };
 use std::{
     collections::BTreeSet,
@@ -40,9 +40,9 @@ impl Spooled {
         let mut doubted = Vec::new();
         for name in names {
             let url = self.url(name)?;
-            if let Some(held) = self.depot.inner.all().current_of(&url, &self.who) {
-                let doubt = held.lock().validity.invalidate();
-                doubted.push((held, doubt));
+            if let Some(entry) = self.depot.inner.all().current_of(&url, &self.who) {
+                let doubt = entry.lock().validity.invalidate();
+                doubted.push((entry, doubt));
             }
         }
         let by = By {
@@ -52,8 +52,8 @@ impl Spooled {
         };
         let promised = later(by).map_err(self.told(names[0]));
         // Of one that cannot be asked nothing new was heard.
-        for (held, doubt) in doubted.into_iter().filter(|_| !is_awaited) {
-            held.lock().validity.restore(&doubt);
+        for (entry, doubt) in doubted.into_iter().filter(|_| !is_awaited) {
+            entry.lock().validity.restore(&doubt);
         }
         promised
     }
@@ -99,7 +99,7 @@ impl Spooled {
 
     fn is_concerned(&self, is_it: impl Fn(&Url) -> bool) -> bool {
         let mut queue = self.depot.queue().into_iter();
-        queue.any(|owed| is_it(&owed.url) || owed.to.as_ref().is_some_and(&is_it))
+        queue.any(|pending| is_it(&pending.url) || pending.to.as_ref().is_some_and(&is_it))
     }
 
     /// What is held of a name is given up by being removed, and nothing else: what the next has there is somebody else's,
@@ -131,17 +131,18 @@ impl Spooled {
     /// Gives up what is on its way to a name, if all of that is held, and what is to be removed; says whether.
     fn give_up(&self, path: &Path, what: RemovalKind) -> Result<bool> {
         let url = self.url(path)?;
-        let owed = self.depot.queue_of(&Scope::Url(url.clone()));
+        let pending = self.depot.queue_of(&Scope::Url(url.clone()));
         let comes = match what {
             RemovalKind::File => "publish",
             RemovalKind::Directory => "mkdir",
         };
-        let is_held = (owed.iter())
-            .all(|owed| owed.stage == Stage::Held && (owed.what == comes || owed.what == "set"));
-        let is_there = owed.iter().any(|owed| owed.what == comes);
+        let is_held = (pending.iter()).all(|pending| {
+            pending.stage == Stage::Held && (pending.what == comes || pending.what == "set")
+        });
+        let is_there = pending.iter().any(|pending| pending.what == comes);
         let is_it = is_held && is_there && !self.depot.inner.all().is_full(&url);
-        for owed in owed.iter().filter(|_| is_it) {
-            self.depot.discard(&owed.id).map_err(self.told(path))?;
+        for pending in pending.iter().filter(|_| is_it) {
+            self.depot.discard(&pending.id).map_err(self.told(path))?;
         }
         Ok(is_it)
     }
@@ -235,14 +236,14 @@ impl Spooled {
             let name = url.file_name().filter(|_| same)?;
             Some(PathBuf::from(std::ffi::OsStr::from_bytes(name)))
         };
-        for owed in self.depot.queue() {
-            if owed.what == "publish" || owed.what == "append" || owed.what == "set" {
+        for pending in self.depot.queue() {
+            if pending.what == "publish" || pending.what == "append" || pending.what == "set" {
                 continue;
             }
-            is_changed |= is_in(&owed.url).is_some();
-            let made = match owed.what {
-                "mkdir" => Some(&owed.url),
-                _ => owed.to.as_ref(),
+            is_changed |= is_in(&pending.url).is_some();
+            let made = match pending.what {
+                "mkdir" => Some(&pending.url),
+                _ => pending.to.as_ref(),
             };
             if let Some(name) = made.and_then(is_in) {
                 is_changed = true;
@@ -257,10 +258,10 @@ impl Spooled {
         &self,
         path: &Path,
         entry: PathBuf,
-        each: &mut dyn FnMut(Entry) -> Result<()>,
+        each: &mut dyn FnMut(DirEntry) -> Result<()>,
     ) -> Result<()> {
         match self.stat(&path.join(&entry)) {
-            Ok(stat) => each(Entry { path: entry, stat }),
+            Ok(stat) => each(DirEntry { path: entry, stat }),
             Err(Error::Missing { .. }) => Ok(()),
             Err(error) => Err(error),
         }

@@ -127,9 +127,7 @@ impl World {
 }
 
 fn into(depot: &Depot, name: &str, bytes: &[u8]) -> Writing {
-    let writing = depot
-        .put_into(&url(name), &Who::default(), "night")
-        .unwrap();
+    let writing = depot.patch(&url(name), &Who::default(), "night").unwrap();
     for (nth, part) in bytes.chunks(1 << 20).enumerate() {
         writing.write((nth as u64) << 20, part).unwrap();
     }
@@ -157,7 +155,7 @@ fn unrecorded_delivery_is_recorded_later() {
     drop(depot);
     fs::write(world.far.path().join("b"), b"theirs, since").unwrap();
     let again = world.open_at(&copy);
-    assert!(!again.owes());
+    assert!(!again.has_pending());
     push(&again);
     assert_eq!(
         (world.there("a"), world.there("b").unwrap().len()),
@@ -189,7 +187,7 @@ fn unrecorded_drop_blocks_nothing() {
         depot.list("").len() == 1 && files(&world) == 1
     });
     drop(depot);
-    assert!(!world.open().owes());
+    assert!(!world.open().has_pending());
 }
 
 #[test] //= GASS-59
@@ -277,6 +275,6 @@ fn patch_during_kill_is_completed() {
         assert!(world.there("a").unwrap() == both);
         assert_eq!(again.list("").len(), 1);
         drop(again);
-        assert!(!world.open_at(&copy).owes());
+        assert!(!world.open_at(&copy).has_pending());
     }
 }

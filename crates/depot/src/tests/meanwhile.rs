@@ -3,9 +3,9 @@
 use crate::{
     Depot, Edit, Editing, Ended, Fresh, Scope, Stage, Who, Writing,
     disk::files::{Id, Watcher},
-    plan::entry::Held,
+    plan::entry::Entry,
     tests::tested::{
-        self, LIMIT, by, far, is_mover, push, put, put_into, putting, reaching, read, until, url,
+        self, LIMIT, by, far, is_mover, patch, push, put, putting, reaching, read, until, url,
         watched,
     },
 };
@@ -203,15 +203,15 @@ fn shut_away() -> World {
 }
 
 /// A file whose publication is about to be asked for, and a patch of it. Closing the patch waits for a block.
-fn put_into_what_is_asked_for(gate: &Gate, depot: &Depot) -> (Arc<Held>, Writing) {
-    let held = put(depot, "a", b"first");
+fn put_into_what_is_asked_for(gate: &Gate, depot: &Depot) -> (Arc<Entry>, Writing) {
+    let entry = put(depot, "a", b"first");
     gate.change(|state| state.shut = Shut::Next);
     set_away(gate, false);
     gate.wait(|state| state.waiting == 1);
-    let into = depot.put_into(&url("a"), by().who, "").unwrap();
+    let into = depot.patch(&url("a"), by().who, "").unwrap();
     into.write(5, b" and more").unwrap();
     gate.change(|state| state.no_blocks = true);
-    (held, into)
+    (entry, into)
 }
 
 /// Grants blocks, and copies the depot before the next write.
@@ -222,31 +222,31 @@ fn go_on_and_copy(gate: &Gate, home: &Path, copy: &Path) {
 }
 
 /// Waits until the file is delivered and its mover has left.
-fn until_there(held: &Held) {
+fn until_there(entry: &Entry) {
     until("it is delivered", || {
-        let state = held.lock();
+        let state = entry.lock();
         !state.machine.owes() && !state.delivery.is_in_flight
     });
 }
 
 /// A file with an unseen edit that is still open.
-fn edited(depot: &Depot) -> (Arc<Held>, Editing) {
+fn edited(depot: &Depot) -> (Arc<Entry>, Editing) {
     let who = Who::default();
     let edit = Edit {
         create: true,
         ..Edit::default()
     };
     let editing = depot.edit(&url("a"), &who, &edit).unwrap();
-    let held = depot.inner.all().current[&(url("a"), who.audience)].clone();
+    let entry = depot.inner.all().current[&(url("a"), who.audience)].clone();
     editing.file().unwrap().write_all_at(b"edited", 0).unwrap();
-    (held, editing)
+    (entry, editing)
 }
 
 /// Another thread may notice the last close first; it gets no earlier answer.
 #[test]
 fn edit_is_persisted_before_answer() {
     let (gate, _far, _home, depot) = gated();
-    let (held, editing) = edited(&depot);
+    let (entry, editing) = edited(&depot);
     let nothing = Id::of([0; 12]);
     gate.change(|state| state.shut = Shut::But(nothing));
     thread::scope(|scope| {
@@ -256,8 +256,8 @@ fn edit_is_persisted_before_answer() {
             thread::sleep(LONG_ENOUGH_TO_BE_TOO_EARLY);
             gate.change(|state| state.shut = Shut::Nobody);
         });
-        let ended = depot.inner.is_edited(&held).unwrap();
-        let is_ahead = held.lock().record.is_ahead();
+        let ended = depot.inner.is_edited(&entry).unwrap();
+        let is_ahead = entry.lock().record.is_ahead();
         assert!(matches!(ended, Ended::Last(_)) && !is_ahead, "{ended:?}");
         ending.join().unwrap();
     });
@@ -267,18 +267,21 @@ fn edit_is_persisted_before_answer() {
 #[test]
 fn failed_close_is_retried() {
     let (gate, _far, _home, depot) = gated();
-    let (held, editing) = edited(&depot);
+    let (entry, editing) = edited(&depot);
     gate.change(|state| state.is_broken = true);
     let failed = editing.end();
     assert!(
-        failed.is_err() && held.lock().record.is_ahead(),
+        failed.is_err() && entry.lock().record.is_ahead(),
         "{failed:?}"
     );
-    let again = depot.inner.is_edited(&held);
-    assert!(again.is_err() && held.lock().record.is_ahead(), "{again:?}");
+    let again = depot.inner.is_edited(&entry);
+    assert!(
+        again.is_err() && entry.lock().record.is_ahead(),
+        "{again:?}"
+    );
     gate.change(|state| state.is_broken = false);
-    let ended = depot.inner.is_edited(&held).unwrap();
-    let is_ahead = held.lock().record.is_ahead();
+    let ended = depot.inner.is_edited(&entry).unwrap();
+    let is_ahead = entry.lock().record.is_ahead();
     assert!(matches!(ended, Ended::Last(_)) && !is_ahead, "{ended:?}");
 }
 
@@ -310,7 +313,7 @@ fn reading_writes_no_records() {
 fn reader_waits_for_whole_patch() {
     let (gate, _far, _home, depot) = shut_away();
     put(&depot, "a", &[1; 2 << 20]);
-    let into = depot.put_into(&url("a"), by().who, "").unwrap();
+    let into = depot.patch(&url("a"), by().who, "").unwrap();
     into.write(0, &[2; 2 << 20]).unwrap();
     gate.change(|state| state.pieces = Some(1));
     let (told, heard) = mpsc::channel();
@@ -332,7 +335,7 @@ fn reader_waits_for_whole_patch() {
 fn put_survives_patch_of_predecessor() {
     let (gate, far, _home, depot) = shut_away();
     put(&depot, "a", b"what was there");
-    let into = depot.put_into(&url("a"), by().who, "").unwrap();
+    let into = depot.patch(&url("a"), by().who, "").unwrap();
     into.write(0, b"into it").unwrap();
     let newest = putting(&depot, "a", b"newest");
     gate.change(|state| state.pieces = Some(0));
@@ -354,10 +357,10 @@ fn put_survives_patch_of_predecessor() {
 #[test]
 fn patch_after_delivery_stays_readable() {
     let (_gate, _far, _home, depot) = shut_away();
-    put_into(&depot, "a", 0, b"first");
-    let held = depot.inner.all().current[&(url("a"), String::new())].clone();
+    patch(&depot, "a", 0, b"first");
+    let entry = depot.inner.all().current[&(url("a"), String::new())].clone();
     // The delivery is complete, and its mover has not noted so.
-    let mut state = held.lock();
+    let mut state = entry.lock();
     state.machine.resumed(&Extents::new());
     let generation = state.machine.seal().unwrap();
     state.machine.looked(Origin::Same);
@@ -371,14 +374,14 @@ fn patch_after_delivery_stays_readable() {
     // Another writer has begun.
     state.machine.open(Notices::Each).unwrap();
     drop(state);
-    depot.inner.delivered(&held).unwrap();
+    depot.inner.delivered(&entry).unwrap();
     assert!(
-        held.lock().is_current(),
+        entry.lock().is_current(),
         "readers of its name are sent away"
     );
-    held.lock().machine.close(Notices::Each);
+    entry.lock().machine.close(Notices::Each);
     // A mover may have been first.
-    let ended = depot.inner.delivered(&held);
+    let ended = depot.inner.delivered(&entry);
     assert!(
         matches!(ended, Ok(_) | Err(crate::Error::Unknown(_))),
         "{ended:?}"
@@ -400,9 +403,9 @@ fn patch_of_removed_file_finds_successor() {
         for (is_put, after) in [true, false].into_iter().zip(after) {
             let (gate, far, home, depot) = shut_away();
             let under = put(&depot, "a", b"what was there");
-            let into = depot.put_into(&url("a"), by().who, "").unwrap();
+            let into = depot.patch(&url("a"), by().who, "").unwrap();
             into.write(0, b"INTO").unwrap();
-            let (id, newest) = (into.held.id, putting(&depot, "a", b"into it"));
+            let (id, newest) = (into.entry.id, putting(&depot, "a", b"into it"));
             gate.change(|state| stop(state, id));
             thread::scope(|scope| {
                 let ending = scope.spawn(|| into.end());
@@ -435,13 +438,13 @@ fn patch_of_removed_file_finds_successor() {
 #[test]
 fn late_patch_yields_to_successor() {
     let (gate, far, home, depot) = shut_away();
-    let (held, into) = put_into_what_is_asked_for(&gate, &depot);
+    let (entry, into) = put_into_what_is_asked_for(&gate, &depot);
     let copy = home.path().join("copy");
     thread::scope(|scope| {
         let ending = scope.spawn(|| into.end());
         gate.wait(|state| state.waiting == 2);
         gate.change(|state| state.shut = Shut::Nobody);
-        until_there(&held);
+        until_there(&entry);
         let newest = put(&depot, "a", b"newest");
         until_there(&newest);
         go_on_and_copy(&gate, home.path(), &copy);
@@ -454,7 +457,7 @@ fn late_patch_yields_to_successor() {
         assert!(depot.queue().is_empty(), "{:?}", depot.queue());
     };
     is_so(&depot);
-    drop((held, depot));
+    drop((entry, depot));
     // A kill in the middle gives the same.
     let store = Arc::new(Dir::open(far.path(), "tests", Opener::Myself).unwrap());
     is_so(&opened(&gate, &copy, far.path(), store));
@@ -510,7 +513,7 @@ fn put_supersedes_earlier_patch() {
     let depot = opened(&gate, home.path(), far.path(), store);
     let first = put(&depot, "a", b"first");
     gate.wait(|state| state.refused > 0);
-    put_into(&depot, "a", 5, b" and more");
+    patch(&depot, "a", 5, b" and more");
     let second = putting(&depot, "a", b"second");
     gate.change(|state| state.shut = Shut::But(first.id));
     thread::scope(|scope| {
@@ -533,13 +536,13 @@ fn early_delivery_keeps_the_file() {
     // A file of this size is sent ahead.
     let bytes = vec![7; 2 << 20];
     let writing = putting(&depot, "a", &bytes);
-    let held = Arc::clone(&writing.held);
+    let entry = Arc::clone(&writing.entry);
     gate.change(|state| state.shut = Shut::Next);
     thread::scope(|scope| {
         let ending = scope.spawn(|| writing.end());
         gate.wait(|state| state.waiting > 0);
         set_away(&gate, false);
-        until_there(&held);
+        until_there(&entry);
         gate.change(|state| state.shut = Shut::Nobody);
         ending.join().unwrap().unwrap();
     });
@@ -558,18 +561,18 @@ fn early_delivery_keeps_the_file() {
 fn late_patch_survives_kill() {
     let (gate, far, home, depot) = shut_away();
     let store: Arc<dyn Store> = Arc::new(Dir::open(far.path(), "tests", Opener::Myself).unwrap());
-    let (held, into) = put_into_what_is_asked_for(&gate, &depot);
+    let (entry, into) = put_into_what_is_asked_for(&gate, &depot);
     let copy = home.path().join("copy");
     thread::scope(|scope| {
         let ending = scope.spawn(|| into.end().unwrap());
         gate.wait(|state| state.waiting == 2);
         gate.change(|state| state.shut = Shut::Nobody);
-        until_there(&held);
+        until_there(&entry);
         set_away(&gate, true);
         go_on_and_copy(&gate, home.path(), &copy);
         ending.join().unwrap();
     });
-    drop((held, depot));
+    drop((entry, depot));
     let depot = opened(&gate, &copy, far.path(), store.clone());
     assert_eq!(read(&depot, "a"), b"first and more");
     depot.rename(&url("a"), &url("b"), by()).unwrap();
@@ -588,7 +591,7 @@ fn late_patch_survives_kill() {
 #[test]
 fn edit_during_delivery_follows_rename() {
     let (gate, far, _home, depot) = shut_away();
-    let held = put(&depot, "a", b"first");
+    let entry = put(&depot, "a", b"first");
     depot.rename(&url("a"), &url("b"), by()).unwrap();
     let there = far.path().join("a");
     gate.change(|state| (state.shut, state.waiting) = (Shut::Since(there), 0));
@@ -596,7 +599,7 @@ fn edit_during_delivery_follows_rename() {
     gate.wait(|state| state.waiting > 0);
     let editing = thread::scope(|scope| {
         let opening = scope.spawn(|| depot.edit(&url("b"), by().who, &Edit::default()));
-        until("it is open", || held.lock().machine.is_unseen());
+        until("it is open", || entry.lock().machine.is_unseen());
         gate.change(|state| state.shut = Shut::Nobody);
         opening.join().unwrap().unwrap()
     });
@@ -620,8 +623,8 @@ fn renamed_file_gets_own_number() {
     for nth in 0..20 {
         let (from, to) = (url(&nth.to_string()), url(&format!("{nth}.new")));
         depot.edit(&from, by().who, &anew).unwrap().end().unwrap();
-        let held = depot.inner.all().current[&(from.clone(), String::new())].clone();
-        until("no mover is at it", || !held.lock().delivery.is_in_flight);
+        let entry = depot.inner.all().current[&(from.clone(), String::new())].clone();
+        until("no mover is at it", || !entry.lock().delivery.is_in_flight);
         let is_over = AtomicBool::new(false);
         let given = thread::scope(|scope| {
             let others = scope.spawn(|| {
@@ -632,7 +635,11 @@ fn renamed_file_gets_own_number() {
             is_over.store(true, SeqCst);
             others.join().unwrap()
         });
-        assert!(!given.contains(&held.number()), "{nth}: {}", held.number());
+        assert!(
+            !given.contains(&entry.number()),
+            "{nth}: {}",
+            entry.number()
+        );
     }
     // Some files may have been tried at that moment.
     let queue = depot.queue();
@@ -667,15 +674,15 @@ fn rename_during_delivery_moves_file() {
 #[test]
 fn hash_survives_concurrent_notes() {
     let (_gate, _far, _home, depot) = shut_away();
-    let held = put(&depot, "a", &[7; 300_000]);
+    let entry = put(&depot, "a", &[7; 300_000]);
     let (noted, to_note) = mpsc::channel::<()>();
     thread::scope(|scope| {
-        let file = &held;
+        let file = &entry;
         scope.spawn(move || to_note.iter().for_each(|()| file.lock().record.change()));
         for nth in 0..200 {
-            held.lock().bytes.leaves = Leaves::new();
+            entry.lock().bytes.leaves = Leaves::new();
             noted.send(()).unwrap();
-            let (size, digest) = depot.inner.known_as(&held);
+            let (size, digest) = depot.inner.known_as(&entry);
             assert!(size == 300_000 && digest.is_some(), "{nth}");
         }
         drop(noted);
@@ -690,16 +697,16 @@ fn kill_during_fetch_damages_nothing() {
     let bytes = vec![7; 300_000];
     let whole = [b"patch", &bytes[5..]].concat();
     fs::write(far.path().join("a"), &bytes).unwrap();
-    let held = put_into_and_know(&depot, "a", b"patch");
+    let entry = put_into_and_know(&depot, "a", b"patch");
     let (from, copies) = (home.path().join("depot"), home.path().join("copies"));
     fs::create_dir(&copies).unwrap();
     gate.change(|state| state.follows = Some((from, copies.clone())));
     assert!(read(&depot, "a") == whole);
-    let (size, digest) = depot.inner.known_as(&held);
+    let (size, digest) = depot.inner.known_as(&entry);
     assert!(size == 300_000 && digest.is_some());
-    held.commit(&depot.inner).unwrap();
+    entry.commit(&depot.inner).unwrap();
     gate.change(|state| state.follows = None);
-    drop((held, depot));
+    drop((entry, depot));
     let mut arrived = 0;
     for at in fs::read_dir(&copies).unwrap() {
         let (at, gate) = (at.unwrap().path(), Arc::new(Gate::default()));
@@ -725,11 +732,11 @@ fn kill_during_fetch_damages_nothing() {
 }
 
 /// Patches the front of a file that is not cached, and persists the hashes of its leaves.
-fn put_into_and_know(depot: &Depot, name: &str, bytes: &[u8]) -> Arc<Held> {
-    put_into(depot, name, 0, bytes);
-    let held = depot.inner.all().current[&(url(name), String::new())].clone();
-    depot.inner.know(&held).unwrap();
-    held.lock().record.change();
-    held.commit(&depot.inner).unwrap();
-    held
+fn put_into_and_know(depot: &Depot, name: &str, bytes: &[u8]) -> Arc<Entry> {
+    patch(depot, name, 0, bytes);
+    let entry = depot.inner.all().current[&(url(name), String::new())].clone();
+    depot.inner.know(&entry).unwrap();
+    entry.lock().record.change();
+    entry.commit(&depot.inner).unwrap();
+    entry
 }

@@ -3,7 +3,7 @@
 //! from that seed or the first.
 
 use crate::{
-    By, Depot, Edit, Error, Fresh, Owed, Put, Scope, Stage, Who,
+    By, Depot, Edit, Error, Fresh, Pending, Put, Scope, Stage, Who,
     disk::files::Watcher,
     tests::tested::{reaching, url, watched},
     work::recover::UNFINISHED,
@@ -296,7 +296,7 @@ impl World {
             }
             8 => self.unlink(name),
             9..11 => self.edit(name),
-            11 => self.put_into(name),
+            11 => self.patch(name),
             12 => self.truncate(name),
             _ => {
                 let mut state = self.cutter.state();
@@ -398,13 +398,13 @@ impl World {
         });
     }
 
-    fn put_into(&mut self, name: &'static str) {
+    fn patch(&mut self, name: &'static str) {
         let bytes = self.bytes();
         if bytes.is_empty() {
             return; // An empty patch of an absent file makes no file.
         }
         self.is_into = true;
-        let Ok(writing) = self.depot().put_into(&url(name), &who(), "") else {
+        let Ok(writing) = self.depot().patch(&url(name), &who(), "") else {
             return;
         };
         let written = writing.write(0, &bytes).is_ok();
@@ -511,7 +511,7 @@ impl World {
         let mut pushed = self.depot().push(&Scope::All, LIMIT);
         // Holds are decided by the operator; the file is old or new.
         for _ in 0..NAMES.len() {
-            let is_unfinished = |row: &Owed| row.stage == Stage::Held && row.why == UNFINISHED;
+            let is_unfinished = |row: &Pending| row.stage == Stage::Held && row.why == UNFINISHED;
             let mut queue = self.depot().queue();
             queue.retain(is_unfinished);
             for row in &queue {

@@ -2,7 +2,7 @@
 
 use crate::{
     By, Connect, Depot, Fresh, Put, Rules, Scope, Who, Writing, disk::files::Watcher,
-    plan::entry::Held,
+    plan::entry::Entry,
 };
 use godwit_core::{Url, holding::Base};
 use godwit_store::{Dir, Error, Opener, Store, engine::Place};
@@ -84,16 +84,16 @@ pub(crate) fn putting(depot: &Depot, name: &str, bytes: &[u8]) -> Writing {
 }
 
 /// Puts a file that replaces any other.
-pub(crate) fn put(depot: &Depot, name: &str, bytes: &[u8]) -> Arc<Held> {
+pub(crate) fn put(depot: &Depot, name: &str, bytes: &[u8]) -> Arc<Entry> {
     let writing = putting(depot, name, bytes);
-    let held = Arc::clone(&writing.held);
+    let entry = Arc::clone(&writing.entry);
     writing.end().unwrap();
-    held
+    entry
 }
 
 /// Patches a file.
-pub(crate) fn put_into(depot: &Depot, name: &str, offset: u64, bytes: &[u8]) {
-    let into = depot.put_into(&url(name), by().who, "").unwrap();
+pub(crate) fn patch(depot: &Depot, name: &str, offset: u64, bytes: &[u8]) {
+    let into = depot.patch(&url(name), by().who, "").unwrap();
     into.write(offset, bytes).unwrap();
     into.end().unwrap();
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Result, Who,
-    error::{Patience, is_held_behind, is_missing, is_trouble, may_pass, wants_directory},
+    error::{Patience, is_missing, is_on_hold_downstream, is_trouble, may_pass, wants_directory},
     inner::Inner,
     plan::{
         backoff::{pause_after, server_away},
@@ -53,7 +53,7 @@ impl Inner {
                     fact.tries += 1;
                     fact.last = Some(error.clone());
                     let may_pass = fact.patience.may_pass(&error, self.rules.trouble_max);
-                    if error.of_store().is_some_and(is_held_behind) || may_pass {
+                    if error.of_store().is_some_and(is_on_hold_downstream) || may_pass {
                         fact.later = Some(Instant::now() + pause_after(fact.tries));
                     } else if error.of_store().is_some_and(is_trouble) {
                         // What came of it is looked at once somebody has decided.
@@ -241,7 +241,7 @@ fn remove(at: &Place) -> godwit_store::Result<()> {
 
 /// Tells whether nobody knows yet what comes of it: the server has trouble, or somebody is to decide behind it.
 fn is_for_later(error: &StoreError) -> bool {
-    is_trouble(error) || is_held_behind(error)
+    is_trouble(error) || is_on_hold_downstream(error)
 }
 
 /// Tells whether there is what the condition wants.

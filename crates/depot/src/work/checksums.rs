@@ -7,7 +7,7 @@
 use crate::{
     Error, Result,
     inner::Inner,
-    plan::entry::{Held, Parked},
+    plan::entry::{Entry, Parked},
 };
 use godwit_core::{Block, Chain, Digest, LEAF_BYTES, Leaves, Piece};
 use godwit_sys::Buffer;
@@ -16,8 +16,8 @@ use std::{ops::Range, os::unix::fs::FileExt, thread};
 impl Inner {
     /// Has the bytes of a file whose writer has ended be on the disk, and meanwhile learns what its leaves hash to; of a
     /// file that no record speaks of yet, that is kept already.
-    pub(crate) fn sync_and_know(&self, held: &Held) -> Result<()> {
-        let state = held.lock();
+    pub(crate) fn sync_and_know(&self, entry: &Entry) -> Result<()> {
+        let state = entry.lock();
         let (size, changes, is_new) = (
             state.machine.size(),
             state.record.changes,
@@ -25,45 +25,45 @@ impl Inner {
         );
         drop(state);
         if size < WORTH_BOTH {
-            return self.know(held);
+            return self.know(entry);
         }
         thread::scope(|scope| {
-            let synced = scope.spawn(|| self.disk.sync(held.id, is_new));
-            let known = self.know(held);
-            let known = known.and_then(|()| self.keep_first_leaves(held, size));
+            let synced = scope.spawn(|| self.disk.sync(entry.id, is_new));
+            let known = self.know(entry);
+            let known = known.and_then(|()| self.keep_first_leaves(entry, size));
             synced.join().unwrap_or(Err(Error::Ending)).and(known)
         })?;
         // Whoever records this change need not sync once more.
-        held.lock().record.durable = Some(changes);
+        entry.lock().record.durable = Some(changes);
         Ok(())
     }
 
     /// Writes the leaves of a file that has no record yet. One thread at a time: two would rename one temporary file.
-    fn keep_first_leaves(&self, held: &Held, size: u64) -> Result<()> {
-        let mut state = held.lock();
+    fn keep_first_leaves(&self, entry: &Entry, size: u64) -> Result<()> {
+        let mut state = entry.lock();
         while state.record.is_writing {
-            held.wait(&mut state, None);
+            entry.wait(&mut state, None);
         }
         if state.record.has_row {
             return Ok(());
         }
         state.record.is_writing = true;
         drop(state);
-        let kept = self.disk.keep_leaves(held.id, size, &held.chains(size));
-        held.lock().record.is_writing = false;
-        held.tell();
+        let kept = self.disk.keep_leaves(entry.id, size, &entry.chains(size));
+        entry.lock().record.is_writing = false;
+        entry.tell();
         kept
     }
 
     /// Learns what those leaves hash to of which that is not known, as far as all of them is here.
-    pub(crate) fn know(&self, held: &Held) -> Result<()> {
-        while !self.knows(held)? {}
+    pub(crate) fn know(&self, entry: &Entry) -> Result<()> {
+        while !self.knows(entry)? {}
         Ok(())
     }
 
     /// The same; returns false if something of it changed meanwhile that may have been its bytes, though nobody writes it.
-    fn knows(&self, held: &Held) -> Result<bool> {
-        let state = held.lock();
+    fn knows(&self, entry: &Entry) -> Result<bool> {
+        let state = entry.lock();
         let (size, before) = (state.machine.size(), state.record.changes);
         let has_root = size > LEAF_BYTES || state.bytes.leaves.root(size).is_some();
         let is_unknown = |leaf: &u64| !has_root || state.bytes.leaves.chain(*leaf, size).is_none();
@@ -80,18 +80,18 @@ impl Inner {
         if leaves.is_empty() {
             return Ok(true);
         }
-        let file = self.disk.reader(held.id)?;
+        let file = self.disk.reader(entry.id)?;
         let mut buffer = Buffer::take();
         let mut pieces = Vec::new();
         for leaf in leaves {
             let range = leaf_of(leaf, size);
             let bytes = &mut buffer[..(range.end - range.start) as usize];
             let read = file.read_exact_at(bytes, range.start);
-            read.map_err(Error::disk(self.disk.path(held.id)))?;
+            read.map_err(Error::disk(self.disk.path(entry.id)))?;
             let offset = range.start;
             pieces.push(Piece::of(Block { offset, bytes }));
         }
-        let mut state = held.lock();
+        let mut state = entry.lock();
         // What somebody wrote meanwhile may have been read in part.
         let is_written = state.machine.writers().is_some();
         let is_still = state.record.changes == before && !is_written;
@@ -104,35 +104,35 @@ impl Inner {
     }
 
     /// Returns how long a file is that is here as a whole, and what it hashes to, if nobody writes it.
-    pub(crate) fn known_as(&self, held: &Held) -> (u64, Option<Digest>) {
-        drop(held.folded());
-        if let Err(error) = self.know(held) {
-            tracing::warn!(url = %held.url(), %error, "what it hashes to cannot be told");
+    pub(crate) fn known_as(&self, entry: &Entry) -> (u64, Option<Digest>) {
+        drop(entry.lock_merged());
+        if let Err(error) = self.know(entry) {
+            tracing::warn!(url = %entry.url(), %error, "what it hashes to cannot be told");
         }
-        let state = held.lock();
+        let state = entry.lock();
         let size = state.machine.size();
         let is_still = state.machine.is_whole() && state.machine.writers().is_none();
         (size, state.bytes.leaves.root(size).filter(|_| is_still))
     }
 
     /// Makes sure that bytes that were read to be sent are those that were written.
-    pub(crate) fn compare(&self, held: &Held, block: Block<'_>) -> Result<()> {
+    pub(crate) fn compare(&self, entry: &Entry, block: Block<'_>) -> Result<()> {
         let (leaf, range) = (block.offset / LEAF_BYTES, block.range());
         loop {
-            let Some((wanted, whole, before)) = expected(held, leaf) else {
+            let Some((wanted, whole, before)) = expected(entry, leaf) else {
                 return Ok(());
             };
             // A part is compared with the rest of its leaf.
             let found = match whole == range {
                 true => chain(leaf, whole.clone(), block.bytes),
-                false => self.chain_on_disk(held, leaf, whole.clone())?,
+                false => self.chain_on_disk(entry, leaf, whole.clone())?,
             };
             if found == Some(wanted) {
                 return Ok(());
             }
-            match expected(held, leaf) {
+            match expected(entry, leaf) {
                 Some((again, _, now)) if again == wanted && now == before => {
-                    return Err(rotten(held, leaf));
+                    return Err(rotten(entry, leaf));
                 }
                 // Somebody wrote it meanwhile: whoever sent it is told so.
                 _ if whole == range => return Ok(()),
@@ -143,12 +143,12 @@ impl Inner {
 
     /// What is sent while somebody may write unseen is what the file was known to be from now on: whatever they write
     /// later, or wrote meanwhile, differs from it. Returns false if it may not be what they left, who ended since.
-    pub(crate) fn may_be_sent(&self, held: &Held, block: Block<'_>, was_unseen: bool) -> bool {
-        if !was_unseen && !held.lock().machine.is_unseen() {
+    pub(crate) fn may_be_sent(&self, entry: &Entry, block: Block<'_>, was_unseen: bool) -> bool {
+        if !was_unseen && !entry.lock().machine.is_unseen() {
             return true;
         }
         let piece = Piece::of(block);
-        let mut state = held.lock();
+        let mut state = entry.lock();
         let is_unseen = state.machine.is_unseen();
         if is_unseen {
             state.bytes.leaves.add(piece);
@@ -157,32 +157,32 @@ impl Inner {
     }
 
     /// Looks for bytes that are not those that were written, in all of a file.
-    pub(crate) fn search_rot(&self, held: &Held) -> Result<()> {
-        let size = held.lock().machine.size();
-        self.search_rot_in(held, 0..size)
+    pub(crate) fn search_rot(&self, entry: &Entry) -> Result<()> {
+        let size = entry.lock().machine.size();
+        self.search_rot_in(entry, 0..size)
     }
 
     /// The same in the leaves of a range.
-    pub(crate) fn search_rot_in(&self, held: &Held, range: Range<u64>) -> Result<()> {
+    pub(crate) fn search_rot_in(&self, entry: &Entry, range: Range<u64>) -> Result<()> {
         for leaf in range.start / LEAF_BYTES..range.end.div_ceil(LEAF_BYTES) {
-            let Some((wanted, whole, before)) = expected(held, leaf) else {
+            let Some((wanted, whole, before)) = expected(entry, leaf) else {
                 continue;
             };
-            let found = self.chain_on_disk(held, leaf, whole)?;
-            let is_still = expected(held, leaf).is_some_and(|(.., now)| now == before);
+            let found = self.chain_on_disk(entry, leaf, whole)?;
+            let is_still = expected(entry, leaf).is_some_and(|(.., now)| now == before);
             if found != Some(wanted) && is_still {
-                return Err(rotten(held, leaf));
+                return Err(rotten(entry, leaf));
             }
         }
         Ok(())
     }
 
-    fn chain_on_disk(&self, held: &Held, leaf: u64, range: Range<u64>) -> Result<Option<Chain>> {
-        let file = self.disk.reader(held.id)?;
+    fn chain_on_disk(&self, entry: &Entry, leaf: u64, range: Range<u64>) -> Result<Option<Chain>> {
+        let file = self.disk.reader(entry.id)?;
         let mut buffer = Buffer::take();
         let bytes = &mut buffer[..(range.end - range.start) as usize];
         let read = file.read_exact_at(bytes, range.start);
-        read.map_err(Error::disk(self.disk.path(held.id)))?;
+        read.map_err(Error::disk(self.disk.path(entry.id)))?;
         Ok(chain(leaf, range, bytes))
     }
 }
@@ -196,8 +196,8 @@ pub(crate) struct Known {
 
 impl Known {
     /// Returns what a range is, if it is a leaf of 1 MiB of which that is known, and that nobody writes.
-    pub(crate) fn of(held: &Held, range: &Range<u64>) -> Option<Self> {
-        let (chain, whole, changes) = expected(held, range.start / LEAF_BYTES)?;
+    pub(crate) fn of(entry: &Entry, range: &Range<u64>) -> Option<Self> {
+        let (chain, whole, changes) = expected(entry, range.start / LEAF_BYTES)?;
         let is_all = whole == *range && range.end - range.start == LEAF_BYTES;
         is_all.then_some(Self { chain, changes })
     }
@@ -209,14 +209,14 @@ impl Known {
 
 /// Tells whether what is sent is to be compared here: the target does not, or cannot. After a restart only the leaf of a
 /// small file is known, which is not what all of it hashes to.
-pub(crate) fn is_compared_here(held: &Held, to: &Parked) -> bool {
-    !to.compares || held.lock().machine.size() <= LEAF_BYTES
+pub(crate) fn is_compared_here(entry: &Entry, to: &Parked) -> bool {
+    !to.compares || entry.lock().machine.size() <= LEAF_BYTES
 }
 
 /// Returns what a leaf is known to hash to, where it lies, and what tells whether somebody writes meanwhile. `None`:
 /// that is not known, or somebody does.
-fn expected(held: &Held, leaf: u64) -> Option<(Chain, Range<u64>, u64)> {
-    let state = held.lock();
+fn expected(entry: &Entry, leaf: u64) -> Option<(Chain, Range<u64>, u64)> {
+    let state = entry.lock();
     let size = state.machine.size();
     let range = leaf_of(leaf, size);
     let is_still = state.machine.writers().is_none() && !state.machine.is_unseen();
@@ -237,8 +237,8 @@ pub(crate) fn leaf_of(leaf: u64, size: u64) -> Range<u64> {
     leaf.saturating_mul(LEAF_BYTES)..leaf.saturating_add(1).saturating_mul(LEAF_BYTES).min(size)
 }
 
-fn rotten(held: &Held, leaf: u64) -> Error {
-    let url = held.url();
+fn rotten(entry: &Entry, leaf: u64) -> Error {
+    let url = entry.url();
     tracing::error!(%url, leaf, "what is owed is not what was written; it is held");
     Error::rotten(url, leaf * LEAF_BYTES)
 }

@@ -3,7 +3,7 @@
 use crate::{
     Result,
     inner::Inner,
-    plan::{all::All, entry::Held, supersede::goes_over},
+    plan::{all::All, entry::Entry, supersede::goes_over},
 };
 use godwit_core::holding::Mode;
 use std::sync::Arc;
@@ -21,105 +21,106 @@ pub(crate) enum Standing {
 
 impl Inner {
     /// Moves an entry to the end of the order of its name: the last end counts.
-    pub(crate) fn move_to_end(&self, held: &Arc<Held>) {
-        self.move_to_end_in(&mut self.all(), held);
+    pub(crate) fn move_to_end(&self, entry: &Arc<Entry>) {
+        self.move_to_end_in(&mut self.all(), entry);
     }
 
     /// Puts an edit that was written behind all that are there, as [`Self::move_to_end`] does, unless an upload that was promised
     /// after it (and after the place `since`) replaces all of it. An upload that was delivered meanwhile shows no place any
     /// more, so only the promises tell.
-    pub(crate) fn move_to_end_unless_replaced(&self, held: &Arc<Held>, since: u64) -> Standing {
+    pub(crate) fn move_to_end_unless_replaced(&self, entry: &Arc<Entry>, since: u64) -> Standing {
         let mut all = self.all();
-        if all.promises.is_replaced_after(held, since) {
+        if all.promises.is_replaced_after(entry, since) {
             return Standing::Before;
         }
-        let state = held.lock();
-        let is_one = !all.promises.has(held) && !state.is_gone && !state.is_unlinked();
+        let state = entry.lock();
+        let is_one = !all.promises.has(entry) && !state.is_gone && !state.is_unlinked();
         let (is_one, is_superseded) = (is_one && !state.machine.is_blind(), state.is_superseded);
         drop(state);
-        let is_newer = |other: &Arc<Held>| is_one && goes_over(other, held);
-        if is_one && is_superseded || all.current.get(&held.key()).is_some_and(is_newer) {
+        let is_newer = |other: &Arc<Entry>| is_one && goes_over(other, entry);
+        if is_one && is_superseded || all.current.get(&entry.key()).is_some_and(is_newer) {
             return Standing::Over;
         }
         if all.all_coming().any(is_newer) {
-            all.owe(held, || held.number());
+            all.enqueue(entry, || entry.number());
             return Standing::Before;
         }
-        self.move_to_end_in(&mut all, held);
+        self.move_to_end_in(&mut all, entry);
         Standing::Last
     }
 
-    pub(crate) fn move_to_end_in(&self, all: &mut All, held: &Arc<Held>) {
-        all.private.remove(&held.id);
-        let state = held.lock();
-        let owes = state.machine.owes();
+    pub(crate) fn move_to_end_in(&self, all: &mut All, entry: &Arc<Entry>) {
+        all.private.remove(&entry.id);
+        let state = entry.lock();
+        let is_pending = state.machine.owes();
         // What goes into what is there goes there in its turn, before it is published.
         let is_entered = state.delivery.is_in_flight && state.machine.mode() == Mode::InPlace;
-        let is_under_way = state.delivery.is_in_flight && !all.promises.is_passed(held);
-        let is_fixed = is_entered || is_under_way || state.machine.is_asked() || !owes;
+        let is_under_way = state.delivery.is_in_flight && !all.promises.is_overtaken(entry);
+        let is_fixed = is_entered || is_under_way || state.machine.is_asked() || !is_pending;
         let is_gone = state.is_gone || state.is_unlinked();
         drop(state);
-        if is_gone || (all.promises.has(held) && is_fixed) {
-            if !is_gone && owes && all.promises.is_passed(held) {
+        if is_gone || (all.promises.has(entry) && is_fixed) {
+            if !is_gone && is_pending && all.promises.is_overtaken(entry) {
                 // Its place is that of what is under way, and it gets another after that.
-                let mut state = held.lock();
+                let mut state = entry.lock();
                 state.delivery.next_place = Some(self.next_number());
                 state.is_superseded = false; // What had its name meanwhile is older now.
                 drop(state);
-                all.comes(held);
+                all.comes(entry);
             }
             return;
         }
-        held.lock().delivery.next_place = None;
-        if all.promises.is_passed(held) {
+        entry.lock().delivery.next_place = None;
+        if all.promises.is_overtaken(entry) {
             // What was renamed there and back is not renamed, and is wanted where it is.
-            if held.is_renamed() || all.promises.is_needed(held) {
+            if entry.is_renamed() || all.promises.is_needed(entry) {
                 return;
             }
-            all.promises.forget(held.id);
-            all.owe(held, || self.next_number());
-            let mut state = held.lock();
+            all.promises.forget(entry.id);
+            all.enqueue(entry, || self.next_number());
+            let mut state = entry.lock();
             state.is_superseded = false; // as above
             if state.record.has_row {
                 state.record.change(); // Who records it just now may have taken the place that it had.
             }
         }
-        let before = all.before(held);
-        held.lock().meta.replaces = before;
-        all.comes(held);
+        let before = all.before(entry);
+        entry.lock().meta.replaces = before;
+        all.comes(entry);
     }
 
     /// Makes a finished file the current version of its name.
-    pub(crate) fn make_current(&self, held: &Arc<Held>) -> Result<()> {
+    pub(crate) fn make_current(&self, entry: &Arc<Entry>) -> Result<()> {
         let mut all = self.all();
-        if held.lock().is_unlinked() {
+        if entry.lock().is_unlinked() {
             // It has no name here any more. What waits for it at its target is not made to fail.
-            let is_needed =
-                held.is_renamed() || !self.is_unconditional(held) || all.promises.is_needed(held);
-            let is_awaited = is_needed && all.promises.has(held);
+            let is_needed = entry.is_renamed()
+                || !self.is_unconditional(entry)
+                || all.promises.is_needed(entry);
+            let is_awaited = is_needed && all.promises.has(entry);
             if is_awaited {
-                all.owe(held, || self.next_number());
-                held.lock().delivery.is_due = true;
+                all.enqueue(entry, || self.next_number());
+                entry.lock().delivery.is_due = true;
             }
-            all.coming.remove(&held.id);
+            all.coming.remove(&entry.id);
             drop(all);
             if !is_awaited {
-                self.supersede(held)?;
+                self.supersede(entry)?;
             }
             self.nudge();
             return Ok(());
         }
-        let old = all.current.get(&held.key()).cloned();
-        let is_newest = all.has_come(held);
-        held.lock().delivery.is_due = true;
-        all.owe(held, || self.next_number());
-        let mut older = all.owing_called(&held.name());
-        older.retain(|other| other.number() < held.number());
-        older.extend(old.filter(|old| is_newest && old.id != held.id));
+        let old = all.current.get(&entry.key()).cloned();
+        let is_newest = all.has_come(entry);
+        entry.lock().delivery.is_due = true;
+        all.enqueue(entry, || self.next_number());
+        let mut older = all.pending_called(&entry.name());
+        older.retain(|other| other.number() < entry.number());
+        older.extend(old.filter(|old| is_newest && old.id != entry.id));
         drop(all);
-        self.supersede_all(older.clone(), held)?;
-        if self.all().inherit(held, &older) {
-            held.commit(self)?;
+        self.supersede_all(older.clone(), entry)?;
+        if self.all().inherit(entry, &older) {
+            entry.commit(self)?;
         }
         self.nudge();
         Ok(())
@@ -127,7 +128,7 @@ impl Inner {
 
     /// Forgets what stood under a name before, and need not be delivered any more, unless it is on its
     /// way or somebody has it open.
-    pub(crate) fn supersede(&self, old: &Arc<Held>) -> Result<()> {
+    pub(crate) fn supersede(&self, old: &Arc<Entry>) -> Result<()> {
         let mut state = old.lock();
         state.is_superseded |= !state.is_private();
         drop(state);
@@ -135,7 +136,7 @@ impl Inner {
     }
 
     /// The same of what was told to give way.
-    pub(crate) fn unlink_superseded(&self, old: &Arc<Held>) -> Result<()> {
+    pub(crate) fn unlink_superseded(&self, old: &Arc<Entry>) -> Result<()> {
         let mut state = old.lock();
         if state.is_private() || !state.is_superseded {
             return Ok(()); // It is not ended yet, or was ended anew, and comes after.

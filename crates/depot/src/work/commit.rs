@@ -4,12 +4,12 @@ use crate::{
     Error, Result,
     disk::{files::Id, rows::Change},
     inner::Inner,
-    plan::entry::Held,
+    plan::entry::Entry,
 };
 use godwit_core::Chain;
 use godwit_sys::crash;
 
-impl Held {
+impl Entry {
     /// Has all that ended until now survive a power cut, and returns then. One record at a time: an
     /// older one is never written over a newer.
     pub(crate) fn commit(&self, depot: &Inner) -> Result<()> {
@@ -17,18 +17,18 @@ impl Held {
     }
 
     /// The same, and in one go the record of what was put into it is gone.
-    pub(crate) fn commit_with(&self, depot: &Inner, folded: Id) -> Result<()> {
-        self.record(depot, Some(folded))
+    pub(crate) fn commit_with(&self, depot: &Inner, merged: Id) -> Result<()> {
+        self.record(depot, Some(merged))
     }
 
-    fn record(&self, depot: &Inner, folded: Option<Id>) -> Result<()> {
+    fn record(&self, depot: &Inner, merged: Option<Id>) -> Result<()> {
         let mut state = self.lock();
         let wanted = state.record.changes;
         loop {
             if state.is_gone {
                 return Err(Error::Unknown(self.url().to_string()));
             }
-            if state.record.persisted >= wanted && state.record.has_row && folded.is_none() {
+            if state.record.persisted >= wanted && state.record.has_row && merged.is_none() {
                 return Ok(());
             }
             if !state.record.is_writing {
@@ -46,9 +46,9 @@ impl Held {
         let makes_room = state.delivery.is_in_flight;
         drop(state);
         crash::point("commit-taken");
-        let change = match folded {
+        let change = match merged {
             None => Change::Put(Box::new(row)),
-            Some(folded) => Change::Fold(Box::new(row), folded),
+            Some(merged) => Change::Merge(Box::new(row), merged),
         };
         let kept = match is_synced {
             true => Ok(()),

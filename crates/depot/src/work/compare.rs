@@ -3,7 +3,7 @@
 use crate::{
     Error, Result,
     inner::Inner,
-    plan::{entry::Held, state::State},
+    plan::{entry::Entry, state::State},
 };
 use godwit_core::{Block, Extents, LEAF_BYTES, Leaves, Piece, holding::Scan};
 use godwit_sys::{Buffer, crash};
@@ -13,15 +13,15 @@ use std::os::unix::fs::FileExt;
 impl Inner {
     /// Looks for what writers did whom we did not see. Returns false while one of them may still write, or
     /// if `is_still` says that somebody could in the meantime.
-    pub(crate) fn rescan(&self, held: &Held, is_still: impl Fn() -> bool) -> Result<bool> {
-        let mut state = held.lock();
+    pub(crate) fn rescan(&self, entry: &Entry, is_still: impl Fn() -> bool) -> Result<bool> {
+        let mut state = entry.lock();
         let Some(ticket) = state.machine.scan() else {
             return Ok(!state.machine.is_unseen());
         };
         let was_doubtful = state.machine.is_doubtful();
         drop(state);
         crash::point("scan-begun");
-        let (mut state, found, leaves) = self.compare_now(held)?;
+        let (mut state, found, leaves) = self.compare_now(entry)?;
         if !is_still() {
             return Ok(false);
         }
@@ -30,8 +30,8 @@ impl Inner {
         state.record.change();
         if was_doubtful {
             let size = state.machine.size();
-            let pen = self.disk.writer(held.id)?;
-            self.disk.resize(held.id, &pen, size)?;
+            let write_fd = self.disk.writer(entry.id)?;
+            self.disk.resize(entry.id, &write_fd, size)?;
         }
         Ok(true)
     }
@@ -39,14 +39,14 @@ impl Inner {
     /// Compares the file with what is known of it by the time that all of it was looked at.
     pub(crate) fn compare_now<'a>(
         &self,
-        held: &'a Held,
+        entry: &'a Entry,
     ) -> Result<(MutexGuard<'a, State>, Scan, Leaves)> {
-        let state = held.lock();
+        let state = entry.lock();
         let (recorded, present) = (state.machine.size(), state.machine.present().clone());
         drop(state);
-        let (size, leaves) = self.hashed(held)?;
+        let (size, leaves) = self.hashed(entry)?;
         // Whoever sent some of it meanwhile may have sent what it is no more.
-        let mut state = held.lock();
+        let mut state = entry.lock();
         let known = &state.bytes.leaves;
         let mut changed = Extents::new();
         for leaf in 0..size.div_ceil(LEAF_BYTES) {
@@ -68,18 +68,18 @@ impl Inner {
     }
 
     /// Returns how long the file is, and what its leaves hash to.
-    pub(crate) fn hashed(&self, held: &Held) -> Result<(u64, Leaves)> {
-        self.hashed_while(held, &|| true)
+    pub(crate) fn hashed(&self, entry: &Entry) -> Result<(u64, Leaves)> {
+        self.hashed_while(entry, &|| true)
     }
 
     /// The same as long as somebody wants it.
     pub(crate) fn hashed_while(
         &self,
-        held: &Held,
+        entry: &Entry,
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<(u64, Leaves)> {
-        let path = self.disk.path(held.id);
-        let file = self.disk.reader(held.id)?;
+        let path = self.disk.path(entry.id);
+        let file = self.disk.reader(entry.id)?;
         let size = file.metadata().map_err(Error::disk(&path))?.len();
         let mut leaves = Leaves::new();
         let mut buffer = Buffer::take();

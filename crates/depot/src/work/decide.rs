@@ -5,8 +5,8 @@ use crate::{
     error::{Patience, is_for_directory},
     inner::Inner,
     paths::{path_of, server_of},
-    plan::{backoff::ABSENT_MAX, entry::Held, order::deed_id},
-    words::words_of,
+    plan::{backoff::ABSENT_MAX, entry::Entry, order::deed_id},
+    words::reason_of,
 };
 use godwit_core::{
     Url,
@@ -37,8 +37,8 @@ impl Inner {
             self.retry_servers();
             return Ok(());
         }
-        self.decide(id, |held| {
-            let mut state = held.lock();
+        self.decide(id, |entry| {
+            let mut state = entry.lock();
             if state.machine.held().is_some() {
                 state.machine.release(None);
                 state.delivery.reason.clear();
@@ -53,12 +53,12 @@ impl Inner {
         Ok(())
     }
 
-    pub(crate) fn decide(&self, id: &str, decide: impl FnOnce(&Held) -> Result<()>) -> Result<()> {
-        let held = self.by_name(id)?;
-        decide(&held)?;
-        tracing::info!(id, url = %held.url(), "decided");
-        held.tell();
-        held.commit(self)
+    pub(crate) fn decide(&self, id: &str, decide: impl FnOnce(&Entry) -> Result<()>) -> Result<()> {
+        let entry = self.by_name(id)?;
+        decide(&entry)?;
+        tracing::info!(id, url = %entry.url(), "decided");
+        entry.tell();
+        entry.commit(self)
     }
 
     /// A directory was made: what is held since it was not there is tried again.
@@ -93,20 +93,20 @@ impl Inner {
 
     /// Returns what is held since a directory is not there: that directory, for whom, and its id.
     fn without_directory(&self) -> Vec<(Url, Who, String)> {
-        let above = |url: &Url, words: &str| {
+        let above = |url: &Url, reason: &str| {
             let above = url.parent();
-            above.filter(|above| is_for_directory(words, above))
+            above.filter(|above| is_for_directory(reason, above))
         };
         let all = self.all();
-        let files = all.owing.values().filter_map(|held| {
-            let state = held.lock();
+        let files = all.pending.values().filter_map(|entry| {
+            let state = entry.lock();
             state.machine.held()?;
-            let above = above(&held.url(), &state.delivery.reason)?;
-            Some((above, held.who.clone(), held.id.to_string()))
+            let above = above(&entry.url(), &state.delivery.reason)?;
+            Some((above, entry.who.clone(), entry.id.to_string()))
         });
         let deeds = all.promises.deeds().filter_map(|(deed, fact, _)| {
             let new = fact.to.as_ref().unwrap_or(&fact.url);
-            let above = above(new, &words_of(deed.held.as_ref()?))?;
+            let above = above(new, &reason_of(deed.held.as_ref()?))?;
             Some((above, fact.who.clone(), deed_id(deed.number)))
         });
         files.chain(deeds).collect()
@@ -136,12 +136,12 @@ impl Inner {
     }
 
     /// Returns what is meant by a number, or by a URL of which one thing is held.
-    pub(crate) fn by_name(&self, name: &str) -> Result<Arc<Held>> {
+    pub(crate) fn by_name(&self, name: &str) -> Result<Arc<Entry>> {
         let all = self.all();
         let by_id = name.parse().ok().and_then(|id| all.by_id.get(&id).cloned());
         let found = by_id.or_else(|| {
             let url = Url::from_argument(name).ok()?;
-            all.owing_called(&url).into_iter().next()
+            all.pending_called(&url).into_iter().next()
         });
         let is_unreadable = name
             .parse()

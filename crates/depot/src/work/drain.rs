@@ -50,23 +50,23 @@ impl Inner {
             let mut over = Vec::new();
             for log in all.values() {
                 let mut state = log.state.lock();
-                let owes = state.owes();
+                let is_pending = state.has_pending();
                 let is_recent = state.asked.is_some_and(|at| at.elapsed() < MAY_ASK);
                 // Somebody waits for room, and it can be emptied.
                 let is_short =
                     state.is_short && state.phase == Phase::Open && state.end > state.marks();
-                if !owes && state.users == 0 && !state.is_in_flight && !is_recent {
+                if !is_pending && state.users == 0 && !state.is_in_flight && !is_recent {
                     state.phase = Phase::Gone;
                     over.push(log.number);
                     continue;
                 }
                 // Of one name the older log goes first.
                 let waits = before.contains(&&log.url);
-                if owes {
+                if is_pending {
                     before.push(&log.url);
                 }
                 if waits
-                    || !(owes || is_short)
+                    || !(is_pending || is_short)
                     || state.is_in_flight
                     || state.trouble.on_hold.is_some()
                 {
@@ -195,7 +195,7 @@ impl Inner {
     fn empty(&self, log: &Log) -> Result<bool> {
         let mut state = log.state.lock();
         let is_worth = state.end >= EMPTY_FROM || (state.is_short && state.end > 0);
-        if state.owes() || !is_worth || state.phase != Phase::Open {
+        if state.has_pending() || !is_worth || state.phase != Phase::Open {
             return Ok(false);
         }
         let marks = state

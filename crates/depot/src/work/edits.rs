@@ -3,7 +3,7 @@
 use crate::{
     Ended, Error, Result,
     inner::Inner,
-    plan::{entry::Held, state::State},
+    plan::{entry::Entry, state::State},
     work::close::Standing,
 };
 use godwit_core::holding::Notices;
@@ -18,25 +18,25 @@ use std::{
 
 impl Inner {
     /// Waits until nobody compares the file with what it was: who does holds a lease, and opening it would wait.
-    pub(crate) fn still<'a>(&self, held: &'a Held) -> MutexGuard<'a, State> {
-        let mut state = held.lock();
+    pub(crate) fn still<'a>(&self, entry: &'a Entry) -> MutexGuard<'a, State> {
+        let mut state = entry.lock();
         while state.bytes.is_scanning {
-            held.wait(&mut state, None);
+            entry.wait(&mut state, None);
         }
         state
     }
 
     /// Hashes those leaves of which nobody knows what they hash to: by them what changes is found.
-    pub(crate) fn know_leaves(&self, held: &Held) -> Result<()> {
-        let state = held.lock();
+    pub(crate) fn know_leaves(&self, entry: &Entry) -> Result<()> {
+        let state = entry.lock();
         let size = state.machine.size();
         let unknown = state.bytes.leaves.unknown(size);
         drop(state);
         if unknown.is_empty() {
             return Ok(());
         }
-        let found = self.hashed(held)?.1;
-        let mut state = held.lock();
+        let found = self.hashed(entry)?.1;
+        let mut state = entry.lock();
         // What was written unseen would be taken for what was there before.
         if !state.machine.is_unseen() {
             state.bytes.leaves = found;
@@ -45,8 +45,8 @@ impl Inner {
     }
 
     /// Finds out whether all who could write a file unseen are gone, and what they did.
-    pub(crate) fn is_edited(&self, held: &Arc<Held>) -> Result<Ended> {
-        let mut state = self.still(held);
+    pub(crate) fn is_edited(&self, entry: &Arc<Entry>) -> Result<Ended> {
+        let mut state = self.still(entry);
         let generation = state.meta.committed;
         if state.is_gone {
             return Ok(Ended::Last(generation));
@@ -54,19 +54,20 @@ impl Inner {
         if !state.machine.is_unseen() {
             drop(state);
             // Whoever found it out may not have it on record yet.
-            return match held.commit(self) {
+            return match entry.commit(self) {
                 Ok(()) | Err(Error::Unknown(_)) => Ok(Ended::Last(generation)),
                 Err(error) => Err(error),
             };
         }
-        let file = self.disk.reader(held.id)?;
-        let leased = lease(&file, Unless::Written).map_err(Error::disk(self.disk.path(held.id)))?;
+        let file = self.disk.reader(entry.id)?;
+        let leased =
+            lease(&file, Unless::Written).map_err(Error::disk(self.disk.path(entry.id)))?;
         let lease = match leased {
             Leased::Granted(lease) => lease,
             Leased::Refused => return Ok(Ended::Open),
             Leased::Unsupported => {
                 return Err(Error::busy(
-                    &held.url(),
+                    &entry.url(),
                     &"on a disk without leases: nobody can tell when its writers are gone",
                 ));
             }
@@ -76,9 +77,9 @@ impl Inner {
         }
         state.bytes.is_scanning = true;
         drop(state);
-        let scanned = self.rescan(held, || !lease.is_broken());
+        let scanned = self.rescan(entry, || !lease.is_broken());
         drop(lease);
-        let mut state = held.lock();
+        let mut state = entry.lock();
         let is_over = matches!(scanned, Ok(true)) && !state.machine.is_unseen();
         if is_over {
             // What was written by descriptors is a generation now.
@@ -87,34 +88,34 @@ impl Inner {
         }
         drop(state);
         let ended = match scanned {
-            Ok(_) if is_over => self.ended_by_all(held),
+            Ok(_) if is_over => self.ended_by_all(entry),
             Ok(_) => Ok(Ended::Open),
             Err(error) => Err(error),
         };
         // Whoever else asks hears of an end when it has its place: what they do then comes after it.
-        held.lock().bytes.is_scanning = false;
-        held.tell();
+        entry.lock().bytes.is_scanning = false;
+        entry.tell();
         ended
     }
 
     /// Whoever wrote under its name by a descriptor, and is gone, ended before what ends now, though nobody may have
     /// noticed that yet.
-    pub(crate) fn notice_ends(&self, held: &Held) {
-        let mut called = self.all().called(&held.name());
-        called.retain(|other| other.id != held.id);
+    pub(crate) fn notice_ends(&self, entry: &Entry) {
+        let mut called = self.all().called(&entry.name());
+        called.retain(|other| other.id != entry.id);
         self.look_for_ends_of(&called, |state| {
             state.machine.is_unseen() || state.bytes.is_scanning
         });
     }
 
     /// Finds out what writers by descriptor did until now, while they may go on.
-    pub(crate) fn glimpse(&self, held: &Held) -> Result<()> {
-        let state = self.still(held);
+    pub(crate) fn glimpse(&self, entry: &Entry) -> Result<()> {
+        let state = self.still(entry);
         if state.machine.writers() != Some(Notices::None) || state.is_gone {
             return Ok(());
         }
         drop(state);
-        let (mut state, found, leaves) = self.compare_now(held)?;
+        let (mut state, found, leaves) = self.compare_now(entry)?;
         if state.machine.writers() == Some(Notices::None) {
             state.machine.glimpsed(&found);
             state.bytes.leaves = leaves;
@@ -123,65 +124,65 @@ impl Inner {
         }
         // Whoever scans it meanwhile knows better.
         drop(state);
-        drop(self.still(held));
+        drop(self.still(entry));
         Ok(())
     }
 
     /// Nobody writes it any more.
-    fn ended_by_all(&self, held: &Arc<Held>) -> Result<Ended> {
-        let state = held.lock();
-        let (generation, owes) = (state.meta.committed, state.machine.owes());
+    fn ended_by_all(&self, entry: &Arc<Entry>) -> Result<Ended> {
+        let state = entry.lock();
+        let (generation, is_pending) = (state.meta.committed, state.machine.owes());
         drop(state);
-        self.unwatch(held);
-        self.fit(held);
-        let standing = owes.then(|| self.standing_of_edits(held));
-        if owes {
-            held.lock().delivery.is_due = true;
+        self.unwatch(entry);
+        self.fit(entry);
+        let standing = is_pending.then(|| self.standing_of_edits(entry));
+        if is_pending {
+            entry.lock().delivery.is_due = true;
         }
-        held.commit(self)?;
+        entry.commit(self)?;
         match standing {
-            Some(Standing::Last) => self.make_current(held)?,
+            Some(Standing::Last) => self.make_current(entry)?,
             Some(Standing::Before) => self.nudge(),
-            Some(Standing::Over) => self.supersede(held)?,
-            None => self.nothing_written(held),
+            Some(Standing::Over) => self.supersede(entry)?,
+            None => self.nothing_written(entry),
         }
         Ok(Ended::Last(generation))
     }
 
     /// Gives what was written by descriptors its place: where the last writer closed it who was told so, or else where it
     /// was opened. A writer who died, or wrote nothing, takes the place of nothing that was put meanwhile.
-    fn standing_of_edits(&self, held: &Arc<Held>) -> Standing {
-        let mut state = held.lock();
+    fn standing_of_edits(&self, entry: &Arc<Entry>) -> Standing {
+        let mut state = entry.lock();
         let is_edited = std::mem::take(&mut state.users.is_edited);
         let (place, is_unlinked) = (state.users.closed_at, state.is_unlinked());
         drop(state);
         if is_unlinked {
-            self.move_to_end(held);
+            self.move_to_end(entry);
             return Standing::Last;
         }
-        self.move_to_end_unless_replaced(held, if is_edited { place } else { 0 })
+        self.move_to_end_unless_replaced(entry, if is_edited { place } else { 0 })
     }
 
     /// It was open for writing, and is as it was. What was renamed meanwhile is where it is called from now on: what is
     /// written next comes after the rename.
-    fn nothing_written(&self, held: &Held) {
+    fn nothing_written(&self, entry: &Entry) {
         let mut all = self.all();
-        all.settle(held);
-        let was_renamed = held.is_renamed();
+        all.settle(entry);
+        let was_renamed = entry.is_renamed();
         if was_renamed {
-            held.redirect(held.name());
-            held.renumber(self.next_number());
-            held.lock().record.change();
+            entry.redirect(entry.name());
+            entry.renumber(self.next_number());
+            entry.lock().record.change();
         }
         drop(all);
         if was_renamed {
-            self.committed_behind(held);
+            self.commit_renamed(entry);
         }
     }
 
     /// Counts against the quota what a file has become.
-    pub(crate) fn fit(&self, held: &Held) {
-        let mut state = held.lock();
+    pub(crate) fn fit(&self, entry: &Entry) {
+        let mut state = entry.lock();
         let (size, reserved) = (state.machine.size(), state.bytes.reserved);
         state.bytes.reserved = size;
         drop(state);
@@ -191,12 +192,12 @@ impl Inner {
         }
     }
 
-    pub(crate) fn watch(&self, held: &Arc<Held>) {
-        self.watches.add(self.disk.path(held.id), held);
+    pub(crate) fn watch(&self, entry: &Arc<Entry>) {
+        self.watches.add(self.disk.path(entry.id), entry);
     }
 
-    pub(crate) fn unwatch(&self, held: &Held) {
-        self.watches.remove(held);
+    pub(crate) fn unwatch(&self, entry: &Entry) {
+        self.watches.remove(entry);
     }
 
     /// Looks at every file that may have been written by somebody who is gone.
@@ -206,13 +207,13 @@ impl Inner {
         });
     }
 
-    fn look_for_ends_of(&self, all: &[Arc<Held>], may_have_ended: impl Fn(&State) -> bool) {
-        for held in all {
-            let state = held.lock();
+    fn look_for_ends_of(&self, all: &[Arc<Entry>], may_have_ended: impl Fn(&State) -> bool) {
+        for entry in all {
+            let state = entry.lock();
             let may = may_have_ended(&state) && !state.is_gone;
             drop(state);
-            if may && let Err(error) = self.is_edited(held) {
-                tracing::warn!(%error, url = %held.url(), "what was written cannot be looked at");
+            if may && let Err(error) = self.is_edited(entry) {
+                tracing::warn!(%error, url = %entry.url(), "what was written cannot be looked at");
             }
         }
     }
@@ -242,11 +243,11 @@ fn watch_all(depot: &Inner) {
             depot.look_for_ends();
         }
         for watched in heard.closed {
-            let held = depot.watches.files.lock().get(&watched).cloned();
-            if let Some(held) = held
-                && let Err(error) = depot.is_edited(&held)
+            let entry = depot.watches.files.lock().get(&watched).cloned();
+            if let Some(entry) = entry
+                && let Err(error) = depot.is_edited(&entry)
             {
-                tracing::warn!(%error, url = %held.url(), "what was written cannot be looked at");
+                tracing::warn!(%error, url = %entry.url(), "what was written cannot be looked at");
             }
         }
     }

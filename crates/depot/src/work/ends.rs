@@ -3,7 +3,7 @@
 use crate::{
     disk::files::Id,
     inner::Inner,
-    plan::{asking::Name, entry::Held},
+    plan::{asking::Name, entry::Entry},
 };
 use std::sync::Arc;
 
@@ -25,10 +25,10 @@ impl Drop for Ending {
 
 impl Inner {
     /// Somebody is there who ends what they wrote.
-    pub(crate) fn ends(self: &Arc<Self>, held: &Arc<Held>) -> Ending {
-        let held = Arc::clone(held);
-        let (depot, id) = (Arc::clone(self), held.id);
-        depot.all().ends.of.insert(id, held);
+    pub(crate) fn ends(self: &Arc<Self>, entry: &Arc<Entry>) -> Ending {
+        let entry = Arc::clone(entry);
+        let (depot, id) = (Arc::clone(self), entry.id);
+        depot.all().ends.of.insert(id, entry);
         Ending { depot, id }
     }
 
@@ -36,8 +36,8 @@ impl Inner {
     pub(crate) fn wait_for_ends(&self, key: &Name) {
         let mut all = self.all();
         let begun: Vec<Id> = (all.ends.of.values())
-            .filter(|held| held.key() == *key)
-            .map(|held| held.id)
+            .filter(|entry| entry.key() == *key)
+            .map(|entry| entry.id)
             .collect();
         all.ends.waiting += 1;
         while begun.iter().any(|id| all.ends.of.contains_key(id)) {

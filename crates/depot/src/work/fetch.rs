@@ -4,7 +4,7 @@ use crate::{
     Error, Result, StillWanted,
     clock::since_epoch,
     inner::Inner,
-    plan::{asking::LOOK_EVERY, entry::Held},
+    plan::{asking::LOOK_EVERY, entry::Entry},
     work::{
         housekeep::price,
         probe::{OURS, base_of, is_of_digest, is_untouched},
@@ -36,33 +36,38 @@ pub(crate) enum Part {
 impl Inner {
     /// Returns when a range is here; what is missing is fetched by whoever comes first. `Busy`: the
     /// origin has another file by now.
-    pub(crate) fn ensure(&self, held: &Arc<Held>, range: Range<u64>) -> Result<()> {
-        self.ensure_as(held, range, Part::Alone)
+    pub(crate) fn ensure(&self, entry: &Arc<Entry>, range: Range<u64>) -> Result<()> {
+        self.ensure_as(entry, range, Part::Alone)
     }
 
     /// The same of what is one of several parts, perhaps, of which only the first counts as a transfer.
-    pub(crate) fn ensure_as(&self, held: &Arc<Held>, range: Range<u64>, part: Part) -> Result<()> {
-        self.ensure_while(held, range, part, &|| true)
+    pub(crate) fn ensure_as(
+        &self,
+        entry: &Arc<Entry>,
+        range: Range<u64>,
+        part: Part,
+    ) -> Result<()> {
+        self.ensure_while(entry, range, part, &|| true)
     }
 
     /// The same for somebody who may go. They are users of it; a fetch that the last of them leaves ends, and what came
     /// stays.
     pub(crate) fn ensure_while(
         &self,
-        held: &Arc<Held>,
+        entry: &Arc<Entry>,
         ranges: impl Into<Extents>,
         part: Part,
         is_wanted: StillWanted<'_>,
     ) -> Result<()> {
         let ranges = ranges.into();
-        let mut state = held.lock();
+        let mut state = entry.lock();
         let (failures, tries) = (state.bytes.failed.0, state.delivery.retry.tries);
         loop {
             if state.machine.is_blind() {
                 drop(state);
-                self.must_not_be_cut(&held.name())?;
-                self.look_below(held)?;
-                state = held.lock();
+                self.must_not_be_cut(&entry.name())?;
+                self.look_below(entry)?;
+                state = entry.lock();
                 continue;
             }
             let wanted = ranges.and(&Extents::from(0..state.machine.size()));
@@ -70,11 +75,11 @@ impl Inner {
                 return Ok(());
             }
             if state.is_gone {
-                return Err(changed(held));
+                return Err(changed(entry));
             }
             // Nobody gets the rest of it until somebody decides.
             if let Some(Why::Conflict(_)) = state.machine.held() {
-                return Err(Error::held(held.name(), state.delivery.reason.clone(), ""));
+                return Err(Error::held(entry.name(), state.delivery.reason.clone(), ""));
             }
             if self.is_ending() {
                 return Err(Error::Ending);
@@ -93,12 +98,12 @@ impl Inner {
             if let Some(fetch) = state.machine.fetch(asked) {
                 state.meta.transfers += u64::from(part == Part::Alone);
                 if state.bytes.write_fd.is_none() {
-                    state.bytes.write_fd = Some(Arc::new(self.disk.writer(held.id)?));
+                    state.bytes.write_fd = Some(Arc::new(self.disk.writer(entry.id)?));
                 }
                 drop(state);
                 crash::point("fetch-asked");
-                self.fetch(held, fetch, is_wanted)?;
-                state = held.lock();
+                self.fetch(entry, fetch, is_wanted)?;
+                state = entry.lock();
                 continue;
             }
             if let (true, Some(error)) = (
@@ -108,15 +113,15 @@ impl Inner {
             {
                 return Err(error.clone()); // It is being changed there, and nobody gets there.
             }
-            held.wait(&mut state, Some(Instant::now() + LOOK_EVERY));
+            entry.wait(&mut state, Some(Instant::now() + LOOK_EVERY));
         }
     }
 
     /// Finds out what there is at the target of which only some ranges are written here.
-    fn look_below(&self, held: &Held) -> Result<()> {
-        let name = held.name();
+    fn look_below(&self, entry: &Entry) -> Result<()> {
+        let name = entry.name();
         // What is said to be missing is read as zeros.
-        let looked = self.surely((&name, &held.who), || self.stat_of(&name, &held.who));
+        let looked = self.surely((&name, &entry.who), || self.stat_of(&name, &entry.who));
         let (at, there) = match looked {
             Ok((place, stat)) => (Some(place.url), Some(stat)),
             Err(error) if matches!(error.of_store(), Some(StoreError::Missing { .. })) => {
@@ -126,13 +131,13 @@ impl Inner {
         };
         let base = base_of(there.as_ref());
         let size = there.map_or(0, |stat| stat.size);
-        let mut state = held.lock();
+        let mut state = entry.lock();
         if let Base::Seen(version) = &base {
             state.validity.see(version.clone(), at);
         }
-        let pen = self.disk.writer(held.id)?;
+        let write_fd = self.disk.writer(entry.id)?;
         self.disk
-            .resize(held.id, &pen, size.max(state.machine.size()))?;
+            .resize(entry.id, &write_fd, size.max(state.machine.size()))?;
         let before = state.machine.size();
         state.machine.seen(base, size);
         state.may_have_grown(before);
@@ -140,10 +145,10 @@ impl Inner {
         if state.machine.is_blind() {
             // It is being changed there just now: what it is then is told by the end of that.
             if state.machine.held().is_some() {
-                return Err(Error::held(held.url(), state.delivery.reason.clone(), ""));
+                return Err(Error::held(entry.url(), state.delivery.reason.clone(), ""));
             }
             let before = state.delivery.retry.tries;
-            held.wait(&mut state, Some(Instant::now() + PAUSE));
+            entry.wait(&mut state, Some(Instant::now() + PAUSE));
             if let (true, Some(error)) = (
                 state.delivery.retry.tries > before,
                 &state.delivery.retry.last,
@@ -155,27 +160,27 @@ impl Inner {
     }
 
     /// Fetches, trying again after passing faults.
-    fn fetch(&self, held: &Arc<Held>, first: Fetch, is_wanted: StillWanted<'_>) -> Result<()> {
+    fn fetch(&self, entry: &Arc<Entry>, first: Fetch, is_wanted: StillWanted<'_>) -> Result<()> {
         let wanted = first.wanted.clone();
         let mut fetch = Some(first);
         let (mut pause, mut tries) = (PAUSE, TRIES);
         let mut has_begun = false;
         while let Some(asked) = fetch.take() {
-            let before = held.lock().machine.come_bytes();
+            let before = entry.lock().machine.come_bytes();
             let began = Instant::now();
-            let outcome = self.fetch_once(held, &asked, is_wanted);
+            let outcome = self.fetch_once(entry, &asked, is_wanted);
             let error = match outcome {
                 Ok(()) => {
-                    held.lock().meta.price = price(asked.wanted.len_bytes(), began.elapsed());
-                    return self.fetched(held, None);
+                    entry.lock().meta.price = price(asked.wanted.len_bytes(), began.elapsed());
+                    return self.fetched(entry, None);
                 }
                 Err(error) => error,
             };
-            let error = self.of_another(held, error)?;
-            if is_left(held.lock().users.open, is_wanted) {
-                return self.fetched(held, Some(Error::Unwanted));
+            let error = self.of_another(entry, error)?;
+            if is_left(entry.lock().users.open, is_wanted) {
+                return self.fetched(entry, Some(Error::Unwanted));
             }
-            let moved = held.lock().machine.come_bytes() > before;
+            let moved = entry.lock().machine.come_bytes() > before;
             if moved {
                 (tries, pause) = (TRIES, PAUSE);
             }
@@ -194,51 +199,51 @@ impl Inner {
             tries -= 1;
             if !again || tries == 0 || self.is_ending() {
                 let error = match has_begun {
-                    true => broken_off(held, error),
+                    true => broken_off(entry, error),
                     false => error,
                 };
-                return self.fetched(held, Some(error));
+                return self.fetched(entry, Some(error));
             }
-            tracing::info!(url = %held.url(), %error, "a fetch broke off and is tried again");
+            tracing::info!(url = %entry.url(), %error, "a fetch broke off and is tried again");
             let until = Instant::now() + pause;
             pause *= 2;
-            let mut state = held.lock();
+            let mut state = entry.lock();
             while Instant::now() < until && !self.is_ending() {
-                held.wait(&mut state, Some(until));
+                entry.wait(&mut state, Some(until));
             }
             if is_left(state.users.open, is_wanted) {
                 drop(state);
-                return self.fetched(held, Some(Error::Unwanted));
+                return self.fetched(entry, Some(Error::Unwanted));
             }
             fetch = match wanted.is_empty() {
                 true => state.machine.fetch(0..1), // only the look is missing
                 false => state.machine.fetch(wanted.clone()),
             };
         }
-        self.fetched(held, None)
+        self.fetched(entry, None)
     }
 
     /// Ends it if the origin has another file by now: whoever wants that begins anew.
-    fn of_another(&self, held: &Arc<Held>, error: Error) -> Result<Error> {
+    fn of_another(&self, entry: &Arc<Entry>, error: Error) -> Result<Error> {
         // The server itself may have noticed.
         let is_changed =
             matches!(&error, Error::Store(e) if matches!(**e, StoreError::Changed { .. }));
-        let state = held.lock();
+        let state = entry.lock();
         let is_void = is_changed && !state.machine.owes() && !state.is_gone;
         let is_over = state.is_gone || is_void;
         match is_void {
-            true => self.unlink(held, state)?,
+            true => self.unlink(entry, state)?,
             false => drop(state),
         }
         match is_over {
-            true => self.fetched(held, Some(changed(held))).map(|()| error),
+            true => self.fetched(entry, Some(changed(entry))).map(|()| error),
             false => Ok(error),
         }
     }
 
     /// Tells whoever waits how it ended.
-    fn fetched(&self, held: &Arc<Held>, error: Option<Error>) -> Result<()> {
-        let mut state = held.lock();
+    fn fetched(&self, entry: &Arc<Entry>, error: Option<Error>) -> Result<()> {
+        let mut state = entry.lock();
         if state.machine.present().contains(&(0..state.machine.size())) {
             state.bytes.write_fd = None;
         }
@@ -254,12 +259,12 @@ impl Inner {
             }
         }
         // What is owed may have waited for the end of this.
-        let owes = state.machine.owes();
-        state.delivery.is_due |= owes;
+        let is_pending = state.machine.owes();
+        state.delivery.is_due |= is_pending;
         drop(state);
-        self.chores.record(held.id);
-        held.tell();
-        if owes {
+        self.chores.record(entry.id);
+        entry.tell();
+        if is_pending {
             self.nudge();
         }
         error.map_or(Ok(()), Err)
@@ -267,21 +272,21 @@ impl Inner {
 
     fn fetch_once(
         &self,
-        held: &Arc<Held>,
+        entry: &Arc<Entry>,
         fetch: &Fetch,
         is_wanted: StillWanted<'_>,
     ) -> Result<()> {
         let arriving = Arriving {
             depot: self,
-            held,
+            entry,
             is_wanted,
             ticket: fetch.ticket,
             wanted: fetch.wanted.len_bytes(),
             said: Mutex::default(),
             is_over: Mutex::new(false),
         };
-        let hints = held.lock().bytes.hints;
-        let (read, is_base, at) = self.at_place(&held.name(), &held.who, |place| {
+        let hints = entry.lock().bytes.hints;
+        let (read, is_base, at) = self.at_place(&entry.name(), &entry.who, |place| {
             if fetch.wanted.is_empty() {
                 // All came before: only a look is missing.
                 let stat = place.store.stat(&place.path)?;
@@ -311,7 +316,7 @@ pub(crate) fn streams(place: &Place) -> usize {
 }
 
 /// Says what is the matter with a server that was there when the fetch began.
-fn broken_off(held: &Held, error: Error) -> Error {
+fn broken_off(entry: &Entry, error: Error) -> Error {
     use StoreError as E;
     match error {
         Error::Store(cause)
@@ -324,8 +329,8 @@ fn broken_off(held: &Held, error: Error) -> Error {
                     | E::Stalled { .. }
             ) =>
         {
-            let machine = &held.lock().machine;
-            Error::broke_off(held.name(), machine.come_bytes(), machine.size(), cause)
+            let machine = &entry.lock().machine;
+            Error::broke_off(entry.name(), machine.come_bytes(), machine.size(), cause)
         }
         other => other,
     }
@@ -336,14 +341,14 @@ fn is_left(users: u32, is_wanted: StillWanted<'_>) -> bool {
     users <= 1 && !is_wanted()
 }
 
-fn changed(held: &Held) -> Error {
-    Error::in_use(held.name(), "another file by now")
+fn changed(entry: &Entry) -> Error {
+    Error::in_use(entry.name(), "another file by now")
 }
 
 /// Puts on disk what comes. If nobody says how it ended, it broke off.
 struct Arriving<'a> {
     depot: &'a Inner,
-    held: &'a Held,
+    entry: &'a Entry,
     /// Tells whether whoever began it still waits for it.
     is_wanted: StillWanted<'a>,
     ticket: Ticket,
@@ -357,7 +362,7 @@ struct Arriving<'a> {
 impl Arriving<'_> {
     /// Tells whether the origin, as it was after all came, still has what was to come.
     fn is_base(&self, place: &Place, now: &Stat) -> godwit_store::Result<bool> {
-        let state = self.held.lock();
+        let state = self.entry.lock();
         let then = match (&state.validity.seen, state.machine.base()) {
             (Some(seen), _) => seen.clone(),
             (None, Base::Seen(version)) => version.clone(),
@@ -379,18 +384,18 @@ impl Arriving<'_> {
 
     /// Tells whether we renamed it at its origin since it was seen, or may have just now: that touches it.
     fn was_renamed(&self) -> bool {
-        let Some(then) = self.held.lock().validity.seen_at.clone() else {
+        let Some(then) = self.entry.lock().validity.seen_at.clone() else {
             return false;
         };
         let promises = &self.depot.all().promises;
-        let now = promises.now_at(&self.held.name());
+        let now = promises.now_at(&self.entry.name());
         now.is_none_or(|now| now != then || promises.is_unsettled(&now))
     }
 
     /// The origin was looked at after all came.
     fn end(&self, read: &Read, is_base: bool, at: Url) -> Result<()> {
         let now = read.stat.version(since_epoch());
-        let mut state = self.held.lock();
+        let mut state = self.entry.lock();
         let size = state.machine.size();
         // What was written here over it is not what the source says.
         let corrupt = match is_base && !state.machine.owes() {
@@ -419,12 +424,12 @@ impl Arriving<'_> {
             state.is_gone = true;
         }
         drop(state);
-        self.held.tell();
+        self.entry.tell();
         match corrupt {
             Some(error) => Err(error.into()),
             None if is_void => {
-                self.depot.unlink(self.held, self.held.lock())?;
-                Err(changed(self.held))
+                self.depot.unlink(self.entry, self.entry.lock())?;
+                Err(changed(self.entry))
             }
             None => Ok(()),
         }
@@ -433,7 +438,7 @@ impl Arriving<'_> {
     /// Compares what came with what the source says of it.
     fn differs(&self, leaves: &godwit_core::Leaves, size: u64, read: &Read) -> Option<StoreError> {
         let corrupt = |expected: String, found: String| {
-            StoreError::corrupt(self.held.url().as_path(), expected, found)
+            StoreError::corrupt(self.entry.url().as_path(), expected, found)
         };
         for (leaf, said) in self.said.lock().iter() {
             if let Some(ours) = leaves.chain(*leaf, size).filter(|ours| ours != said) {
@@ -449,12 +454,12 @@ impl Arriving<'_> {
 impl Take for Arriving<'_> {
     fn put(&self, block: Block<'_>) -> godwit_store::Result<()> {
         let piece = Piece::of(block);
-        let mut state = self.held.lock();
+        let mut state = self.entry.lock();
         if is_left(state.users.open, self.is_wanted) {
             return Err(StoreError::Canceled);
         }
         let part = state.machine.arrived(self.ticket, block.range());
-        let Some(pen) = state.bytes.write_fd.clone() else {
+        let Some(write_fd) = state.bytes.write_fd.clone() else {
             return Err(StoreError::Canceled);
         };
         let is_all = part == Extents::from(block.range());
@@ -464,7 +469,7 @@ impl Take for Arriving<'_> {
             let written = self
                 .depot
                 .disk
-                .write(self.held.id, &pen, range.start, bytes);
+                .write(self.entry.id, &write_fd, range.start, bytes);
             if let Err(error) = written {
                 let unwritten = range.start..block.range().end;
                 state.machine.missed(self.ticket, unwritten);
@@ -490,8 +495,8 @@ impl Take for Arriving<'_> {
 impl Drop for Arriving<'_> {
     fn drop(&mut self) {
         if !*self.is_over.lock() {
-            self.held.lock().machine.broke_off(self.ticket);
-            self.held.tell();
+            self.entry.lock().machine.broke_off(self.ticket);
+            self.entry.tell();
         }
     }
 }

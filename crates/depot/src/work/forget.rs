@@ -2,9 +2,9 @@
 
 use crate::{
     Error, Result,
-    disk::rows::{Change, Passed},
+    disk::rows::{Change, Forwarded},
     inner::Inner,
-    plan::{all::Gone, entry::Held, state::State},
+    plan::{all::Gone, entry::Entry, state::State},
 };
 use parking_lot::MutexGuard;
 use std::{
@@ -17,32 +17,32 @@ impl Inner {
     /// already, under the lock that was held until now.
     pub(crate) fn unlink<'a>(
         &self,
-        held: &'a Held,
+        entry: &'a Entry,
         mut state: MutexGuard<'a, State>,
     ) -> Result<()> {
         state.is_gone = true;
         // A record on its way would come after it was forgotten.
         while state.record.is_writing {
-            held.wait(&mut state, None);
+            entry.wait(&mut state, None);
         }
         let (was_recorded, reserved) = (
             state.record.has_row,
             std::mem::take(&mut state.bytes.reserved),
         );
         state.bytes.write_fd = None;
-        let leftover = state.take_leftover(&held.url(), &held.who);
-        let passed = Passed::of(held, &state);
+        let leftover = state.take_leftover(&entry.url(), &entry.who);
+        let forwarded = Forwarded::of(entry, &state);
         drop(state);
-        if let Some(passed) = passed {
-            self.remember(passed);
+        if let Some(forwarded) = forwarded {
+            self.remember(forwarded);
         }
-        held.tell();
+        entry.tell();
         let mut all = self.all();
-        all.remove(held);
+        all.remove(entry);
         all.cleanup.leftovers.extend(leftover);
         drop(all);
         let gone = Gone {
-            id: held.id,
+            id: entry.id,
             reserved,
             at: Instant::now() + FORGET_AGAIN,
         };
@@ -110,11 +110,11 @@ const FORGET_AGAIN: Duration = Duration::from_millis(500);
 
 impl Inner {
     /// Keeps in mind that a hop has something of a name; the record of it is written before the next.
-    pub(crate) fn remember(&self, passed: Passed) {
-        let change = Change::Passed(Box::new(passed.clone()), true);
+    pub(crate) fn remember(&self, forwarded: Forwarded) {
+        let change = Change::Forwarded(Box::new(forwarded.clone()), true);
         let mut all = self.all();
-        if all.passed.len() < NAMES_MAX || all.passed.contains_key(&passed.key()) {
-            all.passed.insert(passed.key(), passed);
+        if all.forwarded.len() < NAMES_MAX || all.forwarded.contains_key(&forwarded.key()) {
+            all.forwarded.insert(forwarded.key(), forwarded);
             self.records.write_behind(change);
         }
     }

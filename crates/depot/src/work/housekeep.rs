@@ -1,6 +1,6 @@
 //! Does from time to time what can wait: records of what was fetched, tags that expire, room.
 
-use crate::{Error, Result, disk::rows::Change, inner::Inner, plan::entry::Held};
+use crate::{Error, Result, disk::rows::Change, inner::Inner, plan::entry::Entry};
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
     thread::{self, JoinHandle},
@@ -9,10 +9,10 @@ use std::{
 
 impl Inner {
     /// What a program filled goes with its last tag and its last reader.
-    pub(crate) fn let_lapse(&self, held: &Held) -> Result<()> {
-        let state = held.lock();
+    pub(crate) fn let_lapse(&self, entry: &Entry) -> Result<()> {
+        let state = entry.lock();
         match state.is_lapsed() && !state.is_gone && state.may_go() {
-            true => self.unlink(held, state),
+            true => self.unlink(entry, state),
             false => Ok(()),
         }
     }
@@ -50,24 +50,24 @@ impl Inner {
         let noted = std::mem::take(&mut *self.chores.unrecorded.lock());
         let mut unrecorded: Vec<_> = {
             let all = self.all();
-            let held = noted.iter().filter_map(|id| all.by_id.get(id));
-            held.cloned().collect()
+            let entry = noted.iter().filter_map(|id| all.by_id.get(id));
+            entry.cloned().collect()
         };
-        unrecorded.retain(|held| !self.is_kept(held));
-        (self.chores.unrecorded.lock()).extend(unrecorded.iter().map(|held| held.id));
+        unrecorded.retain(|entry| !self.is_kept(entry));
+        (self.chores.unrecorded.lock()).extend(unrecorded.iter().map(|entry| entry.id));
     }
 
     /// The same for all that is held, and for when it was used.
     fn keep_all(&self) {
         let every = self.every();
-        for held in &every {
-            if let Err(error) = self.let_lapse(held) {
-                tracing::warn!(%error, url = %held.url(), "what a program filled cannot be forgotten");
+        for entry in &every {
+            if let Err(error) = self.let_lapse(entry) {
+                tracing::warn!(%error, url = %entry.url(), "what a program filled cannot be forgotten");
             }
         }
-        let used = every.iter().filter(|held| self.is_kept(held));
+        let used = every.iter().filter(|entry| self.is_kept(entry));
         let used: Vec<_> = used
-            .map(|held| (held.id, held.used.load(Relaxed)))
+            .map(|entry| (entry.id, entry.used.load(Relaxed)))
             .collect();
         if self.is_ending() {
             self.records.write_behind(Change::Used(used));
@@ -75,8 +75,8 @@ impl Inner {
     }
 
     /// Records what was fetched, once nobody uses it. Returns whether nothing is to be recorded of it.
-    fn is_kept(&self, held: &Held) -> bool {
-        let state = held.lock();
+    fn is_kept(&self, entry: &Entry) -> bool {
+        let state = entry.lock();
         if !state.record.is_ahead() || state.is_gone {
             return true;
         }
@@ -85,9 +85,9 @@ impl Inner {
         drop(state);
         if is_fetched
             && is_idle
-            && let Err(error) = held.commit(self)
+            && let Err(error) = entry.commit(self)
         {
-            tracing::warn!(%error, url = %held.url(), "what was fetched cannot be recorded");
+            tracing::warn!(%error, url = %entry.url(), "what was fetched cannot be recorded");
         }
         false
     }

@@ -3,7 +3,7 @@
 use crate::{
     Error, IsWanted, Result,
     inner::Inner,
-    plan::{entry::Held, state::State},
+    plan::{entry::Entry, state::State},
     work::{close::Standing, room::Asks},
 };
 use godwit_core::{Block, Extents, LEAF_BYTES, Piece, Url, holding::Notices};
@@ -12,22 +12,22 @@ use std::{os::unix::fs::FileExt, sync::Arc};
 
 impl Inner {
     /// Returns what is owed of a name already, to write into that.
-    pub(crate) fn owed_of(&self, key: &(Url, String)) -> Option<Arc<Held>> {
+    pub(crate) fn pending_of(&self, key: &(Url, String)) -> Option<Arc<Entry>> {
         let all = self.all();
-        let held = all.current.get(key)?;
-        let state = held.lock();
+        let entry = all.current.get(key)?;
+        let state = entry.lock();
         let is_ours = state.machine.owes() && !state.is_gone && !state.is_superseded;
         drop(state);
         // It would come before its file is cut, or what was cut off would come after.
-        let may = is_ours && !all.promises.is_cut_later(held);
-        may.then(|| Arc::clone(held))
+        let may = is_ours && !all.promises.is_cut_later(entry);
+        may.then(|| Arc::clone(entry))
     }
 
     /// Puts all that was written beside a file into it; `None`: it went meanwhile.
-    pub(crate) fn fold(
+    pub(crate) fn merge(
         &self,
         asks: &Asks<'_>,
-        under: &Arc<Held>,
+        under: &Arc<Entry>,
         is_wanted: IsWanted<'_>,
     ) -> Result<Option<u64>> {
         let beside = asks.own;
@@ -38,7 +38,7 @@ impl Inner {
         // What goes wrong goes wrong before the first byte: then it is as it was.
         let prepare = |written: &Extents| {
             self.may_change(under, written)?;
-            self.will_fold(beside, under)
+            self.will_merge(beside, under)
         };
         let Some(generation) = self.pour(beside, under, is_there, prepare)? else {
             return Ok(None);
@@ -68,14 +68,14 @@ impl Inner {
     /// which one it is then; `None`: it may not, or went before all was there.
     fn pour(
         &self,
-        beside: &Held,
-        under: &Held,
+        beside: &Entry,
+        under: &Entry,
         may: impl FnOnce(&State) -> bool,
         prepare: impl FnOnce(&Extents) -> Result<()>,
     ) -> Result<Option<u64>> {
         let state = beside.lock();
         let written = state.machine.present().clone();
-        let (session, passed) = (state.meta.session.clone(), state.meta.upstream.clone());
+        let (session, upstream) = (state.meta.session.clone(), state.meta.upstream.clone());
         drop(state);
         let mut state = under.lock();
         if !may(&state) {
@@ -101,7 +101,7 @@ impl Inner {
         if poured.is_ok() {
             state.meta.committed = state.machine.generation();
             state.meta.session = session;
-            state.meta.forwarded_by(&passed);
+            state.meta.forwarded_by(&upstream);
         }
         let (generation, is_gone) = (state.meta.committed, state.is_gone);
         drop(state);
@@ -116,7 +116,7 @@ impl Inner {
 
     /// Makes sure that bytes can be changed: there are blocks for them, and it is on record that they may be other
     /// than they were.
-    fn may_change(&self, under: &Held, ranges: &Extents) -> Result<()> {
+    fn may_change(&self, under: &Entry, ranges: &Extents) -> Result<()> {
         let file = self.disk.writer(under.id)?;
         for range in ranges.iter() {
             self.disk.reserve(under.id, &file, range)?;
@@ -125,7 +125,7 @@ impl Inner {
     }
 
     /// Has what was written be on record, and where it goes.
-    fn will_fold(&self, beside: &Held, under: &Held) -> Result<()> {
+    fn will_merge(&self, beside: &Entry, under: &Entry) -> Result<()> {
         let mut state = beside.lock();
         state.machine.close(Notices::Each);
         state.bytes.write_fd = None;
@@ -136,7 +136,7 @@ impl Inner {
     }
 
     /// Puts into a file what was on its way there when we ended, and had been told to nobody.
-    pub(crate) fn fold_again(&self, beside: &Held, under: Option<Arc<Held>>) -> Result<()> {
+    pub(crate) fn merge_again(&self, beside: &Entry, under: Option<Arc<Entry>>) -> Result<()> {
         // All else of it may have been delivered, and something newer too.
         let is_there = |state: &State| state.machine.owes() || state.is_current();
         let may = |state: &State| {
@@ -148,13 +148,13 @@ impl Inner {
             under.lock().delivery.is_due = true;
             self.fit(&under);
             // If all else of it had been delivered, nothing waits for it yet.
-            self.all().owe(&under, || self.next_number());
+            self.all().enqueue(&under, || self.next_number());
             under.commit_with(self, beside.id)?;
         }
         self.unlink(beside, beside.lock())
     }
 
-    fn copy(&self, beside: &Held, under: &Held, ranges: &Extents) -> Result<()> {
+    fn copy(&self, beside: &Entry, under: &Entry, ranges: &Extents) -> Result<()> {
         let (from, into) = (self.disk.reader(beside.id)?, self.disk.writer(under.id)?);
         let mut buffer = Buffer::take();
         let mut left = ranges.clone();

@@ -12,7 +12,7 @@ use crate::{
     paths::{bad_name, moved, path_of, server_of},
     plan::{
         all::All,
-        entry::Held,
+        entry::Entry,
         order::{LENGTH, rename_to},
     },
 };
@@ -37,7 +37,7 @@ impl Inner {
             to: to.cloned(),
             who: who.clone(),
             session: session.into(),
-            born: now(),
+            created_at: now(),
             tries: 0,
             last: None,
             later: None,
@@ -62,8 +62,8 @@ impl Inner {
         let mut all = self.all();
         let condition = self.seen_here(&all, url, who).filter(|_| is_known);
         // That what somebody still writes has lost its name is on record by the deed only.
-        let may_fold = !all.is_written_unseen(to);
-        if may_fold && let Some(held) = self.foldable(&all, url, who) {
+        let may_merge = !all.is_written_unseen(to);
+        if may_merge && let Some(entry) = self.mergeable(&all, url, who) {
             let over = Base::Any;
             let what = rename_to(to, over);
             let deeds = all.promises.of(url);
@@ -73,7 +73,7 @@ impl Inner {
                 Added::Folded(number) => {
                     deeds.noted(number);
                     let position = deeds.find(number).map_or(number, |deed| deed.position);
-                    return self.renamed_before_it_was_known(all, &held, (url, to), position);
+                    return self.renamed_before_it_was_known(all, &entry, (url, to), position);
                 }
                 // It goes over whatever there is: it is renamed in its turn.
                 Added::Deed(number) => {
@@ -99,8 +99,8 @@ impl Inner {
     fn renamed_in_turn(&self, mut all: MutexGuard<'_, All>, url: &Url, to: &Url) -> Result<()> {
         let renamed = all.rename(url, to, || self.next_number());
         self.promised(all, url)?;
-        for held in renamed {
-            self.committed_behind(&held);
+        for entry in renamed {
+            self.commit_renamed(&entry);
         }
         Ok(())
     }
@@ -109,17 +109,17 @@ impl Inner {
     fn renamed_before_it_was_known(
         &self,
         mut all: MutexGuard<'_, All>,
-        held: &Arc<Held>,
+        entry: &Arc<Entry>,
         (url, to): (&Url, &Url),
         position: u64,
     ) -> Result<()> {
         all.rename(url, to, || self.next_number());
-        all.owing.remove(&held.number());
-        held.redirect(to.clone());
-        held.renumber(position);
-        all.owing.insert(position, Arc::clone(held));
-        let mut state = held.lock();
-        let leftover = state.take_leftover(url, &held.who);
+        all.pending.remove(&entry.number());
+        entry.redirect(to.clone());
+        entry.renumber(position);
+        all.pending.insert(position, Arc::clone(entry));
+        let mut state = entry.lock();
+        let leftover = state.take_leftover(url, &entry.who);
         state.machine.release(Some(Base::Any));
         state.meta.replaces = None;
         state.delivery.is_due = true;
@@ -127,7 +127,7 @@ impl Inner {
         drop(state);
         all.cleanup.leftovers.extend(leftover);
         drop(all);
-        held.commit(self)?;
+        entry.commit(self)?;
         self.nudge();
         Ok(())
     }
@@ -142,11 +142,11 @@ impl Inner {
             return Err(godwit_store::Error::not_empty(url.as_path()).into());
         }
         let condition = self.seen_here(&all, url, who).filter(|_| is_known);
-        if let Some(held) = self.foldable(&all, url, who) {
+        if let Some(entry) = self.mergeable(&all, url, who) {
             all.unlink(url);
             drop(all);
-            let state = held.lock();
-            return self.unlink(&held, state);
+            let state = entry.lock();
+            return self.unlink(&entry, state);
         }
         let condition = condition.or_else(|| all.before_unsent(&*all.current_of(url, who)?));
         let number = self.next_number();
@@ -158,10 +158,10 @@ impl Inner {
             .promise(number, path_of(url), What::Unlink, condition);
         let gone = all.unlink(url);
         self.promised(all, url)?;
-        for held in gone {
+        for entry in gone {
             // Nobody needs to see at the target what is removed there next.
-            if !held.is_renamed() && self.is_unconditional(&held) && !self.is_needed(&held) {
-                self.supersede(&held)?;
+            if !entry.is_renamed() && self.is_unconditional(&entry) && !self.is_needed(&entry) {
+                self.supersede(&entry)?;
             }
         }
         self.nudge();
@@ -195,8 +195,8 @@ impl Inner {
         if is_cut {
             self.all().spoil_below(url);
         }
-        if is_cut && let Some(held) = self.all().current_of(url, who) {
-            held.lock().validity.invalidate();
+        if is_cut && let Some(entry) = self.all().current_of(url, who) {
+            entry.lock().validity.invalidate();
         }
         Ok(())
     }
@@ -224,10 +224,10 @@ impl Inner {
         Ok(())
     }
 
-    pub(crate) fn committed_behind(&self, held: &Held) {
-        let is_recorded = held.lock().record.has_row;
-        if is_recorded && let Err(error) = held.commit(self) {
-            tracing::warn!(%error, url = %held.name(), "that it was renamed cannot be recorded");
+    pub(crate) fn commit_renamed(&self, entry: &Entry) {
+        let is_recorded = entry.lock().record.has_row;
+        if is_recorded && let Err(error) = entry.commit(self) {
+            tracing::warn!(%error, url = %entry.name(), "that it was renamed cannot be recorded");
         }
     }
 
@@ -235,20 +235,20 @@ impl Inner {
     /// be asked, there may be.
     fn must_be_there(&self, url: &Url, who: &Who) -> Result<bool> {
         let current = self.all().current_of(url, who);
-        let current = current.filter(|held| !held.lock().is_gone);
-        if current.as_ref().is_some_and(|held| held.lock().is_sure()) {
+        let current = current.filter(|entry| !entry.lock().is_gone);
+        if current.as_ref().is_some_and(|entry| entry.lock().is_sure()) {
             return Ok(true);
         }
         let doubts = current
             .as_ref()
-            .map_or(0, |held| held.lock().validity.invalidations);
+            .map_or(0, |entry| entry.lock().validity.invalidations);
         let looked = self.surely((url, who), || self.stat_of(url, who));
         let can_wait = |error: &Error| error.of_store().is_some_and(may_pass);
         match (looked, current) {
-            (Ok((place, stat)), Some(held)) => {
-                let is_still = self.is_still_base(&held, &place, &stat, crate::Fresh::Now);
+            (Ok((place, stat)), Some(entry)) => {
+                let is_still = self.is_still_base(&entry, &place, &stat, crate::Fresh::Now);
                 if is_still {
-                    (held.lock().validity).revalidated_after(doubts, Instant::now());
+                    (entry.lock().validity).revalidated_after(doubts, Instant::now());
                 }
                 Ok(is_still)
             }
@@ -274,8 +274,8 @@ impl Inner {
 
     /// Returns what the target has under a name, as far as we know it and nothing is on its way there.
     fn seen_here(&self, all: &All, url: &Url, who: &Who) -> Option<Base> {
-        let held = all.current_of(url, who)?;
-        let state = held.lock();
+        let entry = all.current_of(url, who)?;
+        let state = entry.lock();
         let base = state.machine.base().clone();
         let is_clean = !state.machine.owes() && !state.is_gone && state.is_sure();
         let seen = state.validity.seen.clone().map(Base::Seen);
@@ -285,9 +285,9 @@ impl Inner {
     }
 
     /// Returns the file of a name that its target has never heard of, where nothing was.
-    fn foldable(&self, all: &All, url: &Url, who: &Who) -> Option<Arc<Held>> {
-        let held = all.current_of(url, who)?;
-        let state = held.lock();
+    fn mergeable(&self, all: &All, url: &Url, who: &Who) -> Option<Arc<Entry>> {
+        let entry = all.current_of(url, who)?;
+        let state = entry.lock();
         let is_new = *state.machine.base() == Base::Absent && state.machine.owes();
         // In place some of it may be there long before anything is asked for.
         let is_unheard = !state.machine.is_asked() && !state.machine.is_inside();
@@ -296,16 +296,16 @@ impl Inner {
         let is_it = is_new && is_still && is_ours && state.machine.held().is_none();
         drop(state);
         // Something else may be promised at its name, which goes first or after.
-        let is_alone = all.promises.has(&held) && all.promises.is_alone(&held);
-        (is_it && is_alone && !held.is_renamed()).then_some(held)
+        let is_alone = all.promises.has(&entry) && all.promises.is_alone(&entry);
+        (is_it && is_alone && !entry.is_renamed()).then_some(entry)
     }
 
     /// Tells whether it has to be at its target for what was promised after it.
-    pub(crate) fn is_needed(&self, held: &Held) -> bool {
-        self.all().promises.is_needed(held)
+    pub(crate) fn is_needed(&self, entry: &Entry) -> bool {
+        self.all().promises.is_needed(entry)
     }
 
-    pub(crate) fn is_unconditional(&self, held: &Held) -> bool {
-        matches!(held.lock().machine.base(), Base::Any | Base::Absent)
+    pub(crate) fn is_unconditional(&self, entry: &Entry) -> bool {
+        matches!(entry.lock().machine.base(), Base::Any | Base::Absent)
     }
 }

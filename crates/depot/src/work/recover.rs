@@ -7,7 +7,7 @@ use crate::{
         rows::{DeedRow, Row},
     },
     inner::Inner,
-    plan::{all::Unreadable, entry::Held, order::Promises},
+    plan::{all::Unreadable, entry::Entry, order::Promises},
     work::checksums::leaf_of,
 };
 use godwit_core::{
@@ -23,7 +23,7 @@ impl Inner {
         // Also what cannot be read today: its bytes are nobody's to remove.
         let mut known: Vec<Id> = rows.iter().map(|row| row.id).collect();
         known.sort_unstable();
-        let (mut lost, mut folding) = (Vec::new(), Vec::new());
+        let (mut lost, mut merging) = (Vec::new(), Vec::new());
         let mut all = self.all();
         for row in rows {
             let Ok(url) = Url::from_argument(&row.url) else {
@@ -46,52 +46,52 @@ impl Inner {
                 // They are kept before the record is: a last one may be of another length.
                 range == leaf_of(*leaf, size) && row.record.present.contains(&range)
             });
-            let held = Arc::new(Held::again(&row, url, machine, &chains));
-            if let Err(error) = self.settle(&held, &row) {
+            let entry = Arc::new(Entry::again(&row, url, machine, &chains));
+            if let Err(error) = self.settle(&entry, &row) {
                 // Nothing of one file keeps the others from being delivered.
-                tracing::error!(url = %held.url(), id = %row.id, %error, "what was kept of it cannot be read");
-                let mut state = held.lock();
+                tracing::error!(url = %entry.url(), id = %row.id, %error, "what was kept of it cannot be read");
+                let mut state = entry.lock();
                 match state.machine.owes() {
                     true => {
                         state.machine.hold(Why::Refused);
                         state.delivery.reason = error.to_string();
                     }
-                    false => lost.push(Arc::clone(&held)),
+                    false => lost.push(Arc::clone(&entry)),
                 }
             }
-            if held.lock().machine.is_blind() && !held.lock().machine.owes() {
-                lost.push(Arc::clone(&held)); // Nobody knows what others made of it since.
+            if entry.lock().machine.is_blind() && !entry.lock().machine.owes() {
+                lost.push(Arc::clone(&entry)); // Nobody knows what others made of it since.
             }
-            let mut state = held.lock();
+            let mut state = entry.lock();
             if state.machine.held() == Some(&Why::Unfinished) && state.delivery.reason.is_empty() {
                 state.delivery.reason = UNFINISHED.into();
             }
             drop(state);
-            if let Some(under) = row.folds_into {
-                folding.push((held, under));
+            if let Some(under) = row.merges_into {
+                merging.push((entry, under));
                 continue;
             }
-            all.keep(&held);
-            if held.lock().machine.owes() {
-                all.owing.insert(held.number(), Arc::clone(&held));
+            all.keep(&entry);
+            if entry.lock().machine.owes() {
+                all.pending.insert(entry.number(), Arc::clone(&entry));
             }
         }
-        let owing: Vec<_> = all.owing.values().cloned().collect();
-        all.promises = Promises::recover(deeds, &owing, start);
+        let pending: Vec<_> = all.pending.values().cloned().collect();
+        all.promises = Promises::recover(deeds, &pending, start);
         all.replay(|| self.next_number());
         all.supersede_again();
         all.look_for_directories_soon();
         drop(all);
-        for (beside, under) in folding {
+        for (beside, under) in merging {
             let under = self.all().by_id.get(&under).cloned();
-            if let Err(error) = self.fold_again(&beside, under) {
+            if let Err(error) = self.merge_again(&beside, under) {
                 tracing::error!(url = %beside.url(), %error, "what was on its way into a file cannot be put there");
             }
         }
         // Nothing that others do not have.
-        for held in lost {
-            if let Err(error) = self.unlink(&held, held.lock()) {
-                tracing::warn!(url = %held.url(), %error, "what was fetched and cannot be read stays on the disk");
+        for entry in lost {
+            if let Err(error) = self.unlink(&entry, entry.lock()) {
+                tracing::warn!(url = %entry.url(), %error, "what was fetched and cannot be read stays on the disk");
             }
         }
         let mut strangers = Vec::new();
@@ -109,42 +109,42 @@ impl Inner {
     pub(crate) fn retag(&self, tags: Vec<(Id, Tag)>) {
         let all = self.all();
         for (id, tag) in tags {
-            if let Some(held) = all.by_id.get(&id) {
+            if let Some(entry) = all.by_id.get(&id) {
                 if let Some(expires) = tag.expires {
                     self.chores.falls(expires, id);
                 }
-                held.lock().users.tags.push(tag);
+                entry.lock().users.tags.push(tag);
             }
         }
     }
 
     /// Brings the file to what its record says.
-    fn settle(&self, held: &Arc<Held>, row: &Row) -> Result<()> {
-        let taken = self.disk.taken(held.id);
+    fn settle(&self, entry: &Arc<Entry>, row: &Row) -> Result<()> {
+        let taken = self.disk.taken(entry.id);
         self.room.count(taken);
-        let mut state = held.lock();
+        let mut state = entry.lock();
         state.bytes.reserved = taken;
         if row.record.open.is_none() {
-            let file = self.disk.writer(held.id)?;
+            let file = self.disk.writer(entry.id)?;
             let size = file
                 .metadata()
-                .map_err(Error::disk(self.disk.path(held.id)))?;
+                .map_err(Error::disk(self.disk.path(entry.id)))?;
             if size.len() < row.record.size {
                 let cause = io::Error::new(io::ErrorKind::UnexpectedEof, CUT_SHORT);
-                return Err(Error::disk(self.disk.path(held.id))(cause));
+                return Err(Error::disk(self.disk.path(entry.id))(cause));
             }
             if size.len() > row.record.size {
-                self.disk.resize(held.id, &file, row.record.size)?;
+                self.disk.resize(entry.id, &file, row.record.size)?;
             }
             return Ok(());
         }
         let is_doubtful = state.machine.is_doubtful();
         drop(state);
         match is_doubtful {
-            true => self.rescan(held, || true).map(drop),
+            true => self.rescan(entry, || true).map(drop),
             // Its writers may be there still; they are looked for.
             false => {
-                self.watch(held);
+                self.watch(entry);
                 Ok(())
             }
         }

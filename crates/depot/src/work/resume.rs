@@ -4,7 +4,7 @@ use crate::{
     Error, Result,
     inner::Inner,
     plan::{
-        entry::{Asked, Held, Parked, upload_of},
+        entry::{Asked, Entry, Parked, upload_of},
         leftovers::Leftover,
     },
     work::{
@@ -26,8 +26,8 @@ use std::time::Instant;
 
 impl Inner {
     /// In place nothing is changed before the target was looked at, and that is on record.
-    pub(crate) fn enter(&self, held: &Held, place: &Place) -> Result<()> {
-        let mut state = held.folded();
+    pub(crate) fn enter(&self, entry: &Entry, place: &Place) -> Result<()> {
+        let mut state = entry.lock_merged();
         if state.machine.mode() != Mode::InPlace {
             return Ok(());
         }
@@ -36,7 +36,7 @@ impl Inner {
             drop(state);
             // Before it is sealed: while it is, nobody can be shown it over what is there.
             let origin = self.looked_in_place(place, &base)?;
-            state = held.folded();
+            state = entry.lock_merged();
             // Nobody can tell whose bytes are there after a break; ours again do no harm.
             state.machine.resumed(&Extents::new());
             state.machine.found(Found::Base);
@@ -55,10 +55,10 @@ impl Inner {
             break;
         }
         drop(state);
-        let entering = held.lock().machine.entering();
+        let entering = entry.lock().machine.entering();
         if let Some(generation) = entering {
-            held.commit(self)?;
-            held.lock().machine.enter(generation);
+            entry.commit(self)?;
+            entry.lock().machine.enter(generation);
         }
         Ok(())
     }
@@ -72,11 +72,11 @@ impl Inner {
     }
 
     /// Returns the conversation about the generation that is under way, taking over what an earlier one left.
-    pub(crate) fn begun(&self, held: &Held, place: &Place) -> Result<Begun> {
-        let at = held.url();
-        let mut state = held.lock();
+    pub(crate) fn begun(&self, entry: &Entry, place: &Place) -> Result<Begun> {
+        let at = entry.url();
+        let mut state = entry.lock();
         let parked = state.delivery.upload.parked.take();
-        if let Some(parked) = parked.filter(|parked| parked.is_of(held, &state.machine)) {
+        if let Some(parked) = parked.filter(|parked| parked.is_of(entry, &state.machine)) {
             return Ok(Begun::Sink(parked));
         }
         let (attempt, generation) = (state.machine.attempt(), state.machine.sending());
@@ -84,7 +84,7 @@ impl Inner {
             Mode::InPlace => WriteMode::InPlace,
             Mode::Replace => how(state.machine.base()),
         };
-        let (passed, bits) = (state.meta.upstream.clone(), state.meta.mode);
+        let (upstream, mode) = (state.meta.upstream.clone(), state.meta.mode);
         let is_absent = *state.machine.base() == Base::Absent;
         drop(state);
         // What is replaced keeps its own, also at servers that would change them.
@@ -92,9 +92,9 @@ impl Inner {
             let there = place.store.stat(&place.path);
             is_absent || matches!(there, Err(StoreError::Missing { .. }))
         };
-        let mode = bits.filter(|_| is_new());
-        let id = upload_of(held.id, generation);
-        let mut state = held.lock();
+        let mode = mode.filter(|_| is_new());
+        let id = upload_of(entry.id, generation);
+        let mut state = entry.lock();
         state.delivery.upload.sent_as = Some(id.clone());
         let is_spoilt = std::mem::take(&mut state.delivery.upload.is_spoilt);
         drop(state);
@@ -107,7 +107,7 @@ impl Inner {
             // Whoever cannot say what differs of what landed may have something older there.
             resume: can.resume && can.again && !is_spoilt,
             streams: streams(place),
-            passed: &passed,
+            passed: &upstream,
             mode,
             ..Write::default()
         };
@@ -115,19 +115,19 @@ impl Inner {
             // It may be ours: what is there was asked of the publication whose answer was lost. Nothing of ours can come
             // over it any more.
             Err(StoreError::Exists { .. } | StoreError::Changed { .. })
-                if held.lock().machine.is_asked() =>
+                if entry.lock().machine.is_asked() =>
             {
-                held.lock().machine.resumed(&Extents::new());
-                let is_there = self.search(held, place)?;
-                return Ok(self.after_search(held, is_there));
+                entry.lock().machine.resumed(&Extents::new());
+                let is_there = self.search(entry, place)?;
+                return Ok(self.after_search(entry, is_there));
             }
             sink => sink?,
         };
-        let is_resuming = held.lock().machine.is_resuming();
+        let is_resuming = entry.lock().machine.is_resuming();
         if is_resuming && !write.resume {
-            held.lock().machine.resumed(&Extents::new());
+            entry.lock().machine.resumed(&Extents::new());
         } else if is_resuming {
-            self.resume(held, &*sink)?;
+            self.resume(entry, &*sink)?;
         }
         let parked = Parked {
             sink,
@@ -137,9 +137,9 @@ impl Inner {
             once: (!can.again).then(Mutex::default),
             compares: can.leaves && !matches!(write.how, WriteMode::InPlace),
         };
-        let is_unsure = held.lock().machine.is_unsure();
-        let is_there = is_unsure && self.search(held, place)?;
-        if parked.is_of(held, &held.lock().machine) {
+        let is_unsure = entry.lock().machine.is_unsure();
+        let is_there = is_unsure && self.search(entry, place)?;
+        if parked.is_of(entry, &entry.lock().machine) {
             return Ok(Begun::Sink(parked));
         }
         // What is written next is another upload, on another condition.
@@ -147,29 +147,29 @@ impl Inner {
             .cleanup
             .leftovers
             .push(Leftover::Open(parked.sink));
-        Ok(self.after_search(held, is_there))
+        Ok(self.after_search(entry, is_there))
     }
 
     /// The target was looked at, or is to be, and the conversation is over.
-    fn after_search(&self, held: &Held, is_there: bool) -> Begun {
+    fn after_search(&self, entry: &Entry, is_there: bool) -> Begun {
         if is_there {
             return Begun::There;
         }
         // What was sealed is part of what comes after it, or somebody is to decide, or did so meanwhile.
-        let mut state = held.lock();
+        let mut state = entry.lock();
         state.machine.lost();
         state.delivery.is_due = true;
         Begun::Anew
     }
 
     /// Ends a conversation about a generation that became part of another: that is another upload.
-    pub(crate) fn leave_others(&self, held: &Held) {
-        let mut state = held.lock();
+    pub(crate) fn leave_others(&self, entry: &Entry) {
+        let mut state = entry.lock();
         let attempt = state.machine.attempt();
         let Some(parked) = state.delivery.upload.parked.take() else {
             return;
         };
-        if parked.is_of(held, &state.machine) {
+        if parked.is_of(entry, &state.machine) {
             state.delivery.upload.parked = Some(parked);
             return;
         }
@@ -187,10 +187,10 @@ impl Inner {
     }
 
     /// Tells what the target has of what is on our disk: it is shown what landed there, and says what differs.
-    fn resume(&self, held: &Held, sink: &dyn Sink) -> Result<()> {
-        let url = held.url();
+    fn resume(&self, entry: &Entry, sink: &dyn Sink) -> Result<()> {
+        let url = entry.url();
         let path = url.as_path();
-        let file = self.disk.reader(held.id)?;
+        let file = self.disk.reader(entry.id)?;
         let size = file.metadata().map_err(Error::disk(path))?.len();
         let lying = LocalFile { path, file: &file };
         let mut buffer = Buffer::take();
@@ -199,13 +199,13 @@ impl Inner {
             sink.show(lying.block(range, &mut buffer)?)?;
         }
         let same: Extents = sink.done().within(0..size).collect();
-        held.lock().machine.resumed(&same);
+        entry.lock().machine.resumed(&same);
         Ok(())
     }
 
     /// Looks for what became of a publication whose answer was lost. Returns whether it is there.
-    fn search(&self, held: &Held, place: &Place) -> Result<bool> {
-        let state = held.lock();
+    fn search(&self, entry: &Entry, place: &Place) -> Result<bool> {
+        let state = entry.lock();
         let (base, sending) = (state.machine.base().clone(), state.machine.sending());
         let asked = state.delivery.upload.asked.clone();
         let asked = asked.filter(|asked| asked.generation == sending);
@@ -216,7 +216,7 @@ impl Inner {
             digest: state.bytes.leaves.root(state.machine.size()),
         });
         drop(state);
-        let upload = upload_of(held.id, sending);
+        let upload = upload_of(entry.id, sending);
         let found = match place.store.published_as(&place.path, &upload)? {
             Some(version) => Found::Ours(version),
             None => self.found(place, &base, &asked)?,
@@ -226,13 +226,13 @@ impl Inner {
             // Whoever was asked may not have come as far.
             place.store.flush(&place.path)?;
         }
-        let mut state = held.lock();
+        let mut state = entry.lock();
         // If somebody decided on it meanwhile, it is asked for again.
         let is_there = state.machine.is_unsure() && matches!(found, Found::Ours(_));
         match found {
             Found::Ours(_) => {
                 (state.delivery.delivered, state.meta.is_forwarded) = (sending, passes_on);
-                state.validity.is_changed_at_target = held.is_renamed();
+                state.validity.is_changed_at_target = entry.is_renamed();
                 state.delivery.upload.sent_as = None;
                 state.validity.unsee(); // as it was before
                 state.validity.revalidated(Instant::now());

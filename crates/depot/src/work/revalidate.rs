@@ -6,7 +6,7 @@ use crate::{
     inner::Inner,
     plan::{
         asking::Asking,
-        entry::Held,
+        entry::Entry,
         state::{Check, State},
         user::User,
     },
@@ -26,9 +26,9 @@ impl Inner {
     pub(crate) fn changed(&self, url: &Url) {
         let mut all = self.all();
         all.spoil_below(url);
-        all.changed_behind(url);
-        for held in all.called_below(url) {
-            let mut state = held.lock();
+        all.note_changed(url);
+        for entry in all.called_below(url) {
+            let mut state = entry.lock();
             state.validity.invalidate();
             state.validity.is_changed_at_target = true;
         }
@@ -69,12 +69,12 @@ impl Inner {
             }
             let mut all = self.all();
             let current = all.current.get(&key).cloned();
-            if let Some(held) = &current {
-                let mut state = held.lock();
+            if let Some(entry) = &current {
+                let mut state = entry.lock();
                 // What came for somebody else is theirs until its origin says otherwise, each time.
-                let is_own = held.who.audience == who.audience || was_asked;
+                let is_own = entry.who.audience == who.audience || was_asked;
                 if is_own && !state.is_gone && self.is_fresh(&state, fresh) {
-                    return Ok((User::of(held, &mut state), seen));
+                    return Ok((User::of(entry, &mut state), seen));
                 }
             }
             // Whoever was asked while we waited is fresh enough for everybody who waited for no more.
@@ -129,14 +129,14 @@ impl Inner {
         &self,
         url: &Url,
         who: &Who,
-        current: Option<Arc<Held>>,
+        current: Option<Arc<Entry>>,
         asking: &Asking,
     ) -> Result<Option<Stat>> {
         self.must_not_be_cut(url)?;
         let (place, stat) = match self.stat_of(url, who) {
             Ok(found) => found,
             Err(Error::Store(error)) => {
-                let own = current.filter(|held| held.who.audience == who.audience);
+                let own = current.filter(|entry| entry.who.audience == who.audience);
                 return self.not_told(own, error, asking.fresh).map(|()| None);
             }
             Err(error) => return Err(error),
@@ -145,10 +145,10 @@ impl Inner {
             return Err(StoreError::directory(place.path).into());
         }
         let version = stat.version(since_epoch());
-        if let Some(held) = &current
-            && self.is_still_base(held, &place, &stat, asking.fresh)
+        if let Some(entry) = &current
+            && self.is_still_base(entry, &place, &stat, asking.fresh)
         {
-            let mut state = held.lock();
+            let mut state = entry.lock();
             // No length was on its way there when it was asked.
             state.validity.check = if asking.is_spoilt() {
                 Check::Invalid
@@ -187,20 +187,20 @@ impl Inner {
         };
         let all = self.all();
         let called = all.called(url);
-        let others = called.into_iter().find(|held| {
-            let is_theirs = held.name() == *url && held.who.audience != who.audience;
-            is_theirs && is_clean(&held.lock())
+        let others = called.into_iter().find(|entry| {
+            let is_theirs = entry.name() == *url && entry.who.audience != who.audience;
+            is_theirs && is_clean(&entry.lock())
         });
-        let Some(held) = others else {
+        let Some(entry) = others else {
             return false;
         };
         drop(all);
-        let is_it = self.is_base(&held, place, stat, asking.fresh);
+        let is_it = self.is_base(&entry, place, stat, asking.fresh);
         let mut all = self.all();
-        let is_it = is_it && held.name() == *url && is_clean(&held.lock()) && !asking.is_spoilt();
+        let is_it = is_it && entry.name() == *url && is_clean(&entry.lock()) && !asking.is_spoilt();
         if is_it {
             let key = (url.clone(), who.audience.clone());
-            all.current.insert(key, held);
+            all.current.insert(key, entry);
         }
         is_it
     }
@@ -208,20 +208,20 @@ impl Inner {
     /// The origin does not tell. A strong version is believed for a while, but by whoever wants it proved.
     fn not_told(
         &self,
-        current: Option<Arc<Held>>,
+        current: Option<Arc<Entry>>,
         error: Arc<StoreError>,
         fresh: Fresh,
     ) -> Result<()> {
-        let Some(held) = current else {
+        let Some(entry) = current else {
             return Err(Error::Store(error));
         };
         if error.fault() == godwit_core::Fault::Lasting {
             if matches!(*error, StoreError::Missing { .. }) {
-                self.let_go(&held)?;
+                self.let_go(&entry)?;
             }
             return Err(Error::Store(error));
         }
-        let is_believed = fresh != Fresh::Proved && self.is_believed(&held.lock());
+        let is_believed = fresh != Fresh::Proved && self.is_believed(&entry.lock());
         match is_believed {
             true => Ok(()),
             false => Err(Error::Store(error)),
@@ -237,9 +237,9 @@ impl Inner {
     }
 
     /// Tells whether the origin still has what ours was taken from.
-    fn is_base(&self, held: &Held, place: &Place, stat: &Stat, fresh: Fresh) -> bool {
+    fn is_base(&self, entry: &Entry, place: &Place, stat: &Stat, fresh: Fresh) -> bool {
         let now = stat.version(since_epoch());
-        let state = held.lock();
+        let state = entry.lock();
         let (seen, base) = (state.validity.seen.clone(), state.machine.base().clone());
         let size = state.machine.size();
         let ours = match state.machine.owes() {
@@ -270,14 +270,14 @@ impl Inner {
     /// Tells whether the origin, just looked at, still has what ours was taken from; if so, that is known from now on.
     pub(crate) fn is_still_base(
         &self,
-        held: &Held,
+        entry: &Entry,
         place: &godwit_store::engine::Place,
         stat: &Stat,
         fresh: Fresh,
     ) -> bool {
         let version = stat.version(since_epoch());
-        let is_same = self.is_base(held, place, stat, fresh);
-        let mut state = held.lock();
+        let is_same = self.is_base(entry, place, stat, fresh);
+        let mut state = entry.lock();
         if state.is_gone || !is_same {
             return false;
         }
@@ -303,14 +303,14 @@ impl Inner {
         });
         let id = made.inspect_err(|_| self.room.release(size))?;
         let machine = Holding::of(version.clone(), size, Mode::Replace);
-        let held = Arc::new(Held::new(
+        let entry = Arc::new(Entry::new(
             id,
             self.next_number(),
             url.clone(),
             who.clone(),
             machine,
         ));
-        let mut state = held.lock();
+        let mut state = entry.lock();
         state.bytes.reserved = size;
         state.validity.revalidated(Instant::now());
         state.validity.see(version, seen_at);
@@ -321,16 +321,16 @@ impl Inner {
             self.room.release(size);
             return self.disk.remove(id);
         }
-        all.insert(&held);
-        all.make_current(&held);
+        all.insert(&entry);
+        all.make_current(&entry);
         Ok(())
     }
 
     /// Forgets what is no longer of use, unless something hangs on it.
-    pub(crate) fn let_go(&self, held: &Arc<Held>) -> Result<()> {
-        let state = held.lock();
+    pub(crate) fn let_go(&self, entry: &Arc<Entry>) -> Result<()> {
+        let state = entry.lock();
         match !state.is_gone && state.may_go() {
-            true => self.unlink(held, state),
+            true => self.unlink(entry, state),
             false => Ok(()),
         }
     }
@@ -360,7 +360,7 @@ impl Drop for Asker<'_> {
 
 impl Inner {
     /// Returns why a delivery that failed is held. A change by others is no fault of the way to the target.
-    pub(crate) fn why_held(&self, held: &Held, error: &Error) -> Why {
+    pub(crate) fn why_on_hold(&self, entry: &Entry, error: &Error) -> Why {
         let said = error.of_store();
         if !matches!(
             said,
@@ -368,7 +368,7 @@ impl Inner {
         ) {
             return Why::Refused;
         }
-        let place = (self.connect)(&held.url(), &held.who);
+        let place = (self.connect)(&entry.url(), &entry.who);
         let there = place.and_then(|place| look(&place));
         Why::Conflict(there.map_or(Base::Any, |there| base_of(there.as_ref())))
     }

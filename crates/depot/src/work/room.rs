@@ -4,7 +4,7 @@ use crate::{
     Error, IsWanted, Result,
     inner::Inner,
     plan::{
-        entry::Held,
+        entry::Entry,
         fairness::{Number, Turn, Wish},
     },
     work::housekeep::EVERY,
@@ -38,10 +38,12 @@ impl Inner {
     pub(crate) fn full(&self, wanted: u64, before: usize) -> Error {
         let mut used = self.room.open();
         let mut servers: BTreeMap<String, u64> = BTreeMap::new();
-        for held in self.every() {
-            let state = held.lock();
+        for entry in self.every() {
+            let state = entry.lock();
             match state.machine.owes() && !state.is_private() {
-                true => *servers.entry(held.url().host_port()).or_default() += state.bytes.reserved,
+                true => {
+                    *servers.entry(entry.url().host_port()).or_default() += state.bytes.reserved
+                }
                 false => used += state.bytes.reserved,
             }
         }
@@ -68,27 +70,27 @@ impl Inner {
     pub(crate) fn evict(&self, wanted: u64) -> Result<bool> {
         let mut freed = 0;
         let mut all = self.every();
-        all.sort_by_cached_key(|held| {
-            let stays = u64::from(held.lock().meta.price) * STAYS;
-            (held.used.load(Relaxed) + stays, held.number())
+        all.sort_by_cached_key(|entry| {
+            let stays = u64::from(entry.lock().meta.price) * STAYS;
+            (entry.used.load(Relaxed) + stays, entry.number())
         });
-        for held in all {
+        for entry in all {
             if freed >= wanted {
                 break;
             }
-            freed += self.evict_one(&held)?;
+            freed += self.evict_one(&entry)?;
         }
         Ok(freed > 0)
     }
 
-    fn evict_one(&self, held: &Held) -> Result<u64> {
-        let state = held.lock();
+    fn evict_one(&self, entry: &Entry) -> Result<u64> {
+        let state = entry.lock();
         if state.is_gone || !state.may_go() {
             return Ok(0);
         }
         let bytes = state.bytes.reserved;
-        tracing::debug!(url = %held.url(), bytes, "forgotten, to make room");
-        self.unlink(held, state)?;
+        tracing::debug!(url = %entry.url(), bytes, "forgotten, to make room");
+        self.unlink(entry, state)?;
         Ok(bytes)
     }
 
@@ -111,7 +113,7 @@ const STAYS: u64 = 600;
 pub(crate) struct Asks<'a> {
     pub by: Number,
     /// What is theirs, and stays so while they wait.
-    pub own: &'a Held,
+    pub own: &'a Entry,
     /// More may be wanted after it.
     pub is_growing: bool,
 }
@@ -131,16 +133,16 @@ impl Inner {
     /// Takes room for a file up to `end`. Waits for it, if there is none at the moment.
     pub(crate) fn make_room(
         &self,
-        held: &Held,
+        entry: &Entry,
         end: u64,
         asks: &Asks<'_>,
         is_wanted: IsWanted<'_>,
     ) -> Result<()> {
-        let url = held.url();
+        let url = entry.url();
         self.room.could_hold(&url, end)?;
         let _asking = Asking(self, asks.by);
         loop {
-            let reserved = held.lock().bytes.reserved;
+            let reserved = entry.lock().bytes.reserved;
             let Some(least) = end.checked_sub(reserved).filter(|more| *more > 0) else {
                 return Ok(());
             };
@@ -152,7 +154,7 @@ impl Inner {
             };
             let full = match self.room_now(&url, wish, reserved) {
                 Ok(more) => {
-                    let mut state = held.lock();
+                    let mut state = entry.lock();
                     match state.is_gone {
                         true => self.room.release(more),
                         false => state.bytes.reserved += more,

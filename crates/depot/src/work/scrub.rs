@@ -9,7 +9,7 @@ use crate::{
     clock::now,
     disk::rows::Change,
     inner::Inner,
-    plan::{entry::Held, user::User},
+    plan::{entry::Entry, user::User},
     work::probe::OURS,
 };
 use godwit_core::holding::Base;
@@ -21,18 +21,18 @@ use std::{
 
 impl Inner {
     /// Reads it, at a time in seconds since the epoch; nothing, where it is not whole or somebody writes it.
-    pub(crate) fn verify(&self, held: &Arc<Held>, time: u64) -> Result<Option<Verified>> {
-        let mut state = held.lock();
+    pub(crate) fn verify(&self, entry: &Arc<Entry>, time: u64) -> Result<Option<Verified>> {
+        let mut state = entry.lock();
         let is_still = state.machine.writers().is_none() && !state.machine.is_unseen();
         if state.is_gone || !is_still || !state.machine.is_whole() {
             return Ok(None);
         }
-        let _user = User::keeper(held, &mut state);
+        let _user = User::keeper(entry, &mut state);
         let (known, size) = (state.bytes.leaves.clone(), state.machine.size());
         let base = state.machine.base().clone();
         drop(state);
-        let (_, found) = self.hashed_while(held, &|| !self.is_ending())?;
-        self.verified(held, time);
+        let (_, found) = self.hashed_while(entry, &|| !self.is_ending())?;
+        self.verified(entry, time);
         let wrong: Vec<u64> = known
             .known(size)
             .filter(|(leaf, chain)| found.chain(*leaf, size).as_ref() != Some(chain))
@@ -46,17 +46,17 @@ impl Inner {
         };
         let is_unknown = !known.unknown(size).is_empty() && root.is_none();
         let is_other = root.is_some_and(|root| found.root(size).as_ref() != Some(&root));
-        let mut state = held.lock();
+        let mut state = entry.lock();
         let is_spoilt = !wrong.is_empty() || is_other;
         if is_spoilt && !state.machine.owes() && !state.is_gone {
-            tracing::error!(url = %held.url(), "what is held is not what came; it is forgotten and fetched again");
+            tracing::error!(url = %entry.url(), "what is held is not what came; it is forgotten and fetched again");
             state.is_gone = true;
-            self.unlink(held, state)?;
+            self.unlink(entry, state)?;
         } else {
             drop(state);
         }
         Ok(Some(Verified {
-            url: held.name(),
+            url: entry.name(),
             bytes: size,
             wrong,
             is_unknown,
@@ -64,9 +64,9 @@ impl Inner {
     }
 
     /// Notes when that was; a record says so some time soon.
-    pub(crate) fn verified(&self, held: &Held, time: u64) {
-        held.verified.store(time, Relaxed);
-        self.records.write_behind(Change::Verified(held.id, time));
+    pub(crate) fn verified(&self, entry: &Entry, time: u64) {
+        entry.verified.store(time, Relaxed);
+        self.records.write_behind(Change::Verified(entry.id, time));
     }
 }
 
@@ -78,14 +78,14 @@ pub(crate) fn start(depot: &Arc<Inner>, every: Duration) -> Result<JoinHandle<()
     let started = thread.spawn(move || {
         while !depot.is_ending() {
             depot.sleep(LOOK_EVERY);
-            for held in depot.unverified(now(), every) {
+            for entry in depot.unverified(now(), every) {
                 while !depot.is_ending() && !depot.is_still() {
                     depot.sleep(LOOK_EVERY);
                 }
                 if depot.is_ending() {
                     break;
                 }
-                let bytes = depot.scrub(&held, now());
+                let bytes = depot.scrub(&entry, now());
                 depot.sleep(pause_after(bytes));
             }
         }
@@ -95,35 +95,35 @@ pub(crate) fn start(depot: &Arc<Inner>, every: Duration) -> Result<JoinHandle<()
 
 impl Inner {
     /// Returns what nobody verified for so long, the longest ago first.
-    fn unverified(&self, time: u64, every: Duration) -> Vec<Arc<Held>> {
+    fn unverified(&self, time: u64, every: Duration) -> Vec<Arc<Entry>> {
         let mut all = self.every();
-        all.retain(|held| {
-            let state = held.lock();
+        all.retain(|entry| {
+            let state = entry.lock();
             let is_safe = state.machine.may_be_forgotten() && state.machine.is_whole();
-            let ago = time.saturating_sub(held.verified.load(Relaxed));
+            let ago = time.saturating_sub(entry.verified.load(Relaxed));
             is_safe && !state.is_gone && ago >= every.as_secs()
         });
-        all.sort_by_cached_key(|held| (held.verified.load(Relaxed), held.number()));
+        all.sort_by_cached_key(|entry| (entry.verified.load(Relaxed), entry.number()));
         all
     }
 
     /// Tells whether nothing is being sent or fetched.
     fn is_still(&self) -> bool {
-        let is_still = |held: &Arc<Held>| {
-            let state = held.lock();
+        let is_still = |entry: &Arc<Entry>| {
+            let state = entry.lock();
             !state.delivery.is_in_flight && !state.machine.is_fetching()
         };
         self.every().iter().all(is_still)
     }
 
     /// Verifies one, and returns how many bytes were read.
-    fn scrub(&self, held: &Arc<Held>, time: u64) -> u64 {
-        match self.verify(held, time) {
+    fn scrub(&self, entry: &Arc<Entry>, time: u64) -> u64 {
+        match self.verify(entry, time) {
             Ok(found) => found.map_or(0, |found| found.bytes),
             Err(Error::Ending) => 0,
             Err(error) => {
-                tracing::error!(url = %held.url(), %error, "what is held cannot be read again");
-                self.verified(held, time);
+                tracing::error!(url = %entry.url(), %error, "what is held cannot be read again");
+                self.verified(entry, time);
                 0
             }
         }
@@ -167,7 +167,7 @@ mod tests {
         depot
     }
 
-    fn only(depot: &Depot) -> Arc<Held> {
+    fn only(depot: &Depot) -> Arc<Entry> {
         depot.inner.every().pop().unwrap()
     }
 
@@ -178,24 +178,24 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("depot");
         let depot = reading(&root, &store, None);
-        let held = only(&depot);
-        let (came, used) = (held.verified.load(Relaxed), held.used.load(Relaxed));
+        let entry = only(&depot);
+        let (came, used) = (entry.verified.load(Relaxed), entry.used.load(Relaxed));
         let is_due = |depot: &Depot, time| depot.inner.unverified(time, MONTH).len() == 1;
         let after = came + MONTH.as_secs();
         assert!(!is_due(&depot, after - 1) && is_due(&depot, after));
-        held.used.store(used - 1, Relaxed);
-        assert_eq!(depot.inner.scrub(&held, after), 10);
-        assert_eq!(held.used.load(Relaxed), used - 1, "nobody used it");
+        entry.used.store(used - 1, Relaxed);
+        assert_eq!(depot.inner.scrub(&entry, after), 10);
+        assert_eq!(entry.used.load(Relaxed), used - 1, "nobody used it");
         assert!(!is_due(&depot, after + 1));
-        drop((held, depot));
+        drop((entry, depot));
         // When that was is known after the next start.
         let depot = reading(&root, &store, None);
         let later = after + MONTH.as_secs();
         assert!(!is_due(&depot, later - 1) && is_due(&depot, later));
-        let held = only(&depot);
-        fs::write(depot.inner.disk.path(held.id), b"as it rots").unwrap();
-        depot.inner.scrub(&held, later);
-        assert!(held.lock().is_gone);
+        let entry = only(&depot);
+        fs::write(depot.inner.disk.path(entry.id), b"as it rots").unwrap();
+        depot.inner.scrub(&entry, later);
+        assert!(entry.lock().is_gone);
         assert_eq!(read(&depot, "a"), b"as it came");
     }
 
@@ -205,9 +205,9 @@ mod tests {
         fs::write(server.path().join("a"), b"as it came").unwrap();
         let dir = tempfile::tempdir().unwrap();
         let depot = reading(&dir.path().join("depot"), &store, Some(Duration::ZERO));
-        let held = only(&depot);
-        fs::write(depot.inner.disk.path(held.id), b"as it rots").unwrap();
-        until("it was verified", || held.lock().is_gone);
+        let entry = only(&depot);
+        fs::write(depot.inner.disk.path(entry.id), b"as it rots").unwrap();
+        until("it was verified", || entry.lock().is_gone);
         assert_eq!(read(&depot, "a"), b"as it came");
     }
 
@@ -217,20 +217,20 @@ mod tests {
         fs::write(server.path().join("a"), b"as it came").unwrap();
         let dir = tempfile::tempdir().unwrap();
         let depot = reading(&dir.path().join("depot"), &store, None);
-        let held = only(&depot);
+        let entry = only(&depot);
         assert!(depot.inner.is_still());
-        held.lock().delivery.is_in_flight = true;
+        entry.lock().delivery.is_in_flight = true;
         assert!(!depot.inner.is_still());
-        held.lock().delivery.is_in_flight = false;
-        let version = held.lock().machine.base().clone();
+        entry.lock().delivery.is_in_flight = false;
+        let version = entry.lock().machine.base().clone();
         let Base::Seen(version) = version else {
             panic!("{version:?}");
         };
         let mut machine = Holding::of(version, 10, Mode::Replace);
         let fetch = machine.fetch(0..10).unwrap();
-        held.lock().machine = machine;
+        entry.lock().machine = machine;
         assert!(!depot.inner.is_still());
-        held.lock().machine.broke_off(fetch.ticket);
+        entry.lock().machine.broke_off(fetch.ticket);
         assert!(depot.inner.is_still());
     }
 

@@ -4,7 +4,7 @@ use crate::{
     Result,
     inner::Inner,
     plan::{
-        entry::Held,
+        entry::Entry,
         supersede::{is_of_one, is_replacing, rests_on_older},
     },
 };
@@ -13,7 +13,7 @@ use std::{cmp::Reverse, sync::Arc};
 impl Inner {
     /// Has what was put under a name before give way to something newer that replaces it. The newest goes first: what
     /// one of them wants to find at the target stays for as long as that one does.
-    pub(crate) fn supersede_all(&self, mut older: Vec<Arc<Held>>, newer: &Held) -> Result<()> {
+    pub(crate) fn supersede_all(&self, mut older: Vec<Arc<Entry>>, newer: &Entry) -> Result<()> {
         older.sort_by_key(|other| Reverse(other.number()));
         older.dedup_by_key(|other| other.id);
         let replaces = is_replacing(newer);
@@ -40,7 +40,7 @@ impl Inner {
 impl Inner {
     /// Has something older give way. Whoever ended it anew meanwhile has it be newer, and then nothing of it is older:
     /// else each of the two would give way to the other.
-    fn gives_way(&self, other: &Held, newer: &Held) -> bool {
+    fn gives_way(&self, other: &Entry, newer: &Entry) -> bool {
         let _all = self.all();
         let mut state = other.lock();
         let number = state.delivery.next_place.unwrap_or(other.number());

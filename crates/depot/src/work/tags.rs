@@ -5,31 +5,31 @@ use crate::{
     clock::now,
     disk::{files::Id, rows::Change},
     inner::Inner,
-    plan::entry::Held,
+    plan::entry::Entry,
 };
 use godwit_core::Url;
 use std::sync::Arc;
 
 impl Inner {
-    pub(crate) fn of_name(&self, url: &Url) -> Result<Arc<Held>> {
+    pub(crate) fn of_name(&self, url: &Url) -> Result<Arc<Entry>> {
         let all = self.all();
         let mut named = all.called(url).into_iter();
-        let held = named.find(|held| held.name() == *url && held.lock().is_current());
-        held.ok_or_else(|| Error::Unknown(url.to_string()))
+        let entry = named.find(|entry| entry.name() == *url && entry.lock().is_current());
+        entry.ok_or_else(|| Error::Unknown(url.to_string()))
     }
 
     pub(crate) fn tag(
         &self,
-        held: &Held,
+        entry: &Entry,
         name: &str,
         timestamp: Option<i64>,
         expires: Option<u64>,
     ) -> Result<()> {
         // A tag stands beside a row.
-        held.commit(self)?;
-        let mut state = held.lock();
+        entry.commit(self)?;
+        let mut state = entry.lock();
         if state.is_gone {
-            return Err(Error::Unknown(held.name().to_string()));
+            return Err(Error::Unknown(entry.name().to_string()));
         }
         let at = state.users.tags.iter().position(|tag| tag.name == name);
         let at = at.unwrap_or_else(|| {
@@ -46,20 +46,20 @@ impl Inner {
         tag.timestamp = timestamp.or(tag.timestamp);
         tag.expires = expires.or(tag.expires);
         if let Some(expires) = expires {
-            self.chores.falls(expires, held.id);
+            self.chores.falls(expires, entry.id);
         }
         let tag = tag.clone();
         drop(state);
-        self.records.write(Change::Tag(held.id, tag))
+        self.records.write(Change::Tag(entry.id, tag))
     }
 
     pub(crate) fn untag(
         &self,
-        held: &Held,
+        entry: &Entry,
         is_meant: impl Fn(&Tag) -> bool,
         all: bool,
     ) -> Result<bool> {
-        let mut state = held.lock();
+        let mut state = entry.lock();
         let Some(at) = state.users.tags.iter().position(is_meant) else {
             return Ok(false);
         };
@@ -73,8 +73,8 @@ impl Inner {
             _ => state.users.tags[at] = tag.clone(),
         }
         drop(state);
-        self.records.write(Change::Tag(held.id, tag))?;
-        self.let_lapse(held)?;
+        self.records.write(Change::Tag(entry.id, tag))?;
+        self.let_lapse(entry)?;
         Ok(true)
     }
 
@@ -93,11 +93,11 @@ impl Inner {
     pub(crate) fn expire(&self) -> Result<()> {
         let now = now();
         for id in self.chores.fallen(now) {
-            let Some(held) = self.all().by_id.get(&id).cloned() else {
+            let Some(entry) = self.all().by_id.get(&id).cloned() else {
                 continue;
             };
             let is_over = |tag: &Tag| tag.expires.is_some_and(|expires| expires <= now);
-            while self.untag(&held, is_over, true)? {}
+            while self.untag(&entry, is_over, true)? {}
         }
         Ok(())
     }

@@ -437,7 +437,7 @@ pub(crate) fn put(depot: &Depot, name: &str, bytes: &[u8]) {
 
 /// Patches the file at the target.
 pub(crate) fn put_into(depot: &Depot, name: &str, offset: u64, bytes: &[u8]) {
-    let writing = depot.put_into(&url(name), &who(), "").unwrap();
+    let writing = depot.patch(&url(name), &who(), "").unwrap();
     writing.write(offset, bytes).unwrap();
     writing.end().unwrap();
 }

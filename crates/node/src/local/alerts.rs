@@ -6,7 +6,7 @@
 
 use crate::config::OnFault;
 use crate::local::keeping::Keeping;
-use godwit_depot::{Owed, Scope, Stage};
+use godwit_depot::{Pending, Scope, Stage};
 use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
 use std::{
@@ -85,7 +85,7 @@ impl Faults {
     }
 
     /// Returns the changes that have become faults since the last call.
-    fn look(&mut self, queue: &[Owed]) -> Vec<Value> {
+    fn look(&mut self, queue: &[Pending]) -> Vec<Value> {
         let mut now = HashMap::new();
         let mut events = Vec::new();
         for change in queue {
@@ -106,7 +106,7 @@ impl Faults {
                     "url": change.url.without_password().to_string(),
                     "why": change.why,
                     "age_s": change.age.as_secs(),
-                    "owed_bytes": change.owed,
+                    "owed_bytes": change.pending_bytes,
                 }));
             }
             now.insert(change.id.clone(), kind);
@@ -189,8 +189,8 @@ mod tests {
     use super::*;
     use godwit_core::Url;
 
-    fn change(id: &str, stage: Stage, age: u64) -> Owed {
-        Owed {
+    fn change(id: &str, stage: Stage, age: u64) -> Pending {
+        Pending {
             id: id.into(),
             what: "publish",
             to: None,
@@ -198,7 +198,7 @@ mod tests {
             stage,
             waits_for: None,
             size: 1,
-            owed: 1,
+            pending_bytes: 1,
             age: Duration::from_secs(age),
             tries: 1,
             why: "no".into(),

@@ -141,13 +141,13 @@ impl Handler for Keeping {
     }
 
     fn owes(&self) -> bool {
-        self.depot.owes() || self.depot.is_locked()
+        self.depot.has_pending() || self.depot.is_locked()
     }
 
     fn status(&self, status: &mut response::Status) {
         let queue = self.depot.queue();
         status.owed_files = queue.len() as u64;
-        status.owed_bytes = queue.iter().map(|owed| owed.owed).sum();
+        status.owed_bytes = queue.iter().map(|owed| owed.pending_bytes).sum();
     }
 
     fn end(&self) {

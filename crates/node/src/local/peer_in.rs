@@ -79,7 +79,7 @@ impl PeerClient {
             audience: String::new(),
             base: String::new(),
             stamp: None,
-            owed: 0,
+            pending_bytes: 0,
             users: 0,
             tags,
             ..held

@@ -9,7 +9,7 @@ use crate::local::{
     server::STACK_BYTES,
 };
 use godwit_core::Fault;
-use godwit_depot::{Error, Owed, Scope, Stage};
+use godwit_depot::{Error, Pending, Scope, Stage};
 use godwit_local::{Kind, Refusal};
 use godwit_wire::local::{Response, response};
 use std::{
@@ -31,7 +31,7 @@ impl Client {
         let owed = self.owed_of(scope);
         let mut answer = response::Done {
             files: owed.len() as u64,
-            bytes: owed.iter().map(|owed| owed.owed).sum(),
+            bytes: owed.iter().map(|owed| owed.pending_bytes).sum(),
             notes: Vec::new(),
         };
         let is_wanted = || !reply.is_over();
@@ -52,9 +52,9 @@ impl Client {
         }
         if let Error::Held { url, why, .. } = error {
             let mut held = self.owed_of(scope);
-            let is_pending = |owed: &Owed| matches!(owed.stage, Stage::Waiting { .. });
+            let is_pending = |owed: &Pending| matches!(owed.stage, Stage::Waiting { .. });
             let mut of_it = held.iter().filter(|owed| owed.url == **url);
-            if of_it.clone().any(is_pending) && !of_it.any(Owed::is_held) {
+            if of_it.clone().any(is_pending) && !of_it.any(Pending::is_held) {
                 // The others will be delivered by themselves; a change on hold needs a decision, so it is named first.
                 if let Some(other) = held.iter().find(|owed| owed.is_held()) {
                     return self.not_delivered(wanted, scope, &other.on_hold());
@@ -136,7 +136,7 @@ impl Client {
 }
 
 /// Describes the pending changes; `None`: all are on hold.
-fn words(owed: &[Owed]) -> Option<String> {
+fn words(owed: &[Pending]) -> Option<String> {
     let going = || owed.iter().filter(|owed| owed.stage != Stage::Held);
     if owed.is_empty() {
         return Some(
@@ -144,7 +144,7 @@ fn words(owed: &[Owed]) -> Option<String> {
         );
     }
     let first = going().next()?;
-    let bytes: u64 = going().map(|owed| owed.owed).sum();
+    let bytes: u64 = going().map(|owed| owed.pending_bytes).sum();
     let told = going().find(|owed| !owed.why.is_empty());
     let shown = told.unwrap_or(first).url.without_password();
     let why = told.map_or_else(|| "on its way".to_owned(), |change| change.why.clone());
@@ -158,11 +158,11 @@ fn words(owed: &[Owed]) -> Option<String> {
 fn with_others<'a>(
     because: &mut String,
     how: &str,
-    owed: impl Iterator<Item = &'a Owed>,
+    owed: impl Iterator<Item = &'a Pending>,
     but: Option<&str>,
 ) {
     let others = owed.filter(|owed| Some(&*owed.url.without_password().to_string()) != but);
-    let mut names: Vec<String> = others.map(Owed::named).collect();
+    let mut names: Vec<String> = others.map(Pending::named).collect();
     names.dedup();
     let more = names.len().saturating_sub(NAMED_MAX);
     names.truncate(NAMED_MAX);

@@ -4,7 +4,7 @@ use crate::local::{
     answers::{Answered, done},
     connection::Reply,
 };
-use godwit_depot::{Holds, Owed, Stage, Tag, Verified, count_names};
+use godwit_depot::{Holds, Pending, Stage, Tag, Verified, count_names};
 use godwit_local::Kind;
 use godwit_wire::local::{Response, response};
 use std::time::Duration;
@@ -34,8 +34,8 @@ pub(crate) fn kept_row(held: Holds) -> response::Row {
         audience: held.audience,
         size: held.size,
         present_bytes: held.present,
-        owed_bytes: held.owed,
-        owes: held.owed > 0,
+        owed_bytes: held.pending_bytes,
+        owes: held.pending_bytes > 0,
         stage: match held.is_current {
             true => "current",
             false => "old",
@@ -77,8 +77,8 @@ fn tag_words(tag: &Tag) -> String {
 
 pub(crate) fn why_kept(held: &Holds) -> String {
     let mut why = Vec::new();
-    if held.owed > 0 {
-        why.push(format!("its target lacks {} bytes", held.owed));
+    if held.pending_bytes > 0 {
+        why.push(format!("its target lacks {} bytes", held.pending_bytes));
     }
     if held.users > 0 {
         why.push(format!("{} programs have it open", held.users));
@@ -92,7 +92,7 @@ pub(crate) fn why_kept(held: &Holds) -> String {
     }
 }
 
-pub(crate) fn row(owed: Owed) -> response::Row {
+pub(crate) fn row(owed: Pending) -> response::Row {
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let (stage, next) = match owed.stage {
         Stage::Open => ("writing", None),
@@ -109,7 +109,7 @@ pub(crate) fn row(owed: Owed) -> response::Row {
         session: Some(owed.session).filter(|session| !session.is_empty()),
         size: owed.size,
         present_bytes: owed.size,
-        owed_bytes: owed.owed,
+        owed_bytes: owed.pending_bytes,
         owes: true,
         stage: stage.into(),
         waits_for: owed.waits_for.map(|first| first.id),

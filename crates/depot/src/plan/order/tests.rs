@@ -9,18 +9,18 @@ fn url(name: &str) -> Url {
 }
 
 /// A file that is promised, and the promise to rename another, in one order.
-fn both() -> (Promises, Arc<Held>) {
+fn both() -> (Promises, Arc<Entry>) {
     let mut promises = Promises::default();
     let machine = Holding::born(Base::Any, Mode::Replace);
     let id = Id::of([1; 12]);
-    let held = Arc::new(Held::new(id, 1, url("file"), Who::default(), machine));
-    promises.publish(&held, Base::Any);
+    let entry = Arc::new(Entry::new(id, 1, url("file"), Who::default(), machine));
+    promises.publish(&entry, Base::Any);
     let fact = Fact {
         url: url("from"),
         to: Some(url("to")),
         who: Who::default(),
         session: String::new(),
-        born: now(),
+        created_at: now(),
         tries: 0,
         last: None,
         later: None,
@@ -30,21 +30,21 @@ fn both() -> (Promises, Arc<Held>) {
     let what = rename_to(&url("to"), Base::Any);
     let deeds = promises.of(&url("from"));
     deeds.promise(2, path_of(&url("from")), what, Base::Any);
-    (promises, held)
+    (promises, entry)
 }
 
 /// Whoever was given it to do has it recorded a moment later, and what becomes of a file meanwhile is no matter of theirs.
 #[test] //= KANGAROO-32
 fn what_is_asked_is_on_record_though_a_file_is_over_meanwhile() {
     for is_over in [false, true] {
-        let (mut promises, held) = both();
+        let (mut promises, entry) = both();
         let told = promises.changes(&url("from"));
         assert_eq!(told.len(), 1, "the file has a record of its own");
-        promises.take_file(&held).unwrap();
+        promises.take_file(&entry).unwrap();
         let asked = promises.take(2).unwrap();
         match is_over {
-            true => promises.forget(held.id),
-            false => promises.visited(&held, false),
+            true => promises.forget(entry.id),
+            false => promises.visited(&entry, false),
         }
         let told = promises.changes(&url("from"));
         let attempts: Vec<_> = told
@@ -58,9 +58,9 @@ fn what_is_asked_is_on_record_though_a_file_is_over_meanwhile() {
 /// An order of which nothing else is ever recorded does not remember each file that it had.
 #[test]
 fn what_is_over_is_not_kept_to_be_told() {
-    let (mut promises, held) = both();
+    let (mut promises, entry) = both();
     promises.changes(&url("from"));
-    promises.take_file(&held).unwrap();
-    promises.forget(held.id);
+    promises.take_file(&entry).unwrap();
+    promises.forget(entry.id);
     assert!(promises.of(&url("file")).changes().is_empty());
 }

@@ -5,8 +5,8 @@ use crate::{
     Depot, Edit, Ended, Error, Fresh, Writing,
     api::write::Adopted,
     disk::files::Id,
-    plan::entry::Held,
-    tests::tested::{by, far, push, put, put_into, putting, until, url},
+    plan::entry::Entry,
+    tests::tested::{by, far, patch, push, put, putting, until, url},
 };
 use godwit_core::holding::{Base, Notices};
 use godwit_store::{Defect, Dir, Error as StoreError, Faulty, Opener};
@@ -30,16 +30,16 @@ fn deliver(gate: &Gate, depot: &Depot) {
 }
 
 /// A depot with a file that arrived unnoticed, and a later patch of it.
-fn half_there() -> (World, Arc<Held>) {
+fn half_there() -> (World, Arc<Entry>) {
     let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
     let store = Arc::new(Faulty::new(dir, [Defect::LosesFinish]));
     let gate = Arc::new(Gate::default());
     gate.change(|state| state.away_with = Some("a".into()));
     let depot = opened(&gate, home.path(), far.path(), store);
-    let held = put(&depot, "a", b"first");
+    let entry = put(&depot, "a", b"first");
     gate.wait(|state| state.refused > 0);
-    put_into(&depot, "a", 5, b" and more");
-    ((gate, far, home, depot), held)
+    patch(&depot, "a", 5, b" and more");
+    ((gate, far, home, depot), entry)
 }
 
 /// Runs `meanwhile` between the lookup of a reader and its request.
@@ -60,7 +60,7 @@ fn while_somebody_asks<T: Send>(
 }
 
 /// Closes `writing`, and runs `meanwhile` once it has its number and is not durable.
-fn while_it_ends(gate: &Gate, writing: Writing, but: &Held, meanwhile: impl FnOnce()) {
+fn while_it_ends(gate: &Gate, writing: Writing, but: &Entry, meanwhile: impl FnOnce()) {
     gate.change(|state| (state.shut, state.waiting) = (Shut::But(but.id), 0));
     thread::scope(|scope| {
         let ending = scope.spawn(|| writing.end().unwrap());
@@ -87,7 +87,7 @@ fn put_outranks_late_arrival() {
     });
     assert_eq!(read(&depot, "b").unwrap(), b"second");
     // A later patch goes into the successor.
-    put_into(&depot, "b", 6, b" and more");
+    patch(&depot, "b", 6, b" and more");
     push(&depot);
     assert_eq!(fs::read(far.path().join("b")).unwrap(), b"second and more");
     assert_eq!(read(&depot, "b").unwrap(), b"second and more");
@@ -101,7 +101,7 @@ fn patch_joins_file_being_closed() {
         let first = put(&depot, "a", b"first");
         let second = putting(&depot, "a", b"second");
         let write = || match is_by_hand {
-            false => put_into(&depot, "a", 6, b" and more"),
+            false => patch(&depot, "a", 6, b" and more"),
             true => {
                 let editing = depot.edit(&url("a"), by().who, &Edit::default()).unwrap();
                 let file = editing.file().unwrap();
@@ -128,9 +128,9 @@ fn patch_joins_file_being_closed() {
 fn patch_spares_removed_bytes() {
     let (gate, _far, _home, depot) = shut_away();
     let under = put(&depot, "a", b"what was there");
-    let into = depot.put_into(&url("a"), by().who, "").unwrap();
+    let into = depot.patch(&url("a"), by().who, "").unwrap();
     into.write(0, b"INTO").unwrap();
-    let id = into.held.id;
+    let id = into.entry.id;
     gate.change(|state| state.shut = Shut::Only(id));
     thread::scope(|scope| {
         let ending = scope.spawn(|| into.end());
@@ -157,16 +157,16 @@ fn unseen_writes_survive_a_second_open() {
     let from = home.path().join("depot");
     let copied = Command::new("cp").arg("-r").args([&from, &copy]).status();
     assert!(copied.unwrap().success());
-    let path = depot.inner.disk.path(editing.user.held.id);
+    let path = depot.inner.disk.path(editing.user.entry.id);
     let path = copy
         .join("depot")
         .join(path.strip_prefix(depot.inner.disk.root()).unwrap());
     let theirs = fs::File::options().write(true).open(path).unwrap();
     let store = Arc::new(Dir::open(far.path(), "tests", Opener::Myself).unwrap());
     let after = opened(&gate, &copy, far.path(), store);
-    let held = after.inner.all().called(&url("a")).remove(0);
+    let entry = after.inner.all().called(&url("a")).remove(0);
     // The open has stopped the scan.
-    held.lock().machine.close(Notices::None);
+    entry.lock().machine.close(Notices::None);
     let again = after.edit(&url("a"), by().who, &Edit::default()).unwrap();
     drop(theirs);
     assert!(matches!(again.end(), Ok(Ended::Last(_))));
@@ -255,7 +255,7 @@ fn rename_over_closing_file_wins() {
 #[test] //= KANGAROO-53
 fn rename_of_new_patch_is_persisted() {
     let (gate, far, home, depot) = shut_away();
-    put_into(&depot, "a", 0, b"all of it");
+    patch(&depot, "a", 0, b"all of it");
     assert_eq!(read(&depot, "a").unwrap(), b"all of it");
     depot.rename(&url("a"), &url("b"), by()).unwrap();
     let dir = Dir::open(far.path(), "tests", Opener::Myself).unwrap();
@@ -271,7 +271,7 @@ fn rename_of_new_patch_is_persisted() {
 /// A file is adopted while its predecessor is found delivered and the remainder of that gets a new number.
 #[test] //= KANGAROO-9
 fn adopted_file_outranks_remainder() {
-    let ((gate, far, home, depot), held) = half_there();
+    let ((gate, far, home, depot), entry) = half_there();
     // An open file is delivered even if it is superseded.
     let reading = depot.read(&url("a"), by().who, Fresh::Usual).unwrap();
     let came = home.path().join("depot/came");
@@ -280,17 +280,17 @@ fn adopted_file_outranks_remainder() {
         file: &came,
         base: &Base::Any,
         upload: None,
-        passed: &[],
+        upstream: &[],
         session: "",
         mode: None,
     };
-    let (nothing, number) = (Id::of([0; 12]), held.number());
+    let (nothing, number) = (Id::of([0; 12]), entry.number());
     gate.change(|state| (state.is_shut_in, state.waiting) = (true, 0));
     thread::scope(|scope| {
         let coming = scope.spawn(|| depot.adopt(&url("a"), by().who, &adopted).unwrap());
         gate.wait(|state| state.waiting > 0);
         gate.change(|state| (state.shut, state.away_with) = (Shut::But(nothing), None));
-        until("the rest has a new place", || held.number() > number);
+        until("the rest has a new place", || entry.number() > number);
         gate.change(|state| {
             (state.is_shut_in, state.shut) = (false, Shut::Nobody);
         });
@@ -309,14 +309,14 @@ fn adopted_file_outranks_remainder() {
 /// A file arrived without its later patch; its rename cannot be recorded.
 #[test] //= KANGAROO-53
 fn unrecorded_rename_still_happens() {
-    let ((gate, far, _home, depot), held) = half_there();
+    let ((gate, far, _home, depot), entry) = half_there();
     depot.rename(&url("a"), &url("b"), by()).unwrap();
     gate.change(|state| (state.is_full, state.away_with) = (true, None));
     gate.wait(|state| state.fulls > 0);
     gate.change(|state| state.is_full = false);
     // The depot backs off longer after each attempt.
     until("it is there", || {
-        depot.retry(&held.id.to_string()).is_err() || far.path().join("b").exists()
+        depot.retry(&entry.id.to_string()).is_err() || far.path().join("b").exists()
     });
     push(&depot);
     assert_eq!(fs::read(far.path().join("b")).unwrap(), b"first and more");

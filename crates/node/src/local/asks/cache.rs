@@ -63,7 +63,7 @@ impl Client {
                     path: depot.root().display().to_string(),
                     quota_bytes: usage.quota,
                     used_bytes: usage.taken,
-                    owed_bytes: usage.owed,
+                    owed_bytes: usage.pending_bytes,
                     kept_bytes: usage.kept,
                     free_bytes: godwit_sys::free_bytes(depot.root()).ok(),
                     files: usage.files,

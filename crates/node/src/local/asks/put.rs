@@ -75,7 +75,7 @@ impl Client {
         };
         let begun = match how {
             PutMode::Anew(base) => depot.put(url, &self.who, &Put { base, session }),
-            PutMode::Into => depot.put_into(url, &self.who, &session),
+            PutMode::Into => depot.patch(url, &self.who, &session),
         };
         let begun = begun.map_err(|error| of_new(bad(error)))?;
         if let Some(mode) = put.mode {

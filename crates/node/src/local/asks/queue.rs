@@ -7,7 +7,7 @@ use crate::local::{
     refusals::{self, url},
     rows::row,
 };
-use godwit_depot::{Depot, Owed, Scope};
+use godwit_depot::{Depot, Pending, Scope};
 use godwit_local::Refusal;
 use godwit_wire::local::{
     Response,
@@ -57,19 +57,19 @@ impl Client {
         })
     }
 
-    pub(crate) fn owed_of(&self, scope: &Scope) -> Vec<Owed> {
+    pub(crate) fn owed_of(&self, scope: &Scope) -> Vec<Pending> {
         self.keeping.depot.pending_of(scope)
     }
 
     /// Counts pending changes, with notes for the user.
-    pub(crate) fn told_of(&self, owed: &[Owed]) -> response::Done {
+    pub(crate) fn told_of(&self, owed: &[Pending]) -> response::Done {
         let mut notes = Vec::new();
         if !owed.is_empty() && !self.keeping.bounds.is_installed {
             notes.push(AFTER_RESTART.into());
         }
         response::Done {
             files: owed.len() as u64,
-            bytes: owed.iter().map(|owed| owed.owed).sum(),
+            bytes: owed.iter().map(|owed| owed.pending_bytes).sum(),
             notes,
         }
     }
