@@ -1,9 +1,8 @@
 //! Files that programs fill themselves, and names that are locked meanwhile.
 //!
-//! Whoever adds a name has it locked until they are done: others who add it, and whoever [waits](Depot::unlocked) for
-//! it, are woken by that. If the one who fills it goes away, the next who waits fills it. What was filled is what its
-//! name says as long as a tag is on it: its origin is not asked, since whoever filled it answers for it. It is known to
-//! nobody before it is done, and of one that is not done a new start finds nothing.
+//! A program that adds a name locks it until the file is filled; then other programs that add it or [wait](Depot::unlocked)
+//! for it are woken. If the filling program goes away, the next one fills the file. A filled file is current as long as it
+//! has a tag; its origin is not asked. No reader sees it before it is done, and after a restart an unfinished one is gone.
 
 use crate::{
     Depot, Error, Reading, Result, Who,
@@ -29,12 +28,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What is to be added.
+/// The terms of an adding.
 #[derive(Clone, Debug, Default)]
 pub struct Add {
-    /// Who does it: they do not wait for themselves.
+    /// The program's name: it does not wait for its own locks.
     pub by: String,
-    /// It must be there, whole: nothing is filled.
+    /// The file must be present as a whole: nothing is filled.
     pub is_there: bool,
     /// How long the lock lasts at most; `None`: until this is dropped.
     pub lasts: Option<Duration>,
@@ -52,17 +51,16 @@ pub struct Adding {
 
 #[derive(Debug)]
 enum What {
-    /// It is here.
+    /// The file is present.
     There(Reading),
-    /// Somebody fills it. Nothing is known of it, nor on record.
+    /// The program fills a file that has no row yet.
     New(Id),
-    /// It was filled.
+    /// The file was filled.
     Done,
 }
 
 impl Depot {
-    /// Locks a name, waiting while others have it locked. It is there as a whole, or to be filled; whoever fetches it
-    /// at the moment is waited for.
+    /// Locks a name, after the locks of others and a fetch in flight. Then the file is present as a whole, or to be filled.
     pub fn add(
         &self,
         url: &Url,
@@ -88,7 +86,7 @@ impl Depot {
         Ok(adding)
     }
 
-    /// Returns when nobody but those of `us` has a name locked.
+    /// Waits until no program outside `us` has a name locked.
     pub fn unlocked(
         &self,
         url: &Url,
@@ -111,7 +109,7 @@ impl Adding {
         matches!(self.what, What::New(_))
     }
 
-    /// Returns a descriptor: to fill it, or to read what is there.
+    /// Returns a descriptor to fill or to read the file.
     pub fn file(&self) -> Result<File> {
         match &self.what {
             What::New(id) => self.depot.disk.writer(*id),
@@ -129,7 +127,7 @@ impl Adding {
         }
     }
 
-    /// Returns how long it is, of what is there.
+    /// Returns its size; 0 if it is to be filled.
     pub fn size(&self) -> u64 {
         match &self.what {
             What::There(reading) => reading.size(),
@@ -145,8 +143,8 @@ impl Adding {
         }
     }
 
-    /// Takes what was filled for what the name says, and puts a tag on it, which is safe when this returns. If it
-    /// fails the name stays locked.
+    /// Makes the filled file current, and puts a tag on it; both are durable when this returns. An error: the name stays
+    /// locked.
     pub fn done(&mut self, tag: Option<(&str, Option<u64>)>, timestamp: Option<i64>) -> Result<()> {
         if !self.depot.locks.is_ours(&self.name, self.number) {
             return Err(self.busy("being added by somebody else by now"));
@@ -188,7 +186,7 @@ impl Adding {
         }
     }
 
-    /// Holds what was filled; nobody can write it any more.
+    /// Makes an entry of a filled file that no program can write any more.
     fn filled(&self, id: Id) -> Result<User> {
         let (depot, (url, _)) = (&self.depot, &self.name);
         let path = depot.disk.path(id);
@@ -202,7 +200,7 @@ impl Adding {
             Leased::Refused => {
                 return Err(self.busy("still open to be written: it is closed first"));
             }
-            // Whoever says that it is done is believed.
+            // On such a disk the program is believed.
             Leased::Unsupported => None,
         };
         let size = found.len();
@@ -271,8 +269,7 @@ impl Inner {
         Ok(number)
     }
 
-    /// Waits until nobody has a name locked but `is_ours`. It is woken; now and then it is looked whether anybody
-    /// still waits for it.
+    /// Waits until only `is_ours` have a name locked. Checks `is_wanted` now and then.
     fn free_of(
         &self,
         name: &Name,
@@ -302,7 +299,7 @@ impl Inner {
         }
     }
 
-    /// Returns what is here of a name as a whole. Whoever is fetching it is waited for.
+    /// Returns the file of a name that is present as a whole. Waits for a fetch in flight.
     fn there(&self, name: &Name, is_wanted: &dyn Fn() -> bool) -> Result<Option<Reading>> {
         loop {
             if !is_wanted() {
@@ -311,7 +308,7 @@ impl Inner {
             let all = self.all();
             if let Some(asking) = all.asking.get(name).cloned() {
                 drop(all);
-                // What they hear is theirs; here it is looked what came of it.
+                // The answer is for that caller; the next look finds what came of it.
                 let _ = asking.wait(is_wanted)?;
                 continue;
             }
@@ -329,7 +326,7 @@ impl Inner {
                 let (size, user) = (state.machine.size(), User::of(&entry, &mut state));
                 return Ok(Some(Reading::of(file, size, user)));
             }
-            // Nobody writes it, and it may not be forgotten: it is being fetched.
+            // Without a writer, an entry that may not be forgotten is being fetched.
             let is_coming = !state.machine.owes() && !state.machine.may_be_forgotten();
             if !is_coming {
                 return Ok(None);
@@ -338,7 +335,7 @@ impl Inner {
         }
     }
 
-    /// Tells whether a program filled what is here of a name.
+    /// Tells whether a program filled the current entry of a name.
     pub(crate) fn is_filled(&self, url: &Url, who: &Who) -> bool {
         let name = (url.clone(), who.audience.clone());
         let current = self.all().current.get(&name).cloned();
@@ -348,7 +345,7 @@ impl Inner {
         })
     }
 
-    /// What could not be kept is as if it had not been filled; its file stays for whoever filled it.
+    /// Takes back an entry that could not be persisted. Its file stays for the program that filled it.
     fn withdraw(&self, entry: &Arc<Entry>) {
         let mut state = entry.lock();
         state.is_gone = true;
@@ -362,5 +359,5 @@ impl Inner {
     }
 }
 
-/// So often it is looked whether somebody still waits. Whoever is waited for wakes them.
+/// How often a waiter checks whether to go on; the end of a lock wakes it.
 const LOOK: Duration = Duration::from_secs(1);

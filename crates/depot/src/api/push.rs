@@ -18,14 +18,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Until when somebody waits, and how long that was when they began.
+/// The end of a caller's patience, and how long it was at the beginning.
 pub(crate) type Time = (Option<Instant>, Option<Duration>);
 
 /// Generations that are to be delivered, and the numbers of deeds.
 type Sealed = (Vec<(Arc<Entry>, u64)>, Vec<u64>);
 
 impl Depot {
-    /// Returns when all that ended before the call survives a power cut here.
+    /// Waits until all entries that were closed before the call are durable here.
     pub fn commit(&self, scope: &Scope) -> Result<()> {
         for entry in self.inner.scoped(scope) {
             drop(entry.lock_merged());
@@ -40,8 +40,8 @@ impl Depot {
             .try_for_each(|(log, _)| log.commit())
     }
 
-    /// Returns when a name, also one that is not owed here any more, is at its target, however many
-    /// depots are between, as long as its caller wants that.
+    /// Waits until a name is at its last target, behind any number of depots, or until cancelled. The name need not be
+    /// pending here.
     pub fn push_through(
         &self,
         (url, who): (&Url, &Who),
@@ -53,14 +53,12 @@ impl Depot {
         (self.inner).forward((url, who), (until, limit), is_wanted)
     }
 
-    /// Returns when all that was owed at the call is at its target, durably; what is written later is
-    /// not waited for.
+    /// Waits until everything that is pending at the call is durable at its target.
     pub fn push(&self, scope: &Scope, limit: Option<Duration>) -> Result<()> {
         self.push_while(scope, limit, &|| true).map(drop)
     }
 
-    /// The same as long as somebody wants it, which is asked now and then. Returns the servers that have it and pass it
-    /// on out of sight.
+    /// Waits like [`Self::push`], until cancelled. Returns the servers that forward entries and do not tell how far they are.
     pub fn push_while(
         &self,
         scope: &Scope,
@@ -68,7 +66,7 @@ impl Depot {
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<Vec<String>> {
         let until = limit.map(|limit| Instant::now() + limit);
-        // What is not owed here any more may be on its way still.
+        // A delivered entry may be pending at a hop.
         let is_forwarded =
             |entry: &Arc<Entry>| entry.lock().meta.is_forwarded && is_meant(scope, entry);
         let mut others = match scope {
@@ -90,7 +88,7 @@ impl Depot {
             match downstream.note(&entry.name(), followed) {
                 // It was removed since.
                 Err(_) if entry.lock().is_unlinked() => {}
-                // Something newer went in its place, and has another name since, or none.
+                // A newer entry replaced it, and was renamed or removed since.
                 Err(Error::Store(gone)) if is_nowhere(&gone) && was_replaced(&entry) => {}
                 followed => {
                     followed?;
@@ -102,8 +100,8 @@ impl Depot {
         downstream.told()
     }
 
-    /// Has whoever is asked for a name pass on what others than this depot gave it: returns when that is at its end, or
-    /// at once where they pass nothing on or cannot be asked. Returns who passes it on out of sight.
+    /// Has the server of a name forward what other nodes gave it, and waits for that; returns at once if the server does
+    /// not forward or cannot be asked. Returns the server that does not tell how far it is.
     pub fn push_unowed_while(
         &self,
         (url, who): (&Url, &Who),
@@ -123,7 +121,7 @@ impl Depot {
         Ok(self.inner.unseen(url, who).ok().flatten())
     }
 
-    /// Returns when all that was owed at the call is where it goes next: that may be a hop.
+    /// Waits until everything that is pending at the call is at its next node, which may be a hop.
     pub(crate) fn arrive(
         &self,
         scope: &Scope,
@@ -140,7 +138,7 @@ impl Depot {
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<Vec<(Arc<Entry>, u64)>> {
         let (wanted, deeds) = self.seal(scope)?;
-        // What is held keeps nobody from waiting for the others; it is told at the end.
+        // An entry on hold does not end the wait for others; its error is returned at the end.
         let mut is_held = Ok(());
         for (entry, generation) in &wanted {
             match self.wait_for(entry, *generation, (until, limit), is_wanted) {
@@ -162,7 +160,7 @@ impl Depot {
         is_held.map(|()| wanted)
     }
 
-    /// Has all that is owed be sent as it is now; returns that, and which deeds are owed.
+    /// Seals the pending entries of a scope as they are now. Returns them, and the pending deeds.
     fn seal(&self, scope: &Scope) -> Result<Sealed> {
         let all = self.inner.scoped(scope);
         for entry in &all {
@@ -172,7 +170,7 @@ impl Depot {
             let mut state = entry.lock_merged();
             let generation = state.machine.generation();
             if state.machine.writers().is_some() {
-                // Who keeps it open wants to see it there as it is now.
+                // Its writer wants the present bytes at the target.
                 state.machine.seal();
             }
             state.delivery.is_due = true;
@@ -199,7 +197,7 @@ impl Depot {
             let mut state = entry.lock();
             let is_there = !state.machine.owes() || state.delivery.delivered >= generation;
             let is_held = state.machine.held().is_some();
-            // What came in its place is waited for on its own.
+            // The wait for the entry that replaced it is another one.
             if is_there || state.is_gone || (is_held && state.is_superseded) {
                 return Ok(());
             }
@@ -239,24 +237,24 @@ impl Depot {
     }
 }
 
-/// What is held at nodes on the way, or out of sight. It keeps nobody from waiting for the others; it is told at the end.
+/// Entries on hold at nodes downstream. They do not end the wait for others; their error is returned at the end.
 #[derive(Default)]
 pub(crate) struct Downstream {
     first: Option<(At, Error)>,
     /// Their local names.
     on_hold: BTreeMap<At, Url>,
-    /// What waits for one of them.
+    /// Names that wait for one of them.
     waiting: BTreeSet<String>,
-    /// Servers that were asked whether all of the way behind them can be seen.
+    /// Servers that were asked whether they tell of all nodes behind them.
     looked_at: BTreeSet<String>,
     unseen: BTreeSet<String>,
 }
 
-/// Who holds something, and what that is called there.
+/// A node, and the path that is on hold there.
 type At = (String, PathBuf);
 
 impl Downstream {
-    /// Keeps in mind that something is held; all else is passed on.
+    /// Notes an entry on hold; other outcomes are returned.
     pub(crate) fn note(&mut self, name: &Url, followed: Result<()>) -> Result<()> {
         let error = match followed {
             Err(error) if error.of_store().is_some_and(is_on_hold_downstream) => error,
@@ -266,7 +264,7 @@ impl Downstream {
             return Err(error);
         };
         let at = (host.clone(), path.clone());
-        // Something else is held that goes before it.
+        // Another entry is on hold that goes before it.
         let is_it = name.as_path().ends_with(path);
         match is_it {
             true => drop(self.on_hold.insert(at.clone(), name.clone())),
@@ -281,7 +279,7 @@ impl Downstream {
         Ok(())
     }
 
-    /// Asks once for each server whether somebody on the way there, of what was passed on, cannot be seen behind.
+    /// Asks each server once for nodes behind it that do not tell how far they are.
     pub(crate) fn look(&mut self, inner: &Inner, (url, who): (&Url, &Who)) {
         if !self.looked_at.insert(url.host_port()) {
             return;
@@ -305,7 +303,7 @@ impl Downstream {
     }
 }
 
-/// Returns what somebody is to decide on behind the server of a deed.
+/// Returns the error of a deed that is on hold behind its server.
 fn on_hold_downstream(fact: &Fact, deed: String) -> Option<Error> {
     let last = fact.last.as_ref()?;
     let url = Box::new(fact.url.clone());
@@ -317,7 +315,7 @@ fn on_hold_downstream(fact: &Fact, deed: String) -> Option<Error> {
 }
 
 impl Inner {
-    /// Waits until they are done at their targets.
+    /// Waits until deeds are done at their targets.
     fn wait_for_deeds(
         &self,
         numbers: &[u64],
@@ -364,11 +362,11 @@ impl Inner {
         }
     }
 
-    /// Waits until what has come to its target is at its end.
+    /// Waits until a delivered entry is at its last target.
     fn follow(&self, entry: &Entry, time: Time, is_wanted: &dyn Fn() -> bool) -> Result<()> {
         let generation = entry.lock().delivery.delivered;
         let forwarded = match self.forward((&entry.name(), &entry.who), time, is_wanted) {
-            // A hop took it, and somebody removed it there since, or the hop lost it. That is told once.
+            // The hop had it, and it was removed there or lost. The error is returned once.
             Err(Error::Store(gone)) if is_nowhere(&gone) && entry.lock().meta.is_forwarded => {
                 let mut state = entry.lock();
                 state.meta.is_forwarded &= state.delivery.delivered != generation;
@@ -386,8 +384,8 @@ impl Inner {
         forwarded
     }
 
-    /// Has whoever has it by now pass it on, where they are not its end. That they cannot be asked at the moment is
-    /// no reason to give up before the time is over, or nobody wants it any more.
+    /// Has the next node forward a name, and waits for that. A node that is away is asked again until the time is over or
+    /// the caller cancels.
     pub(crate) fn forward(
         &self,
         (url, who): (&Url, &Who),
@@ -419,7 +417,7 @@ impl Inner {
         }
     }
 
-    /// Returns who has something and does not tell whether it has passed it on.
+    /// Returns the server that does not tell whether it has forwarded a name.
     fn unseen(&self, url: &Url, who: &Who) -> godwit_store::Result<Option<String>> {
         let place = self.place_of(url, who)?;
         if !place.store.can()?.passes_on {
@@ -439,33 +437,33 @@ impl Inner {
         }
     }
 
-    /// Returns what is owed of a scope.
+    /// Returns the pending entries of a scope.
     fn scoped(&self, scope: &Scope) -> Vec<Arc<Entry>> {
         let pending: Vec<_> = match scope {
             Scope::Url(url) => self.all().pending_called(url),
             Scope::Below(url) => self.all().pending_below(url),
             _ => self.all().pending.values().cloned().collect(),
         };
-        // What is not ended is nothing yet.
+        // An open entry is private.
         let is_wanted = |entry: &Arc<Entry>| !entry.lock().is_private() && is_meant(scope, entry);
         pending.into_iter().filter(is_wanted).collect()
     }
 }
 
-/// Tells whether something else was put under its name since, and it is not one of which only a part was ever here.
+/// Tells whether another entry replaced it. A patch is never current, and so tells nothing.
 fn was_replaced(entry: &Entry) -> bool {
     let state = entry.lock();
     state.is_gone || !(state.is_current() || state.machine.is_blind())
 }
 
-/// How often whoever waits for deeds looks without having been told.
+/// How often a caller that waits for deeds looks without a wake-up.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// So often whoever waits for a delivery looks whether anybody still wants it.
+/// How often a caller that waits for a delivery checks whether to go on.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// How long a hop may be silent that is to pass something on; it says that it is at it.
+/// How long a hop that forwards may be silent; it sends signs of life.
 const STALL: Duration = Duration::from_secs(60);
 
-/// How soon a hop is asked again that could not be.
+/// The pause before a hop that was away is asked again.
 const AGAIN: Duration = Duration::from_millis(250);

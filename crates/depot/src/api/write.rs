@@ -1,4 +1,4 @@
-//! From a program to our disk.
+//! Writes of programs into the depot.
 
 use crate::{
     Depot, Error, Fresh, IsWanted, Result, Who,
@@ -26,34 +26,34 @@ use std::{
     sync::Arc,
 };
 
-/// What is to be put.
+/// The terms of a put.
 #[derive(Clone, Debug)]
 pub struct Put {
-    /// What the target must have before; else it is a conflict.
+    /// The file that the target must have; if it has another, the put is a conflict.
     pub base: Base,
-    /// By what the writer finds it again.
+    /// The session by which the writer finds it again.
     pub session: String,
 }
 
-/// A new file that somebody writes, and that becomes what its name says when they end.
+/// An open new file, which becomes the current entry of its name when its writer closes it.
 #[derive(Debug)]
 pub struct Writing {
     pub(crate) depot: Arc<Inner>,
     pub(crate) entry: Arc<Entry>,
     is_over: bool,
-    /// What is written belongs into the file that is there, and lies beside it until it ends.
+    /// It is a patch, which lies beside the file of its name until its end.
     is_into: bool,
-    /// When it came, among all who want room.
+    /// Its number among all writers that want room.
     arrived: Number,
-    /// Leave that was given, and not yet told to be used.
+    /// Grants whose writes have not ended.
     granted: Mutex<BTreeSet<Ticket>>,
 }
 
 impl Depot {
-    /// Begins a new file that will replace whatever there is of its name, here at once and at its target
-    /// later. Nobody is asked for anything: that its target is away is no reason not to write.
+    /// Begins a new file that replaces the file of its name, here at its end and at the target later. The target is not
+    /// asked, and may be away.
     pub fn put(&self, url: &Url, who: &Who, put: &Put) -> Result<Writing> {
-        // A name that leads nowhere is known now, not when somebody looks at the queue.
+        // A wrong name is refused now, not in the queue.
         drop((self.inner.connect)(url, who)?);
         if put.base == Base::Absent {
             self.inner.must_be_free(url)?;
@@ -62,7 +62,7 @@ impl Depot {
         self.begin((url, who), &put.session, machine, false)
     }
 
-    /// Begins a file that only its writer knows.
+    /// Begins a private file.
     pub(crate) fn begin(
         &self,
         (url, who): (&Url, &Who),
@@ -92,24 +92,24 @@ impl Depot {
     }
 }
 
-/// A file that came whole by another way.
+/// A whole file that an upload left on this disk.
 pub(crate) struct Adopted<'a> {
-    /// Where it is, on the same disk.
+    /// Its path, on the same disk.
     pub file: &'a Path,
-    /// What the target must have.
+    /// The file that the target must have.
     pub base: &'a Base,
-    /// As which upload it came.
+    /// The upload by which it arrived.
     pub upload: Option<&'a str>,
-    /// Which nodes passed it on.
+    /// The nodes that forwarded it.
     pub upstream: &'a [String],
-    /// Which client sent it.
+    /// The client that sent it.
     pub session: &'a str,
     /// Permission bits that it is to have where it is new.
     pub mode: Option<u32>,
 }
 
 impl Depot {
-    /// Takes a file over as what its name says; it survives a power cut when this returns.
+    /// Takes a file over as the current entry of its name. It is durable when this returns.
     pub(crate) fn adopt(&self, url: &Url, who: &Who, adopted: &Adopted<'_>) -> Result<()> {
         let (id, place) = (self.inner.disk.fresh()?, adopted.file);
         let size = fs::metadata(place).map_err(Error::disk(place))?.len();
@@ -133,7 +133,7 @@ impl Depot {
         self.inner.adopted(&entry);
         let known = self.inner.know(&entry);
         if let Err(error) = known.and_then(|()| entry.commit(&self.inner)) {
-            // Its sender is told that it is not kept.
+            // Its sender receives the error.
             if let Err(error) = self.inner.unlink(&entry, entry.lock()) {
                 tracing::warn!(%error, %url, "what could not be kept cannot be removed");
             }
@@ -142,7 +142,7 @@ impl Depot {
         self.inner.make_current(&entry)
     }
 
-    /// Returns what came as an upload, if it is here still.
+    /// Returns the version of an upload that is still in this depot.
     pub(crate) fn came_as(&self, url: &Url, upload: &str) -> Option<Version> {
         let called = self.inner.all().called(url);
         let mut all = called.into_iter().filter(|entry| entry.url() == *url);
@@ -156,36 +156,36 @@ impl Depot {
 }
 
 impl Writing {
-    /// Notes which nodes passed on what is written.
+    /// Notes the nodes that forwarded what is written.
     pub(crate) fn forwarded_by(&self, nodes: &[String]) {
         self.entry.lock().meta.forwarded_by(nodes);
     }
 
-    /// Says which permission bits it is to have where it is new.
+    /// Sets the permission bits of a new file.
     pub fn set_mode(&self, mode: u32) {
         let mut state = self.entry.lock();
         state.meta.mode = Some(mode);
         state.record.change();
     }
 
-    /// Has what was written until now be on the disk. It is nothing yet: that it is before its
-    /// [end](Self::end) is on no record, or half of it would be delivered after an end of this node.
+    /// Makes the bytes written so far durable. No row is written before the [end](Self::end), or half of the file would be
+    /// delivered after a restart of this node.
     pub fn commit(&self) -> Result<()> {
         self.depot.disk.sync(self.entry.id, false)
     }
 
-    /// Returns the number by which it is held, as the queue shows it.
+    /// Returns its id, as the queue shows it.
     pub fn id(&self) -> String {
         self.entry.id.to_string()
     }
 
-    /// Returns a descriptor for somebody who asks for a grant before each write.
+    /// Returns a descriptor for a writer that asks for a grant before each write.
     pub fn file(&self) -> Result<File> {
         self.depot.disk.writer(self.entry.id)
     }
 
-    /// Takes room for so long a file as a whole, before anything is written. Waits as long as there is none and
-    /// somebody wants it, who is asked now and then, and told what is waited for. Nothing is held meanwhile.
+    /// Takes room for a whole file of that size before anything is written. Waits for room until cancelled; `is_wanted` is
+    /// asked now and then, with the reason. The writer holds no room meanwhile.
     pub fn take_room(&self, size: u64, is_wanted: IsWanted<'_>) -> Result<()> {
         self.could_be(size)?;
         let asks = Asks {
@@ -210,12 +210,12 @@ impl Writing {
         }
     }
 
-    /// Lets a write of this range begin. Waits for room, if there is none at the moment.
+    /// Permits a write of a range. Waits for room.
     pub fn grant(&self, range: Range<u64>) -> Result<Ticket> {
         self.grant_while(range, &|_| true)
     }
 
-    /// The same as long as somebody wants it, who is asked now and then, and told what is waited for.
+    /// Permits a write of a range. Waits for room until cancelled; `is_wanted` is asked now and then, with the reason.
     pub fn grant_while(&self, range: Range<u64>, is_wanted: IsWanted<'_>) -> Result<Ticket> {
         self.could_be(range.end)?;
         (self.depot).make_room(&self.entry, range.end, &self.asks(), is_wanted)?;
@@ -224,13 +224,12 @@ impl Writing {
         Ok(ticket)
     }
 
-    /// Ends a write by descriptor: its bytes are in the file, which is `size` long now.
+    /// Ends a write by descriptor, after which the file has that size.
     pub fn written(&self, range: Range<u64>, ticket: Ticket, size: u64) {
         self.written_as(range, ticket, size, None);
     }
 
-    /// The same for whoever says what it hashes to, of which it is known if all of a leaf of 1 MiB was written: it is
-    /// compared with that as if we had read it.
+    /// Ends a write of a range whose hash the writer knows. Only the hash of a whole leaf of 1 MiB is kept.
     pub fn written_as(&self, range: Range<u64>, ticket: Ticket, size: u64, chain: Option<Chain>) {
         let mut state = self.entry.lock();
         for leaf in range.start / LEAF_BYTES..range.end.min(size).div_ceil(LEAF_BYTES) {
@@ -248,7 +247,7 @@ impl Writing {
         self.granted.lock().remove(&ticket);
         state.written(ticket, size);
         state.record.change();
-        // Whoever sends it at the moment looks again at the end.
+        // A thread that is sending it looks again at the end.
         let is_worth =
             !state.delivery.is_in_flight && state.machine.pushable_bytes() >= WORTH_SENDING;
         state.delivery.is_due |= is_worth;
@@ -258,12 +257,12 @@ impl Writing {
         }
     }
 
-    /// Writes bytes; what they hash to is known from now on.
+    /// Writes bytes, and keeps their hash.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.write_while(offset, bytes, &|_| true)
     }
 
-    /// The same as long as somebody wants it, who is asked now and then while it waits for room.
+    /// Writes bytes, and waits for room until cancelled.
     pub fn write_while(&self, offset: u64, bytes: &[u8], is_wanted: IsWanted<'_>) -> Result<()> {
         let range = offset..offset + bytes.len() as u64;
         let ticket = self.grant_while(range.clone(), is_wanted)?;
@@ -291,15 +290,14 @@ impl Writing {
         written
     }
 
-    /// Ends the file: it survives a power cut here when this returns, is what its name says here, and
-    /// will be at its target. What had been put under the name before and is not there yet need not go.
-    /// If it fails, it is as if nothing had been written.
+    /// Closes the file: when this returns it is durable here and current, and will be delivered. It supersedes pending
+    /// entries of its name. An error: nothing was written.
     pub fn end(self) -> Result<u64> {
         self.end_while(&|_| true, &|| true)
     }
 
-    /// The same as long as somebody wants it, who is asked now and then while it waits for room; and if they are there
-    /// still when it gets its place: whoever is not was told nothing, and may have written something else since.
+    /// Closes the file, and waits for room until cancelled. If `is_there` says that the writer has gone when the file would
+    /// get its place, nothing was written: that writer got no answer, and may have written something else since.
     pub fn end_while(self, is_wanted: IsWanted<'_>, is_there: &dyn Fn() -> bool) -> Result<u64> {
         match self.is_into {
             true => self.end_patch(is_wanted, is_there),
@@ -308,7 +306,7 @@ impl Writing {
     }
 
     pub(crate) fn end_anew(mut self, is_there: &dyn Fn() -> bool) -> Result<u64> {
-        // Somebody else may have been faster.
+        // Another writer may have been faster.
         if *self.entry.lock().machine.base() == Base::Absent {
             self.depot.must_be_free(&self.entry.name())?;
         }
@@ -317,7 +315,7 @@ impl Writing {
         if !is_there() {
             return Err(Error::Unwanted);
         }
-        // Once it is promised it may be delivered, and what nobody uses, and is current for nobody, then goes.
+        // From its place in the order on it may be delivered, and without a user it would then be forgotten.
         let user = User::of(&self.entry, &mut self.entry.lock());
         let generation = self.close();
         self.depot.move_to_end(&self.entry);
@@ -330,14 +328,14 @@ impl Writing {
         }
         self.depot.make_current(&self.entry)?;
         drop(user);
-        // Something newer is there already, and this has been delivered meanwhile.
+        // A newer entry is current, and this one may have been delivered meanwhile.
         if !self.entry.lock().is_current() {
             self.depot.let_go(&self.entry)?;
         }
         Ok(generation)
     }
 
-    /// What was let begin, and not told to have ended, was not written.
+    /// Abandons the grants whose writes have not ended.
     pub(crate) fn settle(&self) -> MutexGuard<'_, State> {
         let mut state = self.entry.lock();
         for ticket in std::mem::take(&mut *self.granted.lock()) {
@@ -376,7 +374,7 @@ impl Drop for Writing {
 }
 
 impl Inner {
-    /// An error, if this machine knows of a file of that name: it is owed, or was there a moment ago.
+    /// Refuses a name of which this machine knows a file: it is pending, or the target had it a moment ago.
     fn must_be_free(&self, url: &Url) -> Result<()> {
         let all = self.all();
         let is_there = all.called(url).iter().any(|entry| {
@@ -391,8 +389,8 @@ impl Inner {
         }
     }
 
-    /// It came whole, and has its place behind all that are there. Not earlier: what took one while it was on its way to
-    /// here would come after it.
+    /// Gives an entry that arrived whole the last place in the order. An earlier place would put it before entries that
+    /// were closed while it arrived.
     fn adopted(&self, entry: &Arc<Entry>) {
         let mut all = self.all();
         entry.renumber(self.next_number());
@@ -402,5 +400,5 @@ impl Inner {
     }
 }
 
-/// No file of this machine, nor of others, can be longer.
+/// The longest file of any machine.
 const FILE_MAX: u64 = 1 << 60;

@@ -43,20 +43,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What became of the beginning of a conversation.
+/// The outcome of beginning an upload.
 pub(crate) enum Begun {
-    /// It goes on.
+    /// The upload goes on.
     Sink(Parked),
     /// The target has the generation already.
     There,
-    /// What is owed is another generation by now.
+    /// Another generation is pending by now.
     Anew,
 }
 
-/// Where something goes, and when: its place in the order. As long as it is promised that is as it was promised.
+/// The name of an entry at its target, and its place in the order.
 type Way = (Url, u64);
 
-/// How far a visit at the target came.
+/// The outcome of an attempt to deliver.
 enum Came {
     /// Nothing is left to send at the moment.
     Dry,
@@ -81,7 +81,7 @@ pub(crate) fn start(depot: &Arc<Inner>, number: usize) -> Result<JoinHandle<()>>
 }
 
 impl All {
-    /// Tells whether it ended while it was delivered, and nothing that has to do with its name came after that.
+    /// Tells whether it was closed during its delivery, and no later operation concerns its name.
     fn gets_another_place(&self, entry: &Entry, state: &State) -> bool {
         let is_last_since = |place| {
             let all = &self.promises;
@@ -147,7 +147,7 @@ impl Inner {
 
     /// Delivers what can be delivered now.
     fn visit(&self, entry: &Arc<Entry>) {
-        // Before anything is looked at: what happens from now on asks for another visit.
+        // First of all: later events ask for another attempt.
         entry.lock().delivery.is_due = false;
         let server = entry.url().host_port();
         let came = self.deliver(entry);
@@ -156,7 +156,7 @@ impl Inner {
             entry.who.audit("deliver", &entry.url(), &session);
         }
         let outcome = came.and_then(|came| match came {
-            // What was written since comes in its turn.
+            // Later writes are delivered in their turn.
             Came::Published if entry.lock().machine.owes() => {
                 self.requeue_after_publish(entry, None)
             }
@@ -168,7 +168,7 @@ impl Inner {
             Err(error) => self.failed(entry, &server, error),
         }
         entry.tell();
-        // What was written meanwhile, and whatever waited for this one.
+        // Later writes are due, and so are entries that waited for this one.
         self.nudge();
     }
 
@@ -187,7 +187,7 @@ impl Inner {
             match self.delivered(entry) {
                 Ok(before) => was = was.or(before),
                 Err(error) => {
-                    // Whatever waits for it is not done before a record says that this was.
+                    // Later operations wait until a row says that this one is done.
                     tracing::warn!(url = %entry.url(), %error, "that it was delivered cannot be recorded");
                     if let Some(was) = was {
                         self.all().reroute(entry, was);
@@ -198,13 +198,13 @@ impl Inner {
                     return;
                 }
             }
-            // Somebody may have written meanwhile: that has another place, and maybe another name.
+            // Later writes have another place, and perhaps another name.
             let is_pending_again = entry.lock().machine.owes();
             if is_pending_again && let Err(error) = self.requeue_after_publish(entry, was.clone()) {
                 return self.failed(entry, server, error);
             }
             let mut all = self.all();
-            // Or renamed it: under the old name nothing of it is to come there any more, and the record says so first.
+            // After a rename the row says first that nothing more is sent under the old name.
             if !is_pending_again && entry.is_renamed() && !entry.lock().is_gone {
                 continue;
             }
@@ -215,7 +215,7 @@ impl Inner {
         }
     }
 
-    /// A visit is over, and something is still owed.
+    /// Ends an attempt after which the entry is still pending.
     fn ended(&self, entry: &Arc<Entry>) {
         self.over(&mut self.all(), entry, false);
     }
@@ -233,7 +233,7 @@ impl Inner {
             true => all.settle(entry),
             false => all.promises.visited(entry, is_asked),
         }
-        // What ended last did so meanwhile.
+        // Its last writer closed it during the attempt.
         if !is_asked && all.gets_another_place(entry, &entry.lock()) {
             self.move_to_end_in(all, entry);
             entry.lock().delivery.is_due = true;
@@ -241,19 +241,18 @@ impl Inner {
         }
     }
 
-    /// The target has a generation, and lacks what was written since: that comes after all that was
-    /// promised meanwhile, under the name that the file has by now. The record says so before anything
-    /// that waited for this is done. `was`: where it went, if its record says otherwise already.
+    /// Requeues an entry that was written during its delivery: at the end of the order, under its present name. The row
+    /// says so before any operation that waited for the delivery is done. `was`: the old place, if the row has a new one.
     fn requeue_after_publish(&self, entry: &Arc<Entry>, was: Option<Way>) -> Result<()> {
         let mut all = self.all();
         let state = entry.lock();
         if state.is_unlinked() {
             drop(all);
-            // That is for those only who have it open, and they keep it: there its name is removed next.
+            // Callers that have it open keep it; at the target its name is removed next.
             return self.unlink(entry, state);
         }
         drop(state);
-        // Its place stays before what is newer, or it would come over that.
+        // It stays before newer entries, or it would replace them.
         let is_followed = all.promises.is_followed(entry);
         let mut state = entry.lock();
         let is_followed = is_followed && !all.gets_another_place(entry, &state);
@@ -282,14 +281,13 @@ impl Inner {
         drop(state);
         match is_pending {
             true => all.promises.publish(entry, base),
-            // Meanwhile it was given up, or nobody had written anything.
+            // It was dropped meanwhile, or not written at all.
             false => drop(all.pending.remove(&entry.number())),
         }
         Ok(())
     }
 
-    /// The records learn that nothing is owed; then it may be forgotten. Returns where it went, if its record says
-    /// otherwise from now on.
+    /// Persists that an entry is delivered; then it may be forgotten. Returns its old place, if its row has a new one.
     pub(crate) fn delivered(&self, entry: &Arc<Entry>) -> Result<Option<Way>> {
         let mut all = self.all();
         let was = entry
@@ -297,7 +295,7 @@ impl Inner {
             .then(|| all.reroute(entry, (entry.name(), self.next_number())));
         drop(all);
         let state = entry.lock();
-        // Of what went into a file that nobody looked at, nobody knows any more what others make of it.
+        // The rest of a file that was patched unseen may change at its target at any time.
         let is_blind = state.machine.is_blind();
         if (is_blind || !state.is_current()) && state.may_go_when_over() {
             return self.unlink(entry, state).map(|()| None);
@@ -306,7 +304,7 @@ impl Inner {
         if is_blind {
             let mut all = self.all();
             let mut state = entry.lock();
-            // Whoever puts more into it has it be what its name says.
+            // A writer of another patch keeps it current.
             let is_over = state.machine.writers().is_none() && !state.machine.owes();
             if is_over {
                 state.hide();
@@ -324,8 +322,8 @@ impl Inner {
         let said = error.of_store();
         let is_shut = said.is_some_and(is_shut);
         let is_ours = matches!(&error, Error::Disk { .. } | Error::Records { .. });
-        // What landed there is not there any more: it is asked for what it has, and gets the rest. That may be the whole
-        // file, or the partial of it; that there never was one, nor a directory for it, is seen when that has not helped.
+        // The target lost bytes that had landed: the next attempt asks what it has, and sends the rest. If that does not
+        // help, the file or its directory is missing.
         let above = self.above_missing(&error, &entry.url(), &entry.who);
         let is_short = match said {
             Some(StoreError::Incomplete { .. }) => true,
@@ -336,7 +334,7 @@ impl Inner {
                 .patience
                 .may_be_there(&error, above),
         };
-        // Ours are those that were written: what lies there is something else, and all of it is sent anew.
+        // The bytes here are right, so the target's part is wrong: all of it is sent anew.
         let is_spoilt = entry
             .lock()
             .delivery
@@ -365,7 +363,7 @@ impl Inner {
                 state.delivery.reason = reason;
                 state.machine.hold(why);
                 state.record.change();
-                // Something newer has its name: it gives way once nobody uses it.
+                // A newer entry has its name: this one is forgotten once it has no user.
                 state.delivery.is_due = state.is_superseded;
                 true
             }
@@ -389,14 +387,14 @@ impl Inner {
             if let Err(error) = entry.commit(self) {
                 tracing::warn!(%error, url = %entry.url(), "that it is held cannot be recorded");
             }
-            // What came in its place meanwhile found it in use.
+            // The entry that replaced it meanwhile found it in flight.
             if let Err(error) = self.give_way(entry) {
                 tracing::warn!(%error, url = %entry.url(), "it is held, and something newer has its name");
             }
             return;
         }
         state.delivery.is_due = true;
-        // One that is well, and lacks something, is there for all else.
+        // The server is well: other entries are delivered meanwhile.
         if is_shut || is_ours || is_spoilt || is_troubled || above.is_some() {
             state.delivery.retry.not_before =
                 Some(Instant::now() + pause_after(state.delivery.retry.tries));
@@ -406,7 +404,7 @@ impl Inner {
         server_away(&mut self.all(), server, error, &self.rules);
     }
 
-    /// One conversation, or a part of it, with the target of a file.
+    /// Does one attempt to deliver an entry.
     fn deliver(&self, entry: &Arc<Entry>) -> Result<Came> {
         if self.give_way(entry)? {
             return Ok(Came::Dry);
@@ -436,7 +434,7 @@ impl Inner {
         self.send(entry, &place, &sink)?;
         let all = self.all();
         let mut state = entry.lock();
-        // What the target was asked for already has its place.
+        // A publication in flight has its place.
         let is_placed = state.machine.is_asked() || !all.gets_another_place(entry, &state);
         let is_turn = all.promises.is_turn(entry) && is_placed;
         if state.is_gone {
@@ -444,16 +442,16 @@ impl Inner {
             self.all().cleanup.leftovers.push(Leftover::Open(sink.sink));
             return Ok(Came::Dry);
         }
-        // Who has it open keeps it, and then it is delivered as if nothing had come after it.
+        // With a user it stays, and is delivered as if no newer entry had come.
         if state.is_superseded && state.users.open == 0 && !state.machine.is_asked() {
             state.delivery.upload.parked = Some(sink);
             drop((state, all));
             self.give_way(entry)?;
             return Ok(Came::Dry);
         }
-        // Its writer may have ended since it was sent ahead; or somebody began to write, and it is part of what they do.
+        // Its writer may have closed it since it was sent ahead, or a new writer may have opened it.
         let is_of = sink.is_of(entry, &state.machine);
-        // Once it is asked for its place is fixed: until then nobody gives it another.
+        // The request fixes its place; no thread moves it before that.
         let publication = match is_turn && is_of {
             true => state.machine.publish(),
             false => None,
@@ -477,7 +475,7 @@ impl Inner {
         Ok(Came::Published)
     }
 
-    /// A target that cannot take back what it was sent gets a file once its writer has ended.
+    /// Tells whether to wait for the writer: the target cannot take back what it was sent.
     fn waits_for_the_end(&self, entry: &Entry, place: &Place) -> Result<bool> {
         if entry.lock().machine.writers().is_none() || place.store.can()?.again {
             return Ok(false);
@@ -492,8 +490,7 @@ impl Inner {
         Ok(is_open)
     }
 
-    /// Sends what is owed, until there is nothing to send at the moment; what is landed then would
-    /// survive a crash of the target.
+    /// Sends pending bytes until none is left at the moment. Landed bytes are durable at the target.
     fn send(&self, entry: &Entry, place: &Place, to: &Parked) -> Result<()> {
         loop {
             let on_their_way = self.send_some(entry, streams(place), to)?;
@@ -513,11 +510,11 @@ impl Inner {
             drop(state);
             entry.tell();
             if !short.is_empty() {
-                // Where the target compares, it may be because they are not what they were.
+                // A target that compares hashes may have refused damaged bytes.
                 for range in short.into_iter().filter(|_| to.compares) {
                     self.search_rot_in(entry, range)?;
                 }
-                // What the target does not have any more is found by asking it.
+                // The next attempt asks the target what it has.
                 return Err(StoreError::lost(
                     entry.url().host_port(),
                     "sending",
@@ -590,7 +587,7 @@ impl Inner {
         }
         let path = url.as_path();
         let lying = LocalFile { path, file };
-        // While somebody writes, what is sent and what it is said to hash to are of one reading.
+        // While a writer goes on, the bytes and their hash must be of one reading.
         let state = entry.lock();
         let (is_written, is_unseen) =
             (state.machine.writers().is_some(), state.machine.is_unseen());
@@ -615,7 +612,7 @@ impl Inner {
         match sent {
             Ok(()) => Ok(true),
             Err(StoreError::Changed { .. }) => {
-                // Its writer cut it; whoever looks again knows how far.
+                // Its writer cut it; the next look finds its size.
                 entry.lock().machine.unread(push.ticket);
                 Ok(false)
             }
@@ -623,7 +620,7 @@ impl Inner {
         }
     }
 
-    /// Sends a leaf as what it was when it was written, which spares hashing it again: the target finds if it is not.
+    /// Sends a leaf with the hash that it had when it was written, without hashing it again. The target compares.
     fn put_known(
         &self,
         entry: &Entry,
@@ -634,7 +631,7 @@ impl Inner {
     ) -> godwit_store::Result<()> {
         let leaf = range.start / LEAF_BYTES;
         to.sink.put_known(lying, (leaf, known.chain()), buffer)?;
-        // If somebody writes meanwhile nobody knows of what that was, so again, as what it is now.
+        // If it was written meanwhile the hash is unknown: it is sent again, as it is now.
         match (Known::of(entry, range) == Some(known), &to.once) {
             (true, _) => Ok(()),
             (false, Some(_)) => Err(written_again(&entry.url())),
@@ -647,7 +644,7 @@ impl Inner {
         if state.is_gone {
             return None;
         }
-        // While somebody writes, little waits for more.
+        // While a writer goes on, few bytes wait for more.
         let is_open = state.machine.writers().is_some();
         let waits = is_open && state.machine.pushable_bytes() < state.least();
         match waits {
@@ -656,8 +653,8 @@ impl Inner {
         }
     }
 
-    /// Notes what is about to be asked for, for the record: whoever has to find out whether it was published, after an
-    /// end too, may find more here by then. `sealed`: after how many changes it was sealed, and what it was known to be.
+    /// Notes the generation that the target is about to be asked to publish, for the row: after a restart the entry may be
+    /// longer. `sealed`: the number of changes when it was sealed, and its hash then.
     fn note_asked(
         &self,
         entry: &Entry,
@@ -666,9 +663,9 @@ impl Inner {
     ) -> Result<()> {
         self.know(entry)?;
         let mut state = entry.lock();
-        // Of a file that is changed in place we may have parts only.
+        // Of a file that is changed in place only parts may be present.
         let is_whole = state.machine.is_whole() && !state.machine.is_blind();
-        // What is written from then on is of the next generation.
+        // Later writes are of the next generation.
         let digest = match sealed {
             (changes, _) if changes == state.record.changes => state.bytes.leaves.root(asked.size),
             (_, digest) => digest,
@@ -682,7 +679,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Asks the target to show a generation to everybody.
+    /// Asks the target to publish a generation.
     fn publish(
         &self,
         entry: &Entry,
@@ -700,7 +697,7 @@ impl Inner {
             digest: digest.clone(),
             ..Whole::default()
         };
-        // Asked before: an error afterwards would be an answer that was lost.
+        // An error after the request would count as a lost answer.
         let passes_on = place.store.can()?.passes_on;
         crash::point("publish-asked");
         let finished = parked.sink.finish(&whole);
@@ -716,7 +713,7 @@ impl Inner {
                 Answer::Published(version)
             }
             Err(error) => {
-                // It says that other bytes came: if ours are those that were written, it is the way there.
+                // Other bytes arrived there: either the disk damaged ours, or the way did.
                 if matches!(error, StoreError::Corrupt { .. }) {
                     self.search_rot(entry)?;
                 }
@@ -736,7 +733,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Forgets what need not be delivered any more, since something newer has its name.
+    /// Forgets a superseded entry, unless it is used or in flight. Returns whether it gave way.
     fn give_way(&self, entry: &Entry) -> Result<bool> {
         let state = entry.lock();
         let may = state.is_superseded && state.users.open == 0 && !state.machine.is_asked();
@@ -748,7 +745,7 @@ impl Inner {
 }
 
 impl All {
-    /// It goes elsewhere, and in another place; what it is called stays. Returns how it went before.
+    /// Changes its name at the target and its place in the order. Returns the old ones.
     fn reroute(&mut self, entry: &Arc<Entry>, (url, number): Way) -> Way {
         let before = (entry.url(), entry.number());
         self.pending.remove(&before.1);
@@ -760,7 +757,7 @@ impl All {
     }
 }
 
-/// What the target has now: its digest, if anybody knows it.
+/// Returns the version that the target has now: its digest, if that is known.
 fn version_of(finished: &Finished, ours: Option<godwit_core::Digest>) -> Version {
     let theirs = finished.digests.iter().find(|d| d.algorithm() == OURS);
     match theirs.cloned().or(ours) {
@@ -769,7 +766,7 @@ fn version_of(finished: &Finished, ours: Option<godwit_core::Digest>) -> Version
     }
 }
 
-/// Returns why nothing is delivered until somebody decides.
+/// Returns the reason of a hold, for users.
 fn reason_of(entry: &Entry, error: &Error, above: Option<usize>) -> String {
     let is_to_be_there = matches!(entry.lock().machine.base(), Base::Seen(_));
     match entry.url().parent() {
@@ -780,5 +777,5 @@ fn reason_of(entry: &Entry, error: &Error, above: Option<usize>) -> String {
     }
 }
 
-/// So many bytes are sent before the target is asked to make them safe.
+/// How many bytes are sent before the target is asked to make them durable.
 const COMMIT_EVERY: u64 = 64 << 20;
