@@ -11,47 +11,47 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-/// Something that is held.
+/// An entry, as lists show it.
 #[derive(Clone, Debug)]
 pub struct Holds {
-    /// Its number.
+    /// Its id.
     pub id: String,
     /// Its name.
     pub url: Url,
-    /// Who may hit it.
+    /// The audience that may read it.
     pub audience: String,
     /// Its length.
     pub size: u64,
-    /// How many bytes of it are here.
+    /// How many bytes are present.
     pub present: u64,
-    /// How many its target lacks.
+    /// How many bytes are pending.
     pub pending_bytes: u64,
     /// How often it was fetched.
     pub transfers: u64,
     /// Programs that have it open.
     pub users: u32,
-    /// What keeps it.
+    /// The tags that keep it.
     pub tags: Vec<Tag>,
-    /// A time of its users.
+    /// A time whose meaning its users know.
     pub stamp: Option<i64>,
-    /// Seconds since the epoch.
+    /// The last use, in seconds since the epoch.
     pub used: u64,
-    /// It is what readers of its name get.
+    /// Readers of its name get it.
     pub is_current: bool,
-    /// What the origin had, in words.
+    /// The version of the origin's file, in words.
     pub base: String,
 }
 
 /// How full a depot is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Usage {
-    /// What it may hold.
+    /// The quota.
     pub quota: Option<u64>,
-    /// What it holds.
+    /// The bytes in the depot.
     pub taken: u64,
-    /// Of that, what is owed and cannot be forgotten.
+    /// The pending bytes, which cannot be forgotten.
     pub pending_bytes: u64,
-    /// Of that, what somebody uses or has tagged.
+    /// The bytes of entries with users or tags.
     pub kept: u64,
     /// How many files there are; several versions of one name are one file.
     pub files: u64,
@@ -63,7 +63,7 @@ pub fn count_names(holds: &[Holds]) -> u64 {
 }
 
 impl Depot {
-    /// Returns what is held whose name begins so, by name.
+    /// Returns the entries whose name has that prefix, by name.
     pub fn list(&self, prefix: &str) -> Vec<Holds> {
         let all = self.inner.every();
         let named = |entry: &Arc<Entry>| entry.name().to_string().starts_with(prefix);
@@ -72,7 +72,7 @@ impl Depot {
         holds
     }
 
-    /// Returns what is held of a name, for whomever.
+    /// Returns the entries of a name, of all audiences.
     pub fn holds(&self, url: &Url) -> Vec<Holds> {
         let all = self.inner.all().called(url);
         let same = all.iter().filter(|entry| entry.name() == *url);
@@ -104,13 +104,13 @@ impl Depot {
         usage
     }
 
-    /// Forgets what is held of a name, unless it is owed, and returns how many files that were. Who has
-    /// it open keeps it.
+    /// Forgets the entries of a name, and returns how many. Pending entries are refused. Readers that have one open keep
+    /// it.
     pub fn forget(&self, url: &Url) -> Result<u64> {
         self.forget_where(url, |_, _| true)
     }
 
-    /// The same of what came for one audience, and has no tag.
+    /// Forgets the entries of a name that one audience has, and that have no tag.
     pub fn forget_of(&self, url: &Url, audience: &str) -> Result<u64> {
         self.forget_where(url, |entry, state| {
             entry.who.audience == audience && state.users.tags.is_empty()
@@ -145,13 +145,13 @@ impl Depot {
         }
     }
 
-    /// Reads what is held, of one name or of all, and compares it with what it hashed to when it came.
-    /// What differs and is not owed is fetched again by whoever reads it next.
+    /// Reads the entries of one name or of all, and compares them with their hashes. A damaged entry that is not pending is
+    /// fetched again by its next reader.
     pub fn verify(&self, url: Option<&Url>, each: impl FnMut(Verified)) -> Result<()> {
         self.verify_where(|entry| url.is_none_or(|url| entry.name() == *url), each)
     }
 
-    /// The same of what came for one audience.
+    /// Verifies the entries of one audience.
     pub fn verify_of(
         &self,
         url: Option<&Url>,

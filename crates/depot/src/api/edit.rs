@@ -1,8 +1,7 @@
 //! Files that programs write by a descriptor of their own.
 //!
-//! What they do is not seen; that nobody can do more is known of the kernel, by a
-//! lease, and then the file is compared with what it was. Its end of writing is
-//! heard by a watch of the file, which is only a hint to ask for the lease.
+//! This node does not see their writes. A lease of the kernel proves that no program has the file open for writing; then
+//! the file is compared with its hashes. A watch of the file is a hint to ask for the lease.
 
 use crate::{
     Depot, Ended, Error, Fresh, Result, Who,
@@ -25,24 +24,24 @@ use std::{
 /// How a file is opened for writing, as by open(2).
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Edit {
-    /// Make it if it is not there.
+    /// Make it if it does not exist.
     pub create: bool,
-    /// And only then.
+    /// Refuse it if it exists.
     pub exclusive: bool,
     /// Throw away what is in it.
     pub truncate: bool,
-    /// By what the writer finds it again.
+    /// The session by which the writer finds it again.
     pub session: String,
-    /// Permission bits, where it is new there.
+    /// Permission bits for a new file.
     pub mode: Option<u32>,
     /// Take the file as this machine has it; of a server that is away, a name that this machine does not know is absent.
     pub offline: bool,
 }
 
-/// Tells whether the program is there still for which a file is opened or closed.
+/// Tells whether the program still waits for which a file is opened or closed.
 pub type IsThere<'a> = &'a dyn Fn() -> bool;
 
-/// A file that somebody may change by a descriptor.
+/// A file that a program may change by a descriptor.
 #[derive(Debug)]
 pub struct Editing {
     depot: Arc<Inner>,
@@ -56,7 +55,7 @@ impl Depot {
         self.edit_while(url, who, edit, &|| true)
     }
 
-    /// Opens a file for a program that may be gone: that one begins nothing over what was put since.
+    /// Opens a file for a program that may be gone: then nothing is begun.
     pub fn edit_while(
         &self,
         url: &Url,
@@ -69,7 +68,7 @@ impl Depot {
 }
 
 impl Editing {
-    /// Returns the descriptor. Whoever gets a copy must close it before the [end](Self::end).
+    /// Returns the descriptor. All copies must be closed before the [end](Self::end).
     pub fn file(&self) -> Result<&File> {
         self.file.as_ref().ok_or(Error::Ending)
     }
@@ -84,15 +83,15 @@ impl Editing {
         self.user.entry.lock().machine.size()
     }
 
-    /// Says that this one writes no more, and finds out what came of it.
+    /// Ends this writer, and finds out what was written.
     pub fn end(self) -> Result<Ended> {
         self.end_while(&|| true)
     }
 
-    /// Ends for a program that may be gone: then what was put since the opening comes after what was written.
+    /// Ends the writer of a program that may be gone: then entries that were put since the opening come after its writes.
     pub fn end_while(mut self, is_there: IsThere<'_>) -> Result<Ended> {
         let entry = &self.user.entry;
-        // A program that is there now is told of its end after all that has a place before this.
+        // A program that still waits receives its answer after all entries with an earlier place.
         let place = self.depot.next_number();
         if is_there() {
             entry.lock().users.closed_at = place;
@@ -102,7 +101,7 @@ impl Editing {
         let until = Instant::now() + FORKED;
         loop {
             let ended = self.depot.is_edited(entry)?;
-            // A copy that a child is about to close is no other writer yet.
+            // A child process is about to close its copy: that is no other writer.
             if ended != Ended::Open || !is_alone || Instant::now() >= until {
                 return Ok(ended);
             }
@@ -115,10 +114,10 @@ impl Editing {
 }
 
 impl Editing {
-    /// Gives up what was written, as far as that can be: where others write the file too, or it had changes
-    /// before that are not delivered, it ends as by [`Editing::end`].
+    /// Drops what was written. If other writers have the file open, or it has older pending changes, it ends as by
+    /// [`Editing::end`].
     pub fn discard(self) -> Result<()> {
-        // As long as ours is open nobody takes its writers for gone.
+        // As long as this descriptor is open no thread takes the writers for gone.
         let entry = Arc::clone(&self.user.entry);
         let state = self.depot.still(&entry);
         let was_there = matches!(state.machine.base(), Base::Seen(_));
@@ -167,7 +166,7 @@ impl Inner {
             }
         };
         let entry = Arc::clone(&user.entry);
-        // Before it counts as open: as long as we have it, nobody takes its writers for gone.
+        // Opened first: as long as this descriptor is open no thread takes the writers for gone.
         let file = self.disk.writer(entry.id)?;
         let mut state = loop {
             drop(self.still(&entry));
@@ -191,14 +190,14 @@ impl Inner {
         state.bytes.write_fd = None;
         state.record.change();
         drop(state);
-        // From here on whatever goes wrong takes it back.
+        // An error takes it back from here on.
         let editing = Editing {
             depot: Arc::clone(self),
             user,
             file: Some(file),
         };
         self.all().enqueue(&entry, || self.next_number());
-        // It must be on record before anybody can write what nobody sees.
+        // It must be persisted before a program can write unseen.
         entry.commit(self)?;
         crash::point("open-recorded");
         self.watch(&entry);
@@ -210,14 +209,14 @@ impl Inner {
         if edit.truncate && !edit.exclusive {
             return Ok(None);
         }
-        // What a program filled is nothing that its origin ever had.
+        // The origin never had a filled file.
         let fresh = match edit.exclusive || self.is_filled(url, who) {
             true => Fresh::Now,
             false if edit.offline => Fresh::Any,
             false => Fresh::Usual,
         };
         let find = || self.find(url, who, fresh);
-        // What is missing is made, and that would not be what is there.
+        // A wrong answer that it is missing would make a new file over the existing one.
         let found = match edit.create {
             true => self.surely((url, who), find),
             false => find(),
@@ -226,7 +225,7 @@ impl Inner {
             Ok(_) if edit.exclusive => {
                 return Err(StoreError::exists(url.as_path()).into());
             }
-            // What came for others is not changed for them.
+            // An entry of another audience is not changed for them.
             Ok(user) if user.entry.who.audience != who.audience => self.own(url, who, &user)?,
             Ok(user) => user,
             Err(Error::Store(error))
@@ -244,7 +243,7 @@ impl Inner {
         Ok(Some(user))
     }
 
-    /// Holds a file that is shared once more, for whoever is about to change it.
+    /// Makes an own entry of a shared one, for a caller that is about to change it.
     fn own(&self, url: &Url, who: &Who, shared: &User) -> Result<User> {
         let state = shared.entry.lock();
         let size = state.machine.size();
@@ -263,8 +262,7 @@ impl Inner {
         self.find(url, who, Fresh::Any)
     }
 
-    /// Begins a new file, which is what its name says from now on here. `None`: another writer, who cuts nothing
-    /// either, began one since the origin was asked.
+    /// Begins a new file, which is current at once. `None`: another writer began one since the origin was asked.
     fn new_edited(
         &self,
         (url, who): (&Url, &Who),
@@ -300,10 +298,10 @@ impl Inner {
     }
 }
 
-/// Tells whether a file is here of which its target lacks something.
+/// Tells whether an entry with a name is pending.
 fn is_pending(state: &State) -> bool {
     !state.is_gone && !state.is_unlinked() && state.machine.owes()
 }
 
-/// So long a child may take between its beginning and its program.
+/// How long a child process may take from fork to exec.
 const FORKED: Duration = Duration::from_millis(200);

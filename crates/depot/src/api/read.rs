@@ -1,4 +1,4 @@
-//! From a name to a file that has every byte of it.
+//! Reads of whole files.
 
 use crate::{
     Depot, Error, Fresh, Result, StillWanted, Who,
@@ -8,7 +8,7 @@ use crate::{
 use godwit_core::Url;
 use std::{fs::File, path::PathBuf, sync::Arc};
 
-/// A file that is here, whole, and open.
+/// An open file of which all bytes are present.
 #[derive(Debug)]
 pub struct Reading {
     file: File,
@@ -35,26 +35,24 @@ impl Reading {
         &self.user.entry
     }
 
-    /// Returns how often it was fetched since it is held here.
+    /// Returns how often it was fetched.
     pub fn transfers(&self) -> u64 {
         self.user.entry.lock().meta.transfers
     }
 }
 
 impl Depot {
-    /// Returns where a file lies that is open: there as long as it is kept.
+    /// Returns the path of an open file. It is valid until the entry is forgotten.
     pub fn lies_at(&self, reading: &Reading) -> PathBuf {
         self.inner.disk.path(reading.user.entry.id)
     }
 
-    /// Opens a file for reading, fetching it first if it is not here or not fresh. Whoever wants the
-    /// same meanwhile waits for the same transfer.
+    /// Opens a file for reading, and fetches it first if it is missing or stale. Other readers wait for the same transfer.
     pub fn read(&self, url: &Url, who: &Who, fresh: Fresh) -> Result<Reading> {
         self.read_while(url, who, fresh, &|| true)
     }
 
-    /// The same for somebody who may go: a fetch that nobody waits for any more ends, and what came of it is where the
-    /// next one goes on.
+    /// Opens a file for a reader that may go. A fetch without a reader ends, and the next one goes on from there.
     pub fn read_while(
         &self,
         url: &Url,
@@ -69,13 +67,13 @@ impl Depot {
             match (self.inner).ensure_while(&user.entry, all, Part::Alone, is_wanted) {
                 Ok(()) => {}
                 Err(Error::Busy { .. }) => {
-                    // It changed while it came: once more, with what there is now.
+                    // It changed during the fetch: the new one is fetched.
                     fresh = fresh.asked();
                     continue;
                 }
                 Err(error) => return Err(error),
             }
-            // Of what is put into it just now, a reader sees all or nothing.
+            // A reader sees all of a patch, or nothing of it.
             let state = user.entry.lock_merged();
             if state.is_gone {
                 continue;
@@ -89,12 +87,12 @@ impl Depot {
 }
 
 impl Depot {
-    /// What servers have of a name, or of what is in it, was changed past us: whoever reads it next asks there.
+    /// Notes that a name, or one below it, was changed past this node: its next reader asks the server.
     pub fn changed(&self, url: &Url) {
         self.inner.changed(url);
     }
 
-    /// Opens a file for reading that is here as a whole, and fresh; `None`: it takes longer than that.
+    /// Opens a file that is present as a whole and fresh. `None`: it has to be fetched or revalidated.
     pub fn read_here(&self, url: &Url, who: &Who, fresh: Fresh) -> Option<Reading> {
         let entry = self.inner.all().current_of(url, who)?;
         let mut state = entry.lock();
@@ -113,5 +111,5 @@ impl Depot {
     }
 }
 
-/// So often may a file change while it is fetched.
+/// How often a file may change while it is fetched.
 const RESTARTS_MAX: usize = 5;

@@ -8,14 +8,14 @@ use crate::{
 use godwit_core::holding::Mode;
 use std::sync::Arc;
 
-/// Where something is in the order of its name that somebody wrote into.
+/// The place of a written entry in the order of its name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Standing {
-    /// Behind all that are there.
+    /// Behind all others.
     Last,
-    /// Something newer goes over it.
+    /// Before an entry that will replace it.
     Before,
-    /// Something newer went over it.
+    /// Before an entry that has replaced it.
     Over,
 }
 
@@ -53,7 +53,7 @@ impl Inner {
         all.private.remove(&entry.id);
         let state = entry.lock();
         let is_pending = state.machine.owes();
-        // What goes into what is there goes there in its turn, before it is published.
+        // A delivery in place changes its target before it is published.
         let is_entered = state.delivery.is_in_flight && state.machine.mode() == Mode::InPlace;
         let is_under_way = state.delivery.is_in_flight && !all.promises.is_overtaken(entry);
         let is_fixed = is_entered || is_under_way || state.machine.is_asked() || !is_pending;
@@ -61,7 +61,7 @@ impl Inner {
         drop(state);
         if is_gone || (all.promises.has(entry) && is_fixed) {
             if !is_gone && is_pending && all.promises.is_overtaken(entry) {
-                // Its place is that of what is under way, and it gets another after that.
+                // The delivery in flight keeps its place; the entry gets another one afterwards.
                 let mut state = entry.lock();
                 state.delivery.next_place = Some(self.next_number());
                 state.is_superseded = false; // What had its name meanwhile is older now.
@@ -72,7 +72,7 @@ impl Inner {
         }
         entry.lock().delivery.next_place = None;
         if all.promises.is_overtaken(entry) {
-            // What was renamed there and back is not renamed, and is wanted where it is.
+            // Later operations need an entry that was renamed, or renamed back, at its present place.
             if entry.is_renamed() || all.promises.is_needed(entry) {
                 return;
             }
@@ -93,7 +93,7 @@ impl Inner {
     pub(crate) fn make_current(&self, entry: &Arc<Entry>) -> Result<()> {
         let mut all = self.all();
         if entry.lock().is_unlinked() {
-            // It has no name here any more. What waits for it at its target is not made to fail.
+            // Its name was removed here, but later operations may need it at its target.
             let is_needed = entry.is_renamed()
                 || !self.is_unconditional(entry)
                 || all.promises.is_needed(entry);
@@ -126,8 +126,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Forgets what stood under a name before, and need not be delivered any more, unless it is on its
-    /// way or somebody has it open.
+    /// Supersedes an entry, and forgets it unless it is in flight or open.
     pub(crate) fn supersede(&self, old: &Arc<Entry>) -> Result<()> {
         let mut state = old.lock();
         state.is_superseded |= !state.is_private();
@@ -135,14 +134,14 @@ impl Inner {
         self.unlink_superseded(old)
     }
 
-    /// The same of what was told to give way.
+    /// Forgets a superseded entry, unless it is in flight or open.
     pub(crate) fn unlink_superseded(&self, old: &Arc<Entry>) -> Result<()> {
         let mut state = old.lock();
         if state.is_private() || !state.is_superseded {
             return Ok(()); // It is not ended yet, or was ended anew, and comes after.
         }
         if state.is_gone || !state.may_be_superseded() {
-            // Whoever has it at the moment may have looked before this was said.
+            // The thread that has it may have looked before it was superseded.
             state.delivery.is_due = true;
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! Writers that end just now what they wrote, and waiting for them.
+//! Writers that are closing their entries, and waiting for them.
 
 use crate::{
     disk::files::Id,
@@ -7,7 +7,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Says that an end is over, well or not.
+/// A closing in progress, which is over when this is dropped.
 pub(crate) struct Ending {
     depot: Arc<Inner>,
     id: Id,
@@ -24,7 +24,7 @@ impl Drop for Ending {
 }
 
 impl Inner {
-    /// Somebody is there who ends what they wrote.
+    /// Notes that a writer is closing an entry.
     pub(crate) fn ends(self: &Arc<Self>, entry: &Arc<Entry>) -> Ending {
         let entry = Arc::clone(entry);
         let (depot, id) = (Arc::clone(self), entry.id);
@@ -32,7 +32,7 @@ impl Inner {
         Ending { depot, id }
     }
 
-    /// Waits for the ends that have begun under a name: what is written into that from now on comes after them.
+    /// Waits for the closings that have begun under a name: later writes come after them.
     pub(crate) fn wait_for_ends(&self, key: &Name) {
         let mut all = self.all();
         let begun: Vec<Id> = (all.ends.of.values())

@@ -13,15 +13,15 @@ use std::{
 };
 
 impl Inner {
-    /// Unlinks what is gone: first the record no longer has it, then the file goes. Its `state` says so
-    /// already, under the lock that was held until now.
+    /// Forgets an entry: first its row is removed, then its file. Its `state` says that it is gone before its lock is
+    /// released.
     pub(crate) fn unlink<'a>(
         &self,
         entry: &'a Entry,
         mut state: MutexGuard<'a, State>,
     ) -> Result<()> {
         state.is_gone = true;
-        // A record on its way would come after it was forgotten.
+        // A row in flight would be written after its removal.
         while state.record.is_writing {
             entry.wait(&mut state, None);
         }
@@ -49,15 +49,14 @@ impl Inner {
         self.forget(gone, was_recorded)
     }
 
-    /// Takes it off the record, and then its file from the disk. Where a full disk does not take that, it is tried
-    /// again: until then what was promised after it waits.
+    /// Removes the row, and then the file. If a full disk refuses that it is tried again, and later operations wait.
     fn forget(&self, gone: Gone, was_recorded: bool) -> Result<()> {
         if was_recorded && let Err(error) = self.records.write(Change::Forget(gone.id)) {
             self.all().cleanup.unforgotten.push(gone);
             self.nudge();
             return Err(error);
         }
-        // Not before, or what comes after it could be done, and it again after an end.
+        // Not earlier: later operations would be done, and after a restart this one again.
         self.all().promises.forget(gone.id);
         let file = self.disk.reader(gone.id);
         self.disk.remove(gone.id)?;
@@ -69,7 +68,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Gives up what has a name that cannot be read, and returns whether there is any of that number.
+    /// Drops a row whose name cannot be read. Returns whether a row has that id.
     pub(crate) fn forget_unreadable(&self, name: &str) -> Result<bool> {
         if let Some((id, path)) = self.logs.take_unreadable(name) {
             self.records.write(Change::ForgetLog(id))?;
@@ -95,7 +94,7 @@ impl Inner {
         self.forget(gone, true).map(|()| true)
     }
 
-    /// Tries that again.
+    /// Tries again to forget an entry.
     pub(crate) fn forget_again(&self, mut gone: Gone) {
         let id = gone.id;
         gone.at = Instant::now() + FORGET_AGAIN;
@@ -105,11 +104,11 @@ impl Inner {
     }
 }
 
-/// What could not be taken off the record is tried again after that.
+/// The pause before a row is removed again.
 const FORGET_AGAIN: Duration = Duration::from_millis(500);
 
 impl Inner {
-    /// Keeps in mind that a hop has something of a name; the record of it is written before the next.
+    /// Notes that a hop forwards a name. Its row is written before the next change.
     pub(crate) fn remember(&self, forwarded: Forwarded) {
         let change = Change::Forwarded(Box::new(forwarded.clone()), true);
         let mut all = self.all();
@@ -120,5 +119,5 @@ impl Inner {
     }
 }
 
-/// So many names are kept in mind for somebody who may push some day.
+/// The number of forwarded names that are kept for a later push.
 const NAMES_MAX: usize = 100_000;

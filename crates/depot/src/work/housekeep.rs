@@ -1,4 +1,4 @@
-//! Does from time to time what can wait: records of what was fetched, tags that expire, room.
+//! Does chores that can wait: rows of fetched entries, tags that expire, room.
 
 use crate::{Error, Result, disk::rows::Change, inner::Inner, plan::entry::Entry};
 use std::{
@@ -8,7 +8,7 @@ use std::{
 };
 
 impl Inner {
-    /// What a program filled goes with its last tag and its last reader.
+    /// Forgets a filled entry that has no tag and no reader any more.
     pub(crate) fn let_lapse(&self, entry: &Entry) -> Result<()> {
         let state = entry.lock();
         match state.is_lapsed() && !state.is_gone && state.may_go() {
@@ -18,7 +18,7 @@ impl Inner {
     }
 }
 
-/// Starts the thread that keeps house.
+/// Starts the thread of the housekeeper.
 pub(crate) fn start(depot: &Arc<Inner>) -> Result<JoinHandle<()>> {
     let depot = Arc::clone(depot);
     let root = depot.disk.root().to_owned();
@@ -38,7 +38,7 @@ pub(crate) fn start(depot: &Arc<Inner>) -> Result<JoinHandle<()>> {
 }
 
 impl Inner {
-    /// Writes what was put off.
+    /// Does the chores that are due.
     fn keep_house(&self) {
         self.ballast.take();
         if let Err(error) = self.expire() {
@@ -57,7 +57,7 @@ impl Inner {
         (self.chores.unrecorded.lock()).extend(unrecorded.iter().map(|entry| entry.id));
     }
 
-    /// The same for all that is held, and for when it was used.
+    /// Does the chores of all entries, and at the end writes when they were used.
     fn keep_all(&self) {
         let every = self.every();
         for entry in &every {
@@ -74,7 +74,7 @@ impl Inner {
         }
     }
 
-    /// Records what was fetched, once nobody uses it. Returns whether nothing is to be recorded of it.
+    /// Writes the row of a fetched entry without a user. Returns whether the row was up to date.
     fn is_kept(&self, entry: &Entry) -> bool {
         let state = entry.lock();
         if !state.record.is_ahead() || state.is_gone {
@@ -103,7 +103,7 @@ pub(crate) fn price(bytes: u64, took: Duration) -> u32 {
 
 pub(crate) const EVERY: Duration = Duration::from_secs(1);
 
-/// All that is held is looked at so rarely.
+/// How often all entries are looked at.
 const ALL_EVERY: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

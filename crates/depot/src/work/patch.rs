@@ -1,4 +1,4 @@
-//! Puts what was written beside a file into it.
+//! Merges patches into the files beside which they were written.
 
 use crate::{
     Error, IsWanted, Result,
@@ -11,19 +11,19 @@ use godwit_sys::{Buffer, crash};
 use std::{os::unix::fs::FileExt, sync::Arc};
 
 impl Inner {
-    /// Returns what is owed of a name already, to write into that.
+    /// Returns the pending entry of a name, to merge a patch into it.
     pub(crate) fn pending_of(&self, key: &(Url, String)) -> Option<Arc<Entry>> {
         let all = self.all();
         let entry = all.current.get(key)?;
         let state = entry.lock();
         let is_ours = state.machine.owes() && !state.is_gone && !state.is_superseded;
         drop(state);
-        // It would come before its file is cut, or what was cut off would come after.
+        // A merge would come before the cut, and the cut-off bytes after it.
         let may = is_ours && !all.promises.is_cut_later(entry);
         may.then(|| Arc::clone(entry))
     }
 
-    /// Puts all that was written beside a file into it; `None`: it went meanwhile.
+    /// Merges a patch into a pending entry. `None`: the entry is gone.
     pub(crate) fn merge(
         &self,
         asks: &Asks<'_>,
@@ -35,7 +35,7 @@ impl Inner {
         self.make_room(under, size, asks, is_wanted)?;
         let is_there =
             |state: &State| !state.is_gone && !state.is_superseded && state.machine.owes();
-        // What goes wrong goes wrong before the first byte: then it is as it was.
+        // A failure comes before the first byte, and leaves the entry as it was.
         let prepare = |written: &Extents| {
             self.may_change(under, written)?;
             self.will_merge(beside, under)
@@ -45,7 +45,7 @@ impl Inner {
         };
         let standing = self.move_to_end_unless_replaced(under, 0);
         if standing == Standing::Over {
-            // There it would come over what was put after it.
+            // At the target it would replace the newer entry.
             if let Err(error) = self.unlink(under, under.lock()) {
                 tracing::warn!(url = %under.url(), %error, "what was replaced cannot be removed yet");
             }
@@ -53,19 +53,19 @@ impl Inner {
         }
         self.fit(under);
         match under.commit_with(self, beside.id) {
-            // It gave way or was delivered or given up, with all that is in it.
+            // It was superseded, delivered or dropped, with the patch in it.
             Err(_) if under.lock().is_gone => return Ok(Some(generation)),
             kept => kept.map_err(|error| Error::not_safe(under.url(), error.to_string()))?,
         }
-        // What was put meanwhile goes over all of it, and does not know what was written here.
+        // A newer entry replaces all of it, with the patch.
         if standing == Standing::Last {
             self.make_current(under)?;
         }
         Ok(Some(generation))
     }
 
-    /// Puts what was written beside a file into it, which is no generation until all of that is there, and returns
-    /// which one it is then; `None`: it may not, or went before all was there.
+    /// Copies a patch into an entry, which is no generation until all of it is there. Returns the new generation; `None`:
+    /// the entry may not be changed, or is gone.
     fn pour(
         &self,
         beside: &Entry,
@@ -89,7 +89,7 @@ impl Inner {
         let poured = prepare(&written).and_then(|()| {
             let is_gone = under.lock().is_gone;
             match is_gone {
-                // Its file may still be on the disk, and would take all of it.
+                // Its file may still be on the disk, and would take the bytes.
                 true => Err(Error::Unwanted),
                 false => self.copy(beside, under, &written),
             }
@@ -108,14 +108,13 @@ impl Inner {
         under.tell();
         self.nudge();
         match poured {
-            // Whatever was not found or not known was its.
+            // The error came from its removal.
             Err(_) if is_gone => Ok(None),
             poured => poured.map(|()| Some(generation)),
         }
     }
 
-    /// Makes sure that bytes can be changed: there are blocks for them, and it is on record that they may be other
-    /// than they were.
+    /// Prepares a change of bytes: reserves their blocks, and persists that they may change.
     fn may_change(&self, under: &Entry, ranges: &Extents) -> Result<()> {
         let file = self.disk.writer(under.id)?;
         for range in ranges.iter() {
@@ -124,7 +123,7 @@ impl Inner {
         under.commit(self)
     }
 
-    /// Has what was written be on record, and where it goes.
+    /// Persists a patch, and the entry into which it is merged.
     fn will_merge(&self, beside: &Entry, under: &Entry) -> Result<()> {
         let mut state = beside.lock();
         state.machine.close(Notices::Each);
@@ -135,9 +134,9 @@ impl Inner {
         beside.commit(self)
     }
 
-    /// Puts into a file what was on its way there when we ended, and had been told to nobody.
+    /// Merges a patch after a restart; its writer had received no answer.
     pub(crate) fn merge_again(&self, beside: &Entry, under: Option<Arc<Entry>>) -> Result<()> {
-        // All else of it may have been delivered, and something newer too.
+        // The entry may have been delivered, and a newer one too.
         let is_there = |state: &State| state.machine.owes() || state.is_current();
         let may = |state: &State| {
             state.machine.held().is_none() && !state.is_unlinked() && is_there(state)
@@ -147,7 +146,7 @@ impl Inner {
         {
             under.lock().delivery.is_due = true;
             self.fit(&under);
-            // If all else of it had been delivered, nothing waits for it yet.
+            // An entry that had been delivered is not in the order yet.
             self.all().enqueue(&under, || self.next_number());
             under.commit_with(self, beside.id)?;
         }

@@ -25,7 +25,7 @@ use parking_lot::MutexGuard;
 use std::{sync::Arc, time::Instant};
 
 impl Inner {
-    /// Brings the records to what was promised at a server; it is safe when what this returns was waited for.
+    /// Writes the changed rows of a server's operations. They are durable after a wait for the returned value.
     pub(crate) fn note(&self, all: &mut All, url: &Url) -> Written {
         let rows = all.promises.changes(url);
         self.records.begin(Change::Deeds(rows))
@@ -61,13 +61,13 @@ impl Inner {
         }
         let mut all = self.all();
         let condition = self.seen_here(&all, url, who).filter(|_| is_known);
-        // That what somebody still writes has lost its name is on record by the deed only.
+        // Only the row of the operation tells that an open file has lost its name.
         let may_merge = !all.is_written_unseen(to);
         if may_merge && let Some(entry) = self.mergeable(&all, url, who) {
             let over = Base::Any;
             let what = rename_to(to, over);
             let deeds = all.promises.of(url);
-            // What is added takes a number that was given to nobody else, here too.
+            // The new deed takes a number that no entry has.
             deeds.after(self.next_number() - 1);
             match deeds.add(path_of(url), what, Base::Any) {
                 Added::Folded(number) => {
@@ -75,7 +75,7 @@ impl Inner {
                     let position = deeds.find(number).map_or(number, |deed| deed.position);
                     return self.renamed_before_it_was_known(all, &entry, (url, to), position);
                 }
-                // It goes over whatever there is: it is renamed in its turn.
+                // It replaces any file there: it is renamed in its turn.
                 Added::Deed(number) => {
                     let fact = self.fact(url, Some(to), who, session);
                     all.promises.facts.insert(number, fact);
@@ -95,7 +95,7 @@ impl Inner {
         self.renamed_in_turn(all, url, to)
     }
 
-    /// What is called so here is called otherwise at once, and at the target after what was promised before.
+    /// Renames local entries at once, and at the target after the earlier operations.
     fn renamed_in_turn(&self, mut all: MutexGuard<'_, All>, url: &Url, to: &Url) -> Result<()> {
         let renamed = all.rename(url, to, || self.next_number());
         self.promised(all, url)?;
@@ -105,7 +105,7 @@ impl Inner {
         Ok(())
     }
 
-    /// A file of which its target has never heard has another name from the beginning.
+    /// Gives a file that was never sent another name, without an operation at the target.
     fn renamed_before_it_was_known(
         &self,
         mut all: MutexGuard<'_, All>,
@@ -159,7 +159,7 @@ impl Inner {
         let gone = all.unlink(url);
         self.promised(all, url)?;
         for entry in gone {
-            // Nobody needs to see at the target what is removed there next.
+            // An entry whose name is removed next need not be delivered.
             if !entry.is_renamed() && self.is_unconditional(&entry) && !self.is_needed(&entry) {
                 self.supersede(&entry)?;
             }
@@ -213,7 +213,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Has what was promised survive a power cut, and has it done.
+    /// Makes a new operation durable, and wakes the delivering threads.
     fn promised(&self, mut all: MutexGuard<'_, All>, url: &Url) -> Result<()> {
         godwit_sys::crash::point("deed-added");
         let written = self.note(&mut all, url);
@@ -231,8 +231,7 @@ impl Inner {
         }
     }
 
-    /// Tells whether it is known here that there is something; an error, if there is nothing. If nobody can
-    /// be asked, there may be.
+    /// Tells whether this node knows that a name exists; an error if it does not exist. Without an answer it may exist.
     fn must_be_there(&self, url: &Url, who: &Who) -> Result<bool> {
         let current = self.all().current_of(url, who);
         let current = current.filter(|entry| !entry.lock().is_gone);
@@ -258,7 +257,7 @@ impl Inner {
         }
     }
 
-    /// Tells whether something at or below a name is on its way.
+    /// Tells whether an entry or directory at or below a name is pending.
     fn is_made(&self, url: &Url) -> bool {
         let all = self.all();
         let is_mkdir = all
@@ -272,7 +271,7 @@ impl Inner {
                 .any(|key| moved(&key.0, url, url).is_some())
     }
 
-    /// Returns what the target has under a name, as far as we know it and nothing is on its way there.
+    /// Returns the file that the target has under a name. `None`: it is unknown, or an operation is pending there.
     fn seen_here(&self, all: &All, url: &Url, who: &Who) -> Option<Base> {
         let entry = all.current_of(url, who)?;
         let state = entry.lock();
@@ -284,23 +283,23 @@ impl Inner {
         is_it.then(|| seen.unwrap_or(base))
     }
 
-    /// Returns the file of a name that its target has never heard of, where nothing was.
+    /// Returns the new file of a name that was never sent to its target.
     fn mergeable(&self, all: &All, url: &Url, who: &Who) -> Option<Arc<Entry>> {
         let entry = all.current_of(url, who)?;
         let state = entry.lock();
         let is_new = *state.machine.base() == Base::Absent && state.machine.owes();
-        // In place some of it may be there long before anything is asked for.
+        // A delivery in place changes the target before any request to publish.
         let is_unheard = !state.machine.is_asked() && !state.machine.is_inside();
         let is_still = !state.delivery.is_in_flight && is_unheard && !state.bytes.is_scanning;
         let is_ours = !state.is_gone && !state.is_private() && state.machine.is_whole();
         let is_it = is_new && is_still && is_ours && state.machine.held().is_none();
         drop(state);
-        // Something else may be promised at its name, which goes first or after.
+        // Another operation may be pending at its name.
         let is_alone = all.promises.has(&entry) && all.promises.is_alone(&entry);
         (is_it && is_alone && !entry.is_renamed()).then_some(entry)
     }
 
-    /// Tells whether it has to be at its target for what was promised after it.
+    /// Tells whether a later operation needs it at its target.
     pub(crate) fn is_needed(&self, entry: &Entry) -> bool {
         self.all().promises.is_needed(entry)
     }

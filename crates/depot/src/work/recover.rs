@@ -1,4 +1,4 @@
-//! Goes on with what is on record.
+//! Restores entries and operations from the records.
 
 use crate::{
     Error, Result, Tag,
@@ -17,10 +17,10 @@ use godwit_core::{
 use std::{io, sync::Arc};
 
 impl Inner {
-    /// Goes on with what is on record, and removes what is not.
+    /// Restores entries and operations from their rows, and removes files without a row.
     pub(crate) fn recover(&self, rows: Vec<Row>, deeds: Vec<DeedRow>, start: u64) -> Result<()> {
         let attempts = start << 32;
-        // Also what cannot be read today: its bytes are nobody's to remove.
+        // Also rows that cannot be read: their bytes stay.
         let mut known: Vec<Id> = rows.iter().map(|row| row.id).collect();
         known.sort_unstable();
         let (mut lost, mut merging) = (Vec::new(), Vec::new());
@@ -43,12 +43,12 @@ impl Inner {
             let (size, mut chains) = self.disk.kept_leaves(row.id);
             chains.retain(|(leaf, _)| {
                 let range = leaf_of(*leaf, row.record.size);
-                // They are kept before the record is: a last one may be of another length.
+                // They are written before the row: the last leaf may have another length.
                 range == leaf_of(*leaf, size) && row.record.present.contains(&range)
             });
             let entry = Arc::new(Entry::again(&row, url, machine, &chains));
             if let Err(error) = self.settle(&entry, &row) {
-                // Nothing of one file keeps the others from being delivered.
+                // A damaged file does not keep the others from being delivered.
                 tracing::error!(url = %entry.url(), id = %row.id, %error, "what was kept of it cannot be read");
                 let mut state = entry.lock();
                 match state.machine.owes() {
@@ -88,7 +88,7 @@ impl Inner {
                 tracing::error!(url = %beside.url(), %error, "what was on its way into a file cannot be put there");
             }
         }
-        // Nothing that others do not have.
+        // Their origins have these files.
         for entry in lost {
             if let Err(error) = self.unlink(&entry, entry.lock()) {
                 tracing::warn!(url = %entry.url(), %error, "what was fetched and cannot be read stays on the disk");
@@ -105,7 +105,7 @@ impl Inner {
             .try_for_each(|id| self.disk.remove(id))
     }
 
-    /// Gives files the tags that are on record.
+    /// Gives entries their persisted tags.
     pub(crate) fn retag(&self, tags: Vec<(Id, Tag)>) {
         let all = self.all();
         for (id, tag) in tags {
@@ -118,7 +118,7 @@ impl Inner {
         }
     }
 
-    /// Brings the file to what its record says.
+    /// Brings the file to the length of its row, or looks for its writers.
     fn settle(&self, entry: &Arc<Entry>, row: &Row) -> Result<()> {
         let taken = self.disk.taken(entry.id);
         self.room.count(taken);
@@ -142,7 +142,7 @@ impl Inner {
         drop(state);
         match is_doubtful {
             true => self.rescan(entry, || true).map(drop),
-            // Its writers may be there still; they are looked for.
+            // Its writers may still have it open.
             false => {
                 self.watch(entry);
                 Ok(())
@@ -153,6 +153,6 @@ impl Inner {
 
 const CUT_SHORT: &str = "shorter than when it was last kept; the disk lost bytes of it";
 
-/// Why a file is held whose writer had a descriptor when the power went.
+/// The reason of a hold: its writer had a descriptor when the power went.
 pub(crate) const UNFINISHED: &str =
     "whoever wrote it was cut off with the power of this machine: it may be half of a file";

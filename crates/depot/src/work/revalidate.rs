@@ -36,12 +36,12 @@ impl Inner {
 }
 
 impl Inner {
-    /// Returns the holding of a name, which need not be here yet.
+    /// Returns the current entry of a name, and makes one if there is none.
     pub(crate) fn find(&self, url: &Url, who: &Who, fresh: Fresh) -> Result<User> {
         self.find_while(url, who, fresh, &|| true)
     }
 
-    /// The same as long as somebody wants it.
+    /// Returns the current entry of a name, until cancelled.
     pub(crate) fn find_while(
         &self,
         url: &Url,
@@ -53,7 +53,7 @@ impl Inner {
         Ok(found.0)
     }
 
-    /// The same, with what its origin was seen to have, if it was asked for that.
+    /// Returns the current entry of a name, and the answer of its origin if that was asked.
     pub(crate) fn find_seen(
         &self,
         url: &Url,
@@ -71,13 +71,13 @@ impl Inner {
             let current = all.current.get(&key).cloned();
             if let Some(entry) = &current {
                 let mut state = entry.lock();
-                // What came for somebody else is theirs until its origin says otherwise, each time.
+                // An entry of another audience is shared only after the origin permitted it, each time.
                 let is_own = entry.who.audience == who.audience || was_asked;
                 if is_own && !state.is_gone && self.is_fresh(&state, fresh) {
                     return Ok((User::of(entry, &mut state), seen));
                 }
             }
-            // Whoever was asked while we waited is fresh enough for everybody who waited for no more.
+            // An answer that arrived while this caller waited is fresh enough for it.
             if let Some(asking) = all.asking.get(&key).cloned() {
                 drop(all);
                 let heard = asking.wait(is_wanted)?;
@@ -124,7 +124,7 @@ impl Inner {
         checked_at.is_some_and(|at| at.elapsed() < within)
     }
 
-    /// Asks the origin, and has what it has be the current holding of its name. Returns what it has, where it says.
+    /// Asks the origin, and makes its file the current entry of the name. Returns the answer; `None`: it did not answer.
     fn look(
         &self,
         url: &Url,
@@ -149,7 +149,7 @@ impl Inner {
             && self.is_still_base(entry, &place, &stat, asking.fresh)
         {
             let mut state = entry.lock();
-            // No length was on its way there when it was asked.
+            // No change of the length was in flight when the origin was asked.
             state.validity.check = if asking.is_spoilt() {
                 Check::Invalid
             } else {
@@ -167,7 +167,7 @@ impl Inner {
         Ok(Some(stat))
     }
 
-    /// What is at the target is not what the name says, until its length was changed there.
+    /// Refuses a name whose length is yet to be changed at the target.
     pub(crate) fn must_not_be_cut(&self, url: &Url) -> Result<()> {
         match self.all().promises.is_resized(url) {
             true => Err(Error::in_use(
@@ -178,8 +178,8 @@ impl Inner {
         }
     }
 
-    /// Has somebody whom the origin has just let see a file get what is held of it for others. What others
-    /// wrote and is not at its target is theirs.
+    /// Shares a clean entry of another audience with a caller whom the origin has just let see the file. Pending entries
+    /// are not shared.
     fn share(&self, (url, who): (&Url, &Who), place: &Place, stat: &Stat, asking: &Asking) -> bool {
         let is_clean = |state: &State| {
             let is_whole = !state.machine.owes() && state.machine.is_whole();
@@ -205,7 +205,7 @@ impl Inner {
         is_it
     }
 
-    /// The origin does not tell. A strong version is believed for a while, but by whoever wants it proved.
+    /// Handles an origin that does not answer: a strong version is believed for a while, unless the caller wants a proof.
     fn not_told(
         &self,
         current: Option<Arc<Entry>>,
@@ -228,7 +228,7 @@ impl Inner {
         }
     }
 
-    /// Tells whether it is what its origin has as far as anybody knows who cannot ask.
+    /// Tells whether it counts as current while its origin cannot be asked.
     pub(crate) fn is_believed(&self, state: &State) -> bool {
         let is_strong = matches!(state.machine.base(), Base::Seen(version) if version.is_strong());
         let checked_at = state.validity.checked_at();
@@ -236,7 +236,7 @@ impl Inner {
         is_strong && is_recent && state.machine.is_whole()
     }
 
-    /// Tells whether the origin still has what ours was taken from.
+    /// Tells whether the origin still has the base of an entry.
     fn is_base(&self, entry: &Entry, place: &Place, stat: &Stat, fresh: Fresh) -> bool {
         let now = stat.version(since_epoch());
         let state = entry.lock();
@@ -252,7 +252,7 @@ impl Inner {
             size == stat.size && found.is_ok_and(|found| found == *digest)
         };
         match seen.map_or(base, Base::Seen) {
-            // What we delivered ourselves: its digest tells, asked once.
+            // This node delivered it: the digest tells, and is asked for once.
             Base::Seen(Version::Strong(digest)) => has(&digest),
             Base::Seen(then) => match then.compare(&now) {
                 Strength::Same => true,
@@ -267,7 +267,7 @@ impl Inner {
         }
     }
 
-    /// Tells whether the origin, just looked at, still has what ours was taken from; if so, that is known from now on.
+    /// Tells whether the origin, just asked, still has the base of an entry; if so, notes that.
     pub(crate) fn is_still_base(
         &self,
         entry: &Entry,
@@ -286,8 +286,8 @@ impl Inner {
         true
     }
 
-    /// Holds a file of the origin of which nothing is here yet, unless that is known to be older by now than what the
-    /// name says here. It was seen as that version, and where, if anybody knows.
+    /// Makes an entry without bytes for a file of the origin, seen as that version and at that URL. `is_older` tells whether
+    /// a newer entry became current meanwhile: then none is made.
     pub(crate) fn admit(
         &self,
         url: &Url,
@@ -326,7 +326,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Forgets what is no longer of use, unless something hangs on it.
+    /// Forgets an entry, unless it is pending, used, tagged or in flight.
     pub(crate) fn let_go(&self, entry: &Arc<Entry>) -> Result<()> {
         let state = entry.lock();
         match !state.is_gone && state.may_go() {
@@ -336,7 +336,7 @@ impl Inner {
     }
 }
 
-/// Ends the asking, also if whoever asks panics.
+/// Ends a question, also if its thread panics.
 struct Asker<'a> {
     depot: &'a Inner,
     key: &'a (Url, String),
@@ -359,7 +359,7 @@ impl Drop for Asker<'_> {
 }
 
 impl Inner {
-    /// Returns why a delivery that failed is held. A change by others is no fault of the way to the target.
+    /// Returns why a failed delivery is put on hold: another program changed the target's file, or the target refused.
     pub(crate) fn why_on_hold(&self, entry: &Entry, error: &Error) -> Why {
         let said = error.of_store();
         if !matches!(

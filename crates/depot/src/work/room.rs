@@ -13,7 +13,7 @@ use godwit_core::Url;
 use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed};
 
 impl Inner {
-    /// Returns a number of bytes of the quota; forgets for it what may be forgotten.
+    /// Takes bytes of the quota, and evicts entries for them.
     pub(crate) fn reserve(&self, url: &Url, bytes: u64) -> Result<()> {
         self.room.could_hold(url, bytes)?;
         loop {
@@ -26,7 +26,7 @@ impl Inner {
         }
     }
 
-    /// Makes room on a disk that others fill. Whether there is enough is told by the writing.
+    /// Evicts entries if other programs have filled the disk. The write tells whether that was enough.
     fn free(&self, bytes: u64) -> Result<()> {
         let free = godwit_sys::free_bytes(self.disk.root()).unwrap_or(u64::MAX);
         match bytes.checked_sub(free) {
@@ -65,8 +65,8 @@ impl Inner {
 }
 
 impl Inner {
-    /// Forgets what was not used for longest, until at least `wanted` bytes are free; what comes slowly
-    /// counts as used later. Returns false if nothing could be.
+    /// Evicts the entries that were unused for longest, until `wanted` bytes are free. Slowly fetched entries count as used
+    /// later. Returns false if no entry could be evicted.
     pub(crate) fn evict(&self, wanted: u64) -> Result<bool> {
         let mut freed = 0;
         let mut all = self.every();
@@ -94,7 +94,7 @@ impl Inner {
         Ok(bytes)
     }
 
-    /// Waits until something may have been freed.
+    /// Waits until room may have been freed.
     pub(crate) fn wait_for_room(&self) -> Result<()> {
         self.logs.are_short();
         let mut all = self.all();
@@ -106,19 +106,19 @@ impl Inner {
     }
 }
 
-/// Each class of prices keeps a file for so many seconds more.
+/// How many seconds each class of prices keeps a file longer.
 const STAYS: u64 = 600;
 
-/// Who asks for room.
+/// A writer that asks for room.
 pub(crate) struct Asks<'a> {
     pub by: Number,
-    /// What is theirs, and stays so while they wait.
+    /// The entry whose room it keeps while it waits.
     pub own: &'a Entry,
-    /// More may be wanted after it.
+    /// The writer may want more later.
     pub is_growing: bool,
 }
 
-/// Somebody who asks for room, until they have it or do not want it.
+/// A request for room, until it is granted or cancelled.
 struct Asking<'a>(&'a Inner, Number);
 
 impl Drop for Asking<'_> {
@@ -171,7 +171,7 @@ impl Inner {
         }
     }
 
-    /// Takes room, if it is the turn of whoever asks and there is any. Returns how much.
+    /// Takes room, if it is the writer's turn and there is any. Returns how much.
     fn room_now(&self, url: &Url, wish: Wish, reserved: u64) -> Result<u64> {
         match self.room.turn(wish) {
             Turn::Now => {}
@@ -205,5 +205,5 @@ impl Inner {
     }
 }
 
-/// So many bytes are reserved at once for a file that grows.
+/// How many bytes are reserved at once for a growing file.
 const RESERVE_STEP: u64 = 16 << 20;

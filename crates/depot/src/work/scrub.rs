@@ -20,7 +20,7 @@ use std::{
 };
 
 impl Inner {
-    /// Reads it, at a time in seconds since the epoch; nothing, where it is not whole or somebody writes it.
+    /// Verifies an entry at a time in seconds since the epoch. `None`: it is not whole, or a program writes it.
     pub(crate) fn verify(&self, entry: &Arc<Entry>, time: u64) -> Result<Option<Verified>> {
         let mut state = entry.lock();
         let is_still = state.machine.writers().is_none() && !state.machine.is_unseen();
@@ -63,14 +63,14 @@ impl Inner {
         }))
     }
 
-    /// Notes when that was; a record says so some time soon.
+    /// Notes the time of the verification. The row is written later.
     pub(crate) fn verified(&self, entry: &Entry, time: u64) {
         entry.verified.store(time, Relaxed);
         self.records.write_behind(Change::Verified(entry.id, time));
     }
 }
 
-/// Starts the thread that does so.
+/// Starts the thread that verifies.
 pub(crate) fn start(depot: &Arc<Inner>, every: Duration) -> Result<JoinHandle<()>> {
     let depot = Arc::clone(depot);
     let root = depot.disk.root().to_owned();
@@ -94,7 +94,7 @@ pub(crate) fn start(depot: &Arc<Inner>, every: Duration) -> Result<JoinHandle<()
 }
 
 impl Inner {
-    /// Returns what nobody verified for so long, the longest ago first.
+    /// Returns the entries that were not verified for so long, the longest ago first.
     fn unverified(&self, time: u64, every: Duration) -> Vec<Arc<Entry>> {
         let mut all = self.every();
         all.retain(|entry| {
@@ -107,7 +107,7 @@ impl Inner {
         all
     }
 
-    /// Tells whether nothing is being sent or fetched.
+    /// Tells whether no entry is being sent or fetched.
     fn is_still(&self) -> bool {
         let is_still = |entry: &Arc<Entry>| {
             let state = entry.lock();
@@ -130,7 +130,7 @@ impl Inner {
     }
 }
 
-/// Returns how long nothing is read after so many bytes.
+/// Returns the pause after so many bytes.
 fn pause_after(bytes: u64) -> Duration {
     let pause = Duration::from_secs(bytes) / BYTES_A_SECOND;
     pause.max(PAUSE_MIN)
@@ -138,10 +138,10 @@ fn pause_after(bytes: u64) -> Duration {
 
 const BYTES_A_SECOND: u32 = 8 << 20;
 
-/// To open a file costs something as well.
+/// The least pause, since opening a file has a cost too.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
-/// How often it is looked for what is due; tests do not wait for that.
+/// How often due entries are looked for; tests do not wait for that.
 const LOOK_EVERY: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 60_000 });
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Has entries give way to newer ones.
+//! Supersedes pending entries by newer ones.
 
 use crate::{
     Result,
@@ -11,16 +11,16 @@ use crate::{
 use std::{cmp::Reverse, sync::Arc};
 
 impl Inner {
-    /// Has what was put under a name before give way to something newer that replaces it. The newest goes first: what
-    /// one of them wants to find at the target stays for as long as that one does.
+    /// Supersedes the older entries that `newer` replaces, the newest first: an entry that needs an older one at the target
+    /// keeps that one pending.
     pub(crate) fn supersede_all(&self, mut older: Vec<Arc<Entry>>, newer: &Entry) -> Result<()> {
         older.sort_by_key(|other| Reverse(other.number()));
         older.dedup_by_key(|other| other.id);
         let replaces = is_replacing(newer);
-        // What is not ended comes after this one, whatever it is to find there.
+        // An open entry will come after this one.
         older.retain(|other| !other.lock().is_private());
         for other in older {
-            // A condition on what is on its way wants that to arrive.
+            // An entry with a condition needs the pending ones to arrive.
             let may = replaces || !other.lock().machine.owes();
             if may
                 && is_of_one(&other, newer)
@@ -38,8 +38,8 @@ impl Inner {
 }
 
 impl Inner {
-    /// Has something older give way. Whoever ended it anew meanwhile has it be newer, and then nothing of it is older:
-    /// else each of the two would give way to the other.
+    /// Supersedes an older entry, unless it was closed again meanwhile and is the newer one now: else each of the two would
+    /// supersede the other.
     fn gives_way(&self, other: &Entry, newer: &Entry) -> bool {
         let _all = self.all();
         let mut state = other.lock();
