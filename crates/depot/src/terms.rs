@@ -73,7 +73,7 @@ pub enum Scope {
 pub struct Before {
     /// Its number.
     pub id: String,
-    /// The operation, by the words of [`Owed::what`](crate::Owed::what).
+    /// The operation, by the words of [`Pending::what`](crate::Pending::what).
     pub what: &'static str,
     /// Where.
     pub url: Url,
