@@ -1,6 +1,7 @@
-//! Importing: a file or a pipe is cut into fragments, and each is written to a site of its own.
+//! Importing: a file or a pipe is cut into fragments, and the sites take turns in storing them.
 //!
-//! The bytes are read once, in order. The fragments become visible together, in one transaction, after all have landed.
+//! The bytes are read in order; those of a file are read again if a site is full. The fragments become visible together,
+//! in one transaction, after all have landed.
 
 use crate::{Aim, Draft, FileFacts, Logical, combining::Part, sites::shown, writing};
 use godwit_catalog::{FRAGMENTS_MAX, is_fragment};

@@ -99,8 +99,8 @@ impl Sky {
         ranked
     }
 
-    /// Returns the homes in the order of attempts. Now and then, as `chance` decides, a home with few samples is first:
-    /// a slow one may have become fast.
+    /// Returns the homes in the order of attempts. Now and then, as `chance` decides, the home whose last sample is oldest
+    /// is first: a slow one may have become fast.
     pub(crate) fn order<'a>(
         &self,
         homes: impl Iterator<Item = &'a Home>,
@@ -165,7 +165,7 @@ impl Watching {
         }
     }
 
-    /// Returns the recent samples. They are empty if the catalog does not answer.
+    /// Returns the recent samples. If the catalog does not answer, they are those of this process.
     pub(crate) fn sky(&self) -> Arc<Sky> {
         let mut seen = self.seen.lock();
         if let Some((at, sky)) = &*seen
@@ -212,11 +212,14 @@ impl Watching {
     /// end.
     pub(crate) fn measured(&self, from: &str, bytes: u64, took: Duration, fault: bool) {
         let measured = self.sample(&self.here, from, (bytes, took), fault);
-        let mut fresh = self.fresh.lock();
-        fresh.push(measured);
-        if fresh.len() >= NOTED_AT {
-            let fresh = std::mem::take(&mut *fresh);
-            self.note(fresh);
+        let due = {
+            let mut fresh = self.fresh.lock();
+            fresh.push(measured);
+            (fresh.len() >= NOTED_AT).then(|| std::mem::take(&mut *fresh))
+        };
+        // Without the lock: a reader of the samples takes it while it holds the one that `note` takes.
+        if let Some(due) = due {
+            self.note(due);
         }
     }
 
@@ -238,7 +241,7 @@ impl Watching {
         }
     }
 
-    /// Sends samples to the catalog; without the right to write there, none are sent.
+    /// Sends samples to the catalog. If it refuses them, they are dropped.
     fn note(&self, fresh: Vec<Measured>) {
         // A few of each way say as much as all.
         let mut few: HashMap<(String, u32, bool), u32> = HashMap::new();
@@ -278,7 +281,7 @@ fn latency(location: &Location) -> Option<(u64, f64)> {
 const SAMPLES: usize = 7;
 /// How long a fault counts.
 const LATELY_S: u64 = 600;
-/// One of this many reads uses a copy with few samples.
+/// One of this many reads uses the copy whose last sample is oldest.
 const TRIED_ONE_OF: u64 = 32;
 /// One of this many reads uses a copy that was never read.
 const NEW_ONE_OF: u64 = 4;

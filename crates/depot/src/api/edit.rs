@@ -38,7 +38,7 @@ pub struct Edit {
     pub offline: bool,
 }
 
-/// Tells whether the program still waits for which a file is opened or closed.
+/// Tells whether the program that asked for the open or close still waits.
 pub type IsThere<'a> = &'a dyn Fn() -> bool;
 
 /// A file that a program may change by a descriptor.
@@ -55,7 +55,7 @@ impl Depot {
         self.edit_while(url, who, edit, &|| true)
     }
 
-    /// Opens a file for a program that may be gone: then nothing is begun.
+    /// Opens a file for a program that may be gone; if it is, no new file is made.
     pub fn edit_while(
         &self,
         url: &Url,

@@ -1,6 +1,6 @@
 //! The node's credentials for GSI clients and for members of its cluster, and the identities that it accepts.
 //!
-//! Files are read at each login, not when the node starts: a renewed certificate and a new name count at once.
+//! Files are read at the start, and again at a login if they changed: a renewed certificate and a new name count at once.
 
 use crate::{Config, Error, config};
 use godwit_sys::Steward;
@@ -327,8 +327,7 @@ impl Trust {
         self.cluster.key.is_some() || !self.cluster.addresses.is_empty()
     }
 
-    /// Returns what members who come from there must have; `None`: there is nothing
-    /// that they could.
+    /// Returns the credential that a member connecting from this address must prove; `None`: no member can.
     pub(crate) fn member(&self, from: IpAddr) -> godwit_trust::Result<Option<Credential>> {
         let is_trusted = self.cluster.addresses.iter().any(|net| net.holds(from));
         let key = self
@@ -343,7 +342,7 @@ impl Trust {
         })
     }
 
-    /// Returns by what we prove to others that we are a member; `None`: we have no key.
+    /// Returns the credential that proves our membership to others; `None`: no cluster is configured.
     pub(crate) fn as_member(&self) -> godwit_trust::Result<Option<Credential>> {
         self.cluster.credential()
     }

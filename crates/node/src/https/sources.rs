@@ -32,12 +32,12 @@ impl Sources {
         all.retain(|_, (_, used)| used.elapsed() < UNUSED);
     }
 
-    /// Closes all of them, in a thread that may block.
+    /// Closes all of them. The call may block.
     pub(super) fn forget_all(&self) {
         self.0.lock().clear();
     }
 }
 
-/// The most connections that are kept.
+/// The most nodes whose connections are kept.
 const SOURCES_MAX: usize = 64;
 const UNUSED: Duration = Duration::from_secs(20);

@@ -545,5 +545,5 @@ const LANES_PROVED: usize = 16;
 const LANES_OF_OTHERS: usize = 16;
 /// How often a file is started anew because it changed or came wrong.
 const ANEW_MAX: u32 = 2;
-/// How often wrong leaves are requested again within one attempt.
+/// The most passes over the missing ranges within one attempt.
 const LEGS_MAX: u32 = 4;
