@@ -297,7 +297,11 @@ const FEW: u32 = 4;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use godwit_catalog::State;
+    use godwit_catalog::{Changes, Each, State};
+    use std::sync::{
+        OnceLock, Weak,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    };
 
     /// Numbers that look random, the same for each seed.
     struct Dice(u64);
@@ -316,6 +320,39 @@ mod tests {
             let sum: f64 = (0..6).map(|_| self.next()).sum();
             ((sum - 3.0) * spread).exp()
         }
+    }
+
+    /// A catalog that is told of samples while no lock over them may be held.
+    #[derive(Default)]
+    struct Unlocked {
+        watching: OnceLock<Weak<Watching>>,
+        told: AtomicU64,
+    }
+
+    impl Catalog for Unlocked {
+        fn ask(&self, _: &Question, _: &mut Each<'_>) -> godwit_catalog::Result<()> {
+            Ok(())
+        }
+
+        fn change(&self, _: &Changes) -> godwit_catalog::Result<Vec<u64>> {
+            if let Some(watching) = self.watching.get().and_then(Weak::upgrade) {
+                assert!(watching.fresh.try_lock().is_some(), "its lock is held");
+                self.told.fetch_add(1, Relaxed);
+            }
+            Ok(Vec::new())
+        }
+    }
+
+    /// A reader of the samples takes the lock of the new ones while it holds another that the writer takes.
+    #[test]
+    fn noting_samples_holds_no_lock() {
+        let catalog = Arc::new(Unlocked::default());
+        let watching = Arc::new(Watching::new(catalog.clone()));
+        catalog.watching.set(Arc::downgrade(&watching)).unwrap();
+        for _ in 0..NOTED_AT {
+            watching.measured("far", 1 << 20, Duration::from_millis(9), false);
+        }
+        assert_eq!(catalog.told.load(Relaxed), 1);
     }
 
     fn home(site: usize) -> Home {
