@@ -370,7 +370,7 @@ fn discarded_edit_is_not_delivered() {
         machine.told(&["discard", &machine.url("there"), "bytes"]),
         "ok 0\n"
     );
-    // All pending bytes have been delivered when this returns, and none are left of these.
+    // When this returns, all pending bytes have been delivered.
     assert_eq!(
         machine.told(&["write", &machine.url("kept"), "kept"]),
         "ok 0\n"

@@ -251,8 +251,8 @@ const ANOTHER_STATE: &str =
 const MORE_QUOTA: &str = "a larger GODWIT_DEPOT_QUOTA gives more, after godwit node stop";
 
 impl Error {
-    /// The same for what has been pending since `created_at` (seconds since the epoch). A name that leads nowhere may be a
-    /// machine that is away, or a name service that has not heard of it yet; of one that does so for long nobody has.
+    /// Returns the fault of an operation that is pending since `created_at` (seconds since the epoch). An unknown host may
+    /// be away, or new to its name service; after [`UNKNOWN_MAX`] it counts as one that does not exist.
     pub(crate) fn fault_since(&self, created_at: u64) -> Fault {
         let is_recent = crate::clock::now().saturating_sub(created_at) < UNKNOWN_MAX.as_secs();
         match is_unknown_host(self) && is_recent {

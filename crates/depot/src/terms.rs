@@ -77,7 +77,7 @@ pub struct Before {
     pub what: &'static str,
     /// Where.
     pub url: Url,
-    /// It is on hold until a person decides.
+    /// The operation is on hold until a person decides.
     pub is_held: bool,
 }
 

@@ -79,6 +79,11 @@ pub(crate) fn stores(talking: &Talking) -> Run<Stores> {
 
 /// Returns the options of verbs that move nothing.
 pub(crate) fn options(talking: &Talking) -> Run<Options> {
+    Ok(names::with_names(without_names(talking)?))
+}
+
+/// Returns the options of verbs that move nothing, for URLs of servers.
+pub(crate) fn without_names(talking: &Talking) -> Run<Options> {
     let options = Options::new(cancel()?);
     let trust = Trust {
         by: talking.by(),
@@ -87,12 +92,11 @@ pub(crate) fn options(talking: &Talking) -> Run<Options> {
         expect: talking.expect(),
         ..options.trust
     };
-    let mark = mark();
-    Ok(names::with_names(Options {
+    Ok(Options {
         trust,
-        mark,
+        mark: mark(),
         ..options
-    }))
+    })
 }
 
 /// Opens the store of a URL, without the slashes behind its name.

@@ -41,7 +41,7 @@ pub struct Writing {
     pub(crate) depot: Arc<Inner>,
     pub(crate) entry: Arc<Entry>,
     is_over: bool,
-    /// It is a patch, which lies beside the file of its name until its end.
+    /// Writes a patch, which is kept beside the file of its name until the patch is closed.
     is_into: bool,
     /// Its number among all writers that want room.
     arrived: Number,

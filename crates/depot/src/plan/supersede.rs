@@ -14,7 +14,7 @@ impl All {
         if !self.promises.is_free(&entry.url()) || self.all_coming().any(comes) {
             return None;
         }
-        let old = self.current.get(&entry.key())?; // Else nobody here knows what it has.
+        let old = self.current.get(&entry.key())?; // Without it the base of the name is unknown here.
         let state = old.lock();
         let base = state.machine.base();
         let is_clean = !state.machine.owes() && !state.is_gone && state.is_sure();

@@ -60,7 +60,7 @@ impl Inner {
                 }
             }
             if entry.lock().machine.is_blind() && !entry.lock().machine.owes() {
-                lost.push(Arc::clone(&entry)); // Nobody knows what others made of it since.
+                lost.push(Arc::clone(&entry)); // Other programs may have changed it since.
             }
             let mut state = entry.lock();
             if state.machine.held() == Some(&Why::Unfinished) && state.delivery.reason.is_empty() {

@@ -29,7 +29,7 @@ pub enum Said {
     Taken,
 }
 
-/// The line is none of these.
+/// The refusal of a line that is none of these.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("an unknown line on a parked connection")]
 pub struct Unknown;

@@ -4,14 +4,14 @@ mod here;
 
 use crate::{
     args::Talking,
-    config, names,
-    out::{CliError, Facts, Run, Screen, mark},
+    names,
+    out::{CliError, Facts, Run, Screen},
     places, units,
 };
 use clap::Args;
 use godwit_core::Url;
 use godwit_store::{
-    Error, StoreExt, Trust,
+    Error, StoreExt,
     door::Door,
     engine::{Options, Place, Stores},
 };
@@ -146,21 +146,11 @@ fn in_time(at: &str, look: impl FnOnce() -> Run<Vec<Look>> + Send + 'static) -> 
 
 /// Checks the server of a URL, with as few requests as possible.
 fn there(url: &Url, talking: &Talking) -> Run<Vec<Look>> {
-    let options = Options::new(places::cancel()?);
-    let trust = Trust {
-        by: talking.by(),
-        level: talking.level(),
-        home: config::home(),
-        expect: talking.expect(),
-        ..options.trust
-    };
     let stores = Stores::new(names::with_names(Options {
-        trust,
         connect: CONNECT,
         stall: STALL,
         retries: Some(0),
-        mark: mark(),
-        ..options
+        ..places::without_names(talking)?
     }));
     // A node is asked while its store is opened.
     if let Err(error @ Error::NotJoined { .. }) = stores.open(&places::without_slashes(url)) {
