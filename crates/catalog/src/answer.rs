@@ -3,7 +3,7 @@
 use crate::{
     Answer, Deed, Each, Entry, Fragment, Home, Intent, Location, Made, Measured, PAGE, Question,
     Ran, Refusal, Result, Rule, State, Todo,
-    db::{Db, Keys, Row, Sql, Value},
+    db::{Db, DbRow, DbValue, KeyList, Sql},
     history,
 };
 use godwit_core::{Kind, Url};
@@ -22,12 +22,12 @@ pub(crate) const ROOT: u64 = 1;
 
 /// The answers of one page.
 #[derive(Default)]
-pub(crate) struct Page {
+pub(crate) struct AnswerPage {
     answers: Vec<Answer>,
     urls: HashMap<u64, Option<Url>>,
 }
 
-impl Page {
+impl AnswerPage {
     /// Hands the answers over.
     pub(crate) fn tell(self, each: &mut Each<'_>) -> Result<()> {
         self.answers.into_iter().try_for_each(each)
@@ -52,7 +52,7 @@ impl Page {
 
 /// A name that the tables know.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundFile {
     pub(crate) file: u64,
     pub(crate) collection: bool,
     /// True for a file that consists of fragments, which are its children.
@@ -67,14 +67,14 @@ pub(crate) mod kinds {
     pub(crate) const DRAFT: u64 = 3;
 }
 
-impl Found {
+impl FoundFile {
     const ROOT: Self = Self {
         file: ROOT,
         collection: true,
         fragmented: false,
     };
 
-    fn read(row: &mut Row, at: usize) -> Result<Self> {
+    fn read(row: &mut DbRow, at: usize) -> Result<Self> {
         let (file, kind) = (row.get(at)?, row.get::<u64>(at + 1)?);
         Ok(Self {
             file,
@@ -85,9 +85,9 @@ impl Found {
 }
 
 /// Finds a name.
-pub(crate) fn find(db: &dyn Db, name: &Path) -> Result<Option<Found>> {
+pub(crate) fn find(db: &dyn Db, name: &Path) -> Result<Option<FoundFile>> {
     let segments: Vec<&[u8]> = name.iter().map(OsStrExt::as_bytes).collect();
-    let mut found = Found::ROOT;
+    let mut found = FoundFile::ROOT;
     for some in segments.chunks(JOINED_MAX) {
         let mut params = vec![found.file.param()];
         params.extend(some.iter().map(Sql::param));
@@ -95,7 +95,7 @@ pub(crate) fn find(db: &dyn Db, name: &Path) -> Result<Option<Found>> {
         let Some(mut row) = rows.into_iter().next() else {
             return Ok(None);
         };
-        found = Found::read(&mut row, 0)?;
+        found = FoundFile::read(&mut row, 0)?;
     }
     Ok(Some(found))
 }
@@ -121,9 +121,9 @@ static FIND: LazyLock<[String; JOINED_MAX]> = LazyLock::new(|| {
 });
 
 /// Finds a name in a collection.
-pub(crate) fn child(db: &dyn Db, parent: u64, name: &[u8]) -> Result<Option<Found>> {
+pub(crate) fn child(db: &dyn Db, parent: u64, name: &[u8]) -> Result<Option<FoundFile>> {
     let row = db.first(&FIND[0], &[&parent, &name])?;
-    row.map(|mut row| Found::read(&mut row, 0)).transpose()
+    row.map(|mut row| FoundFile::read(&mut row, 0)).transpose()
 }
 
 /// Finds names in a collection.
@@ -131,18 +131,18 @@ pub(crate) fn children(
     db: &dyn Db,
     parent: u64,
     names: &[&[u8]],
-) -> Result<HashMap<Vec<u8>, Found>> {
+) -> Result<HashMap<Vec<u8>, FoundFile>> {
     let sql = "SELECT name, file, collection FROM names WHERE name IN (?1) AND parent = ?2";
-    let rows = db.rows_in(sql, Keys::Names(names), &[&parent])?;
+    let rows = db.rows_in(sql, KeyList::Names(names), &[&parent])?;
     rows.into_iter()
-        .map(|mut row| Ok((row.get(0)?, Found::read(&mut row, 1)?)))
+        .map(|mut row| Ok((row.get(0)?, FoundFile::read(&mut row, 1)?)))
         .collect()
 }
 
 /// Finds a collection, or says why not.
 pub(crate) fn collection(db: &dyn Db, name: &Path) -> Result<u64> {
     match find(db, name)? {
-        Some(Found {
+        Some(FoundFile {
             file,
             collection: true,
             ..
@@ -170,7 +170,7 @@ pub(crate) fn now_s() -> u64 {
 }
 
 /// Answers a question.
-pub(crate) fn answer(db: &dyn Db, question: &Question, page: &mut Page) -> Result<()> {
+pub(crate) fn answer(db: &dyn Db, question: &Question, page: &mut AnswerPage) -> Result<()> {
     match question {
         Question::Locate { names } => locate(db, names, page),
         Question::List {
@@ -181,7 +181,7 @@ pub(crate) fn answer(db: &dyn Db, question: &Question, page: &mut Page) -> Resul
         } => {
             let file = collection(db, &name.0)?;
             let after = after.as_ref().map(|name| name.0.as_path());
-            let listing = Listing {
+            let listing = ListingScope {
                 deep: *deep,
                 homes: *homes,
             };
@@ -207,12 +207,12 @@ pub(crate) fn answer(db: &dyn Db, question: &Question, page: &mut Page) -> Resul
     }
 }
 
-struct Listing {
+struct ListingScope {
     deep: bool,
     homes: bool,
 }
 
-impl Listing {
+impl ListingScope {
     /// Lists a collection behind `after`; `true`: the page is full, and there may be more.
     fn list(
         &self,
@@ -220,7 +220,7 @@ impl Listing {
         (parent, below): (u64, &Path),
         after: Option<&Path>,
         depth: usize,
-        page: &mut Page,
+        page: &mut AnswerPage,
     ) -> Result<bool> {
         if depth > DEPTH_MAX {
             return Err(about(Kind::Loop, below, "lies too deep"));
@@ -245,7 +245,7 @@ impl Listing {
             let mut rows = Vec::new();
             // No name is empty.
             for mut row in db.select(sql, &[&parent, &from.clone().unwrap_or_default()])? {
-                rows.push((path(row.get(0)?), Found::read(&mut row, 1)?));
+                rows.push((path(row.get(0)?), FoundFile::read(&mut row, 1)?));
             }
             let Some((last, _)) = rows.last() else {
                 return Ok(false);
@@ -274,7 +274,7 @@ impl Listing {
     }
 }
 
-fn locate(db: &dyn Db, names: &[Name], page: &mut Page) -> Result<()> {
+fn locate(db: &dyn Db, names: &[Name], page: &mut AnswerPage) -> Result<()> {
     let mut siblings: HashMap<&Path, Vec<&[u8]>> = HashMap::new();
     for Name(name) in names {
         if let (Some(parent), Some(last)) = (name.parent(), name.file_name()) {
@@ -314,9 +314,9 @@ fn locate(db: &dyn Db, names: &[Name], page: &mut Page) -> Result<()> {
 /// Returns the entries of names that were found, in their order.
 fn entries(
     db: &dyn Db,
-    found: Vec<(PathBuf, Found)>,
+    found: Vec<(PathBuf, FoundFile)>,
     is_told: bool,
-    page: &mut Page,
+    page: &mut AnswerPage,
 ) -> Result<Vec<Entry>> {
     let mut all: Vec<u64> = found.iter().map(|(_, found)| found.file).collect();
     all.sort_unstable();
@@ -335,7 +335,7 @@ fn entries(
     };
     let one = |(
         name,
-        Found {
+        FoundFile {
             file,
             collection,
             fragmented,
@@ -362,13 +362,17 @@ fn entries(
 }
 
 /// Returns the fragments of files, each as an entry, in their order.
-fn fragments(db: &dyn Db, files: &[u64], page: &mut Page) -> Result<HashMap<u64, Vec<Entry>>> {
+fn fragments(
+    db: &dyn Db,
+    files: &[u64],
+    page: &mut AnswerPage,
+) -> Result<HashMap<u64, Vec<Entry>>> {
     let sql = "SELECT parent, name, file FROM names WHERE parent IN (?1)";
     let mut found = Vec::new();
     let mut files = files.to_vec();
     files.sort_unstable();
     files.dedup();
-    for mut row in db.rows_in(sql, Keys::Numbers(&files), &[])? {
+    for mut row in db.rows_in(sql, KeyList::Numbers(&files), &[])? {
         let (parent, name): (u64, Vec<u8>) = (row.get(0)?, row.get(1)?);
         found.push((parent, index_of(&name), row.get::<u64>(2)?));
     }
@@ -426,7 +430,7 @@ fn put_fragments(entry: &mut Entry, parts: Option<&Vec<Entry>>) {
 }
 
 /// A row of the versions.
-pub(crate) struct Version {
+pub(crate) struct VersionRow {
     pub(crate) number: u64,
     pub(crate) size: Option<u64>,
     pub(crate) digests: String,
@@ -434,8 +438,8 @@ pub(crate) struct Version {
     pub(crate) mode: Option<u32>,
 }
 
-impl Version {
-    fn read(row: &mut Row, at: usize) -> Result<Self> {
+impl VersionRow {
+    fn read(row: &mut DbRow, at: usize) -> Result<Self> {
         Ok(Self {
             number: row.get(at)?,
             size: row.get(at + 1)?,
@@ -458,19 +462,19 @@ impl Version {
 const VERSION: &str = "v.number, size, digests, mtime, mode";
 
 /// Returns the current versions of files.
-fn versions(db: &dyn Db, files: &[u64]) -> Result<HashMap<u64, Version>> {
+fn versions(db: &dyn Db, files: &[u64]) -> Result<HashMap<u64, VersionRow>> {
     let sql = format!(
         "SELECT file, {VERSION} FROM versions v WHERE file IN (?1)
         AND number = (SELECT MAX(number) FROM versions w WHERE w.file = v.file)"
     );
-    let rows = db.rows_in(&sql, Keys::Numbers(files), &[])?;
+    let rows = db.rows_in(&sql, KeyList::Numbers(files), &[])?;
     rows.into_iter()
-        .map(|mut row| Ok((row.get(0)?, Version::read(&mut row, 1)?)))
+        .map(|mut row| Ok((row.get(0)?, VersionRow::read(&mut row, 1)?)))
         .collect()
 }
 
 /// Returns the current version of a file.
-pub(crate) fn current(db: &dyn Db, file: u64) -> Result<Option<Version>> {
+pub(crate) fn current(db: &dyn Db, file: u64) -> Result<Option<VersionRow>> {
     Ok(versions(db, &[file])?.remove(&file))
 }
 
@@ -487,7 +491,7 @@ const HOME: &str =
 const HOMES: &str = "FROM homes h JOIN locations l ON l.location = h.location";
 
 /// Reads a home, and the file that it holds.
-fn home(row: &mut Row, page: &mut Page) -> Result<(u64, Home)> {
+fn home(row: &mut DbRow, page: &mut AnswerPage) -> Result<(u64, Home)> {
     let state: String = row.get(6)?;
     let (location, path, url) = (row.get(0)?, path(row.get(1)?), row.get::<String>(10)?);
     let home = Home {
@@ -506,11 +510,11 @@ fn home(row: &mut Row, page: &mut Page) -> Result<(u64, Home)> {
     Ok((row.get(11)?, home))
 }
 
-fn homes_of(db: &dyn Db, files: &[u64], page: &mut Page) -> Result<HashMap<u64, Vec<Home>>> {
+fn homes_of(db: &dyn Db, files: &[u64], page: &mut AnswerPage) -> Result<HashMap<u64, Vec<Home>>> {
     let sql =
         format!("SELECT {HOME} {HOMES} WHERE file IN (?1) ORDER BY number DESC, h.location, path");
     let mut all: HashMap<u64, Vec<Home>> = HashMap::new();
-    for mut row in db.rows_in(&sql, Keys::Numbers(files), &[])? {
+    for mut row in db.rows_in(&sql, KeyList::Numbers(files), &[])? {
         let (file, home) = home(&mut row, page)?;
         all.entry(file).or_default().push(home);
     }
@@ -521,7 +525,7 @@ fn homes_of(db: &dyn Db, files: &[u64], page: &mut Page) -> Result<HashMap<u64, 
 fn attributes(db: &dyn Db, entries: &[u64]) -> Result<HashMap<u64, BTreeMap<String, String>>> {
     let sql = "SELECT entry, key, value FROM attributes WHERE entry IN (?1)";
     let mut all: HashMap<u64, BTreeMap<_, _>> = HashMap::new();
-    for mut row in db.rows_in(sql, Keys::Numbers(entries), &[])? {
+    for mut row in db.rows_in(sql, KeyList::Numbers(entries), &[])? {
         let entry = all.entry(row.get(0)?).or_default();
         entry.insert(row.get(1)?, row.get(2)?);
     }
@@ -535,7 +539,7 @@ pub(crate) fn names_of(db: &dyn Db, files: &[u64]) -> Result<HashMap<u64, PathBu
     let mut next = files.to_vec();
     for _ in 0..DEPTH_MAX {
         let mut parents = Vec::new();
-        for mut row in db.rows_in(sql, Keys::Numbers(&next), &[])? {
+        for mut row in db.rows_in(sql, KeyList::Numbers(&next), &[])? {
             let (file, parent) = (row.get(0)?, row.get(1)?);
             if let hash_map::Entry::Vacant(free) = above.entry(file) {
                 free.insert((parent, row.get(2)?));
@@ -567,7 +571,7 @@ pub(crate) fn name_of(db: &dyn Db, file: u64) -> Result<PathBuf> {
     Ok(names_of(db, &[file])?.remove(&file).unwrap_or_default())
 }
 
-fn locations(db: &dyn Db, name: &Path, count: bool, page: &mut Page) -> Result<()> {
+fn locations(db: &dyn Db, name: &Path, count: bool, page: &mut AnswerPage) -> Result<()> {
     // Those of the collection of a file are also those of its fragments.
     if !find(db, name)?.is_some_and(|found| found.fragmented) {
         collection(db, name)?;
@@ -601,7 +605,7 @@ fn locations(db: &dyn Db, name: &Path, count: bool, page: &mut Page) -> Result<(
     Ok(())
 }
 
-fn holdings(db: &dyn Db, location: u64, after: Option<&Name>, page: &mut Page) -> Result<()> {
+fn holdings(db: &dyn Db, location: u64, after: Option<&Name>, page: &mut AnswerPage) -> Result<()> {
     // A path may be empty, and a database finds only one bound by its index.
     let (is_behind, after) = match after {
         Some(name) => (">", name.0.as_os_str().as_bytes()),
@@ -633,8 +637,8 @@ fn holdings(db: &dyn Db, location: u64, after: Option<&Name>, page: &mut Page) -
             homes: vec![home],
             ..Entry::default()
         };
-        if !matches!(row.0[14], Value::Null) {
-            Version::read(&mut row, 14)?.describe(&mut entry);
+        if !matches!(row.0[14], DbValue::Null) {
+            VersionRow::read(&mut row, 14)?.describe(&mut entry);
         }
         let parent = parent.unwrap_or(ROOT);
         if parents.last() != Some(&parent) {
@@ -669,7 +673,7 @@ pub(crate) const DEEDS: [(Deed, &str); 4] = [
 ];
 
 /// Reads an intent, its URL empty, the file that had its name, and the URL of its location.
-pub(crate) fn intent(mut row: Row) -> Result<(Intent, Option<u64>, String)> {
+pub(crate) fn intent(mut row: DbRow) -> Result<(Intent, Option<u64>, String)> {
     let deed: String = row.get(1)?;
     let deed = DEEDS.iter().find(|(_, word)| *word == deed);
     let digest: Option<String> = row.get(7)?;
@@ -694,7 +698,7 @@ pub(crate) const INTENTS: &str =
     "SELECT intent, deed, name, i.location, path, base, size, digest, holder, until, file, COALESCE(url, '')
     FROM intents i LEFT JOIN locations l ON l.location = i.location";
 
-fn intents(db: &dyn Db, ended: bool, name: Option<&Path>, page: &mut Page) -> Result<()> {
+fn intents(db: &dyn Db, ended: bool, name: Option<&Path>, page: &mut AnswerPage) -> Result<()> {
     // The names below begin with the name and a slash; the byte after the slash ends their range.
     let name = name.map(|name| name.as_os_str().as_bytes());
     let name = name.filter(|name| !name.is_empty());
@@ -713,7 +717,7 @@ fn intents(db: &dyn Db, ended: bool, name: Option<&Path>, page: &mut Page) -> Re
     Ok(())
 }
 
-fn weather(db: &dyn Db, page: &mut Page) -> Result<()> {
+fn weather(db: &dyn Db, page: &mut AnswerPage) -> Result<()> {
     let sql =
         "SELECT reader, source, bytes, took_ms, fault, at FROM weather ORDER BY reader, source, at";
     for mut row in db.select(sql, &[])? {
@@ -733,7 +737,7 @@ fn weather(db: &dyn Db, page: &mut Page) -> Result<()> {
 pub(crate) const DEPTH_MAX: usize = 512;
 
 /// Answers with the rules of a collection.
-fn rules(db: &dyn Db, name: &Path, page: &mut Page) -> Result<()> {
+fn rules(db: &dyn Db, name: &Path, page: &mut AnswerPage) -> Result<()> {
     collection(db, name)?;
     let mut found: Vec<(u64, Rule)> = Vec::new();
     for mut row in db.select(
@@ -764,7 +768,7 @@ fn rules(db: &dyn Db, name: &Path, page: &mut Page) -> Result<()> {
 }
 
 /// Answers with files whose turn it is, each with its homes.
-fn todo(db: &dyn Db, name: Option<&Path>, page: &mut Page) -> Result<()> {
+fn todo(db: &dyn Db, name: Option<&Path>, page: &mut AnswerPage) -> Result<()> {
     let rows = match name {
         Some(name) => {
             let found = find(db, name)?;
@@ -794,7 +798,7 @@ fn todo(db: &dyn Db, name: Option<&Path>, page: &mut Page) -> Result<()> {
         // Of a file that is gone only the number is left.
         todo.entry.file = file;
         if let Some(name) = names.get(&file).filter(|name| !name.as_os_str().is_empty()) {
-            let mut one = Page::default();
+            let mut one = AnswerPage::default();
             let names = vec![Name(name.clone())];
             locate(db, &names, &mut one)?;
             if let Some(Answer::Entry(entry)) = one.answers.pop() {

@@ -7,8 +7,8 @@ mod removing;
 use crate::{
     Change, Deed, Home, LEASE_S, NAME_BYTES_MAX, Refusal, Result, SEGMENT_BYTES_MAX, State,
     answer::{
-        DEEDS, DEPTH_MAX, Found, INTENTS, ROOT, about, child, collection, current, digests, find,
-        intent, kinds, name_of, now_s,
+        DEEDS, DEPTH_MAX, FoundFile, INTENTS, ROOT, about, child, collection, current, digests,
+        find, intent, kinds, name_of, now_s,
     },
     db::{Db, Sql},
     history, ruling,
@@ -703,7 +703,7 @@ impl<'a> Applying<'a> {
             Some(_) => return Err(about(Kind::Exists, to, "exists")),
             None => {
                 let kind = match found {
-                    Found {
+                    FoundFile {
                         fragmented: true, ..
                     } => kinds::FRAGMENTED,
                     found => u64::from(found.collection),

@@ -38,7 +38,7 @@ pub enum Is {
 
 /// Facts of a file that conditions are compared with.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Seen<'a> {
+pub struct ComparedFile<'a> {
     /// The last part of the name.
     pub name: &'a [u8],
     /// The length in bytes, if it is known.
@@ -51,7 +51,7 @@ pub struct Seen<'a> {
 
 impl Conditions {
     /// Tells whether a file meets all conditions.
-    pub fn has(&self, seen: &Seen<'_>) -> bool {
+    pub fn has(&self, seen: &ComparedFile<'_>) -> bool {
         self.0.iter().all(|condition| condition.has(seen))
     }
 
@@ -72,7 +72,7 @@ impl Condition {
         }
     }
 
-    fn has(&self, seen: &Seen<'_>) -> bool {
+    fn has(&self, seen: &ComparedFile<'_>) -> bool {
         // A collection has no copies.
         let file = seen.entry.filter(|entry| !entry.collection);
         match self {
@@ -177,9 +177,9 @@ mod tests {
             ],
             ..Entry::default()
         };
-        let seen = Seen {
+        let seen = ComparedFile {
             entry: Some(&entry),
-            ..Seen::default()
+            ..ComparedFile::default()
         };
         assert!(Condition::Copies(Is::Exactly(1)).has(&seen));
         assert!(!Condition::Copies(Is::LessThan(1)).has(&seen));
@@ -191,7 +191,7 @@ mod tests {
         ] {
             assert_eq!(Condition::At(site.into()).has(&seen), is_there, "{site}");
         }
-        let elsewhere = Seen::default();
+        let elsewhere = ComparedFile::default();
         assert!(!Condition::Copies(Is::Exactly(0)).has(&elsewhere));
     }
 
@@ -199,9 +199,9 @@ mod tests {
     fn attributes_have_any_or_one_value() {
         let mut entry = Entry::default();
         entry.attributes.insert("energy".into(), "13TeV".into());
-        let seen = Seen {
+        let seen = ComparedFile {
             entry: Some(&entry),
-            ..Seen::default()
+            ..ComparedFile::default()
         };
         for (text, is_met) in [
             ("energy", true),

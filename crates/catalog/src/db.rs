@@ -7,10 +7,10 @@ use std::borrow::Cow;
 /// A connection to a database.
 pub(crate) trait Db {
     /// Executes a statement; returns the rows that it selects, or that it tells by RETURNING.
-    fn rows(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>>;
+    fn rows(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<DbRow>>;
 
     /// Executes a statement that says `IN (?1)` for each of several keys; other parameters begin at `?2`.
-    fn rows_in(&self, sql: &str, keys: Keys<'_>, params: &[&dyn Sql]) -> Result<Vec<Row>>;
+    fn rows_in(&self, sql: &str, keys: KeyList<'_>, params: &[&dyn Sql]) -> Result<Vec<DbRow>>;
 
     /// Inserts rows, whose columns are consecutive in `rows`.
     fn insert(&self, table: &str, columns: usize, rows: &[Param<'_>]) -> Result<()>;
@@ -48,13 +48,13 @@ impl dyn Db + '_ {
     }
 
     /// Executes a statement, and returns its rows.
-    pub(crate) fn select(&self, sql: &str, params: &[&dyn Sql]) -> Result<Vec<Row>> {
+    pub(crate) fn select(&self, sql: &str, params: &[&dyn Sql]) -> Result<Vec<DbRow>> {
         let values: Vec<_> = params.iter().map(|param| param.param()).collect();
         self.rows(sql, &values)
     }
 
     /// Returns the first row of a statement.
-    pub(crate) fn first(&self, sql: &str, params: &[&dyn Sql]) -> Result<Option<Row>> {
+    pub(crate) fn first(&self, sql: &str, params: &[&dyn Sql]) -> Result<Option<DbRow>> {
         self.select(sql, params).map(|rows| rows.into_iter().next())
     }
 
@@ -67,12 +67,12 @@ impl dyn Db + '_ {
 
 /// The keys of [`Db::rows_in`].
 #[derive(Clone, Copy)]
-pub(crate) enum Keys<'a> {
+pub(crate) enum KeyList<'a> {
     Numbers(&'a [u64]),
     Names(&'a [&'a [u8]]),
 }
 
-impl<'a> Keys<'a> {
+impl<'a> KeyList<'a> {
     pub(crate) fn len(self) -> usize {
         match self {
             Self::Numbers(numbers) => numbers.len(),
@@ -146,7 +146,7 @@ impl<T: Sql> Sql for Option<T> {
 
 /// A value in a row.
 #[derive(Clone, Debug, Default)]
-pub(crate) enum Value {
+pub(crate) enum DbValue {
     #[default]
     Null,
     Int(i64),
@@ -156,9 +156,9 @@ pub(crate) enum Value {
 
 /// A row of an answer.
 #[derive(Debug)]
-pub(crate) struct Row(pub(crate) Vec<Value>);
+pub(crate) struct DbRow(pub(crate) Vec<DbValue>);
 
-impl Row {
+impl DbRow {
     /// Takes the value of a column out of the row.
     pub(crate) fn get<T: Column>(&mut self, at: usize) -> Result<T> {
         let value = self.0.get_mut(at).map(std::mem::take).unwrap_or_default();
@@ -171,13 +171,13 @@ impl Row {
 
 /// A type that a column is read as.
 pub(crate) trait Column: Sized {
-    fn read(value: Value) -> Option<Self>;
+    fn read(value: DbValue) -> Option<Self>;
 }
 
 macro_rules! column {
     ($($type:ty: $pattern:pat => $read:expr),* $(,)?) => {
         $(impl Column for $type {
-            fn read(value: Value) -> Option<Self> {
+            fn read(value: DbValue) -> Option<Self> {
                 match value {
                     $pattern => $read,
                     _ => None,
@@ -188,17 +188,17 @@ macro_rules! column {
 }
 
 column! {
-    u64: Value::Int(number) => number.try_into().ok(),
-    u32: Value::Int(number) => number.try_into().ok(),
-    bool: Value::Int(number) => Some(number != 0),
-    String: Value::Text(text) => Some(text),
-    Vec<u8>: Value::Blob(bytes) => Some(bytes),
+    u64: DbValue::Int(number) => number.try_into().ok(),
+    u32: DbValue::Int(number) => number.try_into().ok(),
+    bool: DbValue::Int(number) => Some(number != 0),
+    String: DbValue::Text(text) => Some(text),
+    Vec<u8>: DbValue::Blob(bytes) => Some(bytes),
 }
 
 impl<T: Column> Column for Option<T> {
-    fn read(value: Value) -> Option<Self> {
+    fn read(value: DbValue) -> Option<Self> {
         match value {
-            Value::Null => Some(None),
+            DbValue::Null => Some(None),
             value => T::read(value).map(Some),
         }
     }

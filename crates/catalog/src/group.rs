@@ -6,24 +6,24 @@ use parking_lot::Mutex;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 /// The numbers that one list of changes made, or its refusal.
-pub(crate) type Made = Result<Vec<u64>>;
+pub(crate) type GroupResult = Result<Vec<u64>>;
 
 /// The callers that change a catalog. One of them leads, and commits for all waiting callers.
 #[derive(Default)]
 pub(crate) struct Group {
     /// The callers that wait; `None`: no caller leads.
-    waiting: Mutex<Option<Vec<Waiting>>>,
+    waiting: Mutex<Option<Vec<WaitingChanges>>>,
 }
 
-struct Waiting {
+struct WaitingChanges {
     changes: Changes,
-    turn: SyncSender<Turn>,
+    turn: SyncSender<GroupTurn>,
 }
 
 /// News for a caller that waits.
-enum Turn {
+enum GroupTurn {
     /// The leader committed its list, or refused it.
-    Done(Made),
+    Done(GroupResult),
     /// The caller leads from now on.
     Lead,
 }
@@ -33,8 +33,8 @@ impl Group {
     pub(crate) fn change(
         &self,
         changes: &Changes,
-        commit: impl FnOnce(&[&Changes]) -> Result<Vec<Made>>,
-    ) -> Made {
+        commit: impl FnOnce(&[&Changes]) -> Result<Vec<GroupResult>>,
+    ) -> GroupResult {
         let turn = match &mut *self.waiting.lock() {
             free @ None => {
                 *free = Some(Vec::new());
@@ -43,14 +43,14 @@ impl Group {
             Some(waiting) => {
                 let (turn, told) = sync_channel(1);
                 let changes = changes.clone();
-                waiting.push(Waiting { changes, turn });
+                waiting.push(WaitingChanges { changes, turn });
                 Some(told)
             }
         };
         match turn.map(|told| told.recv()) {
-            Some(Ok(Turn::Done(made))) => return made,
+            Some(Ok(GroupTurn::Done(made))) => return made,
             Some(Err(_)) => return Err(lost()),
-            Some(Ok(Turn::Lead)) | None => {}
+            Some(Ok(GroupTurn::Lead)) | None => {}
         }
         let leading = Leading(self);
         let others = self.waiting.lock().as_mut().map(std::mem::take);
@@ -67,7 +67,7 @@ impl Group {
         let own = made.next();
         for (other, made) in others.into_iter().zip(made) {
             // The other writer waits for this message.
-            let _ = other.turn.send(Turn::Done(made));
+            let _ = other.turn.send(GroupTurn::Done(made));
         }
         own.unwrap_or_else(|| Err(lost()))
     }
@@ -81,7 +81,7 @@ impl Drop for Leading<'_> {
         let mut waiting = self.0.waiting.lock();
         let next = waiting.as_mut().filter(|waiting| !waiting.is_empty());
         match next.map(|waiting| waiting.remove(0)) {
-            Some(next) => drop(next.turn.send(Turn::Lead)),
+            Some(next) => drop(next.turn.send(GroupTurn::Lead)),
             None => *waiting = None,
         }
     }

@@ -14,7 +14,7 @@ mod ruling;
 mod sqlite;
 mod tables;
 
-pub use condition::{Condition, Conditions, Is, Seen, copies, is_good, is_part, sites};
+pub use condition::{ComparedFile, Condition, Conditions, Is, copies, is_good, is_part, sites};
 pub use godwit_core::Kind;
 pub use godwit_wire::door::{call::Refusal, catalog::*};
 

@@ -1,11 +1,11 @@
 //! Lists of changes within one transaction.
 
-use crate::{Change, Changes, Refusal, Result, apply::Applying, db::Db, group::Made};
+use crate::{Change, Changes, Refusal, Result, apply::Applying, db::Db, group::GroupResult};
 use godwit_core::Kind;
 use std::collections::HashSet;
 
 /// Applies lists, each but a refused one, within a transaction that is begun.
-pub(crate) fn apply_all(db: &dyn Db, lists: &[&Changes]) -> Result<Vec<Made>> {
+pub(crate) fn apply_all(db: &dyn Db, lists: &[&Changes]) -> Result<Vec<GroupResult>> {
     if let [one] = lists {
         // A refused list that is alone goes with its transaction.
         return apply_together(db, &[*one]).map(|made| made.into_iter().map(Ok).collect());

@@ -4,7 +4,7 @@ use crate::Result;
 use parking_lot::{Condvar, Mutex};
 
 /// A pool of connections, made when they are needed.
-pub(crate) struct Pool<T> {
+pub(crate) struct ConnectionPool<T> {
     /// Tells whether a connection can be lent again.
     is_usable: fn(&T) -> bool,
     /// The connections that are not lent, and how many are.
@@ -12,7 +12,7 @@ pub(crate) struct Pool<T> {
     freed: Condvar,
 }
 
-impl<T> Pool<T> {
+impl<T> ConnectionPool<T> {
     pub(crate) fn new(is_usable: fn(&T) -> bool) -> Self {
         Self {
             is_usable,
@@ -56,7 +56,7 @@ impl<T> Pool<T> {
 
 /// A connection that returns to its pool when dropped.
 struct Lent<'a, T> {
-    pool: &'a Pool<T>,
+    pool: &'a ConnectionPool<T>,
     one: Option<T>,
 }
 

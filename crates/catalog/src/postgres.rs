@@ -2,11 +2,11 @@
 
 use crate::{
     Catalog, Changes, Each, Question, Refusal, Result,
-    answer::{self, Page},
-    db::{Db, Keys, Param, Row, Sql, Value, insert_some, too_large},
-    group::{Group, Made},
+    answer::{self, AnswerPage},
+    db::{Db, DbRow, DbValue, KeyList, Param, Sql, insert_some, too_large},
+    group::{Group, GroupResult},
     lists,
-    pool::Pool,
+    pool::ConnectionPool,
     tables::{FORM, FORMS, not_a_catalog, other_form},
 };
 use godwit_core::{Fault, Kind};
@@ -34,9 +34,9 @@ pub(crate) struct Postgres {
     config: Config,
     tls: MakeTlsConnector,
     /// The one writer of this process. A lock in the database makes it the only one of all processes.
-    writer: Mutex<Option<Session>>,
+    writer: Mutex<Option<PostgresSession>>,
     group: Group,
-    readers: Pool<Session>,
+    readers: ConnectionPool<PostgresSession>,
     /// How many changes were made, and at how many the database counts its rows again.
     changed: (AtomicUsize, AtomicUsize),
 }
@@ -50,7 +50,9 @@ impl Postgres {
             tls,
             writer: Mutex::default(),
             group: Group::default(),
-            readers: Pool::new(|session: &Session| !session.client.borrow().is_closed()),
+            readers: ConnectionPool::new(|session: &PostgresSession| {
+                !session.client.borrow().is_closed()
+            }),
             changed: (AtomicUsize::new(0), AtomicUsize::new(ANALYZE_AFTER)),
         };
         let session = catalog.connect(&Cell::default())?;
@@ -72,13 +74,13 @@ impl Postgres {
         Ok(catalog)
     }
 
-    fn connect(&self, again: &Cell<bool>) -> Result<Session> {
+    fn connect(&self, again: &Cell<bool>) -> Result<PostgresSession> {
         let client = self.config.connect(self.tls.clone());
         let client = client.map_err(|error| {
             again.set(is_passing(&error));
             refused(&error)
         })?;
-        Ok(Session {
+        Ok(PostgresSession {
             client: RefCell::new(client),
             statements: RefCell::default(),
             again: Cell::new(false),
@@ -100,10 +102,10 @@ impl Postgres {
         }
     }
 
-    fn commit(&self, lists: &[&Changes]) -> Result<Vec<Made>> {
+    fn commit(&self, lists: &[&Changes]) -> Result<Vec<GroupResult>> {
         let mut writer = self.writer.lock();
         // A transaction whose commit was not answered, and its result.
-        let mut doubt: Option<(String, Vec<Made>)> = None;
+        let mut doubt: Option<(String, Vec<GroupResult>)> = None;
         let made = self.patiently(|again| {
             let open = writer.take();
             let open = open.filter(|open| !open.client.borrow().is_closed());
@@ -142,7 +144,7 @@ impl Catalog for Postgres {
                 .with(
                     || self.connect(again),
                     |session| {
-                        let mut page = Page::default();
+                        let mut page = AnswerPage::default();
                         let asked = session
                             .batch("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                             .and_then(|()| answer::answer(session, question, &mut page));
@@ -199,14 +201,14 @@ fn configure(text: &str) -> Result<(Config, MakeTlsConnector)> {
 }
 
 /// One connection.
-struct Session {
+struct PostgresSession {
     client: RefCell<Client>,
     statements: RefCell<HashMap<String, Statement>>,
     /// Whether what failed last may succeed if it is done again.
     again: Cell<bool>,
 }
 
-impl Session {
+impl PostgresSession {
     /// Returns the form of the tables; 0: there are none.
     fn form(&self) -> Result<u64> {
         let db: &dyn Db = self;
@@ -245,8 +247,8 @@ impl Session {
     fn commit(
         &self,
         lists: &[&Changes],
-        doubt: &mut Option<(String, Vec<Made>)>,
-    ) -> Result<Vec<Made>> {
+        doubt: &mut Option<(String, Vec<GroupResult>)>,
+    ) -> Result<Vec<GroupResult>> {
         if let Some((number, _)) = doubt {
             let sql = format!("SELECT pg_xact_status('{number}'::xid8)");
             match self.word(&sql)?.as_str() {
@@ -316,17 +318,17 @@ impl Session {
         Ok(made)
     }
 
-    fn query(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
+    fn query(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<DbRow>> {
         let statement = self.prepare(sql)?;
         let rows = self.client.borrow_mut().query(&statement, params);
         let rows = rows.map_err(|error| self.failed(&error))?;
-        let row = |row: postgres::Row| -> Either<Row, postgres::Error> {
+        let row = |row: postgres::Row| -> Either<DbRow, postgres::Error> {
             (0..row.len())
                 .map(|at| row.try_get(at))
                 .collect::<Either<_, _>>()
-                .map(Row)
+                .map(DbRow)
         };
-        let rows: Either<Vec<Row>, _> = rows.into_iter().map(row).collect();
+        let rows: Either<Vec<DbRow>, _> = rows.into_iter().map(row).collect();
         rows.map_err(|error| self.failed(&error))
     }
 
@@ -336,17 +338,17 @@ impl Session {
     }
 }
 
-impl Db for Session {
-    fn rows(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
+impl Db for PostgresSession {
+    fn rows(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<DbRow>> {
         self.query(sql, &bound(params)?)
     }
 
-    fn rows_in(&self, sql: &str, keys: Keys<'_>, params: &[&dyn Sql]) -> Result<Vec<Row>> {
+    fn rows_in(&self, sql: &str, keys: KeyList<'_>, params: &[&dyn Sql]) -> Result<Vec<DbRow>> {
         let numbers: Vec<i64>;
-        let is_of_names = matches!(keys, Keys::Names(_));
+        let is_of_names = matches!(keys, KeyList::Names(_));
         let keys: &(dyn ToSql + Sync) = match &keys {
-            Keys::Names(names) => names,
-            Keys::Numbers(all) => {
+            KeyList::Names(names) => names,
+            KeyList::Numbers(all) => {
                 numbers = all.iter().map(|number| number.cast_signed()).collect();
                 &numbers
             }
@@ -419,7 +421,7 @@ impl ToSql for Param<'_> {
     to_sql_checked!();
 }
 
-impl<'a> FromSql<'a> for Value {
+impl<'a> FromSql<'a> for DbValue {
     fn from_sql(ty: &Type, raw: &'a [u8]) -> Either<Self, Cause> {
         Ok(match *ty {
             Type::INT8 => Self::Int(i64::from_sql(ty, raw)?),

@@ -2,11 +2,11 @@
 
 use crate::{
     Catalog, Changes, Each, Question, Refusal, Result,
-    answer::{self, Page},
-    db::{Db, Keys, Param, Row, Sql, Value, insert_some, too_large},
-    group::{Group, Made},
+    answer::{self, AnswerPage},
+    db::{Db, DbRow, DbValue, KeyList, Param, Sql, insert_some, too_large},
+    group::{Group, GroupResult},
     lists,
-    pool::Pool,
+    pool::ConnectionPool,
     refused::refused,
     tables::{FORM, FORMS, not_a_catalog, other_form},
 };
@@ -28,7 +28,7 @@ pub(crate) struct Sqlite {
     /// The one writer that SQLite has at a time, and the changes that wait for it.
     writer: Mutex<Connection>,
     group: Group,
-    readers: Pool<Connection>,
+    readers: ConnectionPool<Connection>,
     path: PathBuf,
     /// The device and inode of the file.
     file: (u64, u64),
@@ -69,7 +69,7 @@ impl Sqlite {
             file: file_of(path).map_err(|cause| gone(path, &cause))?,
             writer: Mutex::new(writer),
             group: Group::default(),
-            readers: Pool::new(|_| true),
+            readers: ConnectionPool::new(|_| true),
             path: path.to_owned(),
         })
     }
@@ -135,7 +135,7 @@ fn make(db: &mut Connection) -> Result<()> {
 impl Catalog for Sqlite {
     fn ask(&self, question: &Question, each: &mut Each<'_>) -> Result<()> {
         // The page is read before it is passed on: a receiver that stops holds no transaction.
-        let mut page = Page::default();
+        let mut page = AnswerPage::default();
         let connect = || connect(&self.path, false, READER_KIB);
         self.readers.with(connect, |db| {
             let tx = db.transaction().map_err(refused)?;
@@ -155,7 +155,7 @@ impl Catalog for Sqlite {
     }
 }
 
-fn commit(db: &mut Connection, lists: &[&Changes]) -> Result<Vec<Made>> {
+fn commit(db: &mut Connection, lists: &[&Changes]) -> Result<Vec<GroupResult>> {
     let tx = db
         .transaction_with_behavior(TransactionBehavior::Immediate)
         .map_err(refused)?;
@@ -165,26 +165,26 @@ fn commit(db: &mut Connection, lists: &[&Changes]) -> Result<Vec<Made>> {
 }
 
 impl Db for Connection {
-    fn rows(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
+    fn rows(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<DbRow>> {
         if params.iter().any(|param| matches!(param, Param::TooLarge)) {
             return Err(too_large());
         }
-        let rows = || -> rusqlite::Result<Vec<Row>> {
+        let rows = || -> rusqlite::Result<Vec<DbRow>> {
             let mut statement = self.prepare_cached(sql)?;
             let columns = statement.column_count();
             let row = |row: &rusqlite::Row<'_>| {
                 let value = |at| {
                     Ok(match row.get_ref(at)? {
-                        ValueRef::Integer(number) => Value::Int(number),
-                        ValueRef::Blob(bytes) => Value::Blob(bytes.into()),
-                        value @ ValueRef::Text(_) => Value::Text(value.as_str()?.into()),
-                        ValueRef::Null | ValueRef::Real(_) => Value::Null,
+                        ValueRef::Integer(number) => DbValue::Int(number),
+                        ValueRef::Blob(bytes) => DbValue::Blob(bytes.into()),
+                        value @ ValueRef::Text(_) => DbValue::Text(value.as_str()?.into()),
+                        ValueRef::Null | ValueRef::Real(_) => DbValue::Null,
                     })
                 };
                 (0..columns)
                     .map(value)
                     .collect::<rusqlite::Result<_>>()
-                    .map(Row)
+                    .map(DbRow)
             };
             statement
                 .query_map(params_from_iter(params), row)?
@@ -193,7 +193,7 @@ impl Db for Connection {
         rows().map_err(refused)
     }
 
-    fn rows_in(&self, sql: &str, keys: Keys<'_>, params: &[&dyn Sql]) -> Result<Vec<Row>> {
+    fn rows_in(&self, sql: &str, keys: KeyList<'_>, params: &[&dyn Sql]) -> Result<Vec<DbRow>> {
         let more = params.len() + 2..params.len() + 1 + KEYS;
         let more: String = more.map(|place| format!(", ?{place}")).collect();
         let many = sql.replace("IN (?1)", &format!("IN (?1{more})"));

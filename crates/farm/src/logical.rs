@@ -10,7 +10,7 @@ use crate::{
     writing,
 };
 use godwit_catalog::{
-    Catalog, Change, Changes, Deed, Home, Intent, Pages, Refusal, Seen, fragment_name,
+    Catalog, Change, Changes, ComparedFile, Deed, Home, Intent, Pages, Refusal, fragment_name,
 };
 use godwit_core::{Algorithm, Digest, Extents, Kind, Url};
 use godwit_store::{
@@ -251,8 +251,8 @@ impl Logical {
 }
 
 /// Returns what conditions are compared with.
-fn seen(entry: &godwit_catalog::Entry) -> Seen<'_> {
-    Seen {
+fn seen(entry: &godwit_catalog::Entry) -> ComparedFile<'_> {
+    ComparedFile {
         name: entry.name.0.file_name().unwrap_or_default().as_bytes(),
         size: entry.size,
         mtime: entry.mtime.map(|Time(time)| time),

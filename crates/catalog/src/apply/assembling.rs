@@ -3,7 +3,7 @@
 use super::{Applying, New, bytes, check_name, parent, word};
 use crate::{
     Deed, FRAGMENTS_MAX, Intent, LEASE_S, Result,
-    answer::{Found, about, children, collection, current, find, kinds, now_s},
+    answer::{FoundFile, about, children, collection, current, find, kinds, now_s},
     db::Sql,
     fragment_name, history,
 };
@@ -102,7 +102,7 @@ impl Applying<'_> {
     }
 
     /// Returns the fragments of a draft; refuses any other count than `count`.
-    fn parts(&self, intent: &Intent, count: u64) -> Result<Vec<Found>> {
+    fn parts(&self, intent: &Intent, count: u64) -> Result<Vec<FoundFile>> {
         let name = &intent.name.0;
         if !(1..=FRAGMENTS_MAX).contains(&count) {
             let said = format!(
@@ -190,7 +190,7 @@ impl Applying<'_> {
     }
 
     /// Finds the file that is to be written; refused if another version than the base is current.
-    pub(super) fn based(&self, name: &Path, base: u64) -> Result<Option<Found>> {
+    pub(super) fn based(&self, name: &Path, base: u64) -> Result<Option<FoundFile>> {
         check_name(name)?;
         let found = find(self.db, name)?;
         if found.is_some_and(|found| found.collection) {
@@ -214,7 +214,7 @@ impl Applying<'_> {
         &self,
         intent: &Intent,
         file: Option<u64>,
-    ) -> Result<(Option<Found>, u64)> {
+    ) -> Result<(Option<FoundFile>, u64)> {
         let name = &intent.name.0;
         let found = find(self.db, name)?;
         let now = match found {

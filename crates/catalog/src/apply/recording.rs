@@ -3,8 +3,8 @@
 use super::{Applying, New, bytes, check_equal, check_name, parent, texts};
 use crate::{
     Change, Entry, Home, Result,
-    answer::{Found, about, children, current, digests},
-    db::{Keys, Param, Sql},
+    answer::{FoundFile, about, children, current, digests},
+    db::{KeyList, Param, Sql},
 };
 use godwit_core::Kind;
 use godwit_wire::door::call::Time;
@@ -16,7 +16,7 @@ use std::{
 };
 
 /// A file that is to be noted.
-pub(super) struct Note<'a> {
+pub(super) struct NotedFile<'a> {
     name: &'a Path,
     new: New<'a>,
     /// The number of its version, if the file is new; 0: none is known.
@@ -27,7 +27,7 @@ pub(super) struct Note<'a> {
 }
 
 /// Returns the file that a change notes.
-pub(super) fn note_of(change: &Change) -> Option<Note<'_>> {
+pub(super) fn note_of(change: &Change) -> Option<NotedFile<'_>> {
     match change {
         Change::Register {
             name,
@@ -53,7 +53,7 @@ pub(super) fn note_of(change: &Change) -> Option<Note<'_>> {
                 mode: *mode,
             };
             let is_known = size.is_some() || !digests.is_empty() || home.is_some();
-            Some(Note {
+            Some(NotedFile {
                 name: &name.0,
                 new,
                 number: u64::from(is_known),
@@ -61,7 +61,7 @@ pub(super) fn note_of(change: &Change) -> Option<Note<'_>> {
                 attributes: None,
             })
         }
-        Change::Load(entry) if !entry.collection => Some(Note {
+        Change::Load(entry) if !entry.collection => Some(NotedFile {
             name: &entry.name.0,
             new: New {
                 size: entry.size,
@@ -100,7 +100,7 @@ impl Applying<'_> {
     }
 
     /// Notes files: new ones together, then each that was there before. Returns the numbers of their versions.
-    pub(super) fn note_all(&mut self, notes: &[Note<'_>]) -> Result<Vec<u64>> {
+    pub(super) fn note_all(&mut self, notes: &[NotedFile<'_>]) -> Result<Vec<u64>> {
         let mut siblings: HashMap<u64, Vec<&[u8]>> = HashMap::new();
         let mut places: HashMap<u64, Vec<&[u8]>> = HashMap::new();
         let mut keys = Vec::with_capacity(notes.len());
@@ -119,7 +119,7 @@ impl Applying<'_> {
                     .push(bytes(&home.path));
             }
         }
-        let mut known: HashMap<u64, HashMap<Vec<u8>, Found>> = HashMap::new();
+        let mut known: HashMap<u64, HashMap<Vec<u8>, FoundFile>> = HashMap::new();
         for (above, lasts) in &siblings {
             known.insert(*above, children(self.db, *above, lasts)?);
         }
@@ -127,7 +127,7 @@ impl Applying<'_> {
         for (location, paths) in &places {
             self.site(*location)?;
             let sql = "SELECT path FROM homes WHERE path IN (?1) AND location = ?2";
-            for mut row in self.db.rows_in(sql, Keys::Names(paths), &[location])? {
+            for mut row in self.db.rows_in(sql, KeyList::Names(paths), &[location])? {
                 taken.insert((*location, row.get(0)?));
             }
         }
@@ -168,7 +168,7 @@ impl Applying<'_> {
     }
 
     /// Compares a file with the one that there is, and notes its homes.
-    fn note_again(&mut self, note: &Note<'_>) -> Result<u64> {
+    fn note_again(&mut self, note: &NotedFile<'_>) -> Result<u64> {
         let name = note.name;
         let above = self.collection_made(parent(name))?;
         let last = name.file_name().unwrap_or_default().as_bytes();
@@ -232,7 +232,7 @@ impl Applying<'_> {
 }
 
 impl<'a> Rows<'a> {
-    fn add(&mut self, note: &'a Note<'a>, (above, last): (u64, &'a [u8]), file: u64) {
+    fn add(&mut self, note: &'a NotedFile<'a>, (above, last): (u64, &'a [u8]), file: u64) {
         let collection = Param::Int(0);
         self.names.extend([
             Param::of(above),

@@ -4,7 +4,7 @@ use super::{Applying, parent};
 use crate::{
     Change, Result,
     answer::{about, children, find},
-    db::Keys,
+    db::KeyList,
 };
 use godwit_core::Kind;
 use std::{
@@ -40,7 +40,7 @@ impl Applying<'_> {
                 if let (false, Some(last)) = (above_found.collection, lasts.first()) {
                     self.must_not_be_fragment(&above.join(crate::answer::path(last.to_vec())))?;
                 }
-                let (at, keys) = (above_found.file, Keys::Names(lasts));
+                let (at, keys) = (above_found.file, KeyList::Names(lasts));
                 found.insert(*above, children(self.db, at, lasts)?);
                 let sql =
                     "DELETE FROM names WHERE name IN (?1) AND parent = ?2 AND collection IN (0, 2)";
@@ -78,7 +78,7 @@ impl Applying<'_> {
     /// Forgets those files that have no name any more.
     pub(super) fn forget(&self, removed: &[(&Path, bool)], files: &[u64]) -> Result<()> {
         let sql = "SELECT file FROM names WHERE file IN (?1)";
-        let rows = self.db.rows_in(sql, Keys::Numbers(files), &[])?;
+        let rows = self.db.rows_in(sql, KeyList::Numbers(files), &[])?;
         let named: HashSet<u64> = rows
             .into_iter()
             .map(|mut row| row.get(0))
@@ -90,7 +90,7 @@ impl Applying<'_> {
             .filter(|(file, _)| !named.contains(file))
             .collect();
         let keys: Vec<u64> = gone.keys().copied().collect();
-        let keys = Keys::Numbers(&keys);
+        let keys = KeyList::Numbers(&keys);
         let sql = "DELETE FROM homes WHERE file IN (?1) RETURNING file, location, path, ours";
         let mut homes: Vec<(u64, u64, Vec<u8>, bool)> = Vec::new();
         for mut row in self.db.rows_in(sql, keys, &[])? {
@@ -99,7 +99,7 @@ impl Applying<'_> {
         let places: HashSet<u64> = homes.iter().map(|home| home.1).collect();
         let places: Vec<u64> = places.into_iter().collect();
         let sql = "SELECT DISTINCT location FROM intents WHERE location IN (?1)";
-        let busy = self.db.rows_in(sql, Keys::Numbers(&places), &[])?;
+        let busy = self.db.rows_in(sql, KeyList::Numbers(&places), &[])?;
         let busy = busy.into_iter().map(|mut row| row.get(0));
         let busy: HashSet<u64> = busy.collect::<Result<_>>()?;
         for (file, location, path, ours) in homes {

@@ -8,7 +8,7 @@ use crate::{
     places,
 };
 use clap::{Args, ValueEnum};
-use godwit_catalog::{Entry as Named, Seen};
+use godwit_catalog::{ComparedFile, Entry as Named};
 use godwit_core::{Scheme, Url};
 use godwit_store::engine::Stores;
 use godwit_store::{Entry, EntryKind, Error};
@@ -117,7 +117,7 @@ impl Find {
         (named, matches): (Option<&Named>, &mut u64),
     ) -> Result<(), Error> {
         let Entry { path, stat } = entry;
-        let seen = Seen {
+        let seen = ComparedFile {
             name: url.file_name().unwrap_or(b"."),
             size: stat.known_size(),
             mtime: stat.mtime,
