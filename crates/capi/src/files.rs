@@ -5,7 +5,7 @@ use crate::{
     puts::Puts,
     system::{self, Inode},
 };
-use godwit_local::{Answer, Kind, Refusal, Talk, Ticket};
+use godwit_local::{Kind, NodeAnswer, PendingRequest, Refusal, SharedConnection};
 use godwit_wire::local::{
     Handle, Request, Response,
     request::{self, Wait},
@@ -46,10 +46,10 @@ pub(crate) enum How {
 
 /// Returns what was opened, and the file that came with the answer.
 pub(crate) fn passed(
-    talk: &Talk,
+    talk: &SharedConnection,
     url: &str,
     era: u64,
-    mut answer: Answer,
+    mut answer: NodeAnswer,
 ) -> Result<(Handle, File)> {
     match (answer.tell, answer.files.pop()) {
         (Response::Opened(opened), Some(file)) => Ok((opened.handle, File::from(file))),
@@ -64,7 +64,7 @@ pub(crate) fn passed(
 impl Files {
     /// Takes what the node has open for a number. If the program has a copy of it (dup(2)), the file stays open, under
     /// that number: it is given back once, with the last.
-    pub(crate) fn take(&self, fd: RawFd, talk: &Talk) -> Option<Opened> {
+    pub(crate) fn take(&self, fd: RawFd, talk: &SharedConnection) -> Option<Opened> {
         let mut all = self.lock();
         let opened = all.remove(&fd)?;
         match system::inode(fd) {
@@ -90,7 +90,7 @@ impl Files {
 
     /// At exit(3): delivers files that were written and closed by close(2). Files still open are
     /// not delivered, since they may be incomplete.
-    pub(crate) fn leave(&self, talk: &Talk) -> Vec<Ticket> {
+    pub(crate) fn leave(&self, talk: &SharedConnection) -> Vec<PendingRequest> {
         let Ok(mut all) = self.0.try_lock() else {
             return Vec::new();
         };
@@ -114,7 +114,7 @@ impl Opened {
     /// Ends it, and waits as was said. `is_held`: its inode cannot be another file's meanwhile.
     pub(crate) fn end(
         &self,
-        talk: &Talk,
+        talk: &SharedConnection,
         puts: &Puts,
         how: Option<How>,
         is_held: bool,
@@ -148,7 +148,7 @@ impl Opened {
 
     /// Opens the file again if its node has ended, so that it can be given up. A node that starts
     /// delivers files that no process has open.
-    pub(crate) fn keep_from_going(&mut self, talk: &Talk) {
+    pub(crate) fn keep_from_going(&mut self, talk: &SharedConnection) {
         let Some(url) = &self.written else {
             return;
         };
@@ -163,7 +163,7 @@ impl Opened {
 
     /// The node that had it open is gone, and what it kept the next one has. If that is the file that was written here, it
     /// is as if it had been opened there.
-    pub(crate) fn opened_again(&self, talk: &Talk, url: &str) -> Option<(u64, Handle)> {
+    pub(crate) fn opened_again(&self, talk: &SharedConnection, url: &str) -> Option<(u64, Handle)> {
         let open = Request::Open(request::Open {
             url: url.to_owned(),
             read: true,
@@ -186,7 +186,7 @@ impl Opened {
     }
 
     /// Gives it back without waiting for anything.
-    pub(crate) fn give_back(&self, talk: &Talk, is_given_up: bool) {
+    pub(crate) fn give_back(&self, talk: &SharedConnection, is_given_up: bool) {
         let mut close = self.close();
         close.give_up = is_given_up;
         talk.give_back(self.era, Request::Close(close));
@@ -203,7 +203,7 @@ impl Opened {
 }
 
 /// Closes at the node what was written, and keeps what it has to say.
-fn closed(talk: &Talk, era: u64, close: &request::Close) -> Result<(), Refusal> {
+fn closed(talk: &SharedConnection, era: u64, close: &request::Close) -> Result<(), Refusal> {
     let (_, answer) = talk.ask(Some(era), Request::Close(close.clone()), None, &mut |_| ())?;
     if let Response::Done(done) = &answer.tell {
         failure::say(&done.notes);
@@ -212,7 +212,7 @@ fn closed(talk: &Talk, era: u64, close: &request::Close) -> Result<(), Refusal> 
 }
 
 /// Gives back what was opened and is of no use, as if it had never been.
-pub(crate) fn give_up(talk: &Talk, era: u64, handle: Handle) {
+pub(crate) fn give_up(talk: &SharedConnection, era: u64, handle: Handle) {
     let close = request::Close {
         handle,
         wait: Wait::Nothing,

@@ -10,7 +10,7 @@ use crate::{
     puts::Puts,
     system::Buffer,
 };
-use godwit_local::{Answer, Kind, Refusal, Talk, Ticket};
+use godwit_local::{Kind, NodeAnswer, PendingRequest, Refusal, SharedConnection};
 use godwit_wire::local::{
     Handle, Request, Response,
     request::{self, Wait},
@@ -40,7 +40,7 @@ struct All {
     last: Number,
     ops: BTreeMap<Number, Op>,
     /// Taken back while they were being opened: what was opened all the same is given back.
-    strays: Vec<Ticket>,
+    strays: Vec<PendingRequest>,
     /// Directories that are served.
     served: usize,
 }
@@ -73,21 +73,21 @@ pub(crate) enum End {
 #[derive(Debug)]
 enum Work {
     /// One ask, which says by itself what was done.
-    One(Ticket),
+    One(PendingRequest),
     /// A get whose answer is a file in memory.
-    Memory(Ticket),
+    Memory(PendingRequest),
     /// A range in the body of an answer, or in a file in memory.
-    Get(Ticket, Target),
+    Get(PendingRequest, Target),
     /// A file is being opened, to be read or to be written.
-    Opening(Ticket, Part),
+    Opening(PendingRequest, Part),
     /// Ranges of a shared file are fetched, some at a time.
-    Ensuring(Ticket, Handle, Vec<Vec<(u64, u64)>>),
+    Ensuring(PendingRequest, Handle, Vec<Vec<(u64, u64)>>),
     /// Bytes are moved from it.
     Reading(Source, Target),
     /// Bytes are moved into it.
     Writing(Sink, Origin),
     /// A write whose file is being closed at the node.
-    Ending(Ticket),
+    Ending(PendingRequest),
     Over,
 }
 
@@ -151,7 +151,7 @@ impl Ops {
     /// Begins to get a range.
     pub(crate) fn get(
         &self,
-        talk: &Talk,
+        talk: &SharedConnection,
         url: String,
         (offset, len): (u64, u64),
         into: Target,
@@ -187,7 +187,7 @@ impl Ops {
     /// Begins to replace a file.
     pub(crate) fn put(
         &self,
-        talk: &Talk,
+        talk: &SharedConnection,
         url: String,
         from: Origin,
         options: Options,
@@ -213,7 +213,7 @@ impl Ops {
     /// Begins what is one ask; with `body` it is about so many bytes.
     pub(crate) fn one(
         &self,
-        talk: &Talk,
+        talk: &SharedConnection,
         ask: Request,
         body: &[u8],
         options: Options,
@@ -234,7 +234,7 @@ impl Ops {
     /// Begins to fetch ranges of a shared file, the last part first. There is one part at least.
     pub(crate) fn ensure(
         &self,
-        talk: &Talk,
+        talk: &SharedConnection,
         (era, handle): (u64, Handle),
         mut parts: Vec<Vec<(u64, u64)>>,
     ) -> Result<Number> {
@@ -251,7 +251,7 @@ impl Ops {
         Ok(self.begin(talk, Work::Ensuring(ticket, handle, parts), options))
     }
 
-    fn begin(&self, talk: &Talk, work: Work, options: Options) -> Number {
+    fn begin(&self, talk: &SharedConnection, work: Work, options: Options) -> Number {
         let mut all = self.lock();
         all.last += 1;
         let number = all.last;
@@ -272,7 +272,7 @@ impl Ops {
 
     /// Does what can be done now. Returns those that ended and were not told before, at most `max`, and tells whether
     /// something can go on without an answer.
-    pub(crate) fn work(&self, talk: &Talk, max: usize) -> (Vec<Number>, bool) {
+    pub(crate) fn work(&self, talk: &SharedConnection, max: usize) -> (Vec<Number>, bool) {
         let mut all = self.lock();
         all.strays.retain(|&ticket| is_astray(talk, ticket));
         let (mut ended, mut goes_on) = (Vec::new(), false);
@@ -291,7 +291,12 @@ impl Ops {
     }
 
     /// Works until some have ended, or the deadline.
-    pub(crate) fn poll(&self, talk: &Talk, max: usize, deadline: Option<Instant>) -> Vec<Number> {
+    pub(crate) fn poll(
+        &self,
+        talk: &SharedConnection,
+        max: usize,
+        deadline: Option<Instant>,
+    ) -> Vec<Number> {
         talk.ready.lower();
         loop {
             let turns = talk.turns();
@@ -313,7 +318,7 @@ impl Ops {
     /// Works until that one has ended.
     pub(crate) fn wait(
         &self,
-        talk: &Talk,
+        talk: &SharedConnection,
         number: Number,
         deadline: Option<Instant>,
     ) -> Result<()> {
@@ -342,7 +347,7 @@ impl Ops {
     }
 
     /// Returns how it ended, and forgets it.
-    pub(crate) fn end(&self, talk: &Talk, number: Number) -> Result<End> {
+    pub(crate) fn end(&self, talk: &SharedConnection, number: Number) -> Result<End> {
         let mut all = self.lock();
         let op = all.ops.get_mut(&number).ok_or_else(unknown)?;
         op.step(talk);
@@ -355,13 +360,13 @@ impl Ops {
     }
 
     /// Waits for one, and returns how it ended.
-    pub(crate) fn outcome(&self, talk: &Talk, number: Number) -> Result<End> {
+    pub(crate) fn outcome(&self, talk: &SharedConnection, number: Number) -> Result<End> {
         self.wait(talk, number, None)?;
         self.end(talk, number)
     }
 
     /// Ends it, and forgets it.
-    pub(crate) fn cancel(&self, talk: &Talk, number: Number) -> Result<()> {
+    pub(crate) fn cancel(&self, talk: &SharedConnection, number: Number) -> Result<()> {
         let mut all = self.lock();
         let op = all.ops.remove(&number).ok_or_else(unknown)?;
         match op.work {
@@ -377,7 +382,7 @@ impl Ops {
     }
 
     /// Something is served from now on, or is not any more.
-    pub(crate) fn serves(&self, talk: &Talk, is_begun: bool) {
+    pub(crate) fn serves(&self, talk: &SharedConnection, is_begun: bool) {
         let mut all = self.lock();
         all.served = match is_begun {
             true => all.served + 1,
@@ -406,7 +411,7 @@ impl All {
 
 impl Op {
     /// Takes one step if one is possible without waiting; tells whether another may follow.
-    fn step(&mut self, talk: &Talk) -> bool {
+    fn step(&mut self, talk: &SharedConnection) -> bool {
         if self.end.is_some() {
             return false;
         }
@@ -427,7 +432,7 @@ impl Op {
         }
     }
 
-    fn advance(&mut self, talk: &Talk) -> Result<Turn> {
+    fn advance(&mut self, talk: &SharedConnection) -> Result<Turn> {
         let ticket = match &mut self.work {
             Work::One(ticket)
             | Work::Memory(ticket)
@@ -462,7 +467,12 @@ impl Op {
         self.take(talk, ticket, answer)
     }
 
-    fn take(&mut self, talk: &Talk, ticket: Ticket, mut answer: Answer) -> Result<Turn> {
+    fn take(
+        &mut self,
+        talk: &SharedConnection,
+        ticket: PendingRequest,
+        mut answer: NodeAnswer,
+    ) -> Result<Turn> {
         match answer.tell {
             Response::Refused(refusal) => {
                 self.work = Work::Over;
@@ -541,7 +551,7 @@ impl Op {
 
     /// Ends a write after its last byte. The descriptor is closed first, since the node waits for
     /// every writer.
-    fn end_writing(&mut self, talk: &Talk) -> Result<()> {
+    fn end_writing(&mut self, talk: &SharedConnection) -> Result<()> {
         let Work::Writing(write, _) = std::mem::replace(&mut self.work, Work::Over) else {
             return Ok(());
         };
@@ -594,7 +604,7 @@ impl Op {
 }
 
 /// Tells whether it has not been answered yet; what was opened is given back.
-fn is_astray(talk: &Talk, ticket: Ticket) -> bool {
+fn is_astray(talk: &SharedConnection, ticket: PendingRequest) -> bool {
     match talk.look(ticket) {
         Ok(None) => true,
         Ok(Some(answer)) => {
@@ -609,7 +619,7 @@ fn is_astray(talk: &Talk, ticket: Ticket) -> bool {
 }
 
 /// Ends what is no longer wanted.
-fn abandon(work: Work, talk: &Talk) {
+fn abandon(work: Work, talk: &SharedConnection) {
     match work {
         Work::One(ticket)
         | Work::Memory(ticket)

@@ -10,7 +10,7 @@ use crate::{
     process::Library,
 };
 use godwit_core::{Block, Digest, Extents, LEAF_BYTES, Leaves, Piece};
-use godwit_local::{Answer, Kind, Refusal, Talk, Ticket};
+use godwit_local::{Kind, NodeAnswer, PendingRequest, Refusal, SharedConnection};
 use godwit_wire::{
     door::call::{Text, Version},
     local::{
@@ -36,7 +36,7 @@ pub(crate) struct Pio {
     at: u64,
     fragment: Option<Fragment>,
     /// The fragments that the node was asked for: the next one, and in the global view those behind it.
-    asked: VecDeque<(u64, Ticket)>,
+    asked: VecDeque<(u64, PendingRequest)>,
 }
 
 /// The way in which a file is used.
@@ -465,7 +465,7 @@ impl Pio {
                 continue;
             };
             match talk.look(ticket) {
-                Ok(Some(Answer {
+                Ok(Some(NodeAnswer {
                     tell: Response::Opened(opened),
                     ..
                 })) => give_up(talk, ticket.era, opened.handle),
@@ -521,7 +521,7 @@ impl Drop for Pio {
 }
 
 impl Fragment {
-    fn of(index: u64, (era, mut answer): (u64, Answer), url: &str) -> Result<Self> {
+    fn of(index: u64, (era, mut answer): (u64, NodeAnswer), url: &str) -> Result<Self> {
         let Response::Opened(opened) = answer.tell else {
             return Err(odd(url, "nothing is open").into());
         };
@@ -769,7 +769,10 @@ fn named(url: &str) -> Result<String> {
 }
 
 /// Waits for the last answer to an ask.
-fn last(talk: &Talk, ticket: Ticket) -> std::result::Result<Answer, Refusal> {
+fn last(
+    talk: &SharedConnection,
+    ticket: PendingRequest,
+) -> std::result::Result<NodeAnswer, Refusal> {
     loop {
         let answer = talk.receive(ticket, None)?;
         match answer.tell {

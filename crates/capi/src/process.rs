@@ -11,7 +11,7 @@ use crate::{
     puts::Puts,
     shares::SharedFiles,
 };
-use godwit_local::{Owner, Talk, program, who};
+use godwit_local::{Owner, SharedConnection, program, who};
 use std::{
     ffi::CString,
     io,
@@ -33,7 +33,7 @@ use std::{
 #[derive(Debug)]
 pub(crate) struct Library {
     process: u32,
-    pub(crate) talk: Talk,
+    pub(crate) talk: SharedConnection,
     pub(crate) files: Files,
     pub(crate) ops: Ops,
     pub(crate) puts: Arc<Puts>,
@@ -63,7 +63,7 @@ impl Library {
         let puts = Arc::default();
         let made = Box::into_raw(Box::new(Self {
             process: std::process::id(),
-            talk: Talk::new(OWNER).map_err(|error| no_descriptor(&error))?,
+            talk: SharedConnection::new(OWNER).map_err(|error| no_descriptor(&error))?,
             files: Files::default(),
             ops: Ops::new(&puts),
             puts,

@@ -4,7 +4,7 @@ use crate::{
     failure::{Failure, Result, odd},
     name::Name,
 };
-use godwit_local::{Kind, Refusal, Talk, Ticket, gone};
+use godwit_local::{Kind, PendingRequest, Refusal, SharedConnection, gone};
 use godwit_wire::local::{
     Handle, Request, Response, records,
     request::{self, Wait},
@@ -42,7 +42,13 @@ struct Put {
 
 impl Puts {
     /// Puts bytes into a file.
-    pub(crate) fn put(&self, talk: &Talk, name: &CStr, offset: u64, data: &[u8]) -> Result<()> {
+    pub(crate) fn put(
+        &self,
+        talk: &SharedConnection,
+        name: &CStr,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<()> {
         let mut state = self.lock();
         let known = name
             .to_str()
@@ -61,7 +67,7 @@ impl Puts {
 
     fn add(
         &self,
-        talk: &Talk,
+        talk: &SharedConnection,
         state: &mut State,
         url: &str,
         offset: u64,
@@ -93,7 +99,7 @@ impl Puts {
         }
     }
 
-    fn begin(&self, talk: &Talk, state: &mut State, url: &str) -> Result<()> {
+    fn begin(&self, talk: &SharedConnection, state: &mut State, url: &str) -> Result<()> {
         if state.files.contains_key(url) {
             return Ok(());
         }
@@ -142,7 +148,7 @@ impl Puts {
     }
 
     /// Sends what was gathered; of one file, or of all.
-    pub(crate) fn flush(&self, talk: &Talk, of: Option<&str>) -> Result<()> {
+    pub(crate) fn flush(&self, talk: &SharedConnection, of: Option<&str>) -> Result<()> {
         let mut failed = None;
         for (url, put) in &mut self.lock().files {
             if of.is_none_or(|of| of == url) {
@@ -158,7 +164,7 @@ impl Puts {
     }
 
     /// Returns when all that this process wrote survives a crash of this machine.
-    pub(crate) fn commit(&self, talk: &Talk, limit: Option<Duration>) -> Result<()> {
+    pub(crate) fn commit(&self, talk: &SharedConnection, limit: Option<Duration>) -> Result<()> {
         let until = limit.map(|limit| Instant::now() + limit);
         let (ended, era) = {
             let mut state = self.lock();
@@ -187,7 +193,7 @@ impl Puts {
     /// Returns when it is at its target: one file, or all that this process wrote.
     pub(crate) fn push(
         &self,
-        talk: &Talk,
+        talk: &SharedConnection,
         url: Option<&str>,
         limit: Option<Duration>,
     ) -> Result<()> {
@@ -223,7 +229,7 @@ impl Puts {
 
     /// At exit(3): sends the gathered bytes. A thread that is putting is left alone, since its
     /// bytes are incomplete.
-    pub(crate) fn leave(&self, talk: &Talk) -> Vec<Ticket> {
+    pub(crate) fn leave(&self, talk: &SharedConnection) -> Vec<PendingRequest> {
         let Ok(mut state) = self.0.try_lock() else {
             return Vec::new();
         };
@@ -243,7 +249,7 @@ impl State {
 }
 
 impl Put {
-    fn send(&mut self, talk: &Talk) {
+    fn send(&mut self, talk: &SharedConnection) {
         if self.gathered.is_empty() || self.failed.is_some() {
             return;
         }
@@ -268,7 +274,11 @@ impl Put {
 }
 
 /// Ends the generations of one file or of all: what is put next begins another.
-fn end(talk: &Talk, state: &mut State, of: Option<&str>) -> Vec<Result<Ticket, Refusal>> {
+fn end(
+    talk: &SharedConnection,
+    state: &mut State,
+    of: Option<&str>,
+) -> Vec<Result<PendingRequest, Refusal>> {
     let is_meant = |url: &String| of.is_none_or(|of| of == url);
     let ending: Vec<Put> = {
         let names: Vec<String> = state
@@ -293,7 +303,7 @@ fn end(talk: &Talk, state: &mut State, of: Option<&str>) -> Vec<Result<Ticket, R
 }
 
 /// Waits until all have ended, and tells the first that failed.
-fn hear(talk: &Talk, ended: Vec<Result<Ticket, Refusal>>) -> Result<()> {
+fn hear(talk: &SharedConnection, ended: Vec<Result<PendingRequest, Refusal>>) -> Result<()> {
     let mut outcome = Ok(());
     for ticket in ended {
         let heard = ticket.and_then(|ticket| talk.receive(ticket, None));

@@ -7,7 +7,7 @@ use crate::{
     outputs::{Outputs, Print},
     process::Library,
 };
-use godwit_local::{Kind, Refusal, Ticket};
+use godwit_local::{Kind, PendingRequest, Refusal};
 use godwit_wire::{
     door::call::Link,
     local::{
@@ -26,7 +26,7 @@ use std::{
 /// A directory that is served until it is closed.
 #[derive(Debug)]
 pub(crate) struct Server {
-    ticket: Ticket,
+    ticket: PendingRequest,
     url: CString,
     outputs: Option<Outputs>,
 }

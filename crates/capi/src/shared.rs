@@ -11,7 +11,7 @@ use crate::{
     system,
 };
 use godwit_core::{Extents, STEP_BYTES};
-use godwit_local::{Answer, Kind, Refusal};
+use godwit_local::{Kind, NodeAnswer, Refusal};
 use godwit_wire::{
     client::DataHints,
     local::{
@@ -317,7 +317,7 @@ fn find(fd: RawFd) -> Result<Arc<Mutex<Shared>>> {
 }
 
 impl Shared {
-    fn act(&self, act: Act) -> Result<Answer> {
+    fn act(&self, act: Act) -> Result<NodeAnswer> {
         let handle = self.handle;
         let ask = Request::Shared(request::Shared { handle, act });
         let (_, answer) = (Library::ours()?.talk).ask(Some(self.era), ask, None, &mut |_| ())?;

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Machine, Said, Scratch};
-use godwit_local::{Here, Kind, Place, Refusal, who};
+use godwit_local::{Kind, NodeConnection, NodePlace, Refusal, who};
 use godwit_wire::local::{
     Request, Response,
     request::{self, Cache, FileTarget, Hello, RemoteRequest, Stage},
@@ -474,7 +474,7 @@ fn peer_door_serves_peer_requests_only() {
     let world = World::new(&scratch, None);
     let cluster = &world.cluster;
     world.well(cluster, &["stage", "--tag", "mine", F]);
-    let place = Place {
+    let place = NodePlace {
         socket: scratch.join("cluster.run/socket"),
         state: scratch.join("cluster.local"),
     };
@@ -482,10 +482,12 @@ fn peer_door_serves_peer_requests_only() {
         visitor: Some("/O=godwit/OU=peer/CN=laptop".into()),
         ..who("test", &|_| None)
     };
-    let here = Here::at(&place, &hello).unwrap().expect("it listens");
+    let here = NodeConnection::at(&place, &hello)
+        .unwrap()
+        .expect("it listens");
     let node = here.node().process;
     // Handed over it is what it was.
-    let mut here = Here::go_on(here.give_up());
+    let mut here = NodeConnection::go_on(here.give_up());
     let url = || F.to_owned();
     let whose = || request::Selector {
         url: Some(url()),
@@ -553,7 +555,9 @@ fn peer_door_serves_peer_requests_only() {
     );
     // The node lives on, and serves its owner.
     let hello = who("test", &|_| None);
-    let mut here = Here::at(&place, &hello).unwrap().expect("it listens");
+    let mut here = NodeConnection::at(&place, &hello)
+        .unwrap()
+        .expect("it listens");
     assert_eq!(here.node().process, node);
     assert!(matches!(
         here.ask(Request::Status).unwrap().tell,
@@ -562,6 +566,6 @@ fn peer_door_serves_peer_requests_only() {
 }
 
 #[track_caller]
-fn refused(here: &mut Here, ask: Request) -> Refusal {
+fn refused(here: &mut NodeConnection, ask: Request) -> Refusal {
     here.ask(ask).unwrap_err()
 }

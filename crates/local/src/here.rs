@@ -1,7 +1,7 @@
 //! A conversation with the node of this machine.
 
 use crate::{
-    Environment, Kind, Place, Refusal, Result,
+    Environment, Kind, NodePlace, Refusal, Result,
     start::{Lock, PATIENCE, Started, lock_within, start},
 };
 use godwit_core::Fault;
@@ -30,9 +30,9 @@ use std::{
 /// of its request.
 ///
 /// The connection belongs to the process that made it: a forked child needs one of its own
-/// ([`Here::is_ours`]).
+/// ([`NodeConnection::is_ours`]).
 #[derive(Debug)]
-pub struct Here {
+pub struct NodeConnection {
     socket: Arc<UnixStream>,
     node: response::Hello,
     process: u32,
@@ -42,7 +42,7 @@ pub struct Here {
     /// Came, and belongs to frames that have not ended.
     files: VecDeque<OwnedFd>,
     /// Answers that no caller has taken yet.
-    inbox: BTreeMap<Number, VecDeque<Answer>>,
+    inbox: BTreeMap<Number, VecDeque<NodeAnswer>>,
     last: Number,
     /// Reason why the connection is over, if it is.
     broken: Option<Refusal>,
@@ -50,7 +50,7 @@ pub struct Here {
 
 /// Answer of the node, with its bytes and descriptors.
 #[derive(Debug)]
-pub struct Answer {
+pub struct NodeAnswer {
     /// The message.
     pub tell: Response,
     /// The bytes.
@@ -59,14 +59,14 @@ pub struct Answer {
     pub files: Vec<OwnedFd>,
 }
 
-impl Here {
+impl NodeConnection {
     /// Finds the node of this machine, and starts it if none listens.
     pub fn find(hello: &Hello, environment: Environment<'_>) -> Result<Self> {
-        Self::find_at(&Place::find(environment)?, hello)
+        Self::find_at(&NodePlace::find(environment)?, hello)
     }
 
     /// Finds or starts the node of a given place.
-    pub fn find_at(place: &Place, hello: &Hello) -> Result<Self> {
+    pub fn find_at(place: &NodePlace, hello: &Hello) -> Result<Self> {
         if let Some(here) = Self::at(place, hello)? {
             return Ok(here);
         }
@@ -91,7 +91,7 @@ impl Here {
 
     /// Starts the node. Retries for a while if the previous node is still ending, or if the new one
     /// is killed early.
-    fn start(place: &Place, hello: &Hello, lock: &Lock, deadline: Instant) -> Result<Self> {
+    fn start(place: &NodePlace, hello: &Hello, lock: &Lock, deadline: Instant) -> Result<Self> {
         let until = Instant::now() + AGAIN;
         let mut pause = STEP;
         loop {
@@ -118,7 +118,7 @@ impl Here {
     }
 
     /// Waits for a node that does not listen now, longer than a node takes to notice a lost socket.
-    fn again(place: &Place, hello: &Hello) -> Result<Option<Self>> {
+    fn again(place: &NodePlace, hello: &Hello) -> Result<Option<Self>> {
         let deadline = Instant::now() + NOTICED;
         loop {
             let here = Self::at(place, hello)?;
@@ -130,7 +130,7 @@ impl Here {
     }
 
     /// Connects to a node that listens; `None` if none does.
-    pub fn at(place: &Place, hello: &Hello) -> Result<Option<Self>> {
+    pub fn at(place: &NodePlace, hello: &Hello) -> Result<Option<Self>> {
         let path = &place.socket;
         let socket = match connect_local(path, PATIENCE) {
             Ok(socket) => socket,
@@ -159,15 +159,15 @@ impl Here {
             .send(hello, b"")
             .and_then(|n| here.receive(n, Some(deadline)));
         match said {
-            Ok(Answer {
+            Ok(NodeAnswer {
                 tell: Response::Hello(node),
                 ..
             }) if node.version == VERSION => here.node = node,
-            Ok(Answer {
+            Ok(NodeAnswer {
                 tell: Response::Refused(refusal),
                 ..
             }) if refusal.kind == Kind::Ending => return Ok(None),
-            Ok(Answer {
+            Ok(NodeAnswer {
                 tell: Response::Refused(refusal),
                 ..
             }) => return Err(*refusal),
@@ -200,7 +200,7 @@ impl Here {
         }
     }
 
-    /// Returns the socket alone, for another process ([`Here::go_on`]). No request may be in
+    /// Returns the socket alone, for another process ([`NodeConnection::go_on`]). No request may be in
     /// flight.
     pub fn give_up(self) -> OwnedFd {
         let is_between = self.inbox.is_empty() && !self.decoder.is_within();
@@ -279,7 +279,7 @@ impl Here {
     }
 
     /// Returns the next answer to a request, and waits for it until `deadline`.
-    pub fn receive(&mut self, n: Number, deadline: Option<Instant>) -> Result<Answer> {
+    pub fn receive(&mut self, n: Number, deadline: Option<Instant>) -> Result<NodeAnswer> {
         loop {
             if let Some(answer) = self.next_of(n)? {
                 return Ok(answer);
@@ -306,7 +306,7 @@ impl Here {
     }
 
     /// Returns the next answer without waiting; `None` if none has arrived.
-    pub fn poll(&mut self, n: Number) -> Result<Option<Answer>> {
+    pub fn poll(&mut self, n: Number) -> Result<Option<NodeAnswer>> {
         loop {
             if let Some(answer) = self.came(n)? {
                 return Ok(Some(answer));
@@ -319,7 +319,7 @@ impl Here {
     }
 
     /// Returns the next answer that was already read from the socket.
-    pub fn came(&mut self, n: Number) -> Result<Option<Answer>> {
+    pub fn came(&mut self, n: Number) -> Result<Option<NodeAnswer>> {
         match (self.next_of(n)?, &self.broken) {
             (None, Some(broken)) => Err(broken.clone()),
             (came, _) => Ok(came),
@@ -327,7 +327,7 @@ impl Here {
     }
 
     /// Sends a request and waits for its answer, ignoring progress; a refusal is an error.
-    pub fn ask(&mut self, ask: Request) -> Result<Answer> {
+    pub fn ask(&mut self, ask: Request) -> Result<NodeAnswer> {
         self.ask_with(ask, b"", None, &mut |_| ())
     }
 
@@ -339,12 +339,12 @@ impl Here {
         body: &[u8],
         deadline: Option<Instant>,
         more: &mut dyn FnMut(Response),
-    ) -> Result<Answer> {
+    ) -> Result<NodeAnswer> {
         let n = self.send(ask, body)?;
         loop {
             let answer = self.receive(n, deadline);
             match answer {
-                Ok(Answer {
+                Ok(NodeAnswer {
                     tell: Response::Refused(refusal),
                     ..
                 }) => return Err(*refusal),
@@ -399,7 +399,7 @@ impl Here {
         }
     }
 
-    fn next_of(&mut self, n: Number) -> Result<Option<Answer>> {
+    fn next_of(&mut self, n: Number) -> Result<Option<NodeAnswer>> {
         let Some(came) = self.inbox.get_mut(&n) else {
             let words = "nothing was asked under that number";
             return Err(Refusal::new(Kind::Invalid, "wait for an answer", words));
@@ -463,7 +463,7 @@ impl Here {
                     let refusal = Refusal::new(Kind::Version, "understand the node", words);
                     Response::Refused(Box::new(refusal))
                 });
-                came.push_back(Answer {
+                came.push_back(NodeAnswer {
                     tell,
                     body: frame.body,
                     files,
@@ -498,7 +498,7 @@ fn is_nobody(error: &io::Error) -> bool {
     )
 }
 
-fn gone(place: &Place) -> Refusal {
+fn gone(place: &NodePlace) -> Refusal {
     let words = "it was started, and does not listen";
     Refusal::new(Kind::NoNode, WANTED, words)
         .waiting(Fault::Passing)

@@ -20,14 +20,14 @@ pub type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
 /// A node of this machine: its socket, and its state.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Place {
+pub struct NodePlace {
     /// Socket of the node. Its lock files lie beside it.
     pub socket: PathBuf,
     /// Directory of the depot and the log.
     pub state: PathBuf,
 }
 
-impl Place {
+impl NodePlace {
     /// Finds the place that programs of this user use: `GODWIT_SOCKET`; else a directory that ends with the
     /// login; else one of our own below /tmp. Directories are made; one that others could have made, or can write to,
     /// is refused.
@@ -293,9 +293,9 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    struct Scratch(PathBuf);
+    struct PlaceDir(PathBuf);
 
-    impl Scratch {
+    impl PlaceDir {
         fn new(name: &str) -> Self {
             let path = std::env::temp_dir()
                 .join(format!("godwit-local-place-{name}-{}", std::process::id()));
@@ -305,7 +305,7 @@ mod tests {
         }
     }
 
-    impl Drop for Scratch {
+    impl Drop for PlaceDir {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -320,12 +320,12 @@ mod tests {
 
     #[test] //= GASS-41 GASS-69 KANGAROO-58
     fn given_place_precedes_default() {
-        let scratch = Scratch::new("told");
+        let scratch = PlaceDir::new("told");
         let (run, home) = (scratch.0.join("run"), scratch.0.join("home"));
         make(&run).unwrap();
         make(&home).unwrap();
         let usual = [("XDG_RUNTIME_DIR", &*run), ("XDG_STATE_HOME", &*home)];
-        let place = Place::find(&with(&usual)).unwrap();
+        let place = NodePlace::find(&with(&usual)).unwrap();
         assert_eq!(place.socket, run.join("godwit/socket"));
         assert_eq!(place.state, home.join("godwit/local"));
         let mode = fs::metadata(run.join("godwit"))
@@ -340,9 +340,9 @@ mod tests {
             ("GODWIT_SOCKET", &*told),
             ("GODWIT_STATE", &*home),
         ];
-        let place = Place::find(&with(&environment)).unwrap();
+        let place = NodePlace::find(&with(&environment)).unwrap();
         assert_eq!((&place.socket, &place.state), (&told, &home));
-        let place = Place::find(&with(&environment[..3])).unwrap();
+        let place = NodePlace::find(&with(&environment[..3])).unwrap();
         assert!(place.state.starts_with(home.join("godwit")));
         assert_ne!(
             place.state,
@@ -354,7 +354,7 @@ mod tests {
 
     #[test]
     fn unusable_login_directory_is_skipped() {
-        let scratch = Scratch::new("login");
+        let scratch = PlaceDir::new("login");
         let absent = scratch.0.join("absent");
         let (open, link) = (scratch.0.join("open"), scratch.0.join("link"));
         make(&open).unwrap();
@@ -363,7 +363,7 @@ mod tests {
         let relative = Path::new("run");
         for dir in [&*absent, &*open, &*link, relative] {
             let environment = [("XDG_RUNTIME_DIR", dir), ("XDG_STATE_HOME", &*scratch.0)];
-            let socket = Place::find(&with(&environment)).unwrap().socket;
+            let socket = NodePlace::find(&with(&environment)).unwrap().socket;
             assert!(!socket.starts_with(dir), "{}", socket.display());
             let uid = user_id();
             let places = [
@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn occupied_directory_is_passed_over() {
-        let scratch = Scratch::new("occupied");
+        let scratch = PlaceDir::new("occupied");
         let usual = scratch.0.join(usual_name());
         fs::write(&usual, "another user was quicker").unwrap();
         let open = scratch.0.join(format!("{}-0", usual_name()));
@@ -397,7 +397,7 @@ mod tests {
 
     #[test] //= GASS-69
     fn directory_of_other_user_is_refused() {
-        let scratch = Scratch::new("others");
+        let scratch = PlaceDir::new("others");
         let open = scratch.0.join("open");
         make(&open).unwrap();
         fs::set_permissions(&open, fs::Permissions::from_mode(0o770)).unwrap();
@@ -407,7 +407,7 @@ mod tests {
             assert!(error.to_string().contains(words), "{error}");
         }
         assert!(own(&scratch.0).is_ok());
-        let place = Place {
+        let place = NodePlace {
             socket: scratch.0.join("socket"),
             state: scratch.0.join("link"),
         };
@@ -416,9 +416,9 @@ mod tests {
 
     #[test]
     fn too_long_socket_name_is_refused() {
-        let scratch = Scratch::new("long");
+        let scratch = PlaceDir::new("long");
         let long = scratch.0.join("x".repeat(100));
-        let refusal = Place::find(&with(&[("GODWIT_SOCKET", &*long)])).unwrap_err();
+        let refusal = NodePlace::find(&with(&[("GODWIT_SOCKET", &*long)])).unwrap_err();
         assert_eq!(refusal.kind, Kind::TooLong);
         assert!(refusal.next.unwrap().contains("GODWIT_SOCKET"));
     }

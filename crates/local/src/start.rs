@@ -5,7 +5,7 @@
 //! the node. No program polls: closing the lock is an event of inotify(7), and the node reports on
 //! a pipe that it listens.
 
-use crate::{Kind, Place, Refusal, Result};
+use crate::{Kind, NodePlace, Refusal, Result};
 use godwit_core::Fault;
 use godwit_sys::{Closes, Wake, start_detached, try_lock, wait_readable, why};
 use godwit_wire::local::request::Hello;
@@ -81,7 +81,7 @@ pub(crate) enum Started {
 
 /// Starts the node of that place and waits until it listens. The caller has the lock.
 pub(crate) fn start(
-    place: &Place,
+    place: &NodePlace,
     hello: &Hello,
     _starting: &Lock,
     deadline: Instant,
@@ -144,7 +144,7 @@ fn first_line(said: &mut PipeReader, deadline: Instant) -> io::Result<Option<Vec
 }
 
 fn begin_at(
-    place: &Place,
+    place: &NodePlace,
     hello: &Hello,
     program: &OsString,
     log: &File,

@@ -5,7 +5,7 @@
 //! wakes the leader, since it may have been for that one. A thread that stops leading wakes all others, of which one
 //! leads next.
 
-use crate::{Answer, Here, Kind, Refusal, Result, place::Environment};
+use crate::{Kind, NodeAnswer, NodeConnection, Refusal, Result, place::Environment};
 use godwit_core::Fault;
 use godwit_sys::{Wake, wait_readable};
 use godwit_wire::local::{Number, Request, Response, request::Hello};
@@ -21,8 +21,8 @@ use std::{
 
 /// A conversation of many threads with the node.
 #[derive(Debug)]
-pub struct Talk {
-    shared: Mutex<Shared>,
+pub struct SharedConnection {
+    shared: Mutex<TalkState>,
     turned: Condvar,
     /// Raised when something was taken that may be the leader's.
     pub news: Wake,
@@ -45,8 +45,8 @@ pub struct Owner {
 }
 
 #[derive(Debug)]
-struct Shared {
-    here: Option<Here>,
+struct TalkState {
+    here: Option<NodeConnection>,
     /// Which connection it is: handles of another mean nothing.
     era: u64,
     has_leader: bool,
@@ -56,18 +56,18 @@ struct Shared {
 
 /// An ask on one connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Ticket {
+pub struct PendingRequest {
     /// The connection.
     pub era: u64,
     n: Number,
 }
 
-impl Talk {
+impl SharedConnection {
     /// Returns a conversation that connects when something is asked.
     pub fn new(owner: Owner) -> io::Result<Self> {
         Ok(Self {
             owner,
-            shared: Mutex::new(Shared {
+            shared: Mutex::new(TalkState {
                 here: None,
                 era: 0,
                 has_leader: false,
@@ -81,13 +81,13 @@ impl Talk {
     }
 
     /// Asks. With `era` it is only said on that connection.
-    pub fn send(&self, era: Option<u64>, ask: Request, body: &[u8]) -> Result<Ticket> {
+    pub fn send(&self, era: Option<u64>, ask: Request, body: &[u8]) -> Result<PendingRequest> {
         let mut shared = self.connected(era)?;
         let era = shared.era;
         let here = shared.here.as_mut().expect("it is connected");
         let sent = here.send(ask, body);
         self.touched(&mut shared);
-        Ok(Ticket { era, n: sent? })
+        Ok(PendingRequest { era, n: sent? })
     }
 
     /// Says what gets no answer.
@@ -114,7 +114,7 @@ impl Talk {
         ask: Request,
         deadline: Option<Instant>,
         more: &mut dyn FnMut(Response),
-    ) -> Result<(u64, Answer)> {
+    ) -> Result<(u64, NodeAnswer)> {
         let ticket = self.send(era, ask, b"")?;
         loop {
             let answer = self.receive(ticket, deadline)?;
@@ -127,7 +127,7 @@ impl Talk {
     }
 
     /// Sends a request that may be repeated: if the node ends meanwhile, the next node receives it.
-    pub fn ask_twice(&self, ask: &Request) -> Result<(u64, Answer)> {
+    pub fn ask_twice(&self, ask: &Request) -> Result<(u64, NodeAnswer)> {
         match self.ask(None, ask.clone(), None, &mut |_| ()) {
             Err(refusal) if refusal.kind == Kind::NodeLost => {
                 self.ask(None, ask.clone(), None, &mut |_| ())
@@ -137,7 +137,7 @@ impl Talk {
     }
 
     /// Waits for the next answer. At the deadline the ask is taken back.
-    pub fn receive(&self, ticket: Ticket, deadline: Option<Instant>) -> Result<Answer> {
+    pub fn receive(&self, ticket: PendingRequest, deadline: Option<Instant>) -> Result<NodeAnswer> {
         if let Some(answer) = self.await_answer(ticket, deadline)? {
             return Ok(answer);
         }
@@ -151,9 +151,9 @@ impl Talk {
     /// continues.
     pub fn await_answer(
         &self,
-        ticket: Ticket,
+        ticket: PendingRequest,
         deadline: Option<Instant>,
-    ) -> Result<Option<Answer>> {
+    ) -> Result<Option<NodeAnswer>> {
         let mut shared = self.lock();
         let mut came = of_era(&mut shared, ticket.era)?.came(ticket.n);
         loop {
@@ -170,7 +170,7 @@ impl Talk {
     }
 
     /// Returns the next answer if it is here.
-    pub fn look(&self, ticket: Ticket) -> Result<Option<Answer>> {
+    pub fn look(&self, ticket: PendingRequest) -> Result<Option<NodeAnswer>> {
         let mut shared = self.lock();
         let came = of_era(&mut shared, ticket.era)?.poll(ticket.n);
         shared.turns += 1;
@@ -192,7 +192,7 @@ impl Talk {
     }
 
     /// Takes an ask back.
-    pub fn cancel(&self, ticket: Ticket) {
+    pub fn cancel(&self, ticket: PendingRequest) {
         let mut shared = self.lock();
         if let Ok(here) = of_era(&mut shared, ticket.era) {
             here.cancel(ticket.n);
@@ -201,7 +201,7 @@ impl Talk {
     }
 
     /// Takes an ask back; the answer is still wanted.
-    pub fn take_back(&self, ticket: Ticket) {
+    pub fn take_back(&self, ticket: PendingRequest) {
         let mut shared = self.lock();
         if let Ok(here) = of_era(&mut shared, ticket.era) {
             if let Ok(n) = here.send(Request::Cancel { of: ticket.n }, b"") {
@@ -211,7 +211,7 @@ impl Talk {
         }
     }
 
-    /// Returns what [`Talk::await_turn`] compares with.
+    /// Returns what [`SharedConnection::await_turn`] compares with.
     pub fn turns(&self) -> u64 {
         self.lock().turns
     }
@@ -236,16 +236,19 @@ impl Talk {
 
     /// Tells whether no more answers can arrive.
     pub fn is_over(&self) -> bool {
-        self.lock().here.as_ref().is_some_and(Here::is_over)
+        self.lock()
+            .here
+            .as_ref()
+            .is_some_and(NodeConnection::is_over)
     }
 
     /// Waits once until an answer may have arrived, or the deadline.
     fn rest<'a>(
         &'a self,
-        mut shared: MutexGuard<'a, Shared>,
+        mut shared: MutexGuard<'a, TalkState>,
         also: Option<BorrowedFd<'_>>,
         deadline: Option<Instant>,
-    ) -> MutexGuard<'a, Shared> {
+    ) -> MutexGuard<'a, TalkState> {
         let mut left = match deadline {
             Some(deadline) => deadline.saturating_duration_since(Instant::now()),
             None => FOREVER,
@@ -278,7 +281,7 @@ impl Talk {
 
     /// Returns the connection, which is made if there is none. Without an `era`, a connection that
     /// is over is replaced.
-    fn connected(&self, era: Option<u64>) -> Result<MutexGuard<'_, Shared>> {
+    fn connected(&self, era: Option<u64>) -> Result<MutexGuard<'_, TalkState>> {
         let mut shared = self.lock();
         if let Some(era) = era {
             of_era(&mut shared, era)?;
@@ -300,14 +303,14 @@ impl Talk {
         let environment = |name: &str| env::var_os(name);
         let mut hello = (self.owner.hello)(&environment);
         hello.session = hello.session.or_else(|| self.owner.session.clone());
-        let here = Here::find(&hello, &environment)?;
+        let here = NodeConnection::find(&hello, &environment)?;
         (self.owner.on_socket)(Some(here.socket().as_fd()));
         shared.era += 1;
         shared.here = Some(here);
         Ok(shared)
     }
 
-    fn touched(&self, shared: &mut Shared) {
+    fn touched(&self, shared: &mut TalkState) {
         shared.turns += 1;
         if shared.has_leader {
             self.news.raise();
@@ -317,13 +320,13 @@ impl Talk {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shared> {
+    fn lock(&self) -> MutexGuard<'_, TalkState> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Returns the connection if it still is that one.
-fn of_era(shared: &mut Shared, era: u64) -> Result<&mut Here> {
+fn of_era(shared: &mut TalkState, era: u64) -> Result<&mut NodeConnection> {
     match &mut shared.here {
         Some(here) if shared.era == era => Ok(here),
         _ => Err(gone()),

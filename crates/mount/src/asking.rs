@@ -3,7 +3,7 @@
 use crate::Rules;
 use fuser::Errno;
 use godwit_core::{Fault, Url};
-use godwit_local::{Answer, Kind, Owner, Refusal, Talk};
+use godwit_local::{Kind, NodeAnswer, Owner, Refusal, SharedConnection};
 use godwit_wire::local::{
     Handle, Request, Response,
     request::{Close, FileTarget, Fresh, Wait},
@@ -21,7 +21,7 @@ use std::{
 
 /// The conversation of a mount with its node.
 pub(crate) struct Asking {
-    pub(crate) talk: Talk,
+    pub(crate) talk: SharedConnection,
     pub(crate) rules: Rules,
     /// The sentences that were reported.
     said: Mutex<HashSet<String>>,
@@ -86,14 +86,14 @@ impl Failed {
 impl Asking {
     pub(crate) fn new(owner: Owner, rules: Rules) -> io::Result<Self> {
         Ok(Self {
-            talk: Talk::new(owner)?,
+            talk: SharedConnection::new(owner)?,
             rules,
             said: Mutex::default(),
         })
     }
 
     /// Asks on behalf of a thread. If the node ends meanwhile, the next one is asked.
-    pub(crate) fn ask(&self, thread: u32, ask: &Request) -> Done<(u64, Answer)> {
+    pub(crate) fn ask(&self, thread: u32, ask: &Request) -> Done<(u64, NodeAnswer)> {
         match self.ask_on(None, thread, ask) {
             Err(failed) if failed.is_node_lost() => self.ask_on(None, thread, ask),
             answer => answer,
@@ -106,7 +106,7 @@ impl Asking {
         era: Option<u64>,
         thread: u32,
         ask: &Request,
-    ) -> Done<(u64, Answer)> {
+    ) -> Done<(u64, NodeAnswer)> {
         self.ask_for_more(era, thread, ask, &mut |_| ())
     }
 
@@ -116,8 +116,8 @@ impl Asking {
         era: Option<u64>,
         thread: u32,
         ask: &Request,
-        more: &mut dyn FnMut(Answer),
-    ) -> Done<(u64, Answer)> {
+        more: &mut dyn FnMut(NodeAnswer),
+    ) -> Done<(u64, NodeAnswer)> {
         let ticket = self.talk.send(era, ask.clone(), b"")?;
         loop {
             let soon = Instant::now() + LOOK_EVERY;
@@ -137,7 +137,7 @@ impl Asking {
     }
 
     /// Asks, and asks again while the server is away, as long as readers wait.
-    pub(crate) fn ask_patiently(&self, thread: u32, ask: &Request) -> Done<(u64, Answer)> {
+    pub(crate) fn ask_patiently(&self, thread: u32, ask: &Request) -> Done<(u64, NodeAnswer)> {
         self.ask_patiently_on(None, thread, ask)
     }
 
@@ -147,7 +147,7 @@ impl Asking {
         era: Option<u64>,
         thread: u32,
         ask: &Request,
-    ) -> Done<(u64, Answer)> {
+    ) -> Done<(u64, NodeAnswer)> {
         let until = Instant::now().checked_add(self.rules.wait);
         loop {
             let answer = match era {
@@ -175,7 +175,7 @@ impl Asking {
         &self,
         thread: u32,
         open: impl Fn(Fresh) -> Request,
-    ) -> Done<(u64, Answer)> {
+    ) -> Done<(u64, NodeAnswer)> {
         match self.ask(thread, &open(Fresh::Usual)) {
             Err(failed) if failed.is_server_away() => {}
             Err(failed) if failed.is_away() => {
@@ -215,7 +215,7 @@ impl Asking {
     /// Lists a directory: the name and attributes of each entry.
     pub(crate) fn list(&self, thread: u32, url: String) -> Done<Vec<(OsString, Stat)>> {
         let (ask, mut list) = (Request::List(FileTarget::is(url)), Vec::new());
-        let mut take = |answer: Answer| {
+        let mut take = |answer: NodeAnswer| {
             for line in answer.body.split(|byte| *byte == b'\n') {
                 let stat = serde_json::from_slice::<Stat>(line).ok();
                 let url = stat.as_ref().and_then(|stat| stat.url.parse::<Url>().ok());

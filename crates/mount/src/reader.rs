@@ -2,7 +2,7 @@
 
 use crate::asking::{Asking, Done, Failed};
 use godwit_core::{Ahead, Version};
-use godwit_local::{Answer, Kind, Refusal, odd};
+use godwit_local::{Kind, NodeAnswer, Refusal, odd};
 use godwit_sys::begin_to_read;
 use godwit_wire::local::{
     Handle, Request, Response,
@@ -37,7 +37,7 @@ struct Source {
 
 impl Source {
     /// Returns the file that the node opened.
-    fn told((era, answer): (u64, Answer)) -> Done<Self> {
+    fn told((era, answer): (u64, NodeAnswer)) -> Done<Self> {
         let (opened, file) = opened(answer)?;
         Ok(Self {
             file,
@@ -192,7 +192,7 @@ impl Asking {
 }
 
 /// Returns the opened file and its descriptor.
-pub(crate) fn opened(mut answer: Answer) -> Result<(Opened, File), Refusal> {
+pub(crate) fn opened(mut answer: NodeAnswer) -> Result<(Opened, File), Refusal> {
     match (answer.tell, answer.files.pop()) {
         (Response::Opened(opened), Some(file)) => Ok((opened, File::from(file))),
         (tell, _) => Err(odd(&tell)),

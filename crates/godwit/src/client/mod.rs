@@ -8,7 +8,7 @@ use crate::{
     places,
 };
 use godwit_core::Url;
-use godwit_local::{Answer, Here, Kind, Place, Refusal, odd, who};
+use godwit_local::{Kind, NodeAnswer, NodeConnection, NodePlace, Refusal, odd, who};
 use godwit_wire::local::{
     Request, Response,
     request::{Hello, RemoteRequest, Selector},
@@ -25,8 +25,8 @@ use std::{
 };
 
 /// Returns a connection to the node of this machine, which is started if none listens.
-pub(crate) fn here() -> Run<Here> {
-    Here::find(&hello(), &variable).map_err(CliError::from)
+pub(crate) fn here() -> Run<NodeConnection> {
+    NodeConnection::find(&hello(), &variable).map_err(CliError::from)
 }
 
 /// Returns a request to the depot of this machine, or to that of a peer.
@@ -154,7 +154,7 @@ pub(crate) fn wait(
     let mut here = here()?;
     let left = Left::new(screen);
     let told = &mut |tell| how_it_goes(screen, tell);
-    let look = &mut |here: &mut Here| left.look(here, &whose);
+    let look = &mut |here: &mut NodeConnection| left.look(here, &whose);
     let waiting = || ask_looking(&mut here, ask(whose.clone()), told, look);
     let answer = left.reporter.while_running(waiting)?;
     let done = answer.map(|answer| done_of(screen, answer)).transpose()?;
@@ -163,18 +163,18 @@ pub(crate) fn wait(
 
 /// Sends a request and calls `look` every second until the answer arrives. If `look` returns `false`, the wait ends.
 pub(crate) fn ask_looking<E: From<Refusal>>(
-    here: &mut Here,
+    here: &mut NodeConnection,
     ask: Request,
     told: &mut dyn FnMut(Response),
-    look: &mut dyn FnMut(&mut Here) -> Result<bool, E>,
-) -> Result<Option<Answer>, E> {
+    look: &mut dyn FnMut(&mut NodeConnection) -> Result<bool, E>,
+) -> Result<Option<NodeAnswer>, E> {
     let n = here.send(ask, b"")?;
     loop {
         match here.receive(n, Some(Instant::now() + LOOK_EVERY)) {
             Ok(answer) => match answer.tell {
                 Response::Refused(refusal) => return Err((*refusal).into()),
                 tell if !tell.is_last() => told(tell),
-                tell => return Ok(Some(Answer { tell, ..answer })),
+                tell => return Ok(Some(NodeAnswer { tell, ..answer })),
             },
             Err(refusal) if refusal.kind == Kind::Late => {}
             Err(refusal) => return Err(refusal.into()),
@@ -201,7 +201,7 @@ impl<'a> Left<'a> {
     }
 
     /// Asks for the queue and shows it, if anything is shown.
-    fn look(&self, here: &mut Here, whose: &Selector) -> Run<bool> {
+    fn look(&self, here: &mut NodeConnection, whose: &Selector) -> Run<bool> {
         if self.reporter.is_shown() {
             self.show(&rows(here, whose)?.0);
         }
@@ -242,12 +242,16 @@ pub(crate) fn how_it_goes(screen: &Screen, told: Response) {
 }
 
 /// Sends a request that ends with [`Response::Done`], and shows its notes.
-pub(crate) fn done(screen: &Screen, here: &mut Here, ask: Request) -> Run<response::Done> {
+pub(crate) fn done(
+    screen: &Screen,
+    here: &mut NodeConnection,
+    ask: Request,
+) -> Run<response::Done> {
     let answer = here.ask(ask)?;
     done_of(screen, answer)
 }
 
-pub(crate) fn done_of(screen: &Screen, answer: Answer) -> Run<response::Done> {
+pub(crate) fn done_of(screen: &Screen, answer: NodeAnswer) -> Run<response::Done> {
     let done = match answer.tell {
         Response::Done(done) => done,
         other => return Err(odd(&other).into()),
@@ -267,7 +271,7 @@ pub(crate) fn facts(done: &response::Done) -> Facts {
     ])
 }
 
-pub(crate) fn rows(here: &mut Here, whose: &Selector) -> Run<(Vec<Row>, Done)> {
+pub(crate) fn rows(here: &mut NodeConnection, whose: &Selector) -> Run<(Vec<Row>, Done)> {
     let mut rows = Vec::new();
     let answer = here.ask_with(Request::Queue(whose.clone()), b"", None, &mut |tell| {
         if let Response::Row(row) = tell {
@@ -282,25 +286,25 @@ pub(crate) fn rows(here: &mut Here, whose: &Selector) -> Run<(Vec<Row>, Done)> {
 }
 
 /// Returns the place of the node of this machine.
-pub(crate) fn place() -> Result<Place, Refusal> {
-    Place::find(&variable)
+pub(crate) fn place() -> Result<NodePlace, Refusal> {
+    NodePlace::find(&variable)
 }
 
 /// Returns the node that listens, if one does.
-pub(crate) fn there() -> Run<Option<Here>> {
-    let place = Place::find(&variable);
+pub(crate) fn there() -> Run<Option<NodeConnection>> {
+    let place = NodePlace::find(&variable);
     place
-        .and_then(|place| Here::at(&place, &hello()))
+        .and_then(|place| NodeConnection::at(&place, &hello()))
         .map_err(CliError::from)
 }
 
 /// Returns the node that listens. If none does and deliveries are pending, starts one. `None`: nothing is pending.
-pub(crate) fn there_if_pending() -> Run<Option<Here>> {
+pub(crate) fn there_if_pending() -> Run<Option<NodeConnection>> {
     let find = || {
-        let place = Place::find(&variable)?;
-        let here = Here::at(&place, &hello())?;
+        let place = NodePlace::find(&variable)?;
+        let here = NodeConnection::at(&place, &hello())?;
         match here.is_none() && place.find_unfinished()? {
-            true => Here::find_at(&place, &hello()).map(Some),
+            true => NodeConnection::find_at(&place, &hello()).map(Some),
             false => Ok(here),
         }
     };

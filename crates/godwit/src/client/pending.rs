@@ -11,7 +11,7 @@ use crate::{
     places,
 };
 use godwit_core::{Fault, Url};
-use godwit_local::{Here, Kind, Refusal};
+use godwit_local::{Kind, NodeConnection, Refusal};
 use godwit_node::Routes;
 use godwit_wire::local::{Request, Response, request::Selector, response::Row};
 use serde_json::json;
@@ -33,7 +33,7 @@ pub(crate) enum Reach {
 pub(crate) struct Turn<'a> {
     screen: &'a Screen,
     is_rehearsal: bool,
-    here: Option<Here>,
+    here: Option<NodeConnection>,
     routes: Routes,
     named: Vec<Url>,
 }
@@ -82,7 +82,7 @@ impl<'a> Turn<'a> {
 /// Waits for what is pending under a name now.
 fn arrived(
     screen: &Screen,
-    here: &mut Here,
+    here: &mut NodeConnection,
     whose: &Selector,
     is_routed: bool,
 ) -> Result<(), Refusal> {
@@ -180,7 +180,7 @@ fn whose(url: &Url, reach: Reach) -> Selector {
 }
 
 /// Returns the pending deliveries. A file that is still being written comes after the present verb.
-fn promised(here: &mut Here, whose: &Selector) -> Result<Vec<Row>, Refusal> {
+fn promised(here: &mut NodeConnection, whose: &Selector) -> Result<Vec<Row>, Refusal> {
     let mut rows = Vec::new();
     let asked = here.ask_with(Request::Queue(whose.clone()), b"", None, &mut |tell| {
         if let Response::Row(row) = tell
@@ -210,14 +210,14 @@ struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    fn until_it_is_there(mut self, here: &mut Here) -> Result<(), Refusal> {
+    fn until_it_is_there(mut self, here: &mut NodeConnection) -> Result<(), Refusal> {
         let (screen, push) = (self.screen, Request::Push(self.whose.clone()));
         let told = &mut |tell| client::how_it_goes(screen, tell);
         client::ask_looking(here, push, told, &mut |here| self.look(here)).map(drop)
     }
 
     /// Looks at the queue. Returns `false` if no delivery is left, and an error if their server stays away.
-    fn look(&mut self, here: &mut Here) -> Result<bool, Refusal> {
+    fn look(&mut self, here: &mut NodeConnection) -> Result<bool, Refusal> {
         let mut left = promised(here, &self.whose)?;
         left.retain(|row| self.ids.contains(&row.id));
         match left.iter().find(|row| row.stage == "waiting") {

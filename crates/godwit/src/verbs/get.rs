@@ -6,7 +6,7 @@ use crate::{
     places,
 };
 use clap::Args;
-use godwit_local::Here;
+use godwit_local::NodeConnection;
 use godwit_store::Error;
 use godwit_wire::local::{
     Request, Response,
@@ -64,7 +64,7 @@ impl Get {
         };
         let reporter = Reporter::patient(screen);
         let kept = Request::Cache(Cache::Stat(FileTarget::is(&*open.url)));
-        let look = &mut |here: &mut Here| -> Run<bool> {
+        let look = &mut |here: &mut NodeConnection| -> Run<bool> {
             if reporter.is_shown() {
                 // Nothing of it is kept yet, where that is refused.
                 let _ = here.ask_with(kept.clone(), b"", None, &mut |tell| {

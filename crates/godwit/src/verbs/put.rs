@@ -14,7 +14,7 @@ use crate::{
 };
 use clap::Args;
 use godwit_core::{Block, Chain, LEAF_BYTES, Piece, Url};
-use godwit_local::{Answer, Here, Kind};
+use godwit_local::{Kind, NodeAnswer, NodeConnection};
 use godwit_store::engine::{Event, Options, Stores};
 use godwit_store::{EntryKind, Error};
 use godwit_sys::begin_to_sync;
@@ -353,7 +353,7 @@ impl Running<'_> {
     }
 
     /// Has the node make a missing directory; with `parents` those above it first.
-    fn make(&mut self, here: &mut Here, directory: &Url, parents: bool) -> Run {
+    fn make(&mut self, here: &mut NodeConnection, directory: &Url, parents: bool) -> Run {
         let directory = places::without_slashes(directory);
         let Some(above) = directory.parent() else {
             return Ok(()); // there is no name to make
@@ -450,7 +450,7 @@ struct Patience<'a> {
 
 impl Patience<'_> {
     /// Sends a request that is answered once there is room.
-    fn ask(&mut self, here: &mut Here, ask: Request) -> Run<Answer> {
+    fn ask(&mut self, here: &mut NodeConnection, ask: Request) -> Run<NodeAnswer> {
         let (screen, url, why) = (self.screen, self.url, &mut self.why);
         *why = None;
         let is_end = matches!(ask, Request::End(_));
@@ -517,7 +517,7 @@ fn say(screen: &Screen, url: &str, why: Option<&str>) {
 /// waits for room where there is none.
 fn copy(
     patience: &mut Patience<'_>,
-    here: &mut Here,
+    here: &mut NodeConnection,
     handle: Handle,
     input: &mut dyn Read,
     file: &File,

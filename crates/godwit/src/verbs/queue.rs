@@ -7,7 +7,7 @@ use crate::{
 };
 use clap::Args;
 use godwit_core::Url;
-use godwit_local::{Here, Kind};
+use godwit_local::{Kind, NodeConnection};
 use godwit_store::Error;
 use godwit_wire::local::{Request, request::Selector, response::Row};
 use serde_json::json;
@@ -60,9 +60,9 @@ impl Queue {
     }
 }
 
-fn watch(screen: &Screen, here: &mut Here, whose: &Selector) -> Run<Facts> {
+fn watch(screen: &Screen, here: &mut NodeConnection, whose: &Selector) -> Run<Facts> {
     let (mut shown, left) = (Vec::new(), client::Left::new(screen));
-    let mut look = |here: &mut Here| {
+    let mut look = |here: &mut NodeConnection| {
         let (rows, _) = client::rows(here, whose)?;
         left.show(&rows);
         let now: Vec<_> = rows.iter().map(what_matters).collect();

@@ -7,7 +7,7 @@ use crate::{
     places,
 };
 use clap::{Args, ValueEnum};
-use godwit_local::{Here, Kind, Refusal};
+use godwit_local::{Kind, NodeConnection, Refusal};
 use godwit_store::Error;
 use godwit_sys::wait_readable;
 use godwit_wire::local::{
@@ -110,7 +110,7 @@ struct Line<'a> {
     /// Number by which the node knows this writer.
     by: u64,
     seq: u64,
-    here: Here,
+    here: NodeConnection,
     /// The user was told that the server cannot be reached.
     is_told: bool,
     looked: Instant,

@@ -3,7 +3,7 @@
 //! A process that becomes the account finds its node, or starts it, and names the user before it hands the connection
 //! over. Over the connection only requests of visitors are possible then, even if the node that holds it is taken over.
 
-use godwit_local::{Environment, Here, Kind, Refusal, who};
+use godwit_local::{Environment, Kind, NodeConnection, Refusal, who};
 use godwit_sys::{Back, Errand, Steward, why};
 use godwit_wire::local::{Request, request::Hello};
 use std::{
@@ -25,9 +25,13 @@ pub(crate) fn errand() -> Errand {
 }
 
 /// Begins a conversation with the node of that account, in which a visitor speaks. A refusal says what to do next.
-pub(crate) fn converse(steward: &Steward, account: &str, visitor: &str) -> Result<Here, Refusal> {
+pub(crate) fn converse(
+    steward: &Steward,
+    account: &str,
+    visitor: &str,
+) -> Result<NodeConnection, Refusal> {
     match steward.send(account, visitor) {
-        Ok(Ok(socket)) => Ok(Here::go_on(socket)),
+        Ok(Ok(socket)) => Ok(NodeConnection::go_on(socket)),
         Ok(Err(words)) => {
             let silent = || Refusal::new(Kind::NoNode, WANTED, "it does not say why not");
             let refusal = Refusal::read(&words).unwrap_or_else(silent);
@@ -73,7 +77,7 @@ pub(crate) fn hello(visitor: &str, environment: Environment<'_>) -> Hello {
 /// Runs as the account: introduces the user, and returns the connection.
 fn introduce(visitor: &str) -> Back {
     let environment = |name: &str| env::var_os(name);
-    let here = Here::find(&hello(visitor, &environment), &environment);
+    let here = NodeConnection::find(&hello(visitor, &environment), &environment);
     match here.and_then(as_visitor) {
         Ok(here) => Ok(here.give_up()),
         Err(refusal) => Err(refusal.write()),
@@ -81,7 +85,7 @@ fn introduce(visitor: &str) -> Back {
 }
 
 /// Refuses an older node: it would treat the visitor as a program of the account.
-fn as_visitor(mut here: Here) -> Result<Here, Refusal> {
+fn as_visitor(mut here: NodeConnection) -> Result<NodeConnection, Refusal> {
     let deadline = Instant::now() + PATIENCE;
     match here.ask_with(Request::Status, b"", Some(deadline), &mut |_| ()) {
         Err(refusal) if refusal.kind == Kind::Unsupported => Ok(here),

@@ -17,7 +17,7 @@ use crate::{
     },
 };
 use godwit_depot::Depot;
-use godwit_local::{Kind, Place, Refusal};
+use godwit_local::{Kind, NodePlace, Refusal};
 use godwit_store::channel::Cancel;
 use godwit_trust::Home;
 use godwit_wire::local::{Request, response};
@@ -39,7 +39,7 @@ impl Operating {
         hop: Stop,
     ) -> Result<Self, LocalError> {
         let spool = std::path::absolute(spool).map_err(Error::Start)?;
-        let place = Place::of(Some(&spool.join("socket")), Some(&spool), &|_| None)?;
+        let place = NodePlace::of(Some(&spool.join("socket")), Some(&spool), &|_| None)?;
         let alive = settle(&place)?;
         let cancel = Cancel::new().map_err(Error::Start)?;
         let connect = connect(home.clone(), routes.clone(), None, cancel.clone());

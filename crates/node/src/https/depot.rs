@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{access::account_call, shared::Shared};
 use godwit_core::{Kind, Url};
-use godwit_local::Here;
+use godwit_local::NodeConnection;
 use godwit_sys::Steward;
 use godwit_trust::Identity;
 use godwit_wire::{
@@ -104,10 +104,10 @@ fn whose(asked: &Asked<'_>) -> Result<Option<(Steward, String)>, Refusal> {
 }
 
 /// Begins a conversation with that account's node, in which the visitor speaks.
-fn begin(visitor: &str, whose: Option<(Steward, String)>) -> Result<Here, Refusal> {
+fn begin(visitor: &str, whose: Option<(Steward, String)>) -> Result<NodeConnection, Refusal> {
     let Some((steward, account)) = whose else {
         let environment = |name: &str| env::var_os(name);
-        let here = Here::find(&account_call::hello(visitor, &environment), &environment);
+        let here = NodeConnection::find(&account_call::hello(visitor, &environment), &environment);
         return here.map_err(|refusal| heard(&refusal));
     };
     account_call::converse(&steward, &account, visitor).map_err(|refusal| {
@@ -119,7 +119,11 @@ fn begin(visitor: &str, whose: Option<(Steward, String)>) -> Result<Here, Refusa
     })
 }
 
-fn pass_on(mut here: Here, wish: AskDepot, is_gone: &AtomicBool) -> Result<Vec<Line>, Refusal> {
+fn pass_on(
+    mut here: NodeConnection,
+    wish: AskDepot,
+    is_gone: &AtomicBool,
+) -> Result<Vec<Line>, Refusal> {
     let about = wish.url.clone();
     let ask = local(wish)?;
     let n = here.send(ask, b"").map_err(|refusal| heard(&refusal))?;

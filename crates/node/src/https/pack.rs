@@ -14,7 +14,7 @@ use crate::task::{
     workplace::{self, Workplace},
 };
 use godwit_core::{Algorithm, Kind, Url};
-use godwit_local::{Answer, Here, Place as Local, who};
+use godwit_local::{NodeAnswer, NodeConnection, NodePlace as Local, who};
 use godwit_store::Store as _;
 use godwit_wire::{
     door::{
@@ -52,7 +52,7 @@ pub(super) struct Carrier<'a> {
     /// Whether the program has ended: the rest is done also if the client is gone.
     has_ended: bool,
     /// A connection to the local node; files opened by it stay open as long.
-    here: Option<Here>,
+    here: Option<NodeConnection>,
 }
 
 impl<'a> Carrier<'a> {
@@ -182,7 +182,7 @@ impl<'a> Carrier<'a> {
     pub(super) fn end(mut self) {
         let environment = |name: &str| env::var_os(name);
         let hello = self.hello();
-        let there = || Here::at(&Local::find(&environment).ok()?, &hello).ok()?;
+        let there = || NodeConnection::at(&Local::find(&environment).ok()?, &hello).ok()?;
         if let Some(mut here) = self.here.take().or_else(there) {
             let tag = format!("godwit-{}", self.ask.job);
             // That it has none is as well.
@@ -329,18 +329,18 @@ impl<'a> Carrier<'a> {
     }
 
     /// Asks the local node, starting it if necessary, with beats to the client.
-    fn say(&mut self, ask: Request, body: &[u8], lines: &mut Lines) -> Result<Answer, Refusal> {
+    fn say(&mut self, ask: Request, body: &[u8], lines: &mut Lines) -> Result<NodeAnswer, Refusal> {
         let hello = self.hello();
         let here = match &mut self.here {
             Some(here) => here,
-            none => {
-                none.insert(Here::find(&hello, &|name| env::var_os(name)).map_err(|e| heard(&e))?)
-            }
+            none => none.insert(
+                NodeConnection::find(&hello, &|name| env::var_os(name)).map_err(|e| heard(&e))?,
+            ),
         };
         let n = here.send(ask, body).map_err(|refusal| heard(&refusal))?;
         loop {
             match here.receive(n, Some(Instant::now() + BEAT)) {
-                Ok(Answer {
+                Ok(NodeAnswer {
                     tell: Response::Refused(refusal),
                     ..
                 }) => return Err(heard(&refusal)),

@@ -33,7 +33,7 @@ use crate::{
 use alerts::Watching;
 pub(crate) use asks::serve::{Serve, Served};
 use godwit_depot::{Connect, Depot, Rules};
-use godwit_local::{Kind, Place, Refusal};
+use godwit_local::{Kind, NodePlace, Refusal};
 use godwit_trust::Home;
 use keeping::{Bounds, Keeping};
 use server::LocalNode;
@@ -49,7 +49,7 @@ use std::{
 #[derive(Clone, Debug)]
 pub struct LocalRules {
     /// The socket, and the directory of the state.
-    pub place: Place,
+    pub place: NodePlace,
     /// The node ends when it had no connection for this long.
     pub idle: Duration,
     /// How many bytes it may keep; `None`: as many as the disk has.

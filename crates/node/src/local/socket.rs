@@ -6,7 +6,7 @@ use super::{
     server::{PATIENCE, WAITING_MAX},
 };
 use crate::Error;
-use godwit_local::{Kind, Lock, Place, Refusal, lock_within};
+use godwit_local::{Kind, Lock, NodePlace, Refusal, lock_within};
 use godwit_sys::{connect_local, locked_by, peer_of, why};
 use std::{
     fs::{self, File, Metadata, Permissions},
@@ -24,7 +24,7 @@ use std::{
 
 /// A node's place, which no other has as long as this is held.
 pub(crate) struct Socket {
-    place: Place,
+    place: NodePlace,
     alive: Lock,
     listener: UnixListener,
     /// Of the socket's file, which no other file has while it listens.
@@ -38,7 +38,7 @@ type Number = (u64, u64);
 
 impl Socket {
     /// Begins to listen there.
-    pub(crate) fn take(place: &Place, alive: Lock) -> Result<Self, LocalError> {
+    pub(crate) fn take(place: &NodePlace, alive: Lock) -> Result<Self, LocalError> {
         let (listener, number) = listen(&place.socket)?;
         Ok(Self {
             place: place.clone(),
@@ -111,7 +111,7 @@ impl AsFd for Socket {
 }
 
 /// Takes the place of the node at a socket, which no other has while this is held.
-pub(crate) fn settle(place: &Place) -> Result<Lock, LocalError> {
+pub(crate) fn settle(place: &NodePlace) -> Result<Lock, LocalError> {
     place.prepare()?;
     if let Some(alive) = lock(place, Instant::now())? {
         return Ok(alive);
@@ -138,7 +138,7 @@ pub(crate) fn settle(place: &Place) -> Result<Lock, LocalError> {
     }
 }
 
-fn lock(place: &Place, deadline: Instant) -> Result<Option<Lock>, LocalError> {
+fn lock(place: &NodePlace, deadline: Instant) -> Result<Option<Lock>, LocalError> {
     let path = place.alive();
     lock_within(&path, deadline).map_err(|cause| LocalError::Node(Error::State { path, cause }))
 }

@@ -5,7 +5,7 @@ use super::{
     server::*,
     *,
 };
-use godwit_local::{Answer, Here, Kind, Place, Refusal};
+use godwit_local::{Kind, NodeAnswer, NodeConnection, NodePlace, Refusal};
 use godwit_wire::local::{
     Request, RequestHead, Response, ResponseHead, frame, records,
     request::{self, Hello},
@@ -161,7 +161,7 @@ impl Connection for Client {
 
 struct Standing {
     dir: PathBuf,
-    place: Place,
+    place: NodePlace,
     node: Option<LocalNode>,
     handler: Arc<Stand>,
 }
@@ -175,7 +175,7 @@ impl Standing {
         let dir =
             std::env::temp_dir().join(format!("godwit-node-local-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
-        let place = Place {
+        let place = NodePlace {
             socket: dir.join("run/socket"),
             state: dir.join("state"),
         };
@@ -202,8 +202,8 @@ impl Standing {
         }
     }
 
-    fn here(&self) -> Here {
-        Here::at(&self.place, &hello("test"))
+    fn here(&self) -> NodeConnection {
+        NodeConnection::at(&self.place, &hello("test"))
             .unwrap()
             .expect("it listens")
     }
@@ -244,7 +244,7 @@ fn soon() -> Option<Instant> {
     Some(Instant::now() + Duration::from_secs(20))
 }
 
-fn why(answer: &Answer) -> Kind {
+fn why(answer: &NodeAnswer) -> Kind {
     match &answer.tell {
         Response::Refused(refusal) => refusal.kind,
         other => panic!("{other:?}"),
@@ -365,7 +365,7 @@ fn missing_hello_or_garbage_ends_connection() {
         let _ = raw.read_to_end(&mut rest);
         assert!(rest.is_empty());
     }
-    let unwanted = Here::at(&standing.place, &hello("unwanted")).unwrap_err();
+    let unwanted = NodeConnection::at(&standing.place, &hello("unwanted")).unwrap_err();
     assert_eq!(unwanted.kind, Kind::Denied);
     assert_eq!(standing.handler.open.load(SeqCst), 0);
     standing.here();
@@ -483,7 +483,7 @@ fn idle_node_ends_unless_changes_pending() {
         seen.store(true, SeqCst);
     });
     // The node stays several idle times while a program is connected, and while changes are pending.
-    let status = |here: &mut Here| match here.ask(Request::Status).unwrap().tell {
+    let status = |here: &mut NodeConnection| match here.ask(Request::Status).unwrap().tell {
         Response::Status(status) => status,
         other => panic!("{other:?}"),
     };
@@ -497,7 +497,11 @@ fn idle_node_ends_unless_changes_pending() {
     drop(here);
     waiting.join().unwrap();
     assert!(!standing.place.socket.exists());
-    assert!(Here::at(&standing.place, &hello("late")).unwrap().is_none());
+    assert!(
+        NodeConnection::at(&standing.place, &hello("late"))
+            .unwrap()
+            .is_none()
+    );
 }
 
 #[test] //= KANGAROO-27
@@ -524,7 +528,7 @@ fn removed_socket_is_rebound_unless_taken() {
     let socket = standing.place.socket.clone();
     let mut before = standing.here();
     fs::remove_file(&socket).unwrap();
-    let found = || Here::at(&standing.place, &hello("late")).unwrap();
+    let found = || NodeConnection::at(&standing.place, &hello("late")).unwrap();
     let left = Instant::now() + Duration::from_secs(20);
     while found().is_none() && Instant::now() < left {
         before.ask(Request::Status).unwrap();

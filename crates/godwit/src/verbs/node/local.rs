@@ -10,7 +10,7 @@ use crate::{
     verbs::serving,
 };
 use clap::{Args, Subcommand};
-use godwit_local::{Kind, Place, Refusal, lock_within, odd};
+use godwit_local::{Kind, NodePlace, Refusal, lock_within, odd};
 use godwit_node::{LocalRules, OnFault, Routes, run_local};
 use godwit_store::Error;
 use godwit_wire::local::{Request, Response};
@@ -111,7 +111,7 @@ pub(super) fn on_fault() -> Result<OnFault, Refusal> {
 }
 
 /// Refuses a socket in the spool of a hop: only the hop knows the pending files there.
-fn must_not_be_a_hops(place: &Place) -> Result<(), Refusal> {
+fn must_not_be_a_hops(place: &NodePlace) -> Result<(), Refusal> {
     let dir = place.socket.parent().unwrap_or(Path::new("/"));
     if !dir.join("held.db").exists() {
         return Ok(());
@@ -122,7 +122,7 @@ fn must_not_be_a_hops(place: &Place) -> Result<(), Refusal> {
 }
 
 fn begin(screen: &Screen, socket: Option<&Path>, state: Option<&Path>) -> Result<(), Refusal> {
-    let place = Place::of(socket, state, &variable)?;
+    let place = NodePlace::of(socket, state, &variable)?;
     must_not_be_a_hops(&place)?;
     let idle = match text("GODWIT_LOCAL_IDLE") {
         Some(told) => units::parse_duration(&told).map_err(|why| bad("GODWIT_LOCAL_IDLE", why))?,
@@ -353,7 +353,7 @@ fn stop(screen: &Screen) -> Run<Facts> {
     let deadline = Instant::now() + STOP_PATIENCE;
     here.receive(n, Some(deadline))?;
     // A living node has the lock beside its socket.
-    let place = Place::find(&variable)?;
+    let place = NodePlace::find(&variable)?;
     let ended = lock_within(&place.alive(), deadline)
         .map_err(|cause| CliError::store(STOP, Error::io(place.alive(), cause)))?;
     if ended.is_none() {
@@ -419,7 +419,7 @@ fn status(screen: &Screen) -> Run<Facts> {
         "cache service: process {}, state in {}, {pending}",
         status.process, status.state
     ))?;
-    let place = Place::find(&variable)?;
+    let place = NodePlace::find(&variable)?;
     if let Some(displaced) = place.displaced() {
         facts.insert("displaced".into(), displaced.clone().into());
         say(displaced)?;
