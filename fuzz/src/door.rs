@@ -3,11 +3,11 @@
 use godwit_wire::door::{
     call::{
         self, AskBecame, AskDigest, AskDraw, AskFinish, AskGrant, AskJoin, AskList, AskMkdir,
-        AskPath, AskPublish, AskRead, AskRemove, AskRename, AskSet, AskStat, AskUpload, Ended,
-        Given, Line,
+        AskPath, AskPublish, AskRead, AskRemove, AskRename, AskSet, AskStat, AskUpload, Line,
+        PackedEnd, PackedFile,
     },
     catalog::{Changes, Question},
-    pack::{self, Decoder, Frame, Kind},
+    pack::{self, Decoder, Frame, FrameKind},
     path,
     range::{self, Asked},
 };
@@ -53,7 +53,7 @@ fn found(pieces: &[&[u8]]) -> (Vec<Vec<u8>>, Option<String>) {
     let mut open = None::<(u64, Vec<u8>)>;
     let close = |open: &mut Option<(u64, Vec<u8>)>, frames: &mut Vec<Vec<u8>>| {
         if let Some((offset, bytes)) = open.take() {
-            frames.push(pack::frame(Kind::Data, offset, &bytes));
+            frames.push(pack::frame(FrameKind::Data, offset, &bytes));
         }
     };
     for piece in pieces {
@@ -87,10 +87,10 @@ fn found(pieces: &[&[u8]]) -> (Vec<Vec<u8>>, Option<String>) {
             }
             close(&mut open, &mut frames);
             frames.push(match frame {
-                Frame::File(number, text) => pack::frame(Kind::File, number, text.as_bytes()),
-                Frame::End(number, text) => pack::frame(Kind::End, number, text.as_bytes()),
+                Frame::File(number, text) => pack::frame(FrameKind::File, number, text.as_bytes()),
+                Frame::End(number, text) => pack::frame(FrameKind::End, number, text.as_bytes()),
                 Frame::Leaf(number, chain) => pack::leaf(number, &chain),
-                Frame::Last(count) => pack::frame(Kind::Last, count, b""),
+                Frame::Last(count) => pack::frame(FrameKind::Last, count, b""),
                 Frame::Data(..) => unreachable!("it was taken above"),
             });
         }
@@ -111,8 +111,8 @@ pub fn door_calls(bytes: &[u8]) {
     }
     comes_back!(
         AskStat, AskList, AskPath, AskBecame, AskDigest, AskRead, AskUpload, AskFinish, AskPublish,
-        AskGrant, AskDraw, AskJoin, AskRemove, AskRename, AskMkdir, AskSet, Ended, Given, Question,
-        Changes
+        AskGrant, AskDraw, AskJoin, AskRemove, AskRename, AskMkdir, AskSet, PackedEnd, PackedFile,
+        Question, Changes
     );
     if let Ok(line) = Line::read(bytes) {
         let written = line.write();

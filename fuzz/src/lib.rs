@@ -13,15 +13,15 @@ use godwit_core::{
 use godwit_wire::{
     address, client,
     command::Command,
-    facts::Named,
+    facts::NamedFacts,
     features::Features,
     listing::{Form, Listing, Reach},
     marker::Marker,
-    mode_e::{Ends, HEADER_BYTES, Header, What},
+    mode_e::{BlockContent, HEADER_BYTES, Header, StreamEnds},
     reply::{Inner, Replies, Reply},
     server::{
-        Answer, Ask, EntryKind, Module, ModuleDirection, Outcome, Profile, Refusal, Session, Stat,
-        Step, Welcome,
+        Ask, FtpAnswer, FtpOutcome, ListedKind, ListedStat, ModuleDirection, ModuleName, Profile,
+        Refusal, Session, SessionStep, Welcome,
     },
     time,
 };
@@ -301,15 +301,15 @@ pub fn leaves(bytes: &[u8]) {
 
 /// A data connection: a header is written as it was read, and the ends are counted.
 pub fn mode_e(mut bytes: &[u8]) {
-    let mut ends = Ends::default();
+    let mut ends = StreamEnds::default();
     while let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() {
         let Ok(header) = Header::decode(header) else {
             return;
         };
         assert_eq!(Header::decode(&header.encode()).as_ref(), Ok(&header));
         let payload_bytes = match &header.what {
-            What::Data(range) => range.end - range.start,
-            What::EndOfFile { .. } => 0,
+            BlockContent::Data(range) => range.end - range.start,
+            BlockContent::EndOfFile { .. } => 0,
         };
         if ends.on_header(&header).is_err() {
             return;
@@ -352,10 +352,10 @@ pub fn listings(bytes: &[u8]) {
             }
         }
     }
-    if let Ok(named) = Named::parse(bytes)
+    if let Ok(named) = NamedFacts::parse(bytes)
         && !bytes.contains(&b'\n')
     {
-        let _ = Named::parse(&named.encode()).expect("what was written can be read");
+        let _ = NamedFacts::parse(&named.encode()).expect("what was written can be read");
     }
 }
 
@@ -395,8 +395,8 @@ const MODULES: [(&str, ModuleDirection); 2] = [
     ("unpack", ModuleDirection::Write),
 ];
 
-fn module((name, way): (&str, ModuleDirection)) -> Module {
-    Module {
+fn module((name, way): (&str, ModuleDirection)) -> ModuleName {
+    ModuleName {
         name: name.into(),
         way,
         about: String::new(),
@@ -418,7 +418,7 @@ pub fn server(bytes: &[u8]) {
     for piece in bytes.chunks(64) {
         session.on_bytes(piece);
         while let Some(step) = session.poll() {
-            let Step::Ask(ask) = step else {
+            let SessionStep::Ask(ask) = step else {
                 return;
             };
             for path in paths(&ask) {
@@ -469,20 +469,20 @@ fn paths(ask: &Ask) -> Vec<&Path> {
     }
 }
 
-fn answer(ask: &Ask, granted: bool) -> Answer {
+fn answer(ask: &Ask, granted: bool) -> FtpAnswer {
     match ask {
-        Ask::Login { user, .. } => Answer::Welcome(Welcome {
+        Ask::Login { user, .. } => FtpAnswer::Welcome(Welcome {
             user: user.clone(),
             may_write: granted,
             home: "home".into(),
         }),
-        _ if !granted => Answer::Failed(Refusal::of_kind(
+        _ if !granted => FtpAnswer::Failed(Refusal::of_kind(
             godwit_core::Kind::Missing,
             "no such file\r\n550 x",
         )),
-        Ask::Listen { .. } => Answer::Listening(vec![([127, 0, 0, 1], 1234).into()]),
-        Ask::Stat { .. } | Ask::Look { .. } => Answer::Stat(Stat {
-            kind: EntryKind::File,
+        Ask::Listen { .. } => FtpAnswer::Listening(vec![([127, 0, 0, 1], 1234).into()]),
+        Ask::Stat { .. } | Ask::Look { .. } => FtpAnswer::Stat(ListedStat {
+            kind: ListedKind::File,
             size: 5,
             modify: Some(Duration::from_secs(1)),
             mode: Some(0o644),
@@ -494,26 +494,26 @@ fn answer(ask: &Ask, granted: bool) -> Answer {
             unique: None,
             touched: None,
         }),
-        Ask::Prove { token } => Answer::Token(token.clone()),
-        Ask::Size { .. } => Answer::Size(5),
-        Ask::Digest { .. } => Answer::Digest("00".into()),
+        Ask::Prove { token } => FtpAnswer::Token(token.clone()),
+        Ask::Size { .. } => FtpAnswer::Size(5),
+        Ask::Digest { .. } => FtpAnswer::Digest("00".into()),
         Ask::List { .. }
         | Ask::Retrieve { .. }
         | Ask::Store { .. }
         | Ask::RetrieveThrough { .. }
         | Ask::StoreThrough { .. }
-        | Ask::Finish { .. } => Answer::Sent(Outcome::default()),
-        Ask::Landed { .. } => Answer::Landed {
+        | Ask::Finish { .. } => FtpAnswer::Sent(FtpOutcome::default()),
+        Ask::Landed { .. } => FtpAnswer::Landed {
             size: Some(9),
             done: Extents::from(0..5),
         },
-        Ask::Leaves { .. } => Answer::Leaves(vec![(0, Chain([7; 32]))]),
-        Ask::Hidden { path } => Answer::Names(vec![path.clone()]),
-        Ask::Space { .. } => Answer::Space {
+        Ask::Leaves { .. } => FtpAnswer::Leaves(vec![(0, Chain([7; 32]))]),
+        Ask::Hidden { path } => FtpAnswer::Names(vec![path.clone()]),
+        Ask::Space { .. } => FtpAnswer::Space {
             total_bytes: 2,
             free_bytes: 1,
         },
-        _ => Answer::Done,
+        _ => FtpAnswer::Done,
     }
 }
 
@@ -556,7 +556,7 @@ fn read_reply(reply: &Reply) {
     );
     let _ = (
         address::Passive::from_reply(reply),
-        client::Told::from_reply(reply),
+        client::ReplyFacts::from_reply(reply),
     );
     if let Ok(Some(marker)) = Marker::from_reply(reply) {
         let again = Marker::from_reply(&marker.to_reply());
@@ -565,7 +565,7 @@ fn read_reply(reply: &Reply) {
     }
 }
 
-fn read_listing(form: Form, reach: Reach, pieces: &[&[u8]]) -> (Vec<Named>, bool) {
+fn read_listing(form: Form, reach: Reach, pieces: &[&[u8]]) -> (Vec<NamedFacts>, bool) {
     let (mut listing, mut read) = (Listing::new(form, reach), Vec::new());
     for piece in pieces {
         listing.push(piece);

@@ -9,7 +9,7 @@ use godwit_local::{Kind, Refusal};
 use godwit_wire::local::{
     Handle, Request, Response,
     request::{self, FileTarget},
-    response::{Opened, Row},
+    response::{OpenedFile, Row},
 };
 use std::{
     collections::HashMap,
@@ -40,7 +40,7 @@ struct Locked {
 #[derive(Debug)]
 pub(crate) struct Added {
     pub(crate) fd: RawFd,
-    pub(crate) opened: Opened,
+    pub(crate) opened: OpenedFile,
 }
 
 impl Cache {
@@ -68,14 +68,14 @@ impl Cache {
 
     /// Adds a file, or a tag to one that is there, and locks it.
     pub(crate) fn add(&self, url: &str, tag: Option<&str>) -> Result<Added> {
-        self.lock(request::Add {
+        self.lock(request::AddRequest {
             url: url.to_owned(),
             tag: tag.map(str::to_owned),
-            ..request::Add::default()
+            ..request::AddRequest::default()
         })
     }
 
-    fn lock(&self, add: request::Add) -> Result<Added> {
+    fn lock(&self, add: request::AddRequest) -> Result<Added> {
         self.ours("add to")?;
         let url = &*add.url.clone();
         if self.locked().contains_key(url) {
@@ -144,10 +144,10 @@ impl Cache {
 
     /// Locks what is there until it is deleted.
     pub(crate) fn delete_start(&self, url: &str) -> Result<Row> {
-        let added = self.lock(request::Add {
+        let added = self.lock(request::AddRequest {
             url: url.to_owned(),
             is_there: true,
-            ..request::Add::default()
+            ..request::AddRequest::default()
         })?;
         if added.fd >= 0 {
             let _ = system::close(added.fd);

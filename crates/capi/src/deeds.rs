@@ -8,7 +8,7 @@ use crate::{
 };
 use godwit_wire::local::{
     Request, Response,
-    request::{Deed, FileTarget},
+    request::{FileTarget, NameDeed},
 };
 use libc::{c_char, c_int};
 use std::time::Duration;
@@ -56,7 +56,7 @@ pub extern "C" fn godwit_begin() -> c_int {
 }
 
 /// Reads a name and has a deed done to it.
-fn done(name: *const c_char, deed: impl FnOnce(String) -> Result<Deed>) -> c_int {
+fn done(name: *const c_char, deed: impl FnOnce(String) -> Result<NameDeed>) -> c_int {
     told(-1, || {
         let deed = deed(Name::there(text(name)?)?)?;
         let ours = Library::ours()?;
@@ -68,7 +68,7 @@ fn done(name: *const c_char, deed: impl FnOnce(String) -> Result<Deed>) -> c_int
 
 #[unsafe(no_mangle)]
 pub extern "C" fn godwit_unlink(name: *const c_char) -> c_int {
-    done(name, |url| Ok(Deed::Unlink { url }))
+    done(name, |url| Ok(NameDeed::Unlink { url }))
 }
 
 #[unsafe(no_mangle)]
@@ -76,7 +76,7 @@ pub extern "C" fn godwit_remove(name: *const c_char) -> c_int {
     told(-1, || {
         let url = Name::there(text(name)?)?;
         let ours = Library::ours()?;
-        let deed = Deed::Unlink { url: url.clone() };
+        let deed = NameDeed::Unlink { url: url.clone() };
         ours.talk.ask_twice(&Request::Deed(deed))?;
         ours.puts.push(&ours.talk, Some(&url), Some(PATIENCE))?;
         Ok(0)
@@ -88,26 +88,26 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 #[unsafe(no_mangle)]
 pub extern "C" fn godwit_mkdir(name: *const c_char) -> c_int {
-    done(name, |url| Ok(Deed::Mkdir { url }))
+    done(name, |url| Ok(NameDeed::Mkdir { url }))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn godwit_rename(name: *const c_char, to: *const c_char) -> c_int {
     done(name, |url| {
         let to = Name::there(text(to)?)?;
-        Ok(Deed::Rename { url, to })
+        Ok(NameDeed::Rename { url, to })
     })
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn godwit_truncate(name: *const c_char, size: u64) -> c_int {
-    done(name, |url| Ok(Deed::Truncate { url, size }))
+    done(name, |url| Ok(NameDeed::Truncate { url, size }))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn godwit_set(name: *const c_char, mode: i32, mtime_ns: i64) -> c_int {
     done(name, |url| {
-        Ok(Deed::Set {
+        Ok(NameDeed::Set {
             url,
             mode: u32::try_from(mode).ok(),
             mtime_ns: u64::try_from(mtime_ns).ok(),

@@ -179,7 +179,7 @@ fn asked(url: &str, flags: i32, mode: u32) -> Result<Request> {
         }));
     }
     let create = has(libc::O_CREAT);
-    Ok(Request::Open(request::Open {
+    Ok(Request::Open(request::OpenRequest {
         url: url.to_owned(),
         read,
         write,
@@ -187,7 +187,7 @@ fn asked(url: &str, flags: i32, mode: u32) -> Result<Request> {
         excl: create && has(libc::O_EXCL),
         truncate: has(libc::O_TRUNC),
         mode: create.then(|| mode & 0o7777 & !system::umask()),
-        ..request::Open::default()
+        ..request::OpenRequest::default()
     }))
 }
 

@@ -216,12 +216,12 @@ pub extern "C" fn gass_unstage(name: *const c_char, tag: *const c_char) -> c_int
     })
 }
 
-fn stage(name: *const c_char, tag: *const c_char, expires_s: u64) -> Result<request::Stage> {
-    Ok(request::Stage {
+fn stage(name: *const c_char, tag: *const c_char, expires_s: u64) -> Result<request::StageRequest> {
+    Ok(request::StageRequest {
         url: Name::there(text(name)?)?,
         tag: optional(tag, "a tag")?.map(str::to_owned),
         expires_in_s: (expires_s > 0).then_some(expires_s),
-        ..request::Stage::default()
+        ..request::StageRequest::default()
     })
 }
 

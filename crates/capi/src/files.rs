@@ -164,12 +164,12 @@ impl Opened {
     /// The node that had it open is gone, and what it kept the next one has. If that is the file that was written here, it
     /// is as if it had been opened there.
     pub(crate) fn opened_again(&self, talk: &SharedConnection, url: &str) -> Option<(u64, Handle)> {
-        let open = Request::Open(request::Open {
+        let open = Request::Open(request::OpenRequest {
             url: url.to_owned(),
             read: true,
             write: self.written.is_some(),
             lazy: self.lazy.is_some(),
-            ..request::Open::default()
+            ..request::OpenRequest::default()
         });
         let (era, answer) = talk.ask(None, open, None, &mut |_| ()).ok()?;
         let (handle, file) = passed(talk, url, era, answer).ok()?;

@@ -161,10 +161,10 @@ impl Ops {
         let is_short = matches!(into, Target::Buffer(_)) && len <= AT_ONCE_BYTES;
         // What is long is read from the depot's file: one version of it, and nothing held twice in memory.
         if !is_short {
-            let open = request::Open {
+            let open = request::OpenRequest {
                 url,
                 read: true,
-                ..request::Open::default()
+                ..request::OpenRequest::default()
             };
             let ticket = talk.send(None, Request::Open(open), b"")?;
             let part = Part::Read { offset, len, into };
@@ -196,10 +196,10 @@ impl Ops {
             Origin::Buffer(buffer) => Some(buffer.len() as u64),
             Origin::Descriptor(_) => None,
         };
-        let put = request::Put {
+        let put = request::PutRequest {
             url,
             size,
-            ..request::Put::default()
+            ..request::PutRequest::default()
         };
         let ticket = talk.send(None, Request::Put(put), b"")?;
         let wait = options.wait;

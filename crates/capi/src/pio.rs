@@ -12,7 +12,7 @@ use crate::{
 use godwit_core::{Block, Digest, Extents, LEAF_BYTES, Leaves, Piece};
 use godwit_local::{Kind, NodeAnswer, PendingRequest, Refusal, SharedConnection};
 use godwit_wire::{
-    door::call::{Text, Version},
+    door::call::{DoorVersion, Text},
     local::{
         Handle, Request, Response,
         frame::BODY_BYTES_MAX,
@@ -487,7 +487,7 @@ impl Pio {
             true => Some(self.writing_job(count)?),
             false => None,
         };
-        Ok(Request::Fragment(request::Fragment {
+        Ok(Request::Fragment(request::FragmentRequest {
             url: self.url.clone(),
             index,
             count,
@@ -528,7 +528,7 @@ impl Fragment {
         let file = answer.files.pop();
         let file = file.ok_or_else(|| odd(url, "there is no descriptor"))?;
         let known = match opened.version {
-            Version::Strong(Text(digest)) if opened.was_here => {
+            DoorVersion::Strong(Text(digest)) if opened.was_here => {
                 let mut leaves = Leaves::new();
                 for (index, chain) in (0..).zip(answer.body.chunks_exact(32)) {
                     leaves.set(

@@ -104,11 +104,11 @@ impl Puts {
             return Ok(());
         }
         let asked = || {
-            Request::Put(request::Put {
+            Request::Put(request::PutRequest {
                 url: url.to_owned(),
                 in_place: true,
                 packed: true,
-                ..request::Put::default()
+                ..request::PutRequest::default()
             })
         };
         let begun = talk.ask(None, asked(), None, &mut |_| ());
@@ -253,7 +253,7 @@ impl Put {
         if self.gathered.is_empty() || self.failed.is_some() {
             return;
         }
-        let write = Request::Write(request::Write {
+        let write = Request::Write(request::WriteRequest {
             handle: self.handle,
         });
         if let Err(refusal) = talk.say(self.era, write, &self.gathered) {

@@ -74,7 +74,7 @@ pub extern "C" fn godwit_open(name: *const c_char, flags: c_int, options: *const
         };
         let session = options.filter(|options| !options.session.is_null());
         let session = session.map(|options| text(options.session)).transpose()?;
-        let share = request::Share {
+        let share = request::ShareRequest {
             url: Name::there(text(name)?)?,
             session: session.map(|word| word.to_string_lossy().into_owned()),
             create: flags & libc::O_CREAT != 0,
@@ -97,11 +97,11 @@ fn hints_of(options: &Options) -> DataHints {
     }
 }
 
-fn open(share: request::Share, is_read_only: bool) -> Result<RawFd> {
+fn open(share: request::ShareRequest, is_read_only: bool) -> Result<RawFd> {
     let ours = Library::ours()?;
     let (url, hints) = (share.url.clone(), share.hints);
     let ask = match is_read_only {
-        true => to_read(&url, share.hints, request::Fresh::Usual),
+        true => to_read(&url, share.hints, request::Freshness::Usual),
         false => Request::Share(share),
     };
     let (era, answer) = ours.talk.ask(None, ask, None, &mut |_| ())?;
@@ -129,14 +129,14 @@ fn open(share: request::Share, is_read_only: bool) -> Result<RawFd> {
     Ok(fd)
 }
 
-fn to_read(url: &str, hints: DataHints, fresh: request::Fresh) -> Request {
-    Request::Open(request::Open {
+fn to_read(url: &str, hints: DataHints, fresh: request::Freshness) -> Request {
+    Request::Open(request::OpenRequest {
         url: url.to_owned(),
         read: true,
         lazy: true,
         hints,
         fresh,
-        ..request::Open::default()
+        ..request::OpenRequest::default()
     })
 }
 
@@ -244,7 +244,7 @@ pub extern "C" fn godwit_sync(file: c_int, flags: c_int) -> i64 {
             let is_changed = flags & SYNC_CHANGED != 0;
             match shared.is_read_only {
                 _ if flags & SYNC_TELL != 0 => {} // another process looks
-                true => shared.renew(file, request::Fresh::Asked)?,
+                true => shared.renew(file, request::Freshness::Asked)?,
                 false => drop(shared.act(Act::Look { is_changed })?),
             }
             (shared.here, shared.granted) = (Extents::new(), Extents::new());
@@ -319,7 +319,7 @@ fn find(fd: RawFd) -> Result<Arc<Mutex<Shared>>> {
 impl Shared {
     fn act(&self, act: Act) -> Result<NodeAnswer> {
         let handle = self.handle;
-        let ask = Request::Shared(request::Shared { handle, act });
+        let ask = Request::Shared(request::SharedRequest { handle, act });
         let (_, answer) = (Library::ours()?.talk).ask(Some(self.era), ask, None, &mut |_| ())?;
         Ok(answer)
     }
@@ -354,7 +354,7 @@ impl Shared {
                         if self.is_read_only
                             && matches!(refusal.kind, Kind::NodeLost | Kind::Changed) =>
                     {
-                        self.renew(fd, request::Fresh::Usual)?;
+                        self.renew(fd, request::Freshness::Usual)?;
                     }
                     ensured => {
                         ensured?;
@@ -368,7 +368,7 @@ impl Shared {
     }
 
     /// Opens a file that is only read once more: its descriptor is of the server's file as it is now.
-    fn renew(&mut self, fd: RawFd, fresh: request::Fresh) -> Result<()> {
+    fn renew(&mut self, fd: RawFd, fresh: request::Freshness) -> Result<()> {
         let talk = &Library::ours()?.talk;
         let (era, answer) = talk.ask(
             None,

@@ -1,8 +1,8 @@
 //! The answers to questions, read from the tables a page at a time.
 
 use crate::{
-    Answer, Deed, Each, Entry, Fragment, Home, Intent, Location, Made, Measured, PAGE, Question,
-    Ran, Refusal, Result, Rule, State, Todo,
+    CatalogAnswer, CatalogEntry, CatalogFragment, CatalogHome, CatalogRule, Each, HomeWord, Intent,
+    IntentDeed, Location, MadeFile, Measured, PAGE, Question, Ran, Refusal, Result, Todo,
     db::{Db, DbRow, DbValue, KeyList, Sql},
     history,
 };
@@ -23,7 +23,7 @@ pub(crate) const ROOT: u64 = 1;
 /// The answers of one page.
 #[derive(Default)]
 pub(crate) struct AnswerPage {
-    answers: Vec<Answer>,
+    answers: Vec<CatalogAnswer>,
     urls: HashMap<u64, Option<Url>>,
 }
 
@@ -186,7 +186,7 @@ pub(crate) fn answer(db: &dyn Db, question: &Question, page: &mut AnswerPage) ->
                 homes: *homes,
             };
             if listing.list(db, (file, Path::new("")), after, 0, page)? {
-                page.answers.push(Answer::More);
+                page.answers.push(CatalogAnswer::More);
             }
             Ok(())
         }
@@ -200,7 +200,7 @@ pub(crate) fn answer(db: &dyn Db, question: &Question, page: &mut AnswerPage) ->
         Question::History { name } => {
             let made = made(db, &name.0)?;
             page.answers
-                .extend(made.map(|made| Answer::Made(Box::new(made))));
+                .extend(made.map(|made| CatalogAnswer::Made(Box::new(made))));
             Ok(())
         }
         Question::Todo { name } => todo(db, name.as_ref().map(|name| name.0.as_path()), page),
@@ -262,7 +262,7 @@ impl ListingScope {
                 }
                 let (name, file) = (entry.name.0.clone(), entry.file);
                 let is_entered = self.deep && entry.collection;
-                page.answers.push(Answer::Entry(Box::new(entry)));
+                page.answers.push(CatalogAnswer::Entry(Box::new(entry)));
                 if is_entered && self.list(db, (file, &name), None, depth + 1, page)? {
                     return Ok(true);
                 }
@@ -304,8 +304,8 @@ fn locate(db: &dyn Db, names: &[Name], page: &mut AnswerPage) -> Result<()> {
     for name in names {
         let entry = entries.next_if(|entry| entry.name == *name);
         page.answers.push(match entry {
-            Some(entry) => Answer::Entry(Box::new(entry)),
-            None => Answer::Missing(name.clone()),
+            Some(entry) => CatalogAnswer::Entry(Box::new(entry)),
+            None => CatalogAnswer::Missing(name.clone()),
         });
     }
     Ok(())
@@ -317,7 +317,7 @@ fn entries(
     found: Vec<(PathBuf, FoundFile)>,
     is_told: bool,
     page: &mut AnswerPage,
-) -> Result<Vec<Entry>> {
+) -> Result<Vec<CatalogEntry>> {
     let mut all: Vec<u64> = found.iter().map(|(_, found)| found.file).collect();
     all.sort_unstable();
     all.dedup();
@@ -341,14 +341,14 @@ fn entries(
             fragmented,
         },
     )| {
-        let mut entry = Entry {
+        let mut entry = CatalogEntry {
             name: Name(name),
             collection,
             file,
             // Several names of one file tell the same.
             homes: homes.get(&file).cloned().unwrap_or_default(),
             attributes: attributes.get(&file).cloned().unwrap_or_default(),
-            ..Entry::default()
+            ..CatalogEntry::default()
         };
         if let Some(version) = versions.get(&file) {
             version.describe(&mut entry);
@@ -366,7 +366,7 @@ fn fragments(
     db: &dyn Db,
     files: &[u64],
     page: &mut AnswerPage,
-) -> Result<HashMap<u64, Vec<Entry>>> {
+) -> Result<HashMap<u64, Vec<CatalogEntry>>> {
     let sql = "SELECT parent, name, file FROM names WHERE parent IN (?1)";
     let mut found = Vec::new();
     let mut files = files.to_vec();
@@ -381,12 +381,12 @@ fn fragments(
     all.sort_unstable();
     all.dedup();
     let (versions, mut homes) = (versions(db, &all)?, homes_of(db, &all, page)?);
-    let mut parts: HashMap<u64, Vec<Entry>> = HashMap::new();
+    let mut parts: HashMap<u64, Vec<CatalogEntry>> = HashMap::new();
     for (parent, _, file) in found {
-        let mut entry = Entry {
+        let mut entry = CatalogEntry {
             file,
             homes: homes.remove(&file).unwrap_or_default(),
-            ..Entry::default()
+            ..CatalogEntry::default()
         };
         if let Some(version) = versions.get(&file) {
             version.describe(&mut entry);
@@ -403,11 +403,11 @@ fn index_of(name: &[u8]) -> Option<u64> {
 }
 
 /// Tells the fragments of a file, and their homes among its own.
-fn put_fragments(entry: &mut Entry, parts: Option<&Vec<Entry>>) {
+fn put_fragments(entry: &mut CatalogEntry, parts: Option<&Vec<CatalogEntry>>) {
     let mut start = 0;
     for (index, part) in (0..).zip(parts.into_iter().flatten()) {
         let (size, version) = (part.size.unwrap_or_default(), part.version);
-        let homes = part.homes.iter().map(|home| Home {
+        let homes = part.homes.iter().map(|home| CatalogHome {
             range: Some((start, start + size)),
             fragment: Some(index),
             version: if home.version == version {
@@ -418,7 +418,7 @@ fn put_fragments(entry: &mut Entry, parts: Option<&Vec<Entry>>) {
             ..home.clone()
         });
         entry.homes.extend(homes);
-        entry.fragments.push(Fragment {
+        entry.fragments.push(CatalogFragment {
             file: part.file,
             version,
             start,
@@ -449,7 +449,7 @@ impl VersionRow {
         })
     }
 
-    fn describe(&self, entry: &mut Entry) {
+    fn describe(&self, entry: &mut CatalogEntry) {
         entry.version = self.number;
         entry.size = self.size;
         entry.digests = digests(&self.digests);
@@ -491,10 +491,10 @@ const HOME: &str =
 const HOMES: &str = "FROM homes h JOIN locations l ON l.location = h.location";
 
 /// Reads a home, and the file that it holds.
-fn home(row: &mut DbRow, page: &mut AnswerPage) -> Result<(u64, Home)> {
+fn home(row: &mut DbRow, page: &mut AnswerPage) -> Result<(u64, CatalogHome)> {
     let state: String = row.get(6)?;
     let (location, path, url) = (row.get(0)?, path(row.get(1)?), row.get::<String>(10)?);
-    let home = Home {
+    let home = CatalogHome {
         location,
         url: page.url(location, &url, &path),
         path: Name(path),
@@ -502,7 +502,7 @@ fn home(row: &mut DbRow, page: &mut AnswerPage) -> Result<(u64, Home)> {
         range: row.get::<Option<u64>>(3)?.zip(row.get(4)?),
         fragment: None,
         offset: row.get(5)?,
-        state: State::read(&state).unwrap_or(State(godwit_core::HomeState::Lost)),
+        state: HomeWord::read(&state).unwrap_or(HomeWord(godwit_core::HomeState::Lost)),
         verified_s: row.get(7)?,
         ours: row.get(8)?,
         site: row.get(9)?,
@@ -510,10 +510,14 @@ fn home(row: &mut DbRow, page: &mut AnswerPage) -> Result<(u64, Home)> {
     Ok((row.get(11)?, home))
 }
 
-fn homes_of(db: &dyn Db, files: &[u64], page: &mut AnswerPage) -> Result<HashMap<u64, Vec<Home>>> {
+fn homes_of(
+    db: &dyn Db,
+    files: &[u64],
+    page: &mut AnswerPage,
+) -> Result<HashMap<u64, Vec<CatalogHome>>> {
     let sql =
         format!("SELECT {HOME} {HOMES} WHERE file IN (?1) ORDER BY number DESC, h.location, path");
-    let mut all: HashMap<u64, Vec<Home>> = HashMap::new();
+    let mut all: HashMap<u64, Vec<CatalogHome>> = HashMap::new();
     for mut row in db.rows_in(&sql, KeyList::Numbers(files), &[])? {
         let (file, home) = home(&mut row, page)?;
         all.entry(file).or_default().push(home);
@@ -599,7 +603,7 @@ fn locations(db: &dyn Db, name: &Path, count: bool, page: &mut AnswerPage) -> Re
         if location.name.0.starts_with(name) || name.starts_with(&location.name.0) {
             let said = attributes.remove(&location.location);
             location.attributes = said.unwrap_or_default();
-            page.answers.push(Answer::Location(location));
+            page.answers.push(CatalogAnswer::Location(location));
         }
     }
     Ok(())
@@ -620,7 +624,7 @@ fn holdings(db: &dyn Db, location: u64, after: Option<&Name>, page: &mut AnswerP
     );
     let rows = db.select(&sql, &[&location, &after, &PAGE])?;
     let is_last = rows.len() < PAGE;
-    let (mut found, mut parents): (Vec<(u64, Entry)>, Vec<u64>) = Default::default();
+    let (mut found, mut parents): (Vec<(u64, CatalogEntry)>, Vec<u64>) = Default::default();
     for mut row in rows {
         let (file, home) = home(&mut row, page)?;
         if found
@@ -631,11 +635,11 @@ fn holdings(db: &dyn Db, location: u64, after: Option<&Name>, page: &mut AnswerP
         }
         let parent = row.get::<Option<u64>>(12)?;
         let name = row.get::<Option<Vec<u8>>>(13)?.unwrap_or_default();
-        let mut entry = Entry {
+        let mut entry = CatalogEntry {
             name: Name(path(name)),
             file,
             homes: vec![home],
-            ..Entry::default()
+            ..CatalogEntry::default()
         };
         if !matches!(row.0[14], DbValue::Null) {
             VersionRow::read(&mut row, 14)?.describe(&mut entry);
@@ -656,20 +660,20 @@ fn holdings(db: &dyn Db, location: u64, after: Option<&Name>, page: &mut AnswerP
         {
             entry.name = Name(parent.join(&entry.name.0));
         }
-        page.answers.push(Answer::Entry(Box::new(entry)));
+        page.answers.push(CatalogAnswer::Entry(Box::new(entry)));
     }
     if !is_last {
-        page.answers.push(Answer::More);
+        page.answers.push(CatalogAnswer::More);
     }
     Ok(())
 }
 
 /// The words of the deeds in the tables.
-pub(crate) const DEEDS: [(Deed, &str); 4] = [
-    (Deed::Write, "write"),
-    (Deed::Copy, "copy"),
-    (Deed::Delete, "delete"),
-    (Deed::Draft, "draft"),
+pub(crate) const DEEDS: [(IntentDeed, &str); 4] = [
+    (IntentDeed::Write, "write"),
+    (IntentDeed::Copy, "copy"),
+    (IntentDeed::Delete, "delete"),
+    (IntentDeed::Draft, "draft"),
 ];
 
 /// Reads an intent, its URL empty, the file that had its name, and the URL of its location.
@@ -679,7 +683,7 @@ pub(crate) fn intent(mut row: DbRow) -> Result<(Intent, Option<u64>, String)> {
     let digest: Option<String> = row.get(7)?;
     let intent = Intent {
         intent: row.get(0)?,
-        deed: deed.map_or(Deed::Delete, |(deed, _)| *deed),
+        deed: deed.map_or(IntentDeed::Delete, |(deed, _)| *deed),
         name: Name(path(row.get(2)?)),
         location: row.get(3)?,
         path: Name(path(row.get(4)?)),
@@ -711,7 +715,7 @@ fn intents(db: &dyn Db, ended: bool, name: Option<&Path>, page: &mut AnswerPage)
         let (mut intent, _, url) = intent(row)?;
         if intent.ended || !ended {
             intent.url = page.url(intent.location, &url, &intent.path.0);
-            page.answers.push(Answer::Intent(Box::new(intent)));
+            page.answers.push(CatalogAnswer::Intent(Box::new(intent)));
         }
     }
     Ok(())
@@ -721,7 +725,7 @@ fn weather(db: &dyn Db, page: &mut AnswerPage) -> Result<()> {
     let sql =
         "SELECT reader, source, bytes, took_ms, fault, at FROM weather ORDER BY reader, source, at";
     for mut row in db.select(sql, &[])? {
-        page.answers.push(Answer::Weather(Measured {
+        page.answers.push(CatalogAnswer::Weather(Measured {
             to: row.get(0)?,
             from: row.get(1)?,
             bytes: row.get(2)?,
@@ -739,16 +743,16 @@ pub(crate) const DEPTH_MAX: usize = 512;
 /// Answers with the rules of a collection.
 fn rules(db: &dyn Db, name: &Path, page: &mut AnswerPage) -> Result<()> {
     collection(db, name)?;
-    let mut found: Vec<(u64, Rule)> = Vec::new();
+    let mut found: Vec<(u64, CatalogRule)> = Vec::new();
     for mut row in db.select(
         "SELECT rule, collection, said, due FROM rules ORDER BY rule",
         &[],
     )? {
-        let rule = Rule {
+        let rule = CatalogRule {
             rule: row.get(0)?,
             text: row.get(2)?,
             due_s: row.get(3)?,
-            ..Rule::default()
+            ..CatalogRule::default()
         };
         found.push((row.get(1)?, rule));
     }
@@ -761,7 +765,7 @@ fn rules(db: &dyn Db, name: &Path, page: &mut AnswerPage) -> Result<()> {
             continue;
         }
         if rule.name.0.starts_with(name) || name.starts_with(&rule.name.0) {
-            page.answers.push(Answer::Rule(rule));
+            page.answers.push(CatalogAnswer::Rule(rule));
         }
     }
     Ok(())
@@ -801,17 +805,17 @@ fn todo(db: &dyn Db, name: Option<&Path>, page: &mut AnswerPage) -> Result<()> {
             let mut one = AnswerPage::default();
             let names = vec![Name(name.clone())];
             locate(db, &names, &mut one)?;
-            if let Some(Answer::Entry(entry)) = one.answers.pop() {
+            if let Some(CatalogAnswer::Entry(entry)) = one.answers.pop() {
                 todo.entry = *entry;
             }
         }
-        page.answers.push(Answer::Todo(Box::new(todo)));
+        page.answers.push(CatalogAnswer::Todo(Box::new(todo)));
     }
     Ok(())
 }
 
 /// Returns the run that made the current version of a name, or the last version of a name that is gone.
-fn made(db: &dyn Db, name: &Path) -> Result<Option<Made>> {
+fn made(db: &dyn Db, name: &Path) -> Result<Option<MadeFile>> {
     let found = find(db, name)?;
     if found.is_some_and(|found| found.collection) {
         return Err(about(Kind::IsDirectory, name, "is a collection"));
@@ -839,7 +843,7 @@ fn made(db: &dyn Db, name: &Path) -> Result<Option<Made>> {
     let (run, recipe): (String, String) = (row.get(2)?, row.get(3)?);
     let run: Ran = serde_json::from_str(&run).map_err(|_| history::lost())?;
     let recipe = serde_json::from_str(&recipe).map_err(|_| history::lost())?;
-    Ok(Some(Made {
+    Ok(Some(MadeFile {
         name: Name(name.into()),
         version: row.get(0)?,
         output: row.get(1)?,

@@ -5,7 +5,8 @@ mod recording;
 mod removing;
 
 use crate::{
-    Change, Deed, Home, LEASE_S, NAME_BYTES_MAX, Refusal, Result, SEGMENT_BYTES_MAX, State,
+    CatalogHome, Change, HomeWord, IntentDeed, LEASE_S, NAME_BYTES_MAX, Refusal, Result,
+    SEGMENT_BYTES_MAX,
     answer::{
         DEEDS, DEPTH_MAX, FoundFile, INTENTS, ROOT, about, child, collection, current, digests,
         find, intent, kinds, name_of, now_s,
@@ -411,7 +412,7 @@ impl<'a> Applying<'a> {
         let id = self.id()?;
         let row: &[&dyn Sql] = &[
             &id,
-            &word(Deed::Delete),
+            &word(IntentDeed::Delete),
             &name,
             &location,
             &path,
@@ -434,7 +435,7 @@ impl<'a> Applying<'a> {
 
     fn intend(
         &mut self,
-        deed: Deed,
+        deed: IntentDeed,
         name: &Name,
         (location, path): (u64, &Name),
         base: u64,
@@ -442,9 +443,9 @@ impl<'a> Applying<'a> {
     ) -> Result<u64> {
         self.site(location)?;
         match deed {
-            Deed::Copy => {}
-            Deed::Write => self.must_not_be_fragment(&name.0)?,
-            Deed::Delete | Deed::Draft => {
+            IntentDeed::Copy => {}
+            IntentDeed::Write => self.must_not_be_fragment(&name.0)?,
+            IntentDeed::Delete | IntentDeed::Draft => {
                 let said = "is deleted by removing it, and drafted by a draft";
                 return Err(about(Kind::Invalid, &name.0, said));
             }
@@ -536,7 +537,7 @@ impl<'a> Applying<'a> {
         };
         let file = match found {
             Some(found) => {
-                if found.fragmented && intent.deed == Deed::Write {
+                if found.fragmented && intent.deed == IntentDeed::Write {
                     self.remove_fragments(found.file, name)?;
                     let sql = "UPDATE names SET collection = ?2 WHERE file = ?1";
                     self.run(sql, &[&found.file, &kinds::FILE])?;
@@ -549,11 +550,11 @@ impl<'a> Applying<'a> {
             }
         };
         let published = match (intent.deed, version) {
-            (Deed::Copy, Some(version)) => {
+            (IntentDeed::Copy, Some(version)) => {
                 check_equal(name, (version.size, &digests(&version.digests)), &new)?;
                 version.number
             }
-            (Deed::Write, _) => self.add_version(file, now + 1, &new)?,
+            (IntentDeed::Write, _) => self.add_version(file, now + 1, &new)?,
             _ => {
                 return Err(about(
                     Kind::Invalid,
@@ -563,20 +564,20 @@ impl<'a> Applying<'a> {
             }
         };
         self.run("DELETE FROM intents WHERE intent = ?1", &[&number])?;
-        let home = Home {
+        let home = CatalogHome {
             location: intent.location,
             path: intent.path.clone(),
             verified_s: verified.then(now_s),
             ours,
-            ..Home::default()
+            ..CatalogHome::default()
         };
         self.add_home(file, published, &home, name)?;
         Ok(published)
     }
 
-    fn settle(&mut self, number: u64, home: Option<State>) -> Result<u64> {
+    fn settle(&mut self, number: u64, home: Option<HomeWord>) -> Result<u64> {
         let (intent, _) = self.intent(number)?;
-        if intent.deed == Deed::Draft {
+        if intent.deed == IntentDeed::Draft {
             return self.drop_draft(&intent).map(|()| 0);
         }
         let place: &[&dyn Sql] = &[&intent.location, &bytes(&intent.path)];
@@ -935,7 +936,7 @@ fn texts(digests: &[Text<Digest>]) -> String {
     texts.join(" ")
 }
 
-fn word(deed: Deed) -> &'static str {
+fn word(deed: IntentDeed) -> &'static str {
     DEEDS
         .iter()
         .find(|(known, _)| *known == deed)

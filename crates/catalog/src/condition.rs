@@ -1,6 +1,6 @@
 //! Conditions on files: one set for finding, replicating and rules.
 
-use crate::{Entry, Home};
+use crate::{CatalogEntry, CatalogHome};
 use godwit_core::HomeState;
 use std::{collections::BTreeSet, time::Duration};
 
@@ -46,7 +46,7 @@ pub struct ComparedFile<'a> {
     /// The time of the last change, since the epoch.
     pub mtime: Option<Duration>,
     /// The entry of the catalog; `None`: the file is no name of a catalog.
-    pub entry: Option<&'a Entry>,
+    pub entry: Option<&'a CatalogEntry>,
 }
 
 impl Conditions {
@@ -109,19 +109,19 @@ impl Is {
 }
 
 /// Tells whether a home has all bytes of the current version.
-pub fn is_good(home: &Home, entry: &Entry) -> bool {
+pub fn is_good(home: &CatalogHome, entry: &CatalogEntry) -> bool {
     let is_all = home.range.is_none() && home.offset == 0;
     is_all && home.state.0 == HomeState::Whole && home.version == entry.version
 }
 
 /// Tells whether a home has a part of the current version.
-pub fn is_part(home: &Home, entry: &Entry) -> bool {
+pub fn is_part(home: &CatalogHome, entry: &CatalogEntry) -> bool {
     let is_usable = home.state.0 == HomeState::Whole && home.version == entry.version;
     is_usable && home.range.is_some_and(|(first, past)| first < past)
 }
 
 /// Returns the sites that have a whole copy of the current version, or all its fragments, each once.
-pub fn sites(entry: &Entry) -> Vec<&str> {
+pub fn sites(entry: &CatalogEntry) -> Vec<&str> {
     let mut sites: Vec<&str> = entry.homes.iter().map(|home| home.site.as_str()).collect();
     sites.sort_unstable();
     sites.dedup();
@@ -135,13 +135,13 @@ pub fn sites(entry: &Entry) -> Vec<&str> {
 }
 
 /// Returns the count of good copies; for a file in fragments, that of the fragment with the fewest.
-pub fn copies(entry: &Entry) -> usize {
+pub fn copies(entry: &CatalogEntry) -> usize {
     let whole = sites(entry).len();
     let fewest = (0..entry.fragments.len() as u64).map(|index| fragment_sites(entry, index).len());
     whole.max(fewest.min().unwrap_or_default())
 }
 
-fn fragment_sites(entry: &Entry, index: u64) -> BTreeSet<&str> {
+fn fragment_sites(entry: &CatalogEntry, index: u64) -> BTreeSet<&str> {
     let its = entry.homes.iter().filter(|home| {
         let is_usable = home.state.0 == HomeState::Whole && home.version == entry.version;
         home.fragment == Some(index) && is_usable
@@ -152,21 +152,21 @@ fn fragment_sites(entry: &Entry, index: u64) -> BTreeSet<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::State;
+    use crate::HomeWord;
 
     #[test]
     fn copies_are_whole_and_current() {
-        let home = |site: &str, version, state| Home {
+        let home = |site: &str, version, state| CatalogHome {
             site: site.into(),
             version,
-            state: State(state),
-            ..Home::default()
+            state: HomeWord(state),
+            ..CatalogHome::default()
         };
-        let part = Home {
+        let part = CatalogHome {
             range: Some((0, 1)),
             ..home("part", 2, HomeState::Whole)
         };
-        let entry = Entry {
+        let entry = CatalogEntry {
             version: 2,
             homes: vec![
                 home("lab", 2, HomeState::Whole),
@@ -175,7 +175,7 @@ mod tests {
                 home("bad", 2, HomeState::Damaged),
                 part,
             ],
-            ..Entry::default()
+            ..CatalogEntry::default()
         };
         let seen = ComparedFile {
             entry: Some(&entry),
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn attributes_have_any_or_one_value() {
-        let mut entry = Entry::default();
+        let mut entry = CatalogEntry::default();
         entry.attributes.insert("energy".into(), "13TeV".into());
         let seen = ComparedFile {
             entry: Some(&entry),

@@ -25,11 +25,11 @@ use std::{path::Path, sync::Arc};
 pub type Result<T, E = Refusal> = std::result::Result<T, E>;
 
 /// Receives the answers to a question; an error ends it.
-pub type Each<'a> = dyn FnMut(Answer) -> Result<()> + 'a;
+pub type Each<'a> = dyn FnMut(CatalogAnswer) -> Result<()> + 'a;
 
 /// A catalog, on this machine or elsewhere.
 pub trait Catalog: Send + Sync {
-    /// Answers a question. [`Answer::More`] at its end says that a page is full.
+    /// Answers a question. [`CatalogAnswer::More`] at its end says that a page is full.
     fn ask(&self, question: &Question, each: &mut Each<'_>) -> Result<()>;
 
     /// Has the node that serves the catalog make a file again that no site can give; returns how many fragments were made.
@@ -44,13 +44,13 @@ pub trait Catalog: Send + Sync {
 }
 
 /// Returns the entry of a name; `None`: it is not in the catalog.
-pub fn find(catalog: &dyn Catalog, name: &Path) -> Result<Option<Entry>> {
+pub fn find(catalog: &dyn Catalog, name: &Path) -> Result<Option<CatalogEntry>> {
     let names = vec![Name(name.into())];
     let found = gather(
         catalog,
         &Question::Locate { names },
         |answer| match answer {
-            Answer::Entry(entry) => Some(*entry),
+            CatalogAnswer::Entry(entry) => Some(*entry),
             _ => None,
         },
     );
@@ -61,7 +61,7 @@ pub fn find(catalog: &dyn Catalog, name: &Path) -> Result<Option<Entry>> {
 pub fn gather<T>(
     catalog: &dyn Catalog,
     question: &Question,
-    mut wanted: impl FnMut(Answer) -> Option<T>,
+    mut wanted: impl FnMut(CatalogAnswer) -> Option<T>,
 ) -> Result<Vec<T>> {
     let mut found = Vec::new();
     catalog.ask(question, &mut |answer| {
@@ -78,29 +78,29 @@ pub fn locations(catalog: &dyn Catalog, name: &Path, count: bool) -> Result<Vec<
         catalog,
         &Question::Locations { name, count },
         |answer| match answer {
-            Answer::Location(location) => Some(location),
+            CatalogAnswer::Location(location) => Some(location),
             _ => None,
         },
     )
 }
 
 /// Returns the rules of a collection, of those above it and of those below it.
-pub fn rules(catalog: &dyn Catalog, name: &Path) -> Result<Vec<Rule>> {
+pub fn rules(catalog: &dyn Catalog, name: &Path) -> Result<Vec<CatalogRule>> {
     let name = Name(name.into());
     gather(catalog, &Question::Rules { name }, |answer| match answer {
-        Answer::Rule(rule) => Some(rule),
+        CatalogAnswer::Rule(rule) => Some(rule),
         _ => None,
     })
 }
 
 /// Returns the run that made a file; `None`: none is known.
-pub fn history(catalog: &dyn Catalog, name: &Path) -> Result<Option<Made>> {
+pub fn history(catalog: &dyn Catalog, name: &Path) -> Result<Option<MadeFile>> {
     let name = Name(name.into());
     let made = gather(
         catalog,
         &Question::History { name },
         |answer| match answer {
-            Answer::Made(made) => Some(*made),
+            CatalogAnswer::Made(made) => Some(*made),
             _ => None,
         },
     );
@@ -114,7 +114,7 @@ pub fn intents(catalog: &dyn Catalog, name: Option<&Path>, ended: bool) -> Resul
         catalog,
         &Question::Intents { ended, name },
         |answer| match answer {
-            Answer::Intent(intent) => Some(*intent),
+            CatalogAnswer::Intent(intent) => Some(*intent),
             _ => None,
         },
     )
@@ -141,15 +141,15 @@ impl<'a> Pages<'a> {
 }
 
 impl Iterator for Pages<'_> {
-    type Item = Result<Vec<Entry>>;
+    type Item = Result<Vec<CatalogEntry>>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let mut question = self.next.take()?;
         let (mut page, mut is_last) = (Vec::new(), true);
         let asked = self.catalog.ask(&question, &mut |answer| {
             match answer {
-                Answer::Entry(entry) => page.push(*entry),
-                Answer::More => is_last = false,
+                CatalogAnswer::Entry(entry) => page.push(*entry),
+                CatalogAnswer::More => is_last = false,
                 _ => {}
             }
             Ok(())

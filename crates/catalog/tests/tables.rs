@@ -7,8 +7,9 @@ mod server;
 mod skip;
 
 use godwit_catalog::{
-    Answer, Catalog, Change, Changes, Deed, Entry, Home, Measured, NewHome, PAGE, Pages, Question,
-    Ran, Refusal, Result, State, copies, draft_name, find, fragment_name, history, intents, open,
+    Catalog, CatalogAnswer, CatalogEntry, CatalogHome, Change, Changes, HomeWord, IntentDeed,
+    Measured, NewHome, PAGE, Pages, Question, Ran, Refusal, Result, copies, draft_name, find,
+    fragment_name, history, intents, open,
 };
 use godwit_core::{Algorithm, Digest, HomeState, Kind};
 use godwit_wire::door::call::{Name, Text};
@@ -81,7 +82,7 @@ impl World {
         self.change(vec![change]).map(|made| made[0])
     }
 
-    fn ask(&self, question: Question) -> Vec<Answer> {
+    fn ask(&self, question: Question) -> Vec<CatalogAnswer> {
         let mut answers = Vec::new();
         let asked = self.catalog.ask(&question, &mut |answer| {
             answers.push(answer);
@@ -91,7 +92,7 @@ impl World {
         answers
     }
 
-    fn entry(&self, path: &str) -> Option<Entry> {
+    fn entry(&self, path: &str) -> Option<CatalogEntry> {
         find(&*self.catalog, path.as_ref()).unwrap()
     }
 
@@ -106,7 +107,7 @@ impl World {
         .unwrap()
     }
 
-    fn intend(&self, deed: Deed, path: &str, location: u64, base: u64) -> Result<u64> {
+    fn intend(&self, deed: IntentDeed, path: &str, location: u64, base: u64) -> Result<u64> {
         let (path, holder) = (name(path), "test".into());
         self.one(Change::Intend {
             deed,
@@ -121,7 +122,7 @@ impl World {
     }
 
     fn write(&self, path: &str, content: &str, location: u64, base: u64) -> Result<u64> {
-        let intent = self.intend(Deed::Write, path, location, base)?;
+        let intent = self.intend(IntentDeed::Write, path, location, base)?;
         self.land(intent, content)?;
         self.publish(intent)
     }
@@ -159,7 +160,9 @@ impl World {
 
     fn deletions(&self) -> usize {
         let intents = intents(&*self.catalog, None, true).unwrap().into_iter();
-        intents.filter(|intent| intent.deed == Deed::Delete).count()
+        intents
+            .filter(|intent| intent.deed == IntentDeed::Delete)
+            .count()
     }
 
     fn land(&self, intent: u64, content: &str) -> Result<u64> {
@@ -275,8 +278,8 @@ fn second_publisher_is_told(world: &World) {
     let (lab, archive) = (world.location("lab"), world.location("archive"));
     assert_eq!(world.write("a", "x", lab, 0).unwrap(), 1);
     let (one, two) = (
-        world.intend(Deed::Write, "a", lab, 1).unwrap(),
-        world.intend(Deed::Write, "a", archive, 1).unwrap(),
+        world.intend(IntentDeed::Write, "a", lab, 1).unwrap(),
+        world.intend(IntentDeed::Write, "a", archive, 1).unwrap(),
     );
     world.land(one, "one").unwrap();
     world.land(two, "two").unwrap();
@@ -289,7 +292,7 @@ fn second_publisher_is_told(world: &World) {
 fn copy_of_older_version_is_refused(world: &World) {
     let (lab, archive) = (world.location("lab"), world.location("archive"));
     world.write("a", "x", lab, 0).unwrap();
-    let copy = world.intend(Deed::Copy, "a", archive, 1).unwrap();
+    let copy = world.intend(IntentDeed::Copy, "a", archive, 1).unwrap();
     world.land(copy, "x").unwrap();
     world.write("a", "y", lab, 1).unwrap();
     assert_eq!(kind(world.publish(copy)), Kind::Changed);
@@ -304,26 +307,29 @@ fn copy_of_older_version_is_refused(world: &World) {
 fn landing_hides_the_home_it_replaces(world: &World) {
     let lab = world.location("lab");
     world.write("a", "x", lab, 0).unwrap();
-    let intent = world.intend(Deed::Write, "a", lab, 1).unwrap();
+    let intent = world.intend(IntentDeed::Write, "a", lab, 1).unwrap();
     assert_eq!(
         world.entry("a").unwrap().homes[0].state,
-        State(HomeState::Whole)
+        HomeWord(HomeState::Whole)
     );
     world.land(intent, "y").unwrap();
     assert_eq!(
         world.entry("a").unwrap().homes[0].state,
-        State(HomeState::Filling)
+        HomeWord(HomeState::Filling)
     );
-    assert_eq!(kind(world.intend(Deed::Write, "a", lab, 1)), Kind::Busy);
+    assert_eq!(
+        kind(world.intend(IntentDeed::Write, "a", lab, 1)),
+        Kind::Busy
+    );
     world
         .one(Change::Settle {
             intent,
-            home: Some(State(HomeState::Whole)),
+            home: Some(HomeWord(HomeState::Whole)),
         })
         .unwrap();
     assert_eq!(
         world.entry("a").unwrap().homes[0].state,
-        State(HomeState::Whole)
+        HomeWord(HomeState::Whole)
     );
     assert_eq!(kind(world.publish(intent)), Kind::Superseded);
 }
@@ -343,12 +349,12 @@ fn removal_leaves_intents_for_our_bytes(world: &World) {
         ended: true,
         name: Some(name("a")),
     });
-    let [Answer::Intent(intent)] = &intents[..] else {
+    let [CatalogAnswer::Intent(intent)] = &intents[..] else {
         panic!("{intents:?}")
     };
     assert_eq!(
         (intent.deed, intent.url.as_str()),
-        (Deed::Delete, "ftp://lab.example/data/a")
+        (IntentDeed::Delete, "ftp://lab.example/data/a")
     );
     assert_eq!(
         kind(world.write("a", "y", lab, 0)),
@@ -379,10 +385,10 @@ fn discarded_copy_leaves_an_intent(world: &World) {
         ended: false,
         name: Some(name("")),
     });
-    let [Answer::Intent(intent)] = &answers[..] else {
+    let [CatalogAnswer::Intent(intent)] = &answers[..] else {
         panic!("{answers:?}")
     };
-    assert_eq!((intent.deed, intent.ended), (Deed::Delete, false));
+    assert_eq!((intent.deed, intent.ended), (IntentDeed::Delete, false));
     let below = world.ask(Question::Intents {
         ended: false,
         name: Some(name("b")),
@@ -392,7 +398,7 @@ fn discarded_copy_leaves_an_intent(world: &World) {
 
 fn lease_protects_the_holder(world: &World) {
     let lab = world.location("lab");
-    let intent = world.intend(Deed::Write, "a", lab, 0).unwrap();
+    let intent = world.intend(IntentDeed::Write, "a", lab, 0).unwrap();
     let renew = |intent, holder: &str| {
         let holder = holder.into();
         world.one(Change::Renew { intent, holder }).unwrap()
@@ -415,7 +421,7 @@ fn lease_protects_the_holder(world: &World) {
         ended: true,
         name: Some(name("a")),
     });
-    let [Answer::Intent(deletion)] = &answers[..] else {
+    let [CatalogAnswer::Intent(deletion)] = &answers[..] else {
         panic!("{answers:?}")
     };
     assert_eq!(renew(deletion.intent, "other"), 1);
@@ -553,7 +559,7 @@ fn attributes_belong_to_every_entry(world: &World) {
         count: true,
     });
     assert!(
-        matches!(&locations[..], [Answer::Location(at)] if at.attributes["k"] == "place"),
+        matches!(&locations[..], [CatalogAnswer::Location(at)] if at.attributes["k"] == "place"),
         "{locations:?}"
     );
     set(None, "a", None).unwrap();
@@ -581,24 +587,24 @@ fn impossible_names_are_refused(world: &World) {
 fn large_numbers_are_exact(world: &World) {
     let lab = world.location("lab");
     for (path, size) in [("a", (1 << 53) + 1), ("b", (1 << 62) + 1)] {
-        let home = Home {
+        let home = CatalogHome {
             location: lab,
             path: name(path),
             version: 7,
             range: Some((size - 2, size)),
-            state: State(HomeState::Damaged),
+            state: HomeWord(HomeState::Damaged),
             verified_s: Some(size),
             ours: true,
-            ..Home::default()
+            ..CatalogHome::default()
         };
-        let entry = Entry {
+        let entry = CatalogEntry {
             name: name(path),
             version: 7,
             size: Some(size),
             mode: Some(0o640),
             homes: vec![home],
             attributes: [("k".to_owned(), "v".to_owned())].into(),
-            ..Entry::default()
+            ..CatalogEntry::default()
         };
         for _ in 0..2 {
             let load = Change::Load(Box::new(entry.clone()));
@@ -630,7 +636,7 @@ fn holdings_are_paged_by_path(world: &World) {
         let (mut last, mut is_last) = (None, true);
         for answer in page {
             match answer {
-                Answer::Entry(entry) => {
+                CatalogAnswer::Entry(entry) => {
                     let path = name(&format!("d/f{seen:05}"));
                     assert_eq!((&entry.name, &entry.homes[0].path), (&path, &path));
                     assert_eq!(entry.size, Some(1));
@@ -665,7 +671,9 @@ fn measurements_of_a_pair_are_few(world: &World) {
         .unwrap();
     let all = world.ask(Question::Weather {});
     assert_eq!(all.len(), 65);
-    assert!(matches!(&all[0], Answer::Weather(one) if one.at_s == 7 && one.bytes == 1 << 60));
+    assert!(
+        matches!(&all[0], CatalogAnswer::Weather(one) if one.at_s == 7 && one.bytes == 1 << 60)
+    );
 }
 
 /// New files, equal ones and a second home of one in a single list.
@@ -693,8 +701,8 @@ fn files_of_one_list_are_told_apart(world: &World) {
     });
     for (name, answer) in names.iter().zip(&located) {
         match answer {
-            Answer::Entry(entry) => assert_eq!(entry.name, *name),
-            answer => assert_eq!(*answer, Answer::Missing(Name("old/none".into()))),
+            CatalogAnswer::Entry(entry) => assert_eq!(entry.name, *name),
+            answer => assert_eq!(*answer, CatalogAnswer::Missing(Name("old/none".into()))),
         }
     }
     assert_eq!(located.len(), names.len());
@@ -829,7 +837,7 @@ fn fragments_become_visible_together(world: &World) {
     );
     assert_eq!(
         entry.parts()[2],
-        Entry {
+        CatalogEntry {
             name: name("t/#2.3"),
             ..last
         }
@@ -840,7 +848,7 @@ fn fragments_become_visible_together(world: &World) {
     let fragment = "t/#2.3";
     let home = world.location("n9");
     assert_eq!(
-        kind(world.intend(Deed::Write, fragment, home, 1)),
+        kind(world.intend(IntentDeed::Write, fragment, home, 1)),
         Kind::Unsupported
     );
     for change in [

@@ -1,7 +1,7 @@
 //! A catalog that a node serves, asked through its door.
 
 use godwit_catalog::{
-    Answer, AskMake, CHANGES_MAX, Catalog, Changes, Each, PAGE, Question, Refusal, Result,
+    AskMake, CHANGES_MAX, Catalog, CatalogAnswer, Changes, Each, PAGE, Question, Refusal, Result,
 };
 use godwit_core::{Fault, Kind, Url};
 use godwit_store::{
@@ -102,7 +102,7 @@ impl Catalog for AtNode {
         }
         // A page that was cut is requested again, so no answer is passed on before its end.
         let page = self.persist(&|| {
-            let mut page: Vec<Answer> = Vec::new();
+            let mut page: Vec<CatalogAnswer> = Vec::new();
             let asked = self
                 .door
                 .catalog("catalog", question, &mut |line| match line {

@@ -5,7 +5,8 @@ use crate::{
     sites::{Aim, Sites, best, is_good, url_of},
 };
 use godwit_catalog::{
-    Answer, Change, Entry as Named, Home, Location, NewHome, Question, State as OfHome, intents,
+    CatalogAnswer, CatalogEntry as Named, CatalogHome, Change, HomeWord as OfHome, Location,
+    NewHome, Question, intents,
 };
 use godwit_core::{HomeState, Url};
 use godwit_store::{
@@ -210,7 +211,7 @@ impl Auditing<'_> {
             let mut is_last = true;
             let each = &mut |answer| {
                 match answer {
-                    Answer::Entry(entry) => {
+                    CatalogAnswer::Entry(entry) => {
                         let path = entry.homes.first().map(|home| home.path.clone());
                         after.clone_from(&path);
                         let is_in = entry.name.0.starts_with(&self.scope.name);
@@ -218,7 +219,7 @@ impl Auditing<'_> {
                             homes.insert(path, entry);
                         }
                     }
-                    Answer::More => is_last = false,
+                    CatalogAnswer::More => is_last = false,
                     _ => {}
                 }
                 Ok(())
@@ -474,7 +475,7 @@ fn adopt(sites: &Sites, finding: &Finding) -> Result<bool> {
     let has_other = entry
         .homes
         .iter()
-        .any(|home: &Home| home.location == finding.at.0 && is_good(home, &entry));
+        .any(|home: &CatalogHome| home.location == finding.at.0 && is_good(home, &entry));
     if has_other || sites.digest_at(&sites.open(&finding.url)?, known.algorithm(), None)? != *known
     {
         return Ok(false);

@@ -4,7 +4,7 @@ use crate::{
     checking::{Buffer, Checking},
     sites::{Sites, best, stat},
 };
-use godwit_catalog::{Entry as Named, Home, is_part};
+use godwit_catalog::{CatalogEntry as Named, CatalogHome, is_part};
 use godwit_core::{Block, Digest, Extents, Fragment, Home as Held, Layout, Url};
 use godwit_store::{Error, Read, Result, SMALL_BYTES, Take};
 use std::{io, ops::Range, path::Path};
@@ -15,13 +15,13 @@ pub(crate) fn has_parts(entry: &Named) -> bool {
 }
 
 /// Returns the bytes of the file that a home has.
-fn range_of(home: &Home, size: u64) -> Range<u64> {
+fn range_of(home: &CatalogHome, size: u64) -> Range<u64> {
     home.range
         .map_or(0..size, |(first, past)| first..past.min(size))
 }
 
 /// Bytes of a file that one home gives in one read.
-type Run<'a> = (&'a Home, Extents);
+type Run<'a> = (&'a CatalogHome, Extents);
 
 /// One read of a file from several homes.
 struct Combining<'a> {
@@ -29,7 +29,7 @@ struct Combining<'a> {
     path: &'a Path,
     size: u64,
     /// The homes that may be asked, the best first.
-    homes: Vec<&'a Home>,
+    homes: Vec<&'a CatalogHome>,
     errors: Vec<String>,
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn read(
 impl<'a> Combining<'a> {
     /// Returns which home gives which bytes, in the order of the bytes; all of `left` must be at some home.
     fn plan(&self, left: &Extents) -> Result<Vec<Run<'a>>> {
-        let part = |home: &&Home| {
+        let part = |home: &&CatalogHome| {
             let url: Url = home.url.parse().ok()?;
             let offset_bytes = home.offset;
             let homes = vec![Held {
@@ -129,7 +129,7 @@ impl<'a> Combining<'a> {
             .iter()
             .flat_map(|range| layout.cut(range).collect::<Vec<_>>())
         {
-            let is_it = |home: &&&Home| {
+            let is_it = |home: &&&CatalogHome| {
                 let first = piece.homes.first().map(|held| held.url.to_string());
                 first == home.url.parse::<Url>().ok().map(|url| url.to_string())
             };
@@ -147,7 +147,7 @@ impl<'a> Combining<'a> {
     /// Reads these bytes of the file from one home.
     fn read_part(
         &self,
-        home: &Home,
+        home: &CatalogHome,
         bytes: &Extents,
         streams: usize,
         into: &dyn Take,

@@ -8,7 +8,8 @@ use crate::{
     writing::{self, At, Begun},
 };
 use godwit_catalog::{
-    Change, Changes, Entry as Named, Home, Intent, Made, Ran, Refusal, draft_name, fragment_name,
+    CatalogEntry as Named, CatalogHome, Change, Changes, Intent, MadeFile, Ran, Refusal,
+    draft_name, fragment_name,
 };
 use godwit_core::{Digest, Fault, Kind};
 use godwit_store::{Error, Result, Sink, Store, Write, WriteMode};
@@ -117,12 +118,12 @@ impl Logical {
     }
 
     /// Notes that the bytes of a home are not those of its version.
-    pub fn mark(&self, name: &Path, home: &Home) {
+    pub fn mark(&self, name: &Path, home: &CatalogHome) {
         self.sites.mark(name, home);
     }
 
     /// Returns the run that made the current version of a file, or the last version of one that is gone.
-    pub fn history(&self, name: &Path) -> Result<Option<Made>> {
+    pub fn history(&self, name: &Path) -> Result<Option<MadeFile>> {
         let made = godwit_catalog::history(&*self.sites.catalog, name);
         made.map_err(|refusal| failed(name, refusal))
     }

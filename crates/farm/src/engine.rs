@@ -4,7 +4,7 @@ use godwit_store::{Error, Result, channel::Cancel};
 use godwit_sys::{Bounds, Made, Program, Running, why};
 use godwit_wire::{
     door::call::{LINE_BYTES_MAX, Line},
-    lines::Lines,
+    lines::LineBuffer,
 };
 use std::{
     env,
@@ -162,7 +162,7 @@ impl Start {
         cancel: &Cancel,
         each: &mut dyn FnMut(Line) -> Result<()>,
     ) -> Result<()> {
-        let (mut lines, mut buffer) = (Lines::new(LINE_BYTES_MAX), vec![0; PIECE_BYTES]);
+        let (mut lines, mut buffer) = (LineBuffer::new(LINE_BYTES_MAX), vec![0; PIECE_BYTES]);
         let (mut heard_at, mut has_begun, mut patience) = (Instant::now(), false, LOOK_AFTER);
         let odd = |bad: godwit_wire::Error| {
             let said = format!("it tells something else than godwit farm task: {bad}");

@@ -7,7 +7,7 @@ use crate::{
     in_turn::{self, Early},
     sites::{self, Failed, best, is_good, shown, stat},
 };
-use godwit_catalog::{Entry as Named, is_fragment};
+use godwit_catalog::{CatalogEntry as Named, is_fragment};
 use godwit_core::{Block, Digest, Extents};
 use godwit_store::{Error, Read, Result, SMALL_BYTES, Take};
 use std::{

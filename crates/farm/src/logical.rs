@@ -10,7 +10,8 @@ use crate::{
     writing,
 };
 use godwit_catalog::{
-    Catalog, Change, Changes, ComparedFile, Deed, Home, Intent, Pages, Refusal, fragment_name,
+    Catalog, CatalogHome, Change, Changes, ComparedFile, Intent, IntentDeed, Pages, Refusal,
+    fragment_name,
 };
 use godwit_core::{Algorithm, Digest, Extents, Kind, Url};
 use godwit_store::{
@@ -78,9 +79,9 @@ impl Logical {
     /// Returns the costs to read each copy of the current version at `to` (`None`: here), the best first.
     pub fn costs<'a>(
         &self,
-        entry: &'a godwit_catalog::Entry,
+        entry: &'a godwit_catalog::CatalogEntry,
         to: Option<&str>,
-    ) -> Vec<(&'a Home, Cost)> {
+    ) -> Vec<(&'a CatalogHome, Cost)> {
         let weather = &self.sites.weather;
         let (sky, to, bytes) = (
             weather.sky(),
@@ -92,7 +93,7 @@ impl Logical {
     }
 
     /// Returns the cost of a read here if `site` had a copy.
-    pub fn cost_from(&self, entry: &godwit_catalog::Entry, site: &str) -> Cost {
+    pub fn cost_from(&self, entry: &godwit_catalog::CatalogEntry, site: &str) -> Cost {
         let weather = &self.sites.weather;
         weather
             .sky()
@@ -153,7 +154,7 @@ impl Logical {
     pub fn find(
         &self,
         path: &Path,
-        each: &mut dyn FnMut(Entry, &godwit_catalog::Entry) -> Result<()>,
+        each: &mut dyn FnMut(Entry, &godwit_catalog::CatalogEntry) -> Result<()>,
     ) -> Result<()> {
         let root = self.sites.locate(path)?;
         let stat_of_root = stat(&root);
@@ -191,7 +192,7 @@ impl Logical {
     }
 
     /// Tells whether an entry is to be seen.
-    fn has(&self, entry: &godwit_catalog::Entry) -> bool {
+    fn has(&self, entry: &godwit_catalog::CatalogEntry) -> bool {
         let site = match self.aim.copy {
             true => self.aim.site.as_ref(),
             false => self.aim.from.as_ref(),
@@ -213,7 +214,7 @@ impl Logical {
     }
 
     /// Forgets a copy, and deletes its bytes.
-    pub(crate) fn discard(&self, path: &Path, home: &Home) -> Result<()> {
+    pub(crate) fn discard(&self, path: &Path, home: &CatalogHome) -> Result<()> {
         let discard = Change::Discard {
             location: home.location,
             path: home.path.clone(),
@@ -233,7 +234,7 @@ impl Logical {
         }
         let intent = Intent {
             intent: number,
-            deed: Deed::Delete,
+            deed: IntentDeed::Delete,
             name: Name(path.into()),
             location: home.location,
             path: home.path.clone(),
@@ -251,7 +252,7 @@ impl Logical {
 }
 
 /// Returns what conditions are compared with.
-fn seen(entry: &godwit_catalog::Entry) -> ComparedFile<'_> {
+fn seen(entry: &godwit_catalog::CatalogEntry) -> ComparedFile<'_> {
     ComparedFile {
         name: entry.name.0.file_name().unwrap_or_default().as_bytes(),
         size: entry.size,

@@ -8,7 +8,8 @@ use crate::{
     sites::{best, shown},
 };
 use godwit_catalog::{
-    Change, Entry as Named, Home, Made, NewHome, Ran, fragment_name, is_fragment, is_good,
+    CatalogEntry as Named, CatalogHome, Change, MadeFile, NewHome, Ran, fragment_name, is_fragment,
+    is_good,
 };
 use godwit_core::HomeState;
 use godwit_store::{Error, Result};
@@ -31,7 +32,7 @@ impl Logical {
     }
 
     /// Runs the recipe of a file once more, and compares the result; equal bytes prove the recipe.
-    pub fn verify(&self, name: &Path) -> Result<Made> {
+    pub fn verify(&self, name: &Path) -> Result<MadeFile> {
         Making { names: self }.prove(name)
     }
 }
@@ -106,7 +107,13 @@ impl Making<'_> {
     }
 
     /// Runs the task of a fragment again.
-    fn rank(&self, part: &Named, made: &Made, index: u64, above: &mut Vec<PathBuf>) -> Result<()> {
+    fn rank(
+        &self,
+        part: &Named,
+        made: &MadeFile,
+        index: u64,
+        above: &mut Vec<PathBuf>,
+    ) -> Result<()> {
         let name = &part.name.0;
         let mut last = cannot(name, "no node has its input");
         for home in self.input(made, index, above)? {
@@ -126,7 +133,12 @@ impl Making<'_> {
     }
 
     /// Returns the homes of the input of a task, which is made first if no site has it.
-    fn input(&self, made: &Made, index: u64, above: &mut Vec<PathBuf>) -> Result<Vec<Home>> {
+    fn input(
+        &self,
+        made: &MadeFile,
+        index: u64,
+        above: &mut Vec<PathBuf>,
+    ) -> Result<Vec<CatalogHome>> {
         let recipe = &made.ran.recipe;
         if recipe.programs.is_empty() && recipe.platform != platform() {
             let why = format!(
@@ -174,7 +186,7 @@ impl Making<'_> {
     }
 
     /// Begins a copy of a fragment at the site of a home; a damaged or lost copy is dropped first.
-    fn slot(&self, part: &Named, home: &Home) -> Result<Slot> {
+    fn slot(&self, part: &Named, home: &CatalogHome) -> Result<Slot> {
         let name = &part.name.0;
         let site = self.names.aimed(crate::Aim {
             site: Some(home.site.clone()),
@@ -189,7 +201,13 @@ impl Making<'_> {
         Slot::begin(self.names, name, &home.site, Some(&part))
     }
 
-    fn run(&self, made: &Made, index: u64, home: &Home, slot: Slot) -> Result<(Slot, Placed)> {
+    fn run(
+        &self,
+        made: &MadeFile,
+        index: u64,
+        home: &CatalogHome,
+        slot: Slot,
+    ) -> Result<(Slot, Placed)> {
         let recipe = &made.ran.recipe;
         let is_printed = recipe.printed || made.output == 1;
         let asked = AskRun {
@@ -222,7 +240,7 @@ impl Making<'_> {
         }
     }
 
-    fn digest_of_input(&self, made: &Made, index: u64) -> Option<Text<godwit_core::Digest>> {
+    fn digest_of_input(&self, made: &MadeFile, index: u64) -> Option<Text<godwit_core::Digest>> {
         let mut inputs = made.ran.recipe.inputs.iter();
         let input = inputs.find(|input| !input.whole)?;
         input.digests.get(usize::try_from(index).ok()?).cloned()
@@ -328,7 +346,12 @@ impl Making<'_> {
     }
 
     /// Runs all tasks of a recipe again into a draft of `name`; refused unless all bytes are equal to those before.
-    fn again(&self, made: &Made, name: &Path, above: &mut Vec<PathBuf>) -> Result<(Draft, Ran)> {
+    fn again(
+        &self,
+        made: &MadeFile,
+        name: &Path,
+        above: &mut Vec<PathBuf>,
+    ) -> Result<(Draft, Ran)> {
         let ranks = &made.ran.ranks;
         let draft = self.names.draft(name, ranks.len() as u64, None)?;
         let output = usize::try_from(made.output).unwrap_or(usize::MAX);
@@ -368,7 +391,7 @@ impl Making<'_> {
         Ok((draft, ran))
     }
 
-    fn prove(&self, name: &Path) -> Result<Made> {
+    fn prove(&self, name: &Path) -> Result<MadeFile> {
         let made = self.names.history(name)?;
         let made = made.ok_or_else(|| cannot(name, "it was not made by a run"))?;
         let mut beside = name.file_name().unwrap_or_default().to_owned();
@@ -377,7 +400,7 @@ impl Making<'_> {
         let (_draft, _) = self.again(&made, &name.with_file_name(beside), &mut Vec::new())?;
         let recipe = made.ran.recipe.id();
         self.names.sites.change(name, Change::Proved { recipe })?;
-        Ok(Made {
+        Ok(MadeFile {
             is_proved: true,
             ..made
         })

@@ -5,7 +5,7 @@ use crate::{
     sites::{Aim, Sites, is_good},
     writing::{At, Begun, alone, change_all, check, intend, no_location, places_of, version},
 };
-use godwit_catalog::{Answer, Entry as Named, Location, Question};
+use godwit_catalog::{CatalogAnswer, CatalogEntry as Named, Location, Question};
 use godwit_core::{Algorithm, Digest, Fault};
 use godwit_store::{Error, Finished, Given, Next, Result, StoreExt, Told, Verified, WriteMode};
 use godwit_sys::crash;
@@ -260,8 +260,8 @@ pub(crate) fn entries<'a>(
         .catalog
         .ask(&Question::Locate { names }, &mut |answer| {
             match answer {
-                Answer::Entry(entry) => entries.push(Some(*entry)),
-                Answer::Missing(_) => entries.push(None),
+                CatalogAnswer::Entry(entry) => entries.push(Some(*entry)),
+                CatalogAnswer::Missing(_) => entries.push(None),
                 _ => {}
             }
             Ok(())

@@ -1,7 +1,7 @@
 //! Notes sites that have a part of a file.
 
 use crate::{Logical, failed, now, register::location};
-use godwit_catalog::{Change, Home, NewHome};
+use godwit_catalog::{CatalogHome, Change, NewHome};
 use godwit_core::{Algorithm, Url};
 use godwit_store::{EntryKind, Error, Result, Stat, Store};
 use godwit_wire::door::call::Name;
@@ -70,7 +70,7 @@ impl Logical {
             verified_s,
             ours: false,
         };
-        let is_other = |other: &Home| {
+        let is_other = |other: &CatalogHome| {
             let is_same = (other.range, other.offset) == (home.range, home.offset);
             (other.location, &other.path) == (home.location, &home.path) && !is_same
         };

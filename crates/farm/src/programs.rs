@@ -6,7 +6,7 @@ use crate::{
     scheduling::Task,
     sites::{make, shown, url_of},
 };
-use godwit_catalog::{Change, Home, Input, Recipe};
+use godwit_catalog::{CatalogHome, Change, Input, Recipe};
 use godwit_core::{Algorithm, BadUrl, Digest, Scheme, Url};
 use godwit_store::{
     EntryKind, Error, Result, Set, Store,
@@ -146,13 +146,13 @@ impl Logical {
     }
 
     /// Copies the program of a recipe to the node of a home, unless it is there. Returns the message for that node.
-    pub(crate) fn bring(&self, recipe: &Recipe, home: &Home) -> Result<Staging> {
+    pub(crate) fn bring(&self, recipe: &Recipe, home: &CatalogHome) -> Result<Staging> {
         let mut staging = Staging::default();
         for input in recipe.inputs.iter().filter(|input| input.whole) {
             self.must_be(&input.name.0, &input.digests)?;
             staging.inputs.push(Staged {
                 name: Name(input.name.0.file_name().unwrap_or_default().into()),
-                place: staging::Place::Url(url_of(&input.name.0)?.to_string()),
+                place: staging::StagedPlace::Url(url_of(&input.name.0)?.to_string()),
                 digest: input.digests.first().cloned(),
             });
         }

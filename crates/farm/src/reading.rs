@@ -4,7 +4,7 @@ use crate::{
     pack::entries,
     sites::{Aim, Sites, best, stat},
 };
-use godwit_catalog::{Entry as Named, Home};
+use godwit_catalog::{CatalogEntry as Named, CatalogHome};
 use godwit_core::Digest;
 use godwit_store::{Error, Next, Result, Small, StoreExt, Told, Verified, engine::Place};
 use std::{
@@ -48,7 +48,8 @@ fn at_sites<'a>(
     aim: &Aim,
     wanted: impl Iterator<Item = (&'a PathBuf, &'a Option<Named>)>,
 ) -> HashMap<PathBuf, Small> {
-    let mut by_location: HashMap<u64, Vec<(&PathBuf, &Named, &Home, Place)>> = HashMap::new();
+    let mut by_location: HashMap<u64, Vec<(&PathBuf, &Named, &CatalogHome, Place)>> =
+        HashMap::new();
     for (name, entry) in wanted {
         let Some(entry) = entry.as_ref().filter(|entry| !entry.collection) else {
             continue;

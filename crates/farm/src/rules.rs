@@ -7,8 +7,8 @@ use crate::{
     sites::{Sites, best, is_draining, is_good},
 };
 use godwit_catalog::{
-    Answer, Change, Deed, Entry as Named, Home, Location, Pages, Question, Rule, State as OfHome,
-    Todo, gather, intents, is_in_draft,
+    CatalogAnswer, CatalogEntry as Named, CatalogHome, CatalogRule, Change, HomeWord as OfHome,
+    IntentDeed, Location, Pages, Question, Todo, gather, intents, is_in_draft,
 };
 use godwit_core::HomeState;
 use godwit_store::{Error, Result, engine::Options};
@@ -123,7 +123,8 @@ fn needs(entry: &Named, rules: &[Wanted], sites: &[String], away: &BTreeSet<Stri
         .filter(|home| !home.ours)
         .map(|home| &home.site)
         .collect();
-    let is_wrong = |home: &&Home| matches!(home.state.0, HomeState::Damaged | HomeState::Lost);
+    let is_wrong =
+        |home: &&CatalogHome| matches!(home.state.0, HomeState::Damaged | HomeState::Lost);
     for home in others().filter(is_wrong) {
         if !kept.contains(&home.site) && !away.contains(&home.site) {
             needs.copies.insert(home.site.clone(), None);
@@ -237,7 +238,7 @@ impl Keeper {
         let ended = ended.map_err(|refusal| failed(Path::new(""), refusal))?;
         for intent in ended {
             let name = &intent.name.0;
-            let is_of_draft = intent.deed == Deed::Draft || is_in_draft(name);
+            let is_of_draft = intent.deed == IntentDeed::Draft || is_in_draft(name);
             if is_of_draft && let Err(error) = settle::one(self.sites(), &intent) {
                 tracing::info!(name = %name.display(), %error, "a draft is left for a later turn");
             }
@@ -277,12 +278,17 @@ impl Keeper {
         Ok(self.sites().change(Path::new(""), lease)? == 1)
     }
 
-    fn rules(&self) -> Result<Vec<(Rule, Wanted)>> {
+    fn rules(&self) -> Result<Vec<(CatalogRule, Wanted)>> {
         rules(self.sites(), Path::new(""))
     }
 
     /// Compares all files of a rule.
-    fn scan(&self, rule: &Rule, wanted: &Wanted, rules: &[(Rule, Wanted)]) -> Result<()> {
+    fn scan(
+        &self,
+        rule: &CatalogRule,
+        wanted: &Wanted,
+        rules: &[(CatalogRule, Wanted)],
+    ) -> Result<()> {
         for page in Pages::new(&*self.sites().catalog, &rule.name.0, true, true) {
             let page = page.map_err(|refusal| failed(&rule.name.0, refusal))?;
             let files = page.into_iter().filter(|entry| !entry.collection);
@@ -314,7 +320,7 @@ impl Keeper {
             .map(drop)
     }
 
-    fn work_off(&self, todo: Vec<Todo>, rules: &[(Rule, Wanted)]) -> Result<()> {
+    fn work_off(&self, todo: Vec<Todo>, rules: &[(CatalogRule, Wanted)]) -> Result<()> {
         self.work(todo, &|name| {
             let at_once = rules.iter().filter(|(_, wanted)| wanted.every_s.is_none());
             let its = at_once.filter(|(rule, _)| name.starts_with(&rule.name.0));
@@ -375,7 +381,7 @@ impl Keeper {
     }
 
     /// Compares digests of files under rules that were not compared for long, no faster than it may.
-    fn scrub(&self, rules: &[(Rule, Wanted)]) -> Result<()> {
+    fn scrub(&self, rules: &[(CatalogRule, Wanted)]) -> Result<()> {
         let Some(rate) = self.scrubs else {
             return Ok(());
         };
@@ -442,16 +448,16 @@ impl Keeper {
             let old = now().as_secs().saturating_sub(SCRUBBED_EVERY_S);
             let each = &mut |answer| {
                 match answer {
-                    Answer::Entry(entry) => {
+                    CatalogAnswer::Entry(entry) => {
                         last = entry.homes.first().map(|home| home.path.clone());
-                        let is_old = |home: &Home| {
+                        let is_old = |home: &CatalogHome| {
                             is_good(home, &entry) && home.verified_s.is_none_or(|at| at < old)
                         };
                         if entry.homes.first().is_some_and(is_old) {
                             at.files.push_back(*entry);
                         }
                     }
-                    Answer::More => is_last = false,
+                    CatalogAnswer::More => is_last = false,
                     _ => {}
                 }
                 Ok(())
@@ -529,7 +535,7 @@ pub fn is_of_rights(text: &str) -> bool {
 }
 
 /// Returns the rules of a collection, of those above it and of those below it. One that cannot be read is left out.
-fn rules(sites: &Sites, name: &Path) -> Result<Vec<(Rule, Wanted)>> {
+fn rules(sites: &Sites, name: &Path) -> Result<Vec<(CatalogRule, Wanted)>> {
     let found = godwit_catalog::rules(&*sites.catalog, name);
     let found = found.map_err(|refusal| failed(name, refusal))?;
     let about_copies = found.into_iter().filter(|rule| !is_of_rights(&rule.text));
@@ -549,14 +555,14 @@ fn todo(sites: &Sites, name: Option<&Path>) -> Result<Vec<Todo>> {
         name: name.map(|name| Name(name.into())),
     };
     let found = gather(&*sites.catalog, &question, |answer| match answer {
-        Answer::Todo(todo) => Some(*todo),
+        CatalogAnswer::Todo(todo) => Some(*todo),
         _ => None,
     });
     found.map_err(|refusal| failed(name.unwrap_or(Path::new("")), refusal))
 }
 
 /// The rules that cover a file with the missing copies of each, and the last attempt.
-pub type RuleStatus = (Vec<(Rule, Needs)>, Option<Todo>);
+pub type RuleStatus = (Vec<(CatalogRule, Needs)>, Option<Todo>);
 
 impl Logical {
     /// Returns the missing copies for each rule that covers a file, and why the last attempt failed.
@@ -644,12 +650,12 @@ mod tests {
 
     #[test]
     fn registered_copies_are_not_replaced() {
-        let home = |site: &str, state, ours| Home {
+        let home = |site: &str, state, ours| CatalogHome {
             site: site.into(),
             version: 1,
             state: OfHome(state),
             ours,
-            ..Home::default()
+            ..CatalogHome::default()
         };
         let entry = Named {
             version: 1,

@@ -8,7 +8,7 @@ use crate::{
     sites::{Aim, best},
     writing::no_location,
 };
-use godwit_catalog::{Entry, Home, Input, Location, Ran, Rank, Recipe, is_good};
+use godwit_catalog::{CatalogEntry, CatalogHome, Input, Location, Ran, Rank, Recipe, is_good};
 use godwit_core::{BadUrl, Fault, Kind, Url};
 use godwit_store::{Error, Result, door::Door, engine::Options, refused};
 use godwit_sys::platform;
@@ -89,8 +89,8 @@ impl Logical {
         let parts = entry.into_pieces();
         let mut counts: HashMap<String, u64> = HashMap::new();
         let mut start = 0;
-        let task = |(fragment, part): (u64, Entry)| {
-            let mut homes: Vec<Home> = part
+        let task = |(fragment, part): (u64, CatalogEntry)| {
+            let mut homes: Vec<CatalogHome> = part
                 .homes
                 .iter()
                 .filter(|home| is_good(home, &part))
@@ -129,16 +129,16 @@ impl Logical {
     }
 
     /// Returns the places of a collection where a task without a file may run; they have no path.
-    pub(crate) fn anywhere(&self, collection: &Path) -> Result<Vec<Home>> {
+    pub(crate) fn anywhere(&self, collection: &Path) -> Result<Vec<CatalogHome>> {
         let locations = self.sites.locations(collection, None)?;
         if locations.is_empty() {
             return Err(no_location(&Aim::default(), collection));
         }
-        let home = |location: Location| Home {
+        let home = |location: Location| CatalogHome {
             location: location.location,
             site: location.site,
             url: location.url,
-            ..Home::default()
+            ..CatalogHome::default()
         };
         Ok(locations.into_iter().map(home).collect())
     }
@@ -187,7 +187,7 @@ impl Job {
     }
 
     /// Returns the words by which its outputs can be computed again.
-    fn recipe(&self, input: Option<&Entry>) -> Recipe {
+    fn recipe(&self, input: Option<&CatalogEntry>) -> Recipe {
         let outputs = [&self.out, &self.printed].map(|name| name.clone().map(Name));
         let of_file = input.map(|input| Input {
             name: Name(self.name.clone()),
@@ -420,7 +420,7 @@ impl Running {
     }
 
     /// Returns the home of a task at a site; makes it first by a copy.
-    fn home(&self, task: &Task, site: &str, is_copied: bool) -> Result<Home> {
+    fn home(&self, task: &Task, site: &str, is_copied: bool) -> Result<CatalogHome> {
         if !is_copied {
             let home = task.homes.iter().find(|home| home.site == site);
             return home.cloned().ok_or_else(|| Error::missing(&task.name));
@@ -436,7 +436,7 @@ impl Running {
     fn run_at(
         &self,
         task: &Task,
-        (home, staging): (&Home, Staging),
+        (home, staging): (&CatalogHome, Staging),
         each: &mut dyn FnMut(Line) -> Result<()>,
     ) -> Result<(i32, Vec<(Slot, Placed)>)> {
         let outputs = {
@@ -465,7 +465,7 @@ impl Running {
     }
 
     /// Brings the program to the node of a home, once; returns the message for that node.
-    fn bring(&self, home: &Home) -> Result<Staging> {
+    fn bring(&self, home: &CatalogHome) -> Result<Staging> {
         let ready = self
             .ready
             .lock()
@@ -544,7 +544,7 @@ impl Outputs {
     /// Runs a program beside a home; returns its exit status, and each place with its file.
     pub(crate) fn run(
         self,
-        home: &Home,
+        home: &CatalogHome,
         asked: &AskRun,
         by: By<'_>,
         each: &mut dyn FnMut(Line) -> Result<()>,
@@ -580,7 +580,7 @@ impl Outputs {
 }
 
 /// Returns the path of an output at the node of a home.
-fn path_at(url: &Url, home: &Home) -> Result<Name> {
+fn path_at(url: &Url, home: &CatalogHome) -> Result<Name> {
     let bad = |bad: BadUrl| Error::bad_name(&home.url, bad.to_string());
     let node: Url = home.url.parse().map_err(bad)?;
     match url.same_server(&node) {
@@ -602,7 +602,7 @@ fn who() -> String {
 
 /// Runs a program beside a home, at its node; returns its exit status and its output.
 fn run_at(
-    home: &Home,
+    home: &CatalogHome,
     asked: &AskRun,
     (options, start): By<'_>,
     each: &mut dyn FnMut(Line) -> Result<()>,

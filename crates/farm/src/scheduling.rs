@@ -1,7 +1,7 @@
 //! Chooses the node that runs a task: one that has the fragment, else one that gets a copy of it.
 
 use crate::Node;
-use godwit_catalog::Home;
+use godwit_catalog::CatalogHome;
 use godwit_core::{Digest, Fault};
 use godwit_store::Error;
 use parking_lot::{Condvar, Mutex};
@@ -25,7 +25,7 @@ pub struct Task {
     /// The digest of these bytes, if it is known.
     pub digest: Option<Digest>,
     /// The homes that are tried, one after another.
-    pub homes: Vec<Home>,
+    pub homes: Vec<CatalogHome>,
 }
 
 /// The tasks of a job and the nodes that may run them.
@@ -339,9 +339,9 @@ mod tests {
     use super::*;
 
     fn tasks(sites: &[&[&str]]) -> Arc<Vec<Task>> {
-        let home = |site: &&str| Home {
+        let home = |site: &&str| CatalogHome {
             site: (*site).into(),
-            ..Home::default()
+            ..CatalogHome::default()
         };
         let task = |(fragment, sites): (u64, &&[&str])| Task {
             fragment,

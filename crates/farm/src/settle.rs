@@ -1,7 +1,9 @@
 //! Settles intents whose process has ended: the file at the site decides.
 
 use crate::{failed, sites::Sites};
-use godwit_catalog::{Change, Deed, Intent, State as OfHome, draft_name, intents, is_in_draft};
+use godwit_catalog::{
+    Change, HomeWord as OfHome, Intent, IntentDeed, draft_name, intents, is_in_draft,
+};
 use godwit_core::{Digest, HomeState, Kind};
 use godwit_store::{
     Error, RemovalKind, Result, Sink, Stat, StoreExt, Write, WriteMode, engine::Place,
@@ -50,17 +52,17 @@ pub(crate) fn one(sites: &Sites, intent: &Intent) -> Result<Settled> {
         return Ok(Settled::Elsewhere);
     }
     let _lease = sites.leases.hold(number);
-    if intent.deed == Deed::Draft {
+    if intent.deed == IntentDeed::Draft {
         return draft(sites, intent).map(|()| Settled::Gone);
     }
     let place = sites.open(&intent.url)?;
     match (intent.deed, intent.size) {
         // A program writes there without a word, and each draft has paths of its own.
-        (Deed::Write, None) if is_in_draft(&intent.name.0) => {
+        (IntentDeed::Write, None) if is_in_draft(&intent.name.0) => {
             abandon(&place);
             discard(sites, intent, &place).map(|()| Settled::Gone)
         }
-        (Deed::Delete, _) => discard(sites, intent, &place).map(|()| Settled::Gone),
+        (IntentDeed::Delete, _) => discard(sites, intent, &place).map(|()| Settled::Gone),
         // Without a landing nothing can have changed there.
         (_, None) => end(sites, intent, Some(HomeState::Whole), Settled::Kept),
         (_, Some(size)) => match place.store.stat(&place.path) {
@@ -99,8 +101,9 @@ fn landed(
 ) -> Result<Settled> {
     let name = &intent.name.0;
     let entry = sites.find(name)?.unwrap_or_default();
-    let is_it =
-        |home: &&godwit_catalog::Home| home.location == intent.location && home.path == intent.path;
+    let is_it = |home: &&godwit_catalog::CatalogHome| {
+        home.location == intent.location && home.path == intent.path
+    };
     let old = entry.homes.iter().find(is_it);
     let old = old.filter(|home| home.version == entry.version);
     let old_digests = old.map_or(&[][..], |_| &entry.digests);

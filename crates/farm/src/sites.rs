@@ -4,7 +4,8 @@ use crate::{checking::Checking, failed, leases::Leases, weather::Watching};
 pub(crate) use godwit_catalog::is_good;
 use godwit_catalog::is_part;
 use godwit_catalog::{
-    Catalog, Change, Conditions, Entry as Named, Home, Location, State as OfHome, find, is_fragment,
+    Catalog, CatalogEntry as Named, CatalogHome, Change, Conditions, HomeWord as OfHome, Location,
+    find, is_fragment,
 };
 use godwit_core::{Algorithm, BadUrl, Digest, Extents, Fault, HomeState, Url};
 use godwit_store::{
@@ -234,7 +235,7 @@ impl Sites {
     }
 
     /// Returns the homes from which the current version can be read, the best first.
-    pub(crate) fn homes<'a>(&self, entry: &'a Named, from: Option<&str>) -> Vec<&'a Home> {
+    pub(crate) fn homes<'a>(&self, entry: &'a Named, from: Option<&str>) -> Vec<&'a CatalogHome> {
         self.ranked(entry, from, is_good)
     }
 
@@ -243,7 +244,7 @@ impl Sites {
         &self,
         entry: &'a Named,
         from: Option<&str>,
-    ) -> Vec<&'a Home> {
+    ) -> Vec<&'a CatalogHome> {
         self.ranked(entry, from, |home, entry| {
             is_good(home, entry) || is_part(home, entry)
         })
@@ -253,10 +254,11 @@ impl Sites {
         &self,
         entry: &'a Named,
         from: Option<&str>,
-        is_usable: fn(&Home, &Named) -> bool,
-    ) -> Vec<&'a Home> {
-        let is_wanted =
-            |home: &&Home| is_usable(home, entry) && from.is_none_or(|from| from == home.site);
+        is_usable: fn(&CatalogHome, &Named) -> bool,
+    ) -> Vec<&'a CatalogHome> {
+        let is_wanted = |home: &&CatalogHome| {
+            is_usable(home, entry) && from.is_none_or(|from| from == home.site)
+        };
         let wanted = || entry.homes.iter().filter(is_wanted);
         if wanted().nth(1).is_none() {
             return wanted().collect();
@@ -271,7 +273,7 @@ impl Sites {
         &self,
         path: &Path,
         (entry, from, bytes): (&Named, Option<&str>, u64),
-        attempt: &mut dyn FnMut(&Home, &Place) -> Result<T, Failed>,
+        attempt: &mut dyn FnMut(&CatalogHome, &Place) -> Result<T, Failed>,
     ) -> Result<T> {
         let mut tried = Vec::new();
         let homes = self.homes(entry, from);
@@ -304,12 +306,12 @@ impl Sites {
     }
 
     /// Notes that the bytes of a home are not those of its version. That this cannot be noted stops no reader.
-    pub(crate) fn mark(&self, path: &Path, home: &Home) {
+    pub(crate) fn mark(&self, path: &Path, home: &CatalogHome) {
         self.mark_as(path, home, HomeState::Damaged);
     }
 
     /// Notes the state of a home. That this cannot be noted stops no reader.
-    pub(crate) fn mark_as(&self, path: &Path, home: &Home, state: HomeState) {
+    pub(crate) fn mark_as(&self, path: &Path, home: &CatalogHome, state: HomeState) {
         let change = Change::Mark {
             location: home.location,
             path: home.path.clone(),
@@ -325,7 +327,7 @@ impl Sites {
     pub(crate) fn read_home(
         &self,
         (path, entry): (&Path, &Named),
-        at: (&Home, &Place),
+        at: (&CatalogHome, &Place),
         (want, streams): (&Extents, usize),
         into: &dyn Take,
     ) -> Result<Read, Failed> {
@@ -337,7 +339,7 @@ impl Sites {
     pub(crate) fn read_rest(
         &self,
         (path, entry): (&Path, &Named),
-        (home, place): (&Home, &Place),
+        (home, place): (&CatalogHome, &Place),
         (want, streams): (&Extents, usize),
         checking: &Checking<'_>,
     ) -> Result<Read, Failed> {
@@ -442,7 +444,7 @@ pub(crate) fn best(digests: &[Text<Digest>]) -> Option<&Digest> {
     blake3.or_else(|| all().next())
 }
 
-fn all_failed(path: &Path, entry: &Named, mut tried: Vec<(&Home, Error)>) -> Error {
+fn all_failed(path: &Path, entry: &Named, mut tried: Vec<(&CatalogHome, Error)>) -> Error {
     let Some((_, last)) = tried.last() else {
         let known: Vec<_> = entry.homes.iter().map(said_of).collect();
         let said = match known.is_empty() {
@@ -475,7 +477,7 @@ fn all_failed(path: &Path, entry: &Named, mut tried: Vec<(&Home, Error)>) -> Err
     }
 }
 
-fn said_of(home: &Home) -> String {
+fn said_of(home: &CatalogHome) -> String {
     let state = match home.state.0 {
         HomeState::Whole => "of another version, or a part",
         _ => home.state.as_str(),

@@ -1,7 +1,7 @@
 //! Chooses the copy that is read first, by recent transfers between two sites.
 
 use crate::now;
-use godwit_catalog::{Answer, Catalog, Change, Home, Location, Measured, Question};
+use godwit_catalog::{Catalog, CatalogAnswer, CatalogHome, Change, Location, Measured, Question};
 use godwit_core::Weather;
 use godwit_wire::door::call::Name;
 use parking_lot::Mutex;
@@ -85,10 +85,11 @@ impl Sky {
     /// home that was compared last, then by URL.
     pub(crate) fn ranked<'a>(
         &self,
-        homes: impl Iterator<Item = &'a Home>,
+        homes: impl Iterator<Item = &'a CatalogHome>,
         (to, bytes): (&str, u64),
-    ) -> Vec<(&'a Home, Cost)> {
-        let cost = |home: &'a Home| (home, self.cost(to, (&home.site, home.location), bytes));
+    ) -> Vec<(&'a CatalogHome, Cost)> {
+        let cost =
+            |home: &'a CatalogHome| (home, self.cost(to, (&home.site, home.location), bytes));
         let mut ranked: Vec<_> = homes.map(cost).collect();
         ranked.sort_by(|(a, a_cost), (b, b_cost)| {
             let by_cost = a_cost.seconds.total_cmp(&b_cost.seconds);
@@ -103,12 +104,12 @@ impl Sky {
     /// is first: a slow one may have become fast.
     pub(crate) fn order<'a>(
         &self,
-        homes: impl Iterator<Item = &'a Home>,
+        homes: impl Iterator<Item = &'a CatalogHome>,
         (to, bytes): (&str, u64),
         chance: u64,
-    ) -> Vec<&'a Home> {
+    ) -> Vec<&'a CatalogHome> {
         let mut ranked = self.ranked(homes, (to, bytes));
-        let is_new = |home: &Home| self.of(to, &home.site).is_empty();
+        let is_new = |home: &CatalogHome| self.of(to, &home.site).is_empty();
         let is_due = |at: &usize| {
             let ((best, least), (home, cost)) = (&ranked[0], &ranked[*at]);
             match is_new(home) {
@@ -179,8 +180,8 @@ impl Watching {
         for question in [Question::Weather {}, locations] {
             let asked = self.catalog.ask(&question, &mut |answer| {
                 match answer {
-                    Answer::Weather(measured) => sky.add(measured),
-                    Answer::Location(location) => sky.latency_s.extend(latency(&location)),
+                    CatalogAnswer::Weather(measured) => sky.add(measured),
+                    CatalogAnswer::Location(location) => sky.latency_s.extend(latency(&location)),
                     _ => {}
                 }
                 Ok(())
@@ -201,9 +202,9 @@ impl Watching {
     /// Returns homes in the order in which they are tried.
     pub(crate) fn order<'a>(
         &self,
-        homes: impl Iterator<Item = &'a Home>,
+        homes: impl Iterator<Item = &'a CatalogHome>,
         bytes: u64,
-    ) -> Vec<&'a Home> {
+    ) -> Vec<&'a CatalogHome> {
         let chance = u64::from(now().subsec_micros());
         self.sky().order(homes, (&self.here, bytes), chance)
     }
@@ -297,7 +298,7 @@ const FEW: u32 = 4;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use godwit_catalog::{Changes, Each, State};
+    use godwit_catalog::{Changes, Each, HomeWord};
     use std::sync::{
         OnceLock, Weak,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -355,13 +356,13 @@ mod tests {
         assert_eq!(catalog.told.load(Relaxed), 1);
     }
 
-    fn home(site: usize) -> Home {
-        Home {
+    fn home(site: usize) -> CatalogHome {
+        CatalogHome {
             location: site as u64,
             site: format!("s{site}"),
             url: format!("ftp://s{site}/f"),
-            state: State(godwit_core::HomeState::Whole),
-            ..Home::default()
+            state: HomeWord(godwit_core::HomeState::Whole),
+            ..CatalogHome::default()
         }
     }
 
@@ -376,7 +377,7 @@ mod tests {
         }
     }
 
-    fn first(sky: &Sky, homes: &[Home], bytes: u64, chance: u64) -> usize {
+    fn first(sky: &Sky, homes: &[CatalogHome], bytes: u64, chance: u64) -> usize {
         sky.order(homes.iter(), ("here", bytes), chance)[0].location as usize
     }
 

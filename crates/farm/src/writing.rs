@@ -9,8 +9,8 @@ use crate::{
     sites::{Aim, Failed, Sites, best, is_good, stat},
 };
 use godwit_catalog::{
-    Change, Changes, Deed, Entry as Named, Intent, Location, Measured, Refusal, State as OfHome,
-    draft_name, is_fragment,
+    CatalogEntry as Named, Change, Changes, HomeWord as OfHome, Intent, IntentDeed, Location,
+    Measured, Refusal, draft_name, is_fragment,
 };
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Fault, HomeState, Kind};
 use godwit_store::{
@@ -199,8 +199,9 @@ pub(crate) fn check(aim: &Aim, name: &Path, entry: Option<&Named>, how: &WriteMo
 }
 
 fn has_it(entry: &Named, at: &At) -> bool {
-    let is_it =
-        |home: &&godwit_catalog::Home| home.location == at.location && home.path.0 == at.path;
+    let is_it = |home: &&godwit_catalog::CatalogHome| {
+        home.location == at.location && home.path.0 == at.path
+    };
     entry
         .homes
         .iter()
@@ -286,7 +287,11 @@ pub(crate) fn intend(
 ) -> Change {
     let (size, digest) = bytes.unzip();
     Change::Intend {
-        deed: if aim.copy { Deed::Copy } else { Deed::Write },
+        deed: if aim.copy {
+            IntentDeed::Copy
+        } else {
+            IntentDeed::Write
+        },
         name: Name(name.into()),
         location: at.location,
         path: Name(at.path.clone()),
@@ -448,9 +453,9 @@ impl Begun {
         Intent {
             intent: self.lease.intent,
             deed: if self.copied.is_some() {
-                Deed::Copy
+                IntentDeed::Copy
             } else {
-                Deed::Write
+                IntentDeed::Write
             },
             name: Name(self.name.clone()),
             location: self.at.location,

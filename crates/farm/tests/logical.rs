@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Bytes, options};
-use godwit_catalog::{Answer, Catalog, Question};
+use godwit_catalog::{Catalog, CatalogAnswer, Question};
 use godwit_core::{Algorithm, Block, Digest, Extents, HomeState, Url};
 use godwit_farm::{Counts, Logical, register};
 use godwit_store::{EntryKind, Error, Result, Store, StoreExt, Take, engine::Stores};
@@ -73,8 +73,9 @@ impl Sites {
         let names = vec![Name(name.into())];
         let mut states = Vec::new();
         let each = &mut |answer| {
-            if let Answer::Entry(entry) = answer {
-                let of = |home: &godwit_catalog::Home| (home.url.contains("/a/"), home.state.0);
+            if let CatalogAnswer::Entry(entry) = answer {
+                let of =
+                    |home: &godwit_catalog::CatalogHome| (home.url.contains("/a/"), home.state.0);
                 states.extend(entry.homes.iter().map(of));
             }
             Ok(())

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Bytes, options};
-use godwit_catalog::{Catalog, Change, Entry};
+use godwit_catalog::{Catalog, CatalogEntry, Change};
 use godwit_core::{Algorithm, Digest, Extents, Url};
 use godwit_farm::{Logical, NewPart, register};
 use godwit_store::{Error, Result, Store, engine::Stores};
@@ -25,12 +25,12 @@ impl World {
     fn new(bytes: &[u8]) -> Self {
         let root = tempfile::tempdir().unwrap();
         let catalog = common::catalog(root.path());
-        let entry = Entry {
+        let entry = CatalogEntry {
             name: Name(NAME.into()),
             version: 1,
             size: Some(bytes.len() as u64),
             digests: vec![Text(Digest::of(Algorithm::Blake3, bytes))],
-            ..Entry::default()
+            ..CatalogEntry::default()
         };
         catalog
             .change(&Change::Load(Box::new(entry)).into())

@@ -5,7 +5,9 @@
 mod common;
 
 use common::options;
-use godwit_catalog::{Answer, Catalog, Change, Deed, Entry, Intent, NewHome, Question, find};
+use godwit_catalog::{
+    Catalog, CatalogAnswer, CatalogEntry, Change, Intent, IntentDeed, NewHome, Question, find,
+};
 use godwit_core::{Algorithm, Block, Digest, HomeState, Kind, Url};
 use godwit_farm::{Aim, Logical, Scope, Settled, audit, register, repair};
 use godwit_store::{
@@ -67,7 +69,7 @@ impl World {
         fs::read_to_string(self.path(path)).ok()
     }
 
-    fn entry(&self, name: &str) -> Option<Entry> {
+    fn entry(&self, name: &str) -> Option<CatalogEntry> {
         find(&*self.catalog, Path::new(name)).unwrap()
     }
 
@@ -81,7 +83,7 @@ impl World {
         let mut found = Vec::new();
         let (ended, name) = (false, None);
         let each = &mut |answer| {
-            if let Answer::Intent(intent) = answer {
+            if let CatalogAnswer::Intent(intent) = answer {
                 found.push(*intent);
             }
             Ok(())
@@ -499,7 +501,7 @@ fn renamed_file_leaves_its_path_alone() {
 }
 
 /// Begins as a process that dies: no process renews the lease.
-fn intend(world: &World, deed: Deed, site: &str, base: u64, content: Option<&str>) {
+fn intend(world: &World, deed: IntentDeed, site: &str, base: u64, content: Option<&str>) {
     let locations = world.entry("c").unwrap();
     assert!(locations.collection);
     let mut location = 0;
@@ -508,7 +510,7 @@ fn intend(world: &World, deed: Deed, site: &str, base: u64, content: Option<&str
         count: false,
     };
     let each = &mut |answer| {
-        if let Answer::Location(one) = answer
+        if let CatalogAnswer::Location(one) = answer
             && one.site == site
         {
             location = one.location;
@@ -532,7 +534,7 @@ fn intend(world: &World, deed: Deed, site: &str, base: u64, content: Option<&str
 #[test] //= REPLICAS-55
 fn unpublished_bytes_are_published() {
     let world = World::new();
-    intend(&world, Deed::Write, "lab", 0, Some("new"));
+    intend(&world, IntentDeed::Write, "lab", 0, Some("new"));
     assert_eq!(kind(put(&world.names, "c/a", b"other")), Kind::Busy);
     fs::write(world.path("lab/a"), "new").unwrap();
     world.end_leases();
@@ -544,10 +546,10 @@ fn unpublished_bytes_are_published() {
 fn unlanded_write_keeps_the_old() {
     let world = World::new();
     put(&world.names, "c/a", b"old").unwrap();
-    intend(&world, Deed::Write, "lab", 1, None);
+    intend(&world, IntentDeed::Write, "lab", 1, None);
     world.end_leases();
     assert_eq!(world.settle(), [Settled::Kept]);
-    intend(&world, Deed::Write, "lab", 1, Some("new"));
+    intend(&world, IntentDeed::Write, "lab", 1, Some("new"));
     assert_eq!(world.homes("c/a"), [("lab".into(), HomeState::Filling)]);
     world.end_leases();
     assert_eq!(world.settle(), [Settled::Kept]);
@@ -558,12 +560,12 @@ fn unlanded_write_keeps_the_old() {
 fn lost_and_damaged_bytes_are_noticed() {
     let world = World::new();
     put(&world.names, "c/a", b"old").unwrap();
-    intend(&world, Deed::Write, "lab", 1, Some("new"));
+    intend(&world, IntentDeed::Write, "lab", 1, Some("new"));
     fs::write(world.path("lab/a"), "wrong").unwrap();
     world.end_leases();
     assert_eq!(world.settle(), [Settled::Damaged]);
     assert_eq!(world.homes("c/a"), [("lab".into(), HomeState::Damaged)]);
-    intend(&world, Deed::Copy, "archive", 1, Some("old"));
+    intend(&world, IntentDeed::Copy, "archive", 1, Some("old"));
     world.end_leases();
     assert_eq!(world.settle(), [Settled::Gone]);
     assert_eq!(world.homes("c/a").len(), 1);
@@ -573,7 +575,7 @@ fn lost_and_damaged_bytes_are_noticed() {
 fn superseded_bytes_are_deleted() {
     let world = World::new();
     put(&world.names, "c/a", b"old").unwrap();
-    intend(&world, Deed::Write, "archive", 1, Some("late"));
+    intend(&world, IntentDeed::Write, "archive", 1, Some("late"));
     fs::write(world.path("archive/a"), "late").unwrap();
     put(&world.at("lab"), "c/a", b"newer").unwrap();
     world.end_leases();
@@ -585,7 +587,7 @@ fn superseded_bytes_are_deleted() {
 #[test]
 fn next_writer_settles_what_died() {
     let world = World::new();
-    intend(&world, Deed::Write, "lab", 0, Some("new"));
+    intend(&world, IntentDeed::Write, "lab", 0, Some("new"));
     fs::write(world.path("lab/a"), "new").unwrap();
     world.end_leases();
     // The first attempt publishes a version, so that the base of this writer is stale.

@@ -7,7 +7,7 @@ use common::{Machine, Said, Scratch};
 use godwit_local::{Kind, NodeConnection, NodePlace, Refusal, who};
 use godwit_wire::local::{
     Request, Response,
-    request::{self, Cache, FileTarget, Hello, RemoteRequest, Stage},
+    request::{self, Cache, FileTarget, Hello, RemoteRequest, StageRequest},
 };
 use serde_json::Value;
 use std::{
@@ -495,20 +495,20 @@ fn peer_door_serves_peer_requests_only() {
     };
     let on = RemoteRequest {
         on: "peer:lab".into(),
-        ask: Box::new(Request::Stage(Stage {
+        ask: Box::new(Request::Stage(StageRequest {
             url: url(),
-            ..Stage::default()
+            ..StageRequest::default()
         })),
     };
     for ask in [
-        Request::Open(request::Open {
+        Request::Open(request::OpenRequest {
             url: url(),
             read: true,
-            ..request::Open::default()
+            ..request::OpenRequest::default()
         }),
-        Request::Put(request::Put {
+        Request::Put(request::PutRequest {
             url: url(),
-            ..request::Put::default()
+            ..request::PutRequest::default()
         }),
         Request::Get(request::Get {
             url: url(),
@@ -537,9 +537,9 @@ fn peer_door_serves_peer_requests_only() {
         data.display().to_string(),
         "ftp://me@lab/f".to_owned(),
     ] {
-        let stage = Stage {
+        let stage = StageRequest {
             url: url.clone(),
-            ..Stage::default()
+            ..StageRequest::default()
         };
         let why = refused(&mut here, Request::Stage(stage)).kind;
         assert_eq!(why, Kind::Denied, "{url}");

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Machine, Scratch, programs::wait_until};
-use godwit_catalog::{Catalog, Change, Deed, NewHome, Question, Refusal};
+use godwit_catalog::{Catalog, Change, IntentDeed, NewHome, Question, Refusal};
 use godwit_core::Kind;
 use godwit_node::{Asker, Obeyed};
 use godwit_trust::Identity;
@@ -172,7 +172,7 @@ fn changes_by_number_obey_rules() {
         });
     }
     let intent = one(Change::Intend {
-        deed: Deed::Write,
+        deed: IntentDeed::Write,
         name: name("c/new"),
         location,
         path: name("new"),

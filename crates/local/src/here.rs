@@ -361,7 +361,7 @@ impl NodeConnection {
     }
 
     /// Opens a file by a request, and returns its properties and its descriptor.
-    pub fn open(&mut self, ask: Request) -> Result<(response::Opened, Option<File>)> {
+    pub fn open(&mut self, ask: Request) -> Result<(response::OpenedFile, Option<File>)> {
         let mut answer = self.ask(ask)?;
         match answer.tell {
             Response::Opened(opened) => Ok((opened, answer.files.pop().map(File::from))),
@@ -371,7 +371,7 @@ impl NodeConnection {
 
     /// Sends small writes, packed; nothing is waited for.
     pub fn write(&mut self, handle: Handle, records: &[u8]) -> Result<()> {
-        let write = godwit_wire::local::request::Write { handle };
+        let write = godwit_wire::local::request::WriteRequest { handle };
         self.send(Request::Write(write), records).map(drop)
     }
 

@@ -6,8 +6,8 @@ use godwit_core::{Fault, Url};
 use godwit_local::{Kind, NodeAnswer, Owner, Refusal, SharedConnection};
 use godwit_wire::local::{
     Handle, Request, Response,
-    request::{Close, FileTarget, Fresh, Wait},
-    response::Stat,
+    request::{Close, FileTarget, Freshness, Wait},
+    response::LocalStat,
 };
 use parking_lot::Mutex;
 use std::{
@@ -174,17 +174,17 @@ impl Asking {
     pub(crate) fn ask_for_file(
         &self,
         thread: u32,
-        open: impl Fn(Fresh) -> Request,
+        open: impl Fn(Freshness) -> Request,
     ) -> Done<(u64, NodeAnswer)> {
-        match self.ask(thread, &open(Fresh::Usual)) {
+        match self.ask(thread, &open(Freshness::Usual)) {
             Err(failed) if failed.is_server_away() => {}
             Err(failed) if failed.is_away() => {
-                return self.ask_patiently(thread, &open(Fresh::Usual));
+                return self.ask_patiently(thread, &open(Freshness::Usual));
             }
             answer => return answer,
         }
-        match self.ask(thread, &open(Fresh::Kept)) {
-            Err(failed) if failed.is_away() => self.ask_patiently(thread, &open(Fresh::Usual)),
+        match self.ask(thread, &open(Freshness::Kept)) {
+            Err(failed) if failed.is_away() => self.ask_patiently(thread, &open(Freshness::Usual)),
             answer => answer,
         }
     }
@@ -213,11 +213,11 @@ impl Asking {
     }
 
     /// Lists a directory: the name and attributes of each entry.
-    pub(crate) fn list(&self, thread: u32, url: String) -> Done<Vec<(OsString, Stat)>> {
+    pub(crate) fn list(&self, thread: u32, url: String) -> Done<Vec<(OsString, LocalStat)>> {
         let (ask, mut list) = (Request::List(FileTarget::is(url)), Vec::new());
         let mut take = |answer: NodeAnswer| {
             for line in answer.body.split(|byte| *byte == b'\n') {
-                let stat = serde_json::from_slice::<Stat>(line).ok();
+                let stat = serde_json::from_slice::<LocalStat>(line).ok();
                 let url = stat.as_ref().and_then(|stat| stat.url.parse::<Url>().ok());
                 let name = url.as_ref().and_then(Url::file_name);
                 // A name that a directory cannot have is shown to no program.

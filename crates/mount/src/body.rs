@@ -7,8 +7,8 @@ use crate::{
 };
 use godwit_sys::{append_all, begin_to_sync};
 use godwit_wire::{
-    door::call::Version,
-    local::{Handle, request::Deed},
+    door::call::DoorVersion,
+    local::{Handle, request::NameDeed},
 };
 use parking_lot::{Mutex, RwLock};
 use std::{
@@ -47,7 +47,7 @@ pub(crate) struct Body {
     /// Whether the name must be free when the file is delivered.
     pub(crate) is_exclusive: bool,
     /// The empty file that its server made first.
-    pub(crate) made: Option<Version>,
+    pub(crate) made: Option<DoorVersion>,
     pub(crate) state: Mutex<State>,
     /// Held by the one who syncs the file, renames it, or opens it again.
     pub(crate) turn: Mutex<()>,
@@ -88,7 +88,7 @@ pub(crate) struct State {
     /// The node ended while it was written.
     pub(crate) is_cut_short: bool,
     /// Deeds to the name once it is handed in.
-    pub(crate) then: Vec<Deed>,
+    pub(crate) then: Vec<NameDeed>,
     pub(crate) mode: Option<u32>,
     pub(crate) mtime_ns: Option<u64>,
 }
@@ -185,7 +185,7 @@ impl Body {
 
     /// Has it renamed once it is handed in.
     pub(crate) fn rename(&self, url: String, to: String) {
-        self.state.lock().then.push(Deed::Rename { url, to });
+        self.state.lock().then.push(NameDeed::Rename { url, to });
     }
 
     /// Has it forgotten at its end. Tells whether a file of that name is at the server.

@@ -19,7 +19,7 @@ use fuser::{
 use godwit_local::odd;
 use godwit_wire::local::{
     Request, Response,
-    request::{Deed, FileTarget},
+    request::{FileTarget, NameDeed},
 };
 use std::{
     cell::RefCell,
@@ -150,12 +150,12 @@ impl Shared {
             drop(nodes);
             if let Some(size) = set.size {
                 let url = url.clone();
-                let deed = Request::Deed(Deed::Truncate { url, size });
+                let deed = Request::Deed(NameDeed::Truncate { url, size });
                 self.asking.ask(thread, &deed).map_err(stale)?;
             }
             if set.mode.is_some() || set.mtime_ns.is_some() {
                 let (mode, mtime_ns) = (set.mode, set.mtime_ns);
-                let deed = Request::Deed(Deed::Set {
+                let deed = Request::Deed(NameDeed::Set {
                     url,
                     mode,
                     mtime_ns,
@@ -231,12 +231,12 @@ impl Shared {
         thread: u32,
     ) -> Done<(FileAttr, Duration)> {
         let url = self.nodes.lock().url_in(parent, name)?;
-        let made = Request::Deed(Deed::Mkdir { url: url.clone() });
+        let made = Request::Deed(NameDeed::Mkdir { url: url.clone() });
         self.asking.ask(thread, &made)?;
         let mut facts = Facts::directory();
         if mode != facts.mode {
             facts.mode = mode;
-            let set = Deed::Set {
+            let set = NameDeed::Set {
                 url,
                 mode: Some(mode),
                 mtime_ns: None,
@@ -287,7 +287,7 @@ impl Shared {
         };
         if is_there {
             self.asking
-                .ask(thread, &Request::Deed(Deed::Unlink { url }))?;
+                .ask(thread, &Request::Deed(NameDeed::Unlink { url }))?;
         }
         self.nodes.lock().remove(parent, name);
         Ok(())
@@ -327,7 +327,7 @@ impl Shared {
         match known {
             Some(body) => self.rename_at_node(&body, target, thread)?,
             None => {
-                let deed = Request::Deed(Deed::Rename { url, to: target });
+                let deed = Request::Deed(NameDeed::Rename { url, to: target });
                 self.asking.ask(thread, &deed)?;
             }
         }

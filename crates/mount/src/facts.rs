@@ -1,6 +1,6 @@
 //! Attributes of a file, as far as they are known.
 
-use godwit_wire::local::response::Stat;
+use godwit_wire::local::response::LocalStat;
 
 /// Attributes of a file.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,7 +39,7 @@ impl Facts {
     }
 
     /// Takes attributes from the node; missing ones stay as they were.
-    pub(crate) fn told(stat: &Stat, known: Option<&Self>) -> Self {
+    pub(crate) fn told(stat: &LocalStat, known: Option<&Self>) -> Self {
         let usual = match stat.is_directory {
             true => Self::directory(),
             false => Self::unknown(),

@@ -10,7 +10,7 @@ use crate::{
 use godwit_local::{Kind, Refusal};
 use godwit_wire::local::{
     Request,
-    request::{self, Deed, Selector},
+    request::{self, NameDeed, Selector},
 };
 use std::{fs::File, io};
 
@@ -48,7 +48,7 @@ impl Shared {
         };
         self.asking.report(&refusal);
         if body.made.is_some() && !is_partial {
-            let (url, unlink) = (body.url(), |url| Request::Deed(Deed::Unlink { url }));
+            let (url, unlink) = (body.url(), |url| Request::Deed(NameDeed::Unlink { url }));
             let _ = self.asking.ask(NO_THREAD, &unlink(url));
         }
         let url = body.url();
@@ -87,14 +87,14 @@ impl Shared {
         }
         let mut url = body.url();
         for deed in state.then {
-            if let Deed::Rename { to, .. } = &deed {
+            if let NameDeed::Rename { to, .. } = &deed {
                 url.clone_from(to);
             }
             self.asking.ask(NO_THREAD, &Request::Deed(deed))?;
         }
         let is_set = state.mode.is_some() || state.mtime_ns.is_some();
         if is_set {
-            let set = Deed::Set {
+            let set = NameDeed::Set {
                 url,
                 mode: state.mode,
                 mtime_ns: state.mtime_ns,
@@ -119,12 +119,12 @@ impl Shared {
         if state.is_unlinked {
             return Ok(());
         }
-        let put = Request::Put(request::Put {
+        let put = Request::Put(request::PutRequest {
             url: body.url(),
             mode: body.mode,
             new: body.is_exclusive,
             base: body.made.clone(),
-            ..request::Put::default()
+            ..request::PutRequest::default()
         });
         let (era, answer) = self.asking.ask(NO_THREAD, &put)?;
         let (opened, mut file) = opened(answer)?;

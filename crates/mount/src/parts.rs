@@ -15,7 +15,7 @@ use godwit_local::{Kind, Refusal, odd};
 use godwit_sys::append_told;
 use godwit_wire::local::{
     Request, Response, records,
-    request::{self, Act, Deed},
+    request::{self, Act, NameDeed},
 };
 use std::{fs::File, io, ops::Range, os::unix::fs::FileExt};
 
@@ -75,7 +75,7 @@ impl Shared {
     /// Tells the node of an act on a file. If the node has ended, no fetch is in flight that could overwrite the file.
     fn act_on(&self, body: &Body, thread: u32, act: Act) -> Done<()> {
         let (era, handle) = body.at_node();
-        let ask = Request::Shared(request::Shared { handle, act });
+        let ask = Request::Shared(request::SharedRequest { handle, act });
         match self.asking.ask_on(Some(era), thread, &ask) {
             Err(failed) if failed.is_node_lost() => Ok(()),
             acted => acted.map(drop),
@@ -101,7 +101,7 @@ impl Shared {
             if let Some(cut) = cut {
                 let (url, size) = (body.url(), cut);
                 self.asking
-                    .ask(NO_THREAD, &Request::Deed(Deed::Truncate { url, size }))?;
+                    .ask(NO_THREAD, &Request::Deed(NameDeed::Truncate { url, size }))?;
             }
             body.with(|file| Ok(self.asking.put_parts(&body.url(), file, &ranges, size)))?
         };
@@ -119,12 +119,12 @@ impl Shared {
 impl Asking {
     /// Refuses if the server has no such file any more. It is not made again: most of its bytes are not here.
     fn must_be_there(&self, url: &str) -> Done<()> {
-        let open = Request::Open(request::Open {
+        let open = Request::Open(request::OpenRequest {
             url: url.to_owned(),
             read: true,
             lazy: true,
-            fresh: request::Fresh::Asked,
-            ..request::Open::default()
+            fresh: request::Freshness::Asked,
+            ..request::OpenRequest::default()
         });
         match self.ask(NO_THREAD, &open) {
             Ok((era, answer)) => {
@@ -148,12 +148,12 @@ impl Asking {
         if ranges.is_empty() {
             return Ok(());
         }
-        let put = Request::Put(request::Put {
+        let put = Request::Put(request::PutRequest {
             url: url.to_owned(),
             in_place: !ranges.contains(&(0..size)),
             size: Some(size),
             packed: true,
-            ..request::Put::default()
+            ..request::PutRequest::default()
         });
         let (era, answer) = self.ask(NO_THREAD, &put)?;
         let Response::Opened(opened) = &answer.tell else {
@@ -168,7 +168,7 @@ impl Asking {
             let mut body = Vec::with_capacity(came + records::BEFORE_BYTES);
             records::push(&mut body, range.start, &bytes[..came]);
             self.talk
-                .say(era, Request::Write(request::Write { handle }), &body)?;
+                .say(era, Request::Write(request::WriteRequest { handle }), &body)?;
         }
         self.end((era, handle), false)
     }

@@ -6,8 +6,8 @@ use godwit_local::{Kind, NodeAnswer, Refusal, odd};
 use godwit_sys::begin_to_read;
 use godwit_wire::local::{
     Handle, Request, Response,
-    request::{self, Fresh},
-    response::Opened,
+    request::{self, Freshness},
+    response::OpenedFile,
 };
 use parking_lot::{Mutex, RwLock};
 use std::{
@@ -88,35 +88,35 @@ impl Reader {
 impl Asking {
     /// Opens a file of which parts may come later.
     pub(crate) fn open_to_read(&self, url: String, thread: u32) -> Done<Reader> {
-        let source = self.source(&url, Fresh::Usual, thread)?;
+        let source = self.source(&url, Freshness::Usual, thread)?;
         Ok(Reader::new(url, source))
     }
 
     /// Opens a file to read that a mount of this machine writes, and of which parts are here.
     pub(crate) fn open_shared(&self, url: String, thread: u32) -> Done<Reader> {
-        let open = Request::Open(request::Open {
+        let open = Request::Open(request::OpenRequest {
             url: url.clone(),
             read: true,
             write: true,
             lazy: true,
-            ..request::Open::default()
+            ..request::OpenRequest::default()
         });
         let source = Source::told(self.ask(thread, &open)?)?;
         Ok(Reader::new(url, source))
     }
 
-    fn source(&self, url: &str, fresh: Fresh, thread: u32) -> Done<Source> {
-        let open = |fresh: Fresh| {
-            Request::Open(request::Open {
+    fn source(&self, url: &str, fresh: Freshness, thread: u32) -> Done<Source> {
+        let open = |fresh: Freshness| {
+            Request::Open(request::OpenRequest {
                 url: url.to_owned(),
                 read: true,
                 lazy: true,
                 fresh,
-                ..request::Open::default()
+                ..request::OpenRequest::default()
             })
         };
         let answer = match fresh {
-            Fresh::Usual => self.ask_for_file(thread, open),
+            Freshness::Usual => self.ask_for_file(thread, open),
             _ => self.ask_patiently(thread, &open(fresh)),
         }?;
         Source::told(answer)
@@ -138,13 +138,13 @@ impl Asking {
             });
             match self.ask_patiently_on(Some(era), thread, &ensure) {
                 Err(failed) if failed.is_node_lost() => {
-                    self.open_again(reader, (era, handle), Fresh::Usual, thread)?;
+                    self.open_again(reader, (era, handle), Freshness::Usual, thread)?;
                 }
                 // The node had opened an older version, and the program has no byte of that.
                 Err(Failed::Refused(refusal))
                     if refusal.kind == Kind::Changed && !reader.is_begun.load(Relaxed) =>
                 {
-                    self.open_again(reader, (era, handle), Fresh::Asked, thread)?;
+                    self.open_again(reader, (era, handle), Freshness::Asked, thread)?;
                 }
                 ensured => return ensured.map(drop),
             }
@@ -156,7 +156,7 @@ impl Asking {
         &self,
         reader: &Reader,
         lost: (u64, Handle),
-        fresh: Fresh,
+        fresh: Freshness,
         thread: u32,
     ) -> Done<()> {
         let next = self.source(&reader.url, fresh, thread)?;
@@ -192,7 +192,7 @@ impl Asking {
 }
 
 /// Returns the opened file and its descriptor.
-pub(crate) fn opened(mut answer: NodeAnswer) -> Result<(Opened, File), Refusal> {
+pub(crate) fn opened(mut answer: NodeAnswer) -> Result<(OpenedFile, File), Refusal> {
     match (answer.tell, answer.files.pop()) {
         (Response::Opened(opened), Some(file)) => Ok((opened, File::from(file))),
         (tell, _) => Err(odd(&tell)),

@@ -12,7 +12,7 @@ use crate::{
 use godwit_sys::unnamed;
 use godwit_wire::local::{
     Request,
-    request::{self, Fresh, Selector},
+    request::{self, Freshness, Selector},
 };
 use std::{
     env,
@@ -73,7 +73,7 @@ impl Shared {
                 drop(state);
                 // The node may have removed the name before it had the file.
                 let url = body.url();
-                let unlink = Request::Deed(request::Deed::Unlink { url });
+                let unlink = Request::Deed(request::NameDeed::Unlink { url });
                 match self.asking.ask(NO_THREAD, &unlink) {
                     Err(failed) if !failed.is_missing() => Err(failed),
                     _ => Ok(()),
@@ -95,7 +95,7 @@ impl Shared {
     /// Renames a file that the node knows by its name, while it is written.
     pub(crate) fn rename_at_node(&self, body: &Body, to: String, thread: u32) -> Done<()> {
         let _turn = body.turn.lock();
-        let rename = request::Deed::Rename {
+        let rename = request::NameDeed::Rename {
             url: body.url(),
             to: to.clone(),
         };
@@ -122,12 +122,12 @@ impl Shared {
             (hold.file, hold.kept) = (Some(orphan), Kept::Orphan);
             return Ok(());
         }
-        let open = Request::Open(request::Open {
+        let open = Request::Open(request::OpenRequest {
             url: body.url(),
             read: true,
             write: true,
-            fresh: Fresh::Kept,
-            ..request::Open::default()
+            fresh: Freshness::Kept,
+            ..request::OpenRequest::default()
         });
         let (era, answer) = self.asking.ask(thread, &open)?;
         let (opened, file) = opened(answer)?;

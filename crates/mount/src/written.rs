@@ -11,10 +11,10 @@ use crate::{
     syncing::open_again,
 };
 use godwit_wire::{
-    door::call::Version,
+    door::call::DoorVersion,
     local::{
         Request,
-        request::{self, Fresh},
+        request::{self, Freshness},
     },
 };
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -138,16 +138,16 @@ impl Shared {
 
     fn begin(&self, url: String, how: Writing, thread: u32) -> Done<Body> {
         let put = |new: bool| {
-            Request::Put(request::Put {
+            Request::Put(request::PutRequest {
                 url: url.clone(),
                 mode: how.create,
                 new,
                 at_server: new,
-                ..request::Put::default()
+                ..request::PutRequest::default()
             })
         };
-        let open = |fresh: Fresh| {
-            Request::Open(request::Open {
+        let open = |fresh: Freshness| {
+            Request::Open(request::OpenRequest {
                 url: url.clone(),
                 read: true,
                 write: true,
@@ -155,7 +155,7 @@ impl Shared {
                 mode: how.create,
                 fresh,
                 lazy: true,
-                ..request::Open::default()
+                ..request::OpenRequest::default()
             })
         };
         let (answered, is_new) = match how.truncate {
@@ -169,7 +169,7 @@ impl Shared {
         };
         let (era, answer) = answered?;
         let (opened, file) = opened(answer)?;
-        let made = Some(opened.version).filter(|version| *version != Version::None);
+        let made = Some(opened.version).filter(|version| *version != DoorVersion::None);
         Ok(Body {
             hold: RwLock::new(Hold {
                 file: Some(file),

@@ -16,8 +16,8 @@ use godwit_core::{Algorithm, Digest};
 use godwit_trust::Home;
 use godwit_wire::door::{
     OPENAPI, PACK_TYPE, ROOT,
-    call::{self, Given, How, Name, Text},
-    pack::{self, Decoder, Frame, Kind},
+    call::{self, How, Name, PackedFile, Text},
+    pack::{self, Decoder, Frame, FrameKind},
 };
 use schema::Schemas;
 use serde_json::{Value, json};
@@ -249,8 +249,8 @@ impl World {
 
 fn pack_of_data() -> Vec<u8> {
     [
-        pack::frame(Kind::Data, 0, b"012345678"),
-        pack::frame(Kind::Last, 0, b""),
+        pack::frame(FrameKind::Data, 0, b"012345678"),
+        pack::frame(FrameKind::Last, 0, b""),
     ]
     .concat()
 }
@@ -259,7 +259,7 @@ fn pack_of_data() -> Vec<u8> {
 fn pack_of_files() -> Vec<u8> {
     let mut pack = Vec::new();
     for (nth, (path, how)) in [(0, ("small", How::New)), (1, ("dir/a file", How::New))] {
-        let given = Given {
+        let given = PackedFile {
             path: Name(path.into()),
             how,
             size: 4,
@@ -267,10 +267,10 @@ fn pack_of_files() -> Vec<u8> {
             mode: None,
             digest: Some(Text(Digest::of(Algorithm::Blake3, b"tiny"))),
         };
-        pack.extend(pack::frame(Kind::File, nth, &call::write(&given)));
-        pack.extend(pack::frame(Kind::Data, 0, b"tiny"));
+        pack.extend(pack::frame(FrameKind::File, nth, &call::write(&given)));
+        pack.extend(pack::frame(FrameKind::Data, 0, b"tiny"));
     }
-    pack.extend(pack::frame(Kind::Last, 2, b""));
+    pack.extend(pack::frame(FrameKind::Last, 2, b""));
     pack
 }
 

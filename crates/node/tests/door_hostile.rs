@@ -14,7 +14,7 @@ use common::{
 use godwit_core::{Block, Digest, Extents};
 use godwit_store::{Error, Result, Sink, Store, StoreExt, Whole, Write as Upload, WriteMode};
 use godwit_trust::{Credential, lab::Issue};
-use godwit_wire::door::pack::{self, Kind};
+use godwit_wire::door::pack::{self, FrameKind};
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
@@ -482,10 +482,10 @@ fn lying_pack_keeps_files_before_it() {
             "{{\"path\":\"{path}\",\"how\":\"new\",\"size\":{size},\"digest\":\"{}\"}}",
             digest(of)
         );
-        pack::frame(Kind::File, 0, text.as_bytes())
+        pack::frame(FrameKind::File, 0, text.as_bytes())
     };
-    let data = |offset, bytes: &[u8]| pack::frame(Kind::Data, offset, bytes);
-    let last = pack::frame(Kind::Last, 1, b"");
+    let data = |offset, bytes: &[u8]| pack::frame(FrameKind::Data, offset, bytes);
+    let last = pack::frame(FrameKind::Last, 1, b"");
     for (nth, (frames, why)) in [
         (
             vec![head("NAME", 5, b"hello"), data(0, b"hell"), last.clone()],
@@ -523,7 +523,7 @@ fn lying_pack_keeps_files_before_it() {
         (vec![head("../NAME", 0, b""), last.clone()], "bad_request"),
         (
             vec![
-                pack::frame(Kind::File, 0, b"{\"path\":\"NAME\"}"),
+                pack::frame(FrameKind::File, 0, b"{\"path\":\"NAME\"}"),
                 last.clone(),
             ],
             "bad_request",
@@ -567,7 +567,7 @@ fn lying_pack_keeps_files_before_it() {
     let id = door.upload(&mut raw, "up");
     for body in [
         data(0, b"cut"),
-        pack::frame(Kind::Data, u64::MAX - 1, b"over"),
+        pack::frame(FrameKind::Data, u64::MAX - 1, b"over"),
         [last.clone(), data(0, b"more")].concat(),
         b"Dxxxxxxxxxxxxxxxxxxxxxxx".to_vec(),
     ] {

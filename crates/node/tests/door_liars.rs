@@ -17,7 +17,7 @@ use godwit_store::{
 use godwit_trust::Credential;
 use godwit_wire::door::{
     LINES_TYPE, PACK_TYPE,
-    pack::{self, Kind},
+    pack::{self, FrameKind},
 };
 use openssl::ssl::SslStream;
 use std::{
@@ -320,20 +320,20 @@ impl Take for Kept {
 }
 
 fn file() -> Vec<u8> {
-    pack::frame(Kind::File, 0, b"{}")
+    pack::frame(FrameKind::File, 0, b"{}")
 }
 
 fn data(offset: u64, bytes: &[u8]) -> Vec<u8> {
-    pack::frame(Kind::Data, offset, bytes)
+    pack::frame(FrameKind::Data, offset, bytes)
 }
 
 fn ended(size: u64) -> Vec<u8> {
     let text = format!("{{\"read\":[{{\"kind\":\"file\",\"size\":{size}}},null]}}");
-    pack::frame(Kind::End, 0, text.as_bytes())
+    pack::frame(FrameKind::End, 0, text.as_bytes())
 }
 
 fn last(count: u64) -> Vec<u8> {
-    pack::frame(Kind::Last, count, b"")
+    pack::frame(FrameKind::Last, count, b"")
 }
 
 #[test]
@@ -360,7 +360,7 @@ fn unrequested_bytes_are_refused() {
         (vec![data(10, b"0123456789"), end()], "of no file"),
         (vec![file(), file(), end()], "not asked for"),
         (
-            vec![pack::frame(Kind::File, 1, b"{}"), end()],
+            vec![pack::frame(FrameKind::File, 1, b"{}"), end()],
             "not asked for",
         ),
         (
@@ -385,7 +385,7 @@ fn unrequested_bytes_are_refused() {
         ),
         (vec![b"what is this, then?".to_vec()], "no known kind"),
         (
-            vec![file(), pack::frame(Kind::End, 0, b"{}"), last(1)],
+            vec![file(), pack::frame(FrameKind::End, 0, b"{}"), last(1)],
             "JSON",
         ),
         (vec![file(), data(10, b"0123456789"), ended(100)], ""),
@@ -440,12 +440,12 @@ fn small_files_must_match_request_order() {
     let frame = |kind, number, text: &str| pack::frame(kind, number, text.as_bytes());
     let end = |number, size| {
         frame(
-            Kind::End,
+            FrameKind::End,
             number,
             &format!("{{\"read\":[{{\"kind\":\"file\",\"size\":{size}}},null]}}"),
         )
     };
-    let begin = |number| frame(Kind::File, number, "{}");
+    let begin = |number| frame(FrameKind::File, number, "{}");
     let good = || vec![begin(0), data(0, b"hello"), end(0, 5)];
     let with = |more: Vec<Vec<u8>>| [good(), more].concat();
     for (pack, wanted) in [
@@ -479,7 +479,7 @@ fn small_files_must_match_request_order() {
     }
     let digest = "\"blake3:0000000000000000000000000000000000000000000000000000000000000000\"";
     let wrong = frame(
-        Kind::End,
+        FrameKind::End,
         0,
         &format!("{{\"read\":[{{\"kind\":\"file\",\"size\":5}},{digest}]}}"),
     );

@@ -13,8 +13,8 @@ use godwit_store::{
 use godwit_trust::{Credential, lab::Issue};
 use godwit_wire::door::{
     PACK_TYPE, ROOT,
-    call::{self, AskRead, Can, Ended, Grant, Hello, Line},
-    pack::{self, Kind},
+    call::{self, AskRead, DoorCan, Grant, Hello, Line, PackedEnd},
+    pack::{self, FrameKind},
 };
 use hyper::{Response, body::Bytes};
 use std::{
@@ -47,7 +47,7 @@ impl Source {
                     revision: 0,
                     who: None,
                     account: None,
-                    can: Can::default(),
+                    can: DoorCan::default(),
                     key: None,
                     slots: None,
                     running: None,
@@ -62,8 +62,8 @@ impl Source {
                     let (to, stream) = mpsc::channel(4);
                     let half = vec![7; HALF as usize];
                     let begun = [
-                        pack::frame(Kind::File, 0, b"{}"),
-                        pack::frame(Kind::Data, start, &half),
+                        pack::frame(FrameKind::File, 0, b"{}"),
+                        pack::frame(FrameKind::Data, start, &half),
                     ];
                     to.try_send(begun.concat().into()).unwrap();
                     *kept.lock().unwrap() = Some(to);
@@ -87,9 +87,13 @@ impl Source {
         }
         let stat = Stat::of(godwit_store::EntryKind::File, 2 * HALF).say();
         let rest = [
-            pack::frame(Kind::Data, HALF, &[7; HALF as usize]),
-            pack::frame(Kind::End, 0, &call::write(&Ended::Read(stat, None))),
-            pack::frame(Kind::Last, 1, b""),
+            pack::frame(FrameKind::Data, HALF, &[7; HALF as usize]),
+            pack::frame(
+                FrameKind::End,
+                0,
+                &call::write(&PackedEnd::Read(stat, None)),
+            ),
+            pack::frame(FrameKind::Last, 1, b""),
         ];
         to.try_send(rest.concat().into()).unwrap();
     }

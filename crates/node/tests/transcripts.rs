@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Client, Served, commas, data_to};
-use godwit_wire::transcript::{By, Spoken, parse};
+use godwit_wire::transcript::{Spoken, SpokenBy, parse};
 use std::{
     fs::{self, File},
     io::{Read, Write},
@@ -53,26 +53,28 @@ struct Talk {
 impl Talk {
     fn follow(&mut self, line: &Spoken, at: &str) {
         match line.by {
-            By::Client => {
+            SpokenBy::Client => {
                 let bytes = line.bytes();
                 self.client.raw(&[bytes.as_slice(), b"\r\n"].concat());
             }
-            By::Server => {
+            SpokenBy::Server => {
                 let said = self.client.line();
                 assert!(line.is_said_by(&said), "{at}:\n wanted {line}\n but {said}");
                 self.learn(&said);
             }
-            By::Down => {
+            SpokenBy::Down => {
                 let mut found = Vec::new();
                 self.connect().read_to_end(&mut found).unwrap();
                 assert_eq!(found, line.bytes(), "{at}: {line}");
                 self.data = None;
             }
-            By::Up => {
+            SpokenBy::Up => {
                 self.connect().write_all(&line.bytes()).unwrap();
                 self.data = None;
             }
-            By::Want | By::Result | By::Bare => panic!("{at}: a server wants nothing: {line}"),
+            SpokenBy::Want | SpokenBy::Result | SpokenBy::Bare => {
+                panic!("{at}: a server wants nothing: {line}")
+            }
         }
     }
 

@@ -5,7 +5,7 @@
 
 use godwit_core::{Algorithm, Block, Digest, Extents, Url};
 use godwit_store::{Error, Remote, RemoteOptions, Result, Store, Take, channel::Cancel};
-use godwit_wire::transcript::{By, Spoken, parse};
+use godwit_wire::transcript::{Spoken, SpokenBy, parse};
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
@@ -372,7 +372,7 @@ fn dialogues_are_held_over_socket() {
         let url: Url = format!("ftp://{address}/").parse().unwrap();
         let options = RemoteOptions::new(Cancel::new().unwrap());
         let store = Remote::open(&url, &options).unwrap();
-        for look in login_and_looks.iter().filter(|s| s.by == By::Want) {
+        for look in login_and_looks.iter().filter(|s| s.by == SpokenBy::Want) {
             match look.text.split_once(' ').unwrap() {
                 ("look", name) => drop(store.stat(Path::new(name))),
                 _ => drop(store.can()),
@@ -385,8 +385,9 @@ fn dialogues_are_held_over_socket() {
 
 /// Cuts a dialogue where something is wanted that a socket does otherwise.
 fn until_another_verb(spoken: Vec<Spoken>) -> Vec<Spoken> {
-    let other =
-        |s: &Spoken| s.by == By::Want && !["login ", "look "].iter().any(|v| s.text.starts_with(v));
+    let other = |s: &Spoken| {
+        s.by == SpokenBy::Want && !["login ", "look "].iter().any(|v| s.text.starts_with(v))
+    };
     let end = spoken.iter().position(other).unwrap_or(spoken.len());
     spoken.into_iter().take(end).collect()
 }
@@ -396,10 +397,10 @@ fn play(mut stream: TcpStream, script: &[Spoken]) {
     let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
     for spoken in script {
         match spoken.by {
-            By::Server => stream
+            SpokenBy::Server => stream
                 .write_all(format!("{}\r\n", spoken.text).as_bytes())
                 .unwrap(),
-            By::Client => assert_eq!(lines.next().unwrap().unwrap(), spoken.text, "{spoken}"),
+            SpokenBy::Client => assert_eq!(lines.next().unwrap().unwrap(), spoken.text, "{spoken}"),
             _ => {}
         }
     }

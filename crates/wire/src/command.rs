@@ -8,7 +8,7 @@ mod options;
 mod site;
 
 pub use extended::{Through, Upload, UploadHow};
-pub use options::{Opts, Parallelism, Share};
+pub use options::{Opts, Parallelism, StripeShare};
 pub use site::{Godwit, Site};
 
 use crate::{
@@ -49,7 +49,7 @@ pub enum Command {
     // Settings.
     Type(Type),
     Stru,
-    Mode(Mode),
+    Mode(TransferMode),
     Opts(Opts),
     Trev {
         event: String,
@@ -146,7 +146,7 @@ pub enum Type {
 
 /// Transmission mode.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Mode {
+pub enum TransferMode {
     /// `MODE S`: the end of the file is the end of the connection.
     #[default]
     Stream,
@@ -297,10 +297,10 @@ fn parse_structure(rest: &[u8]) -> Parsed<Command> {
     refuse(501, "Syntax error in parameter; only structure F is known.")
 }
 
-fn parse_mode(rest: &[u8]) -> Parsed<Mode> {
+fn parse_mode(rest: &[u8]) -> Parsed<TransferMode> {
     match rest {
-        b"S" | b"s" => Ok(Mode::Stream),
-        b"E" | b"e" => Ok(Mode::Extended),
+        b"S" | b"s" => Ok(TransferMode::Stream),
+        b"E" | b"e" => Ok(TransferMode::Extended),
         _ => refuse(501, "Unrecognized transfer mode; S and E are known."),
     }
 }

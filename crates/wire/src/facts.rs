@@ -8,7 +8,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Facts {
     /// The kind of the entry.
-    pub kind: Option<Kind>,
+    pub kind: Option<FactKind>,
     /// Length in bytes.
     pub size: Option<u64>,
     /// Time of the last change since the epoch; a time before 1970 counts as not told.
@@ -31,7 +31,7 @@ pub struct Facts {
 
 /// The fact `Type`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Kind {
+pub enum FactKind {
     /// A file.
     File,
     /// A directory.
@@ -48,14 +48,14 @@ pub enum Kind {
 
 /// Facts and a name.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Named {
+pub struct NamedFacts {
     /// The facts about the file.
     pub facts: Facts,
     /// Raw bytes; a name, or a path in MLST and MLSR.
     pub name: Vec<u8>,
 }
 
-impl Named {
+impl NamedFacts {
     /// Reads a line without its end. All behind the first space is the name.
     pub fn parse(line: &[u8]) -> Result<Self> {
         let bad = || Error::BadFacts { text: shown(line) };
@@ -116,16 +116,16 @@ impl Facts {
     fn take_kind(&mut self, value: &[u8]) {
         let lower = value.to_ascii_lowercase();
         self.kind = Some(match &lower[..] {
-            b"file" => Kind::File,
-            b"dir" => Kind::Directory,
-            b"cdir" => Kind::This,
-            b"pdir" => Kind::Parent,
-            b"slink" | b"os.unix=slink" | b"os.unix=symlink" => Kind::Link,
+            b"file" => FactKind::File,
+            b"dir" => FactKind::Directory,
+            b"cdir" => FactKind::This,
+            b"pdir" => FactKind::Parent,
+            b"slink" | b"os.unix=slink" | b"os.unix=symlink" => FactKind::Link,
             _ if lower.starts_with(b"os.unix=slink:") => {
                 self.link = Some(value[b"os.unix=slink:".len()..].to_vec());
-                Kind::Link
+                FactKind::Link
             }
-            _ => Kind::Other,
+            _ => FactKind::Other,
         });
     }
 
@@ -139,12 +139,12 @@ impl Facts {
         };
         if let Some(kind) = self.kind {
             let text = match kind {
-                Kind::File => "file",
-                Kind::Directory => "dir",
-                Kind::This => "cdir",
-                Kind::Parent => "pdir",
-                Kind::Link => "slink",
-                Kind::Other => "other",
+                FactKind::File => "file",
+                FactKind::Directory => "dir",
+                FactKind::This => "cdir",
+                FactKind::Parent => "pdir",
+                FactKind::Link => "slink",
+                FactKind::Other => "other",
             };
             fact("Type", text.as_bytes());
         }
@@ -192,14 +192,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn named() -> impl Strategy<Value = Named> {
+    fn named() -> impl Strategy<Value = NamedFacts> {
         let kind = prop::option::of(prop::sample::select(vec![
-            Kind::File,
-            Kind::Directory,
-            Kind::This,
-            Kind::Parent,
-            Kind::Link,
-            Kind::Other,
+            FactKind::File,
+            FactKind::Directory,
+            FactKind::This,
+            FactKind::Parent,
+            FactKind::Link,
+            FactKind::Other,
         ]));
         let text = || prop::option::of("[a-z0-9]{1,9}");
         let time = || prop::option::of((0..9_999_999_999u64).prop_map(Duration::from_secs));
@@ -216,7 +216,7 @@ mod tests {
         );
         (numbers, texts, name).prop_map(
             |((kind, size, (modify, touched), mode), (perm, owner, group, unique, link), name)| {
-                Named {
+                NamedFacts {
                     facts: Facts {
                         kind,
                         size,
@@ -238,36 +238,36 @@ mod tests {
     proptest! {
         #[test]
         fn facts_read_as_they_were_written(named in named()) {
-            prop_assert_eq!(Named::parse(&named.encode()), Ok(named));
+            prop_assert_eq!(NamedFacts::parse(&named.encode()), Ok(named));
         }
 
         #[test]
         fn any_line_is_read_or_refused(line in "[a-zA-Z=;:. 0-9]{0,60}") {
-            let _ = Named::parse(line.as_bytes());
+            let _ = NamedFacts::parse(line.as_bytes());
         }
     }
 
     #[test]
     fn gct_facts_have_link_and_kind() {
         let line = b"Type=file;Modify=20210101000000;Size=6;Perm=awr;UNIX.mode=0640;UNIX.owner=nobody;UNIX.uid=65534;UNIX.group=nogroup;UNIX.gid=65534;Unique=fe00-9b210f;UNIX.slink=/data/a b; /data/ln";
-        let named = Named::parse(line).unwrap();
+        let named = NamedFacts::parse(line).unwrap();
         assert_eq!(named.name, b"/data/ln");
         assert_eq!(named.facts.link.as_deref(), Some(&b"/data/a b"[..]));
-        assert_eq!(named.facts.kind, Some(Kind::File));
+        assert_eq!(named.facts.kind, Some(FactKind::File));
         assert_eq!(named.facts.mode, Some(0o640));
         assert_eq!(named.facts.owner.as_deref(), Some("nobody"));
     }
 
     #[test]
     fn fact_names_ignore_case_file_names_raw() {
-        let named = Named::parse(b"type=OS.unix=slink:/t;SIZE=7;x.y=z; a; b ").unwrap();
-        assert_eq!(named.facts.kind, Some(Kind::Link));
+        let named = NamedFacts::parse(b"type=OS.unix=slink:/t;SIZE=7;x.y=z; a; b ").unwrap();
+        assert_eq!(named.facts.kind, Some(FactKind::Link));
         assert_eq!(named.facts.link.as_deref(), Some(&b"/t"[..]));
         assert_eq!(
             (named.facts.size, &named.name[..]),
             (Some(7), &b"a; b "[..])
         );
-        assert_eq!(Named::parse(b" bare").unwrap().name, b"bare");
+        assert_eq!(NamedFacts::parse(b" bare").unwrap().name, b"bare");
     }
 
     #[test]
@@ -282,7 +282,7 @@ mod tests {
             "nonsense; a",
             "UNIX.mode=9; a",
         ] {
-            assert!(Named::parse(line.as_bytes()).is_err(), "{line:?}");
+            assert!(NamedFacts::parse(line.as_bytes()).is_err(), "{line:?}");
         }
     }
 }

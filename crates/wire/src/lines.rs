@@ -7,7 +7,7 @@ use crate::{Error, Result};
 /// A line ends with LF; a CR before it is taken off. Control channels and
 /// listings are both made of these.
 #[derive(Debug)]
-pub struct Lines {
+pub struct LineBuffer {
     bytes: Vec<u8>,
     /// Before this, all was given out.
     start: usize,
@@ -26,7 +26,7 @@ pub enum End {
     Lf,
 }
 
-impl Lines {
+impl LineBuffer {
     /// Returns an empty collection that refuses lines longer than `max_bytes`.
     pub fn new(max_bytes: usize) -> Self {
         Self {
@@ -114,7 +114,7 @@ mod tests {
         ) {
             let text: String = lines.iter().map(|l| format!("{l}\r\n")).collect();
             let (mut input, mut found) = (text.as_bytes(), Vec::new());
-            let mut collected = Lines::new(12 + 1);
+            let mut collected = LineBuffer::new(12 + 1);
             for cut in cuts.into_iter().chain([usize::MAX]) {
                 let (now, later) = input.split_at(cut.min(input.len()));
                 input = later;
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn line_feed_between_nodes_ends_nothing() {
-        let mut lines = Lines::new(100);
+        let mut lines = LineBuffer::new(100);
         lines.end_with_crlf_only();
         lines.push(b"new\nline\r");
         assert_eq!(lines.next_line(), Ok(None));
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn endless_line_is_refused_early() {
-        let mut lines = Lines::new(10);
+        let mut lines = LineBuffer::new(10);
         lines.push(b"0123456789");
         assert_eq!(lines.next_line(), Ok(None));
         lines.push(b"x");
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn long_line_in_one_read_is_refused() {
-        let mut lines = Lines::new(3);
+        let mut lines = LineBuffer::new(3);
         lines.push(b"abc\nabcd\n");
         assert_eq!(lines.next_line(), Ok(Some((&b"abc"[..], End::Lf))));
         assert!(lines.next_line().is_err());

@@ -6,8 +6,8 @@
 use crate::{
     Error, Result,
     error::shown,
-    facts::{Facts, Kind, Named},
-    lines::{End, Lines},
+    facts::{FactKind, Facts, NamedFacts},
+    lines::{End, LineBuffer},
     time::{self, Civil},
 };
 use std::{borrow::Cow, time::Duration};
@@ -39,7 +39,7 @@ pub enum Reach {
 /// A listing that is being read.
 #[derive(Debug)]
 pub struct Listing {
-    lines: Lines,
+    lines: LineBuffer,
     form: Form,
     reach: Reach,
     line: u64,
@@ -52,7 +52,7 @@ impl Listing {
     /// Returns a listing of which nothing came yet.
     pub fn new(form: Form, reach: Reach) -> Self {
         Self {
-            lines: Lines::new(LINE_BYTES_MAX),
+            lines: LineBuffer::new(LINE_BYTES_MAX),
             form,
             reach,
             line: 0,
@@ -77,7 +77,7 @@ impl Listing {
     }
 
     /// Returns the next entry, without the listed directory itself and the one above.
-    pub fn next_entry(&mut self) -> Result<Option<Named>> {
+    pub fn next_entry(&mut self) -> Result<Option<NamedFacts>> {
         while let Some((line, end)) = self.lines.next_line()? {
             self.line += 1;
             // A name with a line feed looks like two lines, and the first ends as no other line does. (GCT writes
@@ -96,7 +96,7 @@ impl Listing {
     }
 
     /// Returns the last entry if it came without a line end, as some servers send it.
-    pub fn finish(mut self) -> Result<Option<Named>> {
+    pub fn finish(mut self) -> Result<Option<NamedFacts>> {
         let rest = self.lines.rest().to_vec();
         self.line += 1;
         Ok(match entry(self.form, self.reach, self.line, &rest)? {
@@ -131,7 +131,7 @@ fn raw_name(line: &[u8], is_raw: bool) -> Cow<'_, [u8]> {
 /// A line of a listing, as it was understood.
 #[expect(clippy::large_enum_variant, reason = "one lives until the next line")]
 enum Line {
-    Entry(Named),
+    Entry(NamedFacts),
     Itself,
     Nothing,
 }
@@ -142,8 +142,10 @@ fn entry(form: Form, reach: Reach, number: u64, line: &[u8]) -> Result<Line> {
         return Ok(Line::Nothing);
     }
     let named = match form {
-        Form::Facts => Named::parse(line).map_err(|_| bad(number, "no facts and name", line))?,
-        Form::Names => Named {
+        Form::Facts => {
+            NamedFacts::parse(line).map_err(|_| bad(number, "no facts and name", line))?
+        }
+        Form::Names => NamedFacts {
             facts: Facts::default(),
             name: line.to_vec(),
         },
@@ -154,7 +156,7 @@ fn entry(form: Form, reach: Reach, number: u64, line: &[u8]) -> Result<Line> {
     };
     let is_dots = named.name == b"." || named.name == b"..";
     match named.facts.kind {
-        Some(Kind::This | Kind::Parent) => return Ok(Line::Itself),
+        Some(FactKind::This | FactKind::Parent) => return Ok(Line::Itself),
         _ if is_dots && form != Form::Facts => return Ok(Line::Itself),
         _ => {}
     }
@@ -184,26 +186,26 @@ fn is_total(line: &[u8]) -> bool {
 
 /// Reads `-rw-r--r-- 1 owner group 1000 Nov 21 02:10 name`: with and without a
 /// group, with a year or a time or an ISO date, links with ` -> target`.
-fn unix(line: &[u8], now: Duration) -> Option<Named> {
+fn unix(line: &[u8], now: Duration) -> Option<NamedFacts> {
     let (kind, mode) = permissions(line.get(..10)?)?;
     let words = words(line);
     let at = (3..words.len()).find(|&i| date(&words[i..], now).is_some())?;
     let (modify, dates) = date(&words[at..], now)?;
     let size = number(words[at - 1].text);
     // Devices tell two numbers instead of a size.
-    if size.is_none() && kind != Kind::Other {
+    if size.is_none() && kind != FactKind::Other {
         return None;
     }
     let last = &words[at + dates - 1];
     // One space stands between date and name; more belong to the name.
     let name = line.get(last.end + 1..).filter(|name| !name.is_empty())?;
     let (name, link) = match kind {
-        Kind::Link => split_arrow(name),
+        FactKind::Link => split_arrow(name),
         _ => (name, None),
     };
     // words: permissions, links, owner, [group,] size
     let text = |i: usize| (i < at - 1).then(|| String::from_utf8_lossy(words[i].text).into_owned());
-    Some(Named {
+    Some(NamedFacts {
         facts: Facts {
             kind: Some(kind),
             size,
@@ -218,12 +220,12 @@ fn unix(line: &[u8], now: Duration) -> Option<Named> {
     })
 }
 
-fn permissions(text: &[u8]) -> Option<(Kind, u32)> {
+fn permissions(text: &[u8]) -> Option<(FactKind, u32)> {
     let kind = match text[0] {
-        b'-' => Kind::File,
-        b'd' => Kind::Directory,
-        b'l' => Kind::Link,
-        b'b' | b'c' | b'p' | b's' | b'D' => Kind::Other,
+        b'-' => FactKind::File,
+        b'd' => FactKind::Directory,
+        b'l' => FactKind::Link,
+        b'b' | b'c' | b'p' | b's' | b'D' => FactKind::Other,
         _ => return None,
     };
     let mut mode = 0;
@@ -291,7 +293,7 @@ fn clock(text: &[u8]) -> Option<(u64, u64)> {
 }
 
 /// Reads `11-21-26  02:10PM       <DIR>          name`, or a size for `<DIR>`.
-fn ms_dos(line: &[u8]) -> Option<Named> {
+fn ms_dos(line: &[u8]) -> Option<NamedFacts> {
     let all = words(line);
     let [day, clock_text, what, first, ..] = &all[..] else {
         return None;
@@ -319,8 +321,8 @@ fn ms_dos(line: &[u8]) -> Option<Named> {
     };
     let modify = at_minute([year, month, day], (hour, minute))?;
     let (kind, size) = match what.text {
-        b"<DIR>" => (Kind::Directory, None),
-        size => (Kind::File, Some(number(size)?)),
+        b"<DIR>" => (FactKind::Directory, None),
+        size => (FactKind::File, Some(number(size)?)),
     };
     let facts = Facts {
         kind: Some(kind),
@@ -329,7 +331,7 @@ fn ms_dos(line: &[u8]) -> Option<Named> {
         ..Facts::default()
     };
     let name = line[first.end - first.text.len()..].to_vec();
-    Some(Named { facts, name })
+    Some(NamedFacts { facts, name })
 }
 
 fn split_arrow(name: &[u8]) -> (&[u8], Option<Vec<u8>>) {
@@ -387,7 +389,7 @@ mod tests {
     /// 2026-11-21 12:00 UTC.
     const NOW: Duration = Duration::from_secs(1_795_262_400);
 
-    fn read(form: Form, reach: Reach, wire: &[u8]) -> Result<Vec<Named>> {
+    fn read(form: Form, reach: Reach, wire: &[u8]) -> Result<Vec<NamedFacts>> {
         let mut listing = Listing::new(form, reach);
         listing.push(wire);
         let mut all = Vec::new();
@@ -398,7 +400,7 @@ mod tests {
         Ok(all)
     }
 
-    fn ls(line: &str) -> Option<Named> {
+    fn ls(line: &str) -> Option<NamedFacts> {
         let wire = format!("{line}\r\n");
         read(Form::Ls { now: NOW }, Reach::Directory, wire.as_bytes())
             .unwrap()
@@ -418,8 +420,8 @@ mod tests {
             names in prop::collection::vec((name(), any::<u64>()), 0..8),
             cuts in prop::collection::vec(1..30usize, 0..60),
         ) {
-            let all: Vec<_> = names.into_iter().map(|(name, size)| Named {
-                facts: Facts { kind: Some(Kind::File), size: Some(size), ..Facts::default() },
+            let all: Vec<_> = names.into_iter().map(|(name, size)| NamedFacts {
+                facts: Facts { kind: Some(FactKind::File), size: Some(size), ..Facts::default() },
                 name,
             }).collect();
             let mut wire: Vec<u8> = all.iter().flat_map(|n| [n.encode(), b"\r\n".to_vec()].concat()).collect();
@@ -457,7 +459,7 @@ mod tests {
         let named =
             ls("drwxr-xr-x   2     root     root         4096 Nov 21 02:10 emptydir").unwrap();
         assert_eq!(named.name, b"emptydir");
-        assert_eq!(named.facts.kind, Some(Kind::Directory));
+        assert_eq!(named.facts.kind, Some(FactKind::Directory));
         assert_eq!(named.facts.modify, time::parse(b"20261121021000"));
         assert_eq!(named.facts.mode, Some(0o755));
         assert_eq!(named.facts.owner.as_deref(), Some("root"));
@@ -495,7 +497,7 @@ mod tests {
         let device = ls("crw-rw-rw- 1 root root 1, 3 Nov 21 02:10 null").unwrap();
         assert_eq!(
             (device.facts.kind, device.facts.size),
-            (Some(Kind::Other), Some(3))
+            (Some(FactKind::Other), Some(3))
         );
     }
 
@@ -503,7 +505,7 @@ mod tests {
     fn ms_dos_is_read() {
         let directory = ls("11-21-26  02:10PM       <DIR>          Program Files").unwrap();
         assert_eq!(directory.name, b"Program Files");
-        assert_eq!(directory.facts.kind, Some(Kind::Directory));
+        assert_eq!(directory.facts.kind, Some(FactKind::Directory));
         assert_eq!(directory.facts.modify, time::parse(b"20261121141000"));
         let file = ls("01-02-2020  12:05AM   1234 a  b").unwrap();
         assert_eq!(
@@ -563,7 +565,7 @@ mod tests {
         assert_eq!(all.len(), 2);
         assert_eq!(
             (&all[1].name[..], all[1].facts.kind),
-            (&b"sub/l"[..], Some(Kind::Link))
+            (&b"sub/l"[..], Some(FactKind::Link))
         );
     }
 }

@@ -14,7 +14,7 @@ pub const HEADER_BYTES: usize = 17;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Header {
     /// The content of the block.
-    pub what: What,
+    pub what: BlockContent,
     /// This was the last block of this transfer on this connection.
     pub end_of_data: bool,
     /// The sender will close the connection; it cannot be used again.
@@ -23,7 +23,7 @@ pub struct Header {
 
 /// The content of a block.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum What {
+pub enum BlockContent {
     /// Bytes of the file; the range may be empty (a mere end of data).
     Data(Range<u64>),
     /// No bytes; the offset field says how many connections will end.
@@ -37,7 +37,7 @@ impl Header {
     /// Returns the header of a block with bytes of the file.
     pub fn data(range: Range<u64>) -> Self {
         Self {
-            what: What::Data(range),
+            what: BlockContent::Data(range),
             end_of_data: false,
             close: false,
         }
@@ -46,7 +46,7 @@ impl Header {
     /// Returns the header that ends a connection's part of a transfer.
     pub fn end_of_data() -> Self {
         Self {
-            what: What::Data(0..0),
+            what: BlockContent::Data(0..0),
             end_of_data: true,
             close: false,
         }
@@ -55,7 +55,7 @@ impl Header {
     /// Returns the header that ends a connection's part and announces how many do so.
     pub fn end_of_file(ends: u64) -> Self {
         Self {
-            what: What::EndOfFile { ends },
+            what: BlockContent::EndOfFile { ends },
             end_of_data: true,
             close: false,
         }
@@ -65,8 +65,8 @@ impl Header {
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut flags = 0;
         let (count, offset) = match &self.what {
-            What::Data(range) => (range.end - range.start, range.start),
-            What::EndOfFile { ends } => {
+            BlockContent::Data(range) => (range.end - range.start, range.start),
+            BlockContent::EndOfFile { ends } => {
                 flags |= EOF;
                 (0, *ends)
             }
@@ -92,14 +92,14 @@ impl Header {
         }
         // GCT: the count of an EOF block means nothing and no payload follows.
         let what = if flags & EOF != 0 {
-            What::EndOfFile { ends: offset }
+            BlockContent::EndOfFile { ends: offset }
         } else {
             let end = offset.checked_add(count).ok_or_else(|| {
                 bad(format!(
                     "{count} bytes at offset {offset} end beyond what can be counted"
                 ))
             })?;
-            What::Data(offset..end)
+            BlockContent::Data(offset..end)
         };
         Ok(Self {
             what,
@@ -114,15 +114,15 @@ impl Header {
 /// The block with the count of ends may overtake data and ends on other connections. Both are therefore counted and
 /// compared.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Ends {
+pub struct StreamEnds {
     ended: u64,
     announced: Option<u64>,
 }
 
-impl Ends {
+impl StreamEnds {
     /// Takes a header that arrived on any connection.
     pub fn on_header(&mut self, header: &Header) -> Result<()> {
-        if let What::EndOfFile { ends } = header.what {
+        if let BlockContent::EndOfFile { ends } = header.what {
             if self.announced.is_some() {
                 return Err(bad("a second end of file".into()));
             }
@@ -167,9 +167,10 @@ mod tests {
 
     fn header() -> impl Strategy<Value = Header> {
         let what = prop_oneof![
-            (any::<u64>(), 0..5000u64)
-                .prop_filter_map("fits", |(at, n)| Some(What::Data(at..at.checked_add(n)?))),
-            any::<u64>().prop_map(|ends| What::EndOfFile { ends }),
+            (any::<u64>(), 0..5000u64).prop_filter_map("fits", |(at, n)| Some(BlockContent::Data(
+                at..at.checked_add(n)?
+            ))),
+            any::<u64>().prop_map(|ends| BlockContent::EndOfFile { ends }),
         ];
         (what, any::<bool>(), any::<bool>()).prop_map(|(what, end_of_data, close)| Header {
             what,
@@ -205,7 +206,7 @@ mod tests {
                 headers[at].end_of_data = false;
                 headers.push(Header::end_of_data());
             }
-            let mut count = Ends::default();
+            let mut count = StreamEnds::default();
             for header in &headers {
                 prop_assert!(!count.is_complete());
                 count.on_header(header).unwrap();
@@ -236,9 +237,13 @@ mod tests {
             bytes[0] |= flag;
             assert!(Header::decode(&bytes).is_err(), "flag {flag:#x}");
         }
-        let mut ends = Ends::default();
+        let mut ends = StreamEnds::default();
         ends.on_header(&Header::end_of_file(3)).unwrap();
         assert!(ends.clone().on_header(&Header::end_of_file(3)).is_err());
-        assert!(Ends::default().on_header(&Header::end_of_file(0)).is_err());
+        assert!(
+            StreamEnds::default()
+                .on_header(&Header::end_of_file(0))
+                .is_err()
+        );
     }
 }

@@ -6,7 +6,7 @@
 use crate::{
     Error, Result,
     error::shown,
-    lines::{End, Lines},
+    lines::{End, LineBuffer},
 };
 
 /// A whole reply.
@@ -32,7 +32,7 @@ pub enum Inner {
 
 /// The meaning of a reply's first digit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Class {
+pub enum ReplyClass {
     /// 1: another reply to the same command follows.
     Preliminary,
     /// 2: done.
@@ -65,20 +65,20 @@ impl Reply {
     }
 
     /// Returns the class by the first digit.
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> ReplyClass {
         match self.code / 100 {
-            1 => Class::Preliminary,
-            2 => Class::Done,
-            3 => Class::Intermediate,
-            4 => Class::Transient,
-            6 => Class::Wrapped,
-            _ => Class::Permanent,
+            1 => ReplyClass::Preliminary,
+            2 => ReplyClass::Done,
+            3 => ReplyClass::Intermediate,
+            4 => ReplyClass::Transient,
+            6 => ReplyClass::Wrapped,
+            _ => ReplyClass::Permanent,
         }
     }
 
     /// Tells whether no other reply to the same command follows.
     pub fn is_final(&self) -> bool {
-        self.class() != Class::Preliminary
+        self.class() != ReplyClass::Preliminary
     }
 
     /// Tells whether the command succeeded, or may continue.
@@ -209,14 +209,14 @@ impl Assembly {
 /// Reads replies from the bytes of a control channel in clear.
 #[derive(Debug)]
 pub struct Replies {
-    lines: Lines,
+    lines: LineBuffer,
     assembly: Assembly,
 }
 
 impl Default for Replies {
     fn default() -> Self {
         Self {
-            lines: Lines::new(LINE_BYTES_MAX),
+            lines: LineBuffer::new(LINE_BYTES_MAX),
             assembly: Assembly::default(),
         }
     }

@@ -21,10 +21,12 @@ mod through;
 mod transfer;
 
 pub use crate::Refusal;
-pub use crate::tuned::Tuned;
+pub use crate::tuned::TunedStreams;
 pub use access::is_nobody;
-pub use ask::{Answer, Ask, Change, Give, Leg, Mechanism, Outcome, Place, Removed, Want, Welcome};
-pub use listing::{EntryKind, Facts, Form, Listing, Stat, Times};
+pub use ask::{
+    Ask, Change, FtpAnswer, FtpOutcome, Give, Leg, Mechanism, Removed, UploadPlace, Want, Welcome,
+};
+pub use listing::{Facts, Form, ListedKind, ListedStat, Listing, Times};
 pub use place::resolve;
 pub use transfer::Urgent;
 
@@ -32,20 +34,20 @@ use crate::{
     command::Command,
     shield::{Cover, Guard, Level, Shield},
 };
-use data::Data;
+use data::DataSetup;
 use godwit_core::Kind;
-use queue::{Queue, Queued};
+use queue::{CommandQueue, Queued};
 use say::Say;
 use settings::Settings;
 use std::path::PathBuf;
-use transfer::Next;
+use transfer::NextTransfer;
 
 /// One session with one client.
 #[derive(Debug)]
 pub struct Session {
     profile: Profile,
-    state: State,
-    queue: Queue,
+    state: SessionState,
+    queue: CommandQueue,
     say: Say,
     /// The next step after the answer to the open request.
     then: Option<Then>,
@@ -55,7 +57,7 @@ pub struct Session {
     refused_lines: u32,
     logins_failed: u32,
     shield: Shield,
-    proof: secure::Proof,
+    proof: secure::ProofStep,
     /// The guard of all lines after the next 235.
     guard: Option<Box<dyn Guard>>,
     /// The protection of data connections, once both sides have proved their identity.
@@ -96,14 +98,14 @@ pub struct Profile {
     /// How many others make striped transfers for this server.
     pub stripes: usize,
     /// Programs that bytes can go through.
-    pub modules: Vec<Module>,
+    pub modules: Vec<ModuleName>,
     /// Whether files are delivered to another server.
     pub passes_on: bool,
 }
 
 /// A program that filters the bytes of files, as clients see it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Module {
+pub struct ModuleName {
     /// The name that clients use.
     pub name: String,
     /// On which way.
@@ -143,7 +145,7 @@ impl Default for Profile {
 /// The next step of the session's driver.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::large_enum_variant)] // one exists at a time
-pub enum Step {
+pub enum SessionStep {
     /// Do this and answer.
     Ask(Ask),
     /// Send the bytes in `output`, then close.
@@ -151,28 +153,28 @@ pub enum Step {
 }
 
 #[derive(Debug)]
-enum State {
+enum SessionState {
     Greeted,
     Named { user: String },
-    Ready(Box<Ready>),
+    Ready(Box<ReadyState>),
     Closed,
 }
 
 /// The state of a session after the login.
 #[derive(Debug)]
-struct Ready {
+struct ReadyState {
     user: String,
     may_write: bool,
     home: PathBuf,
     current: PathBuf,
     settings: Settings,
-    next: Next,
-    data: Data,
+    next: NextTransfer,
+    data: DataSetup,
     rename_from: Option<PathBuf>,
     link_target: Option<PathBuf>,
 }
 
-impl Ready {
+impl ReadyState {
     /// The resolution of times that this peer receives.
     fn times(&self) -> Times {
         match self.settings.ours {
@@ -229,16 +231,16 @@ impl Session {
             &format!("{host} GridFTP Server godwit {version} ready."),
         );
         Self {
-            queue: Queue::new(profile.line_bytes_max, profile.pipeline_max),
+            queue: CommandQueue::new(profile.line_bytes_max, profile.pipeline_max),
             profile,
-            state: State::Greeted,
+            state: SessionState::Greeted,
             say,
             then: None,
             follow: None,
             refused_lines: 0,
             logins_failed: 0,
             shield: Shield::Clear,
-            proof: secure::Proof::None,
+            proof: secure::ProofStep::None,
             guard: None,
             cover: Cover::Proofs,
             level: Level::Clear,
@@ -279,13 +281,13 @@ impl Session {
     }
 
     /// Returns the next step; `None`: the session waits for bytes, or for the answer to the open request.
-    pub fn poll(&mut self) -> Option<Step> {
+    pub fn poll(&mut self) -> Option<SessionStep> {
         if let Some(ask) = self.follow.take() {
-            return Some(Step::Ask(ask));
+            return Some(SessionStep::Ask(ask));
         }
         while self.then.is_none() {
-            if matches!(self.state, State::Closed) {
-                return Some(Step::Close);
+            if matches!(self.state, SessionState::Closed) {
+                return Some(SessionStep::Close);
             }
             let ask = match self.queue.pop()? {
                 Queued::Line(line) => self.on_line(&line),
@@ -297,7 +299,7 @@ impl Session {
                 }
             };
             if let Some(ask) = ask {
-                return Some(Step::Ask(ask));
+                return Some(SessionStep::Ask(ask));
             }
         }
         None
@@ -338,14 +340,14 @@ impl Session {
     /// Returns the user who is logged in.
     pub fn user(&self) -> Option<&str> {
         match &self.state {
-            State::Ready(ready) => Some(&ready.user),
+            SessionState::Ready(ready) => Some(&ready.user),
             _ => None,
         }
     }
 
     /// Tells whether the client is logged in and may change something.
     pub fn may_write(&self) -> bool {
-        matches!(&self.state, State::Ready(ready) if ready.may_write)
+        matches!(&self.state, SessionState::Ready(ready) if ready.may_write)
     }
 
     /// Returns the client's description of itself, for the log.
@@ -356,7 +358,7 @@ impl Session {
     /// Tells whether the client is a node, which knows what to do when its data connections are closed between
     /// transfers.
     pub fn is_ours(&self) -> bool {
-        matches!(&self.state, State::Ready(ready) if ready.settings.ours)
+        matches!(&self.state, SessionState::Ready(ready) if ready.settings.ours)
     }
 
     /// Tells whether nothing is asked and no command waits.
@@ -367,11 +369,11 @@ impl Session {
     /// Ends the session from our side: too long idle, or the server stops.
     pub fn close(&mut self, why: &str) {
         self.say.line(421, why);
-        self.state = State::Closed;
+        self.state = SessionState::Closed;
     }
 
     /// Takes the answer to the open ask.
-    pub fn on_answer(&mut self, answer: Answer) {
+    pub fn on_answer(&mut self, answer: FtpAnswer) {
         let then = self.then.take().expect("an answer follows an ask");
         match then {
             Then::Offer(by) => self.on_offer(by, answer),
@@ -379,7 +381,7 @@ impl Session {
             Then::Login => self.on_login(answer),
             Then::Reset => self.on_reset(),
             Then::Say { code, text, doing } => match answer {
-                Answer::Failed(failure) => failure.say(doing, &mut self.say),
+                FtpAnswer::Failed(failure) => failure.say(doing, &mut self.say),
                 _ => self.say.line(code, &text),
             },
             Then::Made(path) => self.on_made(&path, answer),
@@ -420,7 +422,7 @@ impl Session {
     }
 
     fn on_refused(&mut self, refusal: &Refusal) -> Option<Ask> {
-        if let State::Ready(ready) = &mut self.state {
+        if let SessionState::Ready(ready) = &mut self.state {
             // RFC 959: RNTO follows RNFR at once; after any other command the name is discarded.
             ready.rename_from = None;
         }
@@ -503,23 +505,23 @@ impl Session {
             Command::EretThrough { through, name } => {
                 return self.retrieve_through(&name, through);
             }
-            Command::Stor(name) => return self.store(&name, Place::Whole),
-            Command::Appe(name) => return self.store(&name, Place::End),
-            Command::Esto { offset, name } => return self.store(&name, Place::At(offset)),
+            Command::Stor(name) => return self.store(&name, UploadPlace::Whole),
+            Command::Appe(name) => return self.store(&name, UploadPlace::End),
+            Command::Esto { offset, name } => return self.store(&name, UploadPlace::At(offset)),
             Command::EstoGodwit { upload, name } => {
-                return self.store(&name, Place::Named(upload));
+                return self.store(&name, UploadPlace::Named(upload));
             }
             Command::EstoThrough { through, name } => {
                 return self.store_through(&name, through);
             }
             Command::Stou(name) => {
                 let name = if name.is_empty() { "stou" } else { &name };
-                return self.store(name.as_bytes(), Place::Unique);
+                return self.store(name.as_bytes(), UploadPlace::Unique);
             }
-            Command::List(name) => return self.list(&name, Form::Long, At::TheseOnly),
-            Command::Nlst(name) => return self.list(&name, Form::Names, At::TheseOnly),
-            Command::Mlsd(name) => return self.list_facts(&name, At::TheseOnly),
-            Command::Mlsr(name) => return self.list_facts(&name, At::AllBelow),
+            Command::List(name) => return self.list(&name, Form::Long, ListingDepth::TheseOnly),
+            Command::Nlst(name) => return self.list(&name, Form::Names, ListingDepth::TheseOnly),
+            Command::Mlsd(name) => return self.list_facts(&name, ListingDepth::TheseOnly),
+            Command::Mlsr(name) => return self.list_facts(&name, ListingDepth::AllBelow),
             Command::Mlst(name) => return self.tell_facts(&name),
             Command::Mlsc(name) => return self.contents(&name),
             Command::Stat(name) if name.is_empty() => self.status(),
@@ -555,22 +557,22 @@ impl Session {
 
     fn spoil(&mut self, error: crate::Error) {
         self.spoiled = Some(error);
-        self.state = State::Closed;
+        self.state = SessionState::Closed;
     }
 
     /// Clients without a login receive no reason for a refused command.
     fn says_why(&self) -> bool {
-        self.is_ready() || self.proof == secure::Proof::Begun
+        self.is_ready() || self.proof == secure::ProofStep::Begun
     }
 
     fn is_ready(&self) -> bool {
-        matches!(self.state, State::Ready(_))
+        matches!(self.state, SessionState::Ready(_))
     }
 
     /// The state of a user, for commands after the login only.
-    fn ready(&mut self) -> &mut Ready {
+    fn ready(&mut self) -> &mut ReadyState {
         match &mut self.state {
-            State::Ready(ready) => ready,
+            SessionState::Ready(ready) => ready,
             _ => unreachable!("commands of users are refused before login"),
         }
     }
@@ -582,7 +584,7 @@ impl Session {
 
     /// A command where a proof is due counts as a failed login.
     fn refuse(&mut self, code: u16, text: &str) -> Option<Ask> {
-        if self.proof == secure::Proof::Begun && !self.is_ready() {
+        if self.proof == secure::ProofStep::Begun && !self.is_ready() {
             self.unproved
                 .push(text.chars().take(LOGGED_CHARS).collect());
             self.turn_down(code, text);
@@ -622,7 +624,7 @@ impl Session {
 
 /// How many levels a listing covers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum At {
+enum ListingDepth {
     TheseOnly,
     AllBelow,
 }

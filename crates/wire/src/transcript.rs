@@ -17,7 +17,7 @@ use std::fmt;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Spoken {
     /// The speaker.
-    pub by: By,
+    pub by: SpokenBy,
     /// The text, without line end.
     pub text: String,
     /// On which line of the file.
@@ -26,7 +26,7 @@ pub struct Spoken {
 
 /// The speaker of a line.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum By {
+pub enum SpokenBy {
     /// `C: `
     Client,
     /// `S: `
@@ -56,13 +56,13 @@ pub fn parse(text: &str) -> Result<Vec<Spoken>, BadTranscript> {
     let kept = lines.filter(|(_, text)| !text.trim().is_empty() && !text.starts_with('#'));
     kept.map(|(i, text)| {
         let (by, text) = match text.split_at_checked(2) {
-            Some(("C:", rest)) => (By::Client, rest),
-            Some(("S:", rest)) => (By::Server, rest),
-            Some(("W:", rest)) => (By::Want, rest),
-            Some(("R:", rest)) => (By::Result, rest),
-            Some(("D<", rest)) => (By::Down, rest),
-            Some(("D>", rest)) => (By::Up, rest),
-            Some(("X:", rest)) => (By::Bare, rest),
+            Some(("C:", rest)) => (SpokenBy::Client, rest),
+            Some(("S:", rest)) => (SpokenBy::Server, rest),
+            Some(("W:", rest)) => (SpokenBy::Want, rest),
+            Some(("R:", rest)) => (SpokenBy::Result, rest),
+            Some(("D<", rest)) => (SpokenBy::Down, rest),
+            Some(("D>", rest)) => (SpokenBy::Up, rest),
+            Some(("X:", rest)) => (SpokenBy::Bare, rest),
             _ => return Err(BadTranscript { line: i + 1 }),
         };
         Ok(Spoken {
@@ -124,13 +124,13 @@ impl Spoken {
 impl fmt::Display for Spoken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let by = match self.by {
-            By::Client => "C:",
-            By::Server => "S:",
-            By::Want => "W:",
-            By::Result => "R:",
-            By::Down => "D<",
-            By::Up => "D>",
-            By::Bare => "X:",
+            SpokenBy::Client => "C:",
+            SpokenBy::Server => "S:",
+            SpokenBy::Want => "W:",
+            SpokenBy::Result => "R:",
+            SpokenBy::Down => "D<",
+            SpokenBy::Up => "D>",
+            SpokenBy::Bare => "X:",
         };
         write!(f, "{}: {by} {}", self.line, self.text)
     }
@@ -145,9 +145,9 @@ mod tests {
         let all = parse("# title\nS: 220 hi\nC: USER x\nS:  SIZE\n\n").unwrap();
         let texts: Vec<_> = all.iter().map(|s| (s.by, &s.text[..], s.line)).collect();
         let expected = [
-            (By::Server, "220 hi", 2),
-            (By::Client, "USER x", 3),
-            (By::Server, " SIZE", 4),
+            (SpokenBy::Server, "220 hi", 2),
+            (SpokenBy::Client, "USER x", 3),
+            (SpokenBy::Server, " SIZE", 4),
         ];
         assert_eq!(texts, expected);
         assert_eq!(parse("S: x\nhm\n"), Err(BadTranscript { line: 2 }));

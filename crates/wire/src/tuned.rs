@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr, time::Duration};
 
 /// `tuned=STREAMS,WHY,BYTES_A_SECOND,ROUND_TRIP_US,LOST_PPM` (docs/formats/ftp-extensions.md).
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Tuned {
+pub struct TunedStreams {
     /// Streams in use at the end.
     pub streams: usize,
     /// A word for the reason of the number.
@@ -17,7 +17,7 @@ pub struct Tuned {
     pub lost_ppm: u32,
 }
 
-impl fmt::Display for Tuned {
+impl fmt::Display for TunedStreams {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let micros = self.round_trip.as_micros();
         let Self {
@@ -35,7 +35,7 @@ impl fmt::Display for Tuned {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Unreadable;
 
-impl FromStr for Tuned {
+impl FromStr for TunedStreams {
     type Err = Unreadable;
 
     fn from_str(text: &str) -> Result<Self, Unreadable> {
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let tuned = Tuned {
+        let tuned = TunedStreams {
             streams: 16,
             why: "full".into(),
             rate: 117_000_000,
@@ -69,7 +69,7 @@ mod tests {
         assert_eq!(tuned.to_string(), "16,full,117000000,100250,98");
         assert_eq!(tuned.to_string().parse(), Ok(tuned));
         for bad in ["", "1,full", "x,full,1,1,1", "1,full,1,1,-1", "1,a,1,1,1,1"] {
-            assert_eq!(bad.parse::<Tuned>(), Err(Unreadable), "{bad}");
+            assert_eq!(bad.parse::<TunedStreams>(), Err(Unreadable), "{bad}");
         }
     }
 }

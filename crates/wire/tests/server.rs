@@ -6,11 +6,11 @@ use godwit_core::{Hashing, Kind};
 use godwit_wire::{
     base64,
     server::{
-        Answer, Ask, Change, EntryKind, Give, Mechanism, Outcome, Place, Profile, Refusal, Removed,
-        Session, Stat, Step, Want, Welcome,
+        Ask, Change, FtpAnswer, FtpOutcome, Give, ListedKind, ListedStat, Mechanism, Profile,
+        Refusal, Removed, Session, SessionStep, UploadPlace, Want, Welcome,
     },
     shield::{Cover, Guard, Spoiled},
-    transcript::{By, Spoken, parse},
+    transcript::{Spoken, SpokenBy, parse},
 };
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -105,9 +105,9 @@ impl Guard for Around {
 
 fn begin_tls(session: &mut Session) {
     let wanted = Ask::Authenticate { by: Mechanism::Tls };
-    assert_eq!(session.poll(), Some(Step::Ask(wanted)));
+    assert_eq!(session.poll(), Some(SessionStep::Ask(wanted)));
     session.guard_with(Box::new(Around::default()));
-    session.on_answer(Answer::Done);
+    session.on_answer(FtpAnswer::Done);
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn clear_commands_after_auth_are_refused() {
         });
         session.on_bytes(format!("AUTH TLS\r\n{ahead}").as_bytes());
         begin_tls(&mut session);
-        assert_eq!(session.poll(), Some(Step::Close), "{ahead:?}");
+        assert_eq!(session.poll(), Some(SessionStep::Close), "{ahead:?}");
         let said = String::from_utf8(session.output().clone()).unwrap();
         assert!(said.contains("\r\n421 Something came in clear"), "{said}");
         assert!(!said.contains("\r\n234"), "{said}");
@@ -140,13 +140,13 @@ fn tls_session_has_two_levels() {
         session.on_bytes(&sealed);
         while let Some(step) = session.poll() {
             match step {
-                Step::Ask(Ask::Login { user, .. }) => {
+                SessionStep::Ask(Ask::Login { user, .. }) => {
                     let welcome = Welcome {
                         user,
                         may_write: true,
                         home: PathBuf::new(),
                     };
-                    session.on_answer(Answer::Welcome(welcome));
+                    session.on_answer(FtpAnswer::Welcome(welcome));
                 }
                 other => panic!("{line}: {other:?}"),
             }
@@ -238,15 +238,15 @@ fn begun(transfer: &str) -> Session {
         format!("USER writer\r\nPASS x\r\nSITE CLIENTINFO x\r\nEPSV\r\n{transfer}\r\n").as_bytes(),
     );
     let answers = [
-        Answer::Welcome(Welcome {
+        FtpAnswer::Welcome(Welcome {
             user: "writer".into(),
             may_write: true,
             home: PathBuf::new(),
         }),
-        Answer::Listening(vec!["127.0.0.1:2000".parse().unwrap()]),
+        FtpAnswer::Listening(vec!["127.0.0.1:2000".parse().unwrap()]),
     ];
     for answer in answers {
-        assert!(matches!(session.poll(), Some(Step::Ask(_))));
+        assert!(matches!(session.poll(), Some(SessionStep::Ask(_))));
         session.on_answer(answer);
     }
     session
@@ -256,16 +256,19 @@ fn begun(transfer: &str) -> Session {
 fn login_begins_at_home() {
     let mut session = Session::new(Profile::default());
     session.on_bytes(b"USER me\r\nPASS x\r\nPWD\r\nCWD /\r\nSIZE ~/f\r\n");
-    assert!(matches!(session.poll(), Some(Step::Ask(_))));
-    session.on_answer(Answer::Welcome(Welcome {
+    assert!(matches!(session.poll(), Some(SessionStep::Ask(_))));
+    session.on_answer(FtpAnswer::Welcome(Welcome {
         user: "me".into(),
         may_write: true,
         home: "home/me".into(),
     }));
-    assert!(matches!(session.poll(), Some(Step::Ask(Ask::Stat { .. }))));
-    session.on_answer(Answer::Stat(stat(EntryKind::Directory, 0)));
+    assert!(matches!(
+        session.poll(),
+        Some(SessionStep::Ask(Ask::Stat { .. }))
+    ));
+    session.on_answer(FtpAnswer::Stat(stat(ListedKind::Directory, 0)));
     let path = "home/me/f".into();
-    assert_eq!(session.poll(), Some(Step::Ask(Ask::Size { path })));
+    assert_eq!(session.poll(), Some(SessionStep::Ask(Ask::Size { path })));
     let said = String::from_utf8(session.output().clone()).unwrap();
     assert!(said.contains("257 \"/home/me\" "), "{said}");
 }
@@ -276,7 +279,7 @@ fn abort_and_status_work_during_transfer() {
     let mut session = begun("RETR f1");
     assert!(matches!(
         session.poll(),
-        Some(Step::Ask(Ask::Retrieve { .. }))
+        Some(SessionStep::Ask(Ask::Retrieve { .. }))
     ));
     session.on_open(false);
     assert_eq!(session.urgent(), None);
@@ -290,7 +293,10 @@ fn abort_and_status_work_during_transfer() {
     session.on_bytes(b"\xff\xf4\xff\xf2ABOR\r\n");
     assert_eq!(session.urgent(), Some(Urgent::Abort));
     session.output().clear();
-    session.on_answer(Answer::Failed(Refusal::of_kind(Kind::Canceled, "Aborted.")));
+    session.on_answer(FtpAnswer::Failed(Refusal::of_kind(
+        Kind::Canceled,
+        "Aborted.",
+    )));
     assert_eq!(session.poll(), None);
     let said = String::from_utf8(session.output().clone()).unwrap();
     let codes: Vec<&str> = said.lines().map(|line| &line[..4]).collect();
@@ -323,9 +329,12 @@ fn rename_without_name_forgets_its_source() {
 #[test]
 fn a_full_disk_is_met_in_write() {
     let mut session = begun("STOR f1");
-    assert!(matches!(session.poll(), Some(Step::Ask(Ask::Store { .. }))));
+    assert!(matches!(
+        session.poll(),
+        Some(SessionStep::Ask(Ask::Store { .. }))
+    ));
     session.on_open(false);
-    session.on_answer(Answer::Failed(Refusal::of_kind(
+    session.on_answer(FtpAnswer::Failed(Refusal::of_kind(
         Kind::NoSpace,
         "No space left on device",
     )));
@@ -384,14 +393,14 @@ impl Talk {
 
     fn follow(&mut self, line: &Spoken, at: &str) {
         match line.by {
-            By::Client => {
+            SpokenBy::Client => {
                 assert!(self.said.is_empty(), "{at}: unexpected {:?}", self.said);
                 let line = [line.bytes().as_slice(), b"\r\n"].concat();
                 let sealed = self.sealed(line);
                 self.session.on_bytes(&sealed);
                 self.drive();
             }
-            By::Bare => {
+            SpokenBy::Bare => {
                 assert!(!self.closed, "{at}: closed already");
                 self.session
                     .on_bytes(&[line.bytes().as_slice(), b"\r\n"].concat());
@@ -399,80 +408,83 @@ impl Talk {
                 assert!(self.closed && self.said.is_empty(), "{at}: {:?}", self.said);
                 assert!(self.session.spoiled().is_some(), "{at}");
             }
-            By::Server => {
+            SpokenBy::Server => {
                 let said = self.said.pop_front();
                 let said = said.unwrap_or_else(|| panic!("{at}: {line}: silence"));
                 assert!(line.is_said_by(&said), "{at}:\n wanted {line}\n but {said}");
             }
-            By::Down => {
+            SpokenBy::Down => {
                 self.transfer();
                 assert_eq!(self.received, line.bytes(), "{at}: {line}");
             }
-            By::Up => {
+            SpokenBy::Up => {
                 self.sent = Some(line.bytes());
                 self.transfer();
             }
-            By::Want | By::Result => panic!("{at}: a server wants nothing: {line}"),
+            SpokenBy::Want | SpokenBy::Result => panic!("{at}: a server wants nothing: {line}"),
         }
     }
 
     fn drive(&mut self) {
         while let Some(step) = self.session.poll() {
             match step {
-                Step::Close => {
+                SessionStep::Close => {
                     self.closed = true;
                     break;
                 }
-                Step::Ask(Ask::Retrieve { path, want, .. }) => match self.world.file(&path) {
-                    Ok(_) => {
-                        self.open = Some((want, path));
-                        break;
+                SessionStep::Ask(Ask::Retrieve { path, want, .. }) => {
+                    match self.world.file(&path) {
+                        Ok(_) => {
+                            self.open = Some((want, path));
+                            break;
+                        }
+                        Err(failure) => self.session.on_answer(FtpAnswer::Failed(failure)),
                     }
-                    Err(failure) => self.session.on_answer(Answer::Failed(failure)),
-                },
-                Step::Ask(Ask::Store { path, give, .. }) => {
+                }
+                SessionStep::Ask(Ask::Store { path, give, .. }) => {
                     self.give = Some((give, path));
                     break;
                 }
-                Step::Ask(Ask::List { path, listing, .. }) => {
+                SessionStep::Ask(Ask::List { path, listing, .. }) => {
                     self.received.clear();
                     for (name, stat) in self.world.list(&path) {
                         let now = Duration::from_secs(1_600_000_000);
                         listing.write(&name, &stat, now, &mut self.received);
                     }
                     self.session.on_open(false);
-                    self.session.on_answer(Answer::Sent(Outcome::default()));
+                    self.session
+                        .on_answer(FtpAnswer::Sent(FtpOutcome::default()));
                 }
-                Step::Ask(Ask::Show { path, listing }) => {
+                SessionStep::Ask(Ask::Show { path, listing }) => {
                     let mut all = vec![
-                        (".".into(), stat(EntryKind::Current, 0)),
-                        ("..".into(), stat(EntryKind::Parent, 0)),
+                        (".".into(), stat(ListedKind::Current, 0)),
+                        ("..".into(), stat(ListedKind::Parent, 0)),
                     ];
                     all.extend(self.world.list(&path));
                     for (name, stat) in all {
                         self.session
                             .on_entry(&listing, &name, &stat, Duration::ZERO);
                     }
-                    self.session.on_answer(Answer::Done);
+                    self.session.on_answer(FtpAnswer::Done);
                 }
-                Step::Ask(Ask::Authenticate { .. }) if !self.offers_gsi => {
+                SessionStep::Ask(Ask::Authenticate { .. }) if !self.offers_gsi => {
                     let failure = Refusal::of_login("there is no certificate.");
-                    self.session.on_answer(Answer::Failed(failure));
+                    self.session.on_answer(FtpAnswer::Failed(failure));
                 }
-                Step::Ask(Ask::Prove { token }) => {
+                SessionStep::Ask(Ask::Prove { token }) => {
                     let answer = match token.as_slice() {
-                        b"hello" => Answer::Token(b"who?".into()),
+                        b"hello" => FtpAnswer::Token(b"who?".into()),
                         b"me" | b"me, ahead" => {
                             self.session.guard_with(Box::new(Turned::default()));
                             let token = (token == b"me, ahead").then(|| b"fine".into());
                             let cover = Cover::Proofs;
-                            Answer::Proved { token, cover }
+                            FtpAnswer::Proved { token, cover }
                         }
-                        _ => Answer::Failed(Refusal::of_login("Who is that?")),
+                        _ => FtpAnswer::Failed(Refusal::of_login("Who is that?")),
                     };
                     self.session.on_answer(answer);
                 }
-                Step::Ask(ask) => {
+                SessionStep::Ask(ask) => {
                     let answer = self.world.answer(ask);
                     self.session.on_answer(answer);
                 }
@@ -490,7 +502,7 @@ impl Talk {
             self.received = bytes[start as usize..end as usize].to_vec();
         } else if let Some((give, path)) = self.give.take() {
             let mut bytes = match give.place {
-                Place::End => self.world.file(&path).unwrap(),
+                UploadPlace::End => self.world.file(&path).unwrap(),
                 _ => Vec::new(),
             };
             bytes.extend(self.sent.take().unwrap());
@@ -499,7 +511,8 @@ impl Talk {
             return; // a listing, which is there already
         }
         self.session.on_open(false);
-        self.session.on_answer(Answer::Sent(Outcome::default()));
+        self.session
+            .on_answer(FtpAnswer::Sent(FtpOutcome::default()));
         self.drive();
     }
 
@@ -578,35 +591,35 @@ impl World {
         }
     }
 
-    fn stat(&self, path: &Path) -> Result<Stat, Refusal> {
+    fn stat(&self, path: &Path) -> Result<ListedStat, Refusal> {
         match self.0.get(path) {
-            Some(Node::File(bytes, time)) => Ok(Stat {
+            Some(Node::File(bytes, time)) => Ok(ListedStat {
                 modify: Some(*time),
-                ..stat(EntryKind::File, bytes.len())
+                ..stat(ListedKind::File, bytes.len())
             }),
             Some(Node::Link(to)) => self.stat(to),
-            Some(Node::Directory) => Ok(stat(EntryKind::Directory, 4096)),
+            Some(Node::Directory) => Ok(stat(ListedKind::Directory, 4096)),
             None => Err(missing()),
         }
     }
 
-    fn list(&self, path: &Path) -> Vec<(PathBuf, Stat)> {
+    fn list(&self, path: &Path) -> Vec<(PathBuf, ListedStat)> {
         let inside = self.0.keys().filter(|p| p.parent() == Some(path));
         inside
             .map(|p| (p.file_name().unwrap().into(), self.stat(p).unwrap()))
             .collect()
     }
 
-    fn answer(&mut self, ask: Ask) -> Answer {
-        self.try_answer(ask).unwrap_or_else(Answer::Failed)
+    fn answer(&mut self, ask: Ask) -> FtpAnswer {
+        self.try_answer(ask).unwrap_or_else(FtpAnswer::Failed)
     }
 
-    fn try_answer(&mut self, ask: Ask) -> Result<Answer, Refusal> {
+    fn try_answer(&mut self, ask: Ask) -> Result<FtpAnswer, Refusal> {
         Ok(match ask {
             Ask::Login { user, .. } => match user.as_str() {
                 "anonymous" | "writer" => {
                     let may_write = user == "writer";
-                    Answer::Welcome(Welcome {
+                    FtpAnswer::Welcome(Welcome {
                         user: "anonymous".into(),
                         may_write,
                         home: PathBuf::new(),
@@ -614,20 +627,20 @@ impl World {
                 }
                 _ => return Err(Refusal::of_kind(Kind::Login, "No.")),
             },
-            Ask::Listen { .. } => Answer::Listening(vec!["127.0.0.1:2000".parse().unwrap()]),
+            Ask::Listen { .. } => FtpAnswer::Listening(vec!["127.0.0.1:2000".parse().unwrap()]),
             Ask::Aim { to } if to.iter().any(|to| to.port() < 1024) => {
                 return Err(Refusal::of_kind(Kind::Denied, "Not there."));
             }
             Ask::Stat { path } | Ask::Look { path } | Ask::Name { path } => {
-                Answer::Stat(self.stat(&path)?)
+                FtpAnswer::Stat(self.stat(&path)?)
             }
-            Ask::Size { path } => Answer::Size(self.stat(&path)?.size),
-            Ask::Hidden { .. } => Answer::Names(vec!["d/.godwit-0.part".into()]),
-            Ask::Space { .. } => Answer::Space {
+            Ask::Size { path } => FtpAnswer::Size(self.stat(&path)?.size),
+            Ask::Hidden { .. } => FtpAnswer::Names(vec!["d/.godwit-0.part".into()]),
+            Ask::Space { .. } => FtpAnswer::Space {
                 total_bytes: 2,
                 free_bytes: 1,
             },
-            Ask::Flush { .. } => Answer::Done,
+            Ask::Flush { .. } => FtpAnswer::Done,
             Ask::Landed { .. } => return Err(missing()),
             Ask::Digest {
                 path, by, range, ..
@@ -636,14 +649,14 @@ impl World {
                 let range = range.unwrap_or(0..bytes.len() as u64);
                 let mut hashing = Hashing::new(by);
                 hashing.update(&bytes[range.start as usize..range.end as usize]);
-                Answer::Digest(hashing.finish().hex())
+                FtpAnswer::Digest(hashing.finish().hex())
             }
             Ask::MakeDir { path } => {
                 if self.0.contains_key(&path) {
                     return Err(Refusal::of_kind(Kind::Exists, "File exists"));
                 }
                 self.0.insert(path, Node::Directory);
-                Answer::Done
+                FtpAnswer::Done
             }
             Ask::Remove { path, what } => {
                 self.stat(&path)?;
@@ -651,12 +664,12 @@ impl World {
                     return Err(Refusal::of_kind(Kind::NotEmpty, "Directory not empty"));
                 }
                 self.0.retain(|p, _| !p.starts_with(&path));
-                Answer::Done
+                FtpAnswer::Done
             }
             Ask::Rename { from, to } => {
                 let node = self.0.remove(&from).unwrap();
                 self.0.insert(to, node);
-                Answer::Done
+                FtpAnswer::Done
             }
             Ask::Change { path, change } => {
                 let Some(Node::File(bytes, time)) = self.0.get_mut(&path) else {
@@ -667,19 +680,19 @@ impl World {
                     Change::Modify(modify) => *time = modify,
                     _ => {}
                 }
-                Answer::Done
+                FtpAnswer::Done
             }
             Ask::Link { path, target } => {
                 self.0.insert(path, Node::Link(target));
-                Answer::Done
+                FtpAnswer::Done
             }
-            _ => Answer::Done,
+            _ => FtpAnswer::Done,
         })
     }
 }
 
-fn stat(kind: EntryKind, size: usize) -> Stat {
-    Stat {
+fn stat(kind: ListedKind, size: usize) -> ListedStat {
+    ListedStat {
         kind,
         size: size as u64,
         modify: Some(TIME),

@@ -6,16 +6,17 @@ use godwit_core::Algorithm;
 use godwit_wire::{address::Passive, marker::Marker};
 use godwit_wire::{
     base64,
-    client::{Pace, Token},
+    client::{ProofPace, Token},
     shield::{Guard, Spoiled},
 };
 use godwit_wire::{
     client::{
-        self, Ahead, Credentials, Dialogue, Heard, Line, Looked, Peer, Refusal, Talk, Unspeakable,
+        self, Credentials, Dialogue, FtpPeer, HeardReply, Line, LinesAhead, Looked, Refusal, Talk,
+        Unspeakable,
     },
     reply::Reply,
     time::Written,
-    transcript::{By, Spoken, parse},
+    transcript::{Spoken, SpokenBy, parse},
 };
 use std::{collections::VecDeque, fs, path::Path};
 use turned::Turned;
@@ -49,7 +50,7 @@ impl From<Unspeakable> for Broken {
 }
 
 impl Script {
-    fn next_of(&mut self, by: By) -> Option<Spoken> {
+    fn next_of(&mut self, by: SpokenBy) -> Option<Spoken> {
         self.left.pop_front_if(|spoken| spoken.by == by)
     }
 
@@ -91,7 +92,13 @@ impl Script {
             }),
             _ => Err(Broken("no such word".into())),
         };
-        match client::authenticate(self, "GSSAPI", b"hello".into(), Pace::StepByStep, &mut step) {
+        match client::authenticate(
+            self,
+            "GSSAPI",
+            b"hello".into(),
+            ProofPace::StepByStep,
+            &mut step,
+        ) {
             Ok(Ok(())) => {
                 self.dialogue.protect(Box::new(Turned::default())).unwrap();
                 self.guard = Some(Turned::default());
@@ -105,13 +112,13 @@ impl Script {
     fn final_reply(&mut self) -> Result<Reply, Broken> {
         loop {
             match self.dialogue.poll_heard()? {
-                Some(Heard { reply, ticket }) if reply.is_final() => {
+                Some(HeardReply { reply, ticket }) if reply.is_final() => {
                     assert!(ticket.is_some());
                     return Ok(reply);
                 }
-                Some(Heard { reply, .. }) => self.news.extend(Marker::from_reply(&reply)?),
+                Some(HeardReply { reply, .. }) => self.news.extend(Marker::from_reply(&reply)?),
                 None => {
-                    let line = self.next_of(By::Server);
+                    let line = self.next_of(SpokenBy::Server);
                     let line = line.ok_or_else(|| Broken("the server says nothing".into()))?;
                     // In two pieces, as a network may cut it.
                     let wire = self.sealed(&line.text);
@@ -134,7 +141,7 @@ impl Talk for Script {
         let said = String::from_utf8(self.dialogue.poll_send()).unwrap();
         for line in said.lines() {
             let line = self.opened(line);
-            match self.next_of(By::Client) {
+            match self.next_of(SpokenBy::Client) {
                 Some(expected) => assert_eq!(line, expected.text, "line {}", expected.line),
                 None => panic!("said {line:?} before {:?}", self.left.front()),
             }
@@ -185,7 +192,7 @@ fn looked(looked: Looked) -> String {
 }
 
 /// Runs a request on the client, and returns its result as text.
-fn want(script: &mut Script, peer: &mut Peer, wanted: &str) -> String {
+fn want(script: &mut Script, peer: &mut FtpPeer, wanted: &str) -> String {
     let (verb, rest) = wanted.split_once(' ').unwrap();
     let name = rest.as_bytes();
     let pair = || {
@@ -211,7 +218,7 @@ fn want(script: &mut Script, peer: &mut Peer, wanted: &str) -> String {
                 user: user.into(),
                 password: password.into(),
             };
-            let ahead = Ahead {
+            let ahead = LinesAhead {
                 is_ours: verb == "login-again",
                 lines: &[Line::new("MODE E")],
             };
@@ -276,7 +283,7 @@ fn run(path: &Path) {
     let mut left: VecDeque<_> = parse(&fs::read_to_string(path).unwrap()).unwrap().into();
     // A server sends its greeting before the first request; the login reads it.
     let greeting: Vec<_> =
-        std::iter::from_fn(|| left.pop_front_if(|s| s.by == By::Server)).collect();
+        std::iter::from_fn(|| left.pop_front_if(|s| s.by == SpokenBy::Server)).collect();
     let mut script = Script {
         left,
         dialogue: Dialogue::new(),
@@ -288,10 +295,10 @@ fn run(path: &Path) {
             .dialogue
             .on_bytes(format!("{}\r\n", line.text).as_bytes());
     }
-    let mut peer = Peer::default();
-    while let Some(wanted) = script.next_of(By::Want) {
+    let mut peer = FtpPeer::default();
+    while let Some(wanted) = script.next_of(SpokenBy::Want) {
         let result = want(&mut script, &mut peer, &wanted.text);
-        let expected = script.next_of(By::Result).unwrap_or_else(|| {
+        let expected = script.next_of(SpokenBy::Result).unwrap_or_else(|| {
             panic!(
                 "{}: {wanted}: expected R: {result}, found {:?}",
                 path.display(),

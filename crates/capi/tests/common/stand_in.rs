@@ -377,11 +377,11 @@ impl Talk {
             }
             Request::Stat(place) => {
                 let kept = self.kept(&place.url)?;
-                plain(Response::Stat(response::Stat {
+                plain(Response::Stat(response::LocalStat {
                     url: place.url,
                     size: kept.bytes.len() as u64,
                     mode: kept.mode,
-                    ..response::Stat::default()
+                    ..response::LocalStat::default()
                 }))
             }
             Request::Commit(_) => plain(done(0)),
@@ -440,7 +440,7 @@ impl Talk {
         }
     }
 
-    fn open(&mut self, open: &request::Open) -> Result<Answer, Refusal> {
+    fn open(&mut self, open: &request::OpenRequest) -> Result<Answer, Refusal> {
         let known = self.kept(&open.url);
         if open.excl && known.is_ok() {
             return Err(refusal(Kind::Exists, "open"));
@@ -483,7 +483,7 @@ impl Talk {
         Ok(self.opened(opened, size, Some(file)))
     }
 
-    fn put(&mut self, put: &request::Put) -> Result<Answer, Refusal> {
+    fn put(&mut self, put: &request::PutRequest) -> Result<Answer, Refusal> {
         let why = self
             .shared
             .world
@@ -536,10 +536,10 @@ impl Talk {
         self.last += 1;
         self.open.lock().unwrap().insert(self.last, open);
         self.shared.world.lock().unwrap().open += 1;
-        let opened = response::Opened {
+        let opened = response::OpenedFile {
             handle: self.last,
             size,
-            ..response::Opened::default()
+            ..response::OpenedFile::default()
         };
         (
             Response::Opened(opened),

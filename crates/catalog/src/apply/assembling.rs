@@ -2,7 +2,7 @@
 
 use super::{Applying, New, bytes, check_name, parent, word};
 use crate::{
-    Deed, FRAGMENTS_MAX, Intent, LEASE_S, Result,
+    FRAGMENTS_MAX, Intent, IntentDeed, LEASE_S, Result,
     answer::{FoundFile, about, children, collection, current, find, kinds, now_s},
     db::Sql,
     fragment_name, history,
@@ -38,7 +38,7 @@ impl Applying<'_> {
         let until = now_s() + LEASE_S;
         let row: &[&dyn Sql] = &[
             &id,
-            &word(Deed::Draft),
+            &word(IntentDeed::Draft),
             &file,
             &bytes(name),
             &base,
@@ -64,7 +64,7 @@ impl Applying<'_> {
     ) -> Result<u64> {
         let (intent, file) = self.intent(number)?;
         let name = &intent.name.0;
-        if intent.deed != Deed::Draft {
+        if intent.deed != IntentDeed::Draft {
             return Err(about(Kind::Invalid, name, "is not written in fragments"));
         }
         let (found, now) = self.still_based(&intent, file)?;

@@ -2,7 +2,7 @@
 
 use super::{Applying, New, bytes, check_equal, check_name, parent, texts};
 use crate::{
-    Change, Entry, Home, Result,
+    CatalogEntry, CatalogHome, Change, Result,
     answer::{FoundFile, about, children, current, digests},
     db::{KeyList, Param, Sql},
 };
@@ -22,7 +22,7 @@ pub(super) struct NotedFile<'a> {
     /// The number of its version, if the file is new; 0: none is known.
     number: u64,
     /// Its homes, of the current version where they name none.
-    homes: Cow<'a, [Home]>,
+    homes: Cow<'a, [CatalogHome]>,
     attributes: Option<&'a BTreeMap<String, String>>,
 }
 
@@ -37,14 +37,14 @@ pub(super) fn note_of(change: &Change) -> Option<NotedFile<'_>> {
             mode,
             home,
         } => {
-            let home = home.as_ref().map(|home| Home {
+            let home = home.as_ref().map(|home| CatalogHome {
                 location: home.location,
                 path: home.path.clone(),
                 range: home.range,
                 offset: home.offset,
                 verified_s: home.verified_s,
                 ours: home.ours,
-                ..Home::default()
+                ..CatalogHome::default()
             });
             let new = New {
                 size: *size,
@@ -86,7 +86,7 @@ struct Rows<'a> {
 }
 
 impl Applying<'_> {
-    pub(super) fn load_collection(&mut self, entry: &Entry) -> Result<u64> {
+    pub(super) fn load_collection(&mut self, entry: &CatalogEntry) -> Result<u64> {
         let file = self.collect(&entry.name.0, true)?;
         self.attributes(&entry.name.0, Some(&entry.attributes))?;
         Ok(file)
@@ -207,7 +207,13 @@ impl Applying<'_> {
     }
 
     /// Notes a home, of this version if it names none.
-    pub(super) fn add_home(&self, file: u64, number: u64, home: &Home, name: &Path) -> Result<()> {
+    pub(super) fn add_home(
+        &self,
+        file: u64,
+        number: u64,
+        home: &CatalogHome,
+        name: &Path,
+    ) -> Result<()> {
         self.site(home.location)?;
         self.touch(file);
         let (at, path) = (home.location, bytes(&home.path));
@@ -264,7 +270,7 @@ fn version_row<'a>(file: u64, number: u64, new: &New<'a>) -> [Param<'a>; 6] {
 
 const HOME_COLUMNS: usize = 10;
 
-fn home_row(file: u64, number: u64, home: &Home) -> [Param<'_>; HOME_COLUMNS] {
+fn home_row(file: u64, number: u64, home: &CatalogHome) -> [Param<'_>; HOME_COLUMNS] {
     let part = |at: Option<u64>| at.map_or(Param::Null, Param::of);
     [
         Param::of(home.location),

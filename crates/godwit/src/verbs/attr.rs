@@ -3,7 +3,7 @@
 use super::catalog;
 use crate::out::{CliError, Facts, Run, Screen};
 use clap::Args;
-use godwit_catalog::{Change, Entry, find};
+use godwit_catalog::{CatalogEntry, Change, find};
 use godwit_wire::door::call::Name;
 use serde_json::json;
 use std::ffi::OsString;
@@ -72,7 +72,7 @@ pub(super) fn changes(name: &Name, site: Option<&String>, pairs: &[String]) -> V
     .collect()
 }
 
-fn show(screen: &Screen, entry: &Entry, wanted: &[&String]) -> Run<Facts> {
+fn show(screen: &Screen, entry: &CatalogEntry, wanted: &[&String]) -> Run<Facts> {
     for (key, value) in &entry.attributes {
         if !wanted.is_empty() && !wanted.contains(&key) {
             continue;

@@ -4,7 +4,7 @@
 use super::catalog;
 use crate::out::{CliError, Facts, Run, Screen, facts};
 use clap::{Args, Subcommand, ValueEnum};
-use godwit_catalog::{Change, Rule as Ruled};
+use godwit_catalog::{CatalogRule as Ruled, Change};
 use godwit_farm::is_of_rights;
 use godwit_node::read_right;
 use godwit_store::Error;

@@ -10,8 +10,8 @@ use godwit_local::{Kind, odd};
 use godwit_store::Error;
 use godwit_wire::local::{
     Request, Response,
-    request::{Add as Adding, AddDone as Added, Cache as Of, FileTarget},
-    response::{Row, Space},
+    request::{AddDone as Added, AddRequest as Adding, Cache as Of, FileTarget},
+    response::{LocalSpace, Row},
 };
 use serde_json::json;
 use std::{
@@ -369,7 +369,7 @@ fn line(row: &Row) -> String {
     line
 }
 
-fn room(space: &Space) -> String {
+fn room(space: &LocalSpace) -> String {
     let quota = match space.quota_bytes {
         Some(quota) => format!(" of {}", units::size(quota)),
         None => String::new(),

@@ -8,7 +8,7 @@ use crate::{
     places,
 };
 use clap::{Args, ValueEnum};
-use godwit_catalog::{ComparedFile, Entry as Named};
+use godwit_catalog::{CatalogEntry as Named, ComparedFile};
 use godwit_core::{Scheme, Url};
 use godwit_store::engine::Stores;
 use godwit_store::{Entry, EntryKind, Error};

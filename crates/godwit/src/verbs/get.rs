@@ -10,7 +10,7 @@ use godwit_local::NodeConnection;
 use godwit_store::Error;
 use godwit_wire::local::{
     Request, Response,
-    request::{Cache, FileTarget, Fresh, Open},
+    request::{Cache, FileTarget, Freshness, OpenRequest},
 };
 use std::{
     ffi::{OsStr, OsString},
@@ -53,14 +53,14 @@ impl Get {
         let wanted = format!("get {}", source.shown);
         let target = self.target(&wanted)?;
         let mut here = client::here()?;
-        let open = Open {
+        let open = OpenRequest {
             url: source.told,
             read: true,
             fresh: match self.fresh {
-                true => Fresh::Asked,
-                false => Fresh::Usual,
+                true => Freshness::Asked,
+                false => Freshness::Usual,
             },
-            ..Open::default()
+            ..OpenRequest::default()
         };
         let reporter = Reporter::patient(screen);
         let kept = Request::Cache(Cache::Stat(FileTarget::is(&*open.url)));

@@ -6,7 +6,7 @@ use crate::{
     units,
 };
 use clap::Args;
-use godwit_catalog::{Made, Recipe, history};
+use godwit_catalog::{MadeFile, Recipe, history};
 use godwit_farm::kept_as;
 use godwit_store::Error;
 use godwit_wire::door::call::Text;
@@ -50,7 +50,7 @@ impl History {
     }
 }
 
-fn in_json(made: &Made) -> serde_json::Value {
+fn in_json(made: &MadeFile) -> serde_json::Value {
     let ran = &made.ran;
     let ranks = ran.ranks.iter().map(|rank| {
         json!({
@@ -67,7 +67,7 @@ fn in_json(made: &Made) -> serde_json::Value {
     })
 }
 
-fn show(screen: &Screen, made: &Made) -> Result<(), Error> {
+fn show(screen: &Screen, made: &MadeFile) -> Result<(), Error> {
     let ran = &made.ran;
     let name = catalog::shown(&made.name.0);
     screen.line(format!("{name}  version {}", made.version))?;
@@ -117,6 +117,6 @@ fn argv(recipe: &Recipe) -> Vec<String> {
 }
 
 /// Returns which digest of a task is that of this output.
-fn index(made: &Made) -> usize {
+fn index(made: &MadeFile) -> usize {
     usize::try_from(made.output).unwrap_or(usize::MAX)
 }

@@ -6,7 +6,7 @@ use crate::{
     places,
 };
 use clap::Args;
-use godwit_catalog::{Answer, Entry, Home, PAGE, Pages, Question, sites};
+use godwit_catalog::{CatalogAnswer, CatalogEntry, CatalogHome, PAGE, Pages, Question, sites};
 use godwit_core::HomeState;
 use godwit_farm::Logical;
 use godwit_store::{Error, engine::Options};
@@ -95,7 +95,7 @@ impl Locate {
                 let wanted = format!("locate {}", catalog::shown(name));
                 let fails = |error| CliError::store(&*wanted, error);
                 match answer {
-                    Answer::Entry(entry) if entry.collection => {
+                    CatalogAnswer::Entry(entry) if entry.collection => {
                         has_collection = true;
                         for page in Pages::new(&*tables, name, true, true) {
                             let page =
@@ -106,7 +106,9 @@ impl Locate {
                             }
                         }
                     }
-                    Answer::Entry(entry) => self.one(&mut tally, &entry, name).map_err(fails)?,
+                    CatalogAnswer::Entry(entry) => {
+                        self.one(&mut tally, &entry, name).map_err(fails)?
+                    }
                     _ => {
                         let fact = format!("{} is not in the catalog", catalog::shown(name));
                         screen.trouble(&CliError::found(&*wanted, fact, 4));
@@ -125,7 +127,7 @@ impl Locate {
         ]))
     }
 
-    fn one(&self, tally: &mut Tally<'_>, entry: &Entry, name: &Path) -> Result<(), Error> {
+    fn one(&self, tally: &mut Tally<'_>, entry: &CatalogEntry, name: &Path) -> Result<(), Error> {
         tally.files += 1;
         tally.copies += entry.homes.len() as u64;
         if tally.seen.insert(entry.file) {
@@ -161,13 +163,13 @@ impl Tally<'_> {
     }
 }
 
-fn show(screen: &Screen, sites: &Logical, entry: &Entry, name: &Path) -> Result<(), Error> {
+fn show(screen: &Screen, sites: &Logical, entry: &CatalogEntry, name: &Path) -> Result<(), Error> {
     let name = catalog::shown(name);
     if entry.homes.is_empty() && !screen.json() {
         screen.line(format!("nowhere  {name}"))?;
     }
     let costs = sites.costs(entry, None);
-    let is_costed = |home: &Home| costs.iter().any(|(known, _)| *known == home);
+    let is_costed = |home: &CatalogHome| costs.iter().any(|(known, _)| *known == home);
     let others = entry.homes.iter().filter(|home| !is_costed(home));
     let good = costs.iter().map(|(home, cost)| (*home, Some(cost)));
     for (home, cost) in good.chain(others.map(|home| (home, None))) {
@@ -203,7 +205,7 @@ fn show(screen: &Screen, sites: &Logical, entry: &Entry, name: &Path) -> Result<
 fn show_copy(
     screen: &Screen,
     sites: &Logical,
-    (entry, name): (&Entry, &Path),
+    (entry, name): (&CatalogEntry, &Path),
     site: &str,
 ) -> Result<(), Error> {
     let there = sites.costs(entry, Some(site));

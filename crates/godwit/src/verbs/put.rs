@@ -22,7 +22,7 @@ use godwit_wire::{
     door::call::Text,
     local::{
         Handle, Request, Response,
-        request::{self, Close, Deed, FileTarget, Wait},
+        request::{self, Close, FileTarget, NameDeed, Wait},
         response,
     },
 };
@@ -297,12 +297,12 @@ impl Running<'_> {
         };
         let missing = missing.map(|above| (Missing::ask(&above), above));
         let start = self.put.offset.unwrap_or(0);
-        let put = request::Put {
+        let put = request::PutRequest {
             url: target.told,
             in_place: self.put.offset.is_some(),
             size: item.size.map(|size| start.saturating_add(size)),
             new: self.put.new,
-            ..request::Put::default()
+            ..request::PutRequest::default()
         };
         let mut patience = Patience {
             screen: self.screen,
@@ -313,7 +313,7 @@ impl Running<'_> {
             why: None,
         };
         let mut opened = patience.ask(&mut here, Request::Put(put))?;
-        let (Response::Opened(response::Opened { handle, .. }), Some(file)) =
+        let (Response::Opened(response::OpenedFile { handle, .. }), Some(file)) =
             (opened.tell, opened.files.pop().map(File::from))
         else {
             let words = "the node of this machine gave no file to write to";
@@ -365,7 +365,7 @@ impl Running<'_> {
             self.make(here, &above, true)?;
         }
         let url = client::named(OsStr::new(&directory.to_string()))?.told;
-        match here.ask(Request::Deed(Deed::Mkdir { url })) {
+        match here.ask(Request::Deed(NameDeed::Mkdir { url })) {
             Err(refusal) if refusal.kind != Kind::Exists => Err(refusal.into()),
             _ => Ok(()),
         }

@@ -6,7 +6,7 @@ use crate::{
     places,
 };
 use clap::{Args, Subcommand};
-use godwit_catalog::{Change, Rule as Ruled};
+use godwit_catalog::{CatalogRule as Ruled, Change};
 use godwit_farm::Wanted;
 use godwit_store::{Error, engine::Options};
 use godwit_wire::door::call::Name;

@@ -416,8 +416,8 @@ impl Job<'_> {
 
     /// Returns the request to the node of a process.
     fn asked(&self, at: u64) -> AskRun {
-        let kept = |file: String| staging::Place::Path(Name(self.directory().join(file)));
-        let staged = |(name, place): (&PathBuf, staging::Place)| Staged {
+        let kept = |file: String| staging::StagedPlace::Path(Name(self.directory().join(file)));
+        let staged = |(name, place): (&PathBuf, staging::StagedPlace)| Staged {
             name: Name(name.clone()),
             place,
             digest: None,
@@ -544,9 +544,9 @@ impl End {
     }
 
     /// Returns the place for the request to a node; a file of this machine is kept at the node.
-    fn place(&self, kept: impl FnOnce() -> staging::Place) -> staging::Place {
+    fn place(&self, kept: impl FnOnce() -> staging::StagedPlace) -> staging::StagedPlace {
         match self {
-            Self::There(url) => staging::Place::Url(url.clone()),
+            Self::There(url) => staging::StagedPlace::Url(url.clone()),
             Self::Here(_) => kept(),
         }
     }

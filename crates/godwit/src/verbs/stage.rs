@@ -8,7 +8,7 @@ use crate::{
 use clap::Args;
 use godwit_core::Url;
 use godwit_store::Error as StoreError;
-use godwit_wire::local::{Request, request::Stage as Fetch};
+use godwit_wire::local::{Request, request::StageRequest as Fetch};
 use std::{
     ffi::{OsStr, OsString},
     fs::File,

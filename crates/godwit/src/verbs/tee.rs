@@ -158,7 +158,7 @@ impl Line<'_> {
     /// Returns when the node has taken the bytes; the node may be another one by then.
     fn append(&mut self, piece: &[u8]) -> Run<()> {
         self.seq += 1;
-        let lines = request::Lines {
+        let lines = request::LinesRequest {
             url: self.url.clone(),
             by: self.by,
             seq: self.seq,

@@ -6,7 +6,7 @@ use crate::{
     units,
 };
 use clap::Args;
-use godwit_wire::local::{Request, request::Stage as Fetched};
+use godwit_wire::local::{Request, request::StageRequest as Fetched};
 use std::{ffi::OsString, time::Duration};
 
 /// Deliver pending changes of files, and keep the files no longer

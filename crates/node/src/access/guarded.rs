@@ -8,7 +8,7 @@ use super::export::Export;
 use crate::config::{Porter, Word};
 use godwit_core::{Algorithm, Chain, Digest, Extents, Url, Version};
 use godwit_store::{
-    Can, Decision, Entry, EntryKind, Error, Finished, Given, HopStatus, Next, Partial, REFERS,
+    Can, Entry, EntryKind, Error, Finished, Given, HoldDecision, HopStatus, Next, Partial, REFERS,
     Read, RemovalKind, Result, Set, Sink, Small, Space, Stat, Store, StoreExt, Take, Told, Write,
     WriteMode, Xattrs, channel::Watch,
 };
@@ -676,7 +676,7 @@ impl godwit_store::Transit for Guarded {
     }
 
     /// Checks the right to write the name: it includes the decision about a change on hold.
-    fn decide(&self, path: &Path, what: Decision, passed: &[String]) -> Result<()> {
+    fn decide(&self, path: &Path, what: HoldDecision, passed: &[String]) -> Result<()> {
         let path = self.asked_of_name(path, Deed::Write)?;
         let done = self.dir.decide(&path, what, passed);
         self.audited("decide", &path, done)

@@ -4,8 +4,8 @@
 //! what none allows is denied. Elsewhere only the rights of the node count.
 
 use godwit_catalog::{
-    Answer, Catalog, Change, Changes, Deed as Doing, Each, Intent, Location, Question, Refusal,
-    Result,
+    Catalog, CatalogAnswer, Change, Changes, Each, Intent, IntentDeed as Doing, Location, Question,
+    Refusal, Result,
 };
 use godwit_core::{Kind, Url};
 use godwit_farm::{is_of_node, is_of_rights};
@@ -78,7 +78,7 @@ impl Obeyed {
             let (mut found, mut last) = (None, None);
             let question = Question::Holdings { location, after };
             self.catalog.ask(&question, &mut |answer| {
-                if let Answer::Entry(entry) = answer {
+                if let CatalogAnswer::Entry(entry) = answer {
                     last = entry.homes.first().map(|home| home.path.clone());
                     if last.as_ref().is_some_and(|last| last.0 == path) {
                         found = Some(entry.name.0);
@@ -146,15 +146,15 @@ impl Catalog for Obeyed {
         let is_held = matches!(question, Question::Holdings { .. });
         self.catalog.ask(question, &mut |answer| {
             let name = match &answer {
-                Answer::Entry(entry) if is_held => {
+                CatalogAnswer::Entry(entry) if is_held => {
                     // A comparison with a part of the list would take the rest for lost.
                     rules.must(Deed::Read, &entry.name.0)?;
                     None
                 }
                 // Sites learn from locations and rules of rights whom they obey.
-                Answer::Rule(rule) if !is_of_rights(&rule.text) => Some(&rule.name),
-                Answer::Intent(intent) => Some(&intent.name),
-                Answer::Todo(todo) => Some(&todo.entry.name),
+                CatalogAnswer::Rule(rule) if !is_of_rights(&rule.text) => Some(&rule.name),
+                CatalogAnswer::Intent(intent) => Some(&intent.name),
+                CatalogAnswer::Todo(todo) => Some(&todo.entry.name),
                 _ => None,
             };
             match name {

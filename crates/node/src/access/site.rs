@@ -7,7 +7,7 @@ use super::{
     members,
     obeyed::{ALLOW, in_toml, quoted},
 };
-use godwit_catalog::{Catalog, Location, Refusal, Rule, locations, rules};
+use godwit_catalog::{Catalog, CatalogRule, Location, Refusal, locations, rules};
 use godwit_core::Url;
 use godwit_farm::is_of_rights;
 use godwit_sys::why;
@@ -116,7 +116,7 @@ impl Site {
     }
 
     /// Obeys the rules at the locations of this site.
-    fn obey(&self, rules: &[Rule], all: &[Location]) -> Result<(), String> {
+    fn obey(&self, rules: &[CatalogRule], all: &[Location]) -> Result<(), String> {
         let here = || all.iter().filter(|location| location.site == self.name);
         let places: Vec<_> = here().filter_map(|one| self.place(one)).collect();
         let own = match &self.own {
@@ -173,7 +173,7 @@ impl Site {
 
 /// Writes rules of collections as rules of paths: the last said comes first, and what none allows is denied.
 fn translated(
-    rules: &[Rule],
+    rules: &[CatalogRule],
     locations: &[(PathBuf, PathBuf)],
     keeper: Option<&Identity>,
 ) -> String {
@@ -236,10 +236,10 @@ mod tests {
     use godwit_wire::door::call::Name;
 
     fn rights(rules: &[(&str, &str)]) -> Rights {
-        let rules = rules.iter().map(|(name, text)| Rule {
+        let rules = rules.iter().map(|(name, text)| CatalogRule {
             name: Name(name.into()),
             text: (*text).into(),
-            ..Rule::default()
+            ..CatalogRule::default()
         });
         let rules: Vec<_> = rules.collect();
         let locations = [("c", "/data/c"), ("c/deep", "/other")];

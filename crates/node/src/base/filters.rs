@@ -48,8 +48,8 @@ impl Modules {
     }
 
     /// Returns the descriptions for clients.
-    pub(crate) fn told(&self) -> Vec<wire::Module> {
-        let told = |known: &Known| wire::Module {
+    pub(crate) fn told(&self) -> Vec<wire::ModuleName> {
+        let told = |known: &Known| wire::ModuleName {
             name: known.module.name.clone(),
             way: known.module.way,
             about: known.module.about.clone(),

@@ -33,8 +33,8 @@ use godwit_store::{
 };
 use godwit_sys::{Wake, end_waits_on_time, wait_readable};
 use godwit_wire::{
-    command::{Family, Mode},
-    server::{self as wire, Answer, Ask, Leg, Profile, Refusal, Step},
+    command::{Family, TransferMode},
+    server::{self as wire, Ask, FtpAnswer, Leg, Profile, Refusal, SessionStep},
     shield::DataPeer,
 };
 use std::{
@@ -190,7 +190,7 @@ impl Session {
     fn work(&mut self) -> Result<(), End> {
         while let Some(step) = self.next_step() {
             match step {
-                Step::Close => {
+                SessionStep::Close => {
                     if let Some(why) = self.machine.spoiled() {
                         tracing::warn!(%why, "closed without a word");
                     }
@@ -198,7 +198,7 @@ impl Session {
                     self.say_goodbye();
                     return Err(End::Closed);
                 }
-                Step::Ask(ask) => {
+                SessionStep::Ask(ask) => {
                     let answer = self.answer(ask);
                     self.machine.on_answer(answer);
                 }
@@ -210,7 +210,7 @@ impl Session {
         self.flush()
     }
 
-    fn next_step(&mut self) -> Option<Step> {
+    fn next_step(&mut self) -> Option<SessionStep> {
         let step = self.machine.poll();
         for why in self.machine.take_unproved() {
             tracing::info!(error = why, "authentication failed");
@@ -369,11 +369,11 @@ impl Session {
         &self.dir
     }
 
-    fn answer(&mut self, ask: Ask) -> Answer {
-        self.try_answer(ask).unwrap_or_else(Answer::Failed)
+    fn answer(&mut self, ask: Ask) -> FtpAnswer {
+        self.try_answer(ask).unwrap_or_else(FtpAnswer::Failed)
     }
 
-    fn try_answer(&mut self, ask: Ask) -> Result<Answer, Refusal> {
+    fn try_answer(&mut self, ask: Ask) -> Result<FtpAnswer, Refusal> {
         match ask {
             Ask::Authenticate { by } => self.authenticate(by),
             Ask::Prove { token } => self.prove(&token),
@@ -383,7 +383,7 @@ impl Session {
             Ask::Aim { to } => self.aim(to),
             Ask::Hang => {
                 self.let_go();
-                Ok(Answer::Done)
+                Ok(FtpAnswer::Done)
             }
             Ask::Retrieve { path, want, leg } => self.retrieve(&path, &want, &leg),
             Ask::List { path, listing, leg } => self.list(&path, &listing, &leg),
@@ -421,14 +421,14 @@ impl Session {
         }
     }
 
-    fn listen(&mut self, family: Option<Family>, striped: bool) -> Result<Answer, Refusal> {
+    fn listen(&mut self, family: Option<Family>, striped: bool) -> Result<FtpAnswer, Refusal> {
         self.let_go();
         if striped && let Some(all) = self.listen_striped() {
-            return Ok(Answer::Listening(all));
+            return Ok(FtpAnswer::Listening(all));
         }
         let (held, address) = self.passive(family)?;
         self.held = Some(held);
-        Ok(Answer::Listening(vec![address]))
+        Ok(FtpAnswer::Listening(vec![address]))
     }
 
     fn passive(&mut self, family: Option<Family>) -> Result<(PortChannel, SocketAddr), Refusal> {
@@ -461,7 +461,7 @@ impl Session {
     /// RFC 2577: a server that connects to any address can be abused. The node never connects to ports of daemons. It
     /// connects to hosts other than the client, for third-party transfers, only for a client that may write, and if
     /// configured so.
-    fn aim(&mut self, to: Vec<SocketAddr>) -> Result<Answer, Refusal> {
+    fn aim(&mut self, to: Vec<SocketAddr>) -> Result<FtpAnswer, Refusal> {
         self.let_go();
         for address in &to {
             let ip = address.ip().to_canonical();
@@ -493,7 +493,7 @@ impl Session {
         }
         self.aimed.clone_from(&to);
         self.held = Some(PortChannel::without_port(Channel::connect(to)));
-        Ok(Answer::Done)
+        Ok(FtpAnswer::Done)
     }
 
     /// Makes sure that there is a data connection, and says so.
@@ -604,9 +604,9 @@ impl Session {
 
     /// Lets go of data connections that are used up, or in a state that only the
     /// peer knows. What waits in them was promised already.
-    fn after_transfer(&mut self, mode: Mode) -> Links {
+    fn after_transfer(&mut self, mode: TransferMode) -> Links {
         let links = std::mem::take(&mut self.links);
-        let spent = mode == Mode::Stream || links == Links::Underway;
+        let spent = mode == TransferMode::Stream || links == Links::Underway;
         if links != Links::Untouched && spent {
             if let Err(error) = self.flush_data() {
                 tracing::debug!(%error, "lost data of small files");

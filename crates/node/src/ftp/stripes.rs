@@ -11,7 +11,7 @@ use godwit_store::{
 };
 use godwit_trust::{Credential, Delegate};
 use godwit_wire::{
-    address::list_text, base64, client::Line, command::Share, marker::Marker, reply::Reply,
+    address::list_text, base64, client::Line, command::StripeShare, marker::Marker, reply::Reply,
     server::Leg, shield::DataPeer,
 };
 use std::{
@@ -152,7 +152,7 @@ impl Stripes {
         let mut all = Vec::new();
         for (index, member) in (0..).zip(&mut self.members) {
             member.stop_with(cancel);
-            let share = Share {
+            let share = StripeShare {
                 index,
                 count,
                 ends: None,
@@ -227,9 +227,9 @@ impl Stripes {
         vec![peer, Line::new("PROT").and(leg.level.letter())]
     }
 
-    fn share(&self, index: usize, to: &[SocketAddr], streams: usize) -> Share {
+    fn share(&self, index: usize, to: &[SocketAddr], streams: usize) -> StripeShare {
         let count = self.members.len();
-        Share {
+        StripeShare {
             index: index as u64,
             count: count as u64,
             ends: ends_of(index, count, to.len(), streams),
@@ -372,7 +372,7 @@ fn open(url: &Url, login: &Login, options: &RemoteOptions) -> Result<Member> {
     Ok(member)
 }
 
-fn options(digests: bool, share: Share) -> Line {
+fn options(digests: bool, share: StripeShare) -> Line {
     let digests = if digests { "" } else { "digests=0;" };
     Line::new("OPTS GODWIT").and(format_args!("1;{digests}{share}"))
 }

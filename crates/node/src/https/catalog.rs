@@ -9,7 +9,7 @@ use super::{
     reply::BEAT,
 };
 use crate::Asker;
-use godwit_catalog::{Answer, AskMake, CHANGES_MAX, Catalog, Changes, PAGE, Question};
+use godwit_catalog::{AskMake, CHANGES_MAX, Catalog, CatalogAnswer, Changes, PAGE, Question};
 use godwit_core::Kind;
 use godwit_trust::Deed;
 use godwit_wire::door::call::{Line, Refusal};
@@ -27,7 +27,7 @@ pub(super) fn ask(asked: Asked<'_>) {
             must_fit(names.len(), PAGE, "names")?;
         }
         catalog?.ask(&question, &mut |mut answer| {
-            if let (Answer::Location(location), Some(names)) = (&mut answer, &names) {
+            if let (CatalogAnswer::Location(location), Some(names)) = (&mut answer, &names) {
                 names.introduce(location)?;
             }
             lines.say(&Line::Answer(answer)).map_err(Refusal::from)

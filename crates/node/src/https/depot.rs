@@ -14,10 +14,10 @@ use godwit_local::NodeConnection;
 use godwit_sys::Steward;
 use godwit_trust::Identity;
 use godwit_wire::{
-    door::call::{AskDepot, Count, Kept, Line, OfDepot, Refusal, Room},
+    door::call::{AskDepot, Count, DepotRoom, Kept, Line, OfDepot, Refusal},
     local::{
         Request, Response,
-        request::{Add, AddDone, Cache, FileTarget, Stage},
+        request::{AddDone, AddRequest, Cache, FileTarget, StageRequest},
         response::Row,
     },
 };
@@ -164,7 +164,7 @@ fn pass_on(
                     bytes: opened.size,
                 }));
             }
-            Response::Space(space) => lines.push(Line::Room(Room {
+            Response::Space(space) => lines.push(Line::Room(DepotRoom {
                 quota_bytes: space.quota_bytes.unwrap_or_default(),
                 used_bytes: space.used_bytes,
                 kept_bytes: space.kept_bytes,
@@ -193,17 +193,17 @@ fn local(wish: AskDepot) -> Result<Request, Refusal> {
     let missing = |name: &str| Refusal::of_kind(Kind::Protocol, format!("{what:?} wants a {name}"));
     let named = || url.clone().ok_or_else(|| missing("url"));
     Ok(match what {
-        OfDepot::Stage => Request::Stage(Stage {
+        OfDepot::Stage => Request::Stage(StageRequest {
             url: named()?,
             tag,
             expires_in_s: lasts_s,
             bytes_per_s,
-            ..Stage::default()
+            ..StageRequest::default()
         }),
-        OfDepot::Unstage => Request::Unstage(Stage {
+        OfDepot::Unstage => Request::Unstage(StageRequest {
             url: named()?,
             tag,
-            ..Stage::default()
+            ..StageRequest::default()
         }),
         OfDepot::Ls => Request::Cache(Cache::Ls {
             prefix: url.unwrap_or_default(),
@@ -218,11 +218,11 @@ fn local(wish: AskDepot) -> Result<Request, Refusal> {
         }),
         OfDepot::Df => Request::Cache(Cache::Df { on: None }),
         OfDepot::Verify => Request::Cache(Cache::Verify { url }),
-        OfDepot::Add => Request::Cache(Cache::Add(Add {
+        OfDepot::Add => Request::Cache(Cache::Add(AddRequest {
             url: named()?,
             tag,
             expires_in_s: lasts_s,
-            ..Add::default()
+            ..AddRequest::default()
         })),
         OfDepot::AddDone => Request::Cache(Cache::AddDone(AddDone {
             handle: 0,

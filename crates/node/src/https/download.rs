@@ -17,7 +17,7 @@ use godwit_wire::{
     Refusal,
     door::{
         PACK_TYPE,
-        call::{self, AskRead, Ended, Text},
+        call::{self, AskRead, PackedEnd, Text},
         pack::{self, HEADER_BYTES},
         range::{self, Asked as Wanted},
     },
@@ -294,7 +294,7 @@ fn send(
             broken: Mutex::default(),
             sent: AtomicU64::new(0),
         };
-        let opened = pipe.send(pack::frame(pack::Kind::File, number, b"{}").into());
+        let opened = pipe.send(pack::frame(pack::FrameKind::File, number, b"{}").into());
         let read = opened.and_then(|()| dir.read(path, &file.ranges.0, 1, &packed));
         let sent = packed.sent.load(Relaxed);
         metrics.moved(Direction::Out, Proto::Https, sent);
@@ -323,14 +323,18 @@ fn send(
                     }
                     leaves.root(size)
                 });
-                Ended::Read(read.stat.say(), of_all.or(read.digest).map(Text))
+                PackedEnd::Read(read.stat.say(), of_all.or(read.digest).map(Text))
             }
-            Err(error) => Ended::Refused(Refusal::from(&error)),
+            Err(error) => PackedEnd::Refused(Refusal::from(&error)),
         };
-        ends.extend(pack::frame(pack::Kind::End, number, &call::write(&ended)));
+        ends.extend(pack::frame(
+            pack::FrameKind::End,
+            number,
+            &call::write(&ended),
+        ));
         pipe.send(ends.into())?;
     }
-    pipe.send(pack::frame(pack::Kind::Last, wanted.files.len() as u64, b"").into())
+    pipe.send(pack::frame(pack::FrameKind::Last, wanted.files.len() as u64, b"").into())
 }
 
 /// Bytes in frames, and the hashes of whole leaves.
@@ -356,7 +360,7 @@ impl Packed<'_> {
         }
         self.sent
             .fetch_add((frame.len() - HEADER_BYTES) as u64, Relaxed);
-        let header = pack::header(pack::Kind::Data, offset, frame.len() - HEADER_BYTES);
+        let header = pack::header(pack::FrameKind::Data, offset, frame.len() - HEADER_BYTES);
         frame[..HEADER_BYTES].copy_from_slice(&header);
         for (leaf, chain) in news {
             frame.extend(pack::leaf(leaf, &chain));

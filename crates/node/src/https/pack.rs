@@ -20,11 +20,11 @@ use godwit_wire::{
     door::{
         call::{Line, Refusal, Text},
         run::AskRun,
-        staging::{Executable, Place, Staged, VARIABLES, filled, kept},
+        staging::{Executable, Staged, StagedPlace, VARIABLES, filled, kept},
     },
     local::{
         Request, Response,
-        request::{Append, Cache, Close, Hello, Open, Put, Wait},
+        request::{Append, Cache, Close, Hello, OpenRequest, PutRequest, Wait},
     },
 };
 use std::{
@@ -168,8 +168,8 @@ impl<'a> Carrier<'a> {
         for Staged { name, place, .. } in &staging.outputs {
             let from = self.path_of(&name.0)?;
             match place {
-                Place::Url(url) => self.put(&from, &self.url(url)?, lines)?,
-                Place::Path(to) => {
+                StagedPlace::Url(url) => self.put(&from, &self.url(url)?, lines)?,
+                StagedPlace::Path(to) => {
                     let from = self.place.below_export().join(&name.0);
                     self.known.dir.rename(&from, &to.0)?;
                 }
@@ -222,18 +222,18 @@ impl<'a> Carrier<'a> {
         })
     }
 
-    fn opened(&mut self, place: &Place, lines: &mut Lines) -> Result<File, Refusal> {
+    fn opened(&mut self, place: &StagedPlace, lines: &mut Lines) -> Result<File, Refusal> {
         match place {
-            Place::Path(path) => Ok(self.known.dir.lend(&path.0)?.0),
-            Place::Url(url) => self.fetched(&self.url(url)?, lines),
+            StagedPlace::Path(path) => Ok(self.known.dir.lend(&path.0)?.0),
+            StagedPlace::Url(url) => self.fetched(&self.url(url)?, lines),
         }
     }
 
     fn fetched(&mut self, url: &str, lines: &mut Lines) -> Result<File, Refusal> {
-        let open = Request::Open(Open {
+        let open = Request::Open(OpenRequest {
             url: url.into(),
             read: true,
-            ..Open::default()
+            ..OpenRequest::default()
         });
         let (_, file) = self.file(open, lines).map_err(about("fetch", url))?;
         // Programs that have the same file open each read it from its beginning.
@@ -244,11 +244,11 @@ impl<'a> Carrier<'a> {
     fn put(&mut self, from: &Path, url: &str, lines: &mut Lines) -> Result<(), Refusal> {
         let source = File::open(from).map_err(|cause| other(&cause))?;
         let meta = source.metadata().map_err(|cause| other(&cause))?;
-        let put = Request::Put(Put {
+        let put = Request::Put(PutRequest {
             url: url.into(),
             size: Some(meta.len()),
             mode: Some(meta.permissions().mode() & 0o777),
-            ..Put::default()
+            ..PutRequest::default()
         });
         let about = about("deliver", url);
         let (handle, target) = self.file(put, lines).map_err(&about)?;

@@ -169,7 +169,7 @@ impl Files<'_> {
                 .map_err(|error| broke(&error))?;
             match frame {
                 Some(Frame::File(_, text)) => {
-                    let head: call::Given =
+                    let head: call::PackedFile =
                         call::read(text.as_bytes()).map_err(|error| broke(&error))?;
                     if head.size > SMALL_BYTES || before >= FILES_MAX {
                         return bad("more than small files, or too many");
@@ -195,12 +195,12 @@ impl Files<'_> {
 
 /// A file that is not whole yet.
 struct Coming {
-    head: call::Given,
+    head: call::PackedFile,
     bytes: Vec<u8>,
 }
 
 impl Coming {
-    fn new(head: call::Given) -> Self {
+    fn new(head: call::PackedFile) -> Self {
         Self {
             bytes: Vec::with_capacity(head.size as usize),
             head,

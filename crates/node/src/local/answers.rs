@@ -18,10 +18,10 @@ pub(crate) fn of_files(files: u64) -> Answered {
 
 /// Returns the answer for an open file.
 pub(crate) fn opened(handle: Handle, size: u64) -> Response {
-    Response::Opened(response::Opened {
+    Response::Opened(response::OpenedFile {
         handle,
         size,
-        ..response::Opened::default()
+        ..response::OpenedFile::default()
     })
 }
 

@@ -146,7 +146,12 @@ impl Client {
         }
     }
 
-    fn stage_for(&self, staying: &PeerClient, stage: &request::Stage, reply: &Reply) -> Answered {
+    fn stage_for(
+        &self,
+        staying: &PeerClient,
+        stage: &request::StageRequest,
+        reply: &Reply,
+    ) -> Answered {
         let come = self.staged_for(staying, stage, reply)?;
         done(response::Done {
             files: 1,
@@ -159,7 +164,7 @@ impl Client {
     fn staged_for(
         &self,
         staying: &PeerClient,
-        stage: &request::Stage,
+        stage: &request::StageRequest,
         reply: &Reply,
     ) -> Result<Reading, Refusal> {
         let (url, tag) = (url(&stage.url)?, staying.tag(stage.tag.as_deref())?);
@@ -183,25 +188,25 @@ impl Client {
 
     /// Fetches a file as staging does, and returns its path. No name is locked for a user of another machine, who fills
     /// nothing. Programs of this machine read what the server of a name has, not what a visitor says.
-    fn add_for(&self, staying: &PeerClient, add: request::Add, reply: &Reply) -> Answered {
+    fn add_for(&self, staying: &PeerClient, add: request::AddRequest, reply: &Reply) -> Answered {
         let name = staying.tag(add.tag.as_deref())?;
-        let stage = request::Stage {
+        let stage = request::StageRequest {
             url: add.url,
             tag: add.tag,
             expires_in_s: add.expires_in_s,
-            ..request::Stage::default()
+            ..request::StageRequest::default()
         };
         let come = self.staged_for(staying, &stage, reply)?;
         let held = self.keeping.depot.holds(&url(&stage.url)?);
         let mut tags = held.iter().flat_map(|held| &held.tags);
-        Ok(Some(Response::Opened(response::Opened {
+        Ok(Some(Response::Opened(response::OpenedFile {
             size: come.size(),
             exists: true,
             timestamp: tags
                 .find(|tag| tag.name == name)
                 .and_then(|tag| tag.timestamp),
             path: Some(Link(self.keeping.depot.lies_at(&come))),
-            ..response::Opened::default()
+            ..response::OpenedFile::default()
         })))
     }
 
@@ -289,15 +294,15 @@ impl Client {
         done(told)
     }
 
-    fn space_for(&self, staying: &PeerClient) -> response::Space {
+    fn space_for(&self, staying: &PeerClient) -> response::LocalSpace {
         let held = seen_by(staying, self.keeping.depot.list(""));
         let kept = held.iter().filter(|held| !held.tags.is_empty());
-        response::Space {
+        response::LocalSpace {
             quota_bytes: Some(self.keeping.share()),
             used_bytes: held.iter().map(|held| held.present).sum(),
             kept_bytes: kept.map(|held| held.present).sum(),
             files: count_names(&held),
-            ..response::Space::default()
+            ..response::LocalSpace::default()
         }
     }
 

@@ -13,7 +13,7 @@ use godwit_wire::{
     door::call::{AskDepot, Kept, Line, OfDepot},
     local::{
         Request, Response,
-        request::{Cache, FileTarget, Stage},
+        request::{Cache, FileTarget, StageRequest},
         response,
     },
 };
@@ -22,7 +22,9 @@ use godwit_wire::{
 pub(crate) fn place_of(ask: &Request) -> Option<String> {
     match ask {
         Request::On(on) => Some(on.on.clone()),
-        Request::Stage(Stage { on, .. }) | Request::Unstage(Stage { on, .. }) => on.clone(),
+        Request::Stage(StageRequest { on, .. }) | Request::Unstage(StageRequest { on, .. }) => {
+            on.clone()
+        }
         Request::Cache(Cache::Stat(FileTarget { on, .. }) | Cache::Why(FileTarget { on, .. })) => {
             on.clone()
         }
@@ -99,8 +101,8 @@ const NO_TAG: &str = "it was not kept under that tag; godwit cache stat shows it
 struct PeerAnswer {
     what: OfDepot,
     answer: response::Done,
-    opened: Option<response::Opened>,
-    space: Option<response::Space>,
+    opened: Option<response::OpenedFile>,
+    space: Option<response::LocalSpace>,
     words: Vec<String>,
 }
 
@@ -109,12 +111,12 @@ impl PeerAnswer {
         match line {
             Line::Kept(kept) if self.what == OfDepot::Why => self.words.extend(kept.why),
             Line::Kept(kept) if self.what == OfDepot::Add => {
-                self.opened = Some(response::Opened {
+                self.opened = Some(response::OpenedFile {
                     size: kept.size,
                     exists: true,
                     timestamp: kept.timestamp,
                     path: kept.path,
-                    ..response::Opened::default()
+                    ..response::OpenedFile::default()
                 });
             }
             Line::Kept(kept) => reply.tell(Response::Row(Box::new(row(kept)))),
@@ -122,13 +124,13 @@ impl PeerAnswer {
                 (self.answer.files, self.answer.bytes) = (count.files, count.bytes);
             }
             Line::Room(room) => {
-                self.space = Some(response::Space {
+                self.space = Some(response::LocalSpace {
                     path: on.to_owned(),
                     quota_bytes: Some(room.quota_bytes),
                     used_bytes: room.used_bytes,
                     kept_bytes: room.kept_bytes,
                     files: room.files,
-                    ..response::Space::default()
+                    ..response::LocalSpace::default()
                 });
             }
             _ => {

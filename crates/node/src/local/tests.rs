@@ -114,10 +114,10 @@ impl Connection for Client {
                 let mut file = godwit_sys::memory("opened").unwrap();
                 file.write_all(open.url.as_bytes()).unwrap();
                 file.rewind().unwrap();
-                let opened = response::Opened {
+                let opened = response::OpenedFile {
                     handle: 1,
                     size: open.url.len() as u64,
-                    ..response::Opened::default()
+                    ..response::OpenedFile::default()
                 };
                 reply.tell_with(Response::Opened(opened), b"", &[file.as_fd()]);
             }
@@ -257,9 +257,9 @@ fn file_arrives_as_descriptor_and_answers_overtake() {
     let mut here = standing.here();
     assert_eq!(here.node().process, std::process::id());
     let slow = here.send(push(), b"").unwrap();
-    let open = request::Open {
+    let open = request::OpenRequest {
         url: "godwit://lab/run7".into(),
-        ..request::Open::default()
+        ..request::OpenRequest::default()
     };
     let (opened, file) = here.open(Request::Open(open)).unwrap();
     let mut text = String::new();

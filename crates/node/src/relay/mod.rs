@@ -16,7 +16,7 @@ use parked::Parked;
 
 use godwit_sys::why;
 use godwit_trust::{Peer, door::Fingerprint};
-use godwit_wire::door::park::{BEAT, SILENCE, Said};
+use godwit_wire::door::park::{BEAT, ParkLine, SILENCE};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
@@ -180,7 +180,7 @@ enum Event {
     Called(oneshot::Sender<Moored>),
     /// Others took its place, or its node left.
     Unwanted,
-    Said(io::Result<Said>),
+    Said(io::Result<ParkLine>),
     Beat,
     Draining,
 }
@@ -232,7 +232,7 @@ pub(crate) async fn wait(
             },
             Event::Unwanted => return Err("others took its place, or its node left".into()),
             Event::Draining => return Err("this node is stopping".into()),
-            Event::Said(Ok(Said::Beat)) => heard_at = Instant::now(),
+            Event::Said(Ok(ParkLine::Beat)) => heard_at = Instant::now(),
             Event::Said(Ok(_)) => {
                 return Err("it sent a line that is not allowed while it waits".into());
             }
@@ -242,7 +242,7 @@ pub(crate) async fn wait(
                 if !is_peer(shared, &peer.key) {
                     return Err("its node left".into());
                 }
-                let said = moored.line.say(Said::Beat, &[], SILENCE).await;
+                let said = moored.line.say(ParkLine::Beat, &[], SILENCE).await;
                 said.map_err(|error| why(&error))?;
             }
         }
@@ -296,7 +296,9 @@ async fn bring(
             relay.forget(&key);
             return None;
         }
-        let said = moored.line.say(Said::Visitor(from), &visitor.heard, TAKES);
+        let said = moored
+            .line
+            .say(ParkLine::Visitor(from), &visitor.heard, TAKES);
         let taken = match said.await {
             Ok(()) => taken(&mut moored).await,
             Err(error) => Err(error),
@@ -313,9 +315,9 @@ async fn taken(moored: &mut Moored) -> io::Result<()> {
     loop {
         match moored.line.hear(TAKES).await? {
             // It was on its way.
-            Said::Beat => {}
-            Said::Taken => return Ok(()),
-            Said::Visitor(_) => return Err(io::Error::other("it sends us visitors")),
+            ParkLine::Beat => {}
+            ParkLine::Taken => return Ok(()),
+            ParkLine::Visitor(_) => return Err(io::Error::other("it sends us visitors")),
         }
     }
 }

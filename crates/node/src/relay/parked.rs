@@ -1,6 +1,6 @@
 //! Lines on a connection that waits for a visitor, from whichever end.
 
-use godwit_wire::door::park::{LINE_BYTES_MAX, Said};
+use godwit_wire::door::park::{LINE_BYTES_MAX, ParkLine};
 use std::{
     future::poll_fn,
     io,
@@ -30,7 +30,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Parked<S> {
     }
 
     /// Reads one line, byte by byte: the bytes after it may be the visitor's. Lines are rare.
-    pub(crate) fn poll_said(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Said>> {
+    pub(crate) fn poll_said(&mut self, context: &mut Context<'_>) -> Poll<io::Result<ParkLine>> {
         loop {
             let mut byte = [0];
             let mut read = ReadBuf::new(&mut byte);
@@ -50,14 +50,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Parked<S> {
     }
 
     /// Waits for a line.
-    pub(crate) async fn hear(&mut self, within: Duration) -> io::Result<Said> {
+    pub(crate) async fn hear(&mut self, within: Duration) -> io::Result<ParkLine> {
         timeout(within, poll_fn(|context| self.poll_said(context))).await?
     }
 
     /// Says a line, and what follows it.
     pub(crate) async fn say(
         &mut self,
-        said: Said,
+        said: ParkLine,
         behind: &[u8],
         within: Duration,
     ) -> io::Result<()> {
@@ -75,7 +75,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Parked<S> {
     }
 }
 
-fn heard(line: &[u8]) -> io::Result<Said> {
+fn heard(line: &[u8]) -> io::Result<ParkLine> {
     let said = std::str::from_utf8(line)
         .ok()
         .and_then(|line| line.parse().ok());

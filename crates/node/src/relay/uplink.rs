@@ -18,7 +18,7 @@ use godwit_trust::{
 use godwit_wire::door::{
     ROOT,
     call::{LINE_BYTES_MAX, Line},
-    park::{self, SILENCE, Said},
+    park::{self, ParkLine, SILENCE},
     speaker::Speaker,
 };
 use hyper::{
@@ -373,7 +373,7 @@ async fn wait(via: Arc<Via>, tell: mpsc::Sender<News>) {
         }
     };
     let _ = tell.send(News::Taken).await;
-    if line.say(Said::Taken, &[], SILENCE).await.is_ok() {
+    if line.say(ParkLine::Taken, &[], SILENCE).await.is_ok() {
         tracing::debug!(peer = %from, relay = via.name, "a visitor comes through");
         (via.attend)(line.into_stream(), from, admitted).await;
     }
@@ -384,12 +384,12 @@ async fn wait(via: Arc<Via>, tell: mpsc::Sender<News>) {
 async fn visitor(line: &mut Parked<TokioIo<Upgraded>>) -> Result<SocketAddr, String> {
     loop {
         match line.hear(SILENCE).await.map_err(|error| why(&error))? {
-            Said::Beat => {
-                let said = line.say(Said::Beat, &[], SILENCE).await;
+            ParkLine::Beat => {
+                let said = line.say(ParkLine::Beat, &[], SILENCE).await;
                 said.map_err(|error| why(&error))?;
             }
-            Said::Visitor(from) => return Ok(from),
-            Said::Taken => {
+            ParkLine::Visitor(from) => return Ok(from),
+            ParkLine::Taken => {
                 return Err("it sent a line that is not allowed to a parked connection".into());
             }
         }

@@ -11,7 +11,7 @@ use godwit_core::{Block, LEAF_BYTES};
 use godwit_sys::{Wake, wait_readable};
 use godwit_wire::{
     self as wire,
-    mode_e::{Ends, HEADER_BYTES, Header, What},
+    mode_e::{BlockContent, HEADER_BYTES, Header, StreamEnds},
 };
 use parking_lot::Mutex;
 use std::{io, ops::Range, os::fd::AsFd, thread, time::Instant};
@@ -99,7 +99,7 @@ impl Channel {
             let header = header(link, &mut patience)?.ok_or_else(|| ended_early(link))?;
             ends.on_header(index, &header)
                 .map_err(|bad| misbehaved(link, &bad))?;
-            if let What::Data(range) = header.what {
+            if let BlockContent::Data(range) = header.what {
                 if range.end > bytes_max {
                     let why = format!("{} bytes were announced as at most {bytes_max}", range.end);
                     return Err(misbehaved(link, &wire::Error::BadBlock { why }));
@@ -181,7 +181,7 @@ impl State {
 
 /// The counts of ends, one for each sender that announces its own. All that connect to one of our addresses count as
 /// one sender: they agree on the announcement.
-struct AllEnds(Vec<Ends>);
+struct AllEnds(Vec<StreamEnds>);
 
 impl AllEnds {
     fn of(way: &Way) -> Self {
@@ -189,7 +189,7 @@ impl AllEnds {
             Way::Listen(_) => 1,
             Way::Connect(to) => to.len().max(1),
         };
-        Self(vec![Ends::default(); count])
+        Self(vec![StreamEnds::default(); count])
     }
 
     fn on_header(&mut self, index: usize, header: &Header) -> wire::Result<()> {
@@ -200,7 +200,7 @@ impl AllEnds {
     }
 
     fn is_complete(&self) -> bool {
-        self.0.iter().all(Ends::is_complete)
+        self.0.iter().all(StreamEnds::is_complete)
     }
 }
 
@@ -339,7 +339,7 @@ impl Round<'_> {
             };
             self.state.lock().streams += u64::from(!spoke);
             spoke = true;
-            if let What::Data(range) = &header.what {
+            if let BlockContent::Data(range) = &header.what {
                 self.payload(link, range.clone(), &mut patience)?;
             }
             let counted = self.state.lock().ends.on_header(*index, &header);

@@ -4,7 +4,7 @@ use super::{Gathered, Inner, name, visit::Visit, words::Said};
 use crate::{Error, Read, Result, Stat, Take, error::refused};
 use godwit_core::{Digest, Extents, LEAF_BYTES, Leaves};
 use godwit_wire::door::{
-    call::{self, AskRead, Ended, Ranges, Wanted},
+    call::{self, AskRead, PackedEnd, Ranges, WantedFile},
     pack::{Decoder, Frame},
 };
 use hyper::body::Incoming;
@@ -113,7 +113,7 @@ impl Fetch<'_> {
 
     fn share(&self, want: &Extents) -> Result<Read> {
         let asked = AskRead {
-            files: vec![Wanted {
+            files: vec![WantedFile {
                 path: name(self.path)?,
                 ranges: Ranges(want.clone()),
             }],
@@ -178,7 +178,7 @@ impl Fetch<'_> {
             return Err(self.inner.cut(READING));
         }
         match ended {
-            Some(Ended::Read(stat, digest)) => {
+            Some(PackedEnd::Read(stat, digest)) => {
                 let stat = Stat::heard(stat);
                 let missing = asked.missing(stat.size);
                 if !missing.is_empty() {
@@ -190,7 +190,7 @@ impl Fetch<'_> {
                 let digest = digest.map(|digest: call::Text<Digest>| digest.0);
                 Ok(Ok(Read { stat, digest }))
             }
-            Some(Ended::Refused(refusal)) => {
+            Some(PackedEnd::Refused(refusal)) => {
                 Ok(Err(refused(&self.inner.limits.at, self.path, refusal)))
             }
             None => Err(self.inner.broke("a file in a pack has no end")),

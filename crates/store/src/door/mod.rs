@@ -40,7 +40,7 @@ use godwit_wire::{
         },
         speaker::Speaker,
     },
-    lines::Lines,
+    lines::LineBuffer,
     time::HttpDate,
 };
 use hyper::{
@@ -587,8 +587,11 @@ impl Inner {
         if let Some(skew) = Self::skew_in(&answer) {
             *self.skew.lock() = Some(skew);
         }
-        let (mut lines, mut body, mut is_over) =
-            (Lines::new(call::LINE_BYTES_MAX), answer.into_body(), false);
+        let (mut lines, mut body, mut is_over) = (
+            LineBuffer::new(call::LINE_BYTES_MAX),
+            answer.into_body(),
+            false,
+        );
         let (begun, mut beats) = (Instant::now(), 0);
         while let Some(bytes) = visit.more(&mut body, during)? {
             lines.push(&bytes);

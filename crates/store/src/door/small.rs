@@ -7,8 +7,8 @@ use crate::{
 use godwit_core::{Algorithm, Digest, Extents, LEAF_BYTES};
 use godwit_wire::door::{
     ROOT,
-    call::{self, AskRead, Ended, Line, Ranges, Text, Time, Wanted},
-    pack::{self, Decoder, Frame, Kind},
+    call::{self, AskRead, Line, PackedEnd, Ranges, Text, Time, WantedFile},
+    pack::{self, Decoder, Frame, FrameKind},
 };
 use hyper::{
     Method,
@@ -39,7 +39,7 @@ fn read_some(inner: &Inner, mut some: VecDeque<PathBuf>, each: EachRead<'_>) -> 
     let mut unspeakable = VecDeque::new();
     for path in &some {
         match name(path) {
-            Ok(path) => files.push(Wanted {
+            Ok(path) => files.push(WantedFile {
                 path,
                 ranges: Ranges(Extents::from(0..SMALL_BYTES + 1)),
             }),
@@ -177,10 +177,10 @@ impl Files<'_> {
             }
             match ended {
                 None => {}
-                Some(Ended::Refused(refusal)) => {
+                Some(PackedEnd::Refused(refusal)) => {
                     return Ok(Err(refused(&self.inner.limits.at, path, refusal)));
                 }
-                Some(Ended::Read(stat, digest)) => {
+                Some(PackedEnd::Read(stat, digest)) => {
                     return Ok(small(path, bytes, Stat::heard(stat), digest.map(|d| d.0)));
                 }
             }
@@ -271,7 +271,7 @@ fn write_some(inner: &Inner, some: Vec<Given>, each: EachWritten<'_>) -> Result<
         let digest = inner
             .digests
             .then(|| Digest::of(Algorithm::Blake3, &given.bytes));
-        let head = call::Given {
+        let head = call::PackedFile {
             path,
             how: given.how.say(),
             size: given.bytes.len() as u64,
@@ -280,11 +280,11 @@ fn write_some(inner: &Inner, some: Vec<Given>, each: EachWritten<'_>) -> Result<
             digest: digest.map(Text),
         };
         buffer.extend(pack::frame(
-            Kind::File,
+            FrameKind::File,
             sent.len() as u64,
             &call::write(&head),
         ));
-        buffer.extend(pack::frame(Kind::Data, 0, &given.bytes));
+        buffer.extend(pack::frame(FrameKind::Data, 0, &given.bytes));
         sent.push_back(given.path);
         if buffer.len() > BLOCK_BYTES
             && !pouring.pour(std::mem::take(&mut buffer).into(), WRITING)?
@@ -292,7 +292,7 @@ fn write_some(inner: &Inner, some: Vec<Given>, each: EachWritten<'_>) -> Result<
             break;
         }
     }
-    buffer.extend(pack::frame(Kind::Last, sent.len() as u64, b""));
+    buffer.extend(pack::frame(FrameKind::Last, sent.len() as u64, b""));
     pouring.pour(buffer.into(), WRITING)?;
     let (visit, answer) = pouring.end(WRITING)?;
     inner.hear(visit, answer, WRITING, Path::new(""), &mut |line| {

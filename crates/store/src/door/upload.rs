@@ -9,7 +9,7 @@ use godwit_core::{Block, Chain, Extents, Fault, LEAF_BYTES, Leaves, Piece};
 use godwit_wire::door::{
     ROOT,
     call::{AskDraw, AskPath, AskUpload, Landed, Line, Name, Ranges},
-    pack::{self, HEADER_BYTES, Kind},
+    pack::{self, FrameKind, HEADER_BYTES},
     path,
 };
 use hyper::Method;
@@ -204,7 +204,7 @@ impl Upload {
         is_hashed: bool,
     ) -> Result<Stream> {
         let len = frame.len() - HEADER_BYTES;
-        frame[..HEADER_BYTES].copy_from_slice(&pack::header(Kind::Data, offset, len));
+        frame[..HEADER_BYTES].copy_from_slice(&pack::header(FrameKind::Data, offset, len));
         let bytes = &frame[HEADER_BYTES..];
         let piece = is_hashed.then(|| Piece::of(Block { offset, bytes }));
         let poured = stream.pouring.pour(frame.into(), WRITING);
@@ -255,7 +255,7 @@ impl Upload {
     fn end(&self, Stream { nth, mut pouring }: Stream, how: Ended) -> Result<()> {
         let last = match how {
             Ended::Whole => pouring
-                .pour(pack::frame(Kind::Last, 0, b"").into(), WRITING)
+                .pour(pack::frame(FrameKind::Last, 0, b"").into(), WRITING)
                 .map(drop),
             Ended::Cut => Ok(()),
         };

@@ -21,32 +21,32 @@ pub trait Said: Sized {
 }
 
 impl Said for EntryKind {
-    type As = call::EntryKind;
+    type As = call::DoorKind;
 
-    fn say(&self) -> call::EntryKind {
+    fn say(&self) -> call::DoorKind {
         match self {
-            Self::File => call::EntryKind::File,
-            Self::Directory => call::EntryKind::Directory,
-            Self::Link => call::EntryKind::Link,
-            Self::Other => call::EntryKind::Other,
+            Self::File => call::DoorKind::File,
+            Self::Directory => call::DoorKind::Directory,
+            Self::Link => call::DoorKind::Link,
+            Self::Other => call::DoorKind::Other,
         }
     }
 
-    fn heard(said: call::EntryKind) -> Self {
+    fn heard(said: call::DoorKind) -> Self {
         match said {
-            call::EntryKind::File => Self::File,
-            call::EntryKind::Directory => Self::Directory,
-            call::EntryKind::Link => Self::Link,
-            call::EntryKind::Other => Self::Other,
+            call::DoorKind::File => Self::File,
+            call::DoorKind::Directory => Self::Directory,
+            call::DoorKind::Link => Self::Link,
+            call::DoorKind::Other => Self::Other,
         }
     }
 }
 
 impl Said for Stat {
-    type As = call::Stat;
+    type As = call::DoorStat;
 
-    fn say(&self) -> call::Stat {
-        call::Stat {
+    fn say(&self) -> call::DoorStat {
+        call::DoorStat {
             kind: self.kind.say(),
             size: self.size,
             mtime: self.mtime.map(Time),
@@ -60,7 +60,7 @@ impl Said for Stat {
         }
     }
 
-    fn heard(said: call::Stat) -> Self {
+    fn heard(said: call::DoorStat) -> Self {
         Self {
             kind: EntryKind::heard(said.kind),
             size: said.size,
@@ -77,16 +77,16 @@ impl Said for Stat {
 }
 
 impl Said for Entry {
-    type As = call::Entry;
+    type As = call::DoorEntry;
 
-    fn say(&self) -> call::Entry {
-        call::Entry {
+    fn say(&self) -> call::DoorEntry {
+        call::DoorEntry {
             path: Name(self.path.clone()),
             stat: self.stat.say(),
         }
     }
 
-    fn heard(said: call::Entry) -> Self {
+    fn heard(said: call::DoorEntry) -> Self {
         Self {
             path: said.path.0,
             stat: Stat::heard(said.stat),
@@ -95,13 +95,13 @@ impl Said for Entry {
 }
 
 impl Said for Version {
-    type As = call::Version;
+    type As = call::DoorVersion;
 
-    fn say(&self) -> call::Version {
+    fn say(&self) -> call::DoorVersion {
         self.clone().into()
     }
 
-    fn heard(said: call::Version) -> Self {
+    fn heard(said: call::DoorVersion) -> Self {
         said.into()
     }
 }
@@ -129,10 +129,10 @@ impl Said for WriteMode {
 }
 
 impl Said for Can {
-    type As = call::Can;
+    type As = call::DoorCan;
 
-    fn say(&self) -> call::Can {
-        call::Can {
+    fn say(&self) -> call::DoorCan {
+        call::DoorCan {
             any_order: self.any_order,
             again: self.again,
             in_place: self.in_place,
@@ -154,7 +154,7 @@ impl Said for Can {
         }
     }
 
-    fn heard(said: call::Can) -> Self {
+    fn heard(said: call::DoorCan) -> Self {
         Self {
             any_order: said.any_order,
             again: said.again,
@@ -208,16 +208,16 @@ impl Said for HopStatus {
 }
 
 impl Said for Space {
-    type As = call::Space;
+    type As = call::DoorSpace;
 
-    fn say(&self) -> call::Space {
-        call::Space {
+    fn say(&self) -> call::DoorSpace {
+        call::DoorSpace {
             total_bytes: self.total_bytes,
             free_bytes: self.free_bytes,
         }
     }
 
-    fn heard(said: call::Space) -> Self {
+    fn heard(said: call::DoorSpace) -> Self {
         Self {
             total_bytes: said.total_bytes,
             free_bytes: said.free_bytes,
@@ -297,10 +297,10 @@ impl Said for Whole {
 }
 
 impl Said for Finished {
-    type As = call::Finished;
+    type As = call::FinishedUpload;
 
-    fn say(&self) -> call::Finished {
-        call::Finished {
+    fn say(&self) -> call::FinishedUpload {
+        call::FinishedUpload {
             version: self.version.say(),
             digests: self.digests.iter().cloned().map(Text).collect(),
             verified: match &self.verified {
@@ -312,7 +312,7 @@ impl Said for Finished {
         }
     }
 
-    fn heard(said: call::Finished) -> Self {
+    fn heard(said: call::FinishedUpload) -> Self {
         let by = said.verified.and_then(|by| by.parse::<Algorithm>().ok());
         Self {
             version: Version::heard(said.version),
@@ -341,7 +341,8 @@ mod tests {
     /// The node claims to append, and has never counted appends.
     #[test]
     fn older_node_cannot_append_once() {
-        let said: call::Can = call::read(br#"{"write":true,"append":true}"#).expect("it is JSON");
+        let said: call::DoorCan =
+            call::read(br#"{"write":true,"append":true}"#).expect("it is JSON");
         assert_eq!(said.xattrs, None);
         let can = Can::heard(said);
         assert!(can.write && !can.append && !can.xattrs);

@@ -33,7 +33,7 @@ use godwit_core::{
 };
 use godwit_sys::Wake;
 use godwit_wire::{
-    client::{Family, Line, Talk, Told},
+    client::{Family, Line, ReplyFacts, Talk},
     reply::Reply,
     shield::Level,
 };
@@ -409,7 +409,7 @@ impl Delivering {
     fn take_in(&self, reply: &Reply) {
         let mut said = self.told.state();
         let given = self.given.lock().bytes.clone();
-        let told = Told::from_reply(reply).unwrap_or_default();
+        let told = ReplyFacts::from_reply(reply).unwrap_or_default();
         match &told.done {
             Some(done) => said.landed = done.clone(),
             None => said.landed = said.landed.or(&given),

@@ -13,7 +13,7 @@ use crate::{
 };
 use godwit_core::{Block, Chain, Digest, Extents};
 use godwit_wire::{
-    client::{self, Family, Line, Talk, Told},
+    client::{self, Family, Line, ReplyFacts, Talk},
     marker::Marker,
     reply::Reply,
 };
@@ -161,7 +161,7 @@ impl Fetch<'_> {
             Hosts::All,
         );
         if is_ours {
-            let told = Told::from_reply(&last).unwrap_or_default();
+            let told = ReplyFacts::from_reply(&last).unwrap_or_default();
             let digest = told.blake3.clone();
             tell_width(width, &told);
             return Ok((names::stat_of_told(&told), digest));
@@ -227,7 +227,7 @@ impl Fetch<'_> {
 }
 
 /// Notes how the sender tuned its streams.
-pub(super) fn tell_width(width: Option<&Arc<Width>>, told: &Told) {
+pub(super) fn tell_width(width: Option<&Arc<Width>>, told: &ReplyFacts) {
     let (Some(width), Some(said)) = (width.filter(|width| width.is_tuned()), &told.tuned) else {
         return;
     };

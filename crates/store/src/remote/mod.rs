@@ -25,8 +25,8 @@ mod tls;
 mod tunnel;
 
 use crate::{
-    Can, Decision, Entry, Error, Finished, Given, HopStatus, Next, Read, RemovalKind, Result, Set,
-    Sink, Small, Space, Stat, Store, TAKEN, THERE, Take, Told, Walk, Write,
+    Can, Entry, Error, Finished, Given, HoldDecision, HopStatus, Next, Read, RemovalKind, Result,
+    Set, Sink, Small, Space, Stat, Store, TAKEN, THERE, Take, Told, Walk, Write,
     channel::{Cancel, Mode},
     mark::RequestId,
     store::{read_one_by_one, walk_by_listing, walk_on, write_one_by_one},
@@ -36,7 +36,7 @@ use fetch::Fetch;
 use godwit_core::{Algorithm, Block, Digest, Extents, Scheme, Url};
 use godwit_trust::Credential;
 use godwit_wire::{
-    client::{self, Ahead, Credentials, DataHints, Family, Line, Peer},
+    client::{self, Credentials, DataHints, Family, FtpPeer, Line, LinesAhead},
     features::Features,
     shield::Level,
 };
@@ -165,7 +165,7 @@ enum Login {
 /// The facts that the last login learned of the server.
 #[derive(Clone)]
 struct Known {
-    peer: Arc<Peer>,
+    peer: Arc<FtpPeer>,
     round_trip: Duration,
 }
 
@@ -345,9 +345,9 @@ impl Remote {
     /// Returns the command that asks a node for a file's attributes. It can be sent before the server's kind is
     /// known.
     fn looking(&self, path: &Path) -> Option<Line> {
-        let ours = Peer {
+        let ours = FtpPeer {
             features: Features::of(["GODWIT 1"]),
-            ..Peer::default()
+            ..FtpPeer::default()
         };
         let name = ours.name(self.1.join(path).as_os_str().as_bytes());
         Line::new("MLST").bytes(&name).ok()
@@ -467,7 +467,7 @@ impl Inner {
         let calls_itself_ours = |known: &Known| {
             known.peer.family() == Family::Godwit && known.peer.banner.contains("godwit")
         };
-        let ahead = Ahead {
+        let ahead = LinesAhead {
             is_ours: before.as_ref().is_some_and(calls_itself_ours),
             lines,
         };
@@ -760,7 +760,7 @@ impl crate::Transit for Remote {
         Ok(vec![station])
     }
 
-    fn decide(&self, path: &Path, _what: Decision, _passed: &[String]) -> Result<()> {
+    fn decide(&self, path: &Path, _what: HoldDecision, _passed: &[String]) -> Result<()> {
         if !self.can()?.passes_on {
             return Err(Error::missing(path));
         }

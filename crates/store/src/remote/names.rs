@@ -14,8 +14,8 @@ use crate::{
 };
 use godwit_core::{Algorithm, Block, Digest, Kind};
 use godwit_wire::{
-    client::{self, Family, Line, Peer, Talk, Told},
-    facts::{self, Facts, Named},
+    client::{self, Family, FtpPeer, Line, ReplyFacts, Talk},
+    facts::{self, Facts, NamedFacts},
     listing::{Form, Listing, Reach},
     reply::Reply,
 };
@@ -48,12 +48,12 @@ pub(super) fn stat(session: &mut Session, path: &Path, name: &[u8]) -> Result<St
 pub(super) fn stat_of_facts(facts: &Facts) -> Stat {
     Stat {
         kind: match facts.kind {
-            Some(facts::Kind::Directory | facts::Kind::This | facts::Kind::Parent) => {
+            Some(facts::FactKind::Directory | facts::FactKind::This | facts::FactKind::Parent) => {
                 EntryKind::Directory
             }
-            Some(facts::Kind::Link) => EntryKind::Link,
-            Some(facts::Kind::Other) => EntryKind::Other,
-            Some(facts::Kind::File) | None => EntryKind::File,
+            Some(facts::FactKind::Link) => EntryKind::Link,
+            Some(facts::FactKind::Other) => EntryKind::Other,
+            Some(facts::FactKind::File) | None => EntryKind::File,
         },
         size: facts.size.unwrap_or(0),
         mtime: facts.modify,
@@ -68,7 +68,7 @@ pub(super) fn stat_of_facts(facts: &Facts) -> Stat {
 }
 
 /// Returns the attributes of a file in the final reply of a node.
-pub(super) fn stat_of_told(told: &Told) -> Option<Stat> {
+pub(super) fn stat_of_told(told: &ReplyFacts) -> Option<Stat> {
     Some(Stat {
         mtime: told.modify,
         touched: told.touched,
@@ -88,7 +88,7 @@ pub(super) enum Depth {
 }
 
 /// Tells whether the server lists whole trees.
-pub(super) fn lists_trees(peer: &Peer) -> bool {
+pub(super) fn lists_trees(peer: &FtpPeer) -> bool {
     peer.features.has("MLSR")
 }
 
@@ -356,7 +356,7 @@ fn now() -> std::time::Duration {
 }
 
 /// In a list a link is a link, even if its facts are those of its target.
-fn entry(named: Named) -> Entry {
+fn entry(named: NamedFacts) -> Entry {
     let mut stat = stat_of_facts(&named.facts);
     if named.facts.link.is_some() {
         stat.kind = EntryKind::Link;
@@ -541,8 +541,8 @@ pub(super) fn space(session: &mut Session, path: &Path, name: &[u8]) -> Result<S
     }
     let reply = session.ask_one(Line::new("SITE GODWIT SPACE").bytes(name)?)?;
     faults::check(&session.host, path, &reply)?;
-    match Told::from_reply(&reply) {
-        Some(Told {
+    match ReplyFacts::from_reply(&reply) {
+        Some(ReplyFacts {
             total: Some(total_bytes),
             free: Some(free_bytes),
             ..

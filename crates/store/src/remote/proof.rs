@@ -13,7 +13,7 @@ use crate::{
 use godwit_trust::{Authorities, Channel, Context, Credential, Delegate, Expect, Home};
 use godwit_wire::{
     base64,
-    client::{self, Line, Pace, Refusal, Talk},
+    client::{self, Line, ProofPace, Refusal, Talk},
     shield::Level,
 };
 use std::{path::Path, time::SystemTime};
@@ -101,7 +101,7 @@ pub(super) struct Proved {
 pub(super) fn prove(
     session: &mut Session,
     host: &str,
-    pace: Pace,
+    pace: ProofPace,
 ) -> Result<std::result::Result<Proved, Refusal>> {
     let (at, trust) = (session.host.clone(), session.options.trust.clone());
     let wrong = Error::not_proved(&at);

@@ -4,7 +4,7 @@ use super::{Login, proof, session::Session, ticket, tls};
 use crate::{Error, Result, channel::Safety};
 use godwit_trust::Context;
 use godwit_wire::{
-    client::{self, Credentials, Line, Pace, Refusal, Talk, Token},
+    client::{self, Credentials, Line, ProofPace, Refusal, Talk, Token},
     shield::Level,
 };
 
@@ -27,7 +27,7 @@ impl Proven {
         session: &mut Session,
         login: Login,
         host: &str,
-        pace: Pace,
+        pace: ProofPace,
     ) -> Result<std::result::Result<Self, Refusal>> {
         Ok(match login {
             Login::Password | Login::Shell => Ok(Self::Nothing),
@@ -38,10 +38,10 @@ impl Proven {
     }
 
     /// Returns the user of the login. A server that is no node hardly knows the name that a node maps to an account.
-    pub(super) fn named(&self, who: &Credentials, pace: Pace) -> Credentials {
+    pub(super) fn named(&self, who: &Credentials, pace: ProofPace) -> Credentials {
         let mut who = who.clone();
         if let Self::Ticket(proved) = self
-            && pace == Pace::StepByStep
+            && pace == ProofPace::StepByStep
             && who.is_mapped()
             && let Some(account) = proved.usual_account()
         {
@@ -71,7 +71,7 @@ pub(super) fn exchange(
     mechanism: &str,
     context: &mut dyn Context,
     first: Vec<u8>,
-    pace: Pace,
+    pace: ProofPace,
 ) -> Result<std::result::Result<(), Refusal>> {
     let at = session.host.clone();
     let mut step = |token: &[u8]| {

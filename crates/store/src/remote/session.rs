@@ -21,8 +21,8 @@ use crate::{
 use godwit_sys::wait_readable;
 use godwit_wire::{
     client::{
-        self, Ahead, Credentials, Dialogue, Family, Heard, Line, LoggedIn, Pace, Peer, Refusal,
-        Settings, Talk,
+        self, Credentials, Dialogue, Family, FtpPeer, HeardReply, Line, LinesAhead, LoggedIn,
+        ProofPace, Refusal, Settings, Talk,
     },
     reply::Reply,
     shield::{Guard, Level},
@@ -41,7 +41,7 @@ pub(super) struct Session {
     /// Host and port, for messages.
     pub(super) host: String,
     /// The server, once logged in.
-    pub(super) peer: Peer,
+    pub(super) peer: FtpPeer,
     /// The settings of the session.
     pub(super) settings: Settings,
     /// Data connections of this server that may serve again.
@@ -118,7 +118,7 @@ impl Session {
         login: Login,
         who: &Credentials,
         options: &RemoteOptions,
-        ahead: Ahead<'_>,
+        ahead: LinesAhead<'_>,
     ) -> Result<Self> {
         let (stream, tunnel) = if login == Login::Shell {
             let user = Some(who.user.as_str()).filter(|_| !who.is_mapped());
@@ -139,7 +139,7 @@ impl Session {
         ready.map_err(|cause| Error::unreachable(host.clone(), cause))?;
         let mut session = Self {
             host,
-            peer: Peer::default(),
+            peer: FtpPeer::default(),
             settings: Settings::default(),
             warm: None,
             is_broken: false,
@@ -178,7 +178,7 @@ impl Session {
         name: &str,
         login: Login,
         who: &Credentials,
-        ahead: Ahead<'_>,
+        ahead: LinesAhead<'_>,
     ) -> Result<std::result::Result<(), Refusal>> {
         let mut settings = Settings::default();
         // Transfers with a node always use extended mode.
@@ -197,7 +197,7 @@ impl Session {
                 self.prove_and_enter((name, login), who, &lines)?
             }
             Login::Password | Login::Shell => {
-                let said = Ahead {
+                let said = LinesAhead {
                     lines: &lines,
                     ..ahead
                 };
@@ -443,7 +443,7 @@ impl Session {
             self.is_broken = true;
             Error::misbehaved(self.host.clone(), bad.to_string())
         })?;
-        let Some(Heard { ticket, reply }) = heard else {
+        let Some(HeardReply { ticket, reply }) = heard else {
             return Ok(None);
         };
         tracing::trace!(host = %self.host, code = reply.code, said = reply.text(), "heard");
@@ -542,10 +542,10 @@ impl Session {
 }
 
 /// Returns how much is sent before a reply is awaited.
-fn pace_for(banner: &str) -> Pace {
+fn pace_for(banner: &str) -> ProofPace {
     match banner.contains("godwit") {
-        true => Pace::AtOnce,
-        false => Pace::StepByStep,
+        true => ProofPace::AtOnce,
+        false => ProofPace::StepByStep,
     }
 }
 

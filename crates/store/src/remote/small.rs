@@ -17,7 +17,7 @@ use crate::{
 };
 use godwit_core::{Algorithm, Digest, Version};
 use godwit_wire::{
-    client::{self, Family, Line, Told, Upload},
+    client::{self, Family, Line, ReplyFacts, Upload},
     reply::Reply,
 };
 use std::{
@@ -242,7 +242,7 @@ fn explained(session: &mut Session, path: &Path, error: Error) -> Error {
 }
 
 fn check_ours(session: &Session, path: &Path, bytes: Vec<u8>, last: &Reply) -> Result<Small> {
-    let told = Told::from_reply(last).unwrap_or_default();
+    let told = ReplyFacts::from_reply(last).unwrap_or_default();
     let stat = names::stat_of_told(&told).ok_or_else(|| {
         Error::misbehaved(session.host.clone(), "the end of a transfer tells no size")
     })?;
@@ -444,7 +444,7 @@ fn say_and_send(
 
 fn finished(session: &Session, path: &Path, reply: &Reply, has_digest: bool) -> Result<Finished> {
     faults::check(&session.host, path, reply)?;
-    let told = Told::from_reply(reply).unwrap_or_default();
+    let told = ReplyFacts::from_reply(reply).unwrap_or_default();
     if told.published == Some(false) {
         return Err(Error::misbehaved(
             session.host.clone(),

@@ -15,7 +15,7 @@ use crate::{
 };
 use godwit_core::{Block, Chain, Digest, Extents};
 use godwit_wire::{
-    client::{Family, Line, Talk, Told},
+    client::{Family, Line, ReplyFacts, Talk},
     command::Through,
 };
 use parking_lot::Mutex;
@@ -79,7 +79,7 @@ impl Remote {
         before: &[Line],
         line: &Line,
         carry: impl FnOnce(&mut Channel, &Watch) -> Result<T> + Send,
-    ) -> Result<(T, Told)> {
+    ) -> Result<(T, ReplyFacts)> {
         let options = &self.0.options;
         let watch = self.watch_over_module(session)?;
         let mut channel = session.open_data(flow, BLOCKS, 1, Hosts::One, &watch)?;
@@ -99,7 +99,7 @@ impl Remote {
             &mut |_| Ok(()),
         )?;
         session.keep_data(channel, flow, BLOCKS, 1, Hosts::One);
-        Ok((came, Told::from_reply(&last).unwrap_or_default()))
+        Ok((came, ReplyFacts::from_reply(&last).unwrap_or_default()))
     }
 
     fn watch_over_module(&self, session: &Session) -> Result<Watch> {
@@ -133,7 +133,7 @@ impl<'a> Counted<'a> {
     }
 
     /// Returns the size; output with a hole, or of another length than the server reported, is incomplete.
-    fn whole(&self, host: &str, told: &Told) -> Result<u64> {
+    fn whole(&self, host: &str, told: &ReplyFacts) -> Result<u64> {
         let came = self.came.lock();
         let size = told.size.unwrap_or(came.end());
         if came.minus(&Extents::from(0..size)).is_empty() && came.prefix() == size {

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{Error, Lines, Result, channel::Safety};
 use godwit_trust::{Blockwise, Context, Kerberos};
-use godwit_wire::client::{Pace, Refusal};
+use godwit_wire::client::{ProofPace, Refusal};
 
 /// The result of a proof by ticket.
 pub(super) struct Proved {
@@ -28,7 +28,7 @@ impl Proved {
 pub(super) fn prove(
     session: &mut Session,
     host: &str,
-    pace: Pace,
+    pace: ProofPace,
 ) -> Result<std::result::Result<Proved, Refusal>> {
     let at = session.host.clone();
     let begun = Kerberos::initiate(host);

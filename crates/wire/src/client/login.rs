@@ -1,6 +1,6 @@
 //! From the greeting to a session in which files can be named.
 
-use super::{Family, Line, Peer, Refusal, Talk};
+use super::{Family, FtpPeer, Line, Refusal, Talk};
 use crate::{
     features::{self, Features},
     reply::Reply,
@@ -62,7 +62,7 @@ impl fmt::Debug for Credentials {
 
 /// The lines that a client sends to a node together with the login.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Ahead<'a> {
+pub struct LinesAhead<'a> {
     /// Whether the server was a node a moment ago, so that its greeting need not be waited for.
     pub is_ours: bool,
     /// Lines behind those of the login.
@@ -71,7 +71,7 @@ pub struct Ahead<'a> {
 
 /// A peer after the login, and the replies to the lines sent ahead; none if the server is no node, because they were
 /// not sent then.
-pub type LoggedIn = (Peer, Vec<Reply>);
+pub type LoggedIn = (FtpPeer, Vec<Reply>);
 
 /// Logs in. The inner error is the server's refusal.
 ///
@@ -81,7 +81,7 @@ pub type LoggedIn = (Peer, Vec<Reply>);
 pub fn log_in<T: Talk>(
     talk: &mut T,
     who: &Credentials,
-    ahead: Ahead<'_>,
+    ahead: LinesAhead<'_>,
 ) -> Result<Result<LoggedIn, Refusal>, T::Error> {
     if ahead.is_ours {
         return enter_before_greeting(talk, who, ahead.lines);
@@ -114,7 +114,7 @@ pub fn enter<T: Talk>(
         let peer = step_by_step(talk, user, pass, who.scheme())?;
         peer.map(|peer| (peer, Vec::new()))
     };
-    Ok(logged_in.map(|(peer, replies)| (Peer { banner, ..peer }, replies)))
+    Ok(logged_in.map(|(peer, replies)| (FtpPeer { banner, ..peer }, replies)))
 }
 
 /// Sends all lines to a node before its greeting.
@@ -137,7 +137,7 @@ fn enter_before_greeting<T: Talk>(
         let said = format!("another server answers now: {banner}");
         return Ok(Err(Refusal::coded(greeting.code, Kind::Busy, said)));
     }
-    Ok(all_said(replies).map(|(peer, replies)| (Peer { banner, ..peer }, replies)))
+    Ok(all_said(replies).map(|(peer, replies)| (FtpPeer { banner, ..peer }, replies)))
 }
 
 fn greeted(greeting: &Reply) -> Result<String, Refusal> {
@@ -192,10 +192,10 @@ fn all_said(mut replies: Vec<Reply>) -> Result<LoggedIn, Refusal> {
     if !godwit.is_positive() {
         features.remove("GODWIT");
     }
-    let peer = Peer {
+    let peer = FtpPeer {
         features,
         home: b"/".to_vec(),
-        ..Peer::default()
+        ..FtpPeer::default()
     };
     Ok((peer, ahead))
 }
@@ -205,7 +205,7 @@ fn step_by_step<T: Talk>(
     user: Line,
     pass: Line,
     scheme: &str,
-) -> Result<Result<Peer, Refusal>, T::Error> {
+) -> Result<Result<FtpPeer, Refusal>, T::Error> {
     let reply = talk.ask_one(user)?;
     let reply = if reply.code == 331 {
         talk.ask_one(pass)?
@@ -216,9 +216,9 @@ fn step_by_step<T: Talk>(
         return Ok(Err(refusal));
     }
     let features = Features::from_reply(&talk.ask_one(Line::new("FEAT"))?);
-    let mut peer = Peer {
+    let mut peer = FtpPeer {
         features,
-        ..Peer::default()
+        ..FtpPeer::default()
     };
     if peer.family() == Family::Grid {
         let version = env!("CARGO_PKG_VERSION");

@@ -15,11 +15,11 @@ mod verbs;
 
 pub use crate::Refusal;
 pub use line::{Line, Unspeakable};
-pub use login::{ACTS_FOR, Ahead, Credentials, LoggedIn, enter, greet, log_in};
-pub use peer::{Family, Peer};
-pub use proof::{Pace, Steps, Token, authenticate};
+pub use login::{ACTS_FOR, Credentials, LinesAhead, LoggedIn, enter, greet, log_in};
+pub use peer::{Family, FtpPeer};
+pub use proof::{ProofPace, Steps, Token, authenticate};
 pub use settings::{DataHints, Mode, Settings};
-pub use told::{Told, Upload};
+pub use told::{ReplyFacts, Upload};
 pub use verbs::{
     Looked, checksum, checksum_of, facts_of, look, rename, set_mode, set_mtime, size_of, symlink,
     time_of, truncate,
@@ -27,7 +27,7 @@ pub use verbs::{
 
 use crate::{
     Error, Result,
-    lines::Lines,
+    lines::LineBuffer,
     reply::{LINE_BYTES_MAX, Replies, Reply},
     shield::{Guard, Shield},
 };
@@ -60,13 +60,13 @@ pub trait Talk {
 
 /// A command that was sent; its replies carry the same number.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd)]
-pub struct Ticket(u64);
+pub struct LineTicket(u64);
 
 /// A reply, and the command that it answers.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Heard {
+pub struct HeardReply {
     /// To which command; `None` if nothing was asked: a 421 that says goodbye.
-    pub ticket: Option<Ticket>,
+    pub ticket: Option<LineTicket>,
     /// The server's reply.
     pub reply: Reply,
 }
@@ -76,12 +76,12 @@ pub struct Heard {
 pub struct Dialogue {
     shield: Shield,
     /// Lines as they came, where these are wrapped.
-    wrapped: Lines,
+    wrapped: LineBuffer,
     /// The other side broke the shield.
     spoiled: Option<Error>,
     replies: Replies,
     unsent: Vec<u8>,
-    asked: VecDeque<Ticket>,
+    asked: VecDeque<LineTicket>,
     last: u64,
     has_raw_names: bool,
 }
@@ -97,7 +97,7 @@ impl Dialogue {
     pub fn new() -> Self {
         let mut dialogue = Self {
             shield: Shield::Clear,
-            wrapped: Lines::new(LINE_BYTES_MAX),
+            wrapped: LineBuffer::new(LINE_BYTES_MAX),
             spoiled: None,
             replies: Replies::default(),
             unsent: Vec::new(),
@@ -139,7 +139,7 @@ impl Dialogue {
     }
 
     /// Queues a command behind the unsent ones.
-    pub fn ask(&mut self, line: &Line) -> std::result::Result<Ticket, Unspeakable> {
+    pub fn ask(&mut self, line: &Line) -> std::result::Result<LineTicket, Unspeakable> {
         if line.is_odd() && !self.has_raw_names {
             return Err(Unspeakable);
         }
@@ -170,7 +170,7 @@ impl Dialogue {
     }
 
     /// Returns the next reply that came. A final one ends its command.
-    pub fn poll_heard(&mut self) -> Result<Option<Heard>> {
+    pub fn poll_heard(&mut self) -> Result<Option<HeardReply>> {
         let Some(reply) = self.replies.next_reply()? else {
             return self.spoiled.clone().map_or(Ok(None), Err);
         };
@@ -180,7 +180,7 @@ impl Dialogue {
         } else {
             self.asked.front().copied()
         };
-        Ok(Some(Heard { ticket, reply }))
+        Ok(Some(HeardReply { ticket, reply }))
     }
 
     /// Returns how many commands have no final reply.
@@ -195,8 +195,8 @@ impl Dialogue {
         Ok(())
     }
 
-    fn expect(&mut self) -> Ticket {
-        let ticket = Ticket(self.last);
+    fn expect(&mut self) -> LineTicket {
+        let ticket = LineTicket(self.last);
         self.last += 1;
         self.asked.push_back(ticket);
         ticket
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn replies_go_to_the_commands_in_order() {
         let mut dialogue = Dialogue::new();
-        let greeting = Ticket(0);
+        let greeting = LineTicket(0);
         let retr = dialogue
             .ask(&Line::new("RETR").bytes(b"a").unwrap())
             .unwrap();
@@ -223,7 +223,7 @@ mod tests {
             b"220 hi\r\n150 go\r\n111 Range Marker 0-1\r\n226 ok\r\n213 5\r\n421 bye\r\n",
         );
         let mut heard = Vec::new();
-        while let Some(Heard { ticket, reply }) = dialogue.poll_heard().unwrap() {
+        while let Some(HeardReply { ticket, reply }) = dialogue.poll_heard().unwrap() {
             heard.push((ticket, reply.code));
         }
         let expected = [

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 /// A server after login.
 #[derive(Clone, Debug, Default)]
-pub struct Peer {
+pub struct FtpPeer {
     /// The features that FEAT listed.
     pub features: Features,
     /// Commands that `SITE HELP` named, where that was asked.
@@ -27,7 +27,7 @@ pub enum Family {
     Plain,
 }
 
-impl Peer {
+impl FtpPeer {
     /// Returns what kind of server it is.
     pub fn family(&self) -> Family {
         if self.features.is_godwit() {
@@ -85,9 +85,9 @@ mod tests {
     fn a_front_tells_of_its_stripes() {
         let stripes = |lines: &[&str]| {
             let features = Features::of(lines.iter().copied());
-            Peer {
+            FtpPeer {
                 features,
-                ..Peer::default()
+                ..FtpPeer::default()
             }
             .stripes()
         };
@@ -100,15 +100,15 @@ mod tests {
 
     #[test]
     fn names_are_written_by_server_family() {
-        let plain = Peer {
+        let plain = FtpPeer {
             home: b"/home/me".to_vec(),
-            ..Peer::default()
+            ..FtpPeer::default()
         };
         assert_eq!(plain.name(b"a/b"), b"a/b");
         assert_eq!(plain.name(b"-l"), b"./-l");
         assert_eq!(plain.name(b""), b"/home/me");
         assert_eq!(plain.name(b"/etc/"), b"/etc");
-        let grid = Peer {
+        let grid = FtpPeer {
             features: Features::of(["PARALLEL"]),
             ..plain
         };

@@ -17,7 +17,7 @@ pub type Steps<'a, E> = dyn FnMut(&[u8]) -> Result<Token, E> + 'a;
 
 /// How much is sent before a reply is awaited.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Pace {
+pub enum ProofPace {
     /// The first token behind `AUTH`, in one breath: for servers of ours.
     AtOnce,
     /// One after the other.
@@ -30,14 +30,14 @@ pub fn authenticate<T: Talk>(
     talk: &mut T,
     mechanism: &str,
     first: Vec<u8>,
-    pace: Pace,
+    pace: ProofPace,
     step: &mut Steps<'_, T::Error>,
 ) -> Result<Result<(), Refusal>, T::Error> {
     let auth = Line::new("AUTH").and(mechanism);
     let mut ahead = None;
     let offered = match pace {
-        Pace::StepByStep => talk.ask_one(auth)?,
-        Pace::AtOnce => {
+        ProofPace::StepByStep => talk.ask_one(auth)?,
+        ProofPace::AtOnce => {
             let mut replies = talk.ask(&[auth, adat(&first)])?;
             ahead = replies.pop();
             replies.pop().expect("as many replies as lines")
@@ -127,7 +127,7 @@ mod tests {
         }
     }
 
-    fn said(pace: Pace, replies: &[(u16, &str)]) -> (Result<(), Refusal>, Vec<usize>) {
+    fn said(pace: ProofPace, replies: &[(u16, &str)]) -> (Result<(), Refusal>, Vec<usize>) {
         let replies = replies.iter().map(|&(code, text)| Reply::new(code, text));
         let mut talk = Scripted {
             replies: replies.collect(),
@@ -145,10 +145,10 @@ mod tests {
     #[test]
     fn node_receives_first_token_with_auth() {
         let good = [(334, "go on"), (335, "ADAT=AAAA"), (235, "ADAT=AAAA")];
-        assert_eq!(said(Pace::AtOnce, &good), (Ok(()), vec![2, 1]));
-        assert_eq!(said(Pace::StepByStep, &good), (Ok(()), vec![1, 1, 1]));
+        assert_eq!(said(ProofPace::AtOnce, &good), (Ok(()), vec![2, 1]));
+        assert_eq!(said(ProofPace::StepByStep, &good), (Ok(()), vec![1, 1, 1]));
         let bad = [(504, "no such thing"), (503, "AUTH GSSAPI first.")];
-        for (pace, breaths) in [(Pace::AtOnce, [2]), (Pace::StepByStep, [1])] {
+        for (pace, breaths) in [(ProofPace::AtOnce, [2]), (ProofPace::StepByStep, [1])] {
             let (refused, asked) = said(pace, &bad);
             assert_eq!((refused.unwrap_err().code, &asked[..]), (504, &breaths[..]));
         }

@@ -2,7 +2,7 @@
 
 use crate::{
     Refusal,
-    reply::{Class, Reply},
+    reply::{Reply, ReplyClass},
 };
 use godwit_core::Kind;
 
@@ -97,7 +97,7 @@ fn why(reply: &Reply, said: &str) -> Kind {
         450 if said.contains("busy") => Kind::Busy,
         553 => Kind::Invalid,
         500..=504 => Kind::Unsupported,
-        _ if reply.class() == Class::Transient => Kind::Other,
+        _ if reply.class() == ReplyClass::Transient => Kind::Other,
         _ => Kind::Other,
     }
 }

@@ -1,13 +1,13 @@
 //! Facts about an upload for a node's FTP port, and facts of a file in its answers (docs/formats/ftp-extensions.md).
 
 use super::{Line, Unspeakable};
-use crate::{reply::Reply, time, tuned::Tuned};
+use crate::{reply::Reply, time, tuned::TunedStreams};
 use godwit_core::{Algorithm, Digest, Extents};
 use std::{fmt, time::Duration};
 
 /// The facts in a node's final reply; `None`: the reply lacks that fact.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Told {
+pub struct ReplyFacts {
     /// Length of the file.
     pub size: Option<u64>,
     /// Time of its last change.
@@ -27,14 +27,14 @@ pub struct Told {
     /// Whether readers saw the file change, though it was to be replaced.
     pub in_place: bool,
     /// How the sender tuned its streams.
-    pub tuned: Option<Tuned>,
+    pub tuned: Option<TunedStreams>,
     /// Room in all.
     pub total: Option<u64>,
     /// Room left.
     pub free: Option<u64>,
 }
 
-impl Told {
+impl ReplyFacts {
     /// Reads `GODWIT fact=value;…`, which stands on the first line or one behind
     /// it; `None` if there is none, or a fact of ours that makes no sense.
     pub fn from_reply(reply: &Reply) -> Option<Self> {
@@ -143,15 +143,18 @@ mod tests {
                 "End.",
             ],
         );
-        let told = Told::from_reply(&reply).unwrap();
+        let told = ReplyFacts::from_reply(&reply).unwrap();
         assert_eq!((told.size, told.published), (Some(5), Some(false)));
         assert_eq!(told.done, Some("0-2,4-5".parse().unwrap()));
         assert_eq!(
-            Told::from_reply(&Reply::new(226, "Transfer Complete.")),
+            ReplyFacts::from_reply(&Reply::new(226, "Transfer Complete.")),
             None
         );
-        assert_eq!(Told::from_reply(&Reply::new(250, "GODWIT size=x")), None);
-        let none = Told::from_reply(&Reply::new(250, "GODWIT size=9;done=")).unwrap();
+        assert_eq!(
+            ReplyFacts::from_reply(&Reply::new(250, "GODWIT size=x")),
+            None
+        );
+        let none = ReplyFacts::from_reply(&Reply::new(250, "GODWIT size=9;done=")).unwrap();
         assert_eq!(none.done, Some(Extents::new()));
     }
 

@@ -1,9 +1,9 @@
 //! Questions about files, and how to read the replies.
 
-use super::{Family, Line, Peer, Refusal, Talk};
+use super::{Family, FtpPeer, Line, Refusal, Talk};
 use crate::{
     Error,
-    facts::{self, Facts, Named},
+    facts::{self, Facts, NamedFacts},
     features::checksum_word,
     reply::Reply,
     time,
@@ -18,7 +18,7 @@ pub type Looked = Result<Facts, Refusal>;
 ///
 /// MLST tells all at once. Without it a file has a SIZE, and what has none but
 /// can be entered is a directory; then the way back home is taken.
-pub fn look<T: Talk>(talk: &mut T, peer: &Peer, name: &[u8]) -> Result<Looked, T::Error>
+pub fn look<T: Talk>(talk: &mut T, peer: &FtpPeer, name: &[u8]) -> Result<Looked, T::Error>
 where
     T::Error: From<super::Unspeakable>,
 {
@@ -50,12 +50,12 @@ fn is_about_another(reply: &Reply, asked: &[u8]) -> bool {
     let told = reply
         .inner()
         .first()
-        .and_then(|line| Named::parse(line).ok());
+        .and_then(|line| NamedFacts::parse(line).ok());
     // A server may answer with the full path of a root or a relative path; only the last name counts.
     told.is_some_and(|told| !last(asked).is_ascii() && last(&told.name) != last(asked))
 }
 
-fn look_plainly<T: Talk>(talk: &mut T, peer: &Peer, name: &[u8]) -> Result<Looked, T::Error>
+fn look_plainly<T: Talk>(talk: &mut T, peer: &FtpPeer, name: &[u8]) -> Result<Looked, T::Error>
 where
     T::Error: From<super::Unspeakable>,
 {
@@ -66,7 +66,7 @@ where
             false => None,
         };
         return Ok(Ok(Facts {
-            kind: Some(facts::Kind::File),
+            kind: Some(facts::FactKind::File),
             size: Some(size),
             modify,
             ..Facts::default()
@@ -84,7 +84,7 @@ where
     }
     talk.ask_one(Line::new("CWD").bytes(&peer.home)?)?;
     Ok(Ok(Facts {
-        kind: Some(facts::Kind::Directory),
+        kind: Some(facts::FactKind::Directory),
         ..Facts::default()
     }))
 }
@@ -93,7 +93,7 @@ where
 pub fn facts_of(reply: &Reply) -> Result<Facts, Error> {
     let bad = || Error::BadFacts { text: reply.said() };
     let line = reply.inner().first().ok_or_else(bad)?;
-    Ok(Named::parse(line)?.facts)
+    Ok(NamedFacts::parse(line)?.facts)
 }
 
 /// Reads the 213 of SIZE.
@@ -149,7 +149,7 @@ where
 
 /// Says when a file was last changed. Most servers take whole seconds; ours take all.
 pub fn set_mtime(
-    peer: &Peer,
+    peer: &FtpPeer,
     at: Duration,
     name: &[u8],
 ) -> Option<Result<Line, super::Unspeakable>> {

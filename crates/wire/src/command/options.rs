@@ -35,7 +35,7 @@ pub enum Opts {
         /// Whether digests are computed and told: not `digests=0`.
         digests: bool,
         /// `stripe=I/N;ends=E`: the part that this session has in striped transfers.
-        share: Option<Share>,
+        share: Option<StripeShare>,
     },
 }
 
@@ -50,7 +50,7 @@ pub struct Parallelism {
 
 /// The part that a member has in the striped transfers of its front.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Share {
+pub struct StripeShare {
     /// The index of the stripe.
     pub index: u64,
     /// The count of stripes.
@@ -60,7 +60,7 @@ pub struct Share {
     pub ends: Option<u64>,
 }
 
-impl std::fmt::Display for Share {
+impl std::fmt::Display for StripeShare {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "stripe={}/{};", self.index, self.count)?;
         match self.ends {
@@ -132,7 +132,7 @@ fn parse_godwit_options(value: &str) -> Parsed<Opts> {
             Some(ends) => Some(number(ends)?),
             None => None,
         };
-        (index < count && count <= STRIPES_MAX as u64).then_some(Share { index, count, ends })
+        (index < count && count <= STRIPES_MAX as u64).then_some(StripeShare { index, count, ends })
     });
     match share {
         Some(None) => refuse(501, "A stripe is told as I/N, counted from 0."),
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_member_is_told_its_share() {
-        let share = Share {
+        let share = StripeShare {
             index: 2,
             count: 8,
             ends: Some(0),
@@ -230,7 +230,7 @@ mod tests {
                 share: Some(share),
             })
         );
-        let alone = Share {
+        let alone = StripeShare {
             ends: None,
             ..share
         };

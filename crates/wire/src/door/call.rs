@@ -4,8 +4,8 @@
 //! JSON, each a [`Line`]; the last is [`Line::End`] or [`Line::Error`], so that an answer that was
 //! cut is known as such. During a long call, [`Line::Beat`] shows that the node is still at work.
 
-use super::catalog::Answer;
-pub use super::depot::{AskDepot, Count, Kept, OfDepot, Room};
+use super::catalog::CatalogAnswer;
+pub use super::depot::{AskDepot, Count, DepotRoom, Kept, OfDepot};
 
 pub use super::refusal::{More, Refusal};
 use super::{Error, Result, path};
@@ -25,35 +25,35 @@ pub enum Line {
     Beat(u64),
     Hello(Hello),
     /// The attributes of one of several names.
-    Stat(Stat),
-    Entry(Entry),
+    Stat(DoorStat),
+    Entry(DoorEntry),
     /// A name on the way that is kept for partials.
     Hidden(Name),
     /// A directory of a walk that may not be listed, and why.
     Unread(Name, Refusal),
     Digest(Text<Digest>),
     Leaves(Vec<Text<Chain>>),
-    Space(Space),
+    Space(DoorSpace),
     /// The state of an upload.
     Landed(Landed),
-    Finished(Finished),
+    Finished(FinishedUpload),
     /// The version of a published upload, if that is known and still current.
-    Became(Option<Version>),
+    Became(Option<DoorVersion>),
     Grant(Grant),
     /// Extended attributes.
     Xattrs(Vec<(Link, Bytes)>),
     /// Where a file is on its way: one for each place, the nearest first.
     Station(Station),
     /// The attributes of a drawn file at its end, and its hash if known.
-    Read(Stat, Option<Text<Digest>>),
+    Read(DoorStat, Option<Text<Digest>>),
     /// A file that is kept in the depot of that machine.
     Kept(Kept),
     /// The files and bytes that the call was about, in the depot of that machine.
     Count(Count),
     /// How much room there is.
-    Room(Room),
+    Room(DepotRoom),
     /// An answer of the catalog.
-    Answer(Answer),
+    Answer(CatalogAnswer),
     /// The numbers that changes of the catalog made: one for each change.
     Made(Vec<u64>),
     /// Whole lines that a program wrote to its standard output.
@@ -127,7 +127,7 @@ pub struct Hello {
     /// The account as which the caller acts.
     pub account: Option<String>,
     /// The abilities of the node's store.
-    pub can: Can,
+    pub can: DoorCan,
     /// The hash of the node's own key, for callers that pin it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
@@ -146,7 +146,7 @@ pub struct Hello {
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
 #[allow(missing_docs)]
-pub struct Can {
+pub struct DoorCan {
     pub any_order: bool,
     /// Bytes that are written twice are accepted, and the later ones count. Early nodes do not send this.
     pub again: bool,
@@ -175,9 +175,9 @@ pub struct Can {
 
 /// The attributes of a name.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct Stat {
+pub struct DoorStat {
     /// File, directory, link or another kind.
-    pub kind: EntryKind,
+    pub kind: DoorKind,
     /// Its length in bytes.
     pub size: u64,
     /// When it was last changed.
@@ -210,7 +210,7 @@ pub struct Stat {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
-pub enum EntryKind {
+pub enum DoorKind {
     File,
     Directory,
     Link,
@@ -219,17 +219,17 @@ pub enum EntryKind {
 
 /// A name in a listing.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct Entry {
+pub struct DoorEntry {
     /// The path, relative to the listed directory.
     pub path: Name,
     /// The attributes of the name.
-    pub stat: Stat,
+    pub stat: DoorStat,
 }
 
 /// Room.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[allow(missing_docs)]
-pub struct Space {
+pub struct DoorSpace {
     pub total_bytes: u64,
     pub free_bytes: u64,
 }
@@ -251,9 +251,9 @@ pub struct Landed {
 /// A published upload.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
-pub struct Finished {
+pub struct FinishedUpload {
     /// Its version now.
-    pub version: Version,
+    pub version: DoorVersion,
     /// The hashes of the file.
     pub digests: Vec<Text<Digest>>,
     /// The algorithm by which both sides have the same hash; `None`: only the length was compared.
@@ -269,7 +269,7 @@ pub struct Finished {
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
-pub enum Version {
+pub enum DoorVersion {
     Strong(Text<Digest>),
     Generation {
         server: String,
@@ -284,7 +284,7 @@ pub enum Version {
     None,
 }
 
-impl From<godwit_core::Version> for Version {
+impl From<godwit_core::Version> for DoorVersion {
     fn from(version: godwit_core::Version) -> Self {
         use godwit_core::Version as Known;
         match version {
@@ -306,12 +306,12 @@ impl From<godwit_core::Version> for Version {
     }
 }
 
-impl From<Version> for godwit_core::Version {
-    fn from(said: Version) -> Self {
+impl From<DoorVersion> for godwit_core::Version {
+    fn from(said: DoorVersion) -> Self {
         match said {
-            Version::Strong(digest) => Self::Strong(digest.0),
-            Version::Generation { server, name } => Self::Generation { server, name },
-            Version::Weak {
+            DoorVersion::Strong(digest) => Self::Strong(digest.0),
+            DoorVersion::Generation { server, name } => Self::Generation { server, name },
+            DoorVersion::Weak {
                 size,
                 mtime,
                 seen_at,
@@ -321,7 +321,7 @@ impl From<Version> for godwit_core::Version {
                 seen_at: seen_at.0,
                 touched: None,
             },
-            Version::None => Self::None,
+            DoorVersion::None => Self::None,
         }
     }
 }
@@ -382,7 +382,7 @@ pub struct AskDecide {
     /// The file.
     pub path: Name,
     /// The decision for the file.
-    pub what: Decision,
+    pub what: HoldDecision,
     /// The nodes that asked before; a circle ends at a node that finds itself in the list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passed: Vec<String>,
@@ -391,7 +391,7 @@ pub struct AskDecide {
 /// A user's decision about a file that is on hold.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Decision {
+pub enum HoldDecision {
     /// Deliver once more, under the same conditions.
     Retry,
     /// Deliver over the target's current version.
@@ -453,7 +453,7 @@ pub struct AskDigest {
 #[serde(deny_unknown_fields)]
 pub struct AskRead {
     /// The files, in the order of the answer.
-    pub files: Vec<Wanted>,
+    pub files: Vec<WantedFile>,
     /// Whether to send hashes too: of each leaf, or of each small file.
     pub digests: bool,
 }
@@ -462,7 +462,7 @@ pub struct AskRead {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)]
-pub struct Wanted {
+pub struct WantedFile {
     pub path: Name,
     pub ranges: Ranges,
 }
@@ -470,9 +470,9 @@ pub struct Wanted {
 /// The end of a file in a pack.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ended {
+pub enum PackedEnd {
     /// All bytes were sent: the attributes of the file at the end, and its hash if known.
-    Read(Stat, #[serde(default)] Option<Text<Digest>>),
+    Read(DoorStat, #[serde(default)] Option<Text<Digest>>),
     /// Not all came.
     Refused(Refusal),
 }
@@ -481,7 +481,7 @@ pub enum Ended {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)]
-pub struct Given {
+pub struct PackedFile {
     pub path: Name,
     pub how: How,
     pub size: u64,
@@ -500,7 +500,7 @@ pub struct Given {
 #[allow(missing_docs)]
 pub enum How {
     New,
-    Replace(Option<Version>),
+    Replace(Option<DoorVersion>),
     InPlace,
     Append { writer: u64, seq: u64 },
 }
@@ -524,7 +524,7 @@ pub struct AskUpload {
     pub size: Option<u64>,
     /// The source of the copy and its version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub origin: Option<(String, Version)>,
+    pub origin: Option<(String, DoorVersion)>,
     /// Permission bits of a new file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<u32>,
@@ -806,8 +806,8 @@ mod tests {
     #[test]
     fn lines_come_back_as_they_were() {
         let digest = Text(Digest::of(Algorithm::Blake3, b"x"));
-        let stat = Stat {
-            kind: EntryKind::Link,
+        let stat = DoorStat {
+            kind: DoorKind::Link,
             size: u64::MAX,
             mtime: Some(Time(Duration::new(1 << 40, 7))),
             mode: Some(0o7777),
@@ -819,7 +819,7 @@ mod tests {
             touched: Some(Time(Duration::new(5, 8))),
         };
         comes_back(&Line::Stat(stat.clone()));
-        comes_back(&Line::Entry(Entry {
+        comes_back(&Line::Entry(DoorEntry {
             path: Name("a b/\n".into()),
             stat,
         }));
@@ -834,9 +834,9 @@ mod tests {
             done,
             ..Landed::default()
         }));
-        comes_back(&Line::Finished(Finished {
-            version: Version::Strong(digest),
-            ..Finished::default()
+        comes_back(&Line::Finished(FinishedUpload {
+            version: DoorVersion::Strong(digest),
+            ..FinishedUpload::default()
         }));
         comes_back(&Line::Xattrs(vec![(
             Link("user.a%/b".into()),

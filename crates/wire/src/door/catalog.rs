@@ -1,7 +1,7 @@
 //! Questions to a catalog, changes of it, and its answers: one set of values for local use, the door and C.
 
 use super::call::{Name, Text, Time};
-pub use super::made::{Definition, Input, Made, Ran, Rank, Recipe};
+pub use super::made::{Definition, Input, MadeFile, Ran, Rank, Recipe};
 use godwit_core::{Digest, HomeState};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::{
@@ -14,7 +14,7 @@ use std::{
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Question {
-    /// Asks for an entry with its homes for each name, in this order; [`Answer::Missing`] if there is none.
+    /// Asks for an entry with its homes for each name, in this order; [`CatalogAnswer::Missing`] if there is none.
     Locate {
         /// The names.
         names: Vec<Name>,
@@ -81,9 +81,9 @@ pub enum Question {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Answer {
+pub enum CatalogAnswer {
     /// A file or collection.
-    Entry(Box<Entry>),
+    Entry(Box<CatalogEntry>),
     /// A name that is in no collection.
     Missing(Name),
     /// A location.
@@ -93,11 +93,11 @@ pub enum Answer {
     /// A transfer that was measured.
     Weather(Measured),
     /// A rule.
-    Rule(Rule),
+    Rule(CatalogRule),
     /// A file that may not be as the rules say.
     Todo(Box<Todo>),
     /// The run that made a version.
-    Made(Box<Made>),
+    Made(Box<MadeFile>),
     /// There are more answers after this one.
     More,
 }
@@ -105,7 +105,7 @@ pub enum Answer {
 /// A rule about the copies of all files of a collection, which the node that serves the catalog keeps.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
-pub struct Rule {
+pub struct CatalogRule {
     /// Its number.
     pub rule: u64,
     /// The collection.
@@ -121,7 +121,7 @@ pub struct Rule {
 #[serde(default)]
 pub struct Todo {
     /// The file with its homes.
-    pub entry: Entry,
+    pub entry: CatalogEntry,
     /// The count of its changes: a later one is not forgotten.
     pub seq: u64,
     /// The attempts that failed.
@@ -136,7 +136,7 @@ pub struct Todo {
 /// A file or collection of a catalog.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
-pub struct Entry {
+pub struct CatalogEntry {
     /// The name; in lists relative to the collection.
     pub name: Name,
     /// True for a collection.
@@ -160,19 +160,19 @@ pub struct Entry {
     pub mode: Option<u32>,
     /// The places of its bytes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub homes: Vec<Home>,
+    pub homes: Vec<CatalogHome>,
     /// Attributes that users set.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<String, String>,
     /// The fragments that it consists of, in their order. Each is a file with homes of its own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub fragments: Vec<Fragment>,
+    pub fragments: Vec<CatalogFragment>,
 }
 
 /// A fragment of a file.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
-pub struct Fragment {
+pub struct CatalogFragment {
     /// The number of its file.
     pub file: u64,
     /// The version of its file.
@@ -186,7 +186,7 @@ pub struct Fragment {
     pub digests: Vec<Text<Digest>>,
 }
 
-impl Entry {
+impl CatalogEntry {
     /// Returns each fragment as the file that it is, with its homes; none of a file that is in one piece.
     pub fn parts(&self) -> Vec<Self> {
         let count = self.fragments.len() as u64;
@@ -195,7 +195,7 @@ impl Entry {
                 .homes
                 .iter()
                 .filter(move |home| home.fragment == Some(index));
-            let home = its.map(move |home| Home {
+            let home = its.map(move |home| CatalogHome {
                 range: None,
                 fragment: None,
                 // Of an older version is also what was older than the file in which it is.
@@ -208,7 +208,7 @@ impl Entry {
             });
             home.collect()
         };
-        let part = |(index, fragment): (u64, &Fragment)| Self {
+        let part = |(index, fragment): (u64, &CatalogFragment)| Self {
             name: Name(fragment_name(&self.name.0, index, count)),
             file: fragment.file,
             version: fragment.version,
@@ -223,7 +223,7 @@ impl Entry {
     }
 }
 
-impl Entry {
+impl CatalogEntry {
     /// Returns the fragments as the files that they are; of a file in one piece the file itself.
     pub fn into_pieces(self) -> Vec<Self> {
         match self.parts() {
@@ -262,7 +262,7 @@ const DRAFT: &str = ".parts-";
 /// One place that holds the bytes of a version.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
-pub struct Home {
+pub struct CatalogHome {
     /// The number of the location.
     pub location: u64,
     /// The site of the location.
@@ -283,7 +283,7 @@ pub struct Home {
     #[serde(skip_serializing_if = "is_zero")]
     pub offset: u64,
     /// The state, which tells whether a reader may use it.
-    pub state: State,
+    pub state: HomeWord,
     /// The time of the last comparison of its digest, in seconds since the epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verified_s: Option<u64>,
@@ -294,9 +294,9 @@ pub struct Home {
 
 /// The state of a home, as [`HomeState`] has it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct State(pub HomeState);
+pub struct HomeWord(pub HomeState);
 
-impl Default for State {
+impl Default for HomeWord {
     fn default() -> Self {
         Self(HomeState::Whole)
     }
@@ -310,7 +310,7 @@ pub const STATES: [(HomeState, &str); 4] = [
     (HomeState::Lost, "lost"),
 ];
 
-impl State {
+impl HomeWord {
     /// Returns the word.
     pub fn as_str(self) -> &'static str {
         let row = STATES.iter().find(|(state, _)| *state == self.0);
@@ -324,13 +324,13 @@ impl State {
     }
 }
 
-impl Serialize for State {
+impl Serialize for HomeWord {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(self.as_str())
     }
 }
 
-impl<'de> Deserialize<'de> for State {
+impl<'de> Deserialize<'de> for HomeWord {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
         Self::read(&text).ok_or_else(|| de::Error::custom("not a state of a home"))
@@ -366,7 +366,7 @@ pub struct Intent {
     /// Its number.
     pub intent: u64,
     /// The deed.
-    pub deed: Deed,
+    pub deed: IntentDeed,
     /// The name that is written or copied; of a deletion: the name that there was.
     pub name: Name,
     /// The number of the location.
@@ -392,7 +392,7 @@ pub struct Intent {
 /// The deed of an intent.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Deed {
+pub enum IntentDeed {
     /// A new version.
     #[default]
     Write,
@@ -532,7 +532,7 @@ pub enum Change {
     /// Begins a write or copy of one file at one place, under a lease of [`LEASE_S`].
     Intend {
         /// The deed.
-        deed: Deed,
+        deed: IntentDeed,
         /// The name.
         name: Name,
         /// The number of the location.
@@ -635,7 +635,7 @@ pub enum Change {
         intent: u64,
         /// The state of the home that was there.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        home: Option<State>,
+        home: Option<HomeWord>,
     },
     /// Notes the result of a comparison at a home.
     Mark {
@@ -644,7 +644,7 @@ pub enum Change {
         /// The path below it.
         path: Name,
         /// The state.
-        state: State,
+        state: HomeWord,
         /// The time of the comparison of its digest, in seconds since the epoch.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         verified_s: Option<u64>,
@@ -774,7 +774,7 @@ pub enum Change {
     },
     /// Notes an entry as another catalog has it: number of its version, homes with their states, attributes. Collections
     /// above it are made. An entry that exists with the same size and digest gets the homes and attributes.
-    Load(Box<Entry>),
+    Load(Box<CatalogEntry>),
 }
 
 /// Asks the node that serves the catalog to make a file again that no site can give.
@@ -813,26 +813,29 @@ mod tests {
 
     #[test]
     fn answers_come_back_unchanged() {
-        let home = Home {
+        let home = CatalogHome {
             location: 3,
             site: "lab".into(),
             url: "ftp://lab/a".into(),
             path: Name("a b".into()),
             version: 2,
             range: Some((5, 9)),
-            state: State(HomeState::Damaged),
-            ..Home::default()
+            state: HomeWord(HomeState::Damaged),
+            ..CatalogHome::default()
         };
-        let entry = Entry {
+        let entry = CatalogEntry {
             name: Name("run7/a b".into()),
             size: Some(1 << 60),
             homes: vec![home],
-            ..Entry::default()
+            ..CatalogEntry::default()
         };
-        let answer = Answer::Entry(Box::new(entry));
+        let answer = CatalogAnswer::Entry(Box::new(entry));
         let text = serde_json::to_string(&answer).unwrap();
         assert!(text.contains(r#""state":"damaged""#), "{text}");
-        assert_eq!(serde_json::from_str::<Answer>(&text).unwrap(), answer);
+        assert_eq!(
+            serde_json::from_str::<CatalogAnswer>(&text).unwrap(),
+            answer
+        );
     }
 
     #[test]

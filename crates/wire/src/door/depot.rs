@@ -103,7 +103,7 @@ pub struct Count {
 /// How much space the caller uses and may use.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
-pub struct Room {
+pub struct DepotRoom {
     /// The limit for the tagged files of all visitors together.
     pub quota_bytes: u64,
     /// The bytes of the caller's files.

@@ -8,9 +8,9 @@ mod schema;
 use super::{
     OPENAPI, REVISION, VERSION,
     call::{self, *},
-    catalog::{Answer, AskMake, Change, Changes, Question},
+    catalog::{AskMake, CatalogAnswer, Change, Changes, Question},
     run::{AskRun, Placed, Word},
-    staging::{Executable, Place, Staged, Staging},
+    staging::{Executable, Staged, StagedPlace, Staging},
 };
 use godwit_core::{Algorithm, Chain, Digest, Extents, Kind};
 use schema::Schemas;
@@ -43,9 +43,9 @@ fn time() -> Time {
 
 // All members are named in these, so that who adds one is sent to the description.
 
-fn stat() -> Stat {
-    Stat {
-        kind: EntryKind::Link,
+fn stat() -> DoorStat {
+    DoorStat {
+        kind: DoorKind::Link,
         size: u64::MAX,
         mtime: Some(time()),
         mode: Some(0o7777),
@@ -86,7 +86,7 @@ fn hello() -> Hello {
         platform: Some("x86_64-linux".into()),
         who: Some("/CN=me".into()),
         account: None,
-        can: Can {
+        can: DoorCan {
             any_order: true,
             again: true,
             in_place: true,
@@ -124,15 +124,15 @@ fn kept() -> Kept {
     }
 }
 
-fn versions() -> Vec<Version> {
+fn versions() -> Vec<DoorVersion> {
     vec![
-        Version::None,
-        Version::Strong(digest()),
-        Version::Generation {
+        DoorVersion::None,
+        DoorVersion::Strong(digest()),
+        DoorVersion::Generation {
             server: "s".into(),
             name: "n".into(),
         },
-        Version::Weak {
+        DoorVersion::Weak {
             size: 1,
             mtime: time(),
             seen_at: time(),
@@ -144,7 +144,7 @@ fn lines() -> Vec<Line> {
     let name = Name("a b/\n\u{e9}".into());
     let whys = kinds().into_iter().map(|kind| Line::Refused(refusal(kind)));
     let finished = versions().into_iter().map(|version| {
-        Line::Finished(Finished {
+        Line::Finished(FinishedUpload {
             version,
             digests: vec![digest()],
             verified: Some("BLAKE3".into()),
@@ -156,7 +156,7 @@ fn lines() -> Vec<Line> {
         Line::Beat(5),
         Line::Hello(hello()),
         Line::Stat(stat()),
-        Line::Entry(Entry {
+        Line::Entry(DoorEntry {
             path: name.clone(),
             stat: stat(),
         }),
@@ -164,7 +164,7 @@ fn lines() -> Vec<Line> {
         Line::Unread(name, refusal(Kind::Denied)),
         Line::Digest(digest()),
         Line::Leaves(vec![Text(Chain([7; 32]))]),
-        Line::Space(Space {
+        Line::Space(DoorSpace {
             total_bytes: 2,
             free_bytes: 1,
         }),
@@ -174,7 +174,7 @@ fn lines() -> Vec<Line> {
             leaves: vec![(3, Text(Chain([7; 32])))],
             in_place: false,
         }),
-        Line::Became(Some(Version::Strong(digest()))),
+        Line::Became(Some(DoorVersion::Strong(digest()))),
         Line::Became(None),
         Line::Grant(Grant { secret: "s".into() }),
         Line::Xattrs(vec![(Link("user.a%".into()), Bytes(vec![0, 0xff]))]),
@@ -189,13 +189,13 @@ fn lines() -> Vec<Line> {
         }),
         Line::Kept(kept()),
         Line::Count(Count { files: 1, bytes: 9 }),
-        Line::Room(Room {
+        Line::Room(DepotRoom {
             quota_bytes: 9,
             used_bytes: 7,
             kept_bytes: 5,
             files: 3,
         }),
-        Line::Answer(Answer::More),
+        Line::Answer(CatalogAnswer::More),
         Line::Made(vec![7, 0]),
         Line::Out(Bytes(b"a\n".into())),
         Line::Words(Bytes(b"a\n".into())),
@@ -288,7 +288,7 @@ fn every_choice_is_described() {
         How::New,
         How::InPlace,
         How::Replace(None),
-        How::Replace(Some(Version::None)),
+        How::Replace(Some(DoorVersion::None)),
         How::Append { writer: 1, seq: 2 },
     ];
     let tags = |values: &[Value]| values.iter().map(tag).collect::<BTreeSet<_>>();
@@ -299,19 +299,19 @@ fn every_choice_is_described() {
     versions()
         .iter()
         .for_each(|version| is_described("Version", version));
-    assert_eq!(tags(&written), parts_of::<Version>(json!("?")));
+    assert_eq!(tags(&written), parts_of::<DoorVersion>(json!("?")));
     let kinds = Schemas(&all).named("Kind")["enum"].as_array().unwrap();
-    assert_eq!(tags(kinds), parts_of::<EntryKind>(json!("?")));
+    assert_eq!(tags(kinds), parts_of::<DoorKind>(json!("?")));
     let verbs = Schemas(&all).named("OfDepot")["enum"].as_array().unwrap();
     assert_eq!(tags(verbs), parts_of::<OfDepot>(json!("?")));
     for ended in [
-        Ended::Read(stat(), None),
-        Ended::Refused(refusal(Kind::Lost)),
+        PackedEnd::Read(stat(), None),
+        PackedEnd::Refused(refusal(Kind::Lost)),
     ] {
         is_described("Ended", &ended);
     }
     assert_eq!(
-        parts_of::<Ended>(json!("?")),
+        parts_of::<PackedEnd>(json!("?")),
         ["read", "refused"].map(String::from).into()
     );
 }
@@ -351,9 +351,11 @@ fn staging() -> Staging {
     };
     Staging {
         executable: Some(Executable::Kept(Text(Digest::of(Algorithm::Blake3, b"x")))),
-        inputs: vec![staged(Place::Path(Name(".farm/tasks/job-1f/in-0".into())))],
-        outputs: vec![staged(Place::Url("godwit://lab/o".into()))],
-        reads: Some(Place::Url("godwit://lab/i".into())),
+        inputs: vec![staged(StagedPlace::Path(Name(
+            ".farm/tasks/job-1f/in-0".into(),
+        )))],
+        outputs: vec![staged(StagedPlace::Url("godwit://lab/o".into()))],
+        reads: Some(StagedPlace::Url("godwit://lab/i".into())),
         out: Some("godwit://lab/out".into()),
         words: Some("godwit://lab/err".into()),
     }
@@ -391,7 +393,11 @@ fn everything_that_is_asked_is_described() {
             passed: vec!["0".repeat(64)],
         },
     );
-    for what in [Decision::Retry, Decision::Release, Decision::Drop] {
+    for what in [
+        HoldDecision::Retry,
+        HoldDecision::Release,
+        HoldDecision::Drop,
+    ] {
         let (path, passed) = (path.clone(), vec!["0".repeat(64)]);
         asks("AskDecide", &AskDecide { path, what, passed });
     }
@@ -439,7 +445,7 @@ fn everything_that_is_asked_is_described() {
             range: Some((1, 2)),
         },
     );
-    let wanted = Wanted {
+    let wanted = WantedFile {
         path: path.clone(),
         ranges: Ranges(Extents::from(1..2)),
     };
@@ -453,7 +459,7 @@ fn everything_that_is_asked_is_described() {
     );
     asks(
         "Given",
-        &Given {
+        &PackedFile {
             path: path.clone(),
             how: How::New,
             size: 9,
@@ -470,7 +476,7 @@ fn everything_that_is_asked_is_described() {
             attempt: 7,
             how: How::New,
             size,
-            origin: Some(("file:///x".into(), Version::None)),
+            origin: Some(("file:///x".into(), DoorVersion::None)),
             mode,
             checks: (true, false),
             resume: true,
@@ -642,7 +648,7 @@ fn all_are_described<T: Serialize + DeserializeOwned>(name: &str, samples: &str)
 fn all_of_the_catalog_is_described() {
     all_are_described::<Question>("Question", QUESTIONS);
     all_are_described::<Change>("Change", CHANGES);
-    all_are_described::<Answer>("Answer", ANSWERS);
+    all_are_described::<CatalogAnswer>("Answer", ANSWERS);
     let once = Some(("w".to_owned(), 1));
     asks(
         "Changes",

@@ -98,7 +98,7 @@ pub struct Rank {
 /// The run that made a version of a file.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
-pub struct Made {
+pub struct MadeFile {
     /// The name that was asked for.
     pub name: Name,
     /// The version.

@@ -2,7 +2,7 @@
 //!
 //! A frame has a header of 13 bytes (kind, number, length; big-endian) and as many bytes as its length. One format
 //! serves a range of a large file, a thousand ranges, and a thousand small files. A pack that ends without
-//! [`Kind::Last`] was cut.
+//! [`FrameKind::Last`] was cut.
 
 use super::{Error, Result};
 use godwit_core::Chain;
@@ -13,7 +13,7 @@ pub const HEADER_BYTES: usize = 13;
 /// The kind of a frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum FrameKind {
     /// The start of another file: its number in the request, and JSON.
     File = b'F',
     /// Bytes of it, and the offset of the first.
@@ -29,20 +29,20 @@ pub enum Kind {
 /// A frame or a piece of one that the decoder found.
 #[derive(Debug, Eq, PartialEq)]
 pub enum Frame<'a> {
-    /// See [`Kind::File`].
+    /// See [`FrameKind::File`].
     File(u64, &'a str),
-    /// Some of the bytes of a [`Kind::Data`], as they come.
+    /// Some of the bytes of a [`FrameKind::Data`], as they come.
     Data(u64, &'a [u8]),
-    /// See [`Kind::Leaf`].
+    /// See [`FrameKind::Leaf`].
     Leaf(u64, Chain),
-    /// See [`Kind::End`].
+    /// See [`FrameKind::End`].
     End(u64, &'a str),
-    /// See [`Kind::Last`].
+    /// See [`FrameKind::Last`].
     Last(u64),
 }
 
 /// Writes the header of a frame.
-pub fn header(kind: Kind, number: u64, len: usize) -> [u8; HEADER_BYTES] {
+pub fn header(kind: FrameKind, number: u64, len: usize) -> [u8; HEADER_BYTES] {
     let len = u32::try_from(len).expect("frames are short");
     let mut bytes = [kind as u8; HEADER_BYTES];
     bytes[1..9].copy_from_slice(&number.to_be_bytes());
@@ -51,13 +51,13 @@ pub fn header(kind: Kind, number: u64, len: usize) -> [u8; HEADER_BYTES] {
 }
 
 /// Writes a whole frame.
-pub fn frame(kind: Kind, number: u64, body: &[u8]) -> Vec<u8> {
+pub fn frame(kind: FrameKind, number: u64, body: &[u8]) -> Vec<u8> {
     [&header(kind, number, body.len())[..], body].concat()
 }
 
 /// Writes the frame of a leaf's hash.
 pub fn leaf(index: u64, chain: &Chain) -> Vec<u8> {
-    frame(Kind::Leaf, index, &chain.0)
+    frame(FrameKind::Leaf, index, &chain.0)
 }
 
 /// Reads a pack, in pieces of any size.
@@ -65,17 +65,17 @@ pub fn leaf(index: u64, chain: &Chain) -> Vec<u8> {
 pub struct Decoder {
     /// A header, or a frame that must be whole, as far as it came.
     held: Vec<u8>,
-    state: State,
+    state: FrameState,
 }
 
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-enum State {
+enum FrameState {
     #[default]
     Header,
     /// Bytes of a file: the offset of the next, and how many are to come.
     Data(u64, usize),
     /// A frame that must be whole.
-    Whole(Kind, u64, usize),
+    Whole(FrameKind, u64, usize),
     /// The last frame that was handed out lies in `held`.
     Given,
     Over,
@@ -89,19 +89,19 @@ impl Decoder {
 
     /// Tells whether the pack has ended as it should.
     pub fn is_over(&self) -> bool {
-        self.state == State::Over
+        self.state == FrameState::Over
     }
 
     /// Returns how many bytes of `input` were used, and a frame. `None`: all were used and more are needed.
     pub fn next<'a>(&'a mut self, input: &'a [u8]) -> Result<(usize, Option<Frame<'a>>)> {
-        if self.state == State::Given {
+        if self.state == FrameState::Given {
             self.held.clear();
-            self.state = State::Header;
+            self.state = FrameState::Header;
         }
         let mut taken = 0;
         loop {
             match self.state {
-                State::Header => {
+                FrameState::Header => {
                     taken += self.hold(&input[taken..], HEADER_BYTES);
                     let Ok(header) = <[u8; HEADER_BYTES]>::try_from(&*self.held) else {
                         return Ok((taken, None));
@@ -109,30 +109,30 @@ impl Decoder {
                     self.held.clear();
                     self.state = begin(&header)?;
                 }
-                State::Data(_, 0) => self.state = State::Header,
-                State::Data(offset, left) => {
+                FrameState::Data(_, 0) => self.state = FrameState::Header,
+                FrameState::Data(offset, left) => {
                     let len = left.min(input.len() - taken);
                     if len == 0 {
                         return Ok((taken, None));
                     }
-                    self.state = State::Data(offset + len as u64, left - len);
+                    self.state = FrameState::Data(offset + len as u64, left - len);
                     let bytes = &input[taken..taken + len];
                     return Ok((taken + len, Some(Frame::Data(offset, bytes))));
                 }
-                State::Whole(kind, number, len) => {
+                FrameState::Whole(kind, number, len) => {
                     taken += self.hold(&input[taken..], len);
                     if self.held.len() < len {
                         return Ok((taken, None));
                     }
                     self.state = match kind {
-                        Kind::Last => State::Over,
-                        _ => State::Given,
+                        FrameKind::Last => FrameState::Over,
+                        _ => FrameState::Given,
                     };
                     return Ok((taken, Some(whole(kind, number, &self.held)?)));
                 }
-                State::Over if taken == input.len() => return Ok((taken, None)),
-                State::Over => return Err(Error::BadPack("more comes behind its end")),
-                State::Given => unreachable!("it was ended above"),
+                FrameState::Over if taken == input.len() => return Ok((taken, None)),
+                FrameState::Over => return Err(Error::BadPack("more comes behind its end")),
+                FrameState::Given => unreachable!("it was ended above"),
             }
         }
     }
@@ -145,42 +145,42 @@ impl Decoder {
     }
 }
 
-fn begin(header: &[u8; HEADER_BYTES]) -> Result<State> {
+fn begin(header: &[u8; HEADER_BYTES]) -> Result<FrameState> {
     let number = u64::from_be_bytes(header[1..9].try_into().expect("eight bytes"));
     let len = u32::from_be_bytes(header[9..].try_into().expect("four bytes")) as usize;
     let kind = match header[0] {
-        b'F' => Kind::File,
-        b'D' => Kind::Data,
-        b'L' => Kind::Leaf,
-        b'E' => Kind::End,
-        b'Z' => Kind::Last,
+        b'F' => FrameKind::File,
+        b'D' => FrameKind::Data,
+        b'L' => FrameKind::Leaf,
+        b'E' => FrameKind::End,
+        b'Z' => FrameKind::Last,
         _ => return Err(Error::BadPack("a frame of no known kind")),
     };
     match kind {
-        Kind::Data if len > DATA_BYTES_MAX || number.checked_add(len as u64).is_none() => {
+        FrameKind::Data if len > DATA_BYTES_MAX || number.checked_add(len as u64).is_none() => {
             Err(Error::BadPack("a frame of bytes is too long"))
         }
-        Kind::Data => Ok(State::Data(number, len)),
-        Kind::Leaf if len != 32 => Err(Error::BadPack("a leaf is not of 32 bytes")),
-        Kind::Last if len != 0 => Err(Error::BadPack("its end is not empty")),
-        Kind::File | Kind::End if len > TEXT_BYTES_MAX => {
+        FrameKind::Data => Ok(FrameState::Data(number, len)),
+        FrameKind::Leaf if len != 32 => Err(Error::BadPack("a leaf is not of 32 bytes")),
+        FrameKind::Last if len != 0 => Err(Error::BadPack("its end is not empty")),
+        FrameKind::File | FrameKind::End if len > TEXT_BYTES_MAX => {
             Err(Error::BadPack("a frame of text is too long"))
         }
-        kind => Ok(State::Whole(kind, number, len)),
+        kind => Ok(FrameState::Whole(kind, number, len)),
     }
 }
 
-fn whole(kind: Kind, number: u64, body: &[u8]) -> Result<Frame<'_>> {
+fn whole(kind: FrameKind, number: u64, body: &[u8]) -> Result<Frame<'_>> {
     let text = || std::str::from_utf8(body).map_err(|_| Error::BadPack("text is not UTF-8"));
     Ok(match kind {
-        Kind::File => Frame::File(number, text()?),
-        Kind::End => Frame::End(number, text()?),
-        Kind::Leaf => {
+        FrameKind::File => Frame::File(number, text()?),
+        FrameKind::End => Frame::End(number, text()?),
+        FrameKind::Leaf => {
             let chain = body.try_into().expect("its length was looked at");
             Frame::Leaf(number, Chain(chain))
         }
-        Kind::Last => Frame::Last(number),
-        Kind::Data => unreachable!("bytes are given out as they come"),
+        FrameKind::Last => Frame::Last(number),
+        FrameKind::Data => unreachable!("bytes are given out as they come"),
     })
 }
 
@@ -227,13 +227,13 @@ mod tests {
 
     fn sample() -> Vec<u8> {
         [
-            frame(Kind::File, 0, b"{}"),
-            frame(Kind::Data, 5, b"hello"),
+            frame(FrameKind::File, 0, b"{}"),
+            frame(FrameKind::Data, 5, b"hello"),
             leaf(7, &Chain([9; 32])),
-            frame(Kind::Data, 100, b""),
-            frame(Kind::Data, 200, b"x"),
-            frame(Kind::End, 0, b"{\"a\":1}"),
-            frame(Kind::Last, 1, b""),
+            frame(FrameKind::Data, 100, b""),
+            frame(FrameKind::Data, 200, b"x"),
+            frame(FrameKind::End, 0, b"{\"a\":1}"),
+            frame(FrameKind::Last, 1, b""),
         ]
         .concat()
     }
@@ -265,12 +265,12 @@ mod tests {
             bytes
         };
         for bytes in [
-            frame(Kind::Leaf, 0, b"short"),
-            frame(Kind::Last, 0, b"x"),
-            frame(Kind::File, 0, b"\xff"),
-            long(Kind::Data, u32::MAX),
-            long(Kind::File, 1 << 17),
-            frame(Kind::Data, u64::MAX, b"x"),
+            frame(FrameKind::Leaf, 0, b"short"),
+            frame(FrameKind::Last, 0, b"x"),
+            frame(FrameKind::File, 0, b"\xff"),
+            long(FrameKind::Data, u32::MAX),
+            long(FrameKind::File, 1 << 17),
+            frame(FrameKind::Data, u64::MAX, b"x"),
             [sample(), b"x".to_vec()].concat(),
             b"what is this?".to_vec(),
         ] {

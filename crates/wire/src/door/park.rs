@@ -20,7 +20,7 @@ pub const LINE_BYTES_MAX: usize = 80;
 
 /// A line on a parked connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Said {
+pub enum ParkLine {
     /// By both, the relay first: a sign of life.
     Beat,
     /// By the relay: a visitor is connected from this address, and its bytes follow.
@@ -35,7 +35,7 @@ pub enum Said {
 pub struct Unknown;
 
 /// With its end.
-impl fmt::Display for Said {
+impl fmt::Display for ParkLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Beat => f.write_str("beat\n"),
@@ -46,7 +46,7 @@ impl fmt::Display for Said {
 }
 
 /// Without its end.
-impl FromStr for Said {
+impl FromStr for ParkLine {
     type Err = Unknown;
 
     fn from_str(line: &str) -> Result<Self, Unknown> {
@@ -69,13 +69,13 @@ mod tests {
     fn what_is_said_is_heard() {
         let from = "[fd00:1111:2222:3333:4444:5555:6666:7777%4294967295]:65535";
         let from = from.parse().unwrap();
-        for said in [Said::Beat, Said::Taken, Said::Visitor(from)] {
+        for said in [ParkLine::Beat, ParkLine::Taken, ParkLine::Visitor(from)] {
             let line = said.to_string();
             assert!(line.len() <= LINE_BYTES_MAX, "{line}");
             assert_eq!(line.strip_suffix('\n').unwrap().parse(), Ok(said));
         }
         for wrong in ["", "beat ", "Beat", "visitor", "visitor fermi", "taken\r"] {
-            assert_eq!(wrong.parse::<Said>(), Err(Unknown), "{wrong}");
+            assert_eq!(wrong.parse::<ParkLine>(), Err(Unknown), "{wrong}");
         }
     }
 }

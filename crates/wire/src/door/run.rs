@@ -64,12 +64,12 @@ pub struct Word(pub OsString);
 #[serde(untagged)]
 enum Written {
     Text(String),
-    Other(Raw),
+    Other(RawBytes),
 }
 
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-struct Raw {
+struct RawBytes {
     bytes: Bytes,
 }
 
@@ -77,7 +77,7 @@ impl Serialize for Word {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let written = match self.0.to_str() {
             Some(text) => Written::Text(text.into()),
-            None => Written::Other(Raw {
+            None => Written::Other(RawBytes {
                 bytes: Bytes(self.0.as_encoded_bytes().into()),
             }),
         };
@@ -89,7 +89,7 @@ impl<'de> Deserialize<'de> for Word {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let word = match Written::deserialize(from)? {
             Written::Text(text) => text.into(),
-            Written::Other(Raw { bytes }) => OsString::from_vec(bytes.0),
+            Written::Other(RawBytes { bytes }) => OsString::from_vec(bytes.0),
         };
         match word.as_encoded_bytes().contains(&0) {
             true => Err(de::Error::custom("an argument has no byte 0")),

@@ -19,7 +19,7 @@ pub struct Staging {
     pub outputs: Vec<Staged>,
     /// The standard input; `None`: nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reads: Option<Place>,
+    pub reads: Option<StagedPlace>,
     /// The URL to which its standard output is appended, instead of being told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub out: Option<String>,
@@ -45,7 +45,7 @@ pub struct Staged {
     /// The name in the directory.
     pub name: Name,
     /// The place to read from or to write to.
-    pub place: Place,
+    pub place: StagedPlace,
     /// The BLAKE3 of a file that arrives; `None`: any bytes are right.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Text<Digest>>,
@@ -54,7 +54,7 @@ pub struct Staged {
 /// The other end of a file.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum StagedPlace {
     /// A server that the node asks.
     Url(String),
     /// A file of the export.

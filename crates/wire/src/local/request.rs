@@ -3,7 +3,7 @@
 use super::{Handle, Number};
 use crate::{
     client::DataHints,
-    door::call::{Link, Text, Version},
+    door::call::{DoorVersion, Link, Text},
 };
 use godwit_core::{Chain, Digest};
 use serde::{Deserialize, Serialize};
@@ -17,19 +17,19 @@ pub enum Request {
     /// The first request of a connection: introduces the program.
     Hello(Box<Hello>),
     /// Opens a file; the answer carries a descriptor.
-    Open(Open),
+    Open(OpenRequest),
     /// Waits until these bytes of an open file are present.
     Ensure(Ensure),
     /// Closes a file; the bytes written to it become a generation.
     Close(Close),
     /// Opens a file that is written here and delivered to its target.
-    Put(Put),
+    Put(PutRequest),
     /// Asks for permission to write a range of an open file by its descriptor.
     Grant(Grant),
     /// Reports a finished write. Not answered.
     Written(Written),
     /// Writes, packed into the body ([`records`](super::records)). Not answered: a failure is reported at their end.
-    Write(Write),
+    Write(WriteRequest),
     /// The last write was sent: the generation ends.
     End(Close),
     /// Waits until the bytes written so far are durable on this machine.
@@ -62,13 +62,13 @@ pub enum Request {
     /// Lists or changes the kept files.
     Cache(Cache),
     /// Fetches a file and keeps it under a tag.
-    Stage(Stage),
+    Stage(StageRequest),
     /// Delivers a file's pending changes, and takes the tag off.
-    Unstage(Stage),
-    /// A request to the depot of another machine: [`Stage`], [`Unstage`](Request::Unstage) or [`Cache`].
+    Unstage(StageRequest),
+    /// A request to the depot of another machine: [`StageRequest`], [`Unstage`](Request::Unstage) or [`Cache`].
     On(RemoteRequest),
     /// An operation on a name, in order with the writes.
-    Deed(Deed),
+    Deed(NameDeed),
     /// Appends lines to a file: in the body.
     Append(Append),
     /// Copies a file between two servers, directly if both can.
@@ -79,7 +79,7 @@ pub enum Request {
     #[serde(rename = "let")]
     AccessReply(AccessReply),
     /// Appends whole lines to a file, each once: a program that gets no answer sends them again.
-    Lines(Lines),
+    Lines(LinesRequest),
     /// Cancels an earlier request.
     Cancel {
         /// The number of the ask.
@@ -90,11 +90,11 @@ pub enum Request {
     /// The lengths of the fragments of a named file.
     Fragments(FileTarget),
     /// A fragment of a named file, as a descriptor.
-    Fragment(Fragment),
+    Fragment(FragmentRequest),
     /// A file that programs of this machine read and write together, as a descriptor.
-    Share(Share),
+    Share(ShareRequest),
     /// Something about such a file.
-    Shared(Shared),
+    Shared(SharedRequest),
     /// The end of a fragment that was written; the chaining values of its leaves are in the body.
     Landed(Landed),
     /// How the node is.
@@ -163,7 +163,7 @@ impl FileTarget {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
 #[allow(missing_docs)]
-pub struct Open {
+pub struct OpenRequest {
     pub url: String,
     pub read: bool,
     pub write: bool,
@@ -179,10 +179,10 @@ pub struct Open {
     pub tag: Option<String>,
     /// How fresh the origin's version must be. A new file with `Kept` need not be checked at an origin that is away:
     /// the name must be absent when the file is delivered.
-    #[serde(skip_serializing_if = "Fresh::is_usual")]
-    pub fresh: Fresh,
+    #[serde(skip_serializing_if = "Freshness::is_usual")]
+    pub fresh: Freshness,
     /// Some of its bytes may not be there yet: the reader [ensures](Ensure) what it is about to read. With `write`, it may be
-    /// a [shared file](Share), of which the program hands in what it wrote by [`Put::in_place`].
+    /// a [shared file](ShareRequest), of which the program hands in what it wrote by [`PutRequest::in_place`].
     pub lazy: bool,
     /// How the bytes of a lazy one travel.
     #[serde(skip_serializing_if = "DataHints::is_usual")]
@@ -192,7 +192,7 @@ pub struct Open {
 /// When the origin is asked whether a file is still as it is here.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Fresh {
+pub enum Freshness {
     /// By the kind of the file's version.
     #[default]
     Usual,
@@ -202,7 +202,7 @@ pub enum Fresh {
     Kept,
 }
 
-impl Fresh {
+impl Freshness {
     fn is_usual(&self) -> bool {
         *self == Self::Usual
     }
@@ -223,7 +223,7 @@ pub const RANGES_MAX: usize = 1024;
 /// A file that programs of this machine read and write together.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
-pub struct Share {
+pub struct ShareRequest {
     /// The name of the file.
     pub url: String,
     /// The word by which others find the file of this machine; `None`: there are no others.
@@ -241,7 +241,7 @@ pub struct Share {
 /// Something about a shared file.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[allow(missing_docs)]
-pub struct Shared {
+pub struct SharedRequest {
     pub handle: Handle,
     pub act: Act,
 }
@@ -301,7 +301,7 @@ pub enum Wait {
 /// A file that is written here.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
-pub struct Put {
+pub struct PutRequest {
     /// Its target.
     pub url: String,
     /// Into the file that is there, as one generation: ranges are written, the rest stays. Else it is replaced.
@@ -314,7 +314,7 @@ pub struct Put {
     pub mode: Option<u32>,
     /// Only if the target still has this; nothing: whatever it has.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub base: Option<Version>,
+    pub base: Option<DoorVersion>,
     /// Whether the target must not exist.
     pub new: bool,
     /// With `new`: the server is asked first, and makes the file, still empty, if it can do that for one program only. A
@@ -350,7 +350,7 @@ pub struct Written {
 /// Writes in the body.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[allow(missing_docs)]
-pub struct Write {
+pub struct WriteRequest {
     pub handle: Handle,
 }
 
@@ -387,8 +387,8 @@ pub struct Get {
     /// All, if nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end: Option<u64>,
-    #[serde(skip_serializing_if = "Fresh::is_usual")]
-    pub fresh: Fresh,
+    #[serde(skip_serializing_if = "Freshness::is_usual")]
+    pub fresh: Freshness,
 }
 
 /// Sends a pending change to another target.
@@ -416,7 +416,7 @@ pub enum Cache {
     /// One of them.
     Stat(FileTarget),
     /// Begins a file that a program fills; no other program fills the same one until the end.
-    Add(Add),
+    Add(AddRequest),
     /// Ends the filling of a file.
     AddDone(AddDone),
     /// Takes a tag off; without one all of them, and forgets the file.
@@ -455,7 +455,7 @@ pub enum Cache {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
 #[allow(missing_docs)]
-pub struct Add {
+pub struct AddRequest {
     pub url: String,
     pub tag: Option<String>,
     /// When the tag falls by itself, in seconds from now.
@@ -492,7 +492,7 @@ pub struct AddDone {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
 #[allow(missing_docs)]
-pub struct Stage {
+pub struct StageRequest {
     pub url: String,
     pub tag: Option<String>,
     pub expires_in_s: Option<u64>,
@@ -517,7 +517,7 @@ pub struct RemoteRequest {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 #[allow(missing_docs)]
-pub enum Deed {
+pub enum NameDeed {
     Rename {
         url: String,
         to: String,
@@ -588,7 +588,7 @@ pub struct AccessReply {
 /// Whole lines for the end of a file, in the body, taken once however often they are sent. That holds for some
 /// minutes after a restart of the node.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
-pub struct Lines {
+pub struct LinesRequest {
     /// The file.
     pub url: String,
     /// The appending program: a number that no other program has.
@@ -620,7 +620,7 @@ pub struct Append {
 /// A fragment of a named file that a program uses.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
-pub struct Fragment {
+pub struct FragmentRequest {
     /// The name of the file.
     pub url: String,
     /// The index of the fragment.

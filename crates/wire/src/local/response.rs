@@ -3,7 +3,7 @@
 use super::Handle;
 use crate::{
     door::{
-        call::{Link, Version},
+        call::{DoorVersion, Link},
         refusal::{self, Refusal},
     },
     words,
@@ -19,7 +19,7 @@ pub enum Response {
     /// The node introduces itself.
     Hello(Hello),
     /// A file is open; its descriptor is sent with this answer, unless the request declined one.
-    Opened(Opened),
+    Opened(OpenedFile),
     /// Permission to write a range.
     Granted {
         /// The number of the grant, for [`Request::Written`](super::Request::Written).
@@ -35,7 +35,7 @@ pub enum Response {
         size: u64,
     },
     /// The attributes of a file.
-    Stat(Stat),
+    Stat(LocalStat),
     /// One of several rows; others follow, and then [`Response::Done`].
     Row(Box<Row>),
     /// The request is still at work.
@@ -54,7 +54,7 @@ pub enum Response {
     #[serde(rename = "knock")]
     AccessRequest(AccessRequest),
     /// How full the depot is.
-    Space(Space),
+    Space(LocalSpace),
     /// How the node is.
     Status(Status),
     /// Answers of the catalog: lines of JSON in the body; others follow, and then [`Response::Done`].
@@ -102,10 +102,10 @@ pub struct Hello {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
 #[allow(missing_docs)]
-pub struct Opened {
+pub struct OpenedFile {
     pub handle: Handle,
     pub size: u64,
-    pub version: Version,
+    pub version: DoorVersion,
     /// Whether the file was present and need not be fetched.
     pub was_here: bool,
     /// Some of its bytes are not here: the reader [ensures](super::request::Ensure) what it is about to read.
@@ -141,11 +141,11 @@ pub struct Done {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
 #[allow(missing_docs)]
-pub struct Stat {
+pub struct LocalStat {
     pub url: String,
     pub size: u64,
     pub is_directory: bool,
-    pub version: Version,
+    pub version: DoorVersion,
     /// Nanoseconds since the epoch.
     pub mtime_ns: Option<u64>,
     pub mode: Option<u32>,
@@ -242,7 +242,7 @@ pub struct AccessRequest {
 /// How full the depot is.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
-pub struct Space {
+pub struct LocalSpace {
     /// The directory of the depot.
     pub path: String,
     /// The limit of the depot; `None`: the disk's own.
@@ -296,17 +296,17 @@ mod tests {
         let asked = RequestHead {
             n: last,
             fds: 0,
-            ask: Request::Shared(request::Shared { handle, act }),
+            ask: Request::Shared(request::SharedRequest { handle, act }),
         };
         assert!(asked.write(b"").is_ok());
     }
 
     #[test]
     fn head_is_short_and_named() {
-        let open = request::Open {
+        let open = request::OpenRequest {
             url: "godwit://lab/run7".into(),
             read: true,
-            ..request::Open::default()
+            ..request::OpenRequest::default()
         };
         let asked = RequestHead {
             n: 7,

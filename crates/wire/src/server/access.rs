@@ -1,6 +1,9 @@
 //! `USER PASS ACCT REIN QUIT`: the login and its end.
 
-use super::{Answer, Ask, Data, Next, Ready, Refusal, Session, Settings, State, Then};
+use super::{
+    Ask, DataSetup, FtpAnswer, NextTransfer, ReadyState, Refusal, Session, SessionState, Settings,
+    Then,
+};
 use crate::shield::Shield;
 
 impl Session {
@@ -22,17 +25,17 @@ impl Session {
         }
         self.say
             .line(331, &format!("Password required for {user}."));
-        self.state = State::Named { user };
+        self.state = SessionState::Named { user };
         None
     }
 
     pub(super) fn pass(&mut self, password: Vec<u8>) -> Option<Ask> {
         match &self.state {
-            State::Named { user } => {
+            SessionState::Named { user } => {
                 let user = user.clone();
                 self.ask(Ask::Login { user, password }, Then::Login)
             }
-            State::Ready(_) => {
+            SessionState::Ready(_) => {
                 // GCT's client sends PASS even when USER was enough.
                 self.say.line(230, "You are already logged in.");
                 None
@@ -44,26 +47,26 @@ impl Session {
         }
     }
 
-    pub(super) fn on_login(&mut self, answer: Answer) {
+    pub(super) fn on_login(&mut self, answer: FtpAnswer) {
         match answer {
-            Answer::Welcome(welcome) => {
+            FtpAnswer::Welcome(welcome) => {
                 let code = if self.goes_in_blocks() { 232 } else { 230 };
                 self.say
                     .line(code, &format!("User {} logged in.", welcome.user));
-                self.state = State::Ready(Box::new(Ready {
+                self.state = SessionState::Ready(Box::new(ReadyState {
                     user: welcome.user,
                     may_write: welcome.may_write,
                     current: welcome.home.clone(),
                     home: welcome.home,
                     settings: Settings::of_login(self.has_proofs(), self.level),
-                    next: Next::default(),
-                    data: Data::None,
+                    next: NextTransfer::default(),
+                    data: DataSetup::None,
                     rename_from: None,
                     link_target: None,
                 }));
             }
-            Answer::Failed(Refusal { said, .. }) => {
-                self.state = State::Greeted;
+            FtpAnswer::Failed(Refusal { said, .. }) => {
+                self.state = SessionState::Greeted;
                 self.turn_down(530, &said);
             }
             _ => self.close("The login failed by an error of the server; its log tells more. Try again in a while."),
@@ -90,13 +93,13 @@ impl Session {
     }
 
     pub(super) fn on_reset(&mut self) {
-        self.state = State::Greeted;
+        self.state = SessionState::Greeted;
         self.say.line(220, "Ready for a new user.");
     }
 
     pub(super) fn quit(&mut self) {
         self.say.line(221, "Goodbye.");
-        self.state = State::Closed;
+        self.state = SessionState::Closed;
     }
 }
 

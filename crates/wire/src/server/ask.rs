@@ -2,10 +2,10 @@
 //!
 //! Paths are relative to the root of the export, without `..`.
 
-use crate::command::{Family, Mode, Share, Through, Upload};
+use crate::command::{Family, StripeShare, Through, TransferMode, Upload};
 use crate::server::listing::Listing;
 use crate::shield::{Cover, DataPeer, Level};
-use crate::tuned::Tuned;
+use crate::tuned::TunedStreams;
 use godwit_core::{Algorithm, Chain, Extents, Striping};
 use std::{net::SocketAddr, ops::Range, path::PathBuf, time::Duration};
 
@@ -158,7 +158,7 @@ pub enum Change {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Leg {
     /// Stream or extended blocks.
-    pub mode: Mode,
+    pub mode: TransferMode,
     /// Lines end in CR LF on the wire and in LF in files: `TYPE A`. Blocks of MODE E have
     /// offsets of the file, so their bytes go as they are.
     pub is_text: bool,
@@ -170,7 +170,7 @@ pub struct Leg {
     /// Which bytes each of several senders has; `None`: any division.
     pub striping: Option<Striping>,
     /// This session is one of several that make a striped transfer.
-    pub share: Option<Share>,
+    pub share: Option<StripeShare>,
     /// The buffer size of data connections; `None`: the kernel's choice.
     pub buffer_bytes: Option<u32>,
     /// The client needs the address before the transfer: listen first, in this family if one was named, and call
@@ -207,7 +207,7 @@ pub struct Want {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Give {
     /// Where they go.
-    pub place: Place,
+    pub place: UploadPlace,
     /// The ranges that the receiver has, by `REST`; in stream mode the bytes follow them.
     pub rest: Option<crate::command::Rest>,
     /// The announced length (`ALLO`): of the whole file, or of the bytes that follow.
@@ -220,7 +220,7 @@ pub struct Give {
 
 /// Where bytes of an upload go.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Place {
+pub enum UploadPlace {
     /// `STOR`.
     Whole,
     /// `APPE`.
@@ -236,7 +236,7 @@ pub enum Place {
 /// How an [`Ask`] ended.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)]
-pub enum Answer {
+pub enum FtpAnswer {
     Done,
     /// For the client, who answers with another.
     Token(Vec<u8>),
@@ -247,10 +247,10 @@ pub enum Answer {
     },
     Welcome(Welcome),
     Listening(Vec<SocketAddr>),
-    Stat(super::Stat),
+    Stat(super::ListedStat),
     Size(u64),
     Digest(String),
-    Sent(Outcome),
+    Sent(FtpOutcome),
     Landed {
         size: Option<u64>,
         done: Extents,
@@ -280,7 +280,7 @@ pub struct Welcome {
 
 /// The result of a transfer.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Outcome {
+pub struct FtpOutcome {
     /// Length of the file; with a module, of the bytes on the data connections.
     pub size: Option<u64>,
     /// Its time of change.
@@ -300,5 +300,5 @@ pub struct Outcome {
     /// A file was to be replaced, and readers saw it change: its directory is closed.
     pub in_place: bool,
     /// How the sender tuned its streams, if the choice was this server's.
-    pub tuned: Option<Tuned>,
+    pub tuned: Option<TunedStreams>,
 }

@@ -1,9 +1,9 @@
 //! `PASV EPSV SPAS PORT EPRT SPOR`: who listens and who connects.
 
-use super::{Answer, Ask, Refusal, Session, Then};
+use super::{Ask, FtpAnswer, Refusal, Session, Then};
 use crate::{
     address::{Bars, Passive as Told, When},
-    command::{Family, Mode},
+    command::{Family, TransferMode},
     reply::Inner,
 };
 use godwit_core::Kind;
@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 
 /// The way in which data connections are made.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Data {
+pub(super) enum DataSetup {
     /// No command has chosen one.
     None,
     /// `PASV` was answered "later".
@@ -37,7 +37,7 @@ pub(super) enum Passive {
     Spas,
 }
 
-impl Data {
+impl DataSetup {
     pub(super) fn was_used(self) -> bool {
         matches!(
             self,
@@ -48,7 +48,7 @@ impl Data {
     /// Tells why a transfer cannot use this.
     pub(super) fn refusal(
         self,
-        mode: Mode,
+        mode: TransferMode,
         to: Direction,
         ours: bool,
     ) -> Option<(u16, &'static str)> {
@@ -62,14 +62,14 @@ impl Data {
             }
             // GFD.20: in extended block mode the sender makes the connections.
             Self::Passive { .. } | Self::Delayed(..)
-                if mode == Mode::Extended && to == Direction::Out && !ours =>
+                if mode == TransferMode::Extended && to == Direction::Out && !ours =>
             {
                 Some((
                     500,
                     "In MODE E the sender connects: use PORT, or OPTS GODWIT 1.",
                 ))
             }
-            Self::Active { .. } if mode == Mode::Extended && to == Direction::In => {
+            Self::Active { .. } if mode == TransferMode::Extended && to == Direction::In => {
                 Some((500, "In MODE E the sender connects: use PASV."))
             }
             _ => None,
@@ -78,10 +78,10 @@ impl Data {
 
     /// Returns the connections that remain after a transfer. Addresses of stream mode are used up; connections of
     /// extended mode stay after a success.
-    pub(super) fn after(self, mode: Mode, direction: Direction, went_well: bool) -> Self {
+    pub(super) fn after(self, mode: TransferMode, direction: Direction, went_well: bool) -> Self {
         let used = Some(direction);
         match self {
-            _ if mode == Mode::Stream || !went_well => Self::None,
+            _ if mode == TransferMode::Stream || !went_well => Self::None,
             Self::Passive { .. } | Self::Delayed(..) => Self::Passive { used },
             Self::Active { .. } => Self::Active { used },
             Self::None => Self::None,
@@ -100,7 +100,7 @@ impl Session {
         let is_delayed = settings.delayed;
         let family = family.or((how == Passive::Pasv).then_some(Family::V4));
         if is_delayed {
-            self.ready().data = Data::Delayed(how, family);
+            self.ready().data = DataSetup::Delayed(how, family);
             self.say.line(200, "Passive delayed.");
             return None;
         }
@@ -112,7 +112,7 @@ impl Session {
     fn stripes(&mut self) -> bool {
         let has_members = self.profile.stripes > 0;
         let settings = &self.ready().settings;
-        has_members && settings.mode == Mode::Extended && settings.share.is_none()
+        has_members && settings.mode == TransferMode::Extended && settings.share.is_none()
     }
 
     pub(super) fn only_epsv(&mut self) {
@@ -120,17 +120,17 @@ impl Session {
         self.say.line(229, "EPSV ALL Successful.");
     }
 
-    pub(super) fn on_passive(&mut self, how: Passive, answer: Answer) {
-        self.ready().data = Data::None;
+    pub(super) fn on_passive(&mut self, how: Passive, answer: FtpAnswer) {
+        self.ready().data = DataSetup::None;
         let failure = match answer {
-            Answer::Listening(at) if self.tell_passive(how, &at, When::AtOnce) => {
-                self.ready().data = Data::Passive { used: None };
+            FtpAnswer::Listening(at) if self.tell_passive(how, &at, When::AtOnce) => {
+                self.ready().data = DataSetup::Passive { used: None };
                 return;
             }
-            Answer::Listening(_) => {
+            FtpAnswer::Listening(_) => {
                 Refusal::of_kind(Kind::Unreachable, "This session speaks IPv6: use EPSV.")
             }
-            Answer::Failed(failure) => failure,
+            FtpAnswer::Failed(failure) => failure,
             _ => Refusal::of_kind(Kind::Io, "No address."),
         };
         failure.say("listen for data", &mut self.say);
@@ -138,8 +138,8 @@ impl Session {
 
     /// Sends the address that was delayed.
     pub fn on_address(&mut self, address: SocketAddr) {
-        if let Data::Delayed(how, _) = self.ready().data {
-            self.ready().data = Data::Passive { used: None };
+        if let DataSetup::Delayed(how, _) = self.ready().data {
+            self.ready().data = DataSetup::Passive { used: None };
             self.tell_passive(how, &[address], When::Delayed);
         }
     }
@@ -174,19 +174,19 @@ impl Session {
         self.ask(Ask::Aim { to }, Then::Aimed)
     }
 
-    pub(super) fn on_aimed(&mut self, answer: Answer) {
+    pub(super) fn on_aimed(&mut self, answer: FtpAnswer) {
         let failed = match answer {
-            Answer::Failed(failure) => Some(failure),
+            FtpAnswer::Failed(failure) => Some(failure),
             _ => None,
         };
         match failed {
             Some(failure) => {
-                self.ready().data = Data::None;
+                self.ready().data = DataSetup::None;
                 // RFC 959 knows no better code for an address we will not call.
                 self.say.line(504, &failure.said);
             }
             None => {
-                self.ready().data = Data::Active { used: None };
+                self.ready().data = DataSetup::Active { used: None };
                 self.say.line(200, "PORT Command successful.");
             }
         }

@@ -5,9 +5,9 @@ use std::{io::Write, os::unix::ffi::OsStrExt, path::Path, path::PathBuf, time::D
 
 /// The attributes of a file that a listing can show.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Stat {
+pub struct ListedStat {
     /// The kind of the entry.
-    pub kind: EntryKind,
+    pub kind: ListedKind,
     /// Length in bytes.
     pub size: u64,
     /// Time of the last change since the epoch.
@@ -33,7 +33,7 @@ pub struct Stat {
 /// The kind of an entry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[allow(missing_docs)]
-pub enum EntryKind {
+pub enum ListedKind {
     File,
     Directory,
     Link,
@@ -94,10 +94,10 @@ pub enum Form {
 
 /// The facts that a client asked for.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Facts(Vec<Fact>);
+pub struct Facts(Vec<FactName>);
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Fact {
+enum FactName {
     Type,
     Modify,
     Size,
@@ -118,7 +118,7 @@ impl Default for Facts {
             FACTS
                 .iter()
                 .map(|&(fact, _)| fact)
-                .filter(|&f| f != Fact::Charset)
+                .filter(|&f| f != FactName::Charset)
                 .collect(),
         )
     }
@@ -139,7 +139,7 @@ impl Facts {
 
     /// Returns the line of FEAT: facts that are on now have a star.
     pub fn announced(&self) -> String {
-        let one = |&(fact, name): &(Fact, &str)| {
+        let one = |&(fact, name): &(FactName, &str)| {
             format!("{name}{};", if self.0.contains(&fact) { "*" } else { "" })
         };
         FACTS.iter().map(one).collect()
@@ -152,7 +152,13 @@ impl Facts {
     }
 
     /// Writes the facts and the blank behind them.
-    pub(crate) fn write(&self, stat: &Stat, may_write: bool, times: Times, out: &mut Vec<u8>) {
+    pub(crate) fn write(
+        &self,
+        stat: &ListedStat,
+        may_write: bool,
+        times: Times,
+        out: &mut Vec<u8>,
+    ) {
         for &fact in &self.0 {
             write_fact(fact, stat, may_write, times, out);
         }
@@ -162,7 +168,7 @@ impl Facts {
 
 impl Listing {
     /// Appends the line of one entry; `now` since the epoch.
-    pub fn write(&self, name: &Path, stat: &Stat, now: Duration, out: &mut Vec<u8>) {
+    pub fn write(&self, name: &Path, stat: &ListedStat, now: Duration, out: &mut Vec<u8>) {
         match &self.form {
             Form::Facts(facts) => facts.write(stat, self.may_write, self.times, out),
             Form::Long => write_long(stat, now, out),
@@ -187,30 +193,30 @@ impl Listing {
     }
 }
 
-fn write_fact(fact: Fact, stat: &Stat, may_write: bool, times: Times, out: &mut Vec<u8>) {
+fn write_fact(fact: FactName, stat: &ListedStat, may_write: bool, times: Times, out: &mut Vec<u8>) {
     let number = |text: &Option<String>| {
         text.as_deref()
             .is_some_and(|t| t.bytes().all(|b| b.is_ascii_digit()))
     };
     let written = match fact {
-        Fact::Type => write!(out, "Type={};", type_of(stat.kind)),
-        Fact::Modify => write_times(stat, times, out),
-        Fact::Size => write!(out, "Size={};", stat.size),
-        Fact::Perm => write!(out, "Perm={};", permissions(stat, may_write)),
-        Fact::Charset => write!(out, "Charset=UTF-8;"),
-        Fact::Mode => match stat.mode {
+        FactName::Type => write!(out, "Type={};", type_of(stat.kind)),
+        FactName::Modify => write_times(stat, times, out),
+        FactName::Size => write!(out, "Size={};", stat.size),
+        FactName::Perm => write!(out, "Perm={};", permissions(stat, may_write)),
+        FactName::Charset => write!(out, "Charset=UTF-8;"),
+        FactName::Mode => match stat.mode {
             Some(mode) => write!(out, "UNIX.mode={mode:04o};"),
             None => Ok(()),
         },
-        Fact::Owner if !number(&stat.owner) => write_text("UNIX.owner", &stat.owner, out),
-        Fact::Owner => write_text("UNIX.owner", &stat.owner_name, out),
-        Fact::Uid if number(&stat.owner) => write_text("UNIX.uid", &stat.owner, out),
-        Fact::Group if !number(&stat.group) => write_text("UNIX.group", &stat.group, out),
-        Fact::Group => write_text("UNIX.group", &stat.group_name, out),
-        Fact::Gid if number(&stat.group) => write_text("UNIX.gid", &stat.group, out),
-        Fact::Uid | Fact::Gid => Ok(()),
-        Fact::Unique => write_text("Unique", &stat.unique, out),
-        Fact::Link => {
+        FactName::Owner if !number(&stat.owner) => write_text("UNIX.owner", &stat.owner, out),
+        FactName::Owner => write_text("UNIX.owner", &stat.owner_name, out),
+        FactName::Uid if number(&stat.owner) => write_text("UNIX.uid", &stat.owner, out),
+        FactName::Group if !number(&stat.group) => write_text("UNIX.group", &stat.group, out),
+        FactName::Group => write_text("UNIX.group", &stat.group_name, out),
+        FactName::Gid if number(&stat.group) => write_text("UNIX.gid", &stat.group, out),
+        FactName::Uid | FactName::Gid => Ok(()),
+        FactName::Unique => write_text("Unique", &stat.unique, out),
+        FactName::Link => {
             let target = stat.target.as_deref().map(|t| t.as_os_str().as_bytes());
             // A target with these would end the fact early.
             let fits = |b: &u8| !matches!(b, b';' | b'\r' | b'\n' | 0);
@@ -225,7 +231,7 @@ fn write_fact(fact: Fact, stat: &Stat, may_write: bool, times: Times, out: &mut 
     written.expect("a vector takes everything");
 }
 
-fn write_times(stat: &Stat, times: Times, out: &mut Vec<u8>) -> std::io::Result<()> {
+fn write_times(stat: &ListedStat, times: Times, out: &mut Vec<u8>) -> std::io::Result<()> {
     if let Some(time) = stat.modify {
         write!(out, "Modify={};", times.written(time))?;
     }
@@ -242,24 +248,24 @@ fn write_text(key: &str, value: &Option<String>, out: &mut Vec<u8>) -> std::io::
     }
 }
 
-fn type_of(kind: EntryKind) -> &'static str {
+fn type_of(kind: ListedKind) -> &'static str {
     match kind {
-        EntryKind::File => "file",
-        EntryKind::Directory => "dir",
-        EntryKind::Link => "slink",
-        EntryKind::Other => "OS.unix=special",
-        EntryKind::Current => "cdir",
-        EntryKind::Parent => "pdir",
+        ListedKind::File => "file",
+        ListedKind::Directory => "dir",
+        ListedKind::Link => "slink",
+        ListedKind::Other => "OS.unix=special",
+        ListedKind::Current => "cdir",
+        ListedKind::Parent => "pdir",
     }
 }
 
 /// RFC 3659 §7.5.5, as far as mode and kind decide without a try.
-fn permissions(stat: &Stat, may_write: bool) -> &'static str {
+fn permissions(stat: &ListedStat, may_write: bool) -> &'static str {
     let readable = stat.mode.is_none_or(|m| m & 0o444 != 0);
     let writable = may_write && stat.mode.is_none_or(|m| m & 0o222 != 0);
     let directory = matches!(
         stat.kind,
-        EntryKind::Directory | EntryKind::Current | EntryKind::Parent
+        ListedKind::Directory | ListedKind::Current | ListedKind::Parent
     );
     match (directory, readable, writable) {
         (_, false, false) => "",
@@ -273,11 +279,11 @@ fn permissions(stat: &Stat, may_write: bool) -> &'static str {
 }
 
 /// `-rw-r--r--   1 owner group  size Mon dd hh:mm `, the form clients expect.
-fn write_long(stat: &Stat, now: Duration, out: &mut Vec<u8>) {
+fn write_long(stat: &ListedStat, now: Duration, out: &mut Vec<u8>) {
     let mode = stat.mode.unwrap_or(0o644);
     out.push(match stat.kind {
-        EntryKind::Directory | EntryKind::Current | EntryKind::Parent => b'd',
-        EntryKind::Link => b'l',
+        ListedKind::Directory | ListedKind::Current | ListedKind::Parent => b'd',
+        ListedKind::Link => b'l',
         _ => b'-',
     });
     for shift in [6, 3, 0] {
@@ -309,19 +315,19 @@ fn date(time: Duration, now: Duration) -> String {
     format!("{month} {:>2}  {:04}", at.day, at.year)
 }
 
-const FACTS: [(Fact, &str); 12] = [
-    (Fact::Type, "Type"),
-    (Fact::Modify, "Modify"),
-    (Fact::Size, "Size"),
-    (Fact::Perm, "Perm"),
-    (Fact::Charset, "Charset"),
-    (Fact::Mode, "UNIX.mode"),
-    (Fact::Owner, "UNIX.owner"),
-    (Fact::Uid, "UNIX.uid"),
-    (Fact::Group, "UNIX.group"),
-    (Fact::Gid, "UNIX.gid"),
-    (Fact::Unique, "Unique"),
-    (Fact::Link, "UNIX.slink"),
+const FACTS: [(FactName, &str); 12] = [
+    (FactName::Type, "Type"),
+    (FactName::Modify, "Modify"),
+    (FactName::Size, "Size"),
+    (FactName::Perm, "Perm"),
+    (FactName::Charset, "Charset"),
+    (FactName::Mode, "UNIX.mode"),
+    (FactName::Owner, "UNIX.owner"),
+    (FactName::Uid, "UNIX.uid"),
+    (FactName::Group, "UNIX.group"),
+    (FactName::Gid, "UNIX.gid"),
+    (FactName::Unique, "Unique"),
+    (FactName::Link, "UNIX.slink"),
 ];
 
 const MONTHS: [&str; 12] = [
@@ -334,9 +340,9 @@ const HALF_YEAR: Duration = Duration::from_secs(182 * 86_400);
 mod tests {
     use super::*;
 
-    fn stat() -> Stat {
-        Stat {
-            kind: EntryKind::File,
+    fn stat() -> ListedStat {
+        ListedStat {
+            kind: ListedKind::File,
             size: 6,
             modify: Some(Duration::new(1_795_226_436, 5)),
             mode: Some(0o644),

@@ -2,7 +2,7 @@
 //! RMD MKD RNFR RNTO`.
 
 use super::{
-    Answer, Ask, Change, EntryKind, Form, Listing, Refusal, Removed, Session, Stat, Then,
+    Ask, Change, Form, FtpAnswer, ListedKind, ListedStat, Listing, Refusal, Removed, Session, Then,
     place::shown,
 };
 use crate::{command::RawName, features::algorithm};
@@ -22,13 +22,13 @@ impl Session {
         self.ask(Ask::Stat { path: path.clone() }, Then::Enter(path))
     }
 
-    pub(super) fn on_entered(&mut self, path: PathBuf, answer: Answer) {
+    pub(super) fn on_entered(&mut self, path: PathBuf, answer: FtpAnswer) {
         let failure = match answer {
-            Answer::Stat(stat) if stat.kind == EntryKind::Directory => {
+            FtpAnswer::Stat(stat) if stat.kind == ListedKind::Directory => {
                 self.ready().current = path;
                 return self.say.line(250, "CWD command successful.");
             }
-            Answer::Stat(_) => Refusal::of_kind(Kind::NotDirectory, "Not a directory"),
+            FtpAnswer::Stat(_) => Refusal::of_kind(Kind::NotDirectory, "Not a directory"),
             answer => failed(answer),
         };
         failure.say("look at it", &mut self.say);
@@ -44,9 +44,9 @@ impl Session {
         self.ask(Ask::Size { path }, Then::Size)
     }
 
-    pub(super) fn on_size(&mut self, answer: Answer) {
+    pub(super) fn on_size(&mut self, answer: FtpAnswer) {
         match answer {
-            Answer::Size(size) => self.say.line(213, &size.to_string()),
+            FtpAnswer::Size(size) => self.say.line(213, &size.to_string()),
             answer => failed(answer).say("look at it", &mut self.say),
         }
     }
@@ -56,15 +56,15 @@ impl Session {
         self.ask(Ask::Stat { path }, Then::Modified)
     }
 
-    pub(super) fn on_modified(&mut self, answer: Answer) {
+    pub(super) fn on_modified(&mut self, answer: FtpAnswer) {
         match answer {
-            Answer::Stat(Stat {
+            FtpAnswer::Stat(ListedStat {
                 modify: Some(time), ..
             }) => {
                 let told = self.ready().times().written(time);
                 self.say.line(213, &told.to_string());
             }
-            Answer::Stat(_) => self.say.line(550, "The time is not known."),
+            FtpAnswer::Stat(_) => self.say.line(550, "The time is not known."),
             answer => failed(answer).say("look at it", &mut self.say),
         }
     }
@@ -101,9 +101,9 @@ impl Session {
         self.ask(Ask::Stat { path: path.clone() }, Then::Facts(path))
     }
 
-    pub(super) fn on_facts(&mut self, path: &Path, answer: Answer) {
+    pub(super) fn on_facts(&mut self, path: &Path, answer: FtpAnswer) {
         let stat = match answer {
-            Answer::Stat(stat) => stat,
+            FtpAnswer::Stat(stat) => stat,
             answer => return failed(answer).say("look at it", &mut self.say),
         };
         let (mut line, name) = (Vec::new(), shown(path));
@@ -154,11 +154,11 @@ impl Session {
         path: PathBuf,
         form: Form,
         first: (u16, &str),
-        answer: Answer,
+        answer: FtpAnswer,
     ) {
         let (code, text) = first;
         match answer {
-            Answer::Stat(stat) if stat.kind == EntryKind::Directory || code == 213 => {
+            FtpAnswer::Stat(stat) if stat.kind == ListedKind::Directory || code == 213 => {
                 let name = shown(&path);
                 self.say
                     .more_bytes(code, &[text.as_bytes(), name.as_slice()].concat());
@@ -173,7 +173,7 @@ impl Session {
                 self.follow = Some(Ask::Show { path, listing });
                 self.then = Some(Then::Contents(code));
             }
-            Answer::Stat(_) => {
+            FtpAnswer::Stat(_) => {
                 Refusal::of_kind(Kind::NotDirectory, "Not a directory")
                     .say("look at it", &mut self.say);
             }
@@ -182,17 +182,17 @@ impl Session {
     }
 
     /// Tells one entry of a directory that is shown on the control channel.
-    pub fn on_entry(&mut self, listing: &Listing, name: &Path, stat: &Stat, now: Duration) {
+    pub fn on_entry(&mut self, listing: &Listing, name: &Path, stat: &ListedStat, now: Duration) {
         let mut line = Vec::new();
         listing.write(name, stat, now, &mut line);
         line.truncate(line.len() - b"\r\n".len());
         self.say.inner(&line);
     }
 
-    pub(super) fn on_contents(&mut self, code: u16, answer: Answer) {
+    pub(super) fn on_contents(&mut self, code: u16, answer: FtpAnswer) {
         match answer {
             // The code cannot change any more; the last line tells.
-            Answer::Failed(failure) => {
+            FtpAnswer::Failed(failure) => {
                 self.say
                     .line(code, &format!("Ended early: {}", failure.said));
             }
@@ -223,9 +223,9 @@ impl Session {
         )
     }
 
-    pub(super) fn on_digest(&mut self, answer: Answer) {
+    pub(super) fn on_digest(&mut self, answer: FtpAnswer) {
         match answer {
-            Answer::Digest(value) => self.say.line(213, &value),
+            FtpAnswer::Digest(value) => self.say.line(213, &value),
             answer => failed(answer).say("open it", &mut self.say),
         }
     }
@@ -245,14 +245,14 @@ impl Session {
         self.ask(Ask::MakeDir { path: path.clone() }, Then::Made(path))
     }
 
-    pub(super) fn on_made(&mut self, path: &Path, answer: Answer) {
+    pub(super) fn on_made(&mut self, path: &Path, answer: FtpAnswer) {
         match answer {
-            Answer::Done => {
+            FtpAnswer::Done => {
                 self.say
                     .quoted(257, "Directory ", &shown(path), " created successfully.");
             }
             // GCT replies 553. Clients that make directories in one go know only 550.
-            Answer::Failed(failure) if failure.kind == Kind::Exists => {
+            FtpAnswer::Failed(failure) if failure.kind == Kind::Exists => {
                 failure.say_as(550, "make the directory", &mut self.say);
             }
             answer => failed(answer).say("make the directory", &mut self.say),
@@ -264,9 +264,9 @@ impl Session {
         self.ask(Ask::Name { path: path.clone() }, Then::RenameFrom(path))
     }
 
-    pub(super) fn on_rename_from(&mut self, path: PathBuf, answer: Answer) {
+    pub(super) fn on_rename_from(&mut self, path: PathBuf, answer: FtpAnswer) {
         match answer {
-            Answer::Stat(_) => {
+            FtpAnswer::Stat(_) => {
                 self.ready().rename_from = Some(path);
                 self.say.line(350, "OK. Send RNTO with destination name.");
             }
@@ -295,9 +295,9 @@ pub(super) fn done(doing: &'static str) -> Then {
 }
 
 /// Returns the refusal in an answer that was not the expected one.
-pub(super) fn failed(answer: Answer) -> Refusal {
+pub(super) fn failed(answer: FtpAnswer) -> Refusal {
     match answer {
-        Answer::Failed(failure) => failure,
+        FtpAnswer::Failed(failure) => failure,
         _ => Refusal::of_kind(Kind::Io, "The server met an error of its own"),
     }
 }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 /// Cuts bytes into lines. Bounded: a line that is too long is skipped to its
 /// end, and stands in the queue as such.
 #[derive(Debug)]
-pub(crate) struct Queue {
+pub(crate) struct CommandQueue {
     waiting: VecDeque<Queued>,
     /// How many lines, from the front, are unwrapped.
     opened: usize,
@@ -32,7 +32,7 @@ pub(crate) enum Queued {
     Spoiled(Error),
 }
 
-impl Queue {
+impl CommandQueue {
     pub(crate) fn new(line_bytes_max: usize, count_max: usize) -> Self {
         Self {
             waiting: VecDeque::new(),
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn lines(queue: &mut Queue) -> Vec<Queued> {
+    fn lines(queue: &mut CommandQueue) -> Vec<Queued> {
         std::iter::from_fn(|| queue.pop()).collect()
     }
 
@@ -224,9 +224,9 @@ mod tests {
             text in prop::collection::vec(prop_oneof![Just(b'\n'), Just(b'\r'), Just(0xffu8), Just(0xf4), Just(0xf2), Just(b'a')], 0..80),
             cuts in prop::collection::vec(0..80usize, 0..8),
         ) {
-            let mut whole = Queue::new(10, 100);
+            let mut whole = CommandQueue::new(10, 100);
             whole.on_bytes(&text);
-            let mut pieces = Queue::new(10, 100);
+            let mut pieces = CommandQueue::new(10, 100);
             let mut cuts: Vec<usize> = cuts.into_iter().map(|c| c.min(text.len())).collect();
             cuts.extend([0, text.len()]);
             cuts.sort_unstable();
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_line_without_end_takes_no_memory() {
-        let mut queue = Queue::new(1000, 10);
+        let mut queue = CommandQueue::new(1000, 10);
         for _ in 0..10_000 {
             queue.on_bytes(&[b'x'; 999]);
         }
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn telnet_marks_before_abor_are_skipped() {
-        let mut queue = Queue::new(100, 10);
+        let mut queue = CommandQueue::new(100, 10);
         queue.on_bytes(b"\xff\xf4\xff\xf2ABOR\r\n\xf2ABOR\r\nDELE a\xff\xf4\n");
         assert_eq!(
             lines(&mut queue),
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn name_may_have_agreed_line_feed() {
-        let mut queue = Queue::new(100, 10);
+        let mut queue = CommandQueue::new(100, 10);
         queue.only_crlf_ends_lines();
         queue.on_bytes(b"RETR a\nb\r");
         queue.on_bytes(b"\nNOOP\r\n");
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn short_lines_fill_a_queue_too() {
-        let mut queue = Queue::new(100, usize::MAX);
+        let mut queue = CommandQueue::new(100, usize::MAX);
         while !queue.is_full() {
             queue.on_bytes(b"x\r\n");
         }
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn abort_is_seen_until_taken() {
-        let mut queue = Queue::new(100, 10);
+        let mut queue = CommandQueue::new(100, 10);
         queue.on_bytes(b"NOOP\r\nabor\r\nABORT\r\nNOOP\r\n");
         let mut seen = vec![queue.has_abort()];
         while queue.pop().is_some() {
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_full_queue_says_so() {
-        let mut queue = Queue::new(100, 3);
+        let mut queue = CommandQueue::new(100, 3);
         queue.on_bytes(b"NOOP\r\nNOOP\r\n");
         assert!(!queue.is_full());
         queue.on_bytes(b"NOOP\r\n");

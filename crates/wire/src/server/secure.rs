@@ -1,7 +1,7 @@
 //! `AUTH ADAT PBSZ PROT CCC DCAU DCSC`: the proofs of identity, and their effect on data connections. RFC 2228 and
 //! GFD.20, as in GCT; RFC 4217.
 
-use super::{Answer, Ask, Mechanism, Refusal, Session, State, Then};
+use super::{Ask, FtpAnswer, Mechanism, Refusal, Session, SessionState, Then};
 use crate::{
     base64,
     shield::{Cover, DataPeer, Guard, Level, Shield},
@@ -10,7 +10,7 @@ use godwit_core::Kind;
 
 /// How far the client is in proving who it is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Proof {
+pub(super) enum ProofStep {
     None,
     Begun,
     Done,
@@ -38,7 +38,7 @@ impl Session {
     }
 
     pub(super) fn authenticate(&mut self, mechanism: &str) -> Option<Ask> {
-        if self.is_ready() || self.proof == Proof::Done {
+        if self.is_ready() || self.proof == ProofStep::Done {
             self.say.line(503, "You are already logged in.");
             return None;
         }
@@ -58,19 +58,19 @@ impl Session {
             self.say.line(504, &text);
             return None;
         };
-        self.proof = Proof::None;
+        self.proof = ProofStep::None;
         self.ask(Ask::Authenticate { by }, Then::Offer(by))
     }
 
-    pub(super) fn on_offer(&mut self, by: Mechanism, answer: Answer) {
+    pub(super) fn on_offer(&mut self, by: Mechanism, answer: FtpAnswer) {
         match answer {
-            Answer::Failed(Refusal { said, .. }) => {
+            FtpAnswer::Failed(Refusal { said, .. }) => {
                 let text = format!("AUTH {} is not offered here: {said}", by.word());
                 self.say.line(504, &text);
             }
             _ if by == Mechanism::Tls => self.go_under_tls(),
             _ => {
-                self.proof = Proof::Begun;
+                self.proof = ProofStep::Begun;
                 self.say
                     .line(334, "Using authentication type; ADAT must follow.");
             }
@@ -93,24 +93,24 @@ impl Session {
             return self.spoil(error);
         }
         self.shield = Shield::Flow(guard);
-        self.state = State::Greeted;
+        self.state = SessionState::Greeted;
     }
 
     pub(super) fn prove(&mut self, token: Vec<u8>) -> Option<Ask> {
-        if self.proof != Proof::Begun || self.is_ready() {
+        if self.proof != ProofStep::Begun || self.is_ready() {
             self.say.line(503, "AUTH GSSAPI first.");
             return None;
         }
         self.ask(Ask::Prove { token }, Then::Prove)
     }
 
-    pub(super) fn on_proof(&mut self, answer: Answer) {
+    pub(super) fn on_proof(&mut self, answer: FtpAnswer) {
         match answer {
-            Answer::Token(token) => {
+            FtpAnswer::Token(token) => {
                 let text = format!("ADAT={}", base64::encode(&token));
                 self.say.line(335, &text);
             }
-            Answer::Proved { token, cover } => {
+            FtpAnswer::Proved { token, cover } => {
                 self.cover = cover;
                 if cover == Cover::Proofs {
                     self.say.explain();
@@ -122,8 +122,8 @@ impl Session {
                 self.say.line(235, &text);
                 self.raise_shield();
             }
-            Answer::Failed(Refusal { said, .. }) => {
-                self.proof = Proof::None;
+            FtpAnswer::Failed(Refusal { said, .. }) => {
+                self.proof = ProofStep::None;
                 self.turn_down(535, &said);
             }
             _ => self.close("The login failed by an error of the server; its log tells more. Try again in a while."),
@@ -139,7 +139,7 @@ impl Session {
             return self.spoil(error);
         }
         self.shield = Shield::Guarded(guard);
-        self.proof = Proof::Done;
+        self.proof = ProofStep::Done;
         self.queue.open(&mut self.shield);
     }
 

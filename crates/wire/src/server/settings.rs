@@ -1,8 +1,8 @@
 //! `TYPE MODE OPTS TREV`: how transfers are to be made.
 
-use super::{Ask, Data, Facts, Session, Then};
+use super::{Ask, DataSetup, Facts, Session, Then};
 use crate::{
-    command::{Mode, Opts, Parallelism, Share, Type},
+    command::{Opts, Parallelism, StripeShare, TransferMode, Type},
     shield::{DataPeer, Level},
 };
 use godwit_core::Striping;
@@ -12,7 +12,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) representation: Type,
-    pub(super) mode: Mode,
+    pub(super) mode: TransferMode,
     pub(super) streams: usize,
     /// With how many to begin, if the sender may use fewer.
     pub(super) streams_first: Option<usize>,
@@ -34,7 +34,7 @@ pub(super) struct Settings {
     /// `OPTS GODWIT 1`
     pub(super) ours: bool,
     /// `OPTS GODWIT 1;stripe=I/N`
-    pub(super) share: Option<Share>,
+    pub(super) share: Option<StripeShare>,
     /// Not `digests=0`.
     pub(super) digests: bool,
     pub(super) peer: DataPeer,
@@ -45,7 +45,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             representation: Type::Ascii, // RFC 959 says so, and GCT does
-            mode: Mode::Stream,
+            mode: TransferMode::Stream,
             streams: 1,
             streams_first: None,
             facts: Facts::default(),
@@ -93,13 +93,13 @@ impl Session {
     }
 
     /// Connections that were used in the other mode cannot be used in this one.
-    pub(super) fn set_mode(&mut self, mode: Mode) -> Option<Ask> {
+    pub(super) fn set_mode(&mut self, mode: TransferMode) -> Option<Ask> {
         let ready = self.ready();
         let changed = ready.settings.mode != mode;
         ready.settings.mode = mode;
         let text = match mode {
-            Mode::Stream => "Mode set to S.",
-            Mode::Extended => "Mode set to E.",
+            TransferMode::Stream => "Mode set to S.",
+            TransferMode::Extended => "Mode set to E.",
         };
         self.say_and_hang(changed, text)
     }
@@ -108,7 +108,7 @@ impl Session {
     pub(super) fn say_and_hang(&mut self, changed: bool, text: &str) -> Option<Ask> {
         let ready = self.ready();
         if changed && ready.data.was_used() {
-            ready.data = Data::None;
+            ready.data = DataSetup::None;
             return self.ask(
                 Ask::Hang,
                 Then::Say {

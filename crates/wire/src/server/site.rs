@@ -1,7 +1,7 @@
 //! `SITE`: the commands that the standards leave to each server, and those of godwit.
 
 use super::{
-    Answer, Ask, Change, Removed, Session, Then,
+    Ask, Change, FtpAnswer, Removed, Session, Then,
     names::{done, failed},
 };
 use crate::command::{Godwit, Site};
@@ -124,9 +124,9 @@ impl Session {
         }
     }
 
-    pub(super) fn on_landed(&mut self, answer: Answer) {
+    pub(super) fn on_landed(&mut self, answer: FtpAnswer) {
         match answer {
-            Answer::Landed { size, done } => {
+            FtpAnswer::Landed { size, done } => {
                 let size = size.map(|n| format!("size={n};")).unwrap_or_default();
                 self.say.line(250, &format!("GODWIT {size}done={done}"));
             }
@@ -134,9 +134,9 @@ impl Session {
         }
     }
 
-    pub(super) fn on_leaf_list(&mut self, answer: Answer) {
+    pub(super) fn on_leaf_list(&mut self, answer: FtpAnswer) {
         match answer {
-            Answer::Leaves(leaves) => {
+            FtpAnswer::Leaves(leaves) => {
                 self.say.more(250, "Leaves");
                 for (index, chain) in &leaves {
                     let line = format!("{index} {chain}");
@@ -148,9 +148,9 @@ impl Session {
         }
     }
 
-    pub(super) fn on_hidden(&mut self, answer: Answer) {
+    pub(super) fn on_hidden(&mut self, answer: FtpAnswer) {
         match answer {
-            Answer::Names(names) => {
+            FtpAnswer::Names(names) => {
                 self.say.more(250, "Hidden");
                 for name in &names {
                     self.say.inner(name.as_os_str().as_bytes());
@@ -161,9 +161,9 @@ impl Session {
         }
     }
 
-    pub(super) fn on_space(&mut self, answer: Answer) {
+    pub(super) fn on_space(&mut self, answer: FtpAnswer) {
         match answer {
-            Answer::Space {
+            FtpAnswer::Space {
                 total_bytes,
                 free_bytes,
             } => {

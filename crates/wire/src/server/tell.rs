@@ -1,14 +1,14 @@
 //! `FEAT HELP STAT`: the server describes itself.
 
-use super::{Facts, Session, State};
-use crate::command::Mode;
+use super::{Facts, Session, SessionState};
+use crate::command::TransferMode;
 
 impl Session {
     /// Without DCAU, Globus clients send data in the clear; with it they expect
     /// security that is there only after a login by GSI.
     pub(super) fn feat(&mut self) {
         let facts = match &self.state {
-            State::Ready(ready) => ready.settings.facts.announced(),
+            SessionState::Ready(ready) => ready.settings.facts.announced(),
             _ => Facts::default().announced(),
         };
         self.say.more(211, "Extensions supported");
@@ -70,8 +70,8 @@ impl Session {
         let (host, version) = (self.profile.host.clone(), self.profile.version.clone());
         let ready = self.ready();
         let mode = match ready.settings.mode {
-            Mode::Stream => "S",
-            Mode::Extended => "E",
+            TransferMode::Stream => "S",
+            TransferMode::Extended => "E",
         };
         let user = ready.user.clone();
         self.say

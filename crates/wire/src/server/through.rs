@@ -3,7 +3,7 @@
 //! The program's output has no size before its end and cannot be resumed, so `REST` is refused. All else is as with
 //! `RETR` and `STOR`.
 
-use super::{Ask, Give, Module, ModuleDirection, Place, Session, data::Direction};
+use super::{Ask, Give, ModuleDirection, ModuleName, Session, UploadPlace, data::Direction};
 use crate::command::{Rest, Through};
 
 impl Session {
@@ -26,7 +26,7 @@ impl Session {
         let path = self.path_to_change(name, "open it")?;
         let leg = self.leg(Direction::In)?;
         let give = Give {
-            place: Place::Whole,
+            place: UploadPlace::Whole,
             rest: None,
             size: next.size,
             check: next.check,
@@ -44,7 +44,7 @@ impl Session {
     /// `SITE GODWIT MODULES`.
     pub(super) fn tell_modules(&mut self) {
         self.say.more(250, "Modules");
-        for Module { name, way, about } in &self.profile.modules {
+        for ModuleName { name, way, about } in &self.profile.modules {
             let line = format!("{} {name} {about}", way.verb());
             self.say.inner(line.trim_end().as_bytes());
         }

@@ -2,24 +2,24 @@
 //! STORATTR`.
 
 use super::{
-    Answer, Ask, At, Data, Form, Give, Leg, Listing, Outcome, Place, Refusal, Session, State, Then,
-    Want, data::Direction, place,
+    Ask, DataSetup, Form, FtpAnswer, FtpOutcome, Give, Leg, Listing, ListingDepth, Refusal,
+    Session, SessionState, Then, UploadPlace, Want, data::Direction, place,
 };
 use crate::{
-    command::{Command, Mode, Rest, Site, Type},
+    command::{Command, Rest, Site, TransferMode, Type},
     features::algorithm,
     marker::{Marker, Progress},
     reply::Inner,
     shield::{DataPeer, Level},
     time::Written,
-    tuned::Tuned,
+    tuned::TunedStreams,
 };
 use godwit_core::{Algorithm, Chain, Extents, Kind};
 use std::{ops::Range, path::Path, time::Duration};
 
 /// Settings for the next transfer, which any transfer uses up.
 #[derive(Debug, Default)]
-pub(super) struct Next {
+pub(super) struct NextTransfer {
     pub(super) rest: Option<Rest>,
     pub(super) size: Option<u64>,
     pub(super) check: Option<(Algorithm, String)>,
@@ -103,7 +103,7 @@ impl Session {
     }
 
     /// Takes the settings of this transfer, and resets them.
-    pub(super) fn take_next(&mut self) -> Next {
+    pub(super) fn take_next(&mut self) -> NextTransfer {
         std::mem::take(&mut self.ready().next)
     }
 
@@ -117,7 +117,7 @@ impl Session {
             Some(Rest::Have(have)) => have,
         };
         let a_prefix = have.prefix() == have.len_bytes();
-        if leg.mode == Mode::Stream && !a_prefix {
+        if leg.mode == TransferMode::Stream && !a_prefix {
             self.say.line(
                 501,
                 "In MODE S only the beginning can be there already: REST n.",
@@ -134,11 +134,11 @@ impl Session {
         )
     }
 
-    pub(super) fn store(&mut self, name: &[u8], place: Place) -> Option<Ask> {
+    pub(super) fn store(&mut self, name: &[u8], place: UploadPlace) -> Option<Ask> {
         let next = self.take_next();
         let path = self.path_to_change(name, "open it")?;
         let leg = self.leg(Direction::In)?;
-        if let (Mode::Stream, Some(Rest::Have(have))) = (leg.mode, &next.rest)
+        if let (TransferMode::Stream, Some(Rest::Have(have))) = (leg.mode, &next.rest)
             && have.prefix() != have.len_bytes()
         {
             self.say.line(
@@ -147,7 +147,7 @@ impl Session {
             );
             return None;
         }
-        let Next {
+        let NextTransfer {
             rest,
             size,
             check,
@@ -165,13 +165,13 @@ impl Session {
         self.transfer(Ask::Store { path, give, leg }, Direction::In)
     }
 
-    pub(super) fn list_facts(&mut self, name: &[u8], at: At) -> Option<Ask> {
+    pub(super) fn list_facts(&mut self, name: &[u8], at: ListingDepth) -> Option<Ask> {
         let facts = self.ready().settings.facts.clone();
         self.list(name, Form::Facts(facts), at)
     }
 
-    pub(super) fn list(&mut self, name: &[u8], form: Form, at: At) -> Option<Ask> {
-        self.ready().next = Next::default();
+    pub(super) fn list(&mut self, name: &[u8], form: Form, at: ListingDepth) -> Option<Ask> {
+        self.ready().next = NextTransfer::default();
         let mut path = self.path(name, "look at it")?;
         let globs = !matches!(form, Form::Facts(_));
         let mut pattern = None;
@@ -186,7 +186,7 @@ impl Session {
         let ready = self.ready();
         let listing = Listing {
             form,
-            recursive: at == At::AllBelow,
+            recursive: at == ListingDepth::AllBelow,
             pattern,
             raw_names: ready.settings.ours,
             may_write: ready.may_write,
@@ -217,7 +217,7 @@ impl Session {
             self.say.line(521, text);
             return None;
         }
-        let extended = settings.mode == Mode::Extended;
+        let extended = settings.mode == TransferMode::Extended;
         Some(Leg {
             mode: settings.mode,
             is_text: settings.representation == Type::Ascii && !extended,
@@ -227,7 +227,7 @@ impl Session {
             streams_first: settings.streams_first,
             buffer_bytes: settings.buffer_bytes,
             delayed: match data {
-                Data::Delayed(_, family) => Some(family),
+                DataSetup::Delayed(_, family) => Some(family),
                 _ => None,
             },
             restart_every: settings.restart_every,
@@ -330,11 +330,11 @@ impl Session {
         self.queue.has_abort()
     }
 
-    pub(super) fn on_transfer(&mut self, answer: Answer) {
-        let State::Ready(ready) = &mut self.state else {
+    pub(super) fn on_transfer(&mut self, answer: FtpAnswer) {
+        let SessionState::Ready(ready) = &mut self.state else {
             return; // closed while it went on
         };
-        let went_well = matches!(answer, Answer::Sent(_) | Answer::NotKept(_));
+        let went_well = matches!(answer, FtpAnswer::Sent(_) | FtpAnswer::NotKept(_));
         let (direction, opened) = (ready.next.direction, ready.next.opened);
         // A failure before the start leaves connections and addresses as they were. One missing file among many that
         // were sent ahead does not spoil the rest.
@@ -345,8 +345,8 @@ impl Session {
             ready.data = ready.data.after(ready.settings.mode, direction, went_well);
         }
         match answer {
-            Answer::Sent(outcome) => self.tell_outcome(&outcome),
-            Answer::Failed(failure) | Answer::NotKept(failure) => {
+            FtpAnswer::Sent(outcome) => self.tell_outcome(&outcome),
+            FtpAnswer::Failed(failure) | FtpAnswer::NotKept(failure) => {
                 let doing = doing(failure.kind, direction, opened);
                 failure.say(doing, &mut self.say);
             }
@@ -354,7 +354,7 @@ impl Session {
         }
     }
 
-    fn tell_outcome(&mut self, outcome: &Outcome) {
+    fn tell_outcome(&mut self, outcome: &FtpOutcome) {
         let facts = outcome.facts();
         if self.ready().settings.ours && !facts.is_empty() {
             self.say.more(226, "Transfer Complete.");
@@ -368,13 +368,13 @@ impl Session {
         }
     }
 
-    pub(super) fn on_finished(&mut self, answer: Answer) {
+    pub(super) fn on_finished(&mut self, answer: FtpAnswer) {
         match answer {
-            Answer::Sent(outcome) => {
+            FtpAnswer::Sent(outcome) => {
                 let text = format!("GODWIT {}", outcome.facts());
                 self.say.line(250, &text);
             }
-            Answer::Failed(failure) => match failure.kind {
+            FtpAnswer::Failed(failure) => match failure.kind {
                 // The missing ranges are a state of the upload, not of the network.
                 Kind::Incomplete => {
                     Refusal::of_kind(Kind::Changed, failure.said)
@@ -387,7 +387,7 @@ impl Session {
     }
 }
 
-impl Outcome {
+impl FtpOutcome {
     /// `size=N;modify=T;…`, see docs/formats/ftp-extensions.md.
     fn facts(&self) -> String {
         let mut facts = String::new();
@@ -408,7 +408,7 @@ impl Outcome {
             (self.reread_bytes > 0).then(|| self.reread_bytes.to_string()),
         );
         tell("inplace", self.in_place.then(|| "1".into()));
-        tell("tuned", self.tuned.as_ref().map(Tuned::to_string));
+        tell("tuned", self.tuned.as_ref().map(TunedStreams::to_string));
         facts
     }
 }

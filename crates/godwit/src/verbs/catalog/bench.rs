@@ -2,7 +2,7 @@
 
 use super::refused;
 use crate::out::{CliError, Facts, Run, Screen, facts};
-use godwit_catalog::{Answer, Catalog, Change, NewHome, Pages, Question, Refusal};
+use godwit_catalog::{Catalog, CatalogAnswer, Change, NewHome, Pages, Question, Refusal};
 use godwit_core::{Algorithm, Digest, Kind};
 use godwit_store::engine::Place;
 use godwit_wire::door::call::{Name, Text};
@@ -203,7 +203,7 @@ impl Bench<'_> {
         let mut homes = 0;
         self.catalog
             .ask(&Question::Locate { names }, &mut |answer| {
-                if let Answer::Entry(entry) = answer {
+                if let CatalogAnswer::Entry(entry) = answer {
                     homes += usize::from(!entry.homes.is_empty());
                 }
                 Ok(())

@@ -3,8 +3,8 @@
 use super::{refused, shown};
 use crate::out::{CliError, Facts, Run, Screen, facts};
 use godwit_catalog::{
-    Catalog, Change, Entry, Fragment, Home, Location, Pages, Refusal, Rule, State, draft_name,
-    find, fragment_name, locations, rules,
+    Catalog, CatalogEntry, CatalogFragment, CatalogHome, CatalogRule, Change, HomeWord, Location,
+    Pages, Refusal, draft_name, find, fragment_name, locations, rules,
 };
 use godwit_core::{Digest, Kind, Scheme, Url};
 use godwit_store::Error;
@@ -72,7 +72,7 @@ struct FragmentLine {
 struct HomeLine {
     url: String,
     #[serde(default)]
-    state: State,
+    state: HomeWord,
     /// Tells locations with equal URLs apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     site: Option<String>,
@@ -138,7 +138,7 @@ pub(super) fn dump(catalog: &dyn Catalog, screen: &Screen) -> Run<Facts> {
     Ok(facts([("names", names.into())]))
 }
 
-fn line_of(entry: Entry) -> Line {
+fn line_of(entry: CatalogEntry) -> Line {
     let parts = entry.parts().into_iter();
     let fragments = parts.map(|part| FragmentLine {
         size: part.size.unwrap_or_default(),
@@ -160,15 +160,15 @@ fn line_of(entry: Entry) -> Line {
     }
 }
 
-fn digests_of(entry: &Entry) -> String {
+fn digests_of(entry: &CatalogEntry) -> String {
     let digests = entry.digests.iter().map(|digest| digest.0.to_string());
     digests.collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the homes of a file, without those of its fragments.
-fn homes_of(entry: &Entry) -> Vec<HomeLine> {
+fn homes_of(entry: &CatalogEntry) -> Vec<HomeLine> {
     let own = entry.homes.iter().filter(|home| home.fragment.is_none());
-    let home = |home: &Home| HomeLine {
+    let home = |home: &CatalogHome| HomeLine {
         url: home.url.clone(),
         state: home.state,
         site: Some(home.site.clone()),
@@ -220,7 +220,7 @@ impl Links {
         })
     }
 
-    fn first(&mut self, entry: &Entry) -> First {
+    fn first(&mut self, entry: &CatalogEntry) -> First {
         let name = &entry.name.0;
         if self.below.as_ref().is_some_and(|at| name.starts_with(at)) {
             return First::Below;
@@ -312,7 +312,7 @@ impl Loading<'_> {
             return Ok(());
         }
         if let Some(text) = line.rule {
-            let is_known = |rule: &Rule| rule.name == name && rule.text == text;
+            let is_known = |rule: &CatalogRule| rule.name == name && rule.text == text;
             if !rules(self.catalog, &name.0).is_ok_and(|found| found.iter().any(is_known)) {
                 self.page.push((number, Change::AddRule { name, text }));
             }
@@ -345,7 +345,7 @@ impl Loading<'_> {
         let known = find(self.catalog, &name.0)?.map(|entry| entry.fragments);
         if let Some(known) = known.filter(|known| !known.is_empty()) {
             let mut pairs = known.iter().zip(&fragments);
-            let is_equal = |(known, new): (&Fragment, &FragmentLine)| {
+            let is_equal = |(known, new): (&CatalogFragment, &FragmentLine)| {
                 known.size == new.size && digests(&new.digest).is_ok_and(|new| new == known.digests)
             };
             if known.len() == fragments.len() && pairs.all(is_equal) {
@@ -393,14 +393,14 @@ impl Loading<'_> {
         self.catalog.change(&changes.into()).map(drop)
     }
 
-    fn entry(&mut self, name: Name, line: Line) -> Result<Entry, Refusal> {
+    fn entry(&mut self, name: Name, line: Line) -> Result<CatalogEntry, Refusal> {
         let digests = line.digest.split_whitespace().map(str::parse::<Digest>);
         let digests: Result<Vec<_>, _> = digests.map(|digest| digest.map(Text)).collect();
         let is_known = line.size.is_some() || !line.digest.is_empty() || !line.homes.is_empty();
         let version = line.version.unwrap_or(u64::from(is_known));
         let homes = line.homes.into_iter();
         let homes: Result<Vec<_>, _> = homes.map(|home| self.home(&name, home, version)).collect();
-        Ok(Entry {
+        Ok(CatalogEntry {
             collection: line.collection,
             version,
             size: line.size,
@@ -410,12 +410,12 @@ impl Loading<'_> {
             homes: homes?,
             attributes: line.attr,
             name,
-            ..Entry::default()
+            ..CatalogEntry::default()
         })
     }
 
     /// Finds the location of a URL. One that is missing is made at the root of the server.
-    fn home(&mut self, name: &Name, line: HomeLine, version: u64) -> Result<Home, Refusal> {
+    fn home(&mut self, name: &Name, line: HomeLine, version: u64) -> Result<CatalogHome, Refusal> {
         let url = read_url(&line.url)?;
         let fits = |at: &&Location| {
             line.site.as_ref().is_none_or(|site| *site == at.site)
@@ -451,7 +451,7 @@ impl Loading<'_> {
         let path = url
             .below(&base)
             .ok_or_else(|| invalid(&"a URL that is at no location"))?;
-        Ok(Home {
+        Ok(CatalogHome {
             location: at.location,
             path: Name(OsStr::from_bytes(path).into()),
             version: line.version.unwrap_or(version),
@@ -460,7 +460,7 @@ impl Loading<'_> {
             state: line.state,
             verified_s: line.verified_at,
             ours: line.ours,
-            ..Home::default()
+            ..CatalogHome::default()
         })
     }
 

@@ -3,7 +3,7 @@
 use super::{Session, TICK_NEVER};
 use godwit_core::Algorithm;
 use godwit_store::{Result, Store};
-use godwit_wire::server::{Answer, Refusal};
+use godwit_wire::server::{FtpAnswer, Refusal};
 use std::{ops::Range, path::Path, time::Duration};
 
 impl Session {
@@ -15,7 +15,7 @@ impl Session {
         by: Algorithm,
         range: Option<Range<u64>>,
         markers: Option<Duration>,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<FtpAnswer, Refusal> {
         let digest = self.try_digest(path, by, range, markers);
         digest.map_err(Refusal::from)
     }
@@ -26,7 +26,7 @@ impl Session {
         by: Algorithm,
         range: Option<Range<u64>>,
         markers: Option<Duration>,
-    ) -> Result<Answer> {
+    ) -> Result<FtpAnswer> {
         let dir = self.dir().clone();
         let size = dir.stat(path)?.size;
         let bytes = range
@@ -43,7 +43,7 @@ impl Session {
                 || dir.digest_watched(path, by, range, &watch),
             )?
         };
-        Ok(Answer::Digest(digest.hex()))
+        Ok(FtpAnswer::Digest(digest.hex()))
     }
 }
 

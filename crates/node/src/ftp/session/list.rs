@@ -5,7 +5,7 @@ use super::{Links, Session, now, owners, send::channel_mode};
 use crate::access::guarded::Guarded;
 use godwit_core::{Block, Kind};
 use godwit_store::{Checks, Entry, EntryKind, Error, Result, Stat, Store, StoreExt, Take};
-use godwit_wire::server::{self as wire, Answer, Form, Leg, Listing, Outcome, Refusal};
+use godwit_wire::server::{self as wire, Form, FtpAnswer, FtpOutcome, Leg, Listing, Refusal};
 use std::{
     path::{Path, PathBuf},
     time::Duration,
@@ -17,14 +17,14 @@ impl Session {
         path: &Path,
         listing: &Listing,
         leg: &Leg,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<FtpAnswer, Refusal> {
         let listed = self.send_listing(path, listing, leg);
         match self.after_transfer(leg.mode) {
             Links::Done => Ok(match listed {
-                Ok(()) => Answer::Sent(Outcome::default()),
-                Err(failure) => Answer::NotKept(failure),
+                Ok(()) => FtpAnswer::Sent(FtpOutcome::default()),
+                Err(failure) => FtpAnswer::NotKept(failure),
             }),
-            _ => listed.map(|()| Answer::Sent(Outcome::default())),
+            _ => listed.map(|()| FtpAnswer::Sent(FtpOutcome::default())),
         }
     }
 
@@ -76,7 +76,7 @@ impl Session {
     }
 
     /// A directory, or one file, on the control connection.
-    pub(super) fn show(&mut self, path: &Path, listing: &Listing) -> Result<Answer, Refusal> {
+    pub(super) fn show(&mut self, path: &Path, listing: &Listing) -> Result<FtpAnswer, Refusal> {
         let dir = self.dir().clone();
         let stat = dir.stat(path)?;
         let (now, entries_max) = (now(), self.shared.config.limits.listing_entries);
@@ -94,7 +94,7 @@ impl Session {
                 Ok(())
             },
         )?;
-        Ok(Answer::Done)
+        Ok(FtpAnswer::Done)
     }
 }
 
@@ -108,7 +108,7 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    fn write(&mut self, name: &Path, stat: &wire::Stat) -> Result<()> {
+    fn write(&mut self, name: &Path, stat: &wire::ListedStat) -> Result<()> {
         self.listing.write(name, stat, self.now, &mut self.bytes);
         if self.bytes.len() >= BLOCK_BYTES {
             self.send()
@@ -134,21 +134,21 @@ fn each_entry(
     stat: &Stat,
     listing: &Listing,
     entries_max: u64,
-    each: &mut dyn FnMut(&Path, &wire::Stat) -> Result<()>,
+    each: &mut dyn FnMut(&Path, &wire::ListedStat) -> Result<()>,
 ) -> Result<()> {
     if stat.kind != EntryKind::Directory {
         let name = PathBuf::from(path.file_name().unwrap_or_default());
         return each(&name, &told(stat, None));
     }
     if matches!(listing.form, Form::Facts(_)) {
-        each(Path::new("."), &told(stat, Some(wire::EntryKind::Current)))?;
+        each(Path::new("."), &told(stat, Some(wire::ListedKind::Current)))?;
         if !listing.recursive
             && let Some(above) = path.parent()
         {
             match dir.stat(above) {
                 Ok(above) => each(
                     Path::new(".."),
-                    &told(&above, Some(wire::EntryKind::Parent)),
+                    &told(&above, Some(wire::ListedKind::Parent)),
                 )?,
                 // The client may not know it.
                 Err(Error::Denied { .. }) => {}
@@ -185,13 +185,13 @@ fn each_entry(
 
 /// Listings of one directory show the target of a link, as GCT does, so that recursive clients follow it. A dangling
 /// link is shown itself.
-fn followed(dir: &Guarded, path: &Path, entry: &Entry) -> wire::Stat {
+fn followed(dir: &Guarded, path: &Path, entry: &Entry) -> wire::ListedStat {
     let mut stat = told(&entry.stat, None);
     if entry.stat.kind == EntryKind::Link
         && let Ok(behind) = dir.stat(&path.join(&entry.path))
     {
         let target = stat.target.take();
-        stat = wire::Stat {
+        stat = wire::ListedStat {
             target,
             ..told(&behind, None)
         };
@@ -199,13 +199,13 @@ fn followed(dir: &Guarded, path: &Path, entry: &Entry) -> wire::Stat {
     stat
 }
 
-pub(super) fn told(stat: &Stat, kind: Option<wire::EntryKind>) -> wire::Stat {
-    wire::Stat {
+pub(super) fn told(stat: &Stat, kind: Option<wire::ListedKind>) -> wire::ListedStat {
+    wire::ListedStat {
         kind: kind.unwrap_or(match stat.kind {
-            EntryKind::File => wire::EntryKind::File,
-            EntryKind::Directory => wire::EntryKind::Directory,
-            EntryKind::Link => wire::EntryKind::Link,
-            EntryKind::Other => wire::EntryKind::Other,
+            EntryKind::File => wire::ListedKind::File,
+            EntryKind::Directory => wire::ListedKind::Directory,
+            EntryKind::Link => wire::ListedKind::Link,
+            EntryKind::Other => wire::ListedKind::Other,
         }),
         size: stat.size,
         modify: stat.mtime,

@@ -4,7 +4,7 @@ use super::{Session, list::told};
 use crate::access::guarded::Guarded;
 use godwit_core::{Chain, Kind};
 use godwit_store::{EntryKind, Error, RemovalKind, Result, Set, Stat, Store, StoreExt};
-use godwit_wire::server::{Answer, Ask, Change, Refusal, Removed};
+use godwit_wire::server::{Ask, Change, FtpAnswer, Refusal, Removed};
 use std::{
     ops::Range,
     path::{Path, PathBuf},
@@ -13,7 +13,7 @@ use std::{
 };
 
 impl Session {
-    pub(super) fn about_names(&mut self, ask: Ask) -> Result<Answer, Refusal> {
+    pub(super) fn about_names(&mut self, ask: Ask) -> Result<FtpAnswer, Refusal> {
         if let Ask::Change {
             path,
             change: Change::Group(group),
@@ -27,14 +27,14 @@ impl Session {
 }
 
 /// Changes the group by `SITE CHGRP`: the account must own the file and be in the group.
-fn change_group(dir: &Guarded, path: &Path, group: &str) -> Result<Answer, Refusal> {
+fn change_group(dir: &Guarded, path: &Path, group: &str) -> Result<FtpAnswer, Refusal> {
     let groups = || std::fs::read_to_string("/etc/group").unwrap_or_default();
     let Some(number) = group.parse().ok().or_else(|| group_in(&groups(), group)) else {
         let why = format!("There is no group {group} here");
         return Err(Refusal::of_kind(Kind::Denied, why));
     };
     dir.set_group(path, number)?;
-    Ok(Answer::Done)
+    Ok(FtpAnswer::Done)
 }
 
 /// Returns the number of a group by its name: `name:password:number:members`.
@@ -44,33 +44,33 @@ fn group_in(groups: &str, name: &str) -> Option<u32> {
     line.nth(2)?.parse().ok()
 }
 
-fn about_names(dir: &Guarded, ask: Ask, entries_max: u64) -> Result<Answer> {
+fn about_names(dir: &Guarded, ask: Ask, entries_max: u64) -> Result<FtpAnswer> {
     match ask {
-        Ask::Stat { path } => Ok(Answer::Stat(told(&dir.stat(&path)?, None))),
+        Ask::Stat { path } => Ok(FtpAnswer::Stat(told(&dir.stat(&path)?, None))),
         Ask::Name { path } => {
             let stat = dir.stat(&path);
             // A link can be renamed wherever it leads.
             let stat = stat.or_else(|error| dir.stat_of_name(&path).map_err(|_| error))?;
-            Ok(Answer::Stat(told(&stat, None)))
+            Ok(FtpAnswer::Stat(told(&stat, None)))
         }
         Ask::Look { path } => {
             let stat = dir.stat(&path)?;
             if stat.kind == EntryKind::Directory {
                 dir.may_list(&path)?;
             }
-            Ok(Answer::Stat(told(&stat, None)))
+            Ok(FtpAnswer::Stat(told(&stat, None)))
         }
-        Ask::Size { path } => size(dir, &path).map(Answer::Size),
+        Ask::Size { path } => size(dir, &path).map(FtpAnswer::Size),
         Ask::Remove { path, what } => {
             match what {
                 Removed::File => dir.remove(&path, RemovalKind::File),
                 Removed::Directory => dir.remove(&path, RemovalKind::Directory),
                 Removed::Tree => remove_tree(dir, &path, entries_max),
             }?;
-            Ok(Answer::Done)
+            Ok(FtpAnswer::Done)
         }
-        Ask::MakeDir { path } => dir.mkdir(&path).map(|()| Answer::Done),
-        Ask::Rename { from, to } => dir.rename(&from, &to).map(|()| Answer::Done),
+        Ask::MakeDir { path } => dir.mkdir(&path).map(|()| FtpAnswer::Done),
+        Ask::Rename { from, to } => dir.rename(&from, &to).map(|()| FtpAnswer::Done),
         Ask::Change { path, change } => {
             let mut set = Set::default();
             match change {
@@ -79,25 +79,25 @@ fn about_names(dir: &Guarded, ask: Ask, entries_max: u64) -> Result<Answer> {
                 Change::Length(length) => set.length = Some(length),
                 Change::Group(_) => {}
             }
-            dir.set(&path, &set).map(|()| Answer::Done)
+            dir.set(&path, &set).map(|()| FtpAnswer::Done)
         }
         Ask::Link { path, target } => {
             let set = Set {
                 link_to: Some(target),
                 ..Set::default()
             };
-            dir.set(&path, &set).map(|()| Answer::Done)
+            dir.set(&path, &set).map(|()| FtpAnswer::Done)
         }
         Ask::Landed { path, id } => landed(dir, path, id.as_deref()),
         Ask::Leaves { path, id, leaves } => {
-            leaves_of(dir, &path, id.as_deref(), leaves).map(Answer::Leaves)
+            leaves_of(dir, &path, id.as_deref(), leaves).map(FtpAnswer::Leaves)
         }
-        Ask::Abandon { path, id } => dir.abandon(&path, id.as_deref()).map(|()| Answer::Done),
-        Ask::Hidden { path } => hidden(dir, &path).map(Answer::Names),
-        Ask::Flush { path } => dir.flush(&path).map(|()| Answer::Done),
+        Ask::Abandon { path, id } => dir.abandon(&path, id.as_deref()).map(|()| FtpAnswer::Done),
+        Ask::Hidden { path } => hidden(dir, &path).map(FtpAnswer::Names),
+        Ask::Flush { path } => dir.flush(&path).map(|()| FtpAnswer::Done),
         Ask::Space { path } => {
             let space = dir.space(&path)?;
-            Ok(Answer::Space {
+            Ok(FtpAnswer::Space {
                 total_bytes: space.total_bytes,
                 free_bytes: space.free_bytes,
             })
@@ -110,7 +110,7 @@ fn about_names(dir: &Guarded, ask: Ask, entries_max: u64) -> Result<Answer> {
 ///
 /// The session of a killed client lives on while bytes are in flight. A client that resumes must not receive a state
 /// that still changes: it would begin a second partial. So it waits a little, and is then told to try again.
-fn landed(dir: &Guarded, path: PathBuf, id: Option<&str>) -> Result<Answer> {
+fn landed(dir: &Guarded, path: PathBuf, id: Option<&str>) -> Result<FtpAnswer> {
     let until = Instant::now() + IN_USE_MAX;
     loop {
         match dir.partial(&path, id)? {
@@ -122,7 +122,7 @@ fn landed(dir: &Guarded, path: PathBuf, id: Option<&str>) -> Result<Answer> {
                 ));
             }
             Some(partial) => {
-                return Ok(Answer::Landed {
+                return Ok(FtpAnswer::Landed {
                     size: partial.size,
                     done: partial.done,
                 });

@@ -10,8 +10,8 @@ use godwit_store::{
     channel::{LastWord, Received},
 };
 use godwit_wire::{
-    command::{Mode, Rest, Upload, UploadHow},
-    server::{Give, Leg, Place, Refusal},
+    command::{Rest, TransferMode, Upload, UploadHow},
+    server::{Give, Leg, Refusal, UploadPlace},
 };
 use std::{path::Path, time::Duration};
 
@@ -68,13 +68,18 @@ pub(super) enum Verdict {
 }
 
 impl Plan {
-    pub(super) fn of(dir: &Guarded, path: &Path, give: &Give, mode: Mode) -> Result<Self, Refusal> {
+    pub(super) fn of(
+        dir: &Guarded,
+        path: &Path,
+        give: &Give,
+        mode: TransferMode,
+    ) -> Result<Self, Refusal> {
         let plan = match &give.place {
-            Place::Whole => whole(dir, path, give.rest.as_ref(), mode),
-            Place::End => end(dir, path, mode),
-            Place::Unique => Ok(Self::new(WriteMode::New, End::Publish)),
-            Place::At(offset) => Ok(Self::in_place(*offset)),
-            Place::Named(upload) => Ok(Self::named(upload, give.rest.as_ref())),
+            UploadPlace::Whole => whole(dir, path, give.rest.as_ref(), mode),
+            UploadPlace::End => end(dir, path, mode),
+            UploadPlace::Unique => Ok(Self::new(WriteMode::New, End::Publish)),
+            UploadPlace::At(offset) => Ok(Self::in_place(*offset)),
+            UploadPlace::Named(upload) => Ok(Self::named(upload, give.rest.as_ref())),
         };
         let mut plan = plan.map_err(|refused| match refused {
             Refused::By(error) => Refusal::from(&error),
@@ -175,7 +180,12 @@ impl Plan {
 
     /// Decides when data has ended well. A stream says no more than that it
     /// ended; extended blocks say that all came.
-    pub(super) fn at_end(&self, mode: Mode, received: &Received, done: &Extents) -> Verdict {
+    pub(super) fn at_end(
+        &self,
+        mode: TransferMode,
+        received: &Received,
+        done: &Extents,
+    ) -> Verdict {
         let received_bytes = received.bytes;
         // Some clients announce the length of the rest, others of the file.
         let agrees =
@@ -185,11 +195,11 @@ impl Plan {
             (End::Hold, ..) => Verdict::Hold,
             (_, _, Some(word)) => Verdict::Cut(word),
             (End::InPlace, ..) => Verdict::Finish(None),
-            (End::Publish, Mode::Extended, None) => {
+            (End::Publish, TransferMode::Extended, None) => {
                 let announced = self.announced.size.unwrap_or(0);
                 Verdict::Finish(Some(announced.max(done.end())))
             }
-            (End::Publish, Mode::Stream, None) => {
+            (End::Publish, TransferMode::Stream, None) => {
                 let end = self.base + received_bytes;
                 match self.announced.size {
                     Some(announced) if agrees(announced) => Verdict::Finish(Some(end)),
@@ -213,7 +223,12 @@ impl From<godwit_store::Error> for Refused {
 }
 
 /// `STOR`.
-fn whole(dir: &Guarded, path: &Path, rest: Option<&Rest>, mode: Mode) -> Result<Plan, Refused> {
+fn whole(
+    dir: &Guarded,
+    path: &Path,
+    rest: Option<&Rest>,
+    mode: TransferMode,
+) -> Result<Plan, Refused> {
     let have = match rest {
         None => Extents::new(),
         Some(Rest::From(start)) => Extents::from(0..*start),
@@ -222,7 +237,7 @@ fn whole(dir: &Guarded, path: &Path, rest: Option<&Rest>, mode: Mode) -> Result<
     if have.is_empty() {
         return Ok(Plan::new(WriteMode::Replace(None), End::Publish));
     }
-    let base = if mode == Mode::Stream {
+    let base = if mode == TransferMode::Stream {
         have.prefix()
     } else {
         0
@@ -233,24 +248,24 @@ fn whole(dir: &Guarded, path: &Path, rest: Option<&Rest>, mode: Mode) -> Result<
         None if lies_in_partial => Ok(Plan::go_on(base)),
         None => Err(Refused::NotHere(kept)),
         // A gap would be read as zeros that no client sent.
-        Some(size) if mode == Mode::Stream && base > size => {
+        Some(size) if mode == TransferMode::Stream && base > size => {
             Err(Refused::NotHere(Extents::from(0..size)))
         }
         // A client of stream mode saw the size of the file, and continues at its end.
-        Some(_) if mode == Mode::Stream => Ok(Plan::in_place(base)),
+        Some(_) if mode == TransferMode::Stream => Ok(Plan::in_place(base)),
         Some(_) if lies_in_partial => Ok(Plan::go_on(base)),
         Some(_) => Ok(Plan::in_place(0)),
     }
 }
 
 /// `APPE`.
-fn end(dir: &Guarded, path: &Path, mode: Mode) -> Result<Plan, Refused> {
+fn end(dir: &Guarded, path: &Path, mode: TransferMode) -> Result<Plan, Refused> {
     match (existing(dir, path)?, mode) {
-        (Some(_), Mode::Stream) => {
+        (Some(_), TransferMode::Stream) => {
             let how = WriteMode::Append { writer: 0, seq: 0 };
             Ok(Plan::new(how, End::InPlace))
         }
-        (Some(size), Mode::Extended) => Ok(Plan::in_place(size)),
+        (Some(size), TransferMode::Extended) => Ok(Plan::in_place(size)),
         // `curl -C -` asks for SIZE, which returned the length of the partial, and appends.
         (None, _) => match kept(dir, path)?.prefix() {
             0 => Ok(Plan::new(WriteMode::Replace(None), End::Publish)),

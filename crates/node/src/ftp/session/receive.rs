@@ -14,8 +14,8 @@ use godwit_store::{
     channel::{Received, Watch},
 };
 use godwit_wire::{
-    command::{Mode, Upload, UploadHow},
-    server::{self as wire, Answer, Give, Leg, Outcome, Place, Refusal},
+    command::{TransferMode, Upload, UploadHow},
+    server::{self as wire, FtpAnswer, FtpOutcome, Give, Leg, Refusal, UploadPlace},
 };
 use std::{
     path::{Path, PathBuf},
@@ -24,10 +24,15 @@ use std::{
 };
 
 impl Session {
-    pub(super) fn store(&mut self, path: &Path, give: &Give, leg: &Leg) -> Result<Answer, Refusal> {
+    pub(super) fn store(
+        &mut self,
+        path: &Path,
+        give: &Give,
+        leg: &Leg,
+    ) -> Result<FtpAnswer, Refusal> {
         let begun = Instant::now();
         let id = self.transfer_id();
-        let unique = (give.place == Place::Unique).then(|| unique(path, id));
+        let unique = (give.place == UploadPlace::Unique).then(|| unique(path, id));
         if let Some(unique) = &unique {
             self.machine.on_unique(unique);
         }
@@ -57,13 +62,13 @@ impl Session {
             came_to.map_err(|fault| &*fault.said),
         );
         match received {
-            Ok((outcome, _)) => Ok(Answer::Sent(outcome)),
-            Err(failure) if links == Links::Done => Ok(Answer::NotKept(failure)),
+            Ok((outcome, _)) => Ok(FtpAnswer::Sent(outcome)),
+            Err(failure) if links == Links::Done => Ok(FtpAnswer::NotKept(failure)),
             Err(failure) => Err(failure),
         }
     }
 
-    fn take(&mut self, path: &Path, give: &Give, leg: &Leg) -> Result<(Outcome, u64), Refusal> {
+    fn take(&mut self, path: &Path, give: &Give, leg: &Leg) -> Result<(FtpOutcome, u64), Refusal> {
         // The number of streams is only known on established connections: a foreign sender with four may still be
         // opening the others.
         let one = |held: &mut PortChannel| held.is_warm() && held.streams() == 1;
@@ -86,14 +91,14 @@ impl Session {
         give: &Give,
         how: WriteMode,
         leg: &Leg,
-    ) -> Result<(Outcome, u64)> {
+    ) -> Result<(FtpOutcome, u64)> {
         // The client may wait for the reply before it sends.
         self.flush().map_err(|_| Error::Canceled)?;
         let held = self.held.as_mut().expect("it was opened");
         let bytes = held.receive_whole(SMALL_BYTES, &self.watch)?;
         self.links = Links::Done;
         let upload = match &give.place {
-            Place::Named(upload) => upload.clone(),
+            UploadPlace::Named(upload) => upload.clone(),
             _ => Upload::default(),
         };
         let count = bytes.len() as u64;
@@ -116,12 +121,12 @@ impl Session {
             mode: upload.mode,
         };
         let finished = self.write_small(given)?;
-        let outcome = Outcome {
+        let outcome = FtpOutcome {
             size: Some(count),
             blake3: digest.map(|digest| digest.hex()),
             published: Some(true),
             in_place: finished.in_place,
-            ..Outcome::default()
+            ..FtpOutcome::default()
         };
         Ok((outcome, count))
     }
@@ -142,7 +147,7 @@ impl Session {
         give: &Give,
         leg: &Leg,
         opened: Opened,
-    ) -> Result<(Outcome, u64), Refusal> {
+    ) -> Result<(FtpOutcome, u64), Refusal> {
         let plan = Plan::of(self.dir(), path, give, leg.mode)?;
         let watch = Arc::new(self.watch_over(leg)?);
         let write = Write {
@@ -150,13 +155,13 @@ impl Session {
             ..plan.write(leg)
         };
         let sink = match (leg.share, &give.place) {
-            (Some(_), Place::At(_)) if !self.is_member() => {
+            (Some(_), UploadPlace::At(_)) if !self.is_member() => {
                 // The file is an upload of another node, which trusts the leaves of the parts.
                 let why =
                     "Only a member of the cluster may write into what another node puts together.";
                 return Err(Refusal::of_kind(Kind::Denied, why));
             }
-            (Some(_), Place::At(_)) => self.dir().share(path, &write),
+            (Some(_), UploadPlace::At(_)) => self.dir().share(path, &write),
             _ => self.dir().write(path, &write),
         };
         let sink = sink?;
@@ -179,7 +184,7 @@ impl Session {
         let mode = channel_mode(leg.mode);
         let text = leg.is_text.then(|| FromWire::new(sink, plan.base));
         let mut news = News::new(leg, sink);
-        if let (Some(_), Mode::Extended) = (leg.progress_every, leg.mode) {
+        if let (Some(_), TransferMode::Extended) = (leg.progress_every, leg.mode) {
             self.machine.on_progress(&[0], now());
         }
         let all = |held: &mut PortChannel| {
@@ -191,7 +196,7 @@ impl Session {
             Ok(Received { bytes, ..received })
         };
         // A small file arrives before a thread for it would start.
-        let is_brief = leg.mode == Mode::Stream && {
+        let is_brief = leg.mode == TransferMode::Stream && {
             self.flush_replies().map_err(|_| Error::Canceled)?;
             held.ends_before(Instant::now() + BRIEFLY, BRIEF_BYTES)?
         };
@@ -219,7 +224,7 @@ impl Session {
         give: &Give,
         leg: &Leg,
         (received, watch): (Received, &Watch),
-    ) -> Result<Outcome, Refusal> {
+    ) -> Result<FtpOutcome, Refusal> {
         let size = match plan.at_end(leg.mode, &received, &sink.done()) {
             Verdict::Finish(size) => size,
             Verdict::FinishIfAlive(size) if self.is_control_alive(watch) => Some(size),
@@ -248,10 +253,10 @@ impl Session {
                 if sink.is_in_place() && !done.is_empty() {
                     return self.end_in_place(path, sink, give, leg, &done);
                 }
-                return Ok(Outcome {
+                return Ok(FtpOutcome {
                     done: Some(done),
                     published: Some(false),
-                    ..Outcome::default()
+                    ..FtpOutcome::default()
                 });
             }
         };
@@ -286,9 +291,9 @@ impl Session {
         give: &Give,
         leg: &Leg,
         done: &Extents,
-    ) -> Result<Outcome, Refusal> {
+    ) -> Result<FtpOutcome, Refusal> {
         let size = match &give.place {
-            Place::Named(upload) => upload.size,
+            UploadPlace::Named(upload) => upload.size,
             _ => None,
         };
         let size = size.unwrap_or(done.end());
@@ -303,7 +308,7 @@ impl Session {
         ours: bool,
         size: Option<u64>,
         finished: &Finished,
-    ) -> Outcome {
+    ) -> FtpOutcome {
         let modify = if ours {
             self.dir().stat(path).ok().and_then(|stat| stat.mtime)
         } else {
@@ -313,14 +318,14 @@ impl Session {
             .digests
             .iter()
             .find(|d| d.algorithm() == Algorithm::Blake3);
-        Outcome {
+        FtpOutcome {
             size,
             modify,
             blake3: blake3.map(Digest::hex),
             published: Some(true),
             reread_bytes: finished.reread_bytes,
             in_place: finished.in_place,
-            ..Outcome::default()
+            ..FtpOutcome::default()
         }
     }
 
@@ -330,13 +335,13 @@ impl Session {
         path: &Path,
         upload: &Upload,
         digests: bool,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<FtpAnswer, Refusal> {
         let finished = self.try_finish(path, upload, digests)?;
         let outcome = self.published(path, true, upload.size, &finished);
         let size = outcome
             .size
             .or_else(|| self.dir().stat(path).ok().map(|stat| stat.size));
-        Ok(Answer::Sent(Outcome { size, ..outcome }))
+        Ok(FtpAnswer::Sent(FtpOutcome { size, ..outcome }))
     }
 
     fn try_finish(&mut self, path: &Path, upload: &Upload, digests: bool) -> Result<Finished> {
@@ -388,16 +393,16 @@ fn unique(path: &Path, transfer: u64) -> PathBuf {
 /// Tells how a small file is written, if this is one.
 fn small(give: &Give, leg: &Leg) -> Option<WriteMode> {
     let (size, how) = match &give.place {
-        Place::Whole => (give.size, WriteMode::Replace(None)),
-        Place::Unique => (give.size, WriteMode::New),
-        Place::Named(upload) if !upload.hold => match upload.how {
+        UploadPlace::Whole => (give.size, WriteMode::Replace(None)),
+        UploadPlace::Unique => (give.size, WriteMode::New),
+        UploadPlace::Named(upload) if !upload.hold => match upload.how {
             UploadHow::New => (upload.size, WriteMode::New),
             UploadHow::Replace => (upload.size, WriteMode::Replace(None)),
             UploadHow::InPlace => return None,
         },
         _ => return None,
     };
-    let plain = give.rest.is_none() && give.check.is_none() && leg.mode == Mode::Extended;
+    let plain = give.rest.is_none() && give.check.is_none() && leg.mode == TransferMode::Extended;
     (plain && size? <= SMALL_BYTES).then_some(how)
 }
 
@@ -417,7 +422,7 @@ impl<'a> News<'a> {
         Self {
             leg,
             sink,
-            extended: leg.mode == Mode::Extended,
+            extended: leg.mode == TransferMode::Extended,
             told: sink.done(),
             progress_at: now,
             range_at: now,

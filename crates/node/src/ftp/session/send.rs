@@ -9,8 +9,8 @@ use godwit_store::{
     channel::{self, Channel, Sending, Watch},
 };
 use godwit_wire::{
-    command::Mode,
-    server::{self as wire, Answer, Leg, Outcome, Refusal, Want},
+    command::TransferMode,
+    server::{self as wire, FtpAnswer, FtpOutcome, Leg, Refusal, Want},
 };
 use std::{
     ops::Range,
@@ -62,7 +62,7 @@ impl Session {
         path: &Path,
         want: &Want,
         leg: &Leg,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<FtpAnswer, Refusal> {
         let stat = self.dir().stat(path)?;
         readable(&stat)?;
         let order = Order {
@@ -100,12 +100,12 @@ impl Session {
             streams,
             came_to.map_err(|fault| &*fault.said),
         );
-        sent.map(|(outcome, _)| Answer::Sent(outcome))
+        sent.map(|(outcome, _)| FtpAnswer::Sent(outcome))
     }
 
-    fn send(&mut self, order: &Order<'_>) -> Result<(Outcome, u64), Refusal> {
+    fn send(&mut self, order: &Order<'_>) -> Result<(FtpOutcome, u64), Refusal> {
         let &Order { path, leg, .. } = order;
-        if leg.mode == Mode::Extended && order.is_small() {
+        if leg.mode == TransferMode::Extended && order.is_small() {
             let small = self.read_small(path)?;
             self.open_to_send(leg)?;
             return self.send_small(&small, leg).map_err(Refusal::from);
@@ -132,7 +132,7 @@ impl Session {
 
     /// Sends files that fit into a block, in batches of one write: for many small files the writes cost most. Foreign
     /// clients may wait for the reply before they read, so they get it first.
-    fn send_small(&mut self, small: &Small, leg: &Leg) -> Result<(Outcome, u64)> {
+    fn send_small(&mut self, small: &Small, leg: &Leg) -> Result<(FtpOutcome, u64)> {
         let Small { bytes, stat, .. } = small;
         if !leg.ours || self.queued_bytes + bytes.len() > QUEUE_BYTES_MAX {
             self.flush().map_err(|_| Error::Canceled)?;
@@ -147,12 +147,12 @@ impl Session {
         let tells = leg.ours && leg.digests;
         let blake3 = tells.then(|| Digest::of(Algorithm::Blake3, bytes).hex());
         let count = bytes.len() as u64;
-        let outcome = Outcome {
+        let outcome = FtpOutcome {
             size: Some(count),
             modify: stat.mtime,
             touched: stat.touched,
             blake3,
-            ..Outcome::default()
+            ..FtpOutcome::default()
         };
         Ok((outcome, count))
     }
@@ -165,7 +165,7 @@ impl Session {
         read.expect("each file is given once")
     }
 
-    fn send_ranges(&mut self, order: &Order<'_>) -> Result<(Outcome, u64)> {
+    fn send_ranges(&mut self, order: &Order<'_>) -> Result<(FtpOutcome, u64)> {
         let &Order { path, leg, .. } = order;
         self.flush().map_err(|_| Error::Canceled)?;
         let wanted = order.lacks();
@@ -177,7 +177,7 @@ impl Session {
         let mut sending = held.send(mode, order.part.start, checks, &watch);
         let width = leg
             .streams_first
-            .filter(|_| leg.mode == Mode::Extended)
+            .filter(|_| leg.mode == TransferMode::Extended)
             .map(|first| Arc::new(Width::tuned(first, streams)));
         let gauge = width.as_ref().map(|width| sending.vary(width));
         let dir = self.dir().clone();
@@ -226,7 +226,7 @@ impl Session {
         if tell_leaves {
             while tell_new_leaves(&mut self.machine, &sending, size) {}
         }
-        let sent = if leg.mode == Mode::Extended && wanted.len_bytes() > SMALL_BYTES {
+        let sent = if leg.mode == TransferMode::Extended && wanted.len_bytes() > SMALL_BYTES {
             self.attended(&watch, TICK_NEVER, &mut |_| {}, || sending.end())?
         } else {
             sending.end()?
@@ -237,20 +237,20 @@ impl Session {
         self.held = Some(held);
         let root = sent.leaves.as_ref().and_then(|leaves| leaves.root(size));
         let blake3 = root.or(read.digest.filter(|d| d.algorithm() == Algorithm::Blake3));
-        let outcome = Outcome {
+        let outcome = FtpOutcome {
             size: Some(read.stat.size),
             modify: read.stat.mtime,
             touched: read.stat.touched,
             blake3: blake3.map(|digest| digest.hex()),
             tuned: width.map(|width| told(&width.now())),
-            ..Outcome::default()
+            ..FtpOutcome::default()
         };
         Ok((outcome, sent.bytes))
     }
 }
 
-fn told(tuned: &Tuned) -> wire::Tuned {
-    wire::Tuned {
+fn told(tuned: &Tuned) -> wire::TunedStreams {
+    wire::TunedStreams {
         streams: tuned.streams,
         why: tuned.why.word().into(),
         rate: tuned.rate as u64,
@@ -280,10 +280,10 @@ fn readable(stat: &Stat) -> Result<(), Refusal> {
     }
 }
 
-pub(super) fn channel_mode(mode: Mode) -> channel::Mode {
+pub(super) fn channel_mode(mode: TransferMode) -> channel::Mode {
     match mode {
-        Mode::Stream => channel::Mode::Stream,
-        Mode::Extended => channel::Mode::Extended,
+        TransferMode::Stream => channel::Mode::Stream,
+        TransferMode::Extended => channel::Mode::Extended,
     }
 }
 

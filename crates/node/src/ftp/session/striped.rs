@@ -9,9 +9,9 @@ use godwit_store::{
 };
 use godwit_wire::{
     client::Line,
-    command::Mode,
+    command::TransferMode,
     marker::Marker,
-    server::{Give, Leg, Outcome, Refusal},
+    server::{FtpOutcome, Give, Leg, Refusal},
     shield::DataPeer,
 };
 use parking_lot::Mutex;
@@ -94,7 +94,7 @@ impl Session {
     /// Tells whether members send a file of `size` bytes. Existing data connections are used by the server that made
     /// them.
     pub(super) fn is_sent_striped(&mut self, size: u64, leg: &Leg) -> bool {
-        if leg.mode != Mode::Extended || leg.share.is_some() {
+        if leg.mode != TransferMode::Extended || leg.share.is_some() {
             return false;
         }
         if self.stripes.as_ref().is_some_and(Stripes::has_way) {
@@ -120,7 +120,7 @@ impl Session {
         path: &Path,
         give: &Give,
         leg: &Leg,
-    ) -> Result<(Outcome, u64), Refusal> {
+    ) -> Result<(FtpOutcome, u64), Refusal> {
         self.must_protect(leg)?;
         let plan = Plan::of(self.dir(), path, give, leg.mode)?;
         let watch = Arc::new(self.watch_over(leg)?);
@@ -183,13 +183,13 @@ impl Session {
         })
     }
 
-    pub(super) fn send_striped(&mut self, order: &Order<'_>) -> Result<(Outcome, u64), Refusal> {
+    pub(super) fn send_striped(&mut self, order: &Order<'_>) -> Result<(FtpOutcome, u64), Refusal> {
         self.must_protect(order.leg)?;
         self.check_readable(order.path)?;
         self.deal_out(order).map_err(Refusal::from)
     }
 
-    fn deal_out(&mut self, order: &Order<'_>) -> Result<(Outcome, u64)> {
+    fn deal_out(&mut self, order: &Order<'_>) -> Result<(FtpOutcome, u64)> {
         let &Order {
             path,
             stat,
@@ -268,12 +268,12 @@ impl Session {
         if (after.size, after.mtime) != (stat.size, stat.mtime) {
             return Err(Error::changed(path, "it was written while it was sent"));
         }
-        let outcome = Outcome {
+        let outcome = FtpOutcome {
             size: Some(after.size),
             modify: after.mtime,
             touched: after.touched,
             blake3: root,
-            ..Outcome::default()
+            ..FtpOutcome::default()
         };
         Ok((outcome, bytes))
     }

@@ -5,8 +5,8 @@ use crate::base::{filters::Turn, metrics::Direction};
 use godwit_core::{Algorithm, Block, Digest, Extents, Hashing, Kind};
 use godwit_store::{Checks, Error, Sink, Store, Take, Whole, Write, WriteMode, channel::Watch};
 use godwit_wire::{
-    command::{Mode, Through},
-    server::{self as wire, Answer, Give, Leg, ModuleDirection, Outcome, Refusal},
+    command::{Through, TransferMode},
+    server::{self as wire, FtpAnswer, FtpOutcome, Give, Leg, ModuleDirection, Refusal},
 };
 use parking_lot::Mutex;
 use std::{fs::File, os::unix::fs::FileExt, path::Path, sync::Arc, time::Instant};
@@ -19,7 +19,7 @@ impl Session {
         path: &Path,
         through: &Through,
         leg: &Leg,
-    ) -> Replied<Answer> {
+    ) -> Replied<FtpAnswer> {
         let begun = Instant::now();
         let sent = self.send_through(path, through, leg);
         if sent.is_ok() {
@@ -32,7 +32,7 @@ impl Session {
             self.peer.to_string(),
         );
         self.tell_of(ends, through, begun, &sent);
-        sent.map(Answer::Sent)
+        sent.map(FtpAnswer::Sent)
     }
 
     pub(super) fn store_through(
@@ -41,7 +41,7 @@ impl Session {
         through: &Through,
         give: &Give,
         leg: &Leg,
-    ) -> Replied<Answer> {
+    ) -> Replied<FtpAnswer> {
         let begun = Instant::now();
         let received = self.take_through(path, through, give, leg);
         let links = self.after_transfer(leg.mode);
@@ -52,8 +52,8 @@ impl Session {
         );
         self.tell_of(ends, through, begun, &received);
         match received {
-            Ok(outcome) => Ok(Answer::Sent(outcome)),
-            Err(failure) if links == Links::Done => Ok(Answer::NotKept(failure)),
+            Ok(outcome) => Ok(FtpAnswer::Sent(outcome)),
+            Err(failure) if links == Links::Done => Ok(FtpAnswer::NotKept(failure)),
             Err(failure) => Err(failure),
         }
     }
@@ -63,7 +63,7 @@ impl Session {
         (direction, source, target): (Direction, String, String),
         through: &Through,
         begun: Instant,
-        came_to: &Replied<Outcome>,
+        came_to: &Replied<FtpOutcome>,
     ) {
         let (id, module) = (self.transfer_id(), &*through.module);
         let seconds = begun.elapsed().as_secs_f64();
@@ -100,7 +100,7 @@ impl Session {
         self.shared.modules.turn(through, way)
     }
 
-    fn send_through(&mut self, path: &Path, through: &Through, leg: &Leg) -> Replied<Outcome> {
+    fn send_through(&mut self, path: &Path, through: &Through, leg: &Leg) -> Replied<FtpOutcome> {
         let turn = self.turn(through, ModuleDirection::Read)?;
         let (input, _) = self.dir().lend(path)?;
         let run = turn.start(input)?;
@@ -124,10 +124,10 @@ impl Session {
         let sent = ended?;
         self.held = Some(held);
         let blake3 = sent.leaves.and_then(|leaves| leaves.root(size));
-        Ok(Outcome {
+        Ok(FtpOutcome {
             size: Some(size),
             blake3: blake3.map(|digest| digest.hex()),
-            ..Outcome::default()
+            ..FtpOutcome::default()
         })
     }
 
@@ -139,7 +139,7 @@ impl Session {
         through: &Through,
         give: &Give,
         leg: &Leg,
-    ) -> Replied<Outcome> {
+    ) -> Replied<FtpOutcome> {
         let turn = self.turn(through, ModuleDirection::Write)?;
         let check = give.check.as_ref().map(|(by, value)| {
             Digest::from_hex(*by, value)
@@ -176,13 +176,13 @@ impl Session {
             ..Whole::default()
         };
         let finished = sink.finish(&whole)?;
-        Ok(Outcome {
+        Ok(FtpOutcome {
             size: Some(came),
             blake3: blake3.map(|digest| digest.hex()),
             kept: Some(kept),
             published: Some(true),
             in_place: finished.in_place,
-            ..Outcome::default()
+            ..FtpOutcome::default()
         })
     }
 
@@ -212,7 +212,7 @@ impl Session {
             return Err(Refusal::of_kind(Kind::Incomplete, why));
         }
         // A stream says no more than that it ended.
-        let is_told = leg.mode == Mode::Extended || give.size == Some(received.bytes);
+        let is_told = leg.mode == TransferMode::Extended || give.size == Some(received.bytes);
         if !is_told && !self.is_control_alive(watch) {
             let why = "The client left; nothing is kept.";
             return Err(Refusal::of_kind(Kind::Incomplete, why));
@@ -279,7 +279,7 @@ impl Session {
 
 /// Adjusts a failure to the mode: in stream mode the connection was broken off, and the client must learn why.
 fn in_mode(leg: &Leg, failure: Refusal) -> Refusal {
-    let is_broken = failure.kind == Kind::Module && leg.mode == Mode::Stream;
+    let is_broken = failure.kind == Kind::Module && leg.mode == TransferMode::Stream;
     match is_broken {
         true => Refusal::of_kind(Kind::Lost, failure.said),
         false => failure,

@@ -14,7 +14,7 @@ use godwit_trust::{
 };
 use godwit_wire::{
     client::ACTS_FOR,
-    server::{Answer, Leg, Mechanism, Refusal, Welcome, is_nobody},
+    server::{FtpAnswer, Leg, Mechanism, Refusal, Welcome, is_nobody},
     shield::{Cover, DataPeer, Level},
 };
 use std::{
@@ -70,7 +70,7 @@ pub(super) struct Known {
 }
 
 impl Session {
-    pub(super) fn authenticate(&mut self, by: Mechanism) -> Result<Answer, Refusal> {
+    pub(super) fn authenticate(&mut self, by: Mechanism) -> Result<FtpAnswer, Refusal> {
         let underway = match by {
             Mechanism::Tls => return self.begin_tls(),
             Mechanism::Gssapi | Mechanism::Godwit => self.begin_proof(by),
@@ -80,7 +80,7 @@ impl Session {
             Mechanism::Gssapi if self.shared.trust.reads_tickets() => Proof::Offered(underway),
             _ => Proof::Underway(underway?),
         };
-        Ok(Answer::Done)
+        Ok(FtpAnswer::Done)
     }
 
     /// Begins with what certificates or keys of a cluster prove.
@@ -119,7 +119,7 @@ impl Session {
     }
 
     /// Begins TLS on the control connection; data connections use it if the client asks.
-    fn begin_tls(&mut self) -> Result<Answer, Refusal> {
+    fn begin_tls(&mut self) -> Result<FtpAnswer, Refusal> {
         let host = self.shared.trust.host().and_then(|host| match host {
             Some(host) => {
                 Channel::serve(&host, Resumption::ByTicket).map(|flow| Some((host, flow)))
@@ -130,7 +130,7 @@ impl Session {
             Ok(Some((host, channel))) => {
                 self.machine.guard_with(Box::new(Flow::beginning(channel)));
                 self.proof = Proof::Ours(host);
-                Ok(Answer::Done)
+                Ok(FtpAnswer::Done)
             }
             Ok(None) => Err(Refusal::of_login(
                 "this node has no certificate of its host.",
@@ -147,7 +147,7 @@ impl Session {
         matches!(self.proof, Proof::Ours(_))
     }
 
-    pub(super) fn prove(&mut self, token: &[u8]) -> Result<Answer, Refusal> {
+    pub(super) fn prove(&mut self, token: &[u8]) -> Result<FtpAnswer, Refusal> {
         let mut underway = match std::mem::take(&mut self.proof) {
             Proof::Underway(underway) => underway,
             Proof::Offered(_) if Kerberos::is_token(token) => {
@@ -179,12 +179,12 @@ impl Session {
         }
         self.proof = Proof::Underway(underway);
         match step.token {
-            Some(token) => Ok(Answer::Token(token)),
+            Some(token) => Ok(FtpAnswer::Token(token)),
             None => Err(unproved("That token is not whole.")),
         }
     }
 
-    fn proved(&mut self, underway: Underway, token: Option<Vec<u8>>) -> Result<Answer, Refusal> {
+    fn proved(&mut self, underway: Underway, token: Option<Vec<u8>>) -> Result<FtpAnswer, Refusal> {
         let Underway {
             channel,
             ours,
@@ -205,19 +205,23 @@ impl Session {
             instead: None,
         }));
         self.machine.guard_with(Box::new(Lines(channel)));
-        Ok(Answer::Proved {
+        Ok(FtpAnswer::Proved {
             token,
             cover: Cover::Proofs,
         })
     }
 
     /// Takes a token of Kerberos.
-    fn take_ticket(&mut self, mut ticket: Box<Kerberos>, token: &[u8]) -> Result<Answer, Refusal> {
+    fn take_ticket(
+        &mut self,
+        mut ticket: Box<Kerberos>,
+        token: &[u8],
+    ) -> Result<FtpAnswer, Refusal> {
         let step = ticket.step(token).map_err(|error| refusal(&error))?;
         if !step.done {
             self.proof = Proof::Ticket(ticket);
             return match step.token {
-                Some(token) => Ok(Answer::Token(token)),
+                Some(token) => Ok(FtpAnswer::Token(token)),
                 None => Err(unproved("That token is not whole.")),
             };
         }
@@ -228,7 +232,7 @@ impl Session {
         tracing::info!(%peer, "authenticated by a ticket");
         self.proof = Proof::Known(Box::new(Known { peer, data }));
         self.machine.guard_with(Box::new(Lines(*ticket)));
-        Ok(Answer::Proved {
+        Ok(FtpAnswer::Proved {
             token: step.token,
             cover: Cover::Blocks,
         })
@@ -254,7 +258,7 @@ impl Session {
     }
 
     /// Logs a client in, or refuses it.
-    pub(super) fn login(&mut self, user: &str, password: &[u8]) -> Result<Answer, Refusal> {
+    pub(super) fn login(&mut self, user: &str, password: &[u8]) -> Result<FtpAnswer, Refusal> {
         if self.shared.is_let_in {
             return self.login_of_ourselves();
         }
@@ -282,7 +286,7 @@ impl Session {
     }
 
     /// Logs in by password. A password without TLS was refused before, unless this node takes them.
-    fn login_by_password(&mut self, user: &str, password: &[u8]) -> Result<Answer, Refusal> {
+    fn login_by_password(&mut self, user: &str, password: &[u8]) -> Result<FtpAnswer, Refusal> {
         let Some(passwords) = &self.shared.passwords else {
             return self.turn_down(user, &self.who_may_come());
         };
@@ -315,7 +319,7 @@ impl Session {
         let _ = wait_readable([self.shared.stop.draining()], pause);
     }
 
-    fn login_of_anybody(&mut self) -> Result<Answer, Refusal> {
+    fn login_of_anybody(&mut self) -> Result<FtpAnswer, Refusal> {
         let access = self.shared.config.anonymous;
         if access == Access::None {
             return self.turn_down(ANONYMOUS, &self.who_may_come());
@@ -323,7 +327,7 @@ impl Session {
         tracing::info!(user = ANONYMOUS, "login");
         self.serve_for(Whom::Anonymous);
         self.dir = self.shared.dir_of_anybody().of_client(self.peer);
-        Ok(Answer::Welcome(Welcome {
+        Ok(FtpAnswer::Welcome(Welcome {
             user: ANONYMOUS.into(),
             may_write: access == Access::Write || self.shared.asks_rights(),
             home: PathBuf::new(),
@@ -331,20 +335,20 @@ impl Session {
     }
 
     /// Logs in the account of this process, regardless of the name given: another program admitted the client.
-    fn login_of_ourselves(&mut self) -> Result<Answer, Refusal> {
+    fn login_of_ourselves(&mut self) -> Result<FtpAnswer, Refusal> {
         let account = User::of_number(godwit_sys::user_id());
         let user = account.map_or_else(|_| godwit_sys::user_id().to_string(), |user| user.name);
         tracing::info!(user, "login");
         let dir = self.shared.dir_of(&user, &Identity::named(&*user));
         self.dir = dir?.of_client(self.peer);
-        Ok(Answer::Welcome(Welcome {
+        Ok(FtpAnswer::Welcome(Welcome {
             home: self.home_of(&user),
             user,
             may_write: true,
         }))
     }
 
-    fn login_of(&mut self, peer: &Identity, account: String) -> Result<Answer, Refusal> {
+    fn login_of(&mut self, peer: &Identity, account: String) -> Result<FtpAnswer, Refusal> {
         self.dir = self.shared.dir_of(&account, peer)?.of_client(self.peer);
         let by = self.proved_peer().filter(|proved| *proved != peer);
         let by = by.and_then(|proved| proved.chain().first());
@@ -356,7 +360,7 @@ impl Session {
                 account: Some(account.clone()),
             },
         });
-        Ok(Answer::Welcome(Welcome {
+        Ok(FtpAnswer::Welcome(Welcome {
             home: self.home_of(&account),
             user: account,
             may_write: true,
@@ -417,7 +421,7 @@ impl Session {
         format!("Login incorrect: {who}")
     }
 
-    fn turn_down(&self, user: &str, why: &str) -> Result<Answer, Refusal> {
+    fn turn_down(&self, user: &str, why: &str) -> Result<FtpAnswer, Refusal> {
         tracing::info!(user, why, "login refused");
         Err(Refusal::of_login(why))
     }
@@ -458,7 +462,7 @@ impl Session {
     }
 
     /// `DCSC`: takes what data connections show from now on.
-    pub(super) fn show_instead(&mut self, pem: Option<&[u8]>) -> Result<Answer, Refusal> {
+    pub(super) fn show_instead(&mut self, pem: Option<&[u8]>) -> Result<FtpAnswer, Refusal> {
         let Proof::Done(proved) = &mut self.proof else {
             return Err(Refusal::of_kind(
                 Kind::Unsupported,
@@ -480,7 +484,7 @@ impl Session {
         };
         // Members know the previous identity.
         (self.held, self.stripes) = (None, None);
-        Ok(Answer::Done)
+        Ok(FtpAnswer::Done)
     }
 }
 

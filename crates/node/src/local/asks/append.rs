@@ -49,7 +49,12 @@ impl Client {
         done(response::Done::default())
     }
 
-    pub(crate) fn lines(&self, lines: &request::Lines, body: &[u8], reply: &Reply) -> Answered {
+    pub(crate) fn lines(
+        &self,
+        lines: &request::LinesRequest,
+        body: &[u8],
+        reply: &Reply,
+    ) -> Answered {
         // Programs ask with nothing first.
         let url = match body.is_empty() {
             true => self.target_found(&lines.url, reply)?,

@@ -59,7 +59,7 @@ impl Client {
             }
             Cache::Df { .. } => {
                 let usage = depot.usage();
-                Ok(Some(Response::Space(response::Space {
+                Ok(Some(Response::Space(response::LocalSpace {
                     path: depot.root().display().to_string(),
                     quota_bytes: usage.quota,
                     used_bytes: usage.taken,

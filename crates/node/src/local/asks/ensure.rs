@@ -15,7 +15,12 @@ use std::{os::fd::AsFd, sync::Arc};
 
 impl Client {
     /// Opens a file of which parts come here when they are read; a small one comes at once.
-    pub(crate) fn open_lazily(&self, url: &Url, open: &request::Open, reply: &Reply) -> Answered {
+    pub(crate) fn open_lazily(
+        &self,
+        url: &Url,
+        open: &request::OpenRequest,
+        reply: &Reply,
+    ) -> Answered {
         let wanted = format!("read {}", url.without_password());
         let bad = |error: Error| refusals::depot(&wanted, Some(url), &error);
         let (depot, is_wanted) = (&self.keeping.depot, || !reply.is_over());
@@ -29,12 +34,12 @@ impl Client {
             return Ok(None);
         }
         let handle = self.keep(Open::Lazy(Arc::clone(&lazily)));
-        let told = response::Opened {
+        let told = response::OpenedFile {
             handle,
             size,
             version: lazily.version().into(),
             lazy: true,
-            ..response::Opened::default()
+            ..response::OpenedFile::default()
         };
         reply.tell_with(Response::Opened(told), b"", &[lazily.file().as_fd()]);
         Ok(None)

@@ -41,7 +41,7 @@ impl Client {
     }
 
     /// Locks a name: the file exists, or the program fills it.
-    pub(crate) fn add(&self, add: &request::Add, reply: &Reply) -> Answered {
+    pub(crate) fn add(&self, add: &request::AddRequest, reply: &Reply) -> Answered {
         let url = url(&add.url)?;
         add.tag.as_deref().map(refusals::tag).transpose()?;
         let wanted = format!("add {}", url.without_password());
@@ -61,12 +61,12 @@ impl Client {
             return Ok(None);
         }
         let tag = add.tag.as_deref().or(self.job.as_deref()).unwrap_or(STAGED);
-        let mut opened = response::Opened {
+        let mut opened = response::OpenedFile {
             size: adding.size(),
             exists: !adding.is_new(),
             timestamp: adding.timestamp(),
             path: adding.path().map(Link),
-            ..response::Opened::default()
+            ..response::OpenedFile::default()
         };
         let added = Added {
             url: url.clone(),

@@ -10,7 +10,7 @@ use crate::local::{
     connection::Reply,
     refusals::{self, url},
 };
-use godwit_catalog::{Entry, Home, is_good};
+use godwit_catalog::{CatalogEntry, CatalogHome, is_good};
 use godwit_core::{Algorithm, Block, Digest, Extents, Hashing, LEAF_BYTES, Leaves, Piece, Url};
 use godwit_farm::{Aim, Draft, FileFacts, Logical, Slot};
 use godwit_local::{Kind, Refusal};
@@ -19,7 +19,7 @@ use godwit_store::{
     engine::{self, Options, Rule, Task},
 };
 use godwit_wire::{
-    door::call::{Text, Version},
+    door::call::{DoorVersion, Text},
     local::{
         Response,
         frame::BODY_BYTES_MAX,
@@ -99,7 +99,7 @@ impl Client {
     }
 
     /// Opens a fragment.
-    pub(crate) fn fragment(&self, asked: &request::Fragment, reply: &Reply) -> Answered {
+    pub(crate) fn fragment(&self, asked: &request::FragmentRequest, reply: &Reply) -> Answered {
         let url = url(&asked.url)?;
         let names = self.names()?;
         match &asked.job {
@@ -111,7 +111,7 @@ impl Client {
     fn read_fragment(
         &self,
         (names, url): (&Logical, &Url),
-        asked: &request::Fragment,
+        asked: &request::FragmentRequest,
         reply: &Reply,
     ) -> Answered {
         let entry = current(names, url, asked)?;
@@ -143,12 +143,12 @@ impl Client {
             names.mark(&part.name.0, &home);
             return self.fetch(&its, reply);
         };
-        let told = response::Opened {
+        let told = response::OpenedFile {
             handle: self.keep(Open::Lying),
             size,
-            version: Version::Strong(Text(digest)),
+            version: DoorVersion::Strong(Text(digest)),
             was_here: true,
-            ..response::Opened::default()
+            ..response::OpenedFile::default()
         };
         reply.tell_with(Response::Opened(told), &chains, &[file.as_fd()]);
         Ok(None)
@@ -157,7 +157,7 @@ impl Client {
     /// Fetches a fragment as a whole, as long as the program waits for it.
     fn fetch(&self, its: &Url, reply: &Reply) -> Answered {
         let is_wanted = || !reply.is_over();
-        let (depot, fresh) = (&self.keeping.depot, fresh_of(request::Fresh::Usual));
+        let (depot, fresh) = (&self.keeping.depot, fresh_of(request::Freshness::Usual));
         let reading = depot.read_while(its, &self.who, fresh, &is_wanted);
         let wanted = format!("read {}", its.without_password());
         let reading = reading.map_err(|error| refusals::depot(&wanted, Some(its), &error))?;
@@ -166,7 +166,7 @@ impl Client {
     }
 
     /// Finds the home of a fragment on this machine, and opens its file.
-    fn lying(&self, part: &Entry) -> Option<(Home, File)> {
+    fn lying(&self, part: &CatalogEntry) -> Option<(CatalogHome, File)> {
         let mut homes = part.homes.iter().filter(|home| is_good(home, part));
         homes.find_map(|home| {
             let path = self.local_path(&home.url.parse().ok()?)?;
@@ -258,7 +258,7 @@ impl Client {
     fn write_fragment(
         &self,
         (names, url): (&Logical, &Url),
-        asked: &request::Fragment,
+        asked: &request::FragmentRequest,
         job: &str,
         reply: &Reply,
     ) -> Answered {
@@ -430,7 +430,11 @@ fn send(draft: &Draft, fragment: &Fragment, site: &str, size: u64) -> godwit_sto
 }
 
 /// Finds the version of a file that a program has seen.
-fn current(names: &Logical, url: &Url, asked: &request::Fragment) -> Result<Entry, Refusal> {
+fn current(
+    names: &Logical,
+    url: &Url,
+    asked: &request::FragmentRequest,
+) -> Result<CatalogEntry, Refusal> {
     let entry = names
         .entry(&url.path_from_root())
         .map_err(|error| bad(url, &error))?;
@@ -442,10 +446,14 @@ fn current(names: &Logical, url: &Url, asked: &request::Fragment) -> Result<Entr
 }
 
 /// Returns a fragment; a file in one piece is its own only one.
-fn part(entry: &Entry, url: &Url, asked: &request::Fragment) -> Result<Entry, Refusal> {
+fn part(
+    entry: &CatalogEntry,
+    url: &Url,
+    asked: &request::FragmentRequest,
+) -> Result<CatalogEntry, Refusal> {
     let mut parts = entry.parts();
     if parts.is_empty() {
-        parts.push(Entry {
+        parts.push(CatalogEntry {
             name: godwit_wire::door::call::Name(url.path_from_root()),
             ..entry.clone()
         });
@@ -463,7 +471,7 @@ fn part(entry: &Entry, url: &Url, asked: &request::Fragment) -> Result<Entry, Re
     ))
 }
 
-fn blake3_of(entry: &Entry) -> Option<Digest> {
+fn blake3_of(entry: &CatalogEntry) -> Option<Digest> {
     let mut digests = entry.digests.iter().map(|Text(digest)| digest);
     digests
         .find(|digest| digest.algorithm() == Algorithm::Blake3)

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 impl Client {
     /// Changes a name: on this machine at once, at the server in order with its other changes.
-    pub(crate) fn deed(&self, deed: request::Deed, reply: &Reply) -> Answered {
+    pub(crate) fn deed(&self, deed: request::NameDeed, reply: &Reply) -> Answered {
         let is_wanted = || !reply.is_gone();
         let (depot, by) = (
             &self.keeping.depot,
@@ -28,23 +28,23 @@ impl Client {
             },
         );
         let (verb, at, done) = match deed {
-            request::Deed::Rename { url: from, to } => {
+            request::NameDeed::Rename { url: from, to } => {
                 let (from, to) = (self.target(&from)?, self.target(&to)?);
                 ("rename", from.clone(), depot.rename(&from, &to, by))
             }
-            request::Deed::Unlink { url: text } => {
+            request::NameDeed::Unlink { url: text } => {
                 let at = self.target(&text)?;
                 ("remove", at.clone(), depot.unlink(&at, by))
             }
-            request::Deed::Mkdir { url: text } => {
+            request::NameDeed::Mkdir { url: text } => {
                 let at = self.target(&text)?;
                 ("make", at.clone(), depot.mkdir(&at, by))
             }
-            request::Deed::Truncate { url: text, size } => {
+            request::NameDeed::Truncate { url: text, size } => {
                 let at = self.target(&text)?;
                 ("cut", at.clone(), depot.truncate(&at, size, by))
             }
-            request::Deed::Set {
+            request::NameDeed::Set {
                 url: text,
                 mode,
                 mtime_ns,
@@ -62,7 +62,7 @@ impl Client {
     }
 
     /// Returns the attributes of a name, with its pending changes.
-    pub(crate) fn look(&self, url: &Url) -> Result<response::Stat, Refusal> {
+    pub(crate) fn look(&self, url: &Url) -> Result<response::LocalStat, Refusal> {
         let wanted = format!("look at {}", url.without_password());
         let found = self.keeping.depot.look(url, &self.who);
         found
@@ -95,14 +95,14 @@ impl Client {
     }
 }
 
-fn told(url: &Url, stat: &Stat) -> response::Stat {
+fn told(url: &Url, stat: &Stat) -> response::LocalStat {
     let nanos = stat.mtime.map(|mtime| u64::try_from(mtime.as_nanos()));
-    response::Stat {
+    response::LocalStat {
         url: url.without_password().to_string(),
         size: stat.size,
         is_directory: stat.kind == EntryKind::Directory,
         mtime_ns: nanos.and_then(Result::ok),
         mode: stat.mode,
-        ..response::Stat::default()
+        ..response::LocalStat::default()
     }
 }

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use std::{os::fd::AsFd, sync::Arc, time::Duration};
 
 impl Client {
-    pub(crate) fn open(&self, open: &request::Open, reply: &Reply) -> Answered {
+    pub(crate) fn open(&self, open: &request::OpenRequest, reply: &Reply) -> Answered {
         let url = match open.write {
             true => self.target(&open.url)?,
             false => url(&open.url)?,
@@ -41,7 +41,7 @@ impl Client {
     }
 
     /// Opens a file that is present and fresh; returns false if more is needed.
-    pub(crate) fn open_here(&self, open: &request::Open, reply: &Reply) -> bool {
+    pub(crate) fn open_here(&self, open: &request::OpenRequest, reply: &Reply) -> bool {
         let Ok(url) = url(&open.url) else {
             return false;
         };
@@ -79,7 +79,7 @@ impl Client {
     }
 
     /// Opens a file to write, and perhaps read, by a descriptor: its changes are found when it is closed.
-    fn edit(&self, url: &Url, open: &request::Open, reply: &Reply) -> Answered {
+    fn edit(&self, url: &Url, open: &request::OpenRequest, reply: &Reply) -> Answered {
         let wanted = format!("open {} to write", url.without_password());
         let bad = |error: Error| refusals::depot(&wanted, Some(url), &error);
         let edit = Edit {
@@ -87,7 +87,7 @@ impl Client {
             exclusive: open.create && open.excl,
             truncate: open.truncate,
             mode: open.mode,
-            offline: open.fresh == request::Fresh::Kept,
+            offline: open.fresh == request::Freshness::Kept,
             session: self.session.clone(),
         };
         let (depot, is_there) = (&self.keeping.depot, || !reply.is_gone());

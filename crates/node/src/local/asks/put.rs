@@ -14,7 +14,7 @@ use godwit_core::{
 use godwit_depot::{By, Error, Put, Writing};
 use godwit_local::{Kind, Refusal};
 use godwit_wire::{
-    door::call::Version,
+    door::call::DoorVersion,
     local::{Handle, Response, records, request, response},
 };
 use parking_lot::Mutex;
@@ -50,7 +50,7 @@ enum PutMode {
 }
 
 impl Client {
-    pub(crate) fn put(&self, put: &request::Put, reply: &Reply) -> Answered {
+    pub(crate) fn put(&self, put: &request::PutRequest, reply: &Reply) -> Answered {
         let url = self.target_found(&put.url, reply)?;
         let base = match (&put.base, put.new) {
             (_, true) if put.at_server => self.made_at_server(&url, put.mode, reply)?,
@@ -65,13 +65,13 @@ impl Client {
         self.begin(&url, how, put, reply)
     }
 
-    fn begin(&self, url: &Url, how: PutMode, put: &request::Put, reply: &Reply) -> Answered {
+    fn begin(&self, url: &Url, how: PutMode, put: &request::PutRequest, reply: &Reply) -> Answered {
         let wanted = format!("write {}", url.without_password());
         let bad = |error: Error| refusals::depot(&wanted, Some(url), &error);
         let (depot, session) = (&self.keeping.depot, self.session.clone());
         let version = match &how {
             PutMode::Anew(Base::Seen(version)) => version.clone().into(),
-            _ => Version::None,
+            _ => DoorVersion::None,
         };
         let begun = match how {
             PutMode::Anew(base) => depot.put(url, &self.who, &Put { base, session }),
@@ -97,10 +97,10 @@ impl Client {
         };
         let handle = self.keep(Open::Writing(Arc::new(pen)));
         let files: Vec<_> = file.iter().map(File::as_fd).collect();
-        let told = response::Opened {
+        let told = response::OpenedFile {
             handle,
             version,
-            ..response::Opened::default()
+            ..response::OpenedFile::default()
         };
         reply.tell_with(Response::Opened(told), b"", &files);
         Ok(None)

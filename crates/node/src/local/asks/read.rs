@@ -94,7 +94,7 @@ impl Client {
     }
 
     /// Reads a file. Its fetch continues for the next reader if this program is killed.
-    pub(crate) fn read(&self, url: &Url, fresh: request::Fresh) -> Result<Reading, Refusal> {
+    pub(crate) fn read(&self, url: &Url, fresh: request::Freshness) -> Result<Reading, Refusal> {
         self.keeping
             .depot
             .read(url, &self.who, fresh_of(fresh))
@@ -138,11 +138,11 @@ pub(crate) fn tell_part(
     Ok(None)
 }
 
-pub(crate) fn fresh_of(fresh: request::Fresh) -> Fresh {
+pub(crate) fn fresh_of(fresh: request::Freshness) -> Fresh {
     match fresh {
-        request::Fresh::Usual => Fresh::Usual,
-        request::Fresh::Asked => Fresh::Proved,
-        request::Fresh::Kept => Fresh::Any,
+        request::Freshness::Usual => Fresh::Usual,
+        request::Freshness::Asked => Fresh::Proved,
+        request::Freshness::Kept => Fresh::Any,
     }
 }
 

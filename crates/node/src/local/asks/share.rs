@@ -60,7 +60,7 @@ impl SharedFiles {
 
 impl Client {
     /// Opens a file for programs that name one session.
-    pub(crate) fn share(&self, share: &request::Share, reply: &Reply) -> Answered {
+    pub(crate) fn share(&self, share: &request::ShareRequest, reply: &Reply) -> Answered {
         let url = self.target(&share.url)?;
         self.unlocked(&url, reply)?;
         let how = Share {
@@ -74,8 +74,13 @@ impl Client {
 
     /// Opens a file to write, some of whose parts are missing here. The program hands in its ranges by
     /// [`Put::in_place`](request::Put::in_place). Returns false if the file must be fetched whole.
-    pub(crate) fn open_in_parts(&self, url: &Url, open: &request::Open, reply: &Reply) -> bool {
-        let is_now = open.fresh != request::Fresh::Kept && !open.truncate && !open.excl;
+    pub(crate) fn open_in_parts(
+        &self,
+        url: &Url,
+        open: &request::OpenRequest,
+        reply: &Reply,
+    ) -> bool {
+        let is_now = open.fresh != request::Freshness::Kept && !open.truncate && !open.excl;
         let depot = &self.keeping.depot;
         let key = (MOUNTS.to_owned(), url.clone(), self.who.audience.clone());
         let is_in_parts = || {
@@ -136,12 +141,12 @@ impl Client {
             file,
             ahead: Mutex::default(),
         });
-        let told = response::Opened {
+        let told = response::OpenedFile {
             handle: self.keep(Open::Shared(Arc::clone(&sharer))),
             size,
             free_from: Some(sharer.file.grant(&Extents::new())),
             lazy: true,
-            ..response::Opened::default()
+            ..response::OpenedFile::default()
         };
         reply.tell_with(Response::Opened(told), b"", &[sharer.file.file().as_fd()]);
         Ok(None)
@@ -164,7 +169,7 @@ impl Client {
     }
 
     /// Does something about a shared file.
-    pub(crate) fn act(&self, shared: &request::Shared, reply: &Reply) -> Answered {
+    pub(crate) fn act(&self, shared: &request::SharedRequest, reply: &Reply) -> Answered {
         let open = self.open.lock();
         let sharer = match open.get(&shared.handle) {
             Some(Open::Shared(sharer)) => Arc::clone(sharer),

@@ -13,7 +13,7 @@ use godwit_wire::local::{request, response};
 use std::{num::NonZeroU64, time::Duration};
 
 impl Client {
-    pub(crate) fn stage(&self, stage: &request::Stage, reply: &Reply) -> Answered {
+    pub(crate) fn stage(&self, stage: &request::StageRequest, reply: &Reply) -> Answered {
         let url = url(&stage.url)?;
         self.unlocked(&url, reply)?;
         let tag = stage.tag.as_deref().map(refusals::tag).transpose()?;
@@ -47,7 +47,7 @@ impl Client {
     }
 
     /// Delivers pending changes of a file, then takes the tag off.
-    pub(crate) fn unstage(&self, stage: &request::Stage, reply: &Reply) -> Answered {
+    pub(crate) fn unstage(&self, stage: &request::StageRequest, reply: &Reply) -> Answered {
         let url = url(&stage.url)?;
         let wanted = format!("unstage {}", url.without_password());
         let scope = Scope::Url(url.clone());

@@ -13,7 +13,7 @@ use crate::{
 use godwit_core::{Chain, Extents};
 use godwit_sys::{Wake, wait_readable};
 use godwit_wire::{
-    client::{Line, Told},
+    client::{Line, ReplyFacts},
     marker::Marker,
     reply::Reply,
 };
@@ -43,7 +43,7 @@ pub(super) struct Said {
     pub(super) has_ended: bool,
     pub(super) refusal: Option<Reply>,
     /// A node had nothing to keep, so the file has its name already.
-    pub(super) published: Option<Told>,
+    pub(super) published: Option<ReplyFacts>,
 }
 
 impl Words {

@@ -7,7 +7,7 @@ use crate::remote::{
 };
 use crate::{Checks, Error, Limit, Result, SMALL_BYTES, Width, Write, WriteMode, channel::Mode};
 use godwit_core::{Algorithm, Digest, Extents, Version};
-use godwit_wire::client::{self, Family, Line, Talk, Told, Upload};
+use godwit_wire::client::{self, Family, Line, ReplyFacts, Talk, Upload};
 use std::{
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
@@ -102,7 +102,7 @@ impl Delivery {
                     false => upload.abandon(&self.name)?,
                 };
                 let reply = session.ask_one(line)?;
-                match Told::from_reply(&reply) {
+                match ReplyFacts::from_reply(&reply) {
                     Some(told) if write.resume && reply.is_positive() => {
                         told.done.unwrap_or_default()
                     }

@@ -5,7 +5,7 @@ use crate::remote::{Remote, faults, names, session::Session};
 use crate::store::is_no_conflict;
 use crate::{EntryKind, Error, Finished, Result, Set, Store, Take, Verified, Whole, WriteMode};
 use godwit_core::{Algorithm, Block, Digest, Extents, Hashing, Version};
-use godwit_wire::client::{self, Family, Talk, Told, Upload};
+use godwit_wire::client::{self, Family, ReplyFacts, Talk, Upload};
 use parking_lot::Mutex;
 use std::time::{Duration, SystemTime};
 
@@ -60,7 +60,7 @@ impl Delivering {
                 let reply = session.ask_one(upload.finish(&plan.name)?)?;
                 let checked = faults::check(&session.host, &plan.path, &reply);
                 checked.map_err(|error| lost_there(error, &session.host))?;
-                Told::from_reply(&reply).unwrap_or_default()
+                ReplyFacts::from_reply(&reply).unwrap_or_default()
             }
         };
         let verified = match (digest, &told.blake3) {

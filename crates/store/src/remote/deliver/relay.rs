@@ -16,7 +16,7 @@ use crate::{
 use godwit_core::{Extents, LEAF_BYTES};
 use godwit_sys::wait_readable;
 use godwit_wire::{
-    client::{Family, Line, Talk, Told},
+    client::{Family, Line, ReplyFacts, Talk},
     marker::Marker,
     reply::Reply,
 };
@@ -119,7 +119,7 @@ impl Delivering {
         let Some((sent, written)) = ends.hear(self)? else {
             return Ok(None);
         };
-        let told = Told::from_reply(&sent).unwrap_or_default();
+        let told = ReplyFacts::from_reply(&sent).unwrap_or_default();
         tell_width(Some(&self.plan.width), &told);
         {
             let mut given = self.given.lock();
