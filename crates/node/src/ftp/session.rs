@@ -544,7 +544,7 @@ impl Session {
         };
         let watch = self.new_watch()?;
         let dismissed = self.attended(&watch, TICK_NEVER, &mut |_| {}, || {
-            held.dismiss_strangers(send::channel_mode(leg.mode), &watch)?;
+            held.dismiss_strangers(leg.mode, &watch)?;
             Ok(held)
         });
         self.held = Some(dismissed?);

@@ -15,6 +15,7 @@ mod tests;
 
 pub use crate::watch::{Cancel, Watch};
 pub use gauge::Gauge;
+pub use godwit_wire::command::TransferMode;
 pub use receive::Received;
 pub use safety::{LastWord, Part, Safety, Tls};
 pub(crate) use send::look;
@@ -34,15 +35,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-
-/// How the bytes of a file go over data connections.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Mode {
-    /// MODE S: as they are, on one connection, whose end is the end of the file.
-    Stream,
-    /// MODE E: in blocks with offsets, on any number of connections.
-    Extended,
-}
 
 /// Whether `open` had to make a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -297,8 +289,8 @@ impl Channel {
     /// part that one of them received would be missing.
     ///
     /// A client that wants a file begins the proof on each connection at once; one without a proof has no owner.
-    pub fn dismiss_strangers(&mut self, mode: Mode, watch: &Watch) -> Result<()> {
-        if mode == Mode::Stream {
+    pub fn dismiss_strangers(&mut self, mode: TransferMode, watch: &Watch) -> Result<()> {
+        if mode == TransferMode::Stream {
             self.links.truncate(1); // the first is that which proved it
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! The receiving end.
 
 use super::{
-    Channel, Mode, Reach, Stripe, Watch, Way,
+    Channel, Reach, Stripe, TransferMode, Watch, Way,
     link::{Link, Waited},
     others_max,
     safety::{LastWord, Side},
@@ -49,21 +49,21 @@ impl Channel {
     /// stranger, and is dropped while the transfer continues.
     pub fn receive(
         &mut self,
-        mode: Mode,
+        mode: TransferMode,
         base: u64,
         into: &dyn Take,
         watch: &Watch,
     ) -> Result<Received> {
         self.collect(watch)?;
         match mode {
-            Mode::Stream => {
+            TransferMode::Stream => {
                 let mut stripe = match self.links.pop() {
                     Some(stripe) => stripe,
                     None => self.reach.next(0, watch)?.swap_remove(0),
                 };
                 receive_stream(&mut stripe.link, base, into, watch)
             }
-            Mode::Extended => self.receive_blocks(base, into, watch),
+            TransferMode::Extended => self.receive_blocks(base, into, watch),
         }
     }
 

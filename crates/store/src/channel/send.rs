@@ -1,6 +1,6 @@
 //! The sending end.
 
-use super::{Channel, Mode, Stripe, Watch, gauge::Gauge, link::Link};
+use super::{Channel, Stripe, TransferMode, Watch, gauge::Gauge, link::Link};
 use crate::{Checks, Error, Fast, LocalFile, Result, Take, Width, watch::Patience};
 use godwit_core::{Block, Extents, Leaves, Piece};
 use godwit_wire::mode_e::Header;
@@ -18,7 +18,7 @@ use std::{
 /// Dropping it without [`Sending::end`] closes the connections, so that the receiver detects an incomplete file.
 /// Channel and watch are borrowed, or owned if the sending outlives the call that made it.
 pub struct Sending<C, W> {
-    mode: Mode,
+    mode: TransferMode,
     base: u64,
     channel: C,
     watch: W,
@@ -53,7 +53,7 @@ impl Channel {
     /// blocks would then be taken for that file's.
     pub fn send<'a>(
         &'a mut self,
-        mode: Mode,
+        mode: TransferMode,
         base: u64,
         checks: Checks,
         watch: &'a Watch,
@@ -99,7 +99,7 @@ impl Channel {
 
 impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
     /// Begins to send a file, as [`Channel::send`] does.
-    pub fn over(mut channel: C, mode: Mode, base: u64, checks: Checks, watch: W) -> Self {
+    pub fn over(mut channel: C, mode: TransferMode, base: u64, checks: Checks, watch: W) -> Self {
         let free = std::mem::take(&mut channel.borrow_mut().links);
         Self {
             sends_pages: channel.borrow().sends_pages(),
@@ -141,13 +141,13 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
         drop(state);
         let streams = links.len() as u64;
         match self.mode {
-            Mode::Stream => {
+            TransferMode::Stream => {
                 let mut patience = self.watch.borrow().patience();
                 links
                     .iter_mut()
                     .try_for_each(|stripe| stripe.link.end(&mut patience))?;
             }
-            Mode::Extended => {
+            TransferMode::Extended => {
                 let mut patience = self.watch.borrow().patience();
                 let ends = self.channel.borrow().ends;
                 end_blocks(&mut links, ends, |link, header| {
@@ -229,11 +229,11 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
         let mut patience = watch.patience();
         let mut stripe = self.take()?;
         match self.mode {
-            Mode::Extended => {
+            TransferMode::Extended => {
                 let header = Header::data(range.start - self.base..range.end - self.base).encode();
                 write(&mut stripe.link, &header, &mut patience)?;
             }
-            Mode::Stream => {
+            TransferMode::Stream => {
                 if !self.state.lock().continues_at(range.start) {
                     return Err(Error::unsupported(
                         "sending blocks out of order",

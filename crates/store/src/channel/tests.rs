@@ -1,6 +1,6 @@
 //! Both ends of data channels against each other, over loopback.
 
-use super::{Cancel, Channel, Mode, Opened, Watch};
+use super::{Cancel, Channel, Opened, TransferMode, Watch};
 use crate::{Checks, Error, LocalFile, Result, Take, TakeExt};
 use godwit_core::{Algorithm, Block, Digest, Extents, LEAF_BYTES};
 use godwit_wire::mode_e::Header;
@@ -44,7 +44,13 @@ fn watch() -> Watch {
 }
 
 /// Sends `whole` in leaves from as many threads as streams.
-fn send(channel: &mut Channel, mode: Mode, streams: usize, whole: &[u8], watch: &Watch) -> u64 {
+fn send(
+    channel: &mut Channel,
+    mode: TransferMode,
+    streams: usize,
+    whole: &[u8],
+    watch: &Watch,
+) -> u64 {
     channel.open(streams, watch).unwrap();
     let sending = channel.send(mode, 0, UNCHECKED, watch);
     let left = Mutex::new(Extents::from(0..whole.len() as u64));
@@ -63,7 +69,7 @@ fn send(channel: &mut Channel, mode: Mode, streams: usize, whole: &[u8], watch: 
     sent.streams
 }
 
-fn moves_whole(mode: Mode, streams: usize, sizes: &[usize], sender_listens: bool) {
+fn moves_whole(mode: TransferMode, streams: usize, sizes: &[usize], sender_listens: bool) {
     let watch = watch();
     let (passive, address) = Channel::listen(HERE, None).unwrap();
     let mut active = Channel::connect(vec![address]);
@@ -97,8 +103,8 @@ fn moves_whole(mode: Mode, streams: usize, sizes: &[usize], sender_listens: bool
 fn blocks_arrive_whole_over_any_streams() {
     for streams in [1, 2, 5] {
         let sizes = [0, 1, 300_000, 5_000_000, 17, 3 << 20];
-        moves_whole(Mode::Extended, streams, &sizes, false);
-        moves_whole(Mode::Extended, streams, &sizes, true);
+        moves_whole(TransferMode::Extended, streams, &sizes, false);
+        moves_whole(TransferMode::Extended, streams, &sizes, true);
     }
 }
 
@@ -143,8 +149,8 @@ fn open_asks_for_all_connections_at_once() {
 #[test]
 fn a_stream_ends_with_its_connection() {
     for size in [0, 1, 3_000_001] {
-        moves_whole(Mode::Stream, 1, &[size], false);
-        moves_whole(Mode::Stream, 1, &[size], true);
+        moves_whole(TransferMode::Stream, 1, &[size], false);
+        moves_whole(TransferMode::Stream, 1, &[size], true);
     }
 }
 
@@ -156,11 +162,11 @@ fn connections_of_mode_e_are_used_again() {
     for opened in [Opened::New, Opened::Reused, Opened::Reused] {
         assert_eq!(sender.open(1, &watch).unwrap(), opened);
         sender
-            .send(Mode::Extended, 0, UNCHECKED, &watch)
+            .send(TransferMode::Extended, 0, UNCHECKED, &watch)
             .end()
             .unwrap();
         receiver
-            .receive(Mode::Extended, 0, &Kept::default(), &watch)
+            .receive(TransferMode::Extended, 0, &Kept::default(), &watch)
             .unwrap();
     }
     assert!(receiver.is_warm());
@@ -227,9 +233,9 @@ fn bytes_sent_by_kernel_match_their_hash() {
     };
     let watch = watch();
     for (mode, blake3) in [
-        (Mode::Stream, false),
-        (Mode::Extended, false),
-        (Mode::Extended, true),
+        (TransferMode::Stream, false),
+        (TransferMode::Extended, false),
+        (TransferMode::Extended, true),
     ] {
         let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
         let mut sender = Channel::connect(vec![address]);
@@ -272,11 +278,11 @@ fn file_cut_while_sent_fails_both_ends() {
     thread::scope(|scope| {
         scope.spawn(|| {
             sender.open(1, &watch).unwrap();
-            let sending = sender.send(Mode::Extended, 0, UNCHECKED, &watch);
+            let sending = sender.send(TransferMode::Extended, 0, UNCHECKED, &watch);
             let short = sending.put_from(&file, 0..150_000, &mut vec![0; 150_000]);
             assert!(matches!(short, Err(Error::Changed { .. })), "{short:?}");
         });
-        let cut = receiver.receive(Mode::Extended, 0, &Kept::default(), &watch);
+        let cut = receiver.receive(TransferMode::Extended, 0, &Kept::default(), &watch);
         assert!(matches!(cut, Err(Error::Lost { .. })), "{cut:?}");
     });
 }
@@ -291,7 +297,7 @@ fn dead_sender_is_no_end_of_file() {
     drop(peer);
     let kept = Kept::default();
     let error = receiver
-        .receive(Mode::Extended, 0, &kept, &watch)
+        .receive(TransferMode::Extended, 0, &kept, &watch)
         .unwrap_err();
     assert!(matches!(error, Error::Lost { .. }), "{error}");
     assert_eq!(kept.0.lock().1, Extents::from(0..60), "what came is kept");
@@ -309,9 +315,11 @@ fn port_scan_leaves_transfer_running() {
     let mut sender = Channel::connect(vec![address]);
     let whole = bytes(2_000_000);
     thread::scope(|scope| {
-        scope.spawn(|| send(&mut sender, Mode::Extended, 2, &whole, &watch));
+        scope.spawn(|| send(&mut sender, TransferMode::Extended, 2, &whole, &watch));
         let kept = Kept::default();
-        receiver.receive(Mode::Extended, 0, &kept, &watch).unwrap();
+        receiver
+            .receive(TransferMode::Extended, 0, &kept, &watch)
+            .unwrap();
         assert!(kept.0.lock().0 == whole);
     });
 }
@@ -321,12 +329,12 @@ fn silent_peer_times_out_after_stall() {
     let watch = Watch::new(Duration::from_millis(60)).unwrap();
     let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
     let none = receiver
-        .receive(Mode::Stream, 0, &Kept::default(), &watch)
+        .receive(TransferMode::Stream, 0, &Kept::default(), &watch)
         .unwrap_err();
     assert!(matches!(none, Error::Stalled { .. }), "{none}");
     let _silent = TcpStream::connect(address).unwrap();
     let silent = receiver
-        .receive(Mode::Extended, 0, &Kept::default(), &watch)
+        .receive(TransferMode::Extended, 0, &Kept::default(), &watch)
         .unwrap_err();
     assert!(matches!(silent, Error::Stalled { .. }), "{silent}");
 }
@@ -341,7 +349,8 @@ fn a_cancel_ends_the_wait() {
         TcpStream::connect(address).unwrap(),
     ];
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| receiver.receive(Mode::Extended, 0, &Kept::default(), &watch));
+        let waiting =
+            scope.spawn(|| receiver.receive(TransferMode::Extended, 0, &Kept::default(), &watch));
         cancel.cancel();
         assert!(matches!(waiting.join().unwrap(), Err(Error::Canceled)));
     });
@@ -357,7 +366,7 @@ fn blocks_at_absurd_offsets_are_refused() {
     peer.write_all(&Header::data(u64::MAX - 5..u64::MAX).encode())
         .unwrap();
     let error = receiver
-        .receive(Mode::Extended, 100, &Kept::default(), &watch)
+        .receive(TransferMode::Extended, 100, &Kept::default(), &watch)
         .unwrap_err();
     assert!(matches!(error, Error::PeerMisbehaved { .. }), "{error}");
 }

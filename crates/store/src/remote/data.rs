@@ -6,11 +6,11 @@ use super::{
 };
 use crate::{
     Error, Result, Width,
-    channel::{Channel, Mode, Watch},
+    channel::{Channel, TransferMode, Watch},
 };
 use godwit_wire::{
     address::{Bars, Commas, Passive, list_text},
-    client::{self, Family, Line, Talk},
+    client::{Family, Line, Talk},
 };
 use std::{
     net::{IpAddr, SocketAddr},
@@ -36,16 +36,21 @@ impl Session {
     pub(super) fn open_data(
         &mut self,
         flow: Flow,
-        mode: Mode,
+        mode: TransferMode,
         streams: usize,
         hosts: Hosts,
         watch: &Watch,
     ) -> Result<Channel> {
-        let listens =
-            flow == Flow::Fetch && mode == Mode::Extended && self.family() != Family::Godwit;
+        let listens = flow == Flow::Fetch
+            && mode == TransferMode::Extended
+            && self.family() != Family::Godwit;
         let mut channel = self.aim(flow, mode, streams, hosts)?;
         if !listens {
-            let streams = if mode == Mode::Stream { 1 } else { streams };
+            let streams = if mode == TransferMode::Stream {
+                1
+            } else {
+                streams
+            };
             channel.open(streams.max(1), watch)?;
         }
         Ok(channel)
@@ -53,17 +58,28 @@ impl Session {
 
     /// Prepares as [`Session::open_data`] does, but connects nowhere yet. With a node the command is sent first, so
     /// that both are in flight at the same time.
-    pub(super) fn aim_data(&mut self, flow: Flow, mode: Mode, streams: usize) -> Result<Channel> {
+    pub(super) fn aim_data(
+        &mut self,
+        flow: Flow,
+        mode: TransferMode,
+        streams: usize,
+    ) -> Result<Channel> {
         self.aim(flow, mode, streams, Hosts::One)
     }
 
-    fn aim(&mut self, flow: Flow, mode: Mode, streams: usize, hosts: Hosts) -> Result<Channel> {
+    fn aim(
+        &mut self,
+        flow: Flow,
+        mode: TransferMode,
+        streams: usize,
+        hosts: Hosts,
+    ) -> Result<Channel> {
         let streams = match mode {
-            Mode::Stream => 1,
-            Mode::Extended => streams.max(1),
+            TransferMode::Stream => 1,
+            TransferMode::Extended => streams.max(1),
         };
         if let Some(Warm::Ours(mut warm)) = self.warm.take()
-            && warm.mode == Mode::Extended
+            && warm.mode == TransferMode::Extended
             && (warm.flow, warm.mode, warm.streams) == (flow, mode, streams)
             && warm.hosts == self.reached(hosts)
             && warm.channel.is_warm()
@@ -72,8 +88,9 @@ impl Session {
         }
         self.check_dates()?;
         self.settle_mode(flow, mode, streams)?;
-        let listens =
-            flow == Flow::Fetch && mode == Mode::Extended && self.family() != Family::Godwit;
+        let listens = flow == Flow::Fetch
+            && mode == TransferMode::Extended
+            && self.family() != Family::Godwit;
         if listens {
             return self.listen_for_data();
         }
@@ -88,11 +105,11 @@ impl Session {
         &mut self,
         mut channel: Channel,
         flow: Flow,
-        mode: Mode,
+        mode: TransferMode,
         streams: usize,
         hosts: Hosts,
     ) {
-        if mode == Mode::Extended && channel.is_warm() {
+        if mode == TransferMode::Extended && channel.is_warm() {
             let streams = streams.max(1);
             self.warm = Some(Warm::Ours(Ours {
                 channel,
@@ -112,13 +129,9 @@ impl Session {
         }
     }
 
-    fn settle_mode(&mut self, flow: Flow, mode: Mode, streams: usize) -> Result<()> {
-        let wire_mode = match mode {
-            Mode::Stream => client::Mode::Stream,
-            Mode::Extended => client::Mode::Extended,
-        };
-        let mut lines: Vec<Line> = self.settings.mode(wire_mode).into_iter().collect();
-        if flow == Flow::Fetch && mode == Mode::Extended && self.family() == Family::Grid {
+    fn settle_mode(&mut self, flow: Flow, mode: TransferMode, streams: usize) -> Result<()> {
+        let mut lines: Vec<Line> = self.settings.mode(mode).into_iter().collect();
+        if flow == Flow::Fetch && mode == TransferMode::Extended && self.family() == Family::Grid {
             lines.extend(self.settings.parallelism(streams, streams));
         }
         let replies = if lines.is_empty() {
@@ -133,7 +146,7 @@ impl Session {
     }
 
     /// Asks the server to listen.
-    fn ask_passive(&mut self, mode: Mode, hosts: Hosts) -> Result<Vec<SocketAddr>> {
+    fn ask_passive(&mut self, mode: TransferMode, hosts: Hosts) -> Result<Vec<SocketAddr>> {
         // Only the server knows where it is.
         if self.is_carried() && self.reached(hosts) != Hosts::All {
             let reply = self.ask_one(Line::new("PASV"))?;
@@ -142,12 +155,12 @@ impl Session {
             }
         }
         let control = self.peer_address()?;
-        if self.reached(hosts) == Hosts::All && mode == Mode::Extended {
+        if self.reached(hosts) == Hosts::All && mode == TransferMode::Extended {
             let reply = self.ask_one(Line::new("SPAS"))?;
             faults::check(&self.host, Path::new("SPAS"), &reply)?;
             return self.passive_addresses(&Passive::from_reply(&reply)?, control);
         }
-        let striped = mode == Mode::Extended && self.family() == Family::Grid;
+        let striped = mode == TransferMode::Extended && self.family() == Family::Grid;
         let knows_epsv = self.peer.features.has("EPSV") || self.family() == Family::Godwit;
         if control.is_ipv6() || (knows_epsv && !self.no_epsv && !striped) {
             let reply = self.ask_one(Line::new("EPSV"))?;
@@ -203,7 +216,7 @@ impl Session {
     }
 
     /// Has this server listen for data from another server.
-    pub(super) fn relay_target(&mut self, mode: Mode) -> Result<Vec<SocketAddr>> {
+    pub(super) fn relay_target(&mut self, mode: TransferMode) -> Result<Vec<SocketAddr>> {
         self.warm = None;
         self.check_dates()?;
         self.settle_mode(Flow::Deliver, mode, 1)?;
@@ -213,14 +226,14 @@ impl Session {
     /// Tells this server where to send, with how many connections. Returns false if it will not send there.
     pub(super) fn relay_source(
         &mut self,
-        mode: Mode,
+        mode: TransferMode,
         (first, most): (usize, usize),
         to: &[SocketAddr],
     ) -> Result<bool> {
         self.warm = None;
         self.check_dates()?;
         self.settle_mode(Flow::Fetch, mode, 1)?;
-        if mode == Mode::Extended
+        if mode == TransferMode::Extended
             && let Some(line) = self.settings.parallelism(first, most)
         {
             let reply = self.ask_one(line)?;

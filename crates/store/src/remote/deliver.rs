@@ -26,7 +26,7 @@ use super::{
 use crate::{
     Checks, Error, Finished, LocalFile, Read, Result, SMALL_BYTES, Sink, Store, StoreExt, Take,
     Whole, Width, Write, WriteMode,
-    channel::{Channel, Gauge, Mode, Sending, Watch, look},
+    channel::{Channel, Gauge, Sending, TransferMode, Watch, look},
 };
 use godwit_core::{
     AdlerPart, AdlerParts, Block, Chain, Digest, Extents, LEAF_BYTES, Leaves, Piece, leaf_range,
@@ -206,7 +206,7 @@ impl Delivering {
             &plan.path,
             self.remote.0.options.stall,
         )?;
-        if plan.mode() == Mode::Stream {
+        if plan.mode() == TransferMode::Stream {
             self.given.lock().next = Some(start);
         }
         let unchecked = Checks::default();

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     Error, Limit, Read, Result, Stat, Take, TakeExt, Tuned, Width,
-    channel::{Mode, Watch},
+    channel::{TransferMode, Watch},
 };
 use godwit_core::{Block, Chain, Digest, Extents};
 use godwit_wire::{
@@ -58,7 +58,7 @@ impl Fetch<'_> {
                 (want, stat.size)
             }
         };
-        let wanted = Wanted::new(self.into, want.clone(), Mode::Extended);
+        let wanted = Wanted::new(self.into, want.clone(), TransferMode::Extended);
         let mut told = None;
         let mut stat = None;
         for leg in legs(&want) {
@@ -91,7 +91,7 @@ impl Fetch<'_> {
         let watch = new_watch(self.options)?;
         let mut channel = session.open_data(
             Flow::Fetch,
-            Mode::Extended,
+            TransferMode::Extended,
             self.streams,
             Hosts::All,
             &watch,
@@ -132,7 +132,7 @@ impl Fetch<'_> {
             CONNECT_BACK_MAX.min(self.options.stall)
         };
         let moved = begin(session, &mut channel, self.path, patience).and_then(|begun| {
-            let carry = || channel.receive(Mode::Extended, 0, wanted, &watch);
+            let carry = || channel.receive(TransferMode::Extended, 0, wanted, &watch);
             let mut on_word = |reply: &Reply| on_leaves(reply, self.into);
             attend(
                 session,
@@ -156,7 +156,7 @@ impl Fetch<'_> {
         session.keep_data(
             channel,
             Flow::Fetch,
-            Mode::Extended,
+            TransferMode::Extended,
             self.streams,
             Hosts::All,
         );
@@ -187,8 +187,13 @@ impl Fetch<'_> {
 
     fn stream(&self, session: &mut Session, range: Range<u64>, size: u64) -> Result<()> {
         let watch = new_watch(self.options)?;
-        let wanted = Wanted::new(self.into, Extents::from(range.clone()), Mode::Stream);
-        let mut channel = session.open_data(Flow::Fetch, Mode::Stream, 1, Hosts::One, &watch)?;
+        let wanted = Wanted::new(
+            self.into,
+            Extents::from(range.clone()),
+            TransferMode::Stream,
+        );
+        let mut channel =
+            session.open_data(Flow::Fetch, TransferMode::Stream, 1, Hosts::One, &watch)?;
         if range.start > 0 {
             let reply = session.ask_one(Line::new("REST").and(range.start))?;
             faults::check(&session.host, self.path, &reply)?;
@@ -199,7 +204,7 @@ impl Fetch<'_> {
         if to_the_end {
             let carry = || {
                 channel
-                    .receive(Mode::Stream, range.start, &wanted, &watch)
+                    .receive(TransferMode::Stream, range.start, &wanted, &watch)
                     .map(drop)
             };
             let attended = attend(
@@ -214,7 +219,7 @@ impl Fetch<'_> {
             wanted.check_end(self.path, size)?;
             attended?;
         } else {
-            match channel.receive(Mode::Stream, range.start, &wanted, &watch) {
+            match channel.receive(TransferMode::Stream, range.start, &wanted, &watch) {
                 Err(_) if wanted.has_enough() => {}
                 received => drop(received?),
             }
@@ -278,13 +283,13 @@ pub(super) struct Wanted<'a> {
     into: &'a dyn Take,
     left: Mutex<Extents>,
     whole: Extents,
-    mode: Mode,
+    mode: TransferMode,
     /// Bytes arrived behind the last range that was asked for.
     extra: AtomicBool,
 }
 
 impl<'a> Wanted<'a> {
-    pub(super) fn new(into: &'a dyn Take, want: Extents, mode: Mode) -> Self {
+    pub(super) fn new(into: &'a dyn Take, want: Extents, mode: TransferMode) -> Self {
         Self {
             into,
             mode,
@@ -339,7 +344,7 @@ impl Take for Wanted<'_> {
         left.remove(range.clone());
         // In stream mode there is no other way to say that it is enough; in blocks
         // GCT sends what lies beyond the end of a file, at offsets beyond it.
-        if self.mode == Mode::Stream && left.is_empty() && range.end > self.whole.end() {
+        if self.mode == TransferMode::Stream && left.is_empty() && range.end > self.whole.end() {
             return Err(Error::Canceled);
         }
         Ok(())

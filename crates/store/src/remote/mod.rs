@@ -27,7 +27,7 @@ mod tunnel;
 use crate::{
     Can, Entry, Error, Finished, Given, HoldDecision, HopStatus, Next, Read, RemovalKind, Result,
     Set, Sink, Small, Space, Stat, Store, TAKEN, THERE, Take, Told, Walk, Write,
-    channel::{Cancel, Mode},
+    channel::{Cancel, TransferMode},
     mark::RequestId,
     store::{read_one_by_one, walk_by_listing, walk_on, write_one_by_one},
 };
@@ -322,8 +322,8 @@ impl Remote {
         }
         let prepared = self.0.open(&[Line::new("EPSV")]).and_then(|mut session| {
             let watch = fetch::new_watch(&self.0.options)?;
-            let channel = session.open_data(flow, Mode::Extended, 1, Hosts::One, &watch)?;
-            session.keep_data(channel, flow, Mode::Extended, 1, Hosts::One);
+            let channel = session.open_data(flow, TransferMode::Extended, 1, Hosts::One, &watch)?;
+            session.keep_data(channel, flow, TransferMode::Extended, 1, Hosts::One);
             Ok(session)
         });
         match prepared {

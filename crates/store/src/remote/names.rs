@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     Entry, EntryKind, Error, RemovalKind, Result, Set, Space, Stat, Take,
-    channel::{Mode, Received},
+    channel::{Received, TransferMode},
 };
 use godwit_core::{Algorithm, Block, Digest, Kind};
 use godwit_wire::{
@@ -241,8 +241,8 @@ fn run_listing(
 ) -> Result<()> {
     let watch = new_watch(options)?;
     let mode = match session.family() {
-        Family::Godwit => Mode::Extended,
-        _ => Mode::Stream,
+        Family::Godwit => TransferMode::Extended,
+        _ => TransferMode::Stream,
     };
     let (mut channel, begun) = match session.family() {
         Family::Godwit => {

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     Error, Result, Shown,
-    channel::{Channel, Mode, Safety},
+    channel::{Channel, Safety, TransferMode},
     error::{GREETING, LOGIN},
 };
 use godwit_sys::wait_readable;
@@ -94,7 +94,7 @@ pub(super) struct Ours {
     /// The direction of their bytes; the other direction needs new ones.
     pub(super) flow: Flow,
     /// How blocks were framed.
-    pub(super) mode: Mode,
+    pub(super) mode: TransferMode,
     /// How many there were to be.
     pub(super) streams: usize,
     /// The hosts at their other ends.
@@ -182,7 +182,7 @@ impl Session {
     ) -> Result<std::result::Result<(), Refusal>> {
         let mut settings = Settings::default();
         // Transfers with a node always use extended mode.
-        let mut lines: Vec<Line> = settings.mode(client::Mode::Extended).into_iter().collect();
+        let mut lines: Vec<Line> = settings.mode(TransferMode::Extended).into_iter().collect();
         // A server that does not know the option continues to hash, which is no fault.
         let no_digests = Line::new("OPTS GODWIT 1;digests=0");
         lines.extend((!self.options.digests).then(|| no_digests.clone()));

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Error, Finished, Given, Result, SMALL_BYTES, Set, Small, Verified, WriteMode,
-    channel::{Channel, Mode, Watch},
+    channel::{Channel, TransferMode, Watch},
 };
 use godwit_core::{Algorithm, Digest, Version};
 use godwit_wire::{
@@ -62,8 +62,8 @@ fn read_round(
     let watch = new_watch(options)?;
     let is_ours = session.family() == Family::Godwit;
     let mut channel = match is_ours {
-        true => session.aim_data(Flow::Fetch, Mode::Extended, 1)?,
-        false => session.open_data(Flow::Fetch, Mode::Extended, 1, Hosts::One, &watch)?,
+        true => session.aim_data(Flow::Fetch, TransferMode::Extended, 1)?,
+        false => session.open_data(Flow::Fetch, TransferMode::Extended, 1, Hosts::One, &watch)?,
     };
     let (mut asked, mut again) = (VecDeque::new(), VecDeque::new());
     let (mut window, mut was_refused) = (Window::new(), false);
@@ -100,7 +100,7 @@ fn read_round(
     if was_refused {
         return Ok(Some(again));
     }
-    session.keep_data(channel, Flow::Fetch, Mode::Extended, 1, Hosts::One);
+    session.keep_data(channel, Flow::Fetch, TransferMode::Extended, 1, Hosts::One);
     Ok(None)
 }
 
@@ -331,7 +331,9 @@ impl Round<'_> {
     /// Returns when all was written, or when a file was refused.
     fn run(self, next: Next<'_, Given>, each: Each<'_, Finished>) -> Result<Over> {
         let watch = new_watch(&self.remote.0.options)?;
-        let mut channel = self.session.aim_data(Flow::Deliver, Mode::Extended, 1)?;
+        let mut channel = self
+            .session
+            .aim_data(Flow::Deliver, TransferMode::Extended, 1)?;
         let mut window = Window::new();
         // Files left by an earlier round are sent first.
         let mut unsaid = self.flying.len();
@@ -382,8 +384,13 @@ impl Round<'_> {
                 return Ok(Over::OneRefused);
             }
         }
-        self.session
-            .keep_data(channel, Flow::Deliver, Mode::Extended, 1, Hosts::One);
+        self.session.keep_data(
+            channel,
+            Flow::Deliver,
+            TransferMode::Extended,
+            1,
+            Hosts::One,
+        );
         Ok(Over::AllLanded)
     }
 }
@@ -473,7 +480,8 @@ pub(super) fn write_to_grid(
     each: Each<'_, Finished>,
 ) -> Result<()> {
     let watch = new_watch(&remote.0.options)?;
-    let mut channel = session.open_data(Flow::Deliver, Mode::Extended, 1, Hosts::One, &watch)?;
+    let mut channel =
+        session.open_data(Flow::Deliver, TransferMode::Extended, 1, Hosts::One, &watch)?;
     let renames = remote.0.options.appear == super::Appear::WhenWhole;
     loop {
         let batch: Vec<Given> = std::iter::from_fn(&mut *next).take(WINDOW).collect();
@@ -502,7 +510,13 @@ pub(super) fn write_to_grid(
             each(given.path, placed);
         }
     }
-    session.keep_data(channel, Flow::Deliver, Mode::Extended, 1, Hosts::One);
+    session.keep_data(
+        channel,
+        Flow::Deliver,
+        TransferMode::Extended,
+        1,
+        Hosts::One,
+    );
     Ok(())
 }
 

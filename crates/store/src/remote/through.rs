@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Checks, EntryKind, Error, Read, Result, Stat, Take,
-    channel::{Channel, Mode, Watch},
+    channel::{Channel, TransferMode, Watch},
 };
 use godwit_core::{Block, Chain, Digest, Extents};
 use godwit_wire::{
@@ -158,4 +158,4 @@ impl Take for Counted<'_> {
     }
 }
 
-const BLOCKS: Mode = Mode::Extended;
+const BLOCKS: TransferMode = TransferMode::Extended;

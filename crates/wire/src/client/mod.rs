@@ -18,7 +18,7 @@ pub use line::{Line, Unspeakable};
 pub use login::{ACTS_FOR, Credentials, LinesAhead, LoggedIn, enter, greet, log_in};
 pub use peer::{Family, FtpPeer};
 pub use proof::{ProofPace, Steps, Token, authenticate};
-pub use settings::{DataHints, Mode, Settings};
+pub use settings::{DataHints, Settings};
 pub use told::{ReplyFacts, Upload};
 pub use verbs::{
     Looked, checksum, checksum_of, facts_of, look, rename, set_mode, set_mtime, size_of, symlink,

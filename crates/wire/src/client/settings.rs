@@ -1,6 +1,7 @@
 //! Settings of a session, sent only when they change.
 
 use super::Line;
+use crate::command::TransferMode;
 use serde::{Deserialize, Serialize};
 
 /// How the data connections to a server are to be. Zero and `false` are as always.
@@ -37,32 +38,22 @@ impl DataHints {
     }
 }
 
-/// How bytes are laid out on data connections (`MODE`).
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Mode {
-    /// MODE S.
-    #[default]
-    Stream,
-    /// MODE E.
-    Extended,
-}
-
 /// Settings of a session as far as we changed them. TYPE I is set at login and stays.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Settings {
-    mode: Mode,
+    mode: TransferMode,
     parallelism: Option<(usize, usize)>,
 }
 
 impl Settings {
     /// Returns what must be said to be in `mode`.
-    pub fn mode(&mut self, mode: Mode) -> Option<Line> {
+    pub fn mode(&mut self, mode: TransferMode) -> Option<Line> {
         if std::mem::replace(&mut self.mode, mode) == mode {
             return None;
         }
         Some(match mode {
-            Mode::Stream => Line::new("MODE S"),
-            Mode::Extended => Line::new("MODE E"),
+            TransferMode::Stream => Line::new("MODE S"),
+            TransferMode::Extended => Line::new("MODE E"),
         })
     }
 
@@ -89,9 +80,12 @@ mod tests {
     #[test]
     fn nothing_is_said_twice() {
         let mut settings = Settings::default();
-        assert_eq!(settings.mode(Mode::Stream), None);
-        assert_eq!(settings.mode(Mode::Extended), Some(Line::new("MODE E")));
-        assert_eq!(settings.mode(Mode::Extended), None);
+        assert_eq!(settings.mode(TransferMode::Stream), None);
+        assert_eq!(
+            settings.mode(TransferMode::Extended),
+            Some(Line::new("MODE E"))
+        );
+        assert_eq!(settings.mode(TransferMode::Extended), None);
         let line = settings.parallelism(4, 4).unwrap();
         assert_eq!(line.as_bytes(), b"OPTS RETR Parallelism=4,4,4;\r\n");
         assert_eq!(settings.parallelism(4, 4), None);

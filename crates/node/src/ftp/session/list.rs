@@ -1,7 +1,7 @@
 //! Listings, over a data connection or the control connection, as they come:
 //! memory does not grow with the directory.
 
-use super::{Links, Session, now, owners, send::channel_mode};
+use super::{Links, Session, now, owners};
 use crate::access::guarded::Guarded;
 use godwit_core::{Block, Kind};
 use godwit_store::{Checks, Entry, EntryKind, Error, Result, Stat, Store, StoreExt, Take};
@@ -44,7 +44,7 @@ impl Session {
         let watch = self.new_watch()?;
         let dir = self.dir().clone();
         let entries_max = self.shared.config.limits.listing_entries;
-        let mode = channel_mode(leg.mode);
+        let mode = leg.mode;
         let sent = self.attended(&watch, super::TICK_NEVER, &mut |_| {}, || {
             let unchecked = Checks::default();
             let sending = held.send(mode, 0, unchecked, &watch);

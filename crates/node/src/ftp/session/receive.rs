@@ -3,7 +3,6 @@
 use super::{
     Links, Session, TICK_NEVER, now,
     publish::{Plan, Verdict, blake3},
-    send::channel_mode,
     text::FromWire,
 };
 use crate::base::{metrics::Direction, ports::PortChannel};
@@ -181,7 +180,7 @@ impl Session {
         watch: &Watch,
     ) -> Result<Received> {
         let mut held = self.held.take().expect("it was opened");
-        let mode = channel_mode(leg.mode);
+        let mode = leg.mode;
         let text = leg.is_text.then(|| FromWire::new(sink, plan.base));
         let mut news = News::new(leg, sink);
         if let (Some(_), TransferMode::Extended) = (leg.progress_every, leg.mode) {

@@ -6,7 +6,7 @@ use godwit_core::{Algorithm, Digest, Extents, Kind};
 use godwit_store::{
     Checks, EntryKind, Error, Nowhere, Result, SMALL_BYTES, Small, Stat, Store, StoreExt, Take,
     Tuned, Width,
-    channel::{self, Channel, Sending, Watch},
+    channel::{Channel, Sending, Watch},
 };
 use godwit_wire::{
     command::TransferMode,
@@ -171,7 +171,7 @@ impl Session {
         let wanted = order.lacks();
         let watch = self.watch_over(leg)?;
         let mut held = self.held.take().expect("it was opened");
-        let mode = channel_mode(leg.mode);
+        let mode = leg.mode;
         let streams = held.streams().max(1);
         let checks = Checks::blake3(leg.ours && leg.digests && !leg.is_text);
         let mut sending = held.send(mode, order.part.start, checks, &watch);
@@ -277,13 +277,6 @@ fn readable(stat: &Stat) -> Result<(), Refusal> {
         EntryKind::File => Ok(()),
         EntryKind::Directory => Err(Refusal::of_kind(Kind::IsDirectory, "Is a directory")),
         _ => Err(Refusal::of_kind(Kind::Invalid, "Is not a file")),
-    }
-}
-
-pub(super) fn channel_mode(mode: TransferMode) -> channel::Mode {
-    match mode {
-        TransferMode::Stream => channel::Mode::Stream,
-        TransferMode::Extended => channel::Mode::Extended,
     }
 }
 

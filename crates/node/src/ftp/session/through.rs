@@ -1,6 +1,6 @@
 //! `ERET` and `ESTO` with a module: files out and in, through a program.
 
-use super::{Links, Session, TICK_NEVER, now, send::channel_mode};
+use super::{Links, Session, TICK_NEVER, now};
 use crate::base::{filters::Turn, metrics::Direction};
 use godwit_core::{Algorithm, Block, Digest, Extents, Hashing, Kind};
 use godwit_store::{Checks, Error, Sink, Store, Take, Whole, Write, WriteMode, channel::Watch};
@@ -109,7 +109,7 @@ impl Session {
         let watch = self.watch_over(leg)?;
         let mut held = self.held.take().expect("it was opened");
         let checks = Checks::blake3(leg.ours && leg.digests);
-        let sending = held.send(channel_mode(leg.mode), 0, checks, &watch);
+        let sending = held.send(leg.mode, 0, checks, &watch);
         let poured = self.at_work(leg, &watch, || {
             run.pour(&watch, &mut |block| sending.put(block))
         });
@@ -195,7 +195,7 @@ impl Session {
         watch: &Watch,
     ) -> Replied<u64> {
         let mut held = self.held.take().expect("it was opened");
-        let mode = channel_mode(leg.mode);
+        let mode = leg.mode;
         let received = self.at_work(leg, watch, || Ok(held.receive(mode, 0, spool, watch)?));
         let received = received?;
         self.held = Some(held);

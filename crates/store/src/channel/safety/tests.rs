@@ -3,7 +3,7 @@
 use super::{Part, Safety, Tls};
 use crate::{
     Error, Result, Take,
-    channel::{Channel, Mode, Watch},
+    channel::{Channel, TransferMode, Watch},
 };
 use godwit_core::{Block, LEAF_BYTES};
 use godwit_trust::{
@@ -20,7 +20,7 @@ use std::{
 };
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-const MODES: [Mode; 2] = [Mode::Stream, Mode::Extended];
+const MODES: [TransferMode; 2] = [TransferMode::Stream, TransferMode::Extended];
 const LEVELS: [Level; 3] = [Level::Clear, Level::Safe, Level::Private];
 
 struct World {
@@ -79,9 +79,13 @@ fn watch() -> Watch {
     Watch::new(Duration::from_secs(20)).unwrap()
 }
 
-fn send(sender: &mut Channel, mode: Mode, streams: usize, whole: &[u8]) -> Result<()> {
+fn send(sender: &mut Channel, mode: TransferMode, streams: usize, whole: &[u8]) -> Result<()> {
     let watch = watch();
-    let streams = if mode == Mode::Stream { 1 } else { streams };
+    let streams = if mode == TransferMode::Stream {
+        1
+    } else {
+        streams
+    };
     sender.open(streams, &watch)?;
     let checks = crate::Checks::default();
     let sending = sender.send(mode, 0, checks, &watch);
@@ -92,7 +96,7 @@ fn send(sender: &mut Channel, mode: Mode, streams: usize, whole: &[u8]) -> Resul
     sending.end().map(drop)
 }
 
-fn receive(receiver: &mut Channel, mode: Mode) -> Result<Vec<u8>> {
+fn receive(receiver: &mut Channel, mode: TransferMode) -> Result<Vec<u8>> {
     let kept = Kept::default();
     receiver.receive(mode, 0, &kept, &watch())?;
     Ok(kept.0.into_inner())
@@ -113,7 +117,7 @@ fn protected_file_arrives_whole_on_either_side() {
         for (size, sender_listens) in [(0, false), (3_000_001, false), (3_000_001, true)] {
             let (passive, mut active, _) = pair(&world, level);
             if sender_listens {
-                let streams = if mode == Mode::Stream { 1 } else { 2 };
+                let streams = if mode == TransferMode::Stream { 1 } else { 2 };
                 active.open(streams, &watch()).unwrap();
             }
             let (mut sender, mut receiver) = match sender_listens {
@@ -137,8 +141,8 @@ fn protected_mode_e_connections_are_reused() {
     for size in [10, 2_000_000, 0, 5] {
         let whole = bytes(size);
         thread::scope(|scope| {
-            scope.spawn(|| send(&mut sender, Mode::Extended, 2, &whole).unwrap());
-            assert!(receive(&mut receiver, Mode::Extended).unwrap() == whole);
+            scope.spawn(|| send(&mut sender, TransferMode::Extended, 2, &whole).unwrap());
+            assert!(receive(&mut receiver, TransferMode::Extended).unwrap() == whole);
         });
         assert!(receiver.is_warm() && sender.is_warm());
     }
@@ -157,8 +161,8 @@ fn private_bytes_are_encrypted_on_the_wire() {
         sender.protect(world.safety(&world.alice, level));
         let seen = thread::scope(|scope| {
             let tapped = scope.spawn(|| tap_once(&tap, address));
-            scope.spawn(|| send(&mut sender, Mode::Stream, 1, &secret).unwrap());
-            assert!(receive(&mut receiver, Mode::Stream).unwrap() == secret);
+            scope.spawn(|| send(&mut sender, TransferMode::Stream, 1, &secret).unwrap());
+            assert!(receive(&mut receiver, TransferMode::Stream).unwrap() == secret);
             drop(receiver);
             tapped.join().unwrap()
         });
@@ -209,7 +213,7 @@ fn strangers_at_a_sender_receive_no_bytes() {
         let (mut sender, mut receiver, address) = pair(&world, level);
         let early = TcpStream::connect(address).unwrap();
         receiver
-            .open(if mode == Mode::Stream { 1 } else { 3 }, &watch())
+            .open(if mode == TransferMode::Stream { 1 } else { 3 }, &watch())
             .unwrap();
         let silent = TcpStream::connect(address).unwrap();
         let mut rude = TcpStream::connect(address).unwrap();
@@ -220,7 +224,10 @@ fn strangers_at_a_sender_receive_no_bytes() {
                 sender.open(1, &watch()).unwrap();
                 assert!(sender.may_have_strangers());
                 sender.dismiss_strangers(mode, &watch()).unwrap();
-                assert_eq!(sender.streams(), if mode == Mode::Stream { 1 } else { 3 });
+                assert_eq!(
+                    sender.streams(),
+                    if mode == TransferMode::Stream { 1 } else { 3 }
+                );
                 send(&mut sender, mode, 1, &whole).unwrap();
             });
             assert!(
@@ -269,8 +276,8 @@ fn who_connects_to_somebody_else_says_nothing() {
     let mut sender = Channel::connect(vec![address]);
     sender.protect(world.safety(&world.alice, Level::Clear));
     thread::scope(|scope| {
-        scope.spawn(move || receive(&mut passive, Mode::Stream));
-        let sent = send(&mut sender, Mode::Stream, 1, b"secret");
+        scope.spawn(move || receive(&mut passive, TransferMode::Stream));
+        let sent = send(&mut sender, TransferMode::Stream, 1, b"secret");
         assert!(matches!(sent, Err(Error::Trust { .. })), "{sent:?}");
     });
 }

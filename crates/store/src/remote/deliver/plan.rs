@@ -5,7 +5,9 @@ use crate::remote::{
     parts::{Claim, Remembered, When},
     session::Session,
 };
-use crate::{Checks, Error, Limit, Result, SMALL_BYTES, Width, Write, WriteMode, channel::Mode};
+use crate::{
+    Checks, Error, Limit, Result, SMALL_BYTES, Width, Write, WriteMode, channel::TransferMode,
+};
 use godwit_core::{Algorithm, Digest, Extents, Version};
 use godwit_wire::client::{self, Family, Line, ReplyFacts, Talk, Upload};
 use std::{
@@ -165,10 +167,10 @@ impl Delivery {
         self.part.name() != self.name
     }
 
-    pub(super) fn mode(&self) -> Mode {
+    pub(super) fn mode(&self) -> TransferMode {
         match self.family {
-            Family::Plain => Mode::Stream,
-            _ => Mode::Extended,
+            Family::Plain => TransferMode::Stream,
+            _ => TransferMode::Extended,
         }
     }
 

@@ -4,7 +4,7 @@
 use super::{Delivering, Phase};
 use crate::{
     Error, Read, Result, Width,
-    channel::Mode,
+    channel::TransferMode,
     remote::{
         Remote, faults,
         fetch::tell_width,
@@ -107,9 +107,9 @@ impl Delivering {
             .iter()
             .any(|s| s.family() == Family::Plain);
         let mode = if is_plain {
-            Mode::Stream
+            TransferMode::Stream
         } else {
-            Mode::Extended
+            TransferMode::Extended
         };
         let name = from.name(&ends.source, ends.path)?;
         let Some(retr) = self.prepare(ends, mode, want, &name)? else {
@@ -145,13 +145,13 @@ impl Delivering {
     fn prepare(
         &self,
         ends: &mut Ends<'_>,
-        mode: Mode,
+        mode: TransferMode,
         want: &Extents,
         name: &[u8],
     ) -> Result<Option<Line>> {
         let start = want.iter().next().map_or(0, |range| range.start);
         let whole_rest = want.count() == 1 && Some(want.end()) == self.plan.size;
-        if mode == Mode::Stream && !whole_rest {
+        if mode == TransferMode::Stream && !whole_rest {
             return Ok(None); // a stream is the rest of a file, not a part of it
         }
         if !ends.agree(&self.remote)? || !ends.meet(mode, &self.plan.width)? {
@@ -165,8 +165,8 @@ impl Delivering {
             faults::check(&ends.target.host, &self.plan.path, &reply)?;
         }
         let rest = match mode {
-            Mode::Stream => (start > 0).then(|| Line::new("REST").and(start)),
-            Mode::Extended => (!landed.is_empty()).then(|| Line::new("REST").and(&landed)),
+            TransferMode::Stream => (start > 0).then(|| Line::new("REST").and(start)),
+            TransferMode::Extended => (!landed.is_empty()).then(|| Line::new("REST").and(&landed)),
         };
         if let Some(rest) = rest {
             let reply = ends.source.ask_one(rest)?;
@@ -203,10 +203,10 @@ impl Ends<'_> {
 
     /// Has the two servers connected with each other, or about to be. Returns false
     /// if one of them will not.
-    fn meet(&mut self, mode: Mode, width: &Width) -> Result<bool> {
+    fn meet(&mut self, mode: TransferMode, width: &Width) -> Result<bool> {
         let hosts = self.source.peer.stripes().max(self.target.peer.stripes());
         let streams = self.source.relay_streams(width, hosts);
-        let can_be_kept = mode == Mode::Extended && hosts == 1;
+        let can_be_kept = mode == TransferMode::Extended && hosts == 1;
         if *self.reuses && can_be_kept {
             self.pair = common(self.source.pair(), self.target.pair(), streams);
         }
