@@ -3,7 +3,7 @@
 
 use crate::cli::{Godwit, topics};
 use godwit_core::{Fault, Kind};
-use godwit_node::{KEYS, Key, MODULE_KEYS};
+use godwit_node::{ConfigKey, KEYS, MODULE_KEYS};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -179,7 +179,7 @@ fn config() -> String {
         "`godwit config show` prints each key with its value and its origin. The file is TOML; a key `section.name` is `name` below \
          `[section]`. `GODWIT_SECTION_NAME` in the environment overrides it. [Environment](environment.md) has the other variables.\n",
     );
-    let line = |key: &Key| {
+    let line = |key: &ConfigKey| {
         let default = if key.default.is_empty() {
             String::new()
         } else {
@@ -187,7 +187,7 @@ fn config() -> String {
         };
         format!("- `{}`{default}: {}.\n", key.name, key.about)
     };
-    let section = |key: &Key| key.name.split_once('.').unwrap().0;
+    let section = |key: &ConfigKey| key.name.split_once('.').unwrap().0;
     let mut sections: Vec<&str> = KEYS.iter().map(section).collect();
     let mut seen = BTreeSet::new();
     sections.retain(|name| seen.insert(*name));

@@ -12,10 +12,10 @@ pub(crate) mod routes;
 mod sources;
 mod values;
 
-pub(crate) use ask_program::{Porter, Word};
+pub(crate) use ask_program::{AccessWord, Porter};
 pub(crate) use keys::FIXED;
-pub use keys::{KEYS, Key};
-pub use modules::{Allowed, MODULE_KEYS, Module};
+pub use keys::{ConfigKey, KEYS};
+pub use modules::{Allowed, MODULE_KEYS, ModuleConfig};
 pub use network::Network;
 pub use on_fault::OnFault;
 pub use routes::Routes;
@@ -34,7 +34,7 @@ use std::{
     time::Duration,
 };
 use values::{
-    Values, parse, parse_access, parse_bool, parse_doors, parse_ftp, parse_level, parse_list,
+    ConfigValues, parse, parse_access, parse_bool, parse_doors, parse_ftp, parse_level, parse_list,
     parse_members, parse_names, parse_next, parse_ports,
 };
 
@@ -84,21 +84,21 @@ pub struct Config {
     /// With whose rights files are opened.
     pub accounts: Accounts,
     /// The node's credential, and the identities it trusts.
-    pub trust: Trust,
+    pub trust: TrustConfig,
     /// The source of keys for Kerberos.
-    pub kerberos: Kerberos,
+    pub kerberos: KerberosConfig,
     /// Users that log in by a password or a token, under TLS.
-    pub passwords: Passwords,
+    pub passwords: PasswordConfig,
     /// Nodes of the same cluster.
     pub cluster: Cluster,
     /// Nodes that make striped transfers for this one.
     pub stripes: Vec<Url>,
     /// Programs that bytes of files may go through.
-    pub modules: Vec<Module>,
+    pub modules: Vec<ModuleConfig>,
     /// Variables of the environment that begin as ours do and that nothing reads.
     pub unread: Vec<String>,
-    values: BTreeMap<&'static str, Value>,
-    said_of_modules: Vec<modules::Said>,
+    values: BTreeMap<&'static str, ConfigValue>,
+    said_of_modules: Vec<modules::ModuleText>,
 }
 
 /// A node that passes on.
@@ -187,7 +187,7 @@ pub struct Accounts {
 
 /// The node's credential, and the identities it trusts. An unset path is searched at the usual places.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Trust {
+pub struct TrustConfig {
     /// Certificate with its chain, PEM.
     pub certificate: Option<PathBuf>,
     /// Its key; `None`: in the same file.
@@ -202,7 +202,7 @@ pub struct Trust {
 
 /// The source of keys for Kerberos.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub enum Kerberos {
+pub enum KerberosConfig {
     /// By the keys where the environment says, or the machine has them.
     #[default]
     Found,
@@ -214,7 +214,7 @@ pub enum Kerberos {
 
 /// Users that log in by a password or a token.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Passwords {
+pub struct PasswordConfig {
     /// The file of passwords; `None`: no user logs in so.
     pub file: Option<PathBuf>,
     /// Whether passwords are accepted without TLS.
@@ -230,7 +230,7 @@ pub struct Cluster {
     pub addresses: Vec<Network>,
 }
 
-impl Trust {
+impl TrustConfig {
     /// Returns where the node's private key is, or would be.
     pub(crate) fn key_file(&self) -> PathBuf {
         let named = self.key.as_ref().or(self.certificate.as_ref());
@@ -240,7 +240,7 @@ impl Trust {
 
 /// Where a value came from.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Origin {
+pub enum ValueOrigin {
     /// No source has the key.
     Default,
     /// A configuration file.
@@ -251,7 +251,7 @@ pub enum Origin {
     Flag(String),
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for ValueOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
@@ -270,15 +270,15 @@ pub struct Setting {
     /// The value as text.
     pub value: String,
     /// The source of the value.
-    pub origin: Origin,
+    pub origin: ValueOrigin,
     /// Description of the key.
     pub about: &'static str,
 }
 
 #[derive(Clone, Debug)]
-struct Value {
+struct ConfigValue {
     text: String,
-    origin: Origin,
+    origin: ValueOrigin,
 }
 
 impl Config {
@@ -307,9 +307,9 @@ impl Config {
             if let Some(key) = key_of_variable(&name, &text)? {
                 values.insert(
                     key,
-                    Value {
+                    ConfigValue {
                         text,
-                        origin: Origin::Environment(name),
+                        origin: ValueOrigin::Environment(name),
                     },
                 );
             } else if name.starts_with(OURS) && !is_of_others(&name, &text) {
@@ -317,18 +317,18 @@ impl Config {
             }
         }
         for (key, flag, text) in flags {
-            let origin = Origin::Flag((*flag).into());
+            let origin = ValueOrigin::Flag((*flag).into());
             let key = known(key, &origin)?;
             values.insert(
                 key,
-                Value {
+                ConfigValue {
                     text: text.clone(),
                     origin,
                 },
             );
         }
         let config = Self::of(values)?;
-        let all = modules.iter().map(modules::Said::module);
+        let all = modules.iter().map(modules::ModuleText::module);
         Ok(Self {
             unread,
             modules: all.collect::<Result<_, _>>()?,
@@ -339,7 +339,7 @@ impl Config {
 
     /// Returns every key with its value and its source.
     pub fn origins(&self) -> Vec<Setting> {
-        let setting = |key: &Key| {
+        let setting = |key: &ConfigKey| {
             let value = &self.values[key.name];
             Setting {
                 key: key.name.into(),
@@ -349,14 +349,14 @@ impl Config {
             }
         };
         let of_modules = self.said_of_modules.iter();
-        let of_modules = of_modules.flat_map(modules::Said::settings);
+        let of_modules = of_modules.flat_map(modules::ModuleText::settings);
         KEYS.iter().map(setting).chain(of_modules).collect()
     }
 
     /// Tells whether a flag set this key: its value must then be valid at once.
     pub(crate) fn is_flag(&self, key: &str) -> bool {
         let value = self.values.get(key);
-        value.is_some_and(|value| matches!(value.origin, Origin::Flag(_)))
+        value.is_some_and(|value| matches!(value.origin, ValueOrigin::Flag(_)))
     }
 
     /// Returns the configuration with the old values of `fixed` keys, and the keys whose new values differ.
@@ -388,8 +388,8 @@ impl Config {
         &self.values["log.level"].text
     }
 
-    fn of(values: BTreeMap<&'static str, Value>) -> Result<Self, Error> {
-        let take = Values(&values);
+    fn of(values: BTreeMap<&'static str, ConfigValue>) -> Result<Self, Error> {
+        let take = ConfigValues(&values);
         let seconds = |key| take.number(key).map(Duration::from_secs);
         let limits = Limits {
             sessions: take.at_least_one("limits.sessions")?,
@@ -416,7 +416,7 @@ impl Config {
                 .filter(|s| !s.is_empty())
                 .map(Into::into)
         };
-        let trust = Trust {
+        let trust = TrustConfig {
             certificate: file("trust.certificate"),
             key: file("trust.key"),
             authorities: file("trust.authorities"),
@@ -424,11 +424,11 @@ impl Config {
             refuses_limited: !take.one("trust.limited_proxies", parse_bool)?,
         };
         let kerberos = match take.text("kerberos.keytab").trim() {
-            "" => Kerberos::Found,
-            "none" => Kerberos::Off,
-            path => Kerberos::Keytab(path.into()),
+            "" => KerberosConfig::Found,
+            "none" => KerberosConfig::Off,
+            path => KerberosConfig::Keytab(path.into()),
         };
-        let passwords = Passwords {
+        let passwords = PasswordConfig {
             file: file("passwords.file"),
             in_clear: take.one("passwords.in_clear", parse_bool)?,
         };
@@ -492,7 +492,7 @@ impl Config {
     }
 }
 
-fn site_of(take: &Values<'_>) -> Result<Option<String>, Error> {
+fn site_of(take: &ConfigValues<'_>) -> Result<Option<String>, Error> {
     let has_catalog = !take.text("catalog.url").trim().is_empty();
     take.one("catalog.site", |text| match text.trim() {
         "" => Ok(None),
@@ -505,7 +505,7 @@ fn site_of(take: &Values<'_>) -> Result<Option<String>, Error> {
 }
 
 /// One of the two alone is of no use.
-fn hop_of(take: &Values<'_>) -> Result<Option<Hop>, Error> {
+fn hop_of(take: &ConfigValues<'_>) -> Result<Option<Hop>, Error> {
     let next = take.optional("node.next", parse_next)?;
     let spool = take.text("node.spool").trim();
     let bytes = take.optional("node.spool_bytes", parse::<u64>)?;
@@ -553,7 +553,12 @@ mod tests {
         assert_eq!(config.anonymous, Access::None);
         assert_eq!(config.limits.idle, Duration::from_secs(600));
         assert_eq!(config.origins().len(), KEYS.len());
-        assert!(config.origins().iter().all(|s| s.origin == Origin::Default));
+        assert!(
+            config
+                .origins()
+                .iter()
+                .all(|s| s.origin == ValueOrigin::Default)
+        );
     }
 
     #[test]

@@ -16,15 +16,15 @@ mod task;
 pub use access::obeyed::{Asker, Obeyed, read_right};
 pub use base::stop::Stop;
 pub use config::{
-    Access, Allowed, Cluster, Config, Data, Hop, KEYS, Key, Limits, MODULE_KEYS, Module, Network,
-    OnFault, Origin, Passwords, Routes, Setting, Trust,
+    Access, Allowed, Cluster, Config, ConfigKey, Data, Hop, KEYS, Limits, MODULE_KEYS,
+    ModuleConfig, Network, OnFault, PasswordConfig, Routes, Setting, TrustConfig, ValueOrigin,
 };
 pub use https::calls;
 pub use local::{LocalError, LocalRules};
 pub use serve::{listener::Node, reload::Reload, stdio::attend};
 pub use task::{LineSink, run_task};
 
-use access::accounts::Accounts;
+use access::accounts::AccountNodes;
 use godwit_sys::why;
 use godwit_trust::Home;
 use godwit_wire::door::call::Refusal;
@@ -50,13 +50,13 @@ pub enum Error {
     NotToml { path: PathBuf, what: String },
     #[error("{origin}: unknown key {key}; did you mean {nearest}?")]
     UnknownKey {
-        origin: Origin,
+        origin: ValueOrigin,
         key: String,
         nearest: &'static str,
     },
     #[error("{origin}: {key} = {value:?}: {why}")]
     BadValue {
-        origin: Origin,
+        origin: ValueOrigin,
         key: Cow<'static, str>,
         value: String,
         why: String,
@@ -121,7 +121,7 @@ pub fn run(
     again: impl Fn() -> Result<Config, Error> + Send + 'static,
     ready: impl FnOnce(&Addresses),
 ) -> Result<(), Error> {
-    let accounts = Accounts::begin(&config)?;
+    let accounts = AccountNodes::begin(&config)?;
     let node = Node::start_for(config, accounts)?;
     let stop = node.stopper();
     stop.on_signals().map_err(Error::Start)?;
@@ -138,6 +138,6 @@ pub fn run_local(
     home: Option<Home>,
     ready: impl FnOnce(),
 ) -> Result<(), LocalError> {
-    let serve = |config| Ok(Box::new(Node::start(config)?) as Box<dyn local::Served>);
+    let serve = |config| Ok(Box::new(Node::start(config)?) as Box<dyn local::ServedNode>);
     local::run(rules, home, serve, ready)
 }

@@ -3,14 +3,16 @@
 use crate::{
     Config, Error,
     access::{
-        accounts::Accounts,
+        accounts::AccountNodes,
         export::Export,
-        guarded::{Guarded, Rules},
-        names::Names,
-        site::Site,
-        trust::Trust,
+        guarded::{GuardedExport, RightsFile},
+        names::CatalogNames,
+        site::CatalogSite,
+        trust::NodeTrust,
     },
-    base::{filters::Modules, metrics::Metrics, ports::Ports, stop::Stop, transfer_log::Journal},
+    base::{
+        filters::Modules, metrics::Metrics, ports::Ports, stop::Stop, transfer_log::TransferLog,
+    },
     hop,
 };
 use godwit_depot::Spooled;
@@ -26,22 +28,22 @@ use std::{
 
 /// State that all sessions share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct NodeState {
     pub(crate) config: Config,
     /// For those who do not say who they are.
     dir: Export,
     /// Set if writes are forwarded to the next node, not to a directory.
     pub(crate) hop: Option<Arc<Spooled>>,
     /// For each of the others.
-    accounts: Arc<Accounts>,
-    rules: Option<Arc<Rules>>,
+    accounts: Arc<AccountNodes>,
+    rules: Option<Arc<RightsFile>>,
     /// The names of a catalog.
-    pub(crate) names: Option<Names>,
-    pub(crate) trust: Trust,
+    pub(crate) names: Option<CatalogNames>,
+    pub(crate) trust: NodeTrust,
     pub(crate) passwords: Option<Passwords>,
     pub(crate) ports: Arc<Ports>,
     pub(crate) stop: Stop,
-    pub(crate) journal: Arc<Journal>,
+    pub(crate) journal: Arc<TransferLog>,
     pub(crate) modules: Arc<Modules>,
     /// The count of programs that peers run beside files.
     pub(crate) running: Arc<AtomicUsize>,
@@ -52,14 +54,14 @@ pub(crate) struct Shared {
     host: String,
 }
 
-impl Shared {
+impl NodeState {
     pub(crate) fn begin(
         config: Config,
-        accounts: Accounts,
-        trust: Trust,
+        accounts: AccountNodes,
+        trust: NodeTrust,
         is_let_in: bool,
     ) -> Result<Self, Error> {
-        let journal = Journal::open(config.state.as_deref()).map_err(|cause| Error::State {
+        let journal = TransferLog::open(config.state.as_deref()).map_err(|cause| Error::State {
             path: config.state.clone().unwrap_or_default(),
             cause,
         })?;
@@ -94,7 +96,7 @@ impl Shared {
     /// Returns the state under another configuration: counters, limits and logs stay.
     pub(crate) fn again(&self, config: Config) -> Result<Self, Error> {
         let before = &self.config;
-        let trust = Trust::begin(
+        let trust = NodeTrust::begin(
             config.trust.clone(),
             config.cluster.clone(),
             config.kerberos.clone(),
@@ -109,7 +111,7 @@ impl Shared {
         // Whether links are followed behind the rights is decided where files are opened.
         let accounts = match config.asks_rights() == before.asks_rights() {
             true => Arc::clone(&self.accounts),
-            false => Arc::new(Accounts::of_this_process(&config)),
+            false => Arc::new(AccountNodes::of_this_process(&config)),
         };
         let data = &config.data;
         let ports = match (&data.ports, data.wait) == (&before.data.ports, before.data.wait) {
@@ -160,18 +162,26 @@ impl Shared {
     }
 
     /// Returns the export as those see it who do not say who they are.
-    pub(crate) fn dir_of_anybody(&self) -> Guarded {
-        Guarded::new(self.dir.clone(), None, self.rules.clone())
+    pub(crate) fn dir_of_anybody(&self) -> GuardedExport {
+        GuardedExport::new(self.dir.clone(), None, self.rules.clone())
     }
 
     /// Returns the export for an account and an identity: unfinished uploads are apart from those of other identities.
-    pub(crate) fn dir_of(&self, account: &str, who: &Identity) -> godwit_store::Result<Guarded> {
+    pub(crate) fn dir_of(
+        &self,
+        account: &str,
+        who: &Identity,
+    ) -> godwit_store::Result<GuardedExport> {
         let dir = match &self.hop {
             // At the next node the hop acts with its own rights.
             Some(hop) => Export::Hop(Box::new(hop.of(who.subject())?)),
             None => Export::Dir(self.accounts.dir(Some(account), who.subject())?),
         };
-        Ok(Guarded::new(dir, Some(who.clone()), self.rules.clone()))
+        Ok(GuardedExport::new(
+            dir,
+            Some(who.clone()),
+            self.rules.clone(),
+        ))
     }
 
     /// Returns the export of anonymous clients, without the rules of rights.
@@ -180,12 +190,16 @@ impl Shared {
     }
 
     /// Returns the export with the rights of this node, for a client that has all of them.
-    pub(crate) fn dir_of_guest(&self, who: &Identity) -> godwit_store::Result<Guarded> {
+    pub(crate) fn dir_of_guest(&self, who: &Identity) -> godwit_store::Result<GuardedExport> {
         let dir = match &self.hop {
             Some(hop) => Export::Hop(Box::new(hop.of(who.subject())?)),
             None => Export::Dir(self.accounts.dir(None, who.subject())?),
         };
-        Ok(Guarded::new(dir, Some(who.clone()), self.rules.clone()))
+        Ok(GuardedExport::new(
+            dir,
+            Some(who.clone()),
+            self.rules.clone(),
+        ))
     }
 
     /// Removes abandoned uploads.
@@ -204,7 +218,7 @@ impl Shared {
 
 pub(crate) fn dir_of_nobody(
     config: &Config,
-    accounts: &Accounts,
+    accounts: &AccountNodes,
     hop: Option<&Spooled>,
 ) -> Result<Export, Error> {
     let anonymous = Some(config.accounts.anonymous.as_str()).filter(|name| !name.is_empty());
@@ -218,9 +232,9 @@ pub(crate) fn dir_of_nobody(
     })
 }
 
-fn names_of(config: &Config, home: Option<&Home>) -> Result<Option<Names>, Error> {
+fn names_of(config: &Config, home: Option<&Home>) -> Result<Option<CatalogNames>, Error> {
     let names = config.catalog.as_ref().map(|text| {
-        let names = Names::new(text, home);
+        let names = CatalogNames::new(text, home);
         match names.catalog() {
             Ok(_) => Ok(names),
             Err(refusal) => Err(Error::Catalog {
@@ -234,13 +248,13 @@ fn names_of(config: &Config, home: Option<&Home>) -> Result<Option<Names>, Error
 
 pub(crate) fn rules_of(
     config: &Config,
-    names: Option<&Names>,
+    names: Option<&CatalogNames>,
     home: Option<&Home>,
-) -> Result<Option<Arc<Rules>>, Error> {
+) -> Result<Option<Arc<RightsFile>>, Error> {
     if let Some(porter) = &config.porter {
-        return Ok(Some(Arc::new(Rules::of_program(porter.clone()))));
+        return Ok(Some(Arc::new(RightsFile::of_program(porter.clone()))));
     }
-    let own = config.rights.as_deref().map(Rules::read).transpose();
+    let own = config.rights.as_deref().map(RightsFile::read).transpose();
     let own = own.map_err(Error::Rights)?;
     let rules = match (site_of(config, names, home), &config.site) {
         (Some(site), _) => {
@@ -248,7 +262,7 @@ pub(crate) fn rules_of(
                 path: config.state.clone().unwrap_or_default(),
                 cause,
             })?;
-            Some(Rules::read(file).map_err(Error::Rights)?)
+            Some(RightsFile::read(file).map_err(Error::Rights)?)
         }
         // Only a rehearsal knows no names.
         (None, Some(_)) if names.is_some() => return Err(Error::Homeless),
@@ -258,7 +272,11 @@ pub(crate) fn rules_of(
 }
 
 /// Returns the site that this node is.
-pub(crate) fn site_of(config: &Config, names: Option<&Names>, home: Option<&Home>) -> Option<Site> {
+pub(crate) fn site_of(
+    config: &Config,
+    names: Option<&CatalogNames>,
+    home: Option<&Home>,
+) -> Option<CatalogSite> {
     let name = config.site.as_deref()?;
     let keeper = match names?.text.strip_prefix("godwit://") {
         Some(peer) => Some(peer.trim_end_matches('/').to_owned()),
@@ -267,10 +285,16 @@ pub(crate) fn site_of(config: &Config, names: Option<&Names>, home: Option<&Home
     let kept = config.state.as_deref().or(home.map(Home::path))?;
     let own = config.rights.clone();
     let own = own.ok_or_else(|| config.anonymous.as_rights());
-    Some(Site::new(name, &config.export, kept, own, (home, keeper)))
+    Some(CatalogSite::new(
+        name,
+        &config.export,
+        kept,
+        own,
+        (home, keeper),
+    ))
 }
 
-pub(crate) fn passwords_of(config: &Config, trust: &Trust) -> Result<Option<Passwords>, Error> {
+pub(crate) fn passwords_of(config: &Config, trust: &NodeTrust) -> Result<Option<Passwords>, Error> {
     if config.passwords.file.is_some() && !trust.offers_tls() && !config.passwords.in_clear {
         return Err(Error::NoTls);
     }

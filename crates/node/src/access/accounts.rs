@@ -16,7 +16,7 @@ use std::{
 
 /// The export as each of those who log in sees it.
 #[derive(Debug)]
-pub(crate) struct Accounts {
+pub(crate) struct AccountNodes {
     export: PathBuf,
     /// The directory for notes of published files, if the node keeps state.
     notes: Option<PathBuf>,
@@ -25,13 +25,13 @@ pub(crate) struct Accounts {
     plain: bool,
     /// Opens files for other accounts; `None`: root did not start the node.
     steward: Option<Steward>,
-    dirs: Mutex<HashMap<Key, Dir>>,
+    dirs: Mutex<HashMap<AccountKey, Dir>>,
 }
 
 /// An account, `None` for that of the node, and an identity.
-type Key = (Option<String>, String);
+type AccountKey = (Option<String>, String);
 
-impl Accounts {
+impl AccountNodes {
     /// Serves all clients with the rights of this process.
     pub(crate) fn of_this_process(config: &Config) -> Self {
         Self {

@@ -1,6 +1,6 @@
 //! The way from this node to other servers.
 
-use super::names::Names;
+use super::names::CatalogNames;
 use crate::config::routes::Routes;
 use godwit_core::Scheme;
 use godwit_depot::Connect;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub(crate) fn connect(
     home: Option<Home>,
     routes: Routes,
-    names: Option<&Names>,
+    names: Option<&CatalogNames>,
     cancel: Cancel,
 ) -> Connect {
     let options = Options::new(cancel);

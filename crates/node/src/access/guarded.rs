@@ -5,7 +5,7 @@
 //! of the path that becomes a link meanwhile is refused.
 
 use super::export::Export;
-use crate::config::{Porter, Word};
+use crate::config::{AccessWord, Porter};
 use godwit_core::{Algorithm, Chain, Digest, Extents, Url, Version};
 use godwit_store::{
     Can, Entry, EntryKind, Error, Finished, Given, HoldDecision, HopStatus, Next, Partial, REFERS,
@@ -31,40 +31,40 @@ use std::{
 
 /// An export and the rights of one client in it.
 #[derive(Clone, Debug)]
-pub(crate) struct Guarded {
+pub(crate) struct GuardedExport {
     dir: Export,
     who: Option<Identity>,
     /// Address of the client, for the log.
     from: Option<SocketAddr>,
     /// `None`: what the kernel permits.
-    rules: Option<Arc<Rules>>,
+    rules: Option<Arc<RightsFile>>,
 }
 
 /// A file of rights, read again when it changes; or a program that is asked.
 #[derive(Debug)]
-pub(crate) struct Rules {
+pub(crate) struct RightsFile {
     file: PathBuf,
-    kept: Mutex<Kept>,
+    kept: Mutex<KeptRights>,
     porter: Option<Porter>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct KeptRights {
     rights: Arc<Rights>,
     /// Identifies the version of the file that was read last, valid or not.
-    seen: Option<Seen>,
+    seen: Option<RightsStamp>,
 }
 
 /// Something that differs when a file was changed: device, inode, size, time of change.
-type Seen = (u64, u64, u64, i64, i64);
+type RightsStamp = (u64, u64, u64, i64, i64);
 
-impl Rules {
+impl RightsFile {
     /// Has a program be asked.
     pub(crate) fn of_program(porter: Porter) -> Self {
         let rights = Arc::new(Rights::all());
         Self {
             file: PathBuf::new(),
-            kept: Mutex::new(Kept { rights, seen: None }),
+            kept: Mutex::new(KeptRights { rights, seen: None }),
             porter: Some(porter),
         }
     }
@@ -77,7 +77,7 @@ impl Rules {
         tracing::info!(file = %file.display(), rules = count, "ask the rights");
         Ok(Self {
             file: file.into(),
-            kept: Mutex::new(Kept { rights, seen }),
+            kept: Mutex::new(KeptRights { rights, seen }),
             porter: None,
         })
     }
@@ -114,7 +114,7 @@ impl Rules {
     }
 }
 
-fn look(file: &Path) -> Option<Seen> {
+fn look(file: &Path) -> Option<RightsStamp> {
     let meta = fs::metadata(file).ok()?;
     Some((
         meta.dev(),
@@ -126,23 +126,23 @@ fn look(file: &Path) -> Option<Seen> {
 }
 
 /// The rights at one moment, for one person.
-struct Asked<'a> {
-    guarded: &'a Guarded,
-    rules: &'a Rules,
+struct CurrentRights<'a> {
+    guarded: &'a GuardedExport,
+    rules: &'a RightsFile,
     rights: Arc<Rights>,
 }
 
-impl Asked<'_> {
+impl CurrentRights<'_> {
     fn may(&self, deed: Deed, path: &Path) -> bool {
-        self.word(deed, path) == Word::Yes
+        self.word(deed, path) == AccessWord::Yes
     }
 
-    fn word(&self, deed: Deed, path: &Path) -> Word {
+    fn word(&self, deed: Deed, path: &Path) -> AccessWord {
         let who = self.guarded.who.as_ref();
         match &self.rules.porter {
             Some(porter) => (porter.decide)(who, deed, path),
-            None if self.rights.decide(who, deed, path).allowed => Word::Yes,
-            None => Word::No,
+            None if self.rights.decide(who, deed, path).allowed => AccessWord::Yes,
+            None => AccessWord::No,
         }
     }
 
@@ -154,9 +154,9 @@ impl Asked<'_> {
     fn must_any(&self, deeds: &[Deed], path: &Path, refused: Deed) -> Result<()> {
         for &deed in deeds {
             match self.word(deed, path) {
-                Word::Yes => return Ok(()),
-                Word::No => {}
-                Word::Elsewhere(url) => {
+                AccessWord::Yes => return Ok(()),
+                AccessWord::No => {}
+                AccessWord::Elsewhere(url) => {
                     return Err(self.denied(deed, path, "referred", format!("{REFERS}{url}")));
                 }
             }
@@ -206,9 +206,9 @@ impl Asked<'_> {
     }
 }
 
-impl Guarded {
+impl GuardedExport {
     /// Returns the export under the rights of a client; `who` is `None` if the client gave no name.
-    pub(crate) fn new(dir: Export, who: Option<Identity>, rules: Option<Arc<Rules>>) -> Self {
+    pub(crate) fn new(dir: Export, who: Option<Identity>, rules: Option<Arc<RightsFile>>) -> Self {
         Self {
             dir,
             who,
@@ -376,9 +376,9 @@ impl Guarded {
         self.asked(Path::new(""), deed).map(drop)
     }
 
-    fn rights(&self) -> Option<Asked<'_>> {
+    fn rights(&self) -> Option<CurrentRights<'_>> {
         let rules = self.rules.as_ref()?;
-        Some(Asked {
+        Some(CurrentRights {
             guarded: self,
             rules,
             rights: rules.now(),
@@ -519,7 +519,7 @@ fn no_stage(what: &dyn std::fmt::Display, said: &str) -> Error {
     Error::denied(what.to_string(), said)
 }
 
-impl Store for Guarded {
+impl Store for GuardedExport {
     fn can(&self) -> Result<Can> {
         self.dir.can()
     }
@@ -593,7 +593,7 @@ impl Store for Guarded {
     godwit_store::has!(self, Facets: transit batch volume);
 }
 
-impl godwit_store::Batch for Guarded {
+impl godwit_store::Batch for GuardedExport {
     fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> {
         let Some(asked) = self.rights() else {
             return self.dir.hidden(path);
@@ -655,7 +655,7 @@ impl godwit_store::Batch for Guarded {
     }
 }
 
-impl godwit_store::Transit for Guarded {
+impl godwit_store::Transit for GuardedExport {
     fn flush(&self, path: &Path) -> Result<()> {
         self.dir.flush(&self.to_be_told(path)?)
     }
@@ -683,7 +683,7 @@ impl godwit_store::Transit for Guarded {
     }
 }
 
-impl godwit_store::Volume for Guarded {
+impl godwit_store::Volume for GuardedExport {
     fn xattrs(&self, path: &Path) -> Result<Xattrs> {
         self.dir.xattrs(&self.asked(path, Deed::Read)?)
     }

@@ -12,7 +12,7 @@ use std::{fmt, num::NonZeroU64, sync::Arc, time::Duration};
 
 /// The names of a catalog. Clones are of the same one.
 #[derive(Clone)]
-pub(crate) struct Names {
+pub(crate) struct CatalogNames {
     /// The text that names the catalog.
     pub(crate) text: String,
     home: Option<Home>,
@@ -21,13 +21,13 @@ pub(crate) struct Names {
     logical: Arc<Mutex<Option<Logical>>>,
 }
 
-impl fmt::Debug for Names {
+impl fmt::Debug for CatalogNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Names({})", self.text)
     }
 }
 
-impl Names {
+impl CatalogNames {
     /// Names a catalog, which is not opened yet; another node is asked as the owner of that home.
     pub(crate) fn new(text: &str, home: Option<&Home>) -> Self {
         Self {

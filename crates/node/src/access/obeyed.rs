@@ -40,16 +40,16 @@ impl Obeyed {
         Self { catalog, asker }
     }
 
-    fn rules(&self) -> Result<Rules<'_>> {
+    fn rules(&self) -> Result<RuleTexts<'_>> {
         let mut found = godwit_catalog::rules(&*self.catalog, Path::new(""))?;
         found.retain(|rule| is_of_rights(&rule.text));
-        let said = found.into_iter().rev().map(|rule| Said {
+        let said = found.into_iter().rev().map(|rule| RuleText {
             place: rule.name.0,
             // A rule that cannot be read allows nothing.
             rights: read_right(&rule.text).unwrap_or_default(),
             text: rule.text,
         });
-        Ok(Rules {
+        Ok(RuleTexts {
             asker: &self.asker,
             said: said.collect(),
         })
@@ -95,7 +95,7 @@ impl Obeyed {
 
     fn must_change(
         &self,
-        rules: &Rules<'_>,
+        rules: &RuleTexts<'_>,
         intents: &HashMap<u64, Intent>,
         change: &Change,
     ) -> Result<()> {
@@ -190,22 +190,22 @@ impl Catalog for Obeyed {
     }
 }
 
-struct Rules<'a> {
+struct RuleTexts<'a> {
     asker: &'a Asker,
     /// The last said is the first.
-    said: Vec<Said>,
+    said: Vec<RuleText>,
 }
 
-struct Said {
+struct RuleText {
     place: PathBuf,
     text: String,
     /// One rule, of everywhere.
     rights: Rights,
 }
 
-impl Rules<'_> {
+impl RuleTexts<'_> {
     fn must(&self, deed: Deed, name: &Path) -> Result<()> {
-        let covers = |said: &&Said| name.starts_with(&said.place);
+        let covers = |said: &&RuleText| name.starts_with(&said.place);
         let Some(nearest) = self.said.iter().find(covers) else {
             return Ok(());
         };
@@ -214,7 +214,8 @@ impl Rules<'_> {
             Asker::Client(who) => who.as_ref(),
             Asker::Owner => Some(&owner),
         };
-        let speaks = |said: &&Said| said.rights.decide(who, deed, Path::new("/")).rule.is_some();
+        let speaks =
+            |said: &&RuleText| said.rights.decide(who, deed, Path::new("/")).rule.is_some();
         let rule = self.said.iter().filter(covers).find(speaks);
         let is_owner = matches!(self.asker, Asker::Owner);
         match rule {

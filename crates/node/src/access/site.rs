@@ -20,7 +20,7 @@ use std::{
 };
 
 /// A site of a catalog, as the node that serves it.
-pub(crate) struct Site {
+pub(crate) struct CatalogSite {
     name: String,
     export: PathBuf,
     file: PathBuf,
@@ -36,7 +36,7 @@ pub(crate) struct Site {
     refused: Mutex<Vec<String>>,
 }
 
-impl Site {
+impl CatalogSite {
     /// Returns a site that keeps the file of rights in `kept`; its own rights are those of `own`, of a file or as a text.
     pub(crate) fn new(
         name: &str,

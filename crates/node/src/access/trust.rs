@@ -19,10 +19,10 @@ use std::{
 
 /// Configured credentials, or those at the usual places.
 #[derive(Debug)]
-pub(crate) struct Trust {
-    config: config::Trust,
+pub(crate) struct NodeTrust {
+    config: config::TrustConfig,
     cluster: config::Cluster,
-    kerberos: config::Kerberos,
+    kerberos: config::KerberosConfig,
     is_offered: bool,
     reads_tickets: bool,
     offers_tls: bool,
@@ -30,15 +30,15 @@ pub(crate) struct Trust {
     ignores_host: bool,
     /// Opens a key that root alone may read.
     steward: Option<Steward>,
-    kept: Mutex<Option<Kept>>,
+    kept: Mutex<Option<KeptCredential>>,
     /// The node's own key and its peers; `None`: the node keeps no state.
     home: Option<Home>,
-    door: Mutex<Door>,
+    door: Mutex<DoorKeys>,
 }
 
 /// The keys that the HTTPS port shows.
 #[derive(Debug, Default)]
-struct Door {
+struct DoorKeys {
     /// Our own keys, the newest first, and the state of their files.
     own: Vec<Credential>,
     seen: KeysSeen,
@@ -48,19 +48,19 @@ struct Door {
 
 /// The credential, as it was read last.
 #[derive(Debug)]
-struct Kept {
+struct KeptCredential {
     credential: Credential,
     /// The last warning about a newer file, so that it is logged once.
     told: String,
 }
 
-impl Trust {
+impl NodeTrust {
     /// Checks whether GSI can be offered. Named files must be valid; an invalid file that was only found is logged, and
     /// reported at each use.
     pub(crate) fn begin(
-        config: config::Trust,
+        config: config::TrustConfig,
         cluster: config::Cluster,
-        kerberos: config::Kerberos,
+        kerberos: config::KerberosConfig,
         steward: Option<&Steward>,
         state: Option<&Path>,
         before: Option<&Self>,
@@ -151,7 +151,7 @@ impl Trust {
     }
 
     /// Reads our own keys if their files changed. While the files are invalid, the previous keys stay.
-    fn read_own(&self, door: &mut Door) -> godwit_trust::Result<()> {
+    fn read_own(&self, door: &mut DoorKeys) -> godwit_trust::Result<()> {
         let seen = self.home.as_ref().map(Home::keys_seen).unwrap_or_default();
         if !door.own.is_empty() && seen == door.seen {
             return Ok(());
@@ -183,15 +183,18 @@ impl Trust {
     /// Takes over credentials that another read, since this account may not read the files: the credential, if it comes
     /// from the same files, and our own keys.
     pub(crate) fn succeed(&mut self, other: &Self) {
-        let is_same = |a: &config::Trust, b: &config::Trust| {
+        let is_same = |a: &config::TrustConfig, b: &config::TrustConfig| {
             (&a.certificate, &a.key) == (&b.certificate, &b.key)
         };
         if is_same(&self.config, &other.config) {
             let kept = other.kept.lock();
-            self.kept = Mutex::new(kept.as_ref().map(|kept| Kept::new(kept.credential.clone())));
+            self.kept = Mutex::new(
+                kept.as_ref()
+                    .map(|kept| KeptCredential::new(kept.credential.clone())),
+            );
         }
         let door = other.door.lock();
-        self.door = Mutex::new(Door {
+        self.door = Mutex::new(DoorKeys {
             own: door.own.clone(),
             seen: door.seen.clone(),
             newest: door.newest,
@@ -213,9 +216,9 @@ impl Trust {
     /// only found is logged.
     pub(crate) fn begin_kerberos(&mut self) -> godwit_trust::Result<()> {
         let is_named = match self.kerberos {
-            config::Kerberos::Off => return Ok(()),
-            config::Kerberos::Keytab(_) => true,
-            config::Kerberos::Found => variable("KRB5_KTNAME").is_some(),
+            config::KerberosConfig::Off => return Ok(()),
+            config::KerberosConfig::Keytab(_) => true,
+            config::KerberosConfig::Found => variable("KRB5_KTNAME").is_some(),
         };
         if !is_named && !Path::new(KEYTAB).exists() {
             return Ok(());
@@ -242,7 +245,7 @@ impl Trust {
 
     fn keytab(&self) -> Option<&Path> {
         match &self.kerberos {
-            config::Kerberos::Keytab(path) => Some(path),
+            config::KerberosConfig::Keytab(path) => Some(path),
             _ => None,
         }
     }
@@ -378,7 +381,7 @@ impl Trust {
         let mut kept = self.kept.lock();
         let Some(old) = kept.as_mut() else {
             let credential = self.read()?;
-            *kept = credential.clone().map(Kept::new);
+            *kept = credential.clone().map(KeptCredential::new);
             return Ok(credential);
         };
         if old.credential.is_current() {
@@ -387,7 +390,7 @@ impl Trust {
         match self.read_again(&old.credential) {
             Ok(new) => {
                 tracing::info!(credential = ?new, "took a renewed certificate");
-                *old = Kept::new(new.clone());
+                *old = KeptCredential::new(new.clone());
                 Ok(Some(new))
             }
             Err(error) if old.credential.check_dates(SystemTime::now()).is_ok() => {
@@ -496,7 +499,7 @@ impl config::Cluster {
     }
 }
 
-impl Kept {
+impl KeptCredential {
     fn new(credential: Credential) -> Self {
         let told = String::new();
         Self { credential, told }

@@ -37,12 +37,12 @@ pub(crate) struct Admission {
     /// Places that only peers get, and how many of all places one peer gets.
     of_peers: usize,
     per_peer_max: usize,
-    inside: Mutex<Inside>,
+    inside: Mutex<AdmittedCounts>,
     left: Condvar,
 }
 
 #[derive(Debug)]
-struct Inside {
+struct AdmittedCounts {
     sessions_max: usize,
     per_address_max: usize,
     all: usize,
@@ -62,7 +62,7 @@ impl Admission {
             what,
             of_peers: 0,
             per_peer_max: 0,
-            inside: Mutex::new(Inside {
+            inside: Mutex::new(AdmittedCounts {
                 sessions_max,
                 per_address_max,
                 all: 0,

@@ -1,7 +1,7 @@
 //! Programs that bytes of files go through, as configured: which client may run one, how many run at once, and how
 //! their end is judged.
 
-use crate::config::Module;
+use crate::config::ModuleConfig;
 use godwit_core::{Block, Kind, LEAF_BYTES};
 use godwit_store::{Error, channel::Watch};
 use godwit_sys::{Bounds, Buffer, Made, Program, Running, ended_by, why};
@@ -22,25 +22,25 @@ use std::{
 
 /// All modules of a node.
 #[derive(Debug)]
-pub(crate) struct Modules(Vec<Known>);
+pub(crate) struct Modules(Vec<KnownModule>);
 
 #[derive(Debug)]
-struct Known {
-    module: Arc<Module>,
+struct KnownModule {
+    module: Arc<ModuleConfig>,
     running: Arc<AtomicUsize>,
 }
 
 /// The right to run a module once, for as long as this is held.
 #[derive(Debug)]
-pub(crate) struct Turn {
-    module: Arc<Module>,
+pub(crate) struct FilterTurn {
+    module: Arc<ModuleConfig>,
     parameters: String,
     running: Arc<AtomicUsize>,
 }
 
 impl Modules {
-    pub(crate) fn new(modules: &[Module]) -> Self {
-        let known = |module: &Module| Known {
+    pub(crate) fn new(modules: &[ModuleConfig]) -> Self {
+        let known = |module: &ModuleConfig| KnownModule {
             module: Arc::new(module.clone()),
             running: Arc::default(),
         };
@@ -49,7 +49,7 @@ impl Modules {
 
     /// Returns the descriptions for clients.
     pub(crate) fn told(&self) -> Vec<wire::ModuleName> {
-        let told = |known: &Known| wire::ModuleName {
+        let told = |known: &KnownModule| wire::ModuleName {
             name: known.module.name.clone(),
             way: known.module.way,
             about: known.module.about.clone(),
@@ -58,12 +58,16 @@ impl Modules {
     }
 
     /// Admits one run of a module, if the module exists and allows these parameters.
-    pub(crate) fn turn(&self, through: &Through, way: ModuleDirection) -> Result<Turn, Refusal> {
+    pub(crate) fn turn(
+        &self,
+        through: &Through,
+        way: ModuleDirection,
+    ) -> Result<FilterTurn, Refusal> {
         let mut all = self.0.iter();
         let known =
             all.find(|known| known.module.name == through.module && known.module.way == way);
         let name = &through.module;
-        let Some(Known { module, running }) = known else {
+        let Some(KnownModule { module, running }) = known else {
             let why = format!("There is no module {name} here.");
             return Err(Refusal::of_kind(Kind::Unsupported, why));
         };
@@ -73,7 +77,7 @@ impl Modules {
         }
         // Given back by `Turn`, also if it is one too many.
         let before = running.fetch_add(1, Relaxed);
-        let turn = Turn {
+        let turn = FilterTurn {
             module: Arc::clone(module),
             parameters: through.parameters.clone(),
             running: Arc::clone(running),
@@ -88,7 +92,7 @@ impl Modules {
 
 /// Tells why parameters are not what the configuration allows. As an argument they must not
 /// be taken for an option.
-fn refusal(module: &Module, parameters: &str) -> Option<String> {
+fn refusal(module: &ModuleConfig, parameters: &str) -> Option<String> {
     let is_argument = module.command.iter().any(|word| word == PLACE);
     if is_argument && parameters.starts_with('-') {
         return Some("they begin with a dash, as an option would".into());
@@ -96,19 +100,19 @@ fn refusal(module: &Module, parameters: &str) -> Option<String> {
     module.parameters.refuses(parameters)
 }
 
-impl Drop for Turn {
+impl Drop for FilterTurn {
     fn drop(&mut self) {
         self.running.fetch_sub(1, Relaxed);
     }
 }
 
-impl Turn {
+impl FilterTurn {
     pub(crate) fn name(&self) -> &str {
         &self.module.name
     }
 
     /// Starts the program on a file; it ends with the calling thread at the latest.
-    pub(crate) fn start(&self, input: File) -> Result<Run<'_>, Refusal> {
+    pub(crate) fn start(&self, input: File) -> Result<ModuleRun<'_>, Refusal> {
         let module = &self.module;
         let word = |word: &String| match word.as_str() {
             PLACE => OsString::from(&self.parameters),
@@ -133,7 +137,7 @@ impl Turn {
             tracing::error!(module = name, cause, "a module cannot be started");
             of_module(format!("{name} cannot be started: {cause}"))
         })?;
-        Ok(Run {
+        Ok(ModuleRun {
             turn: self,
             running,
             late,
@@ -143,13 +147,13 @@ impl Turn {
 
 /// A module at work. Dropping it ends its program.
 #[derive(Debug)]
-pub(crate) struct Run<'a> {
-    turn: &'a Turn,
+pub(crate) struct ModuleRun<'a> {
+    turn: &'a FilterTurn,
     running: Running,
     late: Instant,
 }
 
-impl Run<'_> {
+impl ModuleRun<'_> {
     /// Gives `put` all that the program writes, in order, and returns how much that was once it
     /// has ended well.
     pub(crate) fn pour(

@@ -2,7 +2,7 @@
 
 use super::{
     admission::{Admitted, Party},
-    metrics::{Counted, Metrics},
+    metrics::{GaugeGuard, Metrics},
 };
 use parking_lot::Mutex;
 use std::{
@@ -17,20 +17,20 @@ use tokio::sync::{Notify, watch};
 
 /// Connections that wait for a request, the oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct Idle(Mutex<HashMap<Party, VecDeque<Arc<Notify>>>>);
+pub(crate) struct IdleConnections(Mutex<HashMap<Party, VecDeque<Arc<Notify>>>>);
 
-impl Idle {}
+impl IdleConnections {}
 
 /// One connection; it begins idle.
 #[derive(Debug)]
 pub(crate) struct TrackedConnection {
-    idle: Arc<Idle>,
+    idle: Arc<IdleConnections>,
     party: Mutex<Party>,
     end: Arc<Notify>,
 }
 
 impl TrackedConnection {
-    pub(crate) fn new(idle: &Arc<Idle>, party: Party) -> Arc<Self> {
+    pub(crate) fn new(idle: &Arc<IdleConnections>, party: Party) -> Arc<Self> {
         let tracked = Self {
             idle: Arc::clone(idle),
             party: Mutex::new(party),
@@ -88,14 +88,14 @@ impl Drop for TrackedConnection {
 /// The places of a connection, kept as long as it or its successor lasts. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Stay {
-    _inside: Arc<(Admitted, Counted)>,
+    _inside: Arc<(Admitted, GaugeGuard)>,
     pub(crate) tracked: Arc<TrackedConnection>,
     pub(crate) draining: watch::Receiver<()>,
 }
 
 impl Stay {
     pub(crate) fn new(
-        (idle, metrics): (&Arc<Idle>, &Metrics),
+        (idle, metrics): (&Arc<IdleConnections>, &Metrics),
         admitted: Admitted,
         draining: watch::Receiver<()>,
         peer: SocketAddr,

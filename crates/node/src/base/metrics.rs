@@ -19,11 +19,11 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
-    requests: Family<Request, Counter>,
+    requests: Family<RequestLabels, Counter>,
     request_seconds: Histogram,
-    bytes: Family<Moved, Counter>,
+    bytes: Family<MovedLabels, Counter>,
     active: Gauge,
-    errors: Family<Failed, Counter>,
+    errors: Family<FailedLabels, Counter>,
     denied: Family<Denied, Counter>,
     connections: Gauge,
     parked: Gauge,
@@ -32,13 +32,13 @@ pub(crate) struct Metrics {
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-struct Request {
+struct RequestLabels {
     method: &'static str,
     code: u16,
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-struct Moved {
+struct MovedLabels {
     direction: &'static str,
     proto: &'static str,
 }
@@ -49,7 +49,7 @@ struct Relayed {
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-struct Failed {
+struct FailedLabels {
     r#type: &'static str,
 }
 
@@ -60,12 +60,12 @@ struct Denied {
 
 /// Which way bytes go.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Direction {
+pub(crate) enum TrafficDirection {
     In,
     Out,
 }
 
-impl Direction {
+impl TrafficDirection {
     fn word(self) -> &'static str {
         match self {
             Self::In => "in",
@@ -83,16 +83,16 @@ pub(crate) enum Proto {
 
 /// One of those that are counted as long as they last.
 #[derive(Debug)]
-pub(crate) struct Counted(Gauge);
+pub(crate) struct GaugeGuard(Gauge);
 
-impl Counted {
+impl GaugeGuard {
     fn one_of(gauge: &Gauge) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }
 }
 
-impl Drop for Counted {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.dec();
     }
@@ -145,13 +145,15 @@ impl Metrics {
         const KNOWN: [&str; 5] = ["GET", "HEAD", "POST", "PUT", "DELETE"];
         let known = KNOWN.into_iter().find(|known| *known == method);
         let method = known.unwrap_or("OTHER");
-        self.requests.get_or_create(&Request { method, code }).inc();
+        self.requests
+            .get_or_create(&RequestLabels { method, code })
+            .inc();
         self.request_seconds.observe(after.as_secs_f64());
     }
 
     /// Counts bytes of files.
-    pub(crate) fn moved(&self, direction: Direction, proto: Proto, bytes: u64) {
-        let moved = Moved {
+    pub(crate) fn moved(&self, direction: TrafficDirection, proto: Proto, bytes: u64) {
+        let moved = MovedLabels {
             direction: direction.word(),
             proto: match proto {
                 Proto::Ftp => "ftp",
@@ -162,34 +164,34 @@ impl Metrics {
     }
 
     /// Counts a transfer until the returned value is dropped.
-    pub(crate) fn moving(&self) -> Counted {
-        Counted::one_of(&self.active)
+    pub(crate) fn moving(&self) -> GaugeGuard {
+        GaugeGuard::one_of(&self.active)
     }
 
     /// Counts a connection at the door until the returned value is dropped.
-    pub(crate) fn connected(&self) -> Counted {
-        Counted::one_of(&self.connections)
+    pub(crate) fn connected(&self) -> GaugeGuard {
+        GaugeGuard::one_of(&self.connections)
     }
 
     /// Counts a connection of another node for as long as it waits.
-    pub(crate) fn parked(&self) -> Counted {
-        Counted::one_of(&self.parked)
+    pub(crate) fn parked(&self) -> GaugeGuard {
+        GaugeGuard::one_of(&self.parked)
     }
 
     /// Counts a visitor of another node for as long as it is passed on.
-    pub(crate) fn relaying(&self) -> Counted {
-        Counted::one_of(&self.relaying)
+    pub(crate) fn relaying(&self) -> GaugeGuard {
+        GaugeGuard::one_of(&self.relaying)
     }
 
     /// Returns what counts bytes that are passed on that way.
-    pub(crate) fn relayed(&self, direction: Direction) -> Counter {
+    pub(crate) fn relayed(&self, direction: TrafficDirection) -> Counter {
         let direction = direction.word();
         self.relayed.get_or_create(&Relayed { direction }).clone()
     }
 
     /// Counts something that was not done.
     pub(crate) fn failed(&self, r#type: &'static str) {
-        self.errors.get_or_create(&Failed { r#type }).inc();
+        self.errors.get_or_create(&FailedLabels { r#type }).inc();
     }
 
     /// Counts a client that was refused.
@@ -217,7 +219,7 @@ mod tests {
         let metrics = Metrics::default();
         metrics.answered("GET", 200, Duration::from_millis(3));
         metrics.answered("BREW", 405, Duration::from_millis(3));
-        metrics.moved(Direction::Out, Proto::Https, 10);
+        metrics.moved(TrafficDirection::Out, Proto::Https, 10);
         metrics.failed("denied");
         metrics.denied("certificate");
         let (moving, _connected) = (metrics.moving(), metrics.connected());
@@ -242,8 +244,8 @@ mod tests {
     fn reference_page_is_current() {
         let metrics = Metrics::default();
         metrics.answered("GET", 200, Duration::ZERO);
-        metrics.moved(Direction::In, Proto::Ftp, 0);
-        metrics.relayed(Direction::In).inc_by(0);
+        metrics.moved(TrafficDirection::In, Proto::Ftp, 0);
+        metrics.relayed(TrafficDirection::In).inc_by(0);
         metrics.failed("");
         metrics.denied("");
         let mut page = String::from(

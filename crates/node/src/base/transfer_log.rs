@@ -16,10 +16,10 @@ use std::{
 
 /// Where transfers are written down; without a state directory nowhere.
 #[derive(Debug, Default)]
-pub(crate) struct Journal(Option<Mutex<Pages>>);
+pub(crate) struct TransferLog(Option<Mutex<LogBuffer>>);
 
 #[derive(Debug)]
-struct Pages {
+struct LogBuffer {
     file: godwit_store::Journal,
     held: Vec<u8>,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Transfer<'a> {
     pub(crate) came_to: Result<u64, &'a str>,
 }
 
-impl Journal {
+impl TransferLog {
     /// Opens the file below `state`, and makes the directory.
     pub(crate) fn open(state: Option<&Path>) -> io::Result<Self> {
         let Some(directory) = state else {
@@ -44,7 +44,7 @@ impl Journal {
         };
         let file = godwit_store::Journal::open(directory)?;
         let held = Vec::new();
-        Ok(Self(Some(Mutex::new(Pages { file, held }))))
+        Ok(Self(Some(Mutex::new(LogBuffer { file, held }))))
     }
 
     /// Notes a transfer, if anything is noted.
@@ -68,13 +68,13 @@ impl Journal {
         }
     }
 
-    fn pages(&self) -> Option<MutexGuard<'_, Pages>> {
+    fn pages(&self) -> Option<MutexGuard<'_, LogBuffer>> {
         let pages = self.0.as_ref()?;
         Some(pages.lock())
     }
 }
 
-impl Pages {
+impl LogBuffer {
     /// A full disk is logged once for each batch, and stops no transfer.
     fn write(&mut self) {
         let held = std::mem::take(&mut self.held);

@@ -12,11 +12,11 @@ pub(crate) struct Porter {
 }
 
 /// Decides about one operation of a client. It waits for the program, up to a limit.
-pub(crate) type Decide = dyn Fn(Option<&Identity>, Deed, &Path) -> Word + Send + Sync;
+pub(crate) type Decide = dyn Fn(Option<&Identity>, Deed, &Path) -> AccessWord + Send + Sync;
 
 /// The decision about an operation of a client.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Word {
+pub(crate) enum AccessWord {
     Yes,
     No,
     /// The client is referred to that URL.

@@ -2,7 +2,7 @@
 
 /// A key with default and description.
 #[derive(Clone, Copy, Debug)]
-pub struct Key {
+pub struct ConfigKey {
     /// `section.key`.
     pub name: &'static str,
     /// The value if no source has the key.
@@ -14,13 +14,13 @@ pub struct Key {
 /// Writes a table of keys: `"section.key" = "default", "description";`.
 macro_rules! keys {
     ($($name:literal = $default:literal, $about:literal;)*) => {
-        &[$(Key { name: $name, default: $default, about: $about }),*]
+        &[$(ConfigKey { name: $name, default: $default, about: $about }),*]
     };
 }
 pub(super) use keys;
 
 /// Every key there is.
-pub const KEYS: &[Key] = keys! {
+pub const KEYS: &[ConfigKey] = keys! {
     "node.export" = ".",
         "the directory that is served";
     "node.user" = "",

@@ -3,7 +3,7 @@
 //! There are none by default. Each module lists the parameters that a client may give it.
 
 use super::{
-    Error, Key, Origin, Setting,
+    ConfigKey, Error, Setting, ValueOrigin,
     keys::keys,
     sources::{distance, text_of},
     values::{parse, parse_bool},
@@ -18,7 +18,7 @@ use std::{
 
 /// A program that bytes of files may go through.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Module {
+pub struct ModuleConfig {
     /// The name for clients.
     pub name: String,
     /// On which way.
@@ -101,7 +101,7 @@ impl Allowed {
 }
 
 /// Every key that a module has.
-pub const MODULE_KEYS: &[Key] = keys! {
+pub const MODULE_KEYS: &[ConfigKey] = keys! {
     "command" = "",
         "the program, by its whole path, and its arguments; {} is what the client says, GODWIT_PARAMETERS too";
     "direction" = "read",
@@ -128,14 +128,14 @@ pub const MODULE_KEYS: &[Key] = keys! {
 
 /// The keys of one module in the file.
 #[derive(Clone, Debug)]
-pub(super) struct Said {
+pub(super) struct ModuleText {
     name: String,
     values: BTreeMap<&'static str, toml::Value>,
-    origin: Origin,
+    origin: ValueOrigin,
 }
 
 /// Reads the table `modules`.
-pub(super) fn read(modules: toml::Value, origin: &Origin) -> Result<Vec<Said>, Error> {
+pub(super) fn read(modules: toml::Value, origin: &ValueOrigin) -> Result<Vec<ModuleText>, Error> {
     let wrong = |key: String, value: &toml::Value, why: &str| Error::BadValue {
         origin: origin.clone(),
         key: key.into(),
@@ -155,7 +155,7 @@ pub(super) fn read(modules: toml::Value, origin: &Origin) -> Result<Vec<Said>, E
         for (key, value) in inside {
             values.insert(known(&name, &key, origin)?, value);
         }
-        all.push(Said {
+        all.push(ModuleText {
             name,
             values,
             origin: origin.clone(),
@@ -164,7 +164,7 @@ pub(super) fn read(modules: toml::Value, origin: &Origin) -> Result<Vec<Said>, E
     Ok(all)
 }
 
-fn known(module: &str, key: &str, origin: &Origin) -> Result<&'static str, Error> {
+fn known(module: &str, key: &str, origin: &ValueOrigin) -> Result<&'static str, Error> {
     let all = || MODULE_KEYS.iter().map(|key| key.name);
     all()
         .find(|&name| name == key)
@@ -177,16 +177,16 @@ fn known(module: &str, key: &str, origin: &Origin) -> Result<&'static str, Error
         })
 }
 
-impl Said {
+impl ModuleText {
     /// Returns the module, ready to run.
-    pub(super) fn module(&self) -> Result<Module, Error> {
+    pub(super) fn module(&self) -> Result<ModuleConfig, Error> {
         if !is_name(&self.name) {
             let why = "a module is named by 1 to 32 of A-Z a-z 0-9 . _ -, and not P, A or GODWIT";
             return Err(self.wrong("", &self.name, why.into()));
         }
         let command = self.list("command");
         self.check_command(&command)?;
-        Ok(Module {
+        Ok(ModuleConfig {
             name: self.name.clone(),
             way: self.one("direction", |text| match text {
                 "read" => Ok(ModuleDirection::Read),
@@ -216,7 +216,7 @@ impl Said {
             value: self.text(key.name),
             origin: match self.values.contains_key(key.name) {
                 true => self.origin.clone(),
-                false => Origin::Default,
+                false => ValueOrigin::Default,
             },
             about: key.about,
         })
@@ -301,11 +301,11 @@ const TIME_MAX: u64 = 365 * 86_400;
 mod tests {
     use super::*;
 
-    fn modules(text: &str) -> Result<Vec<Module>, String> {
+    fn modules(text: &str) -> Result<Vec<ModuleConfig>, String> {
         let table: toml::Table = text.parse().unwrap();
-        let said = read(table["modules"].clone(), &Origin::Default);
+        let said = read(table["modules"].clone(), &ValueOrigin::Default);
         let said = said.map_err(|error| error.to_string())?;
-        let all: Result<Vec<_>, _> = said.iter().map(Said::module).collect();
+        let all: Result<Vec<_>, _> = said.iter().map(ModuleText::module).collect();
         all.map_err(|error| error.to_string())
     }
 

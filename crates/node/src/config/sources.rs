@@ -1,13 +1,13 @@
 //! Sources of values: defaults, a file, variables of the environment. An unknown key is refused, with the nearest known
 //! one.
 
-use super::{Error, KEYS, Key, Origin, Value, modules};
+use super::{ConfigKey, ConfigValue, Error, KEYS, ValueOrigin, modules};
 use std::{collections::BTreeMap, path::Path};
 
-pub(super) fn defaults() -> BTreeMap<&'static str, Value> {
-    let value = |key: &Key| Value {
+pub(super) fn defaults() -> BTreeMap<&'static str, ConfigValue> {
+    let value = |key: &ConfigKey| ConfigValue {
         text: key.default.into(),
-        origin: Origin::Default,
+        origin: ValueOrigin::Default,
     };
     KEYS.iter().map(|key| (key.name, value(key))).collect()
 }
@@ -15,8 +15,8 @@ pub(super) fn defaults() -> BTreeMap<&'static str, Value> {
 /// Reads the values and the modules of a file.
 pub(super) fn read_file(
     path: &Path,
-    values: &mut BTreeMap<&'static str, Value>,
-) -> Result<Vec<modules::Said>, Error> {
+    values: &mut BTreeMap<&'static str, ConfigValue>,
+) -> Result<Vec<modules::ModuleText>, Error> {
     let text = std::fs::read_to_string(path).map_err(|cause| Error::Unreadable {
         path: path.into(),
         cause,
@@ -27,7 +27,7 @@ pub(super) fn read_file(
             path: path.into(),
             what: godwit_trust::not_toml(&text, &error),
         })?;
-    let origin = Origin::File(path.into());
+    let origin = ValueOrigin::File(path.into());
     let mut of_modules = Vec::new();
     for (section, inside) in table {
         if section == "modules" {
@@ -37,7 +37,7 @@ pub(super) fn read_file(
         if section == "routes" {
             let text = routes(&inside);
             let origin = origin.clone();
-            values.insert(known("node.routes", &origin)?, Value { text, origin });
+            values.insert(known("node.routes", &origin)?, ConfigValue { text, origin });
             continue;
         }
         let toml::Value::Table(inside) = inside else {
@@ -48,7 +48,7 @@ pub(super) fn read_file(
             let key = known(&format!("{section}.{name}"), &origin)?;
             values.insert(
                 key,
-                Value {
+                ConfigValue {
                     text: text_of(&value),
                     origin: origin.clone(),
                 },
@@ -89,7 +89,7 @@ pub(super) fn key_of_variable(name: &str, text: &str) -> Result<Option<&'static 
     if let Some(key) = keys.find(|key| key.replace('.', "_") == rest) {
         return Ok(Some(key));
     }
-    let looks_like_one = |key: &Key| {
+    let looks_like_one = |key: &ConfigKey| {
         let section = key.name.split('.').next().unwrap_or_default();
         let below = rest.strip_prefix(section);
         below.is_some_and(|below| below.starts_with('_'))
@@ -100,7 +100,7 @@ pub(super) fn key_of_variable(name: &str, text: &str) -> Result<Option<&'static 
     }
     known(
         &rest.replacen('_', ".", 1),
-        &Origin::Environment(name.into()),
+        &ValueOrigin::Environment(name.into()),
     )
     .map(Some)
 }
@@ -140,7 +140,7 @@ pub(super) fn is_of_others(name: &str, text: &str) -> bool {
         || text.contains("://")
 }
 
-pub(super) fn known(key: &str, origin: &Origin) -> Result<&'static str, Error> {
+pub(super) fn known(key: &str, origin: &ValueOrigin) -> Result<&'static str, Error> {
     let all = || KEYS.iter().map(|key| key.name);
     all()
         .find(|&name| name == key)

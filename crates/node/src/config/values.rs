@@ -1,13 +1,13 @@
 //! Reads typed values from their texts.
 
-use super::{Access, Error, Value};
+use super::{Access, ConfigValue, Error};
 use godwit_core::Url;
 use std::{collections::BTreeMap, fmt, net::SocketAddr, ops::RangeInclusive, str::FromStr};
 
 /// Reads values out of texts, and says whose fault it was.
-pub(super) struct Values<'a>(pub(super) &'a BTreeMap<&'static str, Value>);
+pub(super) struct ConfigValues<'a>(pub(super) &'a BTreeMap<&'static str, ConfigValue>);
 
-impl<'a> Values<'a> {
+impl<'a> ConfigValues<'a> {
     pub(super) fn text(&self, key: &'static str) -> &'a str {
         &self.0[key].text
     }

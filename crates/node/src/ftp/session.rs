@@ -18,13 +18,13 @@ mod trust;
 
 use super::stripes::Stripes;
 use crate::{
-    access::guarded::Guarded,
+    access::guarded::GuardedExport,
     base::{
-        metrics::{Direction, Proto},
+        metrics::{Proto, TrafficDirection},
         ports::PortChannel,
         transfer_log::Transfer,
     },
-    shared::Shared,
+    shared::NodeState,
 };
 use godwit_core::Kind;
 use godwit_store::{
@@ -47,8 +47,8 @@ use std::{
 };
 
 /// A client, and all that is held for it.
-pub(crate) struct Session {
-    shared: Arc<Shared>,
+pub(crate) struct FtpSession {
+    shared: Arc<NodeState>,
     control: TcpStream,
     peer: SocketAddr,
     local: SocketAddr,
@@ -64,12 +64,12 @@ pub(crate) struct Session {
     /// The identity for which members act.
     whom: Whom,
     /// The export, as who logged in sees it.
-    dir: Guarded,
-    proof: trust::Proof,
+    dir: GuardedExport,
+    proof: trust::ClientProof,
     /// Logins by password that were refused.
     guesses: u32,
     /// State of the data connections in the transfer in flight.
-    links: Links,
+    links: LinkState,
     /// Over transfers in this thread; made anew after a cancel.
     watch: Watch,
     /// Raised by a thread that works for this session, when it is done.
@@ -80,7 +80,7 @@ pub(crate) struct Session {
 
 /// State of the data connections in a transfer.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-enum Links {
+enum LinkState {
     /// Nothing yet.
     #[default]
     Untouched,
@@ -92,26 +92,26 @@ enum Links {
 
 /// Why a conversation is over.
 #[derive(Debug)]
-enum End {
+enum SessionEnd {
     /// Both sides ended it.
     Closed,
     /// The client did not say.
     Lost(io::Error),
 }
 
-impl From<io::Error> for End {
+impl From<io::Error> for SessionEnd {
     fn from(error: io::Error) -> Self {
         Self::Lost(error)
     }
 }
 
-impl Session {
+impl FtpSession {
     /// Talks with a client until one of both ends it.
     pub(crate) fn converse(
         control: TcpStream,
         peer: SocketAddr,
         local: SocketAddr,
-        shared: Arc<Shared>,
+        shared: Arc<NodeState>,
     ) {
         tracing::debug!("connected");
         end_waits_on_time();
@@ -121,7 +121,9 @@ impl Session {
             end
         });
         match end {
-            Err(End::Lost(error)) => tracing::debug!(error = godwit_sys::why(&error), "lost"),
+            Err(SessionEnd::Lost(error)) => {
+                tracing::debug!(error = godwit_sys::why(&error), "lost")
+            }
             _ => tracing::debug!("closed"),
         }
     }
@@ -130,8 +132,8 @@ impl Session {
         control: TcpStream,
         peer: SocketAddr,
         local: SocketAddr,
-        shared: Arc<Shared>,
-    ) -> Result<Self, End> {
+        shared: Arc<NodeState>,
+    ) -> Result<Self, SessionEnd> {
         control.set_nonblocking(false)?;
         control.set_write_timeout(Some(shared.config.limits.stall))?;
         let limits = &shared.config.limits;
@@ -161,9 +163,9 @@ impl Session {
             stripes: None,
             whom: Whom::Anonymous,
             dir: shared.dir_of_anybody().of_client(peer),
-            proof: trust::Proof::None,
+            proof: trust::ClientProof::None,
             guesses: 0,
-            links: Links::Untouched,
+            links: LinkState::Untouched,
             watch: Watch::new(limits.stall)?,
             over: Wake::new()?,
             queued_bytes: 0,
@@ -173,7 +175,7 @@ impl Session {
         })
     }
 
-    fn run(&mut self) -> Result<(), End> {
+    fn run(&mut self) -> Result<(), SessionEnd> {
         let begun = Instant::now();
         loop {
             self.work()?;
@@ -187,7 +189,7 @@ impl Session {
     }
 
     /// Does all that can be done without hearing more from the client.
-    fn work(&mut self) -> Result<(), End> {
+    fn work(&mut self) -> Result<(), SessionEnd> {
         while let Some(step) = self.next_step() {
             match step {
                 SessionStep::Close => {
@@ -196,7 +198,7 @@ impl Session {
                     }
                     self.flush()?;
                     self.say_goodbye();
-                    return Err(End::Closed);
+                    return Err(SessionEnd::Closed);
                 }
                 SessionStep::Ask(ask) => {
                     let answer = self.answer(ask);
@@ -220,10 +222,10 @@ impl Session {
 
     /// A client that sends bytes but never a command is idle too: only what
     /// makes the session do something counts.
-    fn wait_for_command(&mut self, deadline: Instant) -> Result<(), End> {
+    fn wait_for_command(&mut self, deadline: Instant) -> Result<(), SessionEnd> {
         while self.machine.is_idle() {
             if self.gone {
-                return Err(End::Closed);
+                return Err(SessionEnd::Closed);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -257,7 +259,7 @@ impl Session {
                 format!("The TLS handshake did not come to its end within {login} s.")
             }
             (Some(_), _) => format!("Nothing came for too long ({idle} s)."),
-            (None, trust::Proof::Underway(_)) => {
+            (None, trust::ClientProof::Underway(_)) => {
                 format!("The proof of who you are did not come to its end within {login} s.")
             }
             (None, _) => format!("There was no login within {login} s."),
@@ -266,7 +268,7 @@ impl Session {
 
     /// Gives the data port to a session that waits for one, unless the client uses it soon. The client sees its
     /// connections closed, and asks for a port again.
-    fn lend_port(&mut self) -> Result<(), End> {
+    fn lend_port(&mut self) -> Result<(), SessionEnd> {
         let [came] = wait_readable([self.control.as_fd()], LEND_AFTER)?;
         if came {
             return self.hear();
@@ -275,11 +277,11 @@ impl Session {
         Ok(())
     }
 
-    fn close(&mut self, why: &str) -> Result<(), End> {
+    fn close(&mut self, why: &str) -> Result<(), SessionEnd> {
         self.machine.close(why);
         self.flush()?;
         self.say_goodbye();
-        Err(End::Closed)
+        Err(SessionEnd::Closed)
     }
 
     /// Clients may take a connection that just ends for one that was cut off.
@@ -291,7 +293,7 @@ impl Session {
     }
 
     /// Takes what the client sent.
-    fn hear(&mut self) -> Result<(), End> {
+    fn hear(&mut self) -> Result<(), SessionEnd> {
         match (&self.control).read(&mut self.input) {
             Ok(0) => self.gone = true,
             Ok(count) => self.machine.on_bytes(&self.input[..count]),
@@ -302,13 +304,13 @@ impl Session {
     }
 
     /// Sends queued data, then the reply, so that a final reply is true.
-    fn flush(&mut self) -> Result<(), End> {
+    fn flush(&mut self) -> Result<(), SessionEnd> {
         if self.queued_bytes > 0
             && let Err(error) = self.flush_data()
         {
             tracing::debug!(%error, "lost data of small files");
             // Replies already promise it. Closing is the only true word left.
-            return Err(End::Lost(io::ErrorKind::ConnectionAborted.into()));
+            return Err(SessionEnd::Lost(io::ErrorKind::ConnectionAborted.into()));
         }
         self.flush_replies()?;
         self.shared.journal.flush();
@@ -318,7 +320,7 @@ impl Session {
     /// Writes down and counts how a transfer went.
     fn note(
         &self,
-        direction: Direction,
+        direction: TrafficDirection,
         (source, target): (&dyn fmt::Display, &dyn fmt::Display),
         seconds: f64,
         streams: usize,
@@ -339,7 +341,7 @@ impl Session {
         });
     }
 
-    fn flush_replies(&mut self) -> Result<(), End> {
+    fn flush_replies(&mut self) -> Result<(), SessionEnd> {
         let output = self.machine.output();
         let sent = if output.is_empty() {
             Ok(())
@@ -365,7 +367,7 @@ impl Session {
         }
     }
 
-    fn dir(&self) -> &Guarded {
+    fn dir(&self) -> &GuardedExport {
         &self.dir
     }
 
@@ -499,7 +501,7 @@ impl Session {
     /// Makes sure that there is a data connection, and says so.
     fn open(&mut self, leg: &Leg) -> Result<(), Refusal> {
         let safety = self.safety(leg)?;
-        self.links = Links::Underway;
+        self.links = LinkState::Underway;
         if let Some(family) = leg.delayed {
             let (held, address) = self.passive(family)?;
             self.held = Some(held);
@@ -604,10 +606,10 @@ impl Session {
 
     /// Lets go of data connections that are used up, or in a state that only the
     /// peer knows. What waits in them was promised already.
-    fn after_transfer(&mut self, mode: TransferMode) -> Links {
+    fn after_transfer(&mut self, mode: TransferMode) -> LinkState {
         let links = std::mem::take(&mut self.links);
-        let spent = mode == TransferMode::Stream || links == Links::Underway;
-        if links != Links::Untouched && spent {
+        let spent = mode == TransferMode::Stream || links == LinkState::Underway;
+        if links != LinkState::Untouched && spent {
             if let Err(error) = self.flush_data() {
                 tracing::debug!(%error, "lost data of small files");
                 self.gone = true;

@@ -33,7 +33,7 @@ pub(crate) struct Stripes {
 
 /// The login at members.
 #[derive(Clone, Debug)]
-pub(crate) struct Login {
+pub(crate) struct StripeLogin {
     /// The identity for which members act.
     pub(crate) whom: Whom,
     /// The key of the cluster; `None`: no encryption, and any member.
@@ -64,7 +64,7 @@ struct Course {
 
 /// A file for the members to send.
 #[derive(Clone, Debug)]
-pub(crate) struct Sending {
+pub(crate) struct StripeSending {
     /// Where to, if they were not told before.
     pub(crate) to: Vec<SocketAddr>,
     pub(crate) streams: usize,
@@ -74,7 +74,7 @@ pub(crate) struct Sending {
 }
 
 /// A message of a member at work.
-pub(crate) enum Word {
+pub(crate) enum MemberWord {
     /// The data connections exist, and were used before.
     Begun { warm: bool },
     /// News.
@@ -83,7 +83,7 @@ pub(crate) enum Word {
 
 impl Stripes {
     /// Logs in to all members at once. A member that does not answer is left out. `None`: none answers.
-    pub(crate) fn gather(config: &Config, login: &Login, cancel: &Cancel) -> Option<Self> {
+    pub(crate) fn gather(config: &Config, login: &StripeLogin, cancel: &Cancel) -> Option<Self> {
         let trust = Trust {
             credential: login.key.clone(),
             // The credential of data connections is sent with the transfer.
@@ -181,7 +181,7 @@ impl Stripes {
     }
 
     /// Tells the members to send, each its share.
-    pub(crate) fn send(&mut self, leg: &Leg, sending: &Sending) -> Result<()> {
+    pub(crate) fn send(&mut self, leg: &Leg, sending: &StripeSending) -> Result<()> {
         let digests = leg.ours && leg.digests;
         let fresh = !self.has_way();
         if fresh {
@@ -249,8 +249,8 @@ impl Stripes {
     /// Waits until the first member has data connections; tells whether they are old ones.
     pub(crate) fn until_begun(&mut self, path: &Path, watch: &Watch) -> Result<bool> {
         let begun = Cell::new(None);
-        let mut on = |_: usize, word: Word| {
-            if let Word::Begun { warm } = word {
+        let mut on = |_: usize, word: MemberWord| {
+            if let MemberWord::Begun { warm } = word {
                 begun.set(Some(warm));
             }
             Ok(())
@@ -275,7 +275,7 @@ impl Stripes {
         &mut self,
         path: &Path,
         watch: &Watch,
-        on: &mut dyn FnMut(usize, Word) -> Result<()>,
+        on: &mut dyn FnMut(usize, MemberWord) -> Result<()>,
     ) -> Result<()> {
         let (mut moved, mut since) = (0, Instant::now());
         while !self.hear(path, watch, on)? {
@@ -296,7 +296,7 @@ impl Stripes {
         &mut self,
         path: &Path,
         watch: &Watch,
-        on: &mut dyn FnMut(usize, Word) -> Result<()>,
+        on: &mut dyn FnMut(usize, MemberWord) -> Result<()>,
     ) -> Result<bool> {
         if self.courses.iter().all(|course| course.due == 0) {
             return Ok(true);
@@ -308,7 +308,7 @@ impl Stripes {
                 course.due = course.due.saturating_sub(1);
                 self.members[nth].check(path, &reply)?;
             } else if let Some(word) = word(&reply)? {
-                if let Word::Told(Marker::Progress(progress)) = &word {
+                if let MemberWord::Told(Marker::Progress(progress)) = &word {
                     course.bytes = progress.bytes.max(course.bytes);
                 }
                 on(nth, word)?;
@@ -324,7 +324,7 @@ impl Stripes {
 
     /// Aborts the work of all members, and waits until each has stopped or is lost. Their reports still count
     /// meanwhile.
-    pub(crate) fn stop(&mut self, on: &mut dyn FnMut(usize, Word) -> Result<()>) {
+    pub(crate) fn stop(&mut self, on: &mut dyn FnMut(usize, MemberWord) -> Result<()>) {
         self.way = DataPath::None;
         for member in self.members.iter_mut().filter(|member| member.is_busy()) {
             // Who cannot be told is lost, and hears that by itself.
@@ -358,7 +358,7 @@ impl Stripes {
     }
 }
 
-fn open(url: &Url, login: &Login, options: &RemoteOptions) -> Result<Member> {
+fn open(url: &Url, login: &StripeLogin, options: &RemoteOptions) -> Result<Member> {
     // The key is proved where certificates are.
     let by_key = format!("{url}").replacen("ftp://", "gsiftp://", 1);
     let server = match (&login.key, by_key.parse::<Url>()) {
@@ -377,11 +377,11 @@ fn options(digests: bool, share: StripeShare) -> Line {
     Line::new("OPTS GODWIT").and(format_args!("1;{digests}{share}"))
 }
 
-fn word(reply: &Reply) -> Result<Option<Word>> {
+fn word(reply: &Reply) -> Result<Option<MemberWord>> {
     Ok(match reply.code {
-        125 => Some(Word::Begun { warm: true }),
-        150 => Some(Word::Begun { warm: false }),
-        _ => Marker::from_reply(reply)?.map(Word::Told),
+        125 => Some(MemberWord::Begun { warm: true }),
+        150 => Some(MemberWord::Begun { warm: false }),
+        _ => Marker::from_reply(reply)?.map(MemberWord::Told),
     })
 }
 

@@ -8,10 +8,10 @@ use crate::{
     config::routes::Routes,
     local::{
         LocalError, LocalRules,
-        alerts::Watching,
+        alerts::AlertThread,
         client::Client,
-        connection::Reply,
-        keeping::{Bounds, Keeping},
+        connection::LocalReply,
+        keeping::{DepotState, NodeFacts},
         server::{Connection, Handler, LocalNode, Visitor},
         socket::settle,
     },
@@ -26,7 +26,7 @@ use std::{fmt, path::Path, sync::Arc, time::Duration};
 /// Answers the operator of a hop, until this is dropped.
 pub(crate) struct Operating {
     node: Option<LocalNode>,
-    _watching: Watching,
+    _watching: AlertThread,
 }
 
 impl Operating {
@@ -43,7 +43,7 @@ impl Operating {
         let alive = settle(&place)?;
         let cancel = Cancel::new().map_err(Error::Start)?;
         let connect = connect(home.clone(), routes.clone(), None, cancel.clone());
-        let bounds = Bounds {
+        let bounds = NodeFacts {
             serve: None,
             state: spool,
             is_of_job: false,
@@ -52,8 +52,8 @@ impl Operating {
             export: None,
         };
         let whose = (home, routes.clone());
-        let keeping = Keeping::new(depot, (connect, cancel), whose, bounds);
-        let watching = Watching::start(&keeping, on_fault.clone()).map_err(Error::Start)?;
+        let keeping = DepotState::new(depot, (connect, cancel), whose, bounds);
+        let watching = AlertThread::start(&keeping, on_fault.clone()).map_err(Error::Start)?;
         let rules = LocalRules {
             place,
             idle: Duration::MAX,
@@ -94,7 +94,7 @@ impl fmt::Debug for Operating {
 }
 
 struct OfHop {
-    keeping: Arc<Keeping>,
+    keeping: Arc<DepotState>,
     hop: Stop,
 }
 
@@ -122,7 +122,7 @@ impl Handler for OfHop {
 struct Operator(Client);
 
 impl Connection for Operator {
-    fn answer(&self, ask: Request, body: Vec<u8>, reply: &Reply) {
+    fn answer(&self, ask: Request, body: Vec<u8>, reply: &LocalReply) {
         match ask {
             Request::Queue(_)
             | Request::Commit(_)

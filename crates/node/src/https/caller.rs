@@ -3,9 +3,9 @@
 //! A connection may last for hours, while a peer leaves or an authority loses trust. So rights are checked with each
 //! request: anew if anything they depend on has changed, and at intervals in any case.
 
-use super::Door;
+use super::HttpsDoor;
 use crate::{
-    access::{guarded::Guarded, trust::MAPPED},
+    access::{guarded::GuardedExport, trust::MAPPED},
     config::Access,
 };
 use godwit_core::Kind;
@@ -27,12 +27,12 @@ pub(super) struct Visitor {
     pub(super) peer: SocketAddr,
     /// The fingerprint of the client's key.
     pub(super) key: Option<Fingerprint>,
-    pub(super) who: Arc<Who>,
+    pub(super) who: Arc<Caller>,
 }
 
 /// The credential that a client showed, and the result of its last check.
 #[derive(Debug)]
-pub(crate) struct Who {
+pub(crate) struct Caller {
     peer: SocketAddr,
     shown: Option<Shown>,
     member: Option<Identity>,
@@ -44,7 +44,7 @@ pub(crate) struct Who {
 #[derive(Debug)]
 struct Judged {
     /// The client's rights, or why it has none.
-    access: Result<Known, Refusal>,
+    access: Result<KnownCaller, Refusal>,
     at: Instant,
     /// Under which configuration.
     generation: u64,
@@ -54,29 +54,29 @@ struct Judged {
 
 /// A client with rights.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
+pub(crate) struct KnownCaller {
     /// `None`: the client gave no name.
     pub(super) who: Option<Identity>,
     pub(super) account: Option<String>,
-    pub(super) dir: Guarded,
+    pub(super) dir: GuardedExport,
     pub(super) may_write: bool,
 }
 
-impl Known {
+impl KnownCaller {
     /// Under which name the uploads of this person are kept.
     pub(super) fn owner(&self) -> &str {
         self.who.as_ref().map_or("", Identity::subject)
     }
 }
 
-impl Who {
+impl Caller {
     /// Discards the last check: the client's rights have changed.
     pub(super) fn forget(&self) {
         *self.judged.lock() = None;
     }
 }
 
-impl Door {
+impl HttpsDoor {
     pub(super) fn visitor(&self, ssl: &SslRef, peer: SocketAddr) -> Visitor {
         let shown = Shown::of(ssl);
         let member = match &shown {
@@ -85,7 +85,7 @@ impl Door {
         };
         let way = self.shared.trust.door().ok();
         let key = shown.as_ref().and_then(|shown| shown.key().ok());
-        let who = Arc::new(Who {
+        let who = Arc::new(Caller {
             peer,
             shown,
             member,
@@ -96,7 +96,7 @@ impl Door {
     }
 
     /// Returns the client's current rights.
-    pub(crate) fn access(&self, who: &Who) -> Result<Known, Refusal> {
+    pub(crate) fn access(&self, who: &Caller) -> Result<KnownCaller, Refusal> {
         let mut judged = who.judged.lock();
         if let Some(last) = judged.as_ref().filter(|last| self.still_holds(last)) {
             return last.access.clone();
@@ -107,7 +107,7 @@ impl Door {
     }
 
     /// Returns a client's rights if they need no new check.
-    pub(super) fn access_at_once(&self, who: &Who) -> Option<Result<Known, Refusal>> {
+    pub(super) fn access_at_once(&self, who: &Caller) -> Option<Result<KnownCaller, Refusal>> {
         if who.shown.is_none() && who.member.is_none() {
             return Some(self.access(who));
         }
@@ -130,14 +130,14 @@ impl Door {
         }
     }
 
-    fn judge(&self, who: &Who) -> Judged {
+    fn judge(&self, who: &Caller) -> Judged {
         let mut peer = None;
         let access = match (&who.shown, &who.member) {
             (Some(shown), _) => self.shown(who, shown, &mut peer),
             (None, Some(member)) => self.known(member.clone()),
             (None, None) => self.nobody(),
         };
-        let access = access.map(|known| Known {
+        let access = access.map(|known| KnownCaller {
             dir: known.dir.of_client(who.peer),
             ..known
         });
@@ -149,7 +149,7 @@ impl Door {
         }
     }
 
-    fn tell(&self, who: &Who, before: Option<&Judged>, now: &Judged) {
+    fn tell(&self, who: &Caller, before: Option<&Judged>, now: &Judged) {
         let peer = who.peer;
         match (before.map(|before| &before.access), &now.access) {
             (Some(Ok(_)), Ok(_)) => {}
@@ -175,10 +175,10 @@ impl Door {
     /// Checks a shown key: it must be a peer's, or certified by a trusted authority.
     fn shown(
         &self,
-        who: &Who,
+        who: &Caller,
         shown: &Shown,
         judged: &mut Option<(String, PeerSeen)>,
-    ) -> Result<Known, Refusal> {
+    ) -> Result<KnownCaller, Refusal> {
         let trust = &self.shared.trust;
         let denied = |error: Error| {
             tracing::info!(%error, "a visitor is not known");
@@ -218,7 +218,7 @@ impl Door {
     }
 
     /// Notes news from a peer: its new key, or that it knows ours.
-    fn take_note(&self, who: &Who, peer: &Peer, key: Fingerprint) {
+    fn take_note(&self, who: &Caller, peer: &Peer, key: Fingerprint) {
         let Some(home) = self.shared.trust.home() else {
             return;
         };
@@ -253,7 +253,7 @@ impl Door {
 
     /// Returns the rights of a node that joined: those of the account given when it joined, or by the gridmap. Without
     /// an account it has the rights of this node; but root shares its own only by a decision.
-    fn peer(&self, peer: &Peer) -> Result<Known, Refusal> {
+    fn peer(&self, peer: &Peer) -> Result<KnownCaller, Refusal> {
         let (who, shared) = (door::peer(&peer.name), &self.shared);
         let of_gridmap = || shared.trust.account_of_peer(&who);
         let account = match &peer.account {
@@ -273,7 +273,7 @@ impl Door {
             }
             None => shared.dir_of_guest(&who),
         };
-        Ok(Known {
+        Ok(KnownCaller {
             who: Some(who),
             account,
             dir: dir?,
@@ -282,9 +282,9 @@ impl Door {
     }
 
     /// Lets a client with the key of this node do all that the account of the node may.
-    fn myself(&self, myself: &Peer) -> Result<Known, Refusal> {
+    fn myself(&self, myself: &Peer) -> Result<KnownCaller, Refusal> {
         let who = door::peer(&myself.name);
-        Ok(Known {
+        Ok(KnownCaller {
             dir: self.shared.dir_of_guest(&who)?,
             who: Some(who),
             account: None,
@@ -292,12 +292,12 @@ impl Door {
         })
     }
 
-    fn known(&self, who: Identity) -> Result<Known, Refusal> {
+    fn known(&self, who: Identity) -> Result<KnownCaller, Refusal> {
         let account = self.shared.trust.account(&who, MAPPED);
         let account = account.map_err(|why| Refusal::of_kind(Kind::Denied, why))?;
         let dir = self.shared.dir_of(&account, &who);
         let dir = dir?;
-        Ok(Known {
+        Ok(KnownCaller {
             who: Some(who),
             account: Some(account),
             dir,
@@ -305,13 +305,13 @@ impl Door {
         })
     }
 
-    fn nobody(&self) -> Result<Known, Refusal> {
+    fn nobody(&self) -> Result<KnownCaller, Refusal> {
         let access = self.shared.config.anonymous;
         if access == Access::None {
             let why = "this node wants to know who you are: show a certificate";
             return Err(Refusal::of_kind(Kind::Denied, why));
         }
-        Ok(Known {
+        Ok(KnownCaller {
             who: None,
             account: None,
             dir: self.shared.dir_of_anybody(),

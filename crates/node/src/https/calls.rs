@@ -1,10 +1,10 @@
 //! From a request to a verb of the store, and back.
 
 use super::{
-    Door, Known, Visitor, catalog, depot, download, health,
+    HttpsDoor, KnownCaller, Visitor, catalog, depot, download, health,
     noted::Noting,
     peers,
-    reply::{BEAT, Lines, Reply},
+    reply::{BEAT, HttpReply, ReplyLines},
     run, stopping, upload, writing,
 };
 use godwit_core::{Extents, Kind};
@@ -35,10 +35,10 @@ use serde::de::DeserializeOwned;
 use std::{path::Path, sync::Arc, time::Duration};
 
 /// The result of a call.
-pub(super) type Outcome = Result<(), Refusal>;
+pub(super) type CallResult = Result<(), Refusal>;
 
 /// A request, of which all was heard but bytes of files.
-pub(super) struct Heard {
+pub(super) struct ReceivedCall {
     pub(super) head: hyper::http::request::Parts,
     /// Its body, if that is a text.
     pub(super) text: Vec<u8>,
@@ -72,8 +72,13 @@ pub(super) fn is_heard_first(head: &hyper::http::request::Parts, visitor: &Visit
 }
 
 /// Answers one request.
-pub(super) fn answer(door: &Door, visitor: &Arc<Visitor>, heard: Heard, reply: Reply) {
-    let Heard { head, text, body } = heard;
+pub(super) fn answer(
+    door: &HttpsDoor,
+    visitor: &Arc<Visitor>,
+    heard: ReceivedCall,
+    reply: HttpReply,
+) {
+    let ReceivedCall { head, text, body } = heard;
     let (method, target) = (head.method.clone(), head.uri.path().to_owned());
     tracing::debug!(%method, target, "asked");
     if let (&Method::GET | &Method::HEAD, Some(answer)) = (&method, health::answer(door, &target)) {
@@ -81,8 +86,8 @@ pub(super) fn answer(door: &Door, visitor: &Arc<Visitor>, heard: Heard, reply: R
     }
     let call = match called(&method, &target, reply.theirs()) {
         Ok(call) => call,
-        Err(Wrong::Method(allowed)) => return wrong_method(&target, allowed, reply),
-        Err(Wrong::Call(refusal)) => return reply.refuse(refusal),
+        Err(CallError::Method(allowed)) => return wrong_method(&target, allowed, reply),
+        Err(CallError::Call(refusal)) => return reply.refuse(refusal),
     };
     // A client with an invite is not known yet.
     if let Some((Does::Anybody(work) | Does::Keyed(work), _)) = call {
@@ -104,7 +109,7 @@ pub(super) fn answer(door: &Door, visitor: &Arc<Visitor>, heard: Heard, reply: R
     {
         return reply.refuse(refusal);
     }
-    let asked = Asked {
+    let asked = ClientCall {
         door,
         visitor,
         known,
@@ -126,7 +131,7 @@ pub(super) fn answer(door: &Door, visitor: &Arc<Visitor>, heard: Heard, reply: R
 }
 
 /// Tells whether a stopping node still takes a call: only of a client that has an upload in flight.
-pub(super) fn may_begin(door: &Door, known: &Known, does: Option<Does>) -> Outcome {
+pub(super) fn may_begin(door: &HttpsDoor, known: &KnownCaller, does: Option<Does>) -> CallResult {
     if !door.shared.stop.is_draining() {
         return Ok(());
     }
@@ -148,17 +153,17 @@ pub(super) struct Call(pub(super) Method, pub(super) &'static str, Does);
 #[derive(Clone, Copy)]
 pub(super) enum Does {
     /// Any client.
-    Anybody(Asking),
+    Anybody(TextCall),
     /// A client that shows a key may ask.
-    Keyed(Asking),
+    Keyed(TextCall),
     /// Clients with rights.
-    Known(fn(Asked<'_>)),
+    Known(fn(ClientCall<'_>)),
     /// Clients that may write, about an upload.
-    Upload(upload::Work),
+    Upload(upload::UploadCall),
 }
 
 /// Answers a text, without a check of the client.
-type Asking = fn(&Door, &Visitor, &[u8], Reply);
+type TextCall = fn(&HttpsDoor, &Visitor, &[u8], HttpReply);
 
 /// Every call that this node knows.
 pub(super) const CALLS: &[Call] = &[
@@ -224,19 +229,19 @@ pub(super) const CALLS: &[Call] = &[
     }),
 ];
 
-const fn known(name: &'static str, work: fn(Asked<'_>)) -> Call {
+const fn known(name: &'static str, work: fn(ClientCall<'_>)) -> Call {
     Call(Method::POST, name, Does::Known(work))
 }
 
-const fn upload(name: &'static str, work: upload::Work) -> Call {
+const fn upload(name: &'static str, work: upload::UploadCall) -> Call {
     Call(Method::POST, name, Does::Upload(work))
 }
 
 /// The values of `{id}` and `{path}` in a name.
-pub(super) type Named<'a> = (&'a str, &'a str);
+pub(super) type CallNames<'a> = (&'a str, &'a str);
 
 impl Call {
-    fn named<'a>(&self, call: &'a str) -> Option<Named<'a>> {
+    fn named<'a>(&self, call: &'a str) -> Option<CallNames<'a>> {
         let Some((before, after)) = self.1.split_once("{id}/") else {
             return (self.1 == call).then_some(("", ""));
         };
@@ -249,7 +254,7 @@ impl Call {
 }
 
 /// The reason why a target names no call.
-enum Wrong {
+enum CallError {
     /// Only this method is allowed.
     Method(&'static Method),
     Call(Refusal),
@@ -261,12 +266,12 @@ fn called<'a>(
     method: &Method,
     target: &'a str,
     theirs: Option<&Speaker>,
-) -> Result<Option<(Does, Named<'a>)>, Wrong> {
+) -> Result<Option<(Does, CallNames<'a>)>, CallError> {
     let Some(inside) = target.strip_prefix(INSIDE) else {
         return Ok(None);
     };
     let Some(call) = target.strip_prefix(ROOT) else {
-        return Err(Wrong::Call(Refusal::of_kind(
+        return Err(CallError::Call(Refusal::of_kind(
             Kind::Unsupported,
             other_version(inside),
         )));
@@ -282,8 +287,8 @@ fn called<'a>(
         .map(|(known, _)| known)
         .find(|known| !known.1.ends_with("{path}"));
     Err(match exact {
-        Some(known) => Wrong::Method(&known.0),
-        None => Wrong::Call(Refusal::of_kind(Kind::Unsupported, unknown(call, theirs))),
+        Some(known) => CallError::Method(&known.0),
+        None => CallError::Call(Refusal::of_kind(Kind::Unsupported, unknown(call, theirs))),
     })
 }
 
@@ -308,7 +313,7 @@ fn unknown(call: &str, theirs: Option<&Speaker>) -> String {
     format!("{UNKNOWN_CALL}{call}{why}")
 }
 
-fn wrong_method(target: &str, allowed: &'static Method, reply: Reply) {
+fn wrong_method(target: &str, allowed: &'static Method, reply: HttpReply) {
     let why = format!("{target} is asked by {allowed}");
     let line = Line::Error(Refusal::of_kind(Kind::Protocol, why)).write();
     let head = Response::builder()
@@ -321,7 +326,7 @@ fn wrong_method(target: &str, allowed: &'static Method, reply: Reply) {
 }
 
 /// Sends the description of all calls, for programs.
-fn describe(_: &Door, _: &Visitor, _: &[u8], reply: Reply) {
+fn describe(_: &HttpsDoor, _: &Visitor, _: &[u8], reply: HttpReply) {
     let head = Response::builder().header(CONTENT_TYPE, "application/json");
     let answer = head.body(Sent::whole(OPENAPI));
     reply.whole(answer.expect("its headers are ours"));
@@ -334,17 +339,17 @@ fn bearer(headers: &HeaderMap) -> Option<String> {
 }
 
 /// A request and its client.
-pub(super) struct Asked<'a> {
-    pub(super) door: &'a Door,
+pub(super) struct ClientCall<'a> {
+    pub(super) door: &'a HttpsDoor,
     pub(super) visitor: &'a Arc<Visitor>,
-    pub(super) known: &'a Known,
+    pub(super) known: &'a KnownCaller,
     pub(super) head: hyper::http::request::Parts,
     text: Vec<u8>,
     pub(super) body: Incoming,
-    pub(super) reply: Reply,
+    pub(super) reply: HttpReply,
 }
 
-impl Asked<'_> {
+impl ClientCall<'_> {
     /// Tells whether the client acts as the account of this node.
     pub(super) fn acts_as_node(&self) -> Result<bool, Refusal> {
         Ok(match &self.known.account {
@@ -369,7 +374,7 @@ impl Asked<'_> {
     /// Reads the request, does the work, and sends the result.
     pub(super) fn say<T: DeserializeOwned>(
         self,
-        work: impl FnOnce(&Known, &mut Lines, T) -> Outcome,
+        work: impl FnOnce(&KnownCaller, &mut ReplyLines, T) -> CallResult,
     ) {
         match self.read() {
             Ok(asked) => {
@@ -382,7 +387,10 @@ impl Asked<'_> {
     }
 
     /// Answers a call that changes something: the client must have the right to write.
-    fn change<T: DeserializeOwned>(self, work: impl FnOnce(&Known, &mut Lines, T) -> Outcome) {
+    fn change<T: DeserializeOwned>(
+        self,
+        work: impl FnOnce(&KnownCaller, &mut ReplyLines, T) -> CallResult,
+    ) {
         match self.known.must_write() {
             Ok(()) => self.say(work),
             Err(refusal) => self.reply.refuse(refusal),
@@ -414,7 +422,7 @@ impl Asked<'_> {
     }
 
     /// Waits for a disk, or for nodes behind this one, which take as long as they take.
-    fn wait(self, work: fn(&Known, &Path, &Watch) -> Result<(), Error>) {
+    fn wait(self, work: fn(&KnownCaller, &Path, &Watch) -> Result<(), Error>) {
         match self.read() {
             Ok(AskPath { path: Name(path) }) => self.wait_for(&path, None, work),
             Err(refusal) => self.reply.refuse(refusal),
@@ -422,7 +430,8 @@ impl Asked<'_> {
     }
 
     fn push(self) {
-        let work = |known: &Known, path: &Path, watch: &Watch| known.dir.push(path, Some(watch));
+        let work =
+            |known: &KnownCaller, path: &Path, watch: &Watch| known.dir.push(path, Some(watch));
         match self.read() {
             Ok(AskPush {
                 path: Name(path),
@@ -460,7 +469,7 @@ impl Asked<'_> {
         self,
         path: &Path,
         limit: Option<Duration>,
-        work: fn(&Known, &Path, &Watch) -> Result<(), Error>,
+        work: fn(&KnownCaller, &Path, &Watch) -> Result<(), Error>,
     ) {
         let watch = match Watch::new(self.door.shared.config.limits.stall) {
             Ok(watch) => Arc::new(watch.within(limit)),
@@ -546,9 +555,9 @@ pub(super) fn read<T: DeserializeOwned>(text: &[u8]) -> Result<T, Refusal> {
     call::read(text).map_err(|error| Refusal::of_kind(Kind::Protocol, error.to_string()))
 }
 
-impl Known {
+impl KnownCaller {
     /// Refuses a client that may only read.
-    pub(super) fn must_write(&self) -> Outcome {
+    pub(super) fn must_write(&self) -> CallResult {
         match self.may_write {
             true => Ok(()),
             false => {
@@ -563,11 +572,11 @@ impl Known {
 }
 
 fn hello(
-    known: &Known,
-    lines: &mut Lines,
+    known: &KnownCaller,
+    lines: &mut ReplyLines,
     key: Option<godwit_trust::door::Fingerprint>,
     (slots, running): (usize, usize),
-) -> Outcome {
+) -> CallResult {
     let can = known.dir.can()?;
     let hello = Hello {
         name: "godwit".into(),
@@ -589,7 +598,7 @@ fn hello(
     lines.say(&Line::Hello(hello)).map_err(Refusal::from)
 }
 
-fn stat(known: &Known, lines: &mut Lines, asked: AskStat) -> Outcome {
+fn stat(known: &KnownCaller, lines: &mut ReplyLines, asked: AskStat) -> CallResult {
     for Name(path) in &asked.paths {
         let line = match known.dir.stat(path) {
             Ok(stat) => Line::Stat(stat.say()),
@@ -600,7 +609,7 @@ fn stat(known: &Known, lines: &mut Lines, asked: AskStat) -> Outcome {
     Ok(())
 }
 
-fn list(known: &Known, lines: &mut Lines, asked: AskList) -> Outcome {
+fn list(known: &KnownCaller, lines: &mut ReplyLines, asked: AskList) -> CallResult {
     let path = &asked.path.0;
     // One of them writes at a time.
     let lines = std::cell::RefCell::new(lines);
@@ -628,7 +637,7 @@ fn list(known: &Known, lines: &mut Lines, asked: AskList) -> Outcome {
     listed.map_err(Refusal::from)
 }
 
-fn hidden(known: &Known, lines: &mut Lines, asked: AskPath) -> Outcome {
+fn hidden(known: &KnownCaller, lines: &mut ReplyLines, asked: AskPath) -> CallResult {
     let hidden = known.dir.hidden(&asked.path.0)?;
     for path in hidden.into_iter().take(HIDDEN_MAX) {
         lines.say(&Line::Hidden(Name(path)))?;
@@ -636,7 +645,7 @@ fn hidden(known: &Known, lines: &mut Lines, asked: AskPath) -> Outcome {
     Ok(())
 }
 
-fn remove(known: &Known, lines: &mut Lines, asked: AskRemove) -> Outcome {
+fn remove(known: &KnownCaller, lines: &mut ReplyLines, asked: AskRemove) -> CallResult {
     let what = if asked.directory {
         RemovalKind::Directory
     } else {
@@ -645,16 +654,16 @@ fn remove(known: &Known, lines: &mut Lines, asked: AskRemove) -> Outcome {
     done(lines, known.dir.remove(&asked.path.0, what))
 }
 
-fn decide(known: &Known, lines: &mut Lines, asked: AskDecide) -> Outcome {
+fn decide(known: &KnownCaller, lines: &mut ReplyLines, asked: AskDecide) -> CallResult {
     let passed = passed(asked.passed)?;
     done(lines, known.dir.decide(&asked.path.0, asked.what, &passed))
 }
 
-fn rename(known: &Known, lines: &mut Lines, asked: AskRename) -> Outcome {
+fn rename(known: &KnownCaller, lines: &mut ReplyLines, asked: AskRename) -> CallResult {
     done(lines, known.dir.rename(&asked.from.0, &asked.to.0))
 }
 
-fn mkdir(known: &Known, lines: &mut Lines, asked: AskMkdir) -> Outcome {
+fn mkdir(known: &KnownCaller, lines: &mut ReplyLines, asked: AskMkdir) -> CallResult {
     let paths: Vec<&Path> = asked.paths.iter().map(|name| &*name.0).collect();
     for made in known.dir.mkdir_many(&paths) {
         let line = match made {
@@ -666,24 +675,24 @@ fn mkdir(known: &Known, lines: &mut Lines, asked: AskMkdir) -> Outcome {
     Ok(())
 }
 
-fn set(known: &Known, lines: &mut Lines, asked: AskSet) -> Outcome {
+fn set(known: &KnownCaller, lines: &mut ReplyLines, asked: AskSet) -> CallResult {
     let path = asked.path.0.clone();
     done(lines, known.dir.set(&path, &Set::heard(asked)))
 }
 
-fn xattrs(known: &Known, lines: &mut Lines, asked: AskPath) -> Outcome {
+fn xattrs(known: &KnownCaller, lines: &mut ReplyLines, asked: AskPath) -> CallResult {
     let xattrs = known.dir.xattrs(&asked.path.0);
     let told = xattrs.and_then(|xattrs| lines.say(&Line::Xattrs(xattrs.say())));
     told.map_err(Refusal::from)
 }
 
-fn space(known: &Known, lines: &mut Lines, asked: AskPath) -> Outcome {
+fn space(known: &KnownCaller, lines: &mut ReplyLines, asked: AskPath) -> CallResult {
     let space = known.dir.space(&asked.path.0);
     let told = space.and_then(|space| lines.say(&Line::Space(space.say())));
     told.map_err(Refusal::from)
 }
 
-fn became(known: &Known, lines: &mut Lines, asked: AskBecame) -> Outcome {
+fn became(known: &KnownCaller, lines: &mut ReplyLines, asked: AskBecame) -> CallResult {
     let version = known.dir.published_as(&asked.path.0, &asked.id);
     let told = version.and_then(|version| {
         let version = version.map(|version| version.say());
@@ -693,7 +702,7 @@ fn became(known: &Known, lines: &mut Lines, asked: AskBecame) -> Outcome {
 }
 
 /// Says that something was done, or why not.
-pub(super) fn done(lines: &mut Lines, done: Result<(), Error>) -> Outcome {
+pub(super) fn done(lines: &mut ReplyLines, done: Result<(), Error>) -> CallResult {
     let told = done.and_then(|()| lines.say(&Line::Done));
     told.map_err(Refusal::from)
 }

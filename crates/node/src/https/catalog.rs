@@ -5,7 +5,7 @@
 //! catalog keeps are asked of each name.
 
 use super::{
-    calls::{Asked, Outcome},
+    calls::{CallResult, ClientCall},
     reply::BEAT,
 };
 use crate::Asker;
@@ -16,7 +16,7 @@ use godwit_wire::door::call::{Line, Refusal};
 use std::sync::Arc;
 
 /// Answers a question. The catalog has read the whole page before the first answer is sent.
-pub(super) fn ask(asked: Asked<'_>) {
+pub(super) fn ask(asked: ClientCall<'_>) {
     let catalog = || {
         asked.known.dir.may_at_root(Deed::Read)?;
         served(&asked)
@@ -36,7 +36,7 @@ pub(super) fn ask(asked: Asked<'_>) {
 }
 
 /// Applies changes, which are durable once they are answered.
-pub(super) fn change(asked: Asked<'_>) {
+pub(super) fn change(asked: ClientCall<'_>) {
     let ready = asked.read::<Changes>().and_then(|changes| {
         may_change(&asked)?;
         must_fit(changes.changes.len(), CHANGES_MAX, "changes")?;
@@ -57,7 +57,7 @@ pub(super) fn change(asked: Asked<'_>) {
 }
 
 /// Makes a file again, as this node: the client needs no right to run programs.
-pub(super) fn make(asked: Asked<'_>) {
+pub(super) fn make(asked: ClientCall<'_>) {
     let ready = asked.read::<AskMake>().and_then(|ask| {
         asked.known.dir.may_at_root(Deed::Read)?;
         served(&asked)?.make(&ask.name.0)?;
@@ -83,7 +83,7 @@ pub(super) fn make(asked: Asked<'_>) {
     lines.end(told);
 }
 
-fn served(asked: &Asked<'_>) -> Result<Arc<dyn Catalog>, Refusal> {
+fn served(asked: &ClientCall<'_>) -> Result<Arc<dyn Catalog>, Refusal> {
     let names = asked.door.shared.names.as_ref();
     let said = match names {
         Some(names) if names.is_ours() => {
@@ -97,7 +97,7 @@ fn served(asked: &Asked<'_>) -> Result<Arc<dyn Catalog>, Refusal> {
     Err(Refusal::of_kind(Kind::Unsupported, said).next(next))
 }
 
-fn must_fit(count: usize, most: usize, what: &str) -> Outcome {
+fn must_fit(count: usize, most: usize, what: &str) -> CallResult {
     if count <= most {
         return Ok(());
     }
@@ -105,7 +105,7 @@ fn must_fit(count: usize, most: usize, what: &str) -> Outcome {
     Err(refusal.next(format!("send {most} {what} at most")))
 }
 
-fn may_change(asked: &Asked<'_>) -> Outcome {
+fn may_change(asked: &ClientCall<'_>) -> CallResult {
     let (known, shared) = (asked.known, &asked.door.shared);
     known.must_write()?;
     if shared.config.asks_own_rights() {

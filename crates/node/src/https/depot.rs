@@ -5,10 +5,10 @@
 //! Before that, no server is asked. Their view is their own (`local/peer_in.rs`).
 
 use super::{
-    calls::Asked,
-    reply::{BEAT, Lines},
+    calls::ClientCall,
+    reply::{BEAT, ReplyLines},
 };
-use crate::{access::account_call, shared::Shared};
+use crate::{access::account_call, shared::NodeState};
 use godwit_core::{Kind, Url};
 use godwit_local::NodeConnection;
 use godwit_sys::Steward;
@@ -31,7 +31,7 @@ use std::{
 };
 
 /// Answers a request to the depot.
-pub(super) fn ask(asked: Asked<'_>) {
+pub(super) fn ask(asked: ClientCall<'_>) {
     let wish: AskDepot = match asked.read() {
         Ok(wish) => wish,
         Err(refusal) => return asked.reply.refuse(refusal),
@@ -67,7 +67,7 @@ pub(super) fn ask(asked: Asked<'_>) {
     tell(lines, told);
 }
 
-fn tell(mut lines: Lines, told: Result<Vec<Line>, Refusal>) {
+fn tell(mut lines: ReplyLines, told: Result<Vec<Line>, Refusal>) {
     let told = told.and_then(|told| {
         let mut said = told.iter().map(|line| lines.say(line));
         said.try_for_each(|said| said.map_err(Refusal::from))
@@ -76,7 +76,7 @@ fn tell(mut lines: Lines, told: Result<Vec<Line>, Refusal>) {
 }
 
 /// Returns the name under which the user's files are kept, if the user may do this.
-fn visitor(asked: &Asked<'_>, wish: &AskDepot) -> Result<String, Refusal> {
+fn visitor(asked: &ClientCall<'_>, wish: &AskDepot) -> Result<String, Refusal> {
     let url = wish.url.as_deref().filter(|_| wish.what != OfDepot::Ls);
     let url = url.map(|text| {
         let url = Url::from_argument(text);
@@ -94,8 +94,8 @@ fn visitor(asked: &Asked<'_>, wish: &AskDepot) -> Result<String, Refusal> {
 }
 
 /// Returns the user's account here, with its steward, if it is not the node's own account.
-fn whose(asked: &Asked<'_>) -> Result<Option<(Steward, String)>, Refusal> {
-    let shared: &Shared = &asked.door.shared;
+fn whose(asked: &ClientCall<'_>) -> Result<Option<(Steward, String)>, Refusal> {
+    let shared: &NodeState = &asked.door.shared;
     let Some(account) = &asked.known.account else {
         return Ok(None);
     };

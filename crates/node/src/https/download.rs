@@ -1,13 +1,13 @@
 //! Bytes out: a file as every client of HTTP reads it, and packs.
 
 use super::{
-    Door, Known, Visitor,
-    calls::{Asked, entity_tag, may_begin, read},
-    noted::{Noting, Share},
-    reply::{Pipe, Reply},
+    HttpsDoor, KnownCaller, Visitor,
+    calls::{ClientCall, entity_tag, may_begin, read},
+    noted::{FileTransfer, Noting},
+    reply::{BodyPipe, HttpReply},
     span_of,
 };
-use crate::base::metrics::{Counted, Direction, Metrics, Proto};
+use crate::base::metrics::{GaugeGuard, Metrics, Proto, TrafficDirection};
 use godwit_core::{Block, Extents, Kind, Leaves, Piece};
 use godwit_store::{
     EntryKind, Error, LocalFile, Result, Store, Take,
@@ -44,7 +44,7 @@ use std::{
 };
 
 /// `GET` and `HEAD` of a file.
-pub(super) fn file(asked: Asked<'_>, method: &Method, path: &Path) {
+pub(super) fn file(asked: ClientCall<'_>, method: &Method, path: &Path) {
     if !matches!(*method, Method::GET | Method::HEAD) {
         let head = Response::builder().status(405).header(ALLOW, "GET, HEAD");
         let answer = head.body(Sent::whole(
@@ -119,7 +119,7 @@ pub(super) fn file(asked: Asked<'_>, method: &Method, path: &Path) {
         let answer = head.body(Sent::whole(Bytes::new()));
         return asked.reply.whole(answer.expect("its headers are ours"));
     }
-    let sending = Sending {
+    let sending = SendingFile {
         _moving: asked.door.shared.metrics.moving(),
         metrics: Arc::clone(&asked.door.shared.metrics),
         noting: asked.noting(),
@@ -146,8 +146,8 @@ pub(super) fn file(asked: Asked<'_>, method: &Method, path: &Path) {
 }
 
 /// A file that goes out as it is.
-struct Sending {
-    _moving: Counted,
+struct SendingFile {
+    _moving: GaugeGuard,
     metrics: Arc<Metrics>,
     noting: Noting,
     path: PathBuf,
@@ -155,9 +155,10 @@ struct Sending {
     begun: Instant,
 }
 
-impl Sending {
+impl SendingFile {
     fn end(self, sent: Result<()>) {
-        self.metrics.moved(Direction::Out, Proto::Https, self.count);
+        self.metrics
+            .moved(TrafficDirection::Out, Proto::Https, self.count);
         let why = sent.as_ref().map_err(ToString::to_string);
         let came_to = why.as_ref().map(|()| self.count).map_err(|why| &**why);
         self.noting.sent(&self.path, self.begun, came_to);
@@ -171,7 +172,7 @@ impl Sending {
 }
 
 /// Sends a range of a file, with a thread only while the disk is read.
-async fn pour(pipe: &Pipe, file: File, range: Range<u64>, path: &Path) -> Result<()> {
+async fn pour(pipe: &BodyPipe, file: File, range: Range<u64>, path: &Path) -> Result<()> {
     let (file, path) = (Arc::new(file), Arc::<Path>::from(path));
     for piece in pieces(range, LARGE_PIECE_BYTES) {
         let (file, path) = (Arc::clone(&file), Arc::clone(&path));
@@ -191,7 +192,7 @@ async fn pour(pipe: &Pipe, file: File, range: Range<u64>, path: &Path) -> Result
 }
 
 /// Bytes as they are, in order.
-struct Plain(Pipe);
+struct Plain(BodyPipe);
 
 impl Take for Plain {
     fn put(&self, block: Block<'_>) -> Result<()> {
@@ -212,7 +213,7 @@ impl godwit_store::Fast for Plain {
 }
 
 /// `read`: ranges of files, each with its digests.
-pub(super) fn pack(asked: Asked<'_>) {
+pub(super) fn pack(asked: ClientCall<'_>) {
     match asked.read() {
         Ok(wanted) => packed(
             asked.door,
@@ -225,7 +226,12 @@ pub(super) fn pack(asked: Asked<'_>) {
 }
 
 /// Sends a file to a client that shows the grant of another.
-pub(super) fn granted(door: &Door, visitor: &Visitor, (secret, text): (&str, &[u8]), reply: Reply) {
+pub(super) fn granted(
+    door: &HttpsDoor,
+    visitor: &Visitor,
+    (secret, text): (&str, &[u8]),
+    reply: HttpReply,
+) {
     let shown = read(text)
         .and_then(|wanted: AskRead| Ok((door.grants.shown(door, secret, &wanted)?, wanted)));
     match shown {
@@ -234,9 +240,14 @@ pub(super) fn granted(door: &Door, visitor: &Visitor, (secret, text): (&str, &[u
     }
 }
 
-fn packed(door: &Door, (known, visitor): (&Known, &Visitor), wanted: &AskRead, reply: Reply) {
+fn packed(
+    door: &HttpsDoor,
+    (known, visitor): (&KnownCaller, &Visitor),
+    wanted: &AskRead,
+    reply: HttpReply,
+) {
     let share = match &*wanted.files {
-        [one] => Some(Share {
+        [one] => Some(FileTransfer {
             mark: reply.mark().to_string(),
             owner: known.owner().into(),
             path: one.path.0.clone(),
@@ -277,14 +288,14 @@ fn packed(door: &Door, (known, visitor): (&Known, &Visitor), wanted: &AskRead, r
 }
 
 /// Notes each file: when it began, how much was sent, and the file's size.
-type Note<'a> = dyn Fn(&Path, Instant, u64, Result<u64, String>) + 'a;
+type TransferNote<'a> = dyn Fn(&Path, Instant, u64, Result<u64, String>) + 'a;
 
 fn send(
-    pipe: &Pipe,
+    pipe: &BodyPipe,
     wanted: &AskRead,
     dir: &dyn Store,
     metrics: &Metrics,
-    note: &Note<'_>,
+    note: &TransferNote<'_>,
 ) -> Result<()> {
     for (number, file) in (0u64..).zip(&wanted.files) {
         let (path, begun) = (&file.path.0, Instant::now());
@@ -297,7 +308,7 @@ fn send(
         let opened = pipe.send(pack::frame(pack::FrameKind::File, number, b"{}").into());
         let read = opened.and_then(|()| dir.read(path, &file.ranges.0, 1, &packed));
         let sent = packed.sent.load(Relaxed);
-        metrics.moved(Direction::Out, Proto::Https, sent);
+        metrics.moved(TrafficDirection::Out, Proto::Https, sent);
         // A visitor who is gone needs no end.
         let broken = packed.broken.into_inner();
         let size = match (&broken, &read) {
@@ -339,7 +350,7 @@ fn send(
 
 /// Bytes in frames, and the hashes of whole leaves.
 struct Packed<'a> {
-    pipe: &'a Pipe,
+    pipe: &'a BodyPipe,
     leaves: Option<Mutex<Leaves>>,
     /// Why no more can be sent.
     broken: Mutex<Option<Error>>,

@@ -3,7 +3,7 @@
 //! By a grant a node fetches from another on behalf of a client of both, without the client's key, and no byte passes
 //! the client.
 
-use super::{Door, Known, Who};
+use super::{Caller, HttpsDoor, KnownCaller};
 use godwit_core::Kind;
 use godwit_trust::unguessable;
 use godwit_wire::door::call::{AskRead, Grant, Refusal};
@@ -21,7 +21,7 @@ pub(crate) struct Grants(Mutex<HashMap<String, Granted>>);
 
 #[derive(Debug)]
 struct Granted {
-    by: Arc<Who>,
+    by: Arc<Caller>,
     /// Under which name their uploads are kept.
     owner: String,
     path: PathBuf,
@@ -32,7 +32,7 @@ impl Grants {
     /// Makes a grant for a file that the client may read. The returned secret is the proof.
     pub(super) fn grant(
         &self,
-        by: Arc<Who>,
+        by: Arc<Caller>,
         owner: &str,
         path: PathBuf,
         lasts: Duration,
@@ -59,10 +59,10 @@ impl Grants {
     /// grant's maker.
     pub(super) fn shown(
         &self,
-        door: &Door,
+        door: &HttpsDoor,
         secret: &str,
         asked: &AskRead,
-    ) -> Result<Known, Refusal> {
+    ) -> Result<KnownCaller, Refusal> {
         let grants = self.0.lock();
         let granted = grants
             .get(secret)

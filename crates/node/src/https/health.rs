@@ -1,6 +1,6 @@
 //! Calls of monitoring programs; they need no identity.
 
-use super::Door;
+use super::HttpsDoor;
 use crate::base::metrics::TEXT_TYPE;
 use godwit_store::door::Sent;
 use godwit_wire::Refusal;
@@ -18,7 +18,7 @@ pub(super) fn is_asked(target: &str) -> bool {
 }
 
 /// Answers `/readyz` and `/metrics`; `None`: the target is another.
-pub(super) fn answer(door: &Door, target: &str) -> Option<Response<Sent>> {
+pub(super) fn answer(door: &HttpsDoor, target: &str) -> Option<Response<Sent>> {
     let (status, kind, text) = match target {
         "/readyz" => match ready(door) {
             Ok(()) => (200, PLAIN, "ready\n".to_owned()),
@@ -37,7 +37,7 @@ fn told(status: u16, kind: &str, text: String) -> Response<Sent> {
     head.body(Sent::whole(text)).expect("its headers are ours")
 }
 
-fn ready(door: &Door) -> Result<(), String> {
+fn ready(door: &HttpsDoor) -> Result<(), String> {
     let shared = &door.shared;
     if shared.stop.is_draining() {
         return Err("the node is stopping".into());

@@ -28,9 +28,9 @@ use tokio::{
 };
 
 /// A connection, as hyper has it.
-pub(super) struct Watched<S> {
+pub(super) struct WatchedStream<S> {
     tls: Tls<S>,
-    seen: Arc<Seen>,
+    seen: Arc<SeenRequests>,
     /// How long a head may take, and how long nothing may be taken of an answer.
     patience: Duration,
     head: Option<Pin<Box<Sleep>>>,
@@ -42,8 +42,8 @@ pub(super) struct Watched<S> {
     parting: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Watched<S> {
-    pub(super) fn new(tls: Tls<S>, seen: &Arc<Seen>, patience: Duration) -> Self {
+impl<S: AsyncRead + AsyncWrite + Unpin> WatchedStream<S> {
+    pub(super) fn new(tls: Tls<S>, seen: &Arc<SeenRequests>, patience: Duration) -> Self {
         Self {
             tls,
             seen: Arc::clone(seen),
@@ -76,7 +76,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Watched<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for WatchedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -98,7 +98,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WatchedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -166,71 +166,71 @@ fn too_slow(what: &str) -> io::Error {
 
 /// State of a connection, as watched.
 #[derive(Debug, Default)]
-pub(super) struct Seen(Mutex<State>);
+pub(super) struct SeenRequests(Mutex<SeenState>);
 
 #[derive(Debug, Default)]
-struct State {
-    phase: Phase,
+struct SeenState {
+    phase: RequestPhase,
     /// How many heads have begun.
     heads: u64,
     is_parting: bool,
 }
 
 #[derive(Debug, Default)]
-enum Phase {
+enum RequestPhase {
     /// Nothing was asked, or all was answered.
     #[default]
     Idle,
     /// A request has begun.
-    Head(Head),
+    Head(HeadScan),
     /// The request is being answered.
     Asked,
     /// The last request was answered: further bytes are for an upgraded protocol.
     Passed,
 }
 
-impl Seen {
+impl SeenRequests {
     /// Notes what came; tells the headers of which request are on the way, if any are.
     fn read(&self, bytes: &[u8]) -> Option<u64> {
         self.with(|state| {
-            if matches!(state.phase, Phase::Idle) && !bytes.is_empty() {
-                state.phase = Phase::Head(Head::default());
+            if matches!(state.phase, RequestPhase::Idle) && !bytes.is_empty() {
+                state.phase = RequestPhase::Head(HeadScan::default());
                 state.heads += 1;
             }
             match &mut state.phase {
-                Phase::Head(head) => {
+                RequestPhase::Head(head) => {
                     head.add(bytes);
                     Some(state.heads)
                 }
-                Phase::Idle | Phase::Asked | Phase::Passed => None,
+                RequestPhase::Idle | RequestPhase::Asked | RequestPhase::Passed => None,
             }
         })
     }
 
     /// The headers of a request are whole. Returns what others would read in another way.
     pub(super) fn asked(&self) -> Option<&'static str> {
-        let before = self.with(|state| std::mem::replace(&mut state.phase, Phase::Asked));
+        let before = self.with(|state| std::mem::replace(&mut state.phase, RequestPhase::Asked));
         match before {
-            Phase::Head(head) => head.doubt(),
-            Phase::Idle | Phase::Asked | Phase::Passed => None,
+            RequestPhase::Head(head) => head.doubt(),
+            RequestPhase::Idle | RequestPhase::Asked | RequestPhase::Passed => None,
         }
     }
 
     fn answered(&self) {
         self.with(|state| {
-            if !matches!(state.phase, Phase::Passed) {
-                state.phase = Phase::Idle;
+            if !matches!(state.phase, RequestPhase::Passed) {
+                state.phase = RequestPhase::Idle;
             }
         });
     }
 
     /// No more requests come: the connection is passed on.
     pub(super) fn pass(&self) {
-        self.with(|state| state.phase = Phase::Passed);
+        self.with(|state| state.phase = RequestPhase::Passed);
     }
 
     fn is_passed(&self) -> bool {
-        self.with(|state| matches!(state.phase, Phase::Passed))
+        self.with(|state| matches!(state.phase, RequestPhase::Passed))
     }
 
     fn part(&self) {
@@ -242,17 +242,17 @@ impl Seen {
     }
 
     fn is_idle(&self) -> bool {
-        self.with(|state| matches!(state.phase, Phase::Idle | Phase::Passed))
+        self.with(|state| matches!(state.phase, RequestPhase::Idle | RequestPhase::Passed))
     }
 
-    fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
+    fn with<T>(&self, work: impl FnOnce(&mut SeenState) -> T) -> T {
         work(&mut self.0.lock())
     }
 }
 
 /// The headers of a request, as far as they came.
 #[derive(Debug, Default)]
-struct Head {
+struct HeadScan {
     /// The beginning of the last line.
     line: Vec<u8>,
     last: Option<u8>,
@@ -264,7 +264,7 @@ struct Head {
     codings: usize,
 }
 
-impl Head {
+impl HeadScan {
     fn add(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             if self.is_over {
@@ -311,21 +311,21 @@ impl Head {
 }
 
 /// The body of an answer; its end completes the request, if the request was read to its end.
-pub(super) struct Answer {
+pub(super) struct AnswerBody {
     body: Sent,
-    _end: End,
+    _end: AnswerEnd,
     /// Held by the request until it is answered.
     _kept: (Busy, Option<Admitted>),
 }
 
-impl Answer {
+impl AnswerBody {
     pub(super) fn new(
         body: Sent,
-        seen: &Arc<Seen>,
+        seen: &Arc<SeenRequests>,
         heard: Arc<AtomicBool>,
         kept: (Busy, Option<Admitted>),
     ) -> Self {
-        let _end = End {
+        let _end = AnswerEnd {
             seen: Arc::clone(seen),
             heard,
         };
@@ -337,7 +337,7 @@ impl Answer {
     }
 }
 
-impl Body for Answer {
+impl Body for AnswerBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -357,12 +357,12 @@ impl Body for Answer {
     }
 }
 
-struct End {
-    seen: Arc<Seen>,
+struct AnswerEnd {
+    seen: Arc<SeenRequests>,
     heard: Arc<AtomicBool>,
 }
 
-impl Drop for End {
+impl Drop for AnswerEnd {
     fn drop(&mut self) {
         // What comes next is a request only if nothing is left of this one.
         if self.heard.load(Relaxed) {
@@ -383,7 +383,7 @@ mod tests {
         // However it comes divided.
         let all: Vec<_> = (1..=head.len())
             .map(|piece| {
-                let seen = Seen::default();
+                let seen = SeenRequests::default();
                 for piece in head.as_bytes().chunks(piece) {
                     assert_eq!(seen.read(piece), Some(1));
                 }
@@ -412,7 +412,7 @@ mod tests {
 
     #[test]
     fn a_body_is_no_head() {
-        let seen = Seen::default();
+        let seen = SeenRequests::default();
         assert_eq!(seen.read(b"GET / HTTP/1.1\r\n\r\nbody\nbody\n\n"), Some(1));
         assert_eq!(seen.asked(), None);
         assert_eq!(seen.read(b"body\n\nContent-Length: 5\n"), None);

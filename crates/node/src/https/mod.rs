@@ -27,18 +27,18 @@ use crate::{
     base::{
         admission::{Admission, Admitted, Party},
         current::Current,
-        idle::{Busy, Idle, Stay, TrackedConnection},
+        idle::{Busy, IdleConnections, Stay, TrackedConnection},
     },
     relay::{
         Relay,
-        client_hello::Opening,
+        client_hello::HelloStream,
         divert,
-        uplink::{self, Via},
+        uplink::{self, UplinkNode},
     },
-    shared::Shared,
+    shared::NodeState,
 };
-use caller::{Known, Visitor, Who};
-use calls::{CALLS, Heard};
+use caller::{Caller, KnownCaller, Visitor};
+use calls::{CALLS, ReceivedCall};
 use godwit_core::Kind;
 use godwit_store::door::{Failed, Tls};
 use godwit_sys::{bound_unsent, why};
@@ -57,11 +57,11 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use metered::{Answer, Seen, Watched};
+use metered::{AnswerBody, SeenRequests, WatchedStream};
 use noted::Readings;
 use parking_lot::Mutex;
-use reply::Reply;
-use sources::Sources;
+use reply::HttpReply;
+use sources::SourceConnections;
 use std::{
     convert::Infallible,
     future::poll_fn,
@@ -91,26 +91,26 @@ pub fn calls() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 /// State that all connections share.
 #[derive(Debug)]
-pub(crate) struct Door {
-    pub(super) shared: Arc<Shared>,
+pub(crate) struct HttpsDoor {
+    pub(super) shared: Arc<NodeState>,
     pub(super) uploads: Arc<Uploads>,
     pub(super) grants: Arc<Grants>,
     pub(super) readings: Arc<Readings>,
-    pub(super) sources: Arc<Sources>,
+    pub(super) sources: Arc<SourceConnections>,
     relay: Arc<Relay>,
     /// Places for requests.
     requests: Arc<Admission>,
-    idle: Arc<Idle>,
+    idle: Arc<IdleConnections>,
     pub(super) runtime: Handle,
     /// How many configurations there were before this one.
     pub(super) generation: u64,
     /// The current door, if this one was replaced.
-    current: Weak<Current<Door>>,
+    current: Weak<Current<HttpsDoor>>,
 }
 
-impl Door {
+impl HttpsDoor {
     /// Returns the same door under another configuration.
-    pub(crate) fn again(&self, shared: &Arc<Shared>) -> Self {
+    pub(crate) fn again(&self, shared: &Arc<NodeState>) -> Self {
         Self {
             shared: Arc::clone(shared),
             uploads: Arc::clone(&self.uploads),
@@ -135,20 +135,20 @@ impl Door {
 
 /// A door that is open.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedDoor {
     /// Where it is.
     pub(crate) addresses: Vec<SocketAddr>,
     /// Ends when the node has stopped and no client is left.
     pub(crate) keeper: JoinHandle<()>,
-    pub(crate) door: Arc<Current<Door>>,
+    pub(crate) door: Arc<Current<HttpsDoor>>,
 }
 
 /// Begins to take connections, and to be reached through others.
 pub(crate) fn begin(
-    shared: &Arc<Shared>,
+    shared: &Arc<NodeState>,
     listeners: Vec<TcpListener>,
     connections_max: usize,
-) -> io::Result<Opened> {
+) -> io::Result<OpenedDoor> {
     let workers = thread::available_parallelism().map_or(2, usize::from);
     let runtime = Builder::new_multi_thread()
         .worker_threads(workers.clamp(2, WORKERS_MAX))
@@ -157,7 +157,7 @@ pub(crate) fn begin(
         .thread_name("door")
         .enable_all()
         .build()?;
-    let door = Current::new_cyclic(|current| Door {
+    let door = Current::new_cyclic(|current| HttpsDoor {
         shared: Arc::clone(shared),
         uploads: Arc::default(),
         grants: Arc::default(),
@@ -192,7 +192,7 @@ pub(crate) fn begin(
     }
     for name in &shared.config.via {
         let (host, drained) = (door.now(), draining.clone());
-        runtime.spawn(uplink::keep(Arc::new(Via {
+        runtime.spawn(uplink::keep(Arc::new(UplinkNode {
             shared: Arc::clone(&host.shared),
             attend: Box::new(move |stream, from, admitted| {
                 let stay = Stay::new(
@@ -214,7 +214,7 @@ pub(crate) fn begin(
         .name("doorkeeper".into())
         .stack_size(STACK_BYTES)
         .spawn(move || keep(runtime, &kept, &admission, drain))?;
-    Ok(Opened {
+    Ok(OpenedDoor {
         addresses,
         keeper,
         door,
@@ -223,7 +223,7 @@ pub(crate) fn begin(
 
 /// Waits until the node is to stop, and then until uploads have ended and the last request has been
 /// answered.
-fn keep(runtime: Runtime, door: &Door, admission: &Admission, drain: watch::Sender<()>) {
+fn keep(runtime: Runtime, door: &HttpsDoor, admission: &Admission, drain: watch::Sender<()>) {
     let stop = &door.shared.stop;
     let kept = door.shared.config.limits.upload;
     let every = SWEEP_EVERY.min(kept.max(SWEEP_EVERY_MIN));
@@ -252,7 +252,7 @@ fn keep(runtime: Runtime, door: &Door, admission: &Admission, drain: watch::Send
 }
 
 struct Accept {
-    door: Arc<Current<Door>>,
+    door: Arc<Current<HttpsDoor>>,
     admission: Arc<Admission>,
     draining: watch::Receiver<()>,
 }
@@ -301,9 +301,9 @@ impl Accept {
 }
 
 /// Serves one connection to its end; its client may want a parked node instead.
-async fn receive(door: Arc<Door>, stream: TcpStream, peer: SocketAddr, stay: Stay) {
+async fn receive(door: Arc<HttpsDoor>, stream: TcpStream, peer: SocketAddr, stay: Stay) {
     let (elsewhere, diverted) = (Elsewhere::default(), Arc::default());
-    let stream = Opening::new(stream, elsewhere.clone(), Arc::clone(&diverted));
+    let stream = HelloStream::new(stream, elsewhere.clone(), Arc::clone(&diverted));
     if let Some(tls) = meet(&door, stream, &elsewhere, peer).await {
         return converse(door, tls, peer, stay).await;
     }
@@ -315,7 +315,7 @@ async fn receive(door: Arc<Door>, stream: TcpStream, peer: SocketAddr, stay: Sta
 }
 
 /// One connection that can only be for us, to its end.
-async fn attend<S>(door: Arc<Door>, stream: S, peer: SocketAddr, stay: Stay)
+async fn attend<S>(door: Arc<HttpsDoor>, stream: S, peer: SocketAddr, stay: Stay)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -329,7 +329,7 @@ where
 }
 
 /// Serves a connection under TLS.
-async fn converse<S>(door: Arc<Door>, tls: Tls<S>, peer: SocketAddr, stay: Stay)
+async fn converse<S>(door: Arc<HttpsDoor>, tls: Tls<S>, peer: SocketAddr, stay: Stay)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -340,8 +340,8 @@ where
         let limits = &door.shared.config.limits;
         (limits.idle, limits.stall)
     };
-    let seen = Arc::new(Seen::default());
-    let watched = Watched::new(tls, &seen, stall);
+    let seen = Arc::new(SeenRequests::default());
+    let watched = WatchedStream::new(tls, &seen, stall);
     let answer = service_fn(move |request| {
         // A request uses the current configuration.
         let (door, visitor, seen) = (door.now(), Arc::clone(&visitor), Arc::clone(&seen));
@@ -392,7 +392,12 @@ fn whole(error: &hyper::Error) -> (String, bool) {
 }
 
 /// Makes the TLS handshake. A failure is logged, unless the client wants a parked node.
-async fn meet<S>(door: &Door, stream: S, elsewhere: &Elsewhere, peer: SocketAddr) -> Option<Tls<S>>
+async fn meet<S>(
+    door: &HttpsDoor,
+    stream: S,
+    elsewhere: &Elsewhere,
+    peer: SocketAddr,
+) -> Option<Tls<S>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -416,17 +421,17 @@ where
 
 /// Answers one request.
 async fn answer(
-    door: Arc<Door>,
+    door: Arc<HttpsDoor>,
     visitor: Arc<Visitor>,
-    seen: &Arc<Seen>,
+    seen: &Arc<SeenRequests>,
     request: Request<Incoming>,
     stay: Stay,
-) -> Response<Answer> {
+) -> Response<AnswerBody> {
     let (begun_at, method) = (Instant::now(), request.method().clone());
     let (mut busy, mut place) = (Busy::new(&stay.tracked), None);
     let checked = headers::check(&request, seen.asked());
     let is_last = checked.is_err();
-    let (reply, begun) = Reply::new(&door, &request);
+    let (reply, begun) = HttpReply::new(&door, &request);
     let (id, heard) = (reply.mark().clone(), reply.heard());
     let new_key = door.news_for(&visitor);
     match checked {
@@ -455,25 +460,25 @@ async fn answer(
         let close = HeaderValue::from_static("close");
         answer.headers_mut().insert(CONNECTION, close);
     }
-    answer.map(|body| Answer::new(body, seen, heard, (busy, place)))
+    answer.map(|body| AnswerBody::new(body, seen, heard, (busy, place)))
 }
 
-fn refuse(visitor: &Visitor, reply: Reply, refusal: Refusal) {
+fn refuse(visitor: &Visitor, reply: HttpReply, refusal: Refusal) {
     span_of(&reply, visitor).in_scope(|| reply.refuse(refusal));
 }
 
 /// Returns the span for the log of a request.
-fn span_of(reply: &Reply, visitor: &Visitor) -> tracing::Span {
+fn span_of(reply: &HttpReply, visitor: &Visitor) -> tracing::Span {
     tracing::info_span!("request", id = %reply.mark(), peer = %visitor.peer)
 }
 
 /// Has a request answered by a thread, once its client has a place for it and all was heard that the thread would
 /// wait for. Returns the place.
 async fn work(
-    door: &Arc<Door>,
+    door: &Arc<HttpsDoor>,
     visitor: &Arc<Visitor>,
     request: Request<Incoming>,
-    mut reply: Reply,
+    mut reply: HttpReply,
     tracked: &TrackedConnection,
 ) -> Option<Admitted> {
     if let Some(alive) = health::alive(&request) {
@@ -509,7 +514,7 @@ async fn work(
         }
     }
     let (working, visitor) = (Arc::clone(door), Arc::clone(visitor));
-    let heard = Heard { head, text, body };
+    let heard = ReceivedCall { head, text, body };
     door.runtime.spawn_blocking(move || {
         let span = span_of(&reply, &visitor);
         let _inside = span.enter();
@@ -519,7 +524,7 @@ async fn work(
 }
 
 /// Gives a client a place for a request, within a moment.
-async fn admitted(door: &Door, party: &Party) -> Result<Admitted, String> {
+async fn admitted(door: &HttpsDoor, party: &Party) -> Result<Admitted, String> {
     let begun = Instant::now();
     loop {
         match door.requests.admit(party.clone()) {
@@ -531,7 +536,7 @@ async fn admitted(door: &Door, party: &Party) -> Result<Admitted, String> {
 }
 
 /// Judges a client; where that may take a look at the disk, in a thread.
-async fn access(door: &Arc<Door>, visitor: &Visitor) -> Result<Known, Refusal> {
+async fn access(door: &Arc<HttpsDoor>, visitor: &Visitor) -> Result<KnownCaller, Refusal> {
     if let Some(access) = door.access_at_once(&visitor.who) {
         return access;
     }

@@ -3,8 +3,8 @@
 //! A file is read by several requests of ranges; those of one command are one transfer. The transfer ends when the
 //! whole file was sent, or after a while without a further request.
 
-use super::{Known, Visitor};
-use crate::base::transfer_log::{Journal, Transfer};
+use super::{KnownCaller, Visitor};
+use crate::base::transfer_log::{Transfer, TransferLog};
 use parking_lot::Mutex;
 use std::{
     collections::HashMap,
@@ -20,13 +20,13 @@ use std::{
 /// The client of a transfer, and the log.
 #[derive(Clone, Debug)]
 pub(super) struct Noting {
-    journal: Arc<Journal>,
+    journal: Arc<TransferLog>,
     user: String,
     peer: SocketAddr,
 }
 
 impl Noting {
-    pub(super) fn new(journal: &Arc<Journal>, known: &Known, visitor: &Visitor) -> Self {
+    pub(super) fn new(journal: &Arc<TransferLog>, known: &KnownCaller, visitor: &Visitor) -> Self {
         let user = match (&known.account, known.owner()) {
             (Some(account), _) => account,
             (None, "") => crate::shared::ANONYMOUS,
@@ -95,7 +95,7 @@ impl Noting {
 
 /// Facts about an upload in flight.
 #[derive(Debug)]
-pub(super) struct Coming {
+pub(super) struct UploadNotes {
     noting: Noting,
     begun: Instant,
     bytes: AtomicU64,
@@ -106,7 +106,7 @@ pub(super) struct Coming {
     wrong: Mutex<Option<String>>,
 }
 
-impl Coming {
+impl UploadNotes {
     pub(super) fn new(noting: Noting) -> Self {
         Self {
             noting,
@@ -120,10 +120,10 @@ impl Coming {
     }
 
     /// Counts more connections that bring bytes, until the returned value is dropped.
-    pub(super) fn by(&self, streams: usize) -> Stream<'_> {
+    pub(super) fn by(&self, streams: usize) -> UploadStreams<'_> {
         let now = self.streams.fetch_add(streams, Relaxed) + streams;
         self.streams_most.fetch_max(now, Relaxed);
-        Stream(self, streams)
+        UploadStreams(self, streams)
     }
 
     pub(super) fn moved(&self, bytes: u64) {
@@ -161,9 +161,9 @@ impl Coming {
 }
 
 /// Some connections that bring bytes.
-pub(super) struct Stream<'a>(&'a Coming, usize);
+pub(super) struct UploadStreams<'a>(&'a UploadNotes, usize);
 
-impl Drop for Stream<'_> {
+impl Drop for UploadStreams<'_> {
     fn drop(&mut self) {
         self.0.streams.fetch_sub(self.1, Relaxed);
     }
@@ -171,18 +171,18 @@ impl Drop for Stream<'_> {
 
 /// Files of which shares are being read.
 #[derive(Debug, Default)]
-pub(crate) struct Readings(Mutex<HashMap<Share, Reading>>);
+pub(crate) struct Readings(Mutex<HashMap<FileTransfer, ReadingNotes>>);
 
 /// Identifies a transfer of a file: the command, its user and the path.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub(super) struct Share {
+pub(super) struct FileTransfer {
     pub(super) mark: String,
     pub(super) owner: String,
     pub(super) path: PathBuf,
 }
 
 #[derive(Debug)]
-struct Reading {
+struct ReadingNotes {
     noting: Noting,
     begun: Instant,
     asked_at: Instant,
@@ -194,24 +194,24 @@ struct Reading {
 
 impl Readings {
     /// Tells whether more of this was asked for a moment ago.
-    pub(super) fn has(&self, share: &Share) -> bool {
+    pub(super) fn has(&self, share: &FileTransfer) -> bool {
         self.0.lock().contains_key(share)
     }
 
     /// Tells whether anything is read at the moment, between two shares too.
     pub(super) fn go_on(&self) -> bool {
-        let is_on = |one: &Reading| one.streams > 0 || one.asked_at.elapsed() < BETWEEN_SHARES;
+        let is_on = |one: &ReadingNotes| one.streams > 0 || one.asked_at.elapsed() < BETWEEN_SHARES;
         self.0.lock().values().any(is_on)
     }
 
     /// A share is asked for.
-    pub(super) fn begin(&self, share: &Share, noting: &Noting) {
+    pub(super) fn begin(&self, share: &FileTransfer, noting: &Noting) {
         let mut open = self.0.lock();
         if open.len() >= READINGS_MAX && !open.contains_key(share) {
             settle(&mut open, |one| one.streams == 0);
         }
         let now = Instant::now();
-        let one = open.entry(share.clone()).or_insert_with(|| Reading {
+        let one = open.entry(share.clone()).or_insert_with(|| ReadingNotes {
             noting: noting.clone(),
             begun: now,
             asked_at: now,
@@ -226,7 +226,7 @@ impl Readings {
     }
 
     /// Notes that a range of a file of `size` was sent.
-    pub(super) fn end(&self, share: &Share, sent: u64, size: Result<u64, String>) {
+    pub(super) fn end(&self, share: &FileTransfer, sent: u64, size: Result<u64, String>) {
         let mut open = self.0.lock();
         let Some(one) = open.get_mut(share) else {
             return;
@@ -251,7 +251,7 @@ impl Readings {
 
     /// Logs transfers without a further request.
     pub(super) fn forget_idle(&self) {
-        let is_over = |one: &Reading| one.streams == 0 && one.asked_at.elapsed() >= SILENT;
+        let is_over = |one: &ReadingNotes| one.streams == 0 && one.asked_at.elapsed() >= SILENT;
         settle(&mut self.0.lock(), is_over);
     }
 
@@ -261,7 +261,7 @@ impl Readings {
     }
 }
 
-fn settle(open: &mut HashMap<Share, Reading>, is_over: impl Fn(&Reading) -> bool) {
+fn settle(open: &mut HashMap<FileTransfer, ReadingNotes>, is_over: impl Fn(&ReadingNotes) -> bool) {
     let over = open.extract_if(|_, one| is_over(one));
     let mut last = None;
     for (share, one) in over {
@@ -273,7 +273,7 @@ fn settle(open: &mut HashMap<Share, Reading>, is_over: impl Fn(&Reading) -> bool
     }
 }
 
-impl Reading {
+impl ReadingNotes {
     fn note(&self, path: &Path) {
         let came_to = match &self.wrong {
             None => Ok(self.bytes),

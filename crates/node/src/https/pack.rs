@@ -4,9 +4,9 @@
 //! if the client is gone by then.
 
 use super::{
-    Known,
+    KnownCaller,
     depot::heard,
-    reply::{BEAT, Lines},
+    reply::{BEAT, ReplyLines},
     run::below_root,
 };
 use crate::task::{
@@ -46,7 +46,7 @@ use std::{
 
 /// The files of one program, on their way.
 pub(super) struct Carrier<'a> {
-    known: &'a Known,
+    known: &'a KnownCaller,
     ask: &'a AskRun,
     place: &'a Workplace,
     /// Whether the program has ended: the rest is done also if the client is gone.
@@ -56,7 +56,7 @@ pub(super) struct Carrier<'a> {
 }
 
 impl<'a> Carrier<'a> {
-    pub(super) fn new(known: &'a Known, ask: &'a AskRun, place: &'a Workplace) -> Self {
+    pub(super) fn new(known: &'a KnownCaller, ask: &'a AskRun, place: &'a Workplace) -> Self {
         Self {
             known,
             ask,
@@ -67,7 +67,7 @@ impl<'a> Carrier<'a> {
     }
 
     /// Brings all that the program reads; returns its standard input.
-    pub(super) fn bring(&mut self, lines: &mut Lines) -> Result<File, Refusal> {
+    pub(super) fn bring(&mut self, lines: &mut ReplyLines) -> Result<File, Refusal> {
         let staging = &self.ask.staging;
         for Staged { name, .. } in staging.inputs.iter().chain(&staging.outputs) {
             self.path_of(&name.0)?;
@@ -98,7 +98,10 @@ impl<'a> Carrier<'a> {
     }
 
     /// Returns the path of the program, if it is no file of this machine.
-    pub(super) fn executable(&mut self, lines: &mut Lines) -> Result<Option<OsString>, Refusal> {
+    pub(super) fn executable(
+        &mut self,
+        lines: &mut ReplyLines,
+    ) -> Result<Option<OsString>, Refusal> {
         let path = match &self.ask.staging.executable {
             None => return Ok(None),
             Some(Executable::Kept(digest)) => {
@@ -135,7 +138,7 @@ impl<'a> Carrier<'a> {
     pub(super) fn append(
         &mut self,
         line: Line,
-        lines: &mut Lines,
+        lines: &mut ReplyLines,
     ) -> Result<Option<Line>, Refusal> {
         let staging = &self.ask.staging;
         let (url, body) = match (&line, &staging.out, &staging.words) {
@@ -147,7 +150,7 @@ impl<'a> Carrier<'a> {
     }
 
     /// Delivers all that the program wrote, once it ended with that status.
-    pub(super) fn deliver(&mut self, status: i32, lines: &mut Lines) -> Result<(), Refusal> {
+    pub(super) fn deliver(&mut self, status: i32, lines: &mut ReplyLines) -> Result<(), Refusal> {
         self.has_ended = true;
         let staging = &self.ask.staging;
         for url in staging.out.iter().chain(&staging.words) {
@@ -222,14 +225,14 @@ impl<'a> Carrier<'a> {
         })
     }
 
-    fn opened(&mut self, place: &StagedPlace, lines: &mut Lines) -> Result<File, Refusal> {
+    fn opened(&mut self, place: &StagedPlace, lines: &mut ReplyLines) -> Result<File, Refusal> {
         match place {
             StagedPlace::Path(path) => Ok(self.known.dir.lend(&path.0)?.0),
             StagedPlace::Url(url) => self.fetched(&self.url(url)?, lines),
         }
     }
 
-    fn fetched(&mut self, url: &str, lines: &mut Lines) -> Result<File, Refusal> {
+    fn fetched(&mut self, url: &str, lines: &mut ReplyLines) -> Result<File, Refusal> {
         let open = Request::Open(OpenRequest {
             url: url.into(),
             read: true,
@@ -241,7 +244,7 @@ impl<'a> Carrier<'a> {
         File::open(own).map_err(|cause| other(&cause))
     }
 
-    fn put(&mut self, from: &Path, url: &str, lines: &mut Lines) -> Result<(), Refusal> {
+    fn put(&mut self, from: &Path, url: &str, lines: &mut ReplyLines) -> Result<(), Refusal> {
         let source = File::open(from).map_err(|cause| other(&cause))?;
         let meta = source.metadata().map_err(|cause| other(&cause))?;
         let put = Request::Put(PutRequest {
@@ -269,7 +272,7 @@ impl<'a> Carrier<'a> {
         url: &str,
         body: &[u8],
         end: bool,
-        lines: &mut Lines,
+        lines: &mut ReplyLines,
     ) -> Result<(), Refusal> {
         let append = Request::Append(Append {
             url: url.into(),
@@ -287,7 +290,7 @@ impl<'a> Carrier<'a> {
         from: &File,
         to: &Path,
         mode: u32,
-        lines: &mut Lines,
+        lines: &mut ReplyLines,
     ) -> Result<(), Refusal> {
         let mut options = fs::OpenOptions::new();
         let made = options.write(true).create_new(true).mode(mode).open(to);
@@ -302,7 +305,12 @@ impl<'a> Carrier<'a> {
     }
 
     /// Copies the bytes of a file, with beats to the client.
-    fn copied(&self, mut from: &File, mut to: &File, lines: &mut Lines) -> Result<(), Refusal> {
+    fn copied(
+        &self,
+        mut from: &File,
+        mut to: &File,
+        lines: &mut ReplyLines,
+    ) -> Result<(), Refusal> {
         let mut told = Instant::now();
         loop {
             let piece = io::copy(&mut (&mut from).take(PIECE_BYTES), &mut to);
@@ -317,7 +325,7 @@ impl<'a> Carrier<'a> {
     }
 
     /// Has the local node open a file.
-    fn file(&mut self, ask: Request, lines: &mut Lines) -> Result<(u64, File), Refusal> {
+    fn file(&mut self, ask: Request, lines: &mut ReplyLines) -> Result<(u64, File), Refusal> {
         let mut answer = self.say(ask, b"", lines)?;
         match (answer.tell, answer.files.pop()) {
             (Response::Opened(opened), Some(file)) => Ok((opened.handle, file.into())),
@@ -329,7 +337,12 @@ impl<'a> Carrier<'a> {
     }
 
     /// Asks the local node, starting it if necessary, with beats to the client.
-    fn say(&mut self, ask: Request, body: &[u8], lines: &mut Lines) -> Result<NodeAnswer, Refusal> {
+    fn say(
+        &mut self,
+        ask: Request,
+        body: &[u8],
+        lines: &mut ReplyLines,
+    ) -> Result<NodeAnswer, Refusal> {
         let hello = self.hello();
         let here = match &mut self.here {
             Some(here) => here,
@@ -361,7 +374,7 @@ impl<'a> Carrier<'a> {
 }
 
 /// Sends a beat. If the client has left, work for an unfinished program ends.
-fn beat(has_ended: bool, lines: &mut Lines) -> Result<(), Refusal> {
+fn beat(has_ended: bool, lines: &mut ReplyLines) -> Result<(), Refusal> {
     match lines.tell(&Line::Beat(0)) {
         Err(error) if !has_ended => Err(error.into()),
         _ => Ok(()),

@@ -1,6 +1,6 @@
 //! The call by which a peer has a connection wait for its visitors.
 
-use super::{Door, caller::Visitor, reply::Reply, stopping};
+use super::{HttpsDoor, caller::Visitor, reply::HttpReply, stopping};
 use crate::{base::idle::Stay, relay::wait};
 use godwit_core::Kind;
 use godwit_store::door::Sent;
@@ -15,10 +15,10 @@ use std::sync::Arc;
 
 /// Has a connection wait for visitors of the peer that made it.
 pub(super) fn park(
-    door: &Arc<Door>,
+    door: &Arc<HttpsDoor>,
     visitor: &Visitor,
     mut request: Request<Incoming>,
-    reply: Reply,
+    reply: HttpReply,
     stay: &Stay,
 ) {
     let peer = match may_park(door, visitor, request.headers()) {
@@ -46,7 +46,7 @@ pub(super) fn park(
 }
 
 /// Only a node that has joined may park a connection: no client could verify another.
-fn may_park(door: &Door, visitor: &Visitor, headers: &HeaderMap) -> Result<Peer, Refusal> {
+fn may_park(door: &HttpsDoor, visitor: &Visitor, headers: &HeaderMap) -> Result<Peer, Refusal> {
     let becomes = headers.get(UPGRADE).and_then(|value| value.to_str().ok());
     if becomes != Some(park::UPGRADE) {
         let why = format!("a connection is parked by Upgrade: {}", park::UPGRADE);
@@ -67,7 +67,7 @@ fn may_park(door: &Door, visitor: &Visitor, headers: &HeaderMap) -> Result<Peer,
     peer.ok_or_else(stranger)
 }
 
-impl Door {
+impl HttpsDoor {
     fn is_own(&self, key: &Fingerprint) -> bool {
         let own = self.shared.trust.home().and_then(|home| home.key().ok()?);
         own.and_then(|own| Fingerprint::of_credential(&own).ok())

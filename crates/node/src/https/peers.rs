@@ -1,13 +1,13 @@
 //! Peers that join by an invite, leave, or change their key.
 
-use super::{Door, Visitor, caller::stranger, calls::read, reply::Reply};
+use super::{HttpsDoor, Visitor, caller::stranger, calls::read, reply::HttpReply};
 use godwit_core::Kind;
 use godwit_trust::{Error, Peer, door::Fingerprint};
 use godwit_wire::door::call::{AskJoin, AskRekey, Line, Refusal};
 use std::time::SystemTime;
 
 /// Redeems an invite, and stores the key of the client that showed it.
-pub(super) fn join(door: &Door, visitor: &Visitor, text: &[u8], reply: Reply) {
+pub(super) fn join(door: &HttpsDoor, visitor: &Visitor, text: &[u8], reply: HttpReply) {
     let joined = || {
         let key = visitor
             .key
@@ -49,7 +49,7 @@ pub(super) fn join(door: &Door, visitor: &Visitor, text: &[u8], reply: Reply) {
 }
 
 /// Removes the peer that asks for it.
-pub(super) fn leave(door: &Door, visitor: &Visitor, _: &[u8], reply: Reply) {
+pub(super) fn leave(door: &HttpsDoor, visitor: &Visitor, _: &[u8], reply: HttpReply) {
     let left = || {
         let home = door.shared.trust.home().ok_or_else(stranger)?;
         let key = visitor.key.as_ref().ok_or_else(stranger)?;
@@ -65,7 +65,7 @@ pub(super) fn leave(door: &Door, visitor: &Visitor, _: &[u8], reply: Reply) {
 
 /// Notes that a peer, which has proved one of its keys, has another one now. It says so again by that, to
 /// show that it has it.
-pub(super) fn rekey(door: &Door, visitor: &Visitor, text: &[u8], reply: Reply) {
+pub(super) fn rekey(door: &HttpsDoor, visitor: &Visitor, text: &[u8], reply: HttpReply) {
     let noted = || {
         let home = door.shared.trust.home().ok_or_else(stranger)?;
         let shown = visitor.key.ok_or_else(stranger)?;

@@ -1,6 +1,6 @@
 //! An answer to a client, written by a thread that may wait.
 
-use super::Door;
+use super::HttpsDoor;
 use godwit_core::Kind;
 use godwit_store::{
     Error, Result,
@@ -35,25 +35,25 @@ use tokio::{
 };
 
 /// The answer to one request, not begun yet.
-pub(super) struct Reply {
+pub(super) struct HttpReply {
     head: oneshot::Sender<Response<Sent>>,
     mark: RequestId,
     theirs: Option<Speaker>,
     runtime: Handle,
     stall: Duration,
-    pace: Cell<Pace>,
+    pace: Cell<ReplyPace>,
     /// All that came with the request was read.
     heard: Arc<AtomicBool>,
 }
 
 /// The pace of a body: a client must not hold a thread by a byte a second.
 #[derive(Clone, Copy, Debug, Default)]
-struct Pace {
+struct ReplyPace {
     waited: Duration,
     bytes: usize,
 }
 
-impl Pace {
+impl ReplyPace {
     /// Reads more of a body, which must arrive at a least rate; `None`: that was all.
     async fn more(
         &mut self,
@@ -86,10 +86,10 @@ impl Pace {
     }
 }
 
-impl Reply {
+impl HttpReply {
     /// Returns it, and what its beginning comes from.
     pub(super) fn new(
-        door: &Door,
+        door: &HttpsDoor,
         request: &Request<Incoming>,
     ) -> (Self, oneshot::Receiver<Response<Sent>>) {
         let (head, begun) = oneshot::channel();
@@ -135,7 +135,7 @@ impl Reply {
 
     /// Reads all that is asked, without a thread.
     pub(super) async fn text(&mut self, body: &mut Incoming) -> Result<Vec<u8>, Refusal> {
-        let (mut text, mut pace) = (Vec::new(), Pace::default());
+        let (mut text, mut pace) = (Vec::new(), ReplyPace::default());
         loop {
             let more = pace.more(body, self.stall, PACE_OF_CALL_BYTES).await;
             let Some(bytes) = more? else {
@@ -158,17 +158,21 @@ impl Reply {
     }
 
     /// Begins an answer of unknown length.
-    pub(super) fn stream(self, head: hyper::http::response::Builder) -> Pipe {
+    pub(super) fn stream(self, head: hyper::http::response::Builder) -> BodyPipe {
         self.stream_ahead(head, FRAMES_AHEAD)
     }
 
     /// Begins an answer of which `frames` may wait to be sent.
-    pub(super) fn stream_ahead(self, head: hyper::http::response::Builder, frames: usize) -> Pipe {
+    pub(super) fn stream_ahead(
+        self,
+        head: hyper::http::response::Builder,
+        frames: usize,
+    ) -> BodyPipe {
         let (to, body) = mpsc::channel(frames);
         let mut answer = head.body(Sent::Stream(body)).expect("its headers are ours");
         mark(&mut answer, &self.mark);
         let _ = self.head.send(answer);
-        Pipe {
+        BodyPipe {
             to,
             runtime: self.runtime,
             stall: self.stall,
@@ -176,8 +180,8 @@ impl Reply {
     }
 
     /// Begins an answer of lines.
-    pub(super) fn lines(self) -> Lines {
-        Lines {
+    pub(super) fn lines(self) -> ReplyLines {
+        ReplyLines {
             reply: Some(self),
             pipe: None,
             held: Vec::new(),
@@ -199,13 +203,13 @@ impl Reply {
 
 /// Where an answer goes that is longer than one piece.
 #[derive(Clone)]
-pub(super) struct Pipe {
+pub(super) struct BodyPipe {
     to: mpsc::Sender<Bytes>,
     runtime: Handle,
     stall: Duration,
 }
 
-impl Pipe {
+impl BodyPipe {
     /// Sends bytes, as soon as the client takes them.
     pub(super) fn send(&self, bytes: Bytes) -> Result<()> {
         let bytes = match self.to.try_send(bytes) {
@@ -235,13 +239,13 @@ fn gone() -> Error {
 }
 
 /// An answer of lines: in one piece, with a status that fits, if it is short.
-pub(super) struct Lines {
-    reply: Option<Reply>,
-    pipe: Option<Pipe>,
+pub(super) struct ReplyLines {
+    reply: Option<HttpReply>,
+    pipe: Option<BodyPipe>,
     held: Vec<u8>,
 }
 
-impl Lines {
+impl ReplyLines {
     pub(super) fn say(&mut self, line: &Line) -> Result<()> {
         self.held.extend(line.write());
         match self.held.len() > HELD_MAX {
@@ -269,7 +273,7 @@ impl Lines {
         let (line, status) = match outcome {
             Ok(()) => (Line::End, StatusCode::OK),
             Err(mut refusal) => {
-                let theirs = self.reply.as_ref().and_then(Reply::theirs);
+                let theirs = self.reply.as_ref().and_then(HttpReply::theirs);
                 // Newer ones know by themselves that this one must be upgraded.
                 if refusal.kind == Kind::Protocol
                     && let Some(theirs) = theirs.filter(|theirs| theirs.compared().is_lt())

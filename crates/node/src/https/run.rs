@@ -4,13 +4,13 @@
 //! where the node has slots. A program ends when its client is gone.
 
 use super::{
-    Known,
-    calls::Asked,
+    KnownCaller,
+    calls::ClientCall,
     pack::Carrier,
-    reply::{BEAT, Lines},
+    reply::{BEAT, ReplyLines},
 };
 use crate::{
-    shared::Shared,
+    shared::NodeState,
     task::{self, Around, other, stops, workplace::Workplace},
 };
 use godwit_core::Kind;
@@ -29,7 +29,7 @@ use std::{
 };
 
 /// Runs a program when a slot is free.
-pub(super) fn run(asked: Asked<'_>) {
+pub(super) fn run(asked: ClientCall<'_>) {
     let ready = asked
         .read::<AskRun>()
         .and_then(|ask| Ok((beside(&asked, &ask)?, ask)));
@@ -52,7 +52,7 @@ pub(super) fn run(asked: Asked<'_>) {
 }
 
 /// Returns the path of the file, if there is one; a client that may not have a program run here is refused.
-fn beside(asked: &Asked<'_>, ask: &AskRun) -> Result<Option<PathBuf>, Refusal> {
+fn beside(asked: &ClientCall<'_>, ask: &AskRun) -> Result<Option<PathBuf>, Refusal> {
     let (known, shared) = (asked.known, &asked.door.shared);
     if ask.program.first().is_none_or(|name| name.0.is_empty()) {
         return Err(Refusal::of_kind(Kind::Protocol, "no program is named"));
@@ -82,10 +82,10 @@ pub(super) fn below_root(path: &Path) -> &Path {
 }
 
 /// Waits until a slot is free.
-fn turn(shared: &Shared, lines: &mut Lines) -> Result<Turn, Refusal> {
+fn turn(shared: &NodeState, lines: &mut ReplyLines) -> Result<RunSlot, Refusal> {
     let mut told = Instant::now();
     loop {
-        if let Some(turn) = Turn::take(&shared.running, shared.config.slots) {
+        if let Some(turn) = RunSlot::take(&shared.running, shared.config.slots) {
             return Ok(turn);
         }
         let waited = wait_readable([shared.stop.draining()], FREED_WITHIN);
@@ -104,8 +104,8 @@ fn turn(shared: &Shared, lines: &mut Lines) -> Result<Turn, Refusal> {
 fn task(
     ask: &AskRun,
     file: Option<&Path>,
-    (shared, known): (&Shared, &Known),
-    lines: &mut Lines,
+    (shared, known): (&NodeState, &KnownCaller),
+    lines: &mut ReplyLines,
 ) -> Result<(), Refusal> {
     let place = Workplace::new(&shared.config.export).map_err(|cause| {
         let said = format!("no directory can be made for it: {}", why(&cause));
@@ -121,8 +121,8 @@ fn task(
 fn ran(
     (ask, file, place): (&AskRun, Option<&Path>, &Workplace),
     carrier: &mut Carrier<'_>,
-    (shared, known): (&Shared, &Known),
-    lines: &mut Lines,
+    (shared, known): (&NodeState, &KnownCaller),
+    lines: &mut ReplyLines,
 ) -> Result<(), Refusal> {
     let reads = carrier.bring(lines)?;
     let mut program = task::program(ask, file, place)?;
@@ -144,9 +144,9 @@ fn ran(
 }
 
 /// A slot that is taken.
-struct Turn(Arc<AtomicUsize>);
+struct RunSlot(Arc<AtomicUsize>);
 
-impl Turn {
+impl RunSlot {
     fn take(running: &Arc<AtomicUsize>, slots: usize) -> Option<Self> {
         let more = |count: usize| (count < slots).then_some(count + 1);
         running.fetch_update(SeqCst, SeqCst, more).ok()?;
@@ -154,7 +154,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for RunSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, SeqCst);
     }

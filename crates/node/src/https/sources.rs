@@ -10,9 +10,9 @@ use std::{
 
 /// Idle connections by the key of the server. They prove no identity: each request shows a grant.
 #[derive(Debug, Default)]
-pub(crate) struct Sources(Mutex<HashMap<Fingerprint, (Idle, Instant)>>);
+pub(crate) struct SourceConnections(Mutex<HashMap<Fingerprint, (Idle, Instant)>>);
 
-impl Sources {
+impl SourceConnections {
     /// Returns those to that node, which the caller may use and add to.
     pub(super) fn to(&self, key: Fingerprint) -> Idle {
         let mut all = self.0.lock();

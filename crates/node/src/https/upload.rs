@@ -5,12 +5,12 @@
 
 use super::{
     Visitor,
-    calls::{Asked, Named, done, passed},
-    noted::Coming,
+    calls::{CallNames, ClientCall, done, passed},
+    noted::UploadNotes,
     reply::BEAT,
     stopping,
 };
-use crate::base::metrics::{Direction, Proto};
+use crate::base::metrics::{Proto, TrafficDirection};
 use godwit_core::{Block, Chain, Kind, Version};
 use godwit_store::{
     Checks, Error, Origin, RemoteOptions, Result, Sink, SinkExt, Store, Take, Whole, Write,
@@ -41,14 +41,14 @@ use std::{
 /// Open uploads, by their secret names.
 #[derive(Debug, Default)]
 pub(crate) struct Uploads {
-    open: Mutex<HashMap<String, Arc<Upload>>>,
+    open: Mutex<HashMap<String, Arc<OpenUpload>>>,
     /// Names that a later attempt took over, the oldest first: requests by them receive that answer.
     taken_over: Mutex<VecDeque<String>>,
 }
 
 /// An open upload.
-struct Upload {
-    key: Key,
+struct OpenUpload {
+    key: UploadKey,
     /// 0: not counted.
     attempt: u64,
     /// `None`: it was finished or abandoned.
@@ -60,19 +60,19 @@ struct Upload {
     is_left: AtomicBool,
     /// A put found no room on the disk.
     is_full: AtomicBool,
-    coming: Coming,
+    coming: UploadNotes,
 }
 
 /// Identifies an upload.
 #[derive(Clone, Debug, Eq, PartialEq)]
-struct Key {
+struct UploadKey {
     owner: String,
     path: PathBuf,
     /// The writer's own name for it.
     id: Option<String>,
 }
 
-impl std::fmt::Debug for Upload {
+impl std::fmt::Debug for OpenUpload {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut debug = f.debug_struct("Upload");
         debug.field("key", &self.key).finish_non_exhaustive()
@@ -104,16 +104,16 @@ impl Uploads {
             .any(|upload| upload.key.owner == owner && upload.is_wanted(stall))
     }
 
-    fn has(&self, key: &Key) -> bool {
+    fn has(&self, key: &UploadKey) -> bool {
         self.open.lock().values().any(|upload| upload.key == *key)
     }
 
     /// Closes uploads under this key whose clients have left, so that they can be resumed. The connection of a killed
     /// client may end a moment later, and its draw must be stopped first.
-    fn close_orphans(&self, key: &Key) {
+    fn close_orphans(&self, key: &UploadKey) {
         let begun = Instant::now();
         loop {
-            let same = |upload: &Arc<Upload>| upload.key == *key;
+            let same = |upload: &Arc<OpenUpload>| upload.key == *key;
             let closed: Vec<_> = self
                 .open
                 .lock()
@@ -126,7 +126,7 @@ impl Uploads {
             }
             let patience = {
                 let open = self.open.lock();
-                let is_left = |upload: &Arc<Upload>| upload.is_left.load(Relaxed);
+                let is_left = |upload: &Arc<OpenUpload>| upload.is_left.load(Relaxed);
                 let used = open.values().filter(|upload| same(upload));
                 used.map(|upload| if is_left(upload) { STOPPING } else { LEAVING })
                     .max()
@@ -140,9 +140,10 @@ impl Uploads {
 
     /// Closes uploads of older attempts under this key. The store already refuses their bytes; here they lose their
     /// names.
-    fn close_older(&self, key: &Key, attempt: u64) {
-        let is_older =
-            |upload: &Arc<Upload>| upload.key == *key && (1..=attempt).contains(&upload.attempt);
+    fn close_older(&self, key: &UploadKey, attempt: u64) {
+        let is_older = |upload: &Arc<OpenUpload>| {
+            upload.key == *key && (1..=attempt).contains(&upload.attempt)
+        };
         let older: Vec<_> = self
             .open
             .lock()
@@ -162,7 +163,7 @@ impl Uploads {
     /// Closes uploads without a request for `kept`; their bytes stay on disk. An upload that filled the disk is closed
     /// as soon as its client has left.
     pub(super) fn forget_idle(&self, kept: Duration) {
-        let is_over = |upload: &Arc<Upload>| {
+        let is_over = |upload: &Arc<OpenUpload>| {
             let filled = upload.is_full.load(Relaxed) && upload.is_orphan();
             !upload.goes_on(if filled { Duration::ZERO } else { kept })
         };
@@ -193,7 +194,7 @@ impl Uploads {
 }
 
 /// Begins an upload, or resumes one.
-pub(super) fn begin(asked: Asked<'_>) {
+pub(super) fn begin(asked: ClientCall<'_>) {
     let begun = asked.known.must_write().and_then(|()| {
         let ask: AskUpload = asked.read()?;
         let (upload, id) = opened(&asked, ask)?;
@@ -202,7 +203,7 @@ pub(super) fn begin(asked: Asked<'_>) {
     asked.reply.tell(begun.flatten().map(Line::Landed));
 }
 
-fn opened(asked: &Asked<'_>, ask: AskUpload) -> Result<(Arc<Upload>, String), Refusal> {
+fn opened(asked: &ClientCall<'_>, ask: AskUpload) -> Result<(Arc<OpenUpload>, String), Refusal> {
     if ask.id.as_deref().is_some_and(|id| !is_own_id(id)) {
         let why = "the name of an upload has up to 64 letters, digits, -, _ and dots";
         return Err(Refusal::of_kind(Kind::Protocol, why));
@@ -229,7 +230,7 @@ fn opened(asked: &Asked<'_>, ask: AskUpload) -> Result<(Arc<Upload>, String), Re
         passed: &passed,
         ..Write::default()
     };
-    let key = Key {
+    let key = UploadKey {
         owner: asked.known.owner().into(),
         path: ask.path.0.clone(),
         id: ask.id.clone(),
@@ -249,7 +250,7 @@ fn opened(asked: &Asked<'_>, ask: AskUpload) -> Result<(Arc<Upload>, String), Re
     if ask.attempt > 0 {
         asked.door.uploads.close_older(&key, ask.attempt);
     }
-    let upload = Arc::new(Upload {
+    let upload = Arc::new(OpenUpload {
         key,
         attempt: ask.attempt,
         sink: RwLock::new(Some(sink)),
@@ -257,14 +258,14 @@ fn opened(asked: &Asked<'_>, ask: AskUpload) -> Result<(Arc<Upload>, String), Re
         users: Mutex::new(vec![Arc::downgrade(asked.visitor)]),
         is_left: AtomicBool::new(false),
         is_full: AtomicBool::new(false),
-        coming: Coming::new(asked.noting()),
+        coming: UploadNotes::new(asked.noting()),
     });
     let mut open = asked.door.uploads.open.lock();
     open.insert(handle.clone(), Arc::clone(&upload));
     Ok((upload, handle))
 }
 
-fn landed(upload: &Upload, id: &str) -> Result<Landed, Refusal> {
+fn landed(upload: &OpenUpload, id: &str) -> Result<Landed, Refusal> {
     upload.with(|sink| {
         Ok(Landed {
             id: id.into(),
@@ -289,10 +290,10 @@ fn news(sink: &dyn Sink) -> Vec<(u64, Text<godwit_core::Chain>)> {
 }
 
 /// The work of a call about an upload, with the upload's name and the path.
-pub(super) type Work = fn(Asked<'_>, &str, &str);
+pub(super) type UploadCall = fn(ClientCall<'_>, &str, &str);
 
 /// Answers a call about an upload.
-pub(super) fn answer(asked: Asked<'_>, (id, rest): Named<'_>, work: Work) {
+pub(super) fn answer(asked: ClientCall<'_>, (id, rest): CallNames<'_>, work: UploadCall) {
     if let Err(refusal) = asked.known.must_write() {
         return asked.reply.refuse(refusal);
     }
@@ -304,7 +305,7 @@ pub(super) fn answer(asked: Asked<'_>, (id, rest): Named<'_>, work: Work) {
 }
 
 /// Takes bytes of an upload.
-pub(super) fn put(asked: Asked<'_>, id: &str, path: &str) {
+pub(super) fn put(asked: ClientCall<'_>, id: &str, path: &str) {
     match path::unescaped(path) {
         Ok(path) => put_into(asked, id, &path),
         Err(error) => asked
@@ -313,7 +314,7 @@ pub(super) fn put(asked: Asked<'_>, id: &str, path: &str) {
     }
 }
 
-fn put_into(mut asked: Asked<'_>, id: &str, path: &Path) {
+fn put_into(mut asked: ClientCall<'_>, id: &str, path: &Path) {
     let outcome = find(&asked, id, path).and_then(|upload| {
         upload.touch(asked.visitor);
         let _moving = asked.door.shared.metrics.moving();
@@ -344,28 +345,28 @@ fn put_into(mut asked: Asked<'_>, id: &str, path: &Path) {
     lines.end(outcome);
 }
 
-fn is_pack(asked: &Asked<'_>) -> bool {
+fn is_pack(asked: &ClientCall<'_>) -> bool {
     let kind = asked.head.headers.get(CONTENT_TYPE);
     kind.is_some_and(|kind| kind == PACK_TYPE)
 }
 
 /// Receives bytes. Those that arrived stay, even if the request fails.
 fn take(
-    asked: &mut Asked<'_>,
-    (sink, coming): (&dyn Sink, &Coming),
-    each: fn(&mut Asked<'_>, &mut Gathered<'_>) -> Result<()>,
+    asked: &mut ClientCall<'_>,
+    (sink, coming): (&dyn Sink, &UploadNotes),
+    each: fn(&mut ClientCall<'_>, &mut Gathered<'_>) -> Result<()>,
 ) -> Result<()> {
     let mut gathered = Gathered::new(sink);
     let all = each(asked, &mut gathered);
     let taken = gathered.end()?;
     let metrics = &asked.door.shared.metrics;
-    metrics.moved(Direction::In, Proto::Https, taken);
+    metrics.moved(TrafficDirection::In, Proto::Https, taken);
     coming.moved(taken);
     all
 }
 
 /// Blocks in any order. The end of the pack must come: else something was cut.
-fn take_pack(asked: &mut Asked<'_>, gathered: &mut Gathered<'_>) -> Result<()> {
+fn take_pack(asked: &mut ClientCall<'_>, gathered: &mut Gathered<'_>) -> Result<()> {
     let broke = |error: wire::Error| Error::PeerMisbehaved {
         host: "the client".into(),
         what: error.to_string(),
@@ -391,7 +392,7 @@ fn take_pack(asked: &mut Asked<'_>, gathered: &mut Gathered<'_>) -> Result<()> {
 }
 
 /// One range, as every client of HTTP can send it.
-fn take_range(asked: &mut Asked<'_>, gathered: &mut Gathered<'_>) -> Result<()> {
+fn take_range(asked: &mut ClientCall<'_>, gathered: &mut Gathered<'_>) -> Result<()> {
     let bad = |what: String| Error::PeerMisbehaved {
         host: "the client".into(),
         what,
@@ -418,7 +419,7 @@ fn take_range(asked: &mut Asked<'_>, gathered: &mut Gathered<'_>) -> Result<()> 
 }
 
 /// Draws the bytes from another node, by its grant to the client.
-pub(super) fn draw(asked: Asked<'_>, id: &str) {
+pub(super) fn draw(asked: ClientCall<'_>, id: &str) {
     let shared = &asked.door.shared;
     let cancel =
         Cancel::new().map_err(|cause| Refusal::of_kind(Kind::Other, godwit_sys::why(&cause)));
@@ -480,7 +481,9 @@ pub(super) fn draw(asked: Asked<'_>, id: &str) {
         });
     drop(drawing);
     let moved = moved.into_inner();
-    shared.metrics.moved(Direction::In, Proto::Https, moved);
+    shared
+        .metrics
+        .moved(TrafficDirection::In, Proto::Https, moved);
     upload.coming.moved(moved);
     if let Err(refusal) = &drawn {
         upload.coming.went_wrong(&refusal.said);
@@ -521,7 +524,7 @@ impl Take for Drawing<'_> {
 }
 
 /// Makes sure of what landed, which takes as long as the disk does.
-pub(super) fn commit(asked: Asked<'_>, id: &str) {
+pub(super) fn commit(asked: ClientCall<'_>, id: &str) {
     let begun = asked
         .read()
         .and_then(|AskPath { path: Name(path) }| find(&asked, id, &path));
@@ -546,7 +549,7 @@ pub(super) fn commit(asked: Asked<'_>, id: &str) {
 }
 
 /// Publishes an upload.
-pub(super) fn finish(asked: Asked<'_>, id: &str) {
+pub(super) fn finish(asked: ClientCall<'_>, id: &str) {
     let taken = asked.read().and_then(
         |AskPublish {
              path: Name(path),
@@ -582,12 +585,12 @@ pub(super) fn finish(asked: Asked<'_>, id: &str) {
 }
 
 /// Forgets what landed.
-pub(super) fn abandon(asked: Asked<'_>, id: &str) {
+pub(super) fn abandon(asked: ClientCall<'_>, id: &str) {
     end(asked, id, Sink::abandon);
 }
 
 /// Closes an upload and keeps its bytes for a resume.
-pub(super) fn leave(asked: Asked<'_>, id: &str) {
+pub(super) fn leave(asked: ClientCall<'_>, id: &str) {
     end(asked, id, |sink| {
         drop(sink);
         Ok(())
@@ -595,7 +598,7 @@ pub(super) fn leave(asked: Asked<'_>, id: &str) {
 }
 
 /// Ends an upload without publishing anything.
-fn end(asked: Asked<'_>, id: &str, how: impl FnOnce(Box<dyn Sink>) -> Result<()>) {
+fn end(asked: ClientCall<'_>, id: &str, how: impl FnOnce(Box<dyn Sink>) -> Result<()>) {
     let ended = asked.read().and_then(|AskPath { path: Name(path) }| {
         let (upload, sink) = close(&asked, id, &path)?;
         upload.coming.failed(&path, WENT);
@@ -607,10 +610,11 @@ fn end(asked: Asked<'_>, id: &str, how: impl FnOnce(Box<dyn Sink>) -> Result<()>
 }
 
 /// Finds an open upload. If this process has not opened it, the writer must begin it again: only its name is known.
-fn find(asked: &Asked<'_>, id: &str, path: &Path) -> Result<Arc<Upload>, Refusal> {
+fn find(asked: &ClientCall<'_>, id: &str, path: &Path) -> Result<Arc<OpenUpload>, Refusal> {
     let upload = asked.door.uploads.open.lock().get(id).cloned();
-    let is_theirs =
-        |upload: &Arc<Upload>| upload.key.owner == asked.known.owner() && upload.key.path == path;
+    let is_theirs = |upload: &Arc<OpenUpload>| {
+        upload.key.owner == asked.known.owner() && upload.key.path == path
+    };
     upload.filter(is_theirs).ok_or_else(|| {
         if asked
             .door
@@ -630,17 +634,17 @@ fn find(asked: &Asked<'_>, id: &str, path: &Path) -> Result<Arc<Upload>, Refusal
 
 /// Finds an upload and closes it.
 fn close(
-    asked: &Asked<'_>,
+    asked: &ClientCall<'_>,
     id: &str,
     path: &Path,
-) -> Result<(Arc<Upload>, Box<dyn Sink>), Refusal> {
+) -> Result<(Arc<OpenUpload>, Box<dyn Sink>), Refusal> {
     let upload = find(asked, id, path)?;
     let sink = upload.take()?;
     asked.door.uploads.open.lock().remove(id);
     Ok((upload, sink))
 }
 
-impl Upload {
+impl OpenUpload {
     fn touch(&self, visitor: &Arc<Visitor>) {
         *self.used.lock() = Instant::now();
         let mut users = self.users.lock();

@@ -1,9 +1,9 @@
 //! Many small files in one request.
 
 use super::{
-    calls::Asked,
+    calls::ClientCall,
     noted::Noting,
-    reply::{Lines, Reply},
+    reply::{HttpReply, ReplyLines},
     stopping,
 };
 use godwit_core::Digest;
@@ -20,7 +20,7 @@ use hyper::body::{Bytes, Incoming};
 use std::{cell::RefCell, collections::VecDeque, path::Path, time::Instant};
 
 /// `write`: a pack of small files; each is published, or not, by itself.
-pub(super) fn pack(mut asked: Asked<'_>) {
+pub(super) fn pack(mut asked: ClientCall<'_>) {
     if let Err(refusal) = asked.known.must_write() {
         return asked.reply.refuse(refusal);
     }
@@ -29,7 +29,7 @@ pub(super) fn pack(mut asked: Asked<'_>) {
     }
     // The results are sent when all files have arrived: until then the client does not read.
     let verdicts = RefCell::new(Verdicts::of(asked.noting()));
-    let mut files = Files {
+    let mut files = PackReader {
         reply: &asked.reply,
         body: &mut asked.body,
         held: Bytes::new(),
@@ -43,7 +43,7 @@ pub(super) fn pack(mut asked: Asked<'_>) {
         &mut |path, finished| verdicts.borrow_mut().tell(&path, finished),
     );
     let taken = files.is_cut.map_or(written, Err);
-    let mut lines: Lines = asked.reply.lines();
+    let mut lines: ReplyLines = asked.reply.lines();
     let verdicts = verdicts.into_inner();
     verdicts.noting.flush();
     let told = verdicts.lines();
@@ -57,11 +57,11 @@ struct Verdicts {
     /// `None`: nothing yet.
     lines: Vec<Option<Line>>,
     /// Files whose result is not known yet.
-    open: VecDeque<Open>,
+    open: VecDeque<WholeFile>,
 }
 
 /// A file that came whole.
-struct Open {
+struct WholeFile {
     nth: usize,
     verified: Verified,
     bytes: u64,
@@ -78,7 +78,7 @@ impl Verdicts {
     }
 
     fn expect(&mut self, verified: Verified, bytes: u64) {
-        self.open.push_back(Open {
+        self.open.push_back(WholeFile {
             nth: self.lines.len(),
             verified,
             bytes,
@@ -123,23 +123,23 @@ impl Verdicts {
 }
 
 /// A pack of small files, as it comes.
-struct Files<'a> {
-    reply: &'a Reply,
+struct PackReader<'a> {
+    reply: &'a HttpReply,
     body: &'a mut Incoming,
     /// Bytes that were not decoded yet.
     held: Bytes,
     decoder: Decoder,
-    coming: Option<Coming>,
+    coming: Option<PartialFile>,
     /// The error that cut the body off.
     is_cut: Option<Error>,
 }
 
-impl Files<'_> {
+impl PackReader<'_> {
     /// Returns the next file that may be written.
     fn next(&mut self, verdicts: &mut Verdicts) -> Option<Given> {
         while self.is_cut.is_none() {
             let next = self.next_whole(verdicts.lines.len());
-            match next.map(|whole| whole.map(Coming::given)) {
+            match next.map(|whole| whole.map(PartialFile::given)) {
                 Ok(Some(Ok((given, verified)))) => {
                     verdicts.expect(verified, given.bytes.len() as u64);
                     return Some(given);
@@ -153,7 +153,7 @@ impl Files<'_> {
     }
 
     /// Reads to the end of the next file, or of the pack.
-    fn next_whole(&mut self, before: usize) -> Result<Option<Coming>> {
+    fn next_whole(&mut self, before: usize) -> Result<Option<PartialFile>> {
         let bad = |what| Err(broke(&wire::Error::BadPack(what)));
         loop {
             if self.held.is_empty() {
@@ -177,7 +177,7 @@ impl Files<'_> {
                     if self.coming.is_some() {
                         return bad("a file begins before the last is whole");
                     }
-                    self.coming = Some(Coming::new(head));
+                    self.coming = Some(PartialFile::new(head));
                 }
                 Some(Frame::Data(offset, bytes)) => match &mut self.coming {
                     Some(file) => file.add(offset, bytes)?,
@@ -194,12 +194,12 @@ impl Files<'_> {
 }
 
 /// A file that is not whole yet.
-struct Coming {
+struct PartialFile {
     head: call::PackedFile,
     bytes: Vec<u8>,
 }
 
-impl Coming {
+impl PartialFile {
     fn new(head: call::PackedFile) -> Self {
         Self {
             bytes: Vec::with_capacity(head.size as usize),

@@ -5,7 +5,7 @@
 //! has a limited number of runs; events beyond that are only logged.
 
 use crate::config::OnFault;
-use crate::local::keeping::Keeping;
+use crate::local::keeping::DepotState;
 use godwit_depot::{Pending, Scope, Stage};
 use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
@@ -18,13 +18,13 @@ use std::{
 };
 
 /// A thread that watches the pending changes until this is dropped.
-pub(crate) struct Watching {
+pub(crate) struct AlertThread {
     is_over: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Watching {
-    pub(crate) fn start(keeping: &Arc<Keeping>, told: OnFault) -> std::io::Result<Self> {
+impl AlertThread {
+    pub(crate) fn start(keeping: &Arc<DepotState>, told: OnFault) -> std::io::Result<Self> {
         let is_over = Arc::new((Mutex::new(false), Condvar::new()));
         let (keeping, over) = (Arc::clone(keeping), Arc::clone(&is_over));
         let thread = thread::Builder::new()
@@ -35,7 +35,7 @@ impl Watching {
     }
 }
 
-impl Drop for Watching {
+impl Drop for AlertThread {
     fn drop(&mut self) {
         let (over, changed) = &*self.is_over;
         *over.lock() = true;
@@ -46,7 +46,7 @@ impl Drop for Watching {
     }
 }
 
-fn watch(keeping: &Keeping, told: OnFault, (over, changed): &(Mutex<bool>, Condvar)) {
+fn watch(keeping: &DepotState, told: OnFault, (over, changed): &(Mutex<bool>, Condvar)) {
     let mut faults = Faults::new(told.after);
     let mut runs = Runs::default();
     let mut pause = LOOK_EVERY;

@@ -3,13 +3,13 @@
 use godwit_local::{Kind, Refusal};
 use godwit_wire::local::{Handle, Response, response};
 
-pub(crate) type Answered = Result<Option<Response>, Refusal>;
+pub(crate) type LocalResult = Result<Option<Response>, Refusal>;
 
-pub(crate) fn done(done: response::Done) -> Answered {
+pub(crate) fn done(done: response::Done) -> LocalResult {
     Ok(Some(Response::Done(done)))
 }
 
-pub(crate) fn of_files(files: u64) -> Answered {
+pub(crate) fn of_files(files: u64) -> LocalResult {
     done(response::Done {
         files,
         ..response::Done::default()

@@ -1,17 +1,18 @@
 //! A connected program: its open files, and the dispatch of its requests.
 
 use crate::local::{
-    answers::{Answered, done, unknown},
+    answers::{LocalResult, done, unknown},
     asks::{
-        fill::Added, fragments::Fragment, put::WriteHandle, serve::AccessRequests, share::Sharer,
+        fill::FillHandle, fragments::FragmentWriter, put::WriteHandle, serve::AccessRequests,
+        share::Sharer,
     },
-    connection::Reply,
-    keeping::Keeping,
+    connection::LocalReply,
+    keeping::DepotState,
     peer_in::PeerClient,
     peer_out,
     refusals::url,
     server::Connection,
-    stream::Stream,
+    stream::AppendPipe,
 };
 use godwit_core::{Scheme, Url};
 use godwit_depot::{Appending, Depot, Editing, Lazily, Reading, Who};
@@ -29,7 +30,7 @@ use std::{
 
 /// A program that talks with us.
 pub(crate) struct Client {
-    pub(crate) keeping: Arc<Keeping>,
+    pub(crate) keeping: Arc<DepotState>,
     pub(crate) who: Who,
     /// The refusal of names, if they are not those of this node.
     pub(crate) other_names: Option<Refusal>,
@@ -43,7 +44,7 @@ pub(crate) struct Client {
     pub(crate) staying: Option<PeerClient>,
     /// Whether this disk, or the node itself, ends with the job: bytes that are only local are then not safe.
     pub(crate) ends_soon: bool,
-    pub(crate) open: Mutex<HashMap<Handle, Open>>,
+    pub(crate) open: Mutex<HashMap<Handle, OpenHandle>>,
     /// Servers whose names were looked up.
     pub(crate) hosts: Mutex<HashSet<(Scheme, String)>>,
     /// The open logs, by target.
@@ -56,7 +57,7 @@ pub(crate) struct Client {
 }
 
 #[derive(Clone)]
-pub(crate) enum Open {
+pub(crate) enum OpenHandle {
     /// Keeps the file in the cache while it is read.
     Reading(#[allow(dead_code)] Arc<Reading>),
     /// Read in parts, which come here when they are asked for.
@@ -67,17 +68,17 @@ pub(crate) enum Open {
     /// Written by a descriptor that we see nothing of. Locked while that is on its way.
     Editing(Arc<Mutex<Option<Editing>>>),
     /// Bytes written into it are appended to a file.
-    Appending(Arc<Stream>),
+    Appending(Arc<AppendPipe>),
     /// A name that is locked.
-    Adding(Arc<Mutex<Added>>),
+    Adding(Arc<Mutex<FillHandle>>),
     /// A fragment of a named file that is written.
-    Fragment(Arc<Mutex<Option<Fragment>>>),
+    Fragment(Arc<Mutex<Option<FragmentWriter>>>),
     /// A local fragment of a named file, open to read.
     Lying,
 }
 
 impl Connection for Client {
-    fn answer(&self, ask: Request, body: Vec<u8>, reply: &Reply) {
+    fn answer(&self, ask: Request, body: Vec<u8>, reply: &LocalReply) {
         let is_silent = ask.is_silent();
         match self.attend(ask, &body, reply) {
             Ok(None) => {}
@@ -87,7 +88,7 @@ impl Connection for Client {
         }
     }
 
-    fn answer_at_once(&self, ask: &Request, reply: &Reply) -> bool {
+    fn answer_at_once(&self, ask: &Request, reply: &LocalReply) -> bool {
         match ask {
             Request::Open(open) if !open.write && self.staying.is_none() => {
                 self.must_know_names(ask).is_ok() && self.open_here(open, reply)
@@ -98,7 +99,7 @@ impl Connection for Client {
 }
 
 impl Client {
-    fn attend(&self, ask: Request, body: &[u8], reply: &Reply) -> Answered {
+    fn attend(&self, ask: Request, body: &[u8], reply: &LocalReply) -> LocalResult {
         self.must_know_names(&ask)?;
         if let Some(staying) = &self.staying {
             return self.attend_visitor(staying, ask, reply);
@@ -153,7 +154,7 @@ impl Client {
         }
     }
 
-    pub(crate) fn keep(&self, open: Open) -> Handle {
+    pub(crate) fn keep(&self, open: OpenHandle) -> Handle {
         let handle = self.number();
         self.open.lock().insert(handle, open);
         handle

@@ -6,8 +6,8 @@
 
 use super::server::STACK_BYTES;
 use crate::local::{
-    line::{Input, Line, Over},
-    server::{Connection, Leaving, Server, Visitor},
+    line::{LineInput, LineOver, LocalLine},
+    server::{Connection, ConnectionGuard, LocalServer, Visitor},
 };
 use godwit_local::{Kind, Refusal};
 use godwit_wire::local::{
@@ -46,13 +46,13 @@ pub(crate) fn is_quick(ask: &Request) -> bool {
 
 /// Where the answers to one request are sent.
 #[derive(Clone)]
-pub(crate) struct Reply {
-    line: Arc<Line>,
+pub(crate) struct LocalReply {
+    line: Arc<LocalLine>,
     n: Number,
     is_cancelled: Arc<AtomicBool>,
 }
 
-impl Reply {
+impl LocalReply {
     /// Tells whether the request was cancelled or its connection has ended.
     pub(crate) fn is_over(&self) -> bool {
         self.is_cancelled.load(SeqCst) || self.line.is_over()
@@ -87,13 +87,13 @@ impl Reply {
 }
 
 /// Talks with a program until it, or the node, ends.
-pub(super) fn converse(leaving: Leaving, line: &Arc<Line>, process: u32) {
+pub(super) fn converse(leaving: ConnectionGuard, line: &Arc<LocalLine>, process: u32) {
     let (server, connection) = (Arc::clone(&leaving.server), leaving.connection);
-    let mut input = Input::new();
+    let mut input = LineInput::new();
     let Some((visit, speaks)) = welcome(&server, line, &mut input, connection, process) else {
         return;
     };
-    let talk = Arc::new(Talk {
+    let talk = Arc::new(LocalTalk {
         server,
         line: Arc::clone(line),
         visit,
@@ -108,9 +108,9 @@ pub(super) fn converse(leaving: Leaving, line: &Arc<Line>, process: u32) {
 
 /// Hears who it is.
 fn welcome(
-    server: &Server,
-    line: &Arc<Line>,
-    input: &mut Input,
+    server: &LocalServer,
+    line: &Arc<LocalLine>,
+    input: &mut LineInput,
     connection: u64,
     process: u32,
 ) -> Option<(Box<dyn Connection>, Speaks)> {
@@ -122,7 +122,7 @@ fn welcome(
         }
     };
     let asked = RequestHead::read(&frame.head);
-    let reply = |n| Reply {
+    let reply = |n| LocalReply {
         line: Arc::clone(line),
         n,
         is_cancelled: Arc::default(),
@@ -139,7 +139,7 @@ fn welcome(
             return None;
         }
         Err(error) => {
-            tell_over(&Over::Misled(error.to_string()));
+            tell_over(&LineOver::Misled(error.to_string()));
             return None;
         }
     };
@@ -190,20 +190,20 @@ enum Speaks {
 }
 
 /// A conversation, as all threads share it that read and answer.
-struct Talk {
-    server: Arc<Server>,
-    line: Arc<Line>,
+struct LocalTalk {
+    server: Arc<LocalServer>,
+    line: Arc<LocalLine>,
     visit: Box<dyn Connection>,
     speaks: Speaks,
-    input: Mutex<Input>,
+    input: Mutex<LineInput>,
     under_way: Mutex<HashMap<Number, Arc<AtomicBool>>>,
     /// How many threads would read next.
     waiting: AtomicUsize,
     /// With the last thread that answers: what the program had open has fallen by then.
-    _leaving: Leaving,
+    _leaving: ConnectionGuard,
 }
 
-impl Talk {
+impl LocalTalk {
     /// Reads and answers, as one of several.
     fn attend(self: &Arc<Self>) {
         loop {
@@ -227,7 +227,10 @@ impl Talk {
     }
 
     /// Answers quick requests, until one is not quick.
-    fn next_slow(self: &Arc<Self>, input: &mut Input) -> Option<(RequestHead, Vec<u8>, Reply)> {
+    fn next_slow(
+        self: &Arc<Self>,
+        input: &mut LineInput,
+    ) -> Option<(RequestHead, Vec<u8>, LocalReply)> {
         loop {
             if self.line.is_over() {
                 return None;
@@ -243,7 +246,7 @@ impl Talk {
                 Ok(asked) => (Some(asked), None),
                 Err(Error::Unknown { n, fds, said }) => (None, Some((n, fds, said))),
                 Err(error) => {
-                    tell_over(&Over::Misled(error.to_string()));
+                    tell_over(&LineOver::Misled(error.to_string()));
                     return None;
                 }
             };
@@ -288,7 +291,7 @@ impl Talk {
                         .lock()
                         .insert(asked.n, Arc::clone(&reply.is_cancelled));
                     if known.is_some() {
-                        tell_over(&Over::Misled("a number is asked twice".into()));
+                        tell_over(&LineOver::Misled("a number is asked twice".into()));
                         return None;
                     }
                     return Some((asked, frame.body, reply));
@@ -299,7 +302,7 @@ impl Talk {
 
     /// Makes sure that another thread reads while this one answers. At the limit of threads it waits for one to be
     /// free; returns `false` if the program closes the connection meanwhile.
-    fn leave_reading(self: &Arc<Self>, reply: &Reply) -> bool {
+    fn leave_reading(self: &Arc<Self>, reply: &LocalReply) -> bool {
         loop {
             self.line.freed.lower();
             if self.waiting.load(SeqCst) > 0 {
@@ -339,8 +342,8 @@ impl Talk {
         }
     }
 
-    fn reply(&self, n: Number) -> Reply {
-        Reply {
+    fn reply(&self, n: Number) -> LocalReply {
+        LocalReply {
             line: Arc::clone(&self.line),
             n,
             is_cancelled: Arc::default(),
@@ -348,11 +351,11 @@ impl Talk {
     }
 }
 
-fn tell_over(over: &Over) {
+fn tell_over(over: &LineOver) {
     match over {
-        Over::Gone => {}
-        Over::Late => tracing::warn!("ended: half of something was said, and then nothing"),
-        Over::Misled(what) => tracing::warn!(what, "ended: not what programs say"),
+        LineOver::Gone => {}
+        LineOver::Late => tracing::warn!("ended: half of something was said, and then nothing"),
+        LineOver::Misled(what) => tracing::warn!(what, "ended: not what programs say"),
     }
 }
 

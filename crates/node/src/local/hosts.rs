@@ -1,9 +1,9 @@
 //! Whether there is such a host as a program writes to.
 
 use crate::local::{
-    answers::{Answered, of_files},
+    answers::{LocalResult, of_files},
     client::Client,
-    connection::Reply,
+    connection::LocalReply,
     refusals::{self, url_to_deliver},
 };
 use godwit_core::{Host, Scheme, Url};
@@ -23,7 +23,7 @@ impl Client {
 
     /// Does so, and says which other host is not found. The network may be down: what has the name of a host is kept,
     /// and tried again.
-    pub(crate) fn target_found(&self, text: &str, reply: &Reply) -> Result<Url, Refusal> {
+    pub(crate) fn target_found(&self, text: &str, reply: &LocalReply) -> Result<Url, Refusal> {
         let url = url_to_deliver(text)?;
         if let Some(words) = self.not_found(&url)? {
             reply.tell(Response::Row(Box::new(response::Row {
@@ -36,7 +36,7 @@ impl Client {
     }
 
     /// Delivers a pending entry to another URL.
-    pub(crate) fn redirect(&self, redirect: &request::Redirect) -> Answered {
+    pub(crate) fn redirect(&self, redirect: &request::Redirect) -> LocalResult {
         let to = url_to_deliver(&redirect.to)?;
         let wanted = format!("deliver {} to {}", redirect.url, to.without_password());
         let redirected = self.keeping.depot.redirect(&redirect.url, &to);

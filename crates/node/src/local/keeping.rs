@@ -2,11 +2,11 @@
 
 use crate::{
     access::connect::connect as connect_with,
-    access::names::Names,
+    access::names::CatalogNames,
     config::routes::Routes,
     local::{
-        Serve,
-        asks::{fill::Added, share::SharedFiles},
+        StartNode,
+        asks::{fill::FillHandle, share::ShareTable},
         client::Client,
         peer_in::PeerClient,
         refusals,
@@ -30,12 +30,12 @@ use std::{
 };
 
 /// State that all connections of a node with a depot share.
-pub(crate) struct Keeping {
+pub(crate) struct DepotState {
     pub(crate) depot: Arc<Depot>,
     pub(crate) connect: godwit_depot::Connect,
     /// Ends conversations with servers, also those that say nothing.
     pub(crate) cancel: Cancel,
-    pub(crate) bounds: Bounds,
+    pub(crate) bounds: NodeFacts,
     /// Files already tagged for a job, so that a second opening writes nothing.
     pub(crate) kept: Mutex<HashSet<(String, Url, String)>>,
     /// The node's own credential and peers.
@@ -43,22 +43,22 @@ pub(crate) struct Keeping {
     /// Which hop leads where.
     pub(crate) routes: Routes,
     /// Names that are locked beyond the connection of who locked them.
-    pub(crate) added: Mutex<HashMap<(Url, String), Added>>,
+    pub(crate) added: Mutex<HashMap<(Url, String), FillHandle>>,
     /// Finds the depots of other machines: no route leads around them.
     pub(crate) direct: godwit_depot::Connect,
     /// How many visitors have something fetched.
     pub(crate) fetching: AtomicUsize,
     /// Files that programs of this machine write together.
-    pub(crate) shared: SharedFiles,
+    pub(crate) shared: ShareTable,
     /// Held while it is decided what visitors keep.
     pub(crate) visitors: Mutex<()>,
 }
 
 /// Facts about the node and how long it lives.
 #[derive(Clone, Debug)]
-pub(crate) struct Bounds {
+pub(crate) struct NodeFacts {
     /// Starts the nodes that programs ask for; `None`: programs cannot ask.
-    pub(crate) serve: Option<Serve>,
+    pub(crate) serve: Option<StartNode>,
     /// Where its state is.
     pub(crate) state: PathBuf,
     /// Whether a job started it and will end it.
@@ -66,18 +66,18 @@ pub(crate) struct Bounds {
     /// Whether the system starts it again after a reboot.
     pub(crate) is_installed: bool,
     /// The names that programs may use.
-    pub(crate) names: Option<Names>,
+    pub(crate) names: Option<CatalogNames>,
     /// The directory that this machine serves to others, as a node of that name.
     pub(crate) export: Option<(String, PathBuf)>,
 }
 
-impl Keeping {
+impl DepotState {
     /// Returns the state for a depot whose servers `connect` opens.
     pub(crate) fn new(
         depot: Arc<Depot>,
         (connect, cancel): (godwit_depot::Connect, Cancel),
         (home, routes): (Option<Home>, Routes),
-        bounds: Bounds,
+        bounds: NodeFacts,
     ) -> Arc<Self> {
         Arc::new(Self {
             depot,
@@ -90,7 +90,7 @@ impl Keeping {
             routes,
             added: Mutex::default(),
             fetching: AtomicUsize::default(),
-            shared: SharedFiles::default(),
+            shared: ShareTable::default(),
             visitors: Mutex::default(),
         })
     }
@@ -135,7 +135,7 @@ impl Keeping {
     }
 }
 
-impl Handler for Keeping {
+impl Handler for DepotState {
     fn visit(self: Arc<Self>, visitor: Visitor) -> Result<Box<dyn Connection>, Refusal> {
         Ok(Box::new(self.guest(visitor)))
     }

@@ -16,7 +16,7 @@ use std::{
 
 /// A connection as all see it who answer on it.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct LocalLine {
     socket: UnixStream,
     /// One frame after the other.
     speaking: Mutex<()>,
@@ -25,7 +25,7 @@ pub(crate) struct Line {
     pub(crate) freed: Wake,
 }
 
-impl Line {
+impl LocalLine {
     /// Closes the connection; threads that read or write on it notice.
     pub(crate) fn hang_up(&self) {
         let _ = self.socket().shutdown(Shutdown::Both);
@@ -80,7 +80,7 @@ impl Line {
 
 /// Received bytes and files, read by one thread at a time.
 #[derive(Debug)]
-pub(crate) struct Input {
+pub(crate) struct LineInput {
     decoder: Decoder,
     buffer: Box<[u8]>,
     /// Bytes `from..to` of the buffer are not decoded yet.
@@ -93,7 +93,7 @@ pub(crate) struct Input {
 
 /// Why no more comes.
 #[derive(Debug)]
-pub(crate) enum Over {
+pub(crate) enum LineOver {
     /// The other end is closed, or the node ends.
     Gone,
     /// Half a frame, and then nothing.
@@ -102,7 +102,7 @@ pub(crate) enum Over {
     Misled(String),
 }
 
-impl Input {
+impl LineInput {
     pub(crate) fn new() -> Self {
         Self {
             decoder: Decoder::new(),
@@ -115,7 +115,11 @@ impl Input {
     }
 
     /// Returns the next frame, and waits for it: between frames for as long as it takes, within one not.
-    pub(crate) fn next(&mut self, line: &Line, stop: BorrowedFd<'_>) -> Result<Frame, Over> {
+    pub(crate) fn next(
+        &mut self,
+        line: &LocalLine,
+        stop: BorrowedFd<'_>,
+    ) -> Result<Frame, LineOver> {
         loop {
             let (taken, frame) = self
                 .decoder
@@ -131,16 +135,16 @@ impl Input {
     }
 
     /// Drops the files that came with a frame: nothing that is asked comes with one.
-    pub(crate) fn drop_files(&mut self, count: u8) -> Result<(), Over> {
+    pub(crate) fn drop_files(&mut self, count: u8) -> Result<(), LineOver> {
         let count = usize::from(count);
         if count > self.files.len() {
-            return Err(Over::Misled("a file that was to come did not".into()));
+            return Err(LineOver::Misled("a file that was to come did not".into()));
         }
         self.files.drain(..count);
         Ok(())
     }
 
-    fn read(&mut self, line: &Line, stop: BorrowedFd<'_>) -> Result<(), Over> {
+    fn read(&mut self, line: &LocalLine, stop: BorrowedFd<'_>) -> Result<(), LineOver> {
         let patience = match self.decoder.is_within() {
             false => FOREVER,
             true => {
@@ -149,36 +153,36 @@ impl Input {
             }
         };
         let [is_here, is_stopped] =
-            wait_readable([line.socket().as_fd(), stop], patience).map_err(|_| Over::Gone)?;
+            wait_readable([line.socket().as_fd(), stop], patience).map_err(|_| LineOver::Gone)?;
         if is_stopped {
-            return Err(Over::Gone);
+            return Err(LineOver::Gone);
         }
         if !is_here {
             return match self.decoder.is_within() && patience.is_zero() {
-                true => Err(Over::Late),
+                true => Err(LineOver::Late),
                 false => Ok(()), // looked at again, with what is left of the time
             };
         }
         let came = receive_passing(line.socket(), &mut self.buffer, &mut self.files);
         match came {
-            Ok(0) => Err(Over::Gone),
-            Ok(_) if self.files.len() > FILES_MAX => {
-                Err(Over::Misled("it sends files that no request takes".into()))
-            }
+            Ok(0) => Err(LineOver::Gone),
+            Ok(_) if self.files.len() > FILES_MAX => Err(LineOver::Misled(
+                "it sends files that no request takes".into(),
+            )),
             Ok(came) => {
                 (self.from, self.to) = (0, came);
                 Ok(())
             }
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                Err(Over::Misled(error.to_string()))
+                Err(LineOver::Misled(error.to_string()))
             }
-            Err(_) => Err(Over::Gone),
+            Err(_) => Err(LineOver::Gone),
         }
     }
 }
 
-fn misled(error: &Error) -> Over {
-    Over::Misled(error.to_string())
+fn misled(error: &Error) -> LineOver {
+    LineOver::Misled(error.to_string())
 }
 
 const AT_ONCE_BYTES: usize = 64 << 10;

@@ -27,15 +27,15 @@ mod tests;
 
 use crate::{
     Error,
-    access::{connect::connect as connect_with, names::Names},
+    access::{connect::connect as connect_with, names::CatalogNames},
     config::{OnFault, Routes},
 };
-use alerts::Watching;
-pub(crate) use asks::serve::{Serve, Served};
+use alerts::AlertThread;
+pub(crate) use asks::serve::{ServedNode, StartNode};
 use godwit_depot::{Connect, Depot, Rules};
 use godwit_local::{Kind, NodePlace, Refusal};
 use godwit_trust::Home;
-use keeping::{Bounds, Keeping};
+use keeping::{DepotState, NodeFacts};
 use server::LocalNode;
 use socket::settle;
 use std::{
@@ -113,13 +113,13 @@ impl From<Refusal> for LocalError {
 pub(crate) fn run(
     rules: LocalRules,
     home: Option<Home>,
-    serve: Serve,
+    serve: StartNode,
     ready: impl FnOnce(),
 ) -> Result<(), LocalError> {
     let alive = settle(&rules.place)?;
-    let names = catalog_of(&rules)?.map(|text| Names::new(&text, home.as_ref()));
+    let names = catalog_of(&rules)?.map(|text| CatalogNames::new(&text, home.as_ref()));
     let myself = home.as_ref().and_then(|home| home.myself().ok().flatten());
-    let bounds = Bounds {
+    let bounds = NodeFacts {
         serve: Some(serve),
         export: myself.map(|myself| myself.name).zip(rules.export.clone()),
         state: rules.place.state.clone(),
@@ -132,8 +132,8 @@ pub(crate) fn run(
     let connect = connect_with(home.clone(), routes, names, cancel.clone());
     let depot = Arc::new(open_depot(&rules, &connect)?);
     let whose = (home, rules.routes.clone());
-    let keeping = Keeping::new(depot, (connect, cancel), whose, bounds);
-    let watching = Watching::start(&keeping, rules.on_fault.clone()).map_err(Error::Start)?;
+    let keeping = DepotState::new(depot, (connect, cancel), whose, bounds);
+    let watching = AlertThread::start(&keeping, rules.on_fault.clone()).map_err(Error::Start)?;
     let node = LocalNode::start(rules, alive, keeping)?;
     node.stopper().on_signals().map_err(Error::Start)?;
     tracing::info!(socket = %node.server.rules.place.socket.display(), "listen");

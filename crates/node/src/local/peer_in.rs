@@ -5,11 +5,11 @@
 //! Their tags carry their name, and they see no others. All their tags together keep at most half of the depot.
 
 use crate::local::{
-    answers::{Answered, done, of_files},
+    answers::{LocalResult, done, of_files},
     asks::stage::STAGED,
     client::Client,
-    connection::Reply,
-    keeping::Keeping,
+    connection::LocalReply,
+    keeping::DepotState,
     refusals::{self, url},
     rows::{kept_row, rows, verified_row, why_kept},
 };
@@ -97,8 +97,8 @@ impl Client {
         &self,
         staying: &PeerClient,
         ask: Request,
-        reply: &Reply,
-    ) -> Answered {
+        reply: &LocalReply,
+    ) -> LocalResult {
         match ask {
             Request::Stage(stage) => self.stage_for(staying, &stage, reply),
             Request::Unstage(stage) => {
@@ -150,8 +150,8 @@ impl Client {
         &self,
         staying: &PeerClient,
         stage: &request::StageRequest,
-        reply: &Reply,
-    ) -> Answered {
+        reply: &LocalReply,
+    ) -> LocalResult {
         let come = self.staged_for(staying, stage, reply)?;
         done(response::Done {
             files: 1,
@@ -165,7 +165,7 @@ impl Client {
         &self,
         staying: &PeerClient,
         stage: &request::StageRequest,
-        reply: &Reply,
+        reply: &LocalReply,
     ) -> Result<Reading, Refusal> {
         let (url, tag) = (url(&stage.url)?, staying.tag(stage.tag.as_deref())?);
         let wanted = format!("stage {}", url.without_password());
@@ -174,7 +174,7 @@ impl Client {
             let words = "only files of servers, without a user, come for visitors";
             return Err(Refusal::new(Kind::Denied, wanted, words));
         }
-        let _turn = Turn::take(&self.keeping.fetching, &wanted)?;
+        let _turn = FetchSlot::take(&self.keeping.fetching, &wanted)?;
         self.must_fit(&wanted, &url)?;
         let bad = |error: Error| refusals::depot(&wanted, Some(&url), &error);
         let come = self.fetched(&url, stage.bytes_per_s, reply).map_err(bad)?;
@@ -188,7 +188,12 @@ impl Client {
 
     /// Fetches a file as staging does, and returns its path. No name is locked for a user of another machine, who fills
     /// nothing. Programs of this machine read what the server of a name has, not what a visitor says.
-    fn add_for(&self, staying: &PeerClient, add: request::AddRequest, reply: &Reply) -> Answered {
+    fn add_for(
+        &self,
+        staying: &PeerClient,
+        add: request::AddRequest,
+        reply: &LocalReply,
+    ) -> LocalResult {
         let name = staying.tag(add.tag.as_deref())?;
         let stage = request::StageRequest {
             url: add.url,
@@ -211,7 +216,7 @@ impl Client {
     }
 
     /// Notes a time with the tag that was put on as it was added; or takes it off again.
-    fn add_done_for(&self, staying: &PeerClient, added: &request::AddDone) -> Answered {
+    fn add_done_for(&self, staying: &PeerClient, added: &request::AddDone) -> LocalResult {
         let text = added.url.as_deref().unwrap_or_default();
         if added.give_up {
             return self.untag_for(staying, text, added.tag.as_deref());
@@ -242,14 +247,14 @@ impl Client {
         &self,
         url: &Url,
         rate: Option<NonZeroU64>,
-        reply: &Reply,
+        reply: &LocalReply,
     ) -> godwit_depot::Result<Reading> {
         let _ahead = self.ahead(url, rate, reply)?;
         let is_wanted = || !reply.is_over();
         (self.keeping.depot).read_while(url, &self.who, Fresh::Usual, &is_wanted)
     }
 
-    fn untag_for(&self, staying: &PeerClient, text: &str, tag: Option<&str>) -> Answered {
+    fn untag_for(&self, staying: &PeerClient, text: &str, tag: Option<&str>) -> LocalResult {
         let (url, tag) = (url(text)?, staying.tag(tag)?);
         let untagged = self.keeping.depot.untag(&url, &tag);
         untagged.map_err(|error| {
@@ -264,7 +269,7 @@ impl Client {
     }
 
     /// Takes their tags off, and forgets what came for them, unless it has tags of others.
-    fn forget_for(&self, staying: &PeerClient, text: &str) -> Answered {
+    fn forget_for(&self, staying: &PeerClient, text: &str) -> LocalResult {
         let held = self.held_for(staying, text)?;
         let url = url(text)?;
         let depot = &self.keeping.depot;
@@ -279,7 +284,12 @@ impl Client {
         }
     }
 
-    fn verify_for(&self, staying: &PeerClient, text: Option<String>, reply: &Reply) -> Answered {
+    fn verify_for(
+        &self,
+        staying: &PeerClient,
+        text: Option<String>,
+        reply: &LocalReply,
+    ) -> LocalResult {
         let url = text.map(|text| url(&text)).transpose()?;
         let mut told = response::Done::default();
         let audience = staying.audience();
@@ -320,7 +330,7 @@ impl Client {
     }
 }
 
-impl Keeping {
+impl DepotState {
     /// Returns the bytes that all visitors together may keep by tags.
     fn share(&self) -> u64 {
         let usage = self.depot.usage();
@@ -363,9 +373,9 @@ impl Keeping {
 }
 
 /// One of the fetches for visitors in flight. A fetch outlives its request, so it is counted.
-struct Turn<'a>(&'a AtomicUsize);
+struct FetchSlot<'a>(&'a AtomicUsize);
 
-impl<'a> Turn<'a> {
+impl<'a> FetchSlot<'a> {
     fn take(fetching: &'a AtomicUsize, wanted: &str) -> Result<Self, Refusal> {
         let turn = Self(fetching);
         match fetching.fetch_add(1, SeqCst) < AT_ONCE_MAX {
@@ -378,7 +388,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for FetchSlot<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, SeqCst);
     }

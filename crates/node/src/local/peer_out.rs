@@ -1,9 +1,9 @@
 //! Requests of local programs to the depot of another machine, sent through the door of its node.
 
 use crate::local::{
-    answers::{Answered, done},
+    answers::{LocalResult, done},
     client::Client,
-    connection::Reply,
+    connection::LocalReply,
     refusals,
 };
 use godwit_core::Url;
@@ -34,7 +34,7 @@ pub(crate) fn place_of(ask: &Request) -> Option<String> {
 }
 
 impl Client {
-    pub(crate) fn ask_elsewhere(&self, on: &str, ask: Request, reply: &Reply) -> Answered {
+    pub(crate) fn ask_elsewhere(&self, on: &str, ask: Request, reply: &LocalReply) -> LocalResult {
         let ask = match ask {
             Request::On(on) => *on.ask,
             ask => ask,
@@ -107,7 +107,7 @@ struct PeerAnswer {
 }
 
 impl PeerAnswer {
-    fn hear(&mut self, line: Line, on: &str, reply: &Reply) -> godwit_store::Result<()> {
+    fn hear(&mut self, line: Line, on: &str, reply: &LocalReply) -> godwit_store::Result<()> {
         match line {
             Line::Kept(kept) if self.what == OfDepot::Why => self.words.extend(kept.why),
             Line::Kept(kept) if self.what == OfDepot::Add => {
@@ -143,7 +143,7 @@ impl PeerAnswer {
         Ok(())
     }
 
-    fn end(self) -> Answered {
+    fn end(self) -> LocalResult {
         match (self.space, self.opened) {
             (Some(space), _) => Ok(Some(Response::Space(space))),
             (None, Some(opened)) => Ok(Some(Response::Opened(opened))),

@@ -1,9 +1,9 @@
 //! Messages for programs that wait for a delivery: the number of pending bytes, the cause, and changes on hold.
 
 use crate::local::{
-    answers::{Answered, done},
+    answers::{LocalResult, done},
     client::Client,
-    connection::Reply,
+    connection::LocalReply,
     refusals,
     rows::row,
     server::STACK_BYTES,
@@ -25,8 +25,8 @@ impl Client {
         wanted: &str,
         scope: &Scope,
         timeout_ms: Option<u64>,
-        reply: &Reply,
-    ) -> Answered {
+        reply: &LocalReply,
+    ) -> LocalResult {
         let limit = timeout_ms.map(Duration::from_millis);
         let owed = self.owed_of(scope);
         let mut answer = response::Done {
@@ -90,7 +90,12 @@ impl Client {
     }
 
     /// Waits, and meanwhile reports the pending changes of a scope.
-    pub(crate) fn telling<T>(&self, scope: &Scope, reply: &Reply, wait: impl FnOnce() -> T) -> T {
+    pub(crate) fn telling<T>(
+        &self,
+        scope: &Scope,
+        reply: &LocalReply,
+        wait: impl FnOnce() -> T,
+    ) -> T {
         thread::scope(|threads| {
             let (waits, is_over) = mpsc::channel::<()>();
             let tell = move || self.tell_until(&is_over, scope, reply);
@@ -103,7 +108,7 @@ impl Client {
         })
     }
 
-    fn tell_until(&self, is_over: &Receiver<()>, scope: &Scope, reply: &Reply) {
+    fn tell_until(&self, is_over: &Receiver<()>, scope: &Scope, reply: &LocalReply) {
         let mut held = HashSet::new();
         let mut said: Option<(Instant, String)> = None;
         while is_over.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {

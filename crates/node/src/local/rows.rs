@@ -1,8 +1,8 @@
 //! Rows that tell of pending changes and of cached files.
 
 use crate::local::{
-    answers::{Answered, done},
-    connection::Reply,
+    answers::{LocalResult, done},
+    connection::LocalReply,
 };
 use godwit_depot::{Holds, Pending, Stage, Tag, Verified, count_names};
 use godwit_local::Kind;
@@ -11,10 +11,10 @@ use std::time::Duration;
 
 /// Sends rows of the entries, and counts a file once even if several versions of it are kept.
 pub(crate) fn rows(
-    reply: &Reply,
+    reply: &LocalReply,
     held: Vec<Holds>,
     row: impl Fn(Holds) -> response::Row,
-) -> Answered {
+) -> LocalResult {
     let mut told = response::Done {
         files: count_names(&held),
         ..response::Done::default()

@@ -2,8 +2,8 @@
 
 use super::{
     LocalError, LocalRules,
-    connection::{Reply, converse},
-    line::Line,
+    connection::{LocalReply, converse},
+    line::LocalLine,
     socket::Socket,
 };
 use crate::{
@@ -43,10 +43,10 @@ pub(crate) trait Handler: Send + Sync + 'static {
 /// A program's connection. Its open files are closed when this is dropped.
 pub(crate) trait Connection: Send + Sync {
     /// Answers a request. Several may be in flight, but [quick](super::connection::is_quick) ones arrive in order.
-    fn answer(&self, ask: Request, body: Vec<u8>, reply: &Reply);
+    fn answer(&self, ask: Request, body: Vec<u8>, reply: &LocalReply);
 
     /// Answers what takes no time after all, in its turn; returns false if it may wait, and is not answered.
-    fn answer_at_once(&self, ask: &Request, reply: &Reply) -> bool {
+    fn answer_at_once(&self, ask: &Request, reply: &LocalReply) -> bool {
         let _ = (ask, reply);
         false
     }
@@ -65,7 +65,7 @@ pub(crate) struct Visitor {
 
 /// A local node that listens.
 pub(crate) struct LocalNode {
-    pub(super) server: Arc<Server>,
+    pub(super) server: Arc<LocalServer>,
     listening: JoinHandle<Lock>,
 }
 
@@ -79,7 +79,7 @@ impl LocalNode {
         raise_open_files().map_err(Error::Start)?;
         let socket = Socket::take(&rules.place, alive)?;
         mark_unfinished(&rules.place.unfinished()).map_err(Error::Start)?;
-        let server = Arc::new(Server {
+        let server = Arc::new(LocalServer {
             handler,
             rules,
             stop: Stop::new().map_err(Error::Start)?,
@@ -123,7 +123,7 @@ fn mark_unfinished(mark: &Path) -> io::Result<()> {
 }
 
 /// State that all connections share.
-pub(super) struct Server {
+pub(super) struct LocalServer {
     pub(super) handler: Arc<dyn Handler>,
     pub(super) rules: LocalRules,
     pub(super) stop: Stop,
@@ -137,12 +137,12 @@ pub(super) struct Server {
 
 #[derive(Default)]
 struct Clients {
-    lines: HashMap<u64, Arc<Line>>,
+    lines: HashMap<u64, Arc<LocalLine>>,
     /// Since when there is none.
     alone: Option<Instant>,
 }
 
-impl Server {
+impl LocalServer {
     fn until_stopped(self: Arc<Self>, mut socket: Socket) -> Lock {
         self.clients.lock().alone = Some(Instant::now());
         while !self.stop.is_draining() {
@@ -209,7 +209,7 @@ impl Server {
             Ok(peer) => peer,
             Err(error) => return tracing::warn!(error = why(&error), "lost at once"),
         };
-        let line = match Line::new(socket) {
+        let line = match LocalLine::new(socket) {
             Ok(line) => Arc::new(line),
             Err(error) => return tracing::warn!(error = why(&error), "no descriptor for it"),
         };
@@ -240,7 +240,7 @@ impl Server {
             .name("program".into())
             .stack_size(STACK_BYTES)
             .spawn(move || {
-                let leaving = Leaving {
+                let leaving = ConnectionGuard {
                     server,
                     connection,
                     _places: places,
@@ -297,20 +297,20 @@ impl Server {
 }
 
 /// Ends a connection when dropped, also if its thread panics.
-pub(super) struct Leaving {
-    pub(super) server: Arc<Server>,
+pub(super) struct ConnectionGuard {
+    pub(super) server: Arc<LocalServer>,
     pub(super) connection: u64,
     _places: LogPlaces,
 }
 
-impl Drop for Leaving {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.server.leave(self.connection);
     }
 }
 
 /// Refuses a program before its first request is read; that has number 1.
-fn turn_away(line: &Line, refusal: Refusal) {
+fn turn_away(line: &LocalLine, refusal: Refusal) {
     let told = ResponseHead {
         n: 1,
         fds: 0,

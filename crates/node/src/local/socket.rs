@@ -28,13 +28,13 @@ pub(crate) struct Socket {
     alive: Lock,
     listener: UnixListener,
     /// Of the socket's file, which no other file has while it listens.
-    number: Number,
+    number: SocketId,
     /// The last warning about the loss, so that it is logged once.
     said: String,
 }
 
 /// Device and inode.
-type Number = (u64, u64);
+type SocketId = (u64, u64);
 
 impl Socket {
     /// Begins to listen there.
@@ -162,7 +162,7 @@ fn held(path: &Path, what: &str) -> LocalError {
 
 /// Listens under a temporary name and renames it, so that a socket under the name is always listening. A stale socket
 /// is replaced.
-fn listen(socket: &Path) -> Result<(UnixListener, Number), LocalError> {
+fn listen(socket: &Path) -> Result<(UnixListener, SocketId), LocalError> {
     let failed = |cause: io::Error| {
         let words = format!("{}: {}", socket.display(), why(&cause));
         LocalError::from(Refusal::new(Kind::NoNode, WANTED, words))
@@ -182,7 +182,7 @@ fn listen(socket: &Path) -> Result<(UnixListener, Number), LocalError> {
     bound.map_err(failed)
 }
 
-fn number(meta: &Metadata) -> Number {
+fn number(meta: &Metadata) -> SocketId {
     (meta.dev(), meta.ino())
 }
 

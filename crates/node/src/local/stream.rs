@@ -14,14 +14,14 @@ use std::{
 };
 
 /// A pipe whose bytes are appended to a file.
-pub(crate) struct Stream {
+pub(crate) struct AppendPipe {
     appending: Arc<Appending>,
     pub(crate) url: Url,
     ended: Mutex<Option<Result<(), Error>>>,
     changed: Condvar,
 }
 
-impl Stream {
+impl AppendPipe {
     /// Begins one, and returns the end that a program writes into.
     pub(crate) fn begin(
         url: &Url,

@@ -1,7 +1,7 @@
 //! The local server with a fake handler: admission, limits, and the end of the node.
 
 use super::{
-    connection::{AT_ONCE_MAX, Reply},
+    connection::{AT_ONCE_MAX, LocalReply},
     server::*,
     *,
 };
@@ -44,7 +44,7 @@ struct Gate {
 }
 
 impl Gate {
-    fn pass(&self, reply: &Reply) {
+    fn pass(&self, reply: &LocalReply) {
         self.waiting.fetch_add(1, SeqCst);
         self.changed.notify_all();
         let mut is_open = self.is_open.lock();
@@ -108,7 +108,7 @@ impl Drop for Client {
 }
 
 impl Connection for Client {
-    fn answer(&self, ask: Request, body: Vec<u8>, reply: &Reply) {
+    fn answer(&self, ask: Request, body: Vec<u8>, reply: &LocalReply) {
         match ask {
             Request::Open(open) => {
                 let mut file = godwit_sys::memory("opened").unwrap();

@@ -16,22 +16,22 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// A stream whose visitor may want a parked node.
 #[derive(Debug)]
-pub(crate) struct Opening<S> {
+pub(crate) struct HelloStream<S> {
     /// Away once it was given back.
     stream: Option<S>,
-    noted: Option<Box<Noted<S>>>,
+    noted: Option<Box<HelloNotes<S>>>,
 }
 
 #[derive(Debug)]
-struct Noted<S> {
+struct HelloNotes<S> {
     elsewhere: Elsewhere,
     heard: Vec<u8>,
     refusal: Vec<u8>,
-    back: Back<S>,
+    back: ReturnedStream<S>,
 }
 
 /// Returns the stream of a visitor for a parked node, after TLS has released it.
-pub(crate) type Back<S> = Arc<Mutex<Option<Diverted<S>>>>;
+pub(crate) type ReturnedStream<S> = Arc<Mutex<Option<Diverted<S>>>>;
 
 /// A visitor for a parked node.
 #[derive(Debug)]
@@ -45,12 +45,12 @@ pub(crate) struct Diverted<S> {
     pub(crate) refusal: Vec<u8>,
 }
 
-impl<S> Opening<S> {
+impl<S> HelloStream<S> {
     /// Wraps a stream, and keeps the bytes read from it until the first answer.
-    pub(crate) fn new(stream: S, elsewhere: Elsewhere, back: Back<S>) -> Self {
+    pub(crate) fn new(stream: S, elsewhere: Elsewhere, back: ReturnedStream<S>) -> Self {
         Self {
             stream: Some(stream),
-            noted: Some(Box::new(Noted {
+            noted: Some(Box::new(HelloNotes {
                 elsewhere,
                 heard: Vec::new(),
                 refusal: Vec::new(),
@@ -68,7 +68,7 @@ impl<S> Opening<S> {
     }
 }
 
-impl<S> Drop for Opening<S> {
+impl<S> Drop for HelloStream<S> {
     fn drop(&mut self) {
         let (Some(stream), Some(noted)) = (self.stream.take(), self.noted.take()) else {
             return;
@@ -85,7 +85,7 @@ impl<S> Drop for Opening<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Opening<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for HelloStream<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -106,7 +106,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Opening<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Opening<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for HelloStream<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -8,11 +8,11 @@ mod parked;
 pub(crate) mod uplink;
 
 use crate::{
-    base::{idle::Stay, metrics::Direction},
-    shared::Shared,
+    base::{idle::Stay, metrics::TrafficDirection},
+    shared::NodeState,
 };
 use client_hello::Diverted;
-use parked::Parked;
+use parked::ParkedStream;
 
 use godwit_sys::why;
 use godwit_trust::{Peer, door::Fingerprint};
@@ -64,14 +64,14 @@ type Call = oneshot::Sender<oneshot::Sender<Moored>>;
 
 /// A connection that waits, or is a visitor's.
 struct Moored {
-    line: Parked<TokioIo<Upgraded>>,
+    line: ParkedStream<TokioIo<Upgraded>>,
     /// Last: it may be the last of its node.
-    standing: Standing,
+    standing: CountedConnection,
     stay: Stay,
 }
 
 /// Counts a connection for as long as it lasts.
-struct Standing {
+struct CountedConnection {
     relay: Arc<Relay>,
     label: String,
 }
@@ -137,7 +137,7 @@ impl Relay {
     }
 }
 
-impl Standing {
+impl CountedConnection {
     fn new(relay: &Arc<Relay>, key: &Fingerprint) -> Self {
         let label = key.label();
         let mut berths = relay.berths.lock();
@@ -156,7 +156,7 @@ impl Standing {
     }
 }
 
-impl Drop for Standing {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
         let mut berths = self.relay.berths.lock();
         if let Some(berth) = berths.get_mut(&self.label) {
@@ -170,13 +170,13 @@ impl Drop for Standing {
 }
 
 /// Tells whether a key is that of a peer.
-fn is_peer(shared: &Shared, key: &Fingerprint) -> bool {
+fn is_peer(shared: &NodeState, key: &Fingerprint) -> bool {
     let known = shared.trust.home().map(|home| home.peer_with(key));
     matches!(known, Some(Ok(Some(_))))
 }
 
 /// Events of a parked connection.
-enum Event {
+enum ParkedEvent {
     Called(oneshot::Sender<Moored>),
     /// Others took its place, or its node left.
     Unwanted,
@@ -187,7 +187,7 @@ enum Event {
 
 /// Waits until a visitor takes the connection; an error is why it ended before.
 pub(crate) async fn wait(
-    (relay, shared): (&Arc<Relay>, &Shared),
+    (relay, shared): (&Arc<Relay>, &NodeState),
     peer: Peer,
     upgrade: OnUpgrade,
     stay: Stay,
@@ -197,8 +197,8 @@ pub(crate) async fn wait(
     let _parked = shared.metrics.parked();
     let mut draining = stay.draining.clone();
     let mut moored = Moored {
-        line: Parked::new(TokioIo::new(stream)),
-        standing: Standing::new(relay, &peer.key),
+        line: ParkedStream::new(TokioIo::new(stream)),
+        standing: CountedConnection::new(relay, &peer.key),
         stay,
     };
     tracing::debug!(name = peer.name, "parked");
@@ -211,18 +211,18 @@ pub(crate) async fn wait(
     loop {
         let event = poll_fn(|context| {
             if let Poll::Ready(call) = Pin::new(&mut called).poll(context) {
-                return Poll::Ready(call.map_or(Event::Unwanted, Event::Called));
+                return Poll::Ready(call.map_or(ParkedEvent::Unwanted, ParkedEvent::Called));
             }
             if drained.as_mut().poll(context).is_ready() {
-                return Poll::Ready(Event::Draining);
+                return Poll::Ready(ParkedEvent::Draining);
             }
             if let Poll::Ready(said) = moored.line.poll_said(context) {
-                return Poll::Ready(Event::Said(said));
+                return Poll::Ready(ParkedEvent::Said(said));
             }
-            beats.poll_tick(context).map(|_| Event::Beat)
+            beats.poll_tick(context).map(|_| ParkedEvent::Beat)
         });
         match event.await {
-            Event::Called(to) => match to.send(moored) {
+            ParkedEvent::Called(to) => match to.send(moored) {
                 Ok(()) => return Ok(()),
                 // The visitor did not wait.
                 Err(back) => {
@@ -230,15 +230,17 @@ pub(crate) async fn wait(
                     called = relay.offer(&label);
                 }
             },
-            Event::Unwanted => return Err("others took its place, or its node left".into()),
-            Event::Draining => return Err("this node is stopping".into()),
-            Event::Said(Ok(ParkLine::Beat)) => heard_at = Instant::now(),
-            Event::Said(Ok(_)) => {
+            ParkedEvent::Unwanted => return Err("others took its place, or its node left".into()),
+            ParkedEvent::Draining => return Err("this node is stopping".into()),
+            ParkedEvent::Said(Ok(ParkLine::Beat)) => heard_at = Instant::now(),
+            ParkedEvent::Said(Ok(_)) => {
                 return Err("it sent a line that is not allowed while it waits".into());
             }
-            Event::Said(Err(error)) => return Err(why(&error)),
-            Event::Beat if heard_at.elapsed() > SILENCE => return Err("it fell silent".into()),
-            Event::Beat => {
+            ParkedEvent::Said(Err(error)) => return Err(why(&error)),
+            ParkedEvent::Beat if heard_at.elapsed() > SILENCE => {
+                return Err("it fell silent".into());
+            }
+            ParkedEvent::Beat => {
                 if !is_peer(shared, &peer.key) {
                     return Err("its node left".into());
                 }
@@ -251,7 +253,7 @@ pub(crate) async fn wait(
 
 /// Passes a visitor on to the node that it wants, to the end.
 pub(crate) async fn divert(
-    (relay, shared): (&Relay, &Shared),
+    (relay, shared): (&Relay, &NodeState),
     mut visitor: Diverted<TcpStream>,
     from: SocketAddr,
     stay: Stay,
@@ -285,7 +287,7 @@ pub(crate) async fn divert(
 
 /// Returns a connection after its node has accepted the visitor.
 async fn bring(
-    (relay, shared): (&Relay, &Shared),
+    (relay, shared): (&Relay, &NodeState),
     visitor: &Diverted<TcpStream>,
     from: SocketAddr,
 ) -> Option<Moored> {
@@ -330,7 +332,7 @@ struct Passed {
 }
 
 /// Passes bytes on both ways until both have ended, one breaks, or nothing moves.
-async fn pass(shared: &Shared, visitor: TcpStream, moored: Moored, stay: Stay) -> Passed {
+async fn pass(shared: &NodeState, visitor: TcpStream, moored: Moored, stay: Stay) -> Passed {
     let (from_visitor, to_visitor) = visitor.into_split();
     let Moored {
         line,
@@ -344,13 +346,13 @@ async fn pass(shared: &Shared, visitor: TcpStream, moored: Moored, stay: Stay) -
         from_visitor,
         to_node,
         &there,
-        metrics.relayed(Direction::In)
+        metrics.relayed(TrafficDirection::In)
     ));
     let mut coming = pin!(pump(
         from_node,
         to_visitor,
         &back,
-        metrics.relayed(Direction::Out)
+        metrics.relayed(TrafficDirection::Out)
     ));
     let mut quiet = Quiet::new(shared.config.limits.idle);
     let mut draining = stay.draining.clone();

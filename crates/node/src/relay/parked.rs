@@ -15,13 +15,13 @@ use tokio::{
 
 /// A stream that carries lines until a visitor takes it.
 #[derive(Debug)]
-pub(crate) struct Parked<S> {
+pub(crate) struct ParkedStream<S> {
     stream: S,
     /// The beginning of a line.
     held: Vec<u8>,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Parked<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> ParkedStream<S> {
     pub(crate) fn new(stream: S) -> Self {
         Self {
             stream,

@@ -3,10 +3,10 @@
 //! A node behind an address translator makes these connections itself. To a visitor its door is like any other: TLS
 //! with its own key, from the visitor's first byte. The relay is trusted only to pass bytes on.
 
-use super::parked::Parked;
+use super::parked::ParkedStream;
 use crate::{
     base::admission::{Admission, Admitted, Party},
-    shared::Shared,
+    shared::NodeState,
 };
 use godwit_core::Url;
 use godwit_store::door::{Failed, Sent, Tls};
@@ -53,8 +53,8 @@ pub(crate) type Attend = Box<
 >;
 
 /// A node that visitors come through.
-pub(crate) struct Via {
-    pub(crate) shared: Arc<Shared>,
+pub(crate) struct UplinkNode {
+    pub(crate) shared: Arc<NodeState>,
     /// Attends to a visitor on a stream, to the end.
     pub(crate) attend: Attend,
     pub(crate) admission: Arc<Admission>,
@@ -177,7 +177,7 @@ impl Route {
 }
 
 /// Keeps connections waiting there, until the node stops.
-pub(crate) async fn keep(via: Arc<Via>) {
+pub(crate) async fn keep(via: Arc<UplinkNode>) {
     let (tell, mut told) = mpsc::channel(NEWS_AHEAD);
     let (mut fleet, mut is_out) = (Fleet::new(), None);
     let mut draining = via.draining.clone();
@@ -220,7 +220,7 @@ pub(crate) async fn keep(via: Arc<Via>) {
     }
 }
 
-impl Via {
+impl UplinkNode {
     /// Logs each outage once. `is_out`: whether one was logged.
     fn log(&self, news: &News, fleet: &Fleet, is_out: &mut Option<bool>) {
         let relay = &self.name;
@@ -262,7 +262,7 @@ impl Via {
     }
 
     /// Makes a connection that waits, at the first address that leads there.
-    async fn dial(&self) -> Result<Parked<TokioIo<Upgraded>>, String> {
+    async fn dial(&self) -> Result<ParkedStream<TokioIo<Upgraded>>, String> {
         let (peer, ours) = self.relay()?;
         let mut wrong = "it has told no address: it only comes to us".to_owned();
         for address in &peer.addresses {
@@ -282,7 +282,7 @@ impl Via {
         address: &str,
         peer: &Peer,
         ours: &Credential,
-    ) -> Result<Parked<TokioIo<Upgraded>>, String> {
+    ) -> Result<ParkedStream<TokioIo<Upgraded>>, String> {
         let url: Result<Url, _> = format!("godwit://{address}/").parse();
         let place = url
             .ok()
@@ -317,7 +317,7 @@ impl Via {
             return Err(refused(answer).await);
         }
         let stream = hyper::upgrade::on(answer).await.map_err(lost)?;
-        Ok(Parked::new(TokioIo::new(stream)))
+        Ok(ParkedStream::new(TokioIo::new(stream)))
     }
 
     async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, String> {
@@ -339,7 +339,7 @@ impl Via {
 }
 
 /// Makes one connection, and attends to the visitor that comes through it.
-async fn wait(via: Arc<Via>, tell: mpsc::Sender<News>) {
+async fn wait(via: Arc<UplinkNode>, tell: mpsc::Sender<News>) {
     let mut line = match via.dial().await {
         Ok(line) => line,
         Err(why) => {
@@ -381,7 +381,7 @@ async fn wait(via: Arc<Via>, tell: mpsc::Sender<News>) {
 }
 
 /// Answers beats until a visitor arrives; returns the visitor's address as the relay reports it.
-async fn visitor(line: &mut Parked<TokioIo<Upgraded>>) -> Result<SocketAddr, String> {
+async fn visitor(line: &mut ParkedStream<TokioIo<Upgraded>>) -> Result<SocketAddr, String> {
     loop {
         match line.hear(SILENCE).await.map_err(|error| why(&error))? {
             ParkLine::Beat => {

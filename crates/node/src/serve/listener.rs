@@ -3,17 +3,17 @@
 use super::reload::Reload;
 use crate::{
     Addresses, Config, Error,
-    access::{accounts::Accounts, names::Names, trust::Trust},
+    access::{accounts::AccountNodes, names::CatalogNames, trust::NodeTrust},
     base::{
         admission::{Admission, Admitted, LOG_PLACES_MAX, LogPlaces, Party},
         current::Current,
         stop::Stop,
     },
-    ftp::session::Session,
+    ftp::session::FtpSession,
     hop::admin::Operating,
     https,
-    local::Served,
-    shared::{Shared, dir_of_nobody, passwords_of, rules_of, site_of},
+    local::ServedNode,
+    shared::{NodeState, dir_of_nobody, passwords_of, rules_of, site_of},
     task::workplace,
 };
 use godwit_catalog::Refusal;
@@ -43,20 +43,20 @@ fn must_serve(config: &Config) -> Result<(), Error> {
 pub(crate) fn rehearse(config: &Config) -> Result<(), Error> {
     must_serve(config)?;
     let (trust, cluster) = (config.trust.clone(), config.cluster.clone());
-    let trust = Trust::begin(trust, cluster, config.kerberos.clone(), None, None, None);
+    let trust = NodeTrust::begin(trust, cluster, config.kerberos.clone(), None, None, None);
     let mut trust = trust.map_err(Error::Trust)?;
     trust.begin_cluster().map_err(Error::Trust)?;
     trust.begin_kerberos().map_err(Error::Trust)?;
     trust.begin_logins(config)?;
     if config.hop.is_none() {
-        dir_of_nobody(config, &Accounts::of_this_process(config), None)?;
+        dir_of_nobody(config, &AccountNodes::of_this_process(config), None)?;
     }
     rules_of(config, None, None)?;
     passwords_of(config, &trust).map(drop)
 }
 
 /// Starts the socket for the operator of a hop. Without it the hop serves all the same.
-fn operating(shared: &Shared) -> Option<Operating> {
+fn operating(shared: &NodeState) -> Option<Operating> {
     let (config, spooled) = (&shared.config, shared.hop.as_ref()?);
     let hop = config.hop.as_ref()?;
     let reaches = (shared.trust.home().cloned(), config.routes.clone());
@@ -70,7 +70,7 @@ fn operating(shared: &Shared) -> Option<Operating> {
 /// A node that serves.
 #[derive(Debug)]
 pub struct Node {
-    shared: Arc<Shared>,
+    shared: Arc<NodeState>,
     reload: Reload,
     admission: Arc<Admission>,
     addresses: Addresses,
@@ -83,12 +83,12 @@ impl Node {
     /// Begins to serve, with the rights of this process; returns when connections
     /// are taken.
     pub fn start(config: Config) -> Result<Self, Error> {
-        let accounts = Accounts::of_this_process(&config);
+        let accounts = AccountNodes::of_this_process(&config);
         Self::start_for(config, accounts)
     }
 
     /// Begins to serve. What takes root comes first, and then root is given up.
-    pub(crate) fn start_for(config: Config, accounts: Accounts) -> Result<Self, Error> {
+    pub(crate) fn start_for(config: Config, accounts: AccountNodes) -> Result<Self, Error> {
         must_serve(&config)?;
         let mut listeners = Vec::new();
         for &address in &config.ftp {
@@ -101,7 +101,7 @@ impl Node {
             doors.push(door);
         }
         // Its key may be root's alone.
-        let mut trust = Trust::begin(
+        let mut trust = NodeTrust::begin(
             config.trust.clone(),
             config.cluster.clone(),
             config.kerberos.clone(),
@@ -121,7 +121,7 @@ impl Node {
         }
         accounts.must_be_open()?;
         workplace::sweep(&config.export);
-        let shared = Arc::new(Shared::begin(config, accounts, trust, false)?);
+        let shared = Arc::new(NodeState::begin(config, accounts, trust, false)?);
         let descriptors = raise_open_files().map_err(Error::Start)?;
         let sessions = sessions_for(shared.config.limits.sessions, descriptors);
         let per_address = shared.config.limits.sessions_per_address;
@@ -233,7 +233,7 @@ impl Node {
 
     /// Keeps the rules of the catalog that this node serves.
     fn keep_rules(&mut self) -> io::Result<()> {
-        let Some(names) = self.shared.names.clone().filter(Names::is_ours) else {
+        let Some(names) = self.shared.names.clone().filter(CatalogNames::is_ours) else {
             return Ok(());
         };
         let config = &self.shared.config;
@@ -315,7 +315,7 @@ impl Node {
     }
 }
 
-impl Served for Node {
+impl ServedNode for Node {
     fn addresses(&self) -> &Addresses {
         self.addresses()
     }
@@ -342,7 +342,7 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 struct Accept {
-    now: Arc<Current<Shared>>,
+    now: Arc<Current<NodeState>>,
     stop: Stop,
     admission: Arc<Admission>,
     /// A descriptor kept so that one more can be taken, and told, when all are used.
@@ -396,7 +396,7 @@ impl Accept {
                 let span = tracing::info_span!("session", id, %peer);
                 let _inside = span.enter();
                 match ready(&stream) {
-                    Ok(local) => Session::converse(stream, peer, local, shared),
+                    Ok(local) => FtpSession::converse(stream, peer, local, shared),
                     Err(error) => tracing::debug!(error = godwit_sys::why(&error), "lost"),
                 }
                 drop((admitted, places));

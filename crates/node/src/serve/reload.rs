@@ -8,8 +8,8 @@ use crate::{
     Config, Error,
     base::{admission::Admission, current::Current},
     config::FIXED,
-    https::Door,
-    shared::Shared,
+    https::HttpsDoor,
+    shared::NodeState,
 };
 use parking_lot::Mutex;
 use signal_hook::{consts::SIGHUP, low_level::pipe};
@@ -23,26 +23,26 @@ use std::{
 
 /// Reloads a node with another configuration. Clones reload one node.
 #[derive(Clone, Debug)]
-pub struct Reload(Arc<Parts>);
+pub struct Reload(Arc<ReloadParts>);
 
 #[derive(Debug)]
-struct Parts {
-    shared: Arc<Current<Shared>>,
+struct ReloadParts {
+    shared: Arc<Current<NodeState>>,
     admission: Arc<Admission>,
     /// How many files this process may open.
     descriptors: u64,
-    door: Mutex<Option<Arc<Current<Door>>>>,
+    door: Mutex<Option<Arc<Current<HttpsDoor>>>>,
     /// One after the other.
     turn: Mutex<()>,
 }
 
 impl Reload {
     pub(crate) fn of(
-        shared: Arc<Current<Shared>>,
+        shared: Arc<Current<NodeState>>,
         admission: Arc<Admission>,
         descriptors: u64,
     ) -> Self {
-        Self(Arc::new(Parts {
+        Self(Arc::new(ReloadParts {
             shared,
             admission,
             descriptors,
@@ -52,11 +52,11 @@ impl Reload {
     }
 
     /// Adds a door to reload.
-    pub(crate) fn also(&self, door: Arc<Current<Door>>) {
+    pub(crate) fn also(&self, door: Arc<Current<HttpsDoor>>) {
         *self.0.door.lock() = Some(door);
     }
 
-    pub(crate) fn shared(&self) -> Arc<Current<Shared>> {
+    pub(crate) fn shared(&self) -> Arc<Current<NodeState>> {
         Arc::clone(&self.0.shared)
     }
 

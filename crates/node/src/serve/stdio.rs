@@ -5,10 +5,10 @@
 
 use crate::{
     Config, Error,
-    access::{accounts::Accounts, trust::Trust},
-    config::Kerberos,
-    ftp::session::Session,
-    shared::Shared,
+    access::{accounts::AccountNodes, trust::NodeTrust},
+    config::KerberosConfig,
+    ftp::session::FtpSession,
+    shared::NodeState,
 };
 use std::{
     env,
@@ -21,11 +21,11 @@ use std::{
 
 /// Serves one client until both ends are closed, with the rights of this process.
 pub fn attend(config: Config) -> Result<(), Error> {
-    let accounts = Accounts::of_this_process(&config);
+    let accounts = AccountNodes::of_this_process(&config);
     let (trust, cluster) = (config.trust.clone(), config.cluster.clone());
-    let trust =
-        Trust::begin(trust, cluster, Kerberos::Off, None, None, None).map_err(Error::Trust)?;
-    let shared = Arc::new(Shared::begin(config, accounts, trust, true)?);
+    let trust = NodeTrust::begin(trust, cluster, KerberosConfig::Off, None, None, None)
+        .map_err(Error::Trust)?;
+    let shared = Arc::new(NodeState::begin(config, accounts, trust, true)?);
     let (ours, theirs) = UnixStream::pair().map_err(Error::Start)?;
     let pump = || -> io::Result<_> {
         let (commands, replies) = (ours.try_clone()?, ours);
@@ -40,7 +40,7 @@ pub fn attend(config: Config) -> Result<(), Error> {
     let replies = pump().map_err(Error::Start)?;
     let control = TcpStream::from(OwnedFd::from(theirs));
     let (peer, local) = ends(env::var("SSH_CONNECTION").ok().as_deref());
-    Session::converse(control, peer, local, shared);
+    FtpSession::converse(control, peer, local, shared);
     let _ = replies.join();
     Ok(())
 }

@@ -11,7 +11,7 @@ use godwit_wire::door::{
     run::{AskRun, IN, OUT, Word},
     staging::{Executable, kept},
 };
-use outputs::{Hashed, PRINTED, WRITTEN, must_be};
+use outputs::{HashedFile, PRINTED, WRITTEN, must_be};
 use std::{
     ffi::{OsStr, OsString},
     fs::File,
@@ -100,7 +100,7 @@ pub(crate) fn run(
     let printed = printed.map(|_| File::create_new(around.workplace.path().join(PRINTED)));
     let printed = printed.transpose().map_err(|cause| other(&cause))?;
     let input = ask.digest.as_ref().zip(file);
-    let input = input.map(|(expected, file)| (expected, Hashed::begin(file.into())));
+    let input = input.map(|(expected, file)| (expected, HashedFile::begin(file.into())));
     let status = follow(program, (reads, printed), around.stop, tell)?;
     if let Some((expected, hashed)) = input {
         must_be(&ask.path, &expected.0, &hashed.end(tell)?.1)?;

@@ -21,25 +21,25 @@ use std::{
 };
 
 /// A file that is hashed beside the program that reads it.
-pub(super) struct Hashed {
+pub(super) struct HashedFile {
     file: PathBuf,
     /// The file as it was before.
-    before: Option<Seen>,
+    before: Option<FileStamp>,
     digest: Receiver<io::Result<(u64, Digest)>>,
     is_over: Arc<AtomicBool>,
 }
 
 /// Attributes that differ after a change of the file: device, inode, length, times of the last changes.
-type Seen = (u64, u64, u64, (i64, i64), (i64, i64));
+type FileStamp = (u64, u64, u64, (i64, i64), (i64, i64));
 
-fn seen(file: &Path) -> Option<Seen> {
+fn seen(file: &Path) -> Option<FileStamp> {
     let found = fs::metadata(file).ok()?;
     let changed = (found.ctime(), found.ctime_nsec());
     let written = (found.mtime(), found.mtime_nsec());
     Some((found.dev(), found.ino(), found.len(), written, changed))
 }
 
-impl Hashed {
+impl HashedFile {
     /// Begins to hash a file.
     pub(super) fn begin(file: PathBuf) -> Self {
         let (before, path) = (seen(&file), file.clone());
@@ -77,7 +77,7 @@ impl Hashed {
     }
 }
 
-impl Drop for Hashed {
+impl Drop for HashedFile {
     fn drop(&mut self) {
         self.is_over.store(true, Relaxed);
     }
@@ -132,7 +132,7 @@ pub(super) fn place(
         let next = "have it write to the path that {out} stands for, or use --stdout";
         return Err(Refusal::of_kind(Kind::Unsupported, said).next(next));
     }
-    let (size, digest) = Hashed::begin(written.clone()).end(tell)?;
+    let (size, digest) = HashedFile::begin(written.clone()).end(tell)?;
     let durable = File::open(&written).and_then(|file| file.sync_all());
     durable.map_err(|cause| other(&cause))?;
     let from = around.workplace.below_export().join(file);

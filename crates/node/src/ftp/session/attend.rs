@@ -1,6 +1,6 @@
 //! Listening to the client while another thread works for it.
 
-use super::Session;
+use super::FtpSession;
 use godwit_store::{Error, Result, channel::Watch};
 use godwit_sys::{Wake, wait_readable};
 use godwit_wire::server::{self as wire, Urgent};
@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-impl Session {
+impl FtpSession {
     /// Runs `work` in a thread of its own, and `tick` now and then in this one.
     /// `ABOR`, the loss of the control connection and the end of the node cancel
     /// `watch`; `STAT` is answered; everything else waits in the queue.

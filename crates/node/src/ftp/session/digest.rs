@@ -1,12 +1,12 @@
 //! `CKSM`: the checksum of a file.
 
-use super::{Session, TICK_NEVER};
+use super::{FtpSession, TICK_NEVER};
 use godwit_core::Algorithm;
 use godwit_store::{Result, Store};
 use godwit_wire::server::{FtpAnswer, Refusal};
 use std::{ops::Range, path::Path, time::Duration};
 
-impl Session {
+impl FtpSession {
     /// Returns the digest. A long read runs in a thread, so that `ABOR` and `STAT` are answered, and `113` is sent to
     /// clients that asked for it.
     pub(super) fn digest(

@@ -1,8 +1,8 @@
 //! Listings, over a data connection or the control connection, as they come:
 //! memory does not grow with the directory.
 
-use super::{Links, Session, now, owners};
-use crate::access::guarded::Guarded;
+use super::{FtpSession, LinkState, now, owners};
+use crate::access::guarded::GuardedExport;
 use godwit_core::{Block, Kind};
 use godwit_store::{Checks, Entry, EntryKind, Error, Result, Stat, Store, StoreExt, Take};
 use godwit_wire::server::{self as wire, Form, FtpAnswer, FtpOutcome, Leg, Listing, Refusal};
@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-impl Session {
+impl FtpSession {
     pub(super) fn list(
         &mut self,
         path: &Path,
@@ -20,7 +20,7 @@ impl Session {
     ) -> Result<FtpAnswer, Refusal> {
         let listed = self.send_listing(path, listing, leg);
         match self.after_transfer(leg.mode) {
-            Links::Done => Ok(match listed {
+            LinkState::Done => Ok(match listed {
                 Ok(()) => FtpAnswer::Sent(FtpOutcome::default()),
                 Err(failure) => FtpAnswer::NotKept(failure),
             }),
@@ -48,7 +48,7 @@ impl Session {
         let sent = self.attended(&watch, super::TICK_NEVER, &mut |_| {}, || {
             let unchecked = Checks::default();
             let sending = held.send(mode, 0, unchecked, &watch);
-            let mut lines = Lines {
+            let mut lines = ListingLines {
                 listing,
                 into: &sending,
                 bytes: Vec::new(),
@@ -71,7 +71,7 @@ impl Session {
         });
         let (held, listed) = sent?;
         self.held = Some(held);
-        self.links = Links::Done;
+        self.links = LinkState::Done;
         listed.map_err(Refusal::from)
     }
 
@@ -99,7 +99,7 @@ impl Session {
 }
 
 /// Collects lines and sends them by the block.
-struct Lines<'a> {
+struct ListingLines<'a> {
     listing: &'a Listing,
     into: &'a dyn Take,
     bytes: Vec<u8>,
@@ -107,7 +107,7 @@ struct Lines<'a> {
     now: Duration,
 }
 
-impl Lines<'_> {
+impl ListingLines<'_> {
     fn write(&mut self, name: &Path, stat: &wire::ListedStat) -> Result<()> {
         self.listing.write(name, stat, self.now, &mut self.bytes);
         if self.bytes.len() >= BLOCK_BYTES {
@@ -129,7 +129,7 @@ impl Lines<'_> {
 
 /// Calls `each` for what the listing is of.
 fn each_entry(
-    dir: &Guarded,
+    dir: &GuardedExport,
     path: &Path,
     stat: &Stat,
     listing: &Listing,
@@ -185,7 +185,7 @@ fn each_entry(
 
 /// Listings of one directory show the target of a link, as GCT does, so that recursive clients follow it. A dangling
 /// link is shown itself.
-fn followed(dir: &Guarded, path: &Path, entry: &Entry) -> wire::ListedStat {
+fn followed(dir: &GuardedExport, path: &Path, entry: &Entry) -> wire::ListedStat {
     let mut stat = told(&entry.stat, None);
     if entry.stat.kind == EntryKind::Link
         && let Ok(behind) = dir.stat(&path.join(&entry.path))

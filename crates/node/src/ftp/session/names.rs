@@ -1,7 +1,7 @@
 //! Commands about names: attributes, changes, removal.
 
-use super::{Session, list::told};
-use crate::access::guarded::Guarded;
+use super::{FtpSession, list::told};
+use crate::access::guarded::GuardedExport;
 use godwit_core::{Chain, Kind};
 use godwit_store::{EntryKind, Error, RemovalKind, Result, Set, Stat, Store, StoreExt};
 use godwit_wire::server::{Ask, Change, FtpAnswer, Refusal, Removed};
@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-impl Session {
+impl FtpSession {
     pub(super) fn about_names(&mut self, ask: Ask) -> Result<FtpAnswer, Refusal> {
         if let Ask::Change {
             path,
@@ -27,7 +27,7 @@ impl Session {
 }
 
 /// Changes the group by `SITE CHGRP`: the account must own the file and be in the group.
-fn change_group(dir: &Guarded, path: &Path, group: &str) -> Result<FtpAnswer, Refusal> {
+fn change_group(dir: &GuardedExport, path: &Path, group: &str) -> Result<FtpAnswer, Refusal> {
     let groups = || std::fs::read_to_string("/etc/group").unwrap_or_default();
     let Some(number) = group.parse().ok().or_else(|| group_in(&groups(), group)) else {
         let why = format!("There is no group {group} here");
@@ -44,7 +44,7 @@ fn group_in(groups: &str, name: &str) -> Option<u32> {
     line.nth(2)?.parse().ok()
 }
 
-fn about_names(dir: &Guarded, ask: Ask, entries_max: u64) -> Result<FtpAnswer> {
+fn about_names(dir: &GuardedExport, ask: Ask, entries_max: u64) -> Result<FtpAnswer> {
     match ask {
         Ask::Stat { path } => Ok(FtpAnswer::Stat(told(&dir.stat(&path)?, None))),
         Ask::Name { path } => {
@@ -110,7 +110,7 @@ fn about_names(dir: &Guarded, ask: Ask, entries_max: u64) -> Result<FtpAnswer> {
 ///
 /// The session of a killed client lives on while bytes are in flight. A client that resumes must not receive a state
 /// that still changes: it would begin a second partial. So it waits a little, and is then told to try again.
-fn landed(dir: &Guarded, path: PathBuf, id: Option<&str>) -> Result<FtpAnswer> {
+fn landed(dir: &GuardedExport, path: PathBuf, id: Option<&str>) -> Result<FtpAnswer> {
     let until = Instant::now() + IN_USE_MAX;
     loop {
         match dir.partial(&path, id)? {
@@ -137,7 +137,7 @@ const IN_USE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Returns the length. For a name with only a partial of this user, that is the length of its unbroken beginning: `curl
 /// -C -` and `lftp put -c` resume there.
-fn size(dir: &Guarded, path: &Path) -> Result<u64> {
+fn size(dir: &GuardedExport, path: &Path) -> Result<u64> {
     match dir.stat(path) {
         Ok(Stat {
             kind: EntryKind::Directory,
@@ -153,7 +153,7 @@ fn size(dir: &Guarded, path: &Path) -> Result<u64> {
 }
 
 fn leaves_of(
-    dir: &Guarded,
+    dir: &GuardedExport,
     path: &Path,
     id: Option<&str>,
     leaves: Range<u64>,
@@ -172,7 +172,7 @@ fn leaves_of(
 }
 
 /// Returns unfinished uploads below a directory, of all users, up to a limit.
-fn hidden(dir: &Guarded, path: &Path) -> Result<Vec<PathBuf>> {
+fn hidden(dir: &GuardedExport, path: &Path) -> Result<Vec<PathBuf>> {
     let below = |found: PathBuf| {
         found
             .strip_prefix(path)
@@ -186,7 +186,7 @@ fn hidden(dir: &Guarded, path: &Path) -> Result<Vec<PathBuf>> {
 const HIDDEN_MAX: usize = 100;
 
 /// Removes all that is below, links as links, deepest first.
-fn remove_tree(dir: &Guarded, root: &Path, entries_max: u64) -> Result<()> {
+fn remove_tree(dir: &GuardedExport, root: &Path, entries_max: u64) -> Result<()> {
     if dir.remove(root, RemovalKind::File).is_ok() {
         return Ok(());
     }

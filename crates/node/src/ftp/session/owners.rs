@@ -10,20 +10,20 @@ use std::{
 
 /// Returns the name of an account that a listing tells by its number.
 pub(super) fn user(number: Option<&str>) -> Option<String> {
-    static KNOWN: LazyLock<Known> = LazyLock::new(Known::new);
+    static KNOWN: LazyLock<KnownOwners> = LazyLock::new(KnownOwners::new);
     KNOWN.name(number?, godwit_sys::user_name)
 }
 
 /// Returns the name of a group that a listing tells by its number.
 pub(super) fn group(number: Option<&str>) -> Option<String> {
-    static KNOWN: LazyLock<Known> = LazyLock::new(Known::new);
+    static KNOWN: LazyLock<KnownOwners> = LazyLock::new(KnownOwners::new);
     KNOWN.name(number?, godwit_sys::group_name)
 }
 
 /// Names that were looked up lately, so that a remote directory of names is asked once for each number.
-struct Known(Mutex<(Instant, HashMap<u32, Option<String>>)>);
+struct KnownOwners(Mutex<(Instant, HashMap<u32, Option<String>>)>);
 
-impl Known {
+impl KnownOwners {
     fn new() -> Self {
         Self(Mutex::new((Instant::now(), HashMap::new())))
     }
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_number_is_looked_up_once() {
-        let known = Known::new();
+        let known = KnownOwners::new();
         let look = |name: &'static str| move |_| Ok(Some(name.to_owned()));
         assert_eq!(known.name("7", look("ann")).as_deref(), Some("ann"));
         assert_eq!(known.name("7", look("bob")).as_deref(), Some("ann"));

@@ -1,9 +1,9 @@
 //! When an upload becomes a file: the table of docs/semantics/publishing.md.
 //!
 //! Decided before the first byte comes; what happens at the end of data is
-//! decided in [`Plan::at_end`].
+//! decided in [`UploadPlan::at_end`].
 
-use crate::access::guarded::Guarded;
+use crate::access::guarded::GuardedExport;
 use godwit_core::{Digest, Extents, Kind};
 use godwit_store::{
     Checks, EntryKind, Result, Store, Whole, Write, WriteMode,
@@ -17,7 +17,7 @@ use std::{path::Path, time::Duration};
 
 /// How an upload is written.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct UploadPlan {
     pub(super) how: WriteMode,
     /// Whether to resume a partial of this identity.
     pub(super) resume: bool,
@@ -25,8 +25,8 @@ pub(super) struct Plan {
     /// Offset 0 of the wire in the file: of stream mode, or of a part.
     pub(super) base: u64,
     /// The announced length of the file, or of the rest.
-    pub(super) announced: Announced,
-    pub(super) end: End,
+    pub(super) announced: AnnouncedSize,
+    pub(super) end: UploadEnd,
     pub(super) mode: Option<u32>,
     pub(super) modify: Option<Duration>,
     pub(super) check: Option<Digest>,
@@ -34,13 +34,13 @@ pub(super) struct Plan {
 
 /// The length that the client announced.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct Announced {
+pub(super) struct AnnouncedSize {
     size: Option<u64>,
 }
 
 /// The meaning of the end of data.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum End {
+pub(super) enum UploadEnd {
     /// Readers saw every byte at once.
     InPlace,
     /// The file takes its name if it is whole.
@@ -51,7 +51,7 @@ pub(super) enum End {
 
 /// The action at the end of data.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Verdict {
+pub(super) enum UploadVerdict {
     /// Finish, with this length.
     Finish(Option<u64>),
     /// Finish with this length if the control connection is still there.
@@ -67,9 +67,9 @@ pub(super) enum Verdict {
     Hold,
 }
 
-impl Plan {
+impl UploadPlan {
     pub(super) fn of(
-        dir: &Guarded,
+        dir: &GuardedExport,
         path: &Path,
         give: &Give,
         mode: TransferMode,
@@ -77,19 +77,19 @@ impl Plan {
         let plan = match &give.place {
             UploadPlace::Whole => whole(dir, path, give.rest.as_ref(), mode),
             UploadPlace::End => end(dir, path, mode),
-            UploadPlace::Unique => Ok(Self::new(WriteMode::New, End::Publish)),
+            UploadPlace::Unique => Ok(Self::new(WriteMode::New, UploadEnd::Publish)),
             UploadPlace::At(offset) => Ok(Self::in_place(*offset)),
             UploadPlace::Named(upload) => Ok(Self::named(upload, give.rest.as_ref())),
         };
         let mut plan = plan.map_err(|refused| match refused {
-            Refused::By(error) => Refusal::from(&error),
-            Refused::NotHere(done) => Refusal::of_kind(
+            PlanRefusal::By(error) => Refusal::from(&error),
+            PlanRefusal::NotHere(done) => Refusal::of_kind(
                 Kind::Changed,
                 format!("What REST names is not here; here is: {done}"),
             ),
         })?;
         if plan.announced.size.is_none() {
-            plan.announced = Announced { size: give.size };
+            plan.announced = AnnouncedSize { size: give.size };
         }
         plan.modify = plan.modify.or(give.modify);
         if let Some((by, value)) = &give.check {
@@ -100,13 +100,13 @@ impl Plan {
         Ok(plan)
     }
 
-    fn new(how: WriteMode, end: End) -> Self {
+    fn new(how: WriteMode, end: UploadEnd) -> Self {
         Self {
             how,
             resume: false,
             id: None,
             base: 0,
-            announced: Announced::default(),
+            announced: AnnouncedSize::default(),
             end,
             mode: None,
             modify: None,
@@ -117,7 +117,7 @@ impl Plan {
     fn in_place(base: u64) -> Self {
         Self {
             base,
-            ..Self::new(WriteMode::InPlace, End::InPlace)
+            ..Self::new(WriteMode::InPlace, UploadEnd::InPlace)
         }
     }
 
@@ -125,26 +125,26 @@ impl Plan {
         Self {
             base,
             resume: true,
-            ..Self::new(WriteMode::Replace(None), End::Publish)
+            ..Self::new(WriteMode::Replace(None), UploadEnd::Publish)
         }
     }
 
     /// `ESTO GODWIT`: offsets are the file's.
     fn named(upload: &Upload, rest: Option<&Rest>) -> Self {
         let (how, end) = match upload.how {
-            UploadHow::New => (WriteMode::New, End::Publish),
-            UploadHow::Replace => (WriteMode::Replace(None), End::Publish),
-            UploadHow::InPlace => (WriteMode::InPlace, End::InPlace),
+            UploadHow::New => (WriteMode::New, UploadEnd::Publish),
+            UploadHow::Replace => (WriteMode::Replace(None), UploadEnd::Publish),
+            UploadHow::InPlace => (WriteMode::InPlace, UploadEnd::InPlace),
         };
         Self {
             resume: true,
             id: upload.id.clone(),
             base: prefix(rest),
-            announced: Announced { size: upload.size },
+            announced: AnnouncedSize { size: upload.size },
             mode: upload.mode,
             modify: upload.modify,
             check: upload.blake3.as_deref().and_then(blake3),
-            end: if upload.hold { End::Hold } else { end },
+            end: if upload.hold { UploadEnd::Hold } else { end },
             ..Self::new(how, end)
         }
     }
@@ -156,7 +156,10 @@ impl Plan {
             .is_some_and(|d| d.algorithm() == godwit_core::Algorithm::Adler32);
         Write {
             how: self.how.clone(),
-            size: self.announced.size.filter(|_| self.end != End::InPlace),
+            size: self
+                .announced
+                .size
+                .filter(|_| self.end != UploadEnd::InPlace),
             id: self.id.as_deref(),
             mode: self.mode,
             resume: self.resume,
@@ -185,38 +188,38 @@ impl Plan {
         mode: TransferMode,
         received: &Received,
         done: &Extents,
-    ) -> Verdict {
+    ) -> UploadVerdict {
         let received_bytes = received.bytes;
         // Some clients announce the length of the rest, others of the file.
         let agrees =
             |announced: u64| announced == self.base + received_bytes || announced == received_bytes;
         let is_told = self.announced.size.is_some_and(agrees);
         match (self.end, mode, received.lacks.filter(|_| !is_told)) {
-            (End::Hold, ..) => Verdict::Hold,
-            (_, _, Some(word)) => Verdict::Cut(word),
-            (End::InPlace, ..) => Verdict::Finish(None),
-            (End::Publish, TransferMode::Extended, None) => {
+            (UploadEnd::Hold, ..) => UploadVerdict::Hold,
+            (_, _, Some(word)) => UploadVerdict::Cut(word),
+            (UploadEnd::InPlace, ..) => UploadVerdict::Finish(None),
+            (UploadEnd::Publish, TransferMode::Extended, None) => {
                 let announced = self.announced.size.unwrap_or(0);
-                Verdict::Finish(Some(announced.max(done.end())))
+                UploadVerdict::Finish(Some(announced.max(done.end())))
             }
-            (End::Publish, TransferMode::Stream, None) => {
+            (UploadEnd::Publish, TransferMode::Stream, None) => {
                 let end = self.base + received_bytes;
                 match self.announced.size {
-                    Some(announced) if agrees(announced) => Verdict::Finish(Some(end)),
-                    Some(announced) if announced > end => Verdict::Keep { announced },
-                    _ => Verdict::FinishIfAlive(end),
+                    Some(announced) if agrees(announced) => UploadVerdict::Finish(Some(end)),
+                    Some(announced) if announced > end => UploadVerdict::Keep { announced },
+                    _ => UploadVerdict::FinishIfAlive(end),
                 }
             }
         }
     }
 }
 
-enum Refused {
+enum PlanRefusal {
     By(godwit_store::Error),
     NotHere(Extents),
 }
 
-impl From<godwit_store::Error> for Refused {
+impl From<godwit_store::Error> for PlanRefusal {
     fn from(error: godwit_store::Error) -> Self {
         Self::By(error)
     }
@@ -224,18 +227,21 @@ impl From<godwit_store::Error> for Refused {
 
 /// `STOR`.
 fn whole(
-    dir: &Guarded,
+    dir: &GuardedExport,
     path: &Path,
     rest: Option<&Rest>,
     mode: TransferMode,
-) -> Result<Plan, Refused> {
+) -> Result<UploadPlan, PlanRefusal> {
     let have = match rest {
         None => Extents::new(),
         Some(Rest::From(start)) => Extents::from(0..*start),
         Some(Rest::Have(have)) => have.clone(),
     };
     if have.is_empty() {
-        return Ok(Plan::new(WriteMode::Replace(None), End::Publish));
+        return Ok(UploadPlan::new(
+            WriteMode::Replace(None),
+            UploadEnd::Publish,
+        ));
     }
     let base = if mode == TransferMode::Stream {
         have.prefix()
@@ -245,36 +251,39 @@ fn whole(
     let kept = kept(dir, path)?;
     let lies_in_partial = have.minus(&kept).is_empty();
     match existing(dir, path)? {
-        None if lies_in_partial => Ok(Plan::go_on(base)),
-        None => Err(Refused::NotHere(kept)),
+        None if lies_in_partial => Ok(UploadPlan::go_on(base)),
+        None => Err(PlanRefusal::NotHere(kept)),
         // A gap would be read as zeros that no client sent.
         Some(size) if mode == TransferMode::Stream && base > size => {
-            Err(Refused::NotHere(Extents::from(0..size)))
+            Err(PlanRefusal::NotHere(Extents::from(0..size)))
         }
         // A client of stream mode saw the size of the file, and continues at its end.
-        Some(_) if mode == TransferMode::Stream => Ok(Plan::in_place(base)),
-        Some(_) if lies_in_partial => Ok(Plan::go_on(base)),
-        Some(_) => Ok(Plan::in_place(0)),
+        Some(_) if mode == TransferMode::Stream => Ok(UploadPlan::in_place(base)),
+        Some(_) if lies_in_partial => Ok(UploadPlan::go_on(base)),
+        Some(_) => Ok(UploadPlan::in_place(0)),
     }
 }
 
 /// `APPE`.
-fn end(dir: &Guarded, path: &Path, mode: TransferMode) -> Result<Plan, Refused> {
+fn end(dir: &GuardedExport, path: &Path, mode: TransferMode) -> Result<UploadPlan, PlanRefusal> {
     match (existing(dir, path)?, mode) {
         (Some(_), TransferMode::Stream) => {
             let how = WriteMode::Append { writer: 0, seq: 0 };
-            Ok(Plan::new(how, End::InPlace))
+            Ok(UploadPlan::new(how, UploadEnd::InPlace))
         }
-        (Some(size), TransferMode::Extended) => Ok(Plan::in_place(size)),
+        (Some(size), TransferMode::Extended) => Ok(UploadPlan::in_place(size)),
         // `curl -C -` asks for SIZE, which returned the length of the partial, and appends.
         (None, _) => match kept(dir, path)?.prefix() {
-            0 => Ok(Plan::new(WriteMode::Replace(None), End::Publish)),
-            prefix => Ok(Plan::go_on(prefix)),
+            0 => Ok(UploadPlan::new(
+                WriteMode::Replace(None),
+                UploadEnd::Publish,
+            )),
+            prefix => Ok(UploadPlan::go_on(prefix)),
         },
     }
 }
 
-fn existing(dir: &Guarded, path: &Path) -> Result<Option<u64>> {
+fn existing(dir: &GuardedExport, path: &Path) -> Result<Option<u64>> {
     match dir.stat(path) {
         Ok(stat) if stat.kind == EntryKind::Directory => Err(godwit_store::Error::directory(path)),
         Ok(stat) => Ok(Some(stat.size)),
@@ -283,7 +292,7 @@ fn existing(dir: &Guarded, path: &Path) -> Result<Option<u64>> {
     }
 }
 
-fn kept(dir: &Guarded, path: &Path) -> Result<Extents> {
+fn kept(dir: &GuardedExport, path: &Path) -> Result<Extents> {
     match dir.partial(path, None) {
         Ok(partial) => Ok(partial.map(|partial| partial.done).unwrap_or_default()),
         Err(godwit_store::Error::Missing { .. }) => Ok(Extents::new()),

@@ -1,11 +1,11 @@
 //! `STOR APPE ESTO`: files in.
 
 use super::{
-    Links, Session, TICK_NEVER, now,
-    publish::{Plan, Verdict, blake3},
+    FtpSession, LinkState, TICK_NEVER, now,
+    publish::{UploadPlan, UploadVerdict, blake3},
     text::FromWire,
 };
-use crate::base::{metrics::Direction, ports::PortChannel};
+use crate::base::{metrics::TrafficDirection, ports::PortChannel};
 use godwit_core::{Algorithm, Digest, Extents, Kind};
 use godwit_store::{
     Checks, Error, Finished, Given, Result, SMALL_BYTES, Sink, SinkExt, Store, StoreExt, Whole,
@@ -22,7 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-impl Session {
+impl FtpSession {
     pub(super) fn store(
         &mut self,
         path: &Path,
@@ -54,7 +54,7 @@ impl Session {
         }
         let came_to = received.as_ref().map(|(_, bytes)| *bytes);
         self.note(
-            Direction::In,
+            TrafficDirection::In,
             (&self.peer, &path.display()),
             seconds,
             streams,
@@ -62,7 +62,7 @@ impl Session {
         );
         match received {
             Ok((outcome, _)) => Ok(FtpAnswer::Sent(outcome)),
-            Err(failure) if links == Links::Done => Ok(FtpAnswer::NotKept(failure)),
+            Err(failure) if links == LinkState::Done => Ok(FtpAnswer::NotKept(failure)),
             Err(failure) => Err(failure),
         }
     }
@@ -78,9 +78,9 @@ impl Session {
             if self.held.as_ref().is_some_and(|held| held.streams() == 1) {
                 return self.take_small(path, give, how, leg).map_err(Refusal::from);
             }
-            return self.take_any(path, give, leg, Opened::Already);
+            return self.take_any(path, give, leg, OpenState::Already);
         }
-        self.take_any(path, give, leg, Opened::NotYet)
+        self.take_any(path, give, leg, OpenState::NotYet)
     }
 
     /// A file that fits into a block comes and is written in this thread.
@@ -95,7 +95,7 @@ impl Session {
         self.flush().map_err(|_| Error::Canceled)?;
         let held = self.held.as_mut().expect("it was opened");
         let bytes = held.receive_whole(SMALL_BYTES, &self.watch)?;
-        self.links = Links::Done;
+        self.links = LinkState::Done;
         let upload = match &give.place {
             UploadPlace::Named(upload) => upload.clone(),
             _ => Upload::default(),
@@ -145,9 +145,9 @@ impl Session {
         path: &Path,
         give: &Give,
         leg: &Leg,
-        opened: Opened,
+        opened: OpenState,
     ) -> Result<(FtpOutcome, u64), Refusal> {
-        let plan = Plan::of(self.dir(), path, give, leg.mode)?;
+        let plan = UploadPlan::of(self.dir(), path, give, leg.mode)?;
         let watch = Arc::new(self.watch_over(leg)?);
         let write = Write {
             watch: Some(Arc::clone(&watch)),
@@ -164,7 +164,7 @@ impl Session {
             _ => self.dir().write(path, &write),
         };
         let sink = sink?;
-        if opened == Opened::NotYet {
+        if opened == OpenState::NotYet {
             self.open(leg)?;
         }
         let received = self.receive(&*sink, &plan, leg, &watch)?;
@@ -175,7 +175,7 @@ impl Session {
     fn receive(
         &mut self,
         sink: &dyn Sink,
-        plan: &Plan,
+        plan: &UploadPlan,
         leg: &Leg,
         watch: &Watch,
     ) -> Result<Received> {
@@ -211,7 +211,7 @@ impl Session {
         news.tell_last(&mut self.machine, &[watch.moved_bytes()]);
         let received = received?;
         self.held = Some(held);
-        self.links = Links::Done;
+        self.links = LinkState::Done;
         Ok(received)
     }
 
@@ -219,35 +219,35 @@ impl Session {
         &mut self,
         path: &Path,
         sink: Box<dyn Sink>,
-        plan: &Plan,
+        plan: &UploadPlan,
         give: &Give,
         leg: &Leg,
         (received, watch): (Received, &Watch),
     ) -> Result<FtpOutcome, Refusal> {
         let size = match plan.at_end(leg.mode, &received, &sink.done()) {
-            Verdict::Finish(size) => size,
-            Verdict::FinishIfAlive(size) if self.is_control_alive(watch) => Some(size),
-            Verdict::FinishIfAlive(_) => {
+            UploadVerdict::Finish(size) => size,
+            UploadVerdict::FinishIfAlive(size) if self.is_control_alive(watch) => Some(size),
+            UploadVerdict::FinishIfAlive(_) => {
                 return Err(Refusal::of_kind(
                     Kind::Incomplete,
                     "The client left; what arrived is kept.",
                 ));
             }
-            Verdict::Cut(word) => {
+            UploadVerdict::Cut(word) => {
                 let why = format!(
                     "The data connection is cut after {} bytes: {word}; what arrived is kept.",
                     received.bytes
                 );
                 return Err(Refusal::of_kind(Kind::Incomplete, why));
             }
-            Verdict::Keep { announced } => {
+            UploadVerdict::Keep { announced } => {
                 let why = format!(
                     "{} of {announced} bytes came; what arrived is kept.",
                     plan.base + received.bytes
                 );
                 return Err(Refusal::of_kind(Kind::Incomplete, why));
             }
-            Verdict::Hold => {
+            UploadVerdict::Hold => {
                 let done = sink.settle()?;
                 if sink.is_in_place() && !done.is_empty() {
                     return self.end_in_place(path, sink, give, leg, &done);
@@ -377,7 +377,7 @@ impl Session {
 
 /// Whether a data connection was opened before it was known how to write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Opened {
+enum OpenState {
     Already,
     NotYet,
 }

@@ -1,7 +1,7 @@
 //! `RETR`: files out.
 
-use super::{Links, Session, now, text::ToWire};
-use crate::base::metrics::Direction;
+use super::{FtpSession, LinkState, now, text::ToWire};
+use crate::base::metrics::TrafficDirection;
 use godwit_core::{Algorithm, Digest, Extents, Kind};
 use godwit_store::{
     Checks, EntryKind, Error, Nowhere, Result, SMALL_BYTES, Small, Stat, Store, StoreExt, Take,
@@ -56,7 +56,7 @@ impl Order<'_> {
     }
 }
 
-impl Session {
+impl FtpSession {
     pub(super) fn retrieve(
         &mut self,
         path: &Path,
@@ -80,7 +80,7 @@ impl Session {
         };
         let streams = self.streams_used();
         if sent.is_ok() {
-            self.links = Links::Done;
+            self.links = LinkState::Done;
         }
         self.after_transfer(leg.mode);
         let seconds = begun.elapsed().as_secs_f64();
@@ -94,7 +94,7 @@ impl Session {
         }
         let came_to = sent.as_ref().map(|(_, bytes)| *bytes);
         self.note(
-            Direction::Out,
+            TrafficDirection::Out,
             (&path.display(), &self.peer),
             seconds,
             streams,

@@ -1,7 +1,9 @@
 //! Transfers that members make for this session, see [`crate::stripes`].
 
-use super::{Links, Session, TICK_NEVER, now, publish::Plan, receive::News, send::Order};
-use crate::ftp::stripes::{self, Login, Stripes, Word};
+use super::{
+    FtpSession, LinkState, TICK_NEVER, now, publish::UploadPlan, receive::News, send::Order,
+};
+use crate::ftp::stripes::{self, MemberWord, StripeLogin, Stripes};
 use godwit_core::{Chain, Extents, Kind, Leaves, leaf_range};
 use godwit_store::{
     Error, Result, Sink, SinkExt, Store, Write,
@@ -24,7 +26,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-impl Session {
+impl FtpSession {
     /// Has the members listen; `None`: there is none, and we listen ourselves.
     pub(super) fn listen_striped(&mut self) -> Option<Vec<SocketAddr>> {
         self.held = None;
@@ -73,13 +75,13 @@ impl Session {
 
     /// Returns the login at members. With the key of the cluster it names the user; without, members treat the node as
     /// any client.
-    fn login_at_members(&self) -> godwit_trust::Result<Login> {
+    fn login_at_members(&self) -> godwit_trust::Result<StripeLogin> {
         let key = self.shared.trust.as_member()?;
         let shown = match (&key, self.data_credential()) {
             (Some(_), Some(shown)) if !shown.identity().is_member() => Some(shown.to_pem()?),
             _ => None,
         };
-        Ok(Login {
+        Ok(StripeLogin {
             whom: self.whom.clone(),
             key,
             shown,
@@ -122,7 +124,7 @@ impl Session {
         leg: &Leg,
     ) -> Result<(FtpOutcome, u64), Refusal> {
         self.must_protect(leg)?;
-        let plan = Plan::of(self.dir(), path, give, leg.mode)?;
+        let plan = UploadPlan::of(self.dir(), path, give, leg.mode)?;
         let watch = Arc::new(self.watch_over(leg)?);
         let write = Write {
             watch: Some(Arc::clone(&watch)),
@@ -139,7 +141,7 @@ impl Session {
         &mut self,
         sink: &dyn Sink,
         path: &Path,
-        plan: &Plan,
+        plan: &UploadPlan,
         leg: &Leg,
         watch: &Watch,
     ) -> Result<Received> {
@@ -210,7 +212,7 @@ impl Session {
                 Line::new(&eret).bytes(&name)?
             }
         });
-        let sending = stripes::Sending {
+        let sending = stripes::StripeSending {
             to: self.aimed.clone(),
             streams: leg.streams.min(self.shared.config.limits.streams),
             striping: leg.striping.unwrap_or_default(),
@@ -222,7 +224,7 @@ impl Session {
         let size = stat.size;
         let (bytes, root) = self.work_striped(path, &watch, |session, stripes, watch| {
             stripes.send(leg, &sending)?;
-            let sent = Sent::default();
+            let sent = SentStripes::default();
             let every = if leg.leaves { LEAVES_EVERY } else { TICK_NEVER };
             let every = every.min(leg.progress_every.unwrap_or(TICK_NEVER));
             let mut last = Instant::now();
@@ -292,10 +294,10 @@ impl Session {
                 "no member answers",
             ));
         };
-        self.links = Links::Underway;
+        self.links = LinkState::Underway;
         let worked = work(self, &mut stripes, watch);
         match &worked {
-            Ok(_) => self.links = Links::Done,
+            Ok(_) => self.links = LinkState::Done,
             Err(error) => {
                 tracing::info!(path = %path.display(), %error, "striped transfer ended");
                 stripes.stop(&mut |_, _| Ok(()));
@@ -341,21 +343,21 @@ impl<'a> Arrived<'a> {
     }
 
     /// A member reports ranges once they are durable, and leaves before.
-    fn on_word(&self, nth: usize, word: Word) -> Result<()> {
+    fn on_word(&self, nth: usize, word: MemberWord) -> Result<()> {
         let mut all = self.of.lock();
         let Some(one) = all.get_mut(nth) else {
             return Ok(());
         };
         match word {
-            Word::Told(Marker::Progress(progress)) => {
+            MemberWord::Told(Marker::Progress(progress)) => {
                 one.bytes = progress.bytes.max(one.bytes);
                 Ok(())
             }
-            Word::Told(Marker::Leaves { first, chains }) => {
+            MemberWord::Told(Marker::Leaves { first, chains }) => {
                 one.leaves.extend((first..).zip(chains));
                 Ok(())
             }
-            Word::Told(Marker::Ranges(ranges)) => {
+            MemberWord::Told(Marker::Ranges(ranges)) => {
                 one.came = one.came.or(&ranges);
                 let came = &one.came;
                 let whole: Vec<(u64, Chain)> = one
@@ -371,7 +373,7 @@ impl<'a> Arrived<'a> {
 
 /// Reports of members about bytes that they sent.
 #[derive(Default)]
-struct Sent(Mutex<Departures>);
+struct SentStripes(Mutex<Departures>);
 
 #[derive(Default)]
 struct Departures {
@@ -380,14 +382,14 @@ struct Departures {
     leaves: Leaves,
 }
 
-impl Sent {
-    fn on_word(&self, nth: usize, word: Word) -> Result<()> {
+impl SentStripes {
+    fn on_word(&self, nth: usize, word: MemberWord) -> Result<()> {
         let mut sent = self.0.lock();
         match word {
-            Word::Told(Marker::Progress(progress)) => {
+            MemberWord::Told(Marker::Progress(progress)) => {
                 sent.bytes.insert(nth, progress.bytes);
             }
-            Word::Told(Marker::Leaves { first, chains }) => {
+            MemberWord::Told(Marker::Leaves { first, chains }) => {
                 for (leaf, chain) in (first..).zip(chains) {
                     sent.leaves.set(leaf, chain);
                     sent.fresh.insert(leaf, chain);

@@ -41,11 +41,11 @@ impl Take for ToWire<'_> {
 pub(super) struct FromWire<'a> {
     into: &'a dyn Take,
     base: u64,
-    state: Mutex<State>,
+    state: Mutex<TextState>,
 }
 
 #[derive(Default)]
-struct State {
+struct TextState {
     written_bytes: u64,
     /// The last byte was a CR, which is not written yet.
     after_cr: bool,
@@ -104,9 +104,9 @@ mod tests {
 
     /// Keeps what comes, which must come in order.
     #[derive(Default)]
-    struct Kept(Mutex<Vec<u8>>);
+    struct KeptBytes(Mutex<Vec<u8>>);
 
-    impl Take for Kept {
+    impl Take for KeptBytes {
         fn put(&self, block: Block<'_>) -> Result<()> {
             let mut kept = self.0.lock();
             assert_eq!(block.offset, kept.len() as u64);
@@ -129,12 +129,12 @@ mod tests {
         for number in 0..3usize.pow(6) {
             let letter = |i: u32| letters[number / 3usize.pow(i) % 3];
             let text: String = (0..6).map(letter).collect();
-            let (wire, cut) = (Kept::default(), 1 + number % 5);
+            let (wire, cut) = (KeptBytes::default(), 1 + number % 5);
             put_all(&ToWire::new(&wire), text.as_bytes(), cut);
             let wire = wire.0.into_inner();
             assert_eq!(wire, text.replace('\n', "\r\n").into_bytes());
             for cut in 1..5 {
-                let file = Kept::default();
+                let file = KeptBytes::default();
                 let from = FromWire::new(&file, 0);
                 put_all(&from, &wire, cut);
                 assert_eq!(from.end().unwrap(), text.len() as u64);

@@ -1,7 +1,7 @@
 //! `ERET` and `ESTO` with a module: files out and in, through a program.
 
-use super::{Links, Session, TICK_NEVER, now};
-use crate::base::{filters::Turn, metrics::Direction};
+use super::{FtpSession, LinkState, TICK_NEVER, now};
+use crate::base::{filters::FilterTurn, metrics::TrafficDirection};
 use godwit_core::{Algorithm, Block, Digest, Extents, Hashing, Kind};
 use godwit_store::{Checks, Error, Sink, Store, Take, Whole, Write, WriteMode, channel::Watch};
 use godwit_wire::{
@@ -13,7 +13,7 @@ use std::{fs::File, os::unix::fs::FileExt, path::Path, sync::Arc, time::Instant}
 
 type Replied<T> = Result<T, Refusal>;
 
-impl Session {
+impl FtpSession {
     pub(super) fn retrieve_through(
         &mut self,
         path: &Path,
@@ -23,11 +23,11 @@ impl Session {
         let begun = Instant::now();
         let sent = self.send_through(path, through, leg);
         if sent.is_ok() {
-            self.links = Links::Done;
+            self.links = LinkState::Done;
         }
         self.after_transfer(leg.mode);
         let ends = (
-            Direction::Out,
+            TrafficDirection::Out,
             path.display().to_string(),
             self.peer.to_string(),
         );
@@ -46,21 +46,21 @@ impl Session {
         let received = self.take_through(path, through, give, leg);
         let links = self.after_transfer(leg.mode);
         let ends = (
-            Direction::In,
+            TrafficDirection::In,
             self.peer.to_string(),
             path.display().to_string(),
         );
         self.tell_of(ends, through, begun, &received);
         match received {
             Ok(outcome) => Ok(FtpAnswer::Sent(outcome)),
-            Err(failure) if links == Links::Done => Ok(FtpAnswer::NotKept(failure)),
+            Err(failure) if links == LinkState::Done => Ok(FtpAnswer::NotKept(failure)),
             Err(failure) => Err(failure),
         }
     }
 
     fn tell_of(
         &self,
-        (direction, source, target): (Direction, String, String),
+        (direction, source, target): (TrafficDirection, String, String),
         through: &Through,
         begun: Instant,
         came_to: &Replied<FtpOutcome>,
@@ -91,7 +91,7 @@ impl Session {
     }
 
     /// A module runs with the rights of the node, so the client must have at least these.
-    fn turn(&self, through: &Through, way: ModuleDirection) -> Replied<Turn> {
+    fn turn(&self, through: &Through, way: ModuleDirection) -> Replied<FilterTurn> {
         if !self.dir().is_our_own() {
             let why = "Modules run with the rights of the node, and not with those of the account \
                        that you have here.";
@@ -199,7 +199,7 @@ impl Session {
         let received = self.at_work(leg, watch, || Ok(held.receive(mode, 0, spool, watch)?));
         let received = received?;
         self.held = Some(held);
-        self.links = Links::Done;
+        self.links = LinkState::Done;
         let came = spool.came();
         let size = give.size.unwrap_or(0).max(came.end());
         let missing = came.missing(0..size);
@@ -223,7 +223,7 @@ impl Session {
     /// Returns how many bytes arrived, how many the module made of them, and the hash of the former.
     fn make(
         &mut self,
-        turn: &Turn,
+        turn: &FilterTurn,
         sink: &dyn Sink,
         spool: Spool<'_>,
         (came, check): (u64, Option<Digest>),

@@ -1,6 +1,6 @@
 //! Authentication of an FTP client: `AUTH GSSAPI`, `AUTH GODWIT` and `AUTH TLS`.
 
-use super::Session;
+use super::FtpSession;
 use crate::{config::Access, shared::ANONYMOUS};
 use godwit_core::Kind;
 use godwit_store::{
@@ -24,7 +24,7 @@ use std::{
 
 /// How far a client has proved who it is.
 #[derive(Debug, Default)]
-pub(super) enum Proof {
+pub(super) enum ClientProof {
     /// The client has not begun.
     #[default]
     None,
@@ -35,9 +35,9 @@ pub(super) enum Proof {
     /// A ticket has arrived, and another message is due.
     Ticket(Box<Kerberos>),
     /// Its ticket was good.
-    Known(Box<Known>),
+    Known(Box<KnownPeer>),
     /// The client has proved its identity.
-    Done(Box<Proved>),
+    Done(Box<ProvedClient>),
     /// Only we have, by this certificate: all is under TLS.
     Ours(Credential),
 }
@@ -52,7 +52,7 @@ pub(super) struct Underway {
 
 /// Results of a finished proof.
 #[derive(Debug)]
-pub(super) struct Proved {
+pub(super) struct ProvedClient {
     pub(super) peer: Identity,
     /// The credential of data connections: the one that the client delegated, or the node's.
     pub(super) credential: Credential,
@@ -63,13 +63,13 @@ pub(super) struct Proved {
 
 /// The owner of a good ticket.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct KnownPeer {
     peer: Identity,
     /// Protects data blocks.
     data: Blockwise,
 }
 
-impl Session {
+impl FtpSession {
     pub(super) fn authenticate(&mut self, by: Mechanism) -> Result<FtpAnswer, Refusal> {
         let underway = match by {
             Mechanism::Tls => return self.begin_tls(),
@@ -77,8 +77,10 @@ impl Session {
         };
         self.proof = match by {
             // The other way may do.
-            Mechanism::Gssapi if self.shared.trust.reads_tickets() => Proof::Offered(underway),
-            _ => Proof::Underway(underway?),
+            Mechanism::Gssapi if self.shared.trust.reads_tickets() => {
+                ClientProof::Offered(underway)
+            }
+            _ => ClientProof::Underway(underway?),
         };
         Ok(FtpAnswer::Done)
     }
@@ -129,7 +131,7 @@ impl Session {
         match host {
             Ok(Some((host, channel))) => {
                 self.machine.guard_with(Box::new(Flow::beginning(channel)));
-                self.proof = Proof::Ours(host);
+                self.proof = ClientProof::Ours(host);
                 Ok(FtpAnswer::Done)
             }
             Ok(None) => Err(Refusal::of_login(
@@ -144,18 +146,20 @@ impl Session {
 
     /// Tells whether the whole conversation is under TLS.
     pub(super) fn is_under_tls(&self) -> bool {
-        matches!(self.proof, Proof::Ours(_))
+        matches!(self.proof, ClientProof::Ours(_))
     }
 
     pub(super) fn prove(&mut self, token: &[u8]) -> Result<FtpAnswer, Refusal> {
         let mut underway = match std::mem::take(&mut self.proof) {
-            Proof::Underway(underway) => underway,
-            Proof::Offered(_) if Kerberos::is_token(token) => {
+            ClientProof::Underway(underway) => underway,
+            ClientProof::Offered(_) if Kerberos::is_token(token) => {
                 let ticket = self.shared.trust.read_tickets();
                 return self.take_ticket(Box::new(ticket.map_err(|error| refusal(&error))?), token);
             }
-            Proof::Offered(underway) => underway.map_err(|failure| unproved(&failure.said))?,
-            Proof::Ticket(ticket) => return self.take_ticket(ticket, token),
+            ClientProof::Offered(underway) => {
+                underway.map_err(|failure| unproved(&failure.said))?
+            }
+            ClientProof::Ticket(ticket) => return self.take_ticket(ticket, token),
             _ => return Err(unproved("AUTH GSSAPI first.")),
         };
         if Kerberos::is_token(token) {
@@ -177,7 +181,7 @@ impl Session {
         if step.done {
             return self.proved(*underway, step.token);
         }
-        self.proof = Proof::Underway(underway);
+        self.proof = ClientProof::Underway(underway);
         match step.token {
             Some(token) => Ok(FtpAnswer::Token(token)),
             None => Err(unproved("That token is not whole.")),
@@ -198,7 +202,7 @@ impl Session {
         if peer.is_by_address() {
             tracing::warn!("believed for the address that it comes from");
         }
-        self.proof = Proof::Done(Box::new(Proved {
+        self.proof = ClientProof::Done(Box::new(ProvedClient {
             credential: channel.delegated().cloned().unwrap_or(ours),
             peer,
             authorities,
@@ -219,7 +223,7 @@ impl Session {
     ) -> Result<FtpAnswer, Refusal> {
         let step = ticket.step(token).map_err(|error| refusal(&error))?;
         if !step.done {
-            self.proof = Proof::Ticket(ticket);
+            self.proof = ClientProof::Ticket(ticket);
             return match step.token {
                 Some(token) => Ok(FtpAnswer::Token(token)),
                 None => Err(unproved("That token is not whole.")),
@@ -230,7 +234,7 @@ impl Session {
             return Err(unproved("No identity was proved."));
         };
         tracing::info!(%peer, "authenticated by a ticket");
-        self.proof = Proof::Known(Box::new(Known { peer, data }));
+        self.proof = ClientProof::Known(Box::new(KnownPeer { peer, data }));
         self.machine.guard_with(Box::new(Lines(*ticket)));
         Ok(FtpAnswer::Proved {
             token: step.token,
@@ -240,21 +244,21 @@ impl Session {
 
     /// Tells whether the client has shown a ticket.
     pub(super) fn is_by_ticket(&self) -> bool {
-        matches!(self.proof, Proof::Known(_))
+        matches!(self.proof, ClientProof::Known(_))
     }
 
     /// Returns who proved who they are.
     fn proved_peer(&self) -> Option<&Identity> {
         match &self.proof {
-            Proof::Done(proved) => Some(&proved.peer),
-            Proof::Known(known) => Some(&known.peer),
+            ClientProof::Done(proved) => Some(&proved.peer),
+            ClientProof::Known(known) => Some(&known.peer),
             _ => None,
         }
     }
 
     /// Tells whether the one who speaks is a member of the cluster, for whomever it acts.
     pub(super) fn is_member(&self) -> bool {
-        matches!(&self.proof, Proof::Done(proved) if proved.peer.is_member())
+        matches!(&self.proof, ClientProof::Done(proved) if proved.peer.is_member())
     }
 
     /// Logs a client in, or refuses it.
@@ -391,7 +395,7 @@ impl Session {
     /// Returns what data connections show; `None` if they prove nothing.
     pub(super) fn data_credential(&self) -> Option<&Credential> {
         match &self.proof {
-            Proof::Done(proved) => Some(match &proved.instead {
+            ClientProof::Done(proved) => Some(match &proved.instead {
                 Some((instead, _)) => instead,
                 None => &proved.credential,
             }),
@@ -428,18 +432,18 @@ impl Session {
 
     /// Returns what data connections must prove, and how.
     pub(super) fn safety(&self, leg: &Leg) -> Result<Option<Safety>, Refusal> {
-        if let Proof::Ours(host) = &self.proof {
+        if let ClientProof::Ours(host) = &self.proof {
             let wanted = leg.level == Level::Private;
             return Ok(wanted.then(|| Safety::of_server(host.clone())));
         }
-        if let Proof::Known(known) = &self.proof {
+        if let ClientProof::Known(known) = &self.proof {
             return Ok(Safety::of_blocks(&known.data, leg.level, leg.block_bytes));
         }
         if leg.peer == DataPeer::Anyone {
             return Ok(None);
         }
         let needs = |what| Err(Refusal::of_kind(Kind::Unsupported, what));
-        let Proof::Done(proved) = &self.proof else {
+        let ClientProof::Done(proved) = &self.proof else {
             return needs("DCAU needs a login by GSI.");
         };
         if proved.peer.is_by_address() && proved.instead.is_none() {
@@ -463,7 +467,7 @@ impl Session {
 
     /// `DCSC`: takes what data connections show from now on.
     pub(super) fn show_instead(&mut self, pem: Option<&[u8]>) -> Result<FtpAnswer, Refusal> {
-        let Proof::Done(proved) = &mut self.proof else {
+        let ClientProof::Done(proved) = &mut self.proof else {
             return Err(Refusal::of_kind(
                 Kind::Unsupported,
                 "DCSC needs a login by GSI.",

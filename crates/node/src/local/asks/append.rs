@@ -1,11 +1,11 @@
 //! Appending to the end of a file: lines in the body of a request, or by a stream.
 
 use crate::local::{
-    answers::{Answered, done, opened},
-    client::{Client, Open},
-    connection::Reply,
+    answers::{LocalResult, done, opened},
+    client::{Client, OpenHandle},
+    connection::LocalReply,
     refusals::{self, url_to_deliver},
-    stream::Stream,
+    stream::AppendPipe,
 };
 use godwit_core::Url;
 use godwit_depot::{Appending, Error, Nth};
@@ -18,7 +18,12 @@ use std::{os::fd::AsFd, sync::Arc, time::Duration};
 
 impl Client {
     /// Lines for the end of a file, in the body or by a stream.
-    pub(crate) fn append(&self, append: &request::Append, body: &[u8], reply: &Reply) -> Answered {
+    pub(crate) fn append(
+        &self,
+        append: &request::Append,
+        body: &[u8],
+        reply: &LocalReply,
+    ) -> LocalResult {
         let url = self.target(&append.url)?;
         let wanted = format!("append to {}", url.without_password());
         let bad = |error: Error| refusals::depot(&wanted, Some(&url), &error);
@@ -32,8 +37,8 @@ impl Client {
         }
         let appending = self.appending(&url).map_err(bad)?;
         if append.stream {
-            let (stream, theirs) = Stream::begin(&url, appending)?;
-            let handle = self.keep(Open::Appending(stream));
+            let (stream, theirs) = AppendPipe::begin(&url, appending)?;
+            let handle = self.keep(OpenHandle::Appending(stream));
             reply.tell_with(opened(handle, 0), b"", &[theirs.as_fd()]);
             return Ok(None);
         }
@@ -53,8 +58,8 @@ impl Client {
         &self,
         lines: &request::LinesRequest,
         body: &[u8],
-        reply: &Reply,
-    ) -> Answered {
+        reply: &LocalReply,
+    ) -> LocalResult {
         // Programs ask with nothing first.
         let url = match body.is_empty() {
             true => self.target_found(&lines.url, reply)?,
@@ -94,7 +99,7 @@ impl Client {
         Ok(appending)
     }
 
-    pub(crate) fn appended(&self, close: &Close, stream: &Stream) -> Answered {
+    pub(crate) fn appended(&self, close: &Close, stream: &AppendPipe) -> LocalResult {
         let wanted = format!("append to {}", stream.url.without_password());
         let bad = |error: Error| refusals::depot(&wanted, Some(&stream.url), &error);
         let limit = close.timeout_ms.map(Duration::from_millis);

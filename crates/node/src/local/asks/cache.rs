@@ -1,9 +1,9 @@
 //! Questions about the cache, and changes of it.
 
 use crate::local::{
-    answers::{Answered, done, of_files, unknown},
+    answers::{LocalResult, done, of_files, unknown},
     client::Client,
-    connection::Reply,
+    connection::LocalReply,
     refusals::{self, url},
     rows::{kept_row, rows, verified_row, why_kept},
 };
@@ -17,7 +17,7 @@ use godwit_wire::local::{
 };
 
 impl Client {
-    pub(crate) fn cache(&self, cache: Cache, reply: &Reply) -> Answered {
+    pub(crate) fn cache(&self, cache: Cache, reply: &LocalReply) -> LocalResult {
         let depot = &self.keeping.depot;
         let bad = |what: &'static str, url: Option<Url>| {
             move |error: Error| refusals::depot(what, url.as_ref(), &error)
@@ -84,7 +84,11 @@ impl Client {
         }
     }
 
-    pub(crate) fn held(&self, place: &FileTarget, reply: &Reply) -> Result<Vec<Holds>, Refusal> {
+    pub(crate) fn held(
+        &self,
+        place: &FileTarget,
+        reply: &LocalReply,
+    ) -> Result<Vec<Holds>, Refusal> {
         let url = url(&place.url)?;
         self.unlocked(&url, reply)?;
         let held = self.keeping.depot.holds(&url);

@@ -1,10 +1,10 @@
 //! Names of a catalog, for programs of this machine.
 
 use crate::local::{
-    answers::{Answered, of_files},
+    answers::{LocalResult, of_files},
     client::Client,
-    connection::Reply,
-    keeping::Keeping,
+    connection::LocalReply,
+    keeping::DepotState,
 };
 use godwit_catalog::{Changes, Question};
 use godwit_local::{Kind, Refusal};
@@ -13,7 +13,7 @@ use godwit_wire::local::{Request, Response, frame::BODY_BYTES_MAX};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-impl Keeping {
+impl DepotState {
     /// Returns the refusal of every name to a program of that catalog, unless it is the one of this node.
     pub(crate) fn other_names(&self, theirs: Option<&str>, is_of_another: bool) -> Option<Refusal> {
         let refused = |said: String, next: &str| {
@@ -61,7 +61,7 @@ impl Client {
     }
 
     /// Answers a question to the catalog, or applies changes: a line of JSON for each answer, or one of numbers.
-    pub(crate) fn catalog(&self, body: &[u8], reply: &Reply) -> Answered {
+    pub(crate) fn catalog(&self, body: &[u8], reply: &LocalReply) -> LocalResult {
         let (Some(names), None) = (&self.keeping.bounds.names, &self.other_names) else {
             let refusal = self.other_names.clone();
             return Err(refusal.unwrap_or_default());

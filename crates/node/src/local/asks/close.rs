@@ -1,10 +1,10 @@
 //! Closes files, and waits for their delivery.
 
 use crate::local::{
-    answers::{Answered, done, not_open},
+    answers::{LocalResult, done, not_open},
     asks::put::{of_new, waiting},
-    client::{Client, Open},
-    connection::Reply,
+    client::{Client, OpenHandle},
+    connection::LocalReply,
     refusals,
 };
 use godwit_depot::{Editing, Ended, Error, Scope};
@@ -17,23 +17,28 @@ use parking_lot::Mutex;
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 impl Client {
-    pub(crate) fn close(&self, close: &Close, reply: &Reply) -> Answered {
+    pub(crate) fn close(&self, close: &Close, reply: &LocalReply) -> LocalResult {
         let open = self.open.lock().remove(&close.handle);
         let pen = match open {
             None => return Err(not_open("close it", close.handle)),
-            Some(Open::Reading(_) | Open::Lazy(_) | Open::Shared(_) | Open::Lying) => {
+            Some(
+                OpenHandle::Reading(_)
+                | OpenHandle::Lazy(_)
+                | OpenHandle::Shared(_)
+                | OpenHandle::Lying,
+            ) => {
                 return done(response::Done::default());
             }
-            Some(Open::Fragment(fragment)) => {
+            Some(OpenHandle::Fragment(fragment)) => {
                 if let Some(fragment) = fragment.lock().take() {
                     fragment.give_up();
                 }
                 return done(response::Done::default());
             }
-            Some(Open::Editing(editing)) => return self.edited(close, &editing, reply),
-            Some(Open::Appending(stream)) => return self.appended(close, &stream),
-            Some(Open::Adding(_)) => return done(response::Done::default()), // given up
-            Some(Open::Writing(pen)) => pen,
+            Some(OpenHandle::Editing(editing)) => return self.edited(close, &editing, reply),
+            Some(OpenHandle::Appending(stream)) => return self.appended(close, &stream),
+            Some(OpenHandle::Adding(_)) => return done(response::Done::default()), // given up
+            Some(OpenHandle::Writing(pen)) => pen,
         };
         let url = pen.url.clone();
         let wanted = format!("write {}", url.without_password());
@@ -64,7 +69,12 @@ impl Client {
         self.closed(&wanted, &Scope::Url(url.clone()), close, reply)
     }
 
-    fn edited(&self, close: &Close, editing: &Mutex<Option<Editing>>, reply: &Reply) -> Answered {
+    fn edited(
+        &self,
+        close: &Close,
+        editing: &Mutex<Option<Editing>>,
+        reply: &LocalReply,
+    ) -> LocalResult {
         const WANTED: &str = "close it";
         let Some(editing) = editing.lock().take() else {
             return Err(not_open(WANTED, close.handle));
@@ -87,7 +97,13 @@ impl Client {
     }
 
     /// Waits for the written bytes as far as the program asked.
-    fn closed(&self, wanted: &str, scope: &Scope, close: &Close, reply: &Reply) -> Answered {
+    fn closed(
+        &self,
+        wanted: &str,
+        scope: &Scope,
+        close: &Close,
+        reply: &LocalReply,
+    ) -> LocalResult {
         match close.wait {
             Wait::Nothing => done(response::Done::default()),
             Wait::Commit => self.make_safe(wanted, scope, close.timeout_ms, reply),

@@ -1,9 +1,9 @@
 //! From one server to another, for a program that is neither.
 
 use crate::local::{
-    answers::{Answered, done},
+    answers::{LocalResult, done},
     client::Client,
-    connection::Reply,
+    connection::LocalReply,
     refusals::{self, url},
 };
 use godwit_depot::Scope;
@@ -20,7 +20,7 @@ use std::{
 
 impl Client {
     /// Copies a file, between the servers alone if both can. Pending changes of the source are delivered first.
-    pub(crate) fn copy(&self, copy: &request::Copy, reply: &Reply) -> Answered {
+    pub(crate) fn copy(&self, copy: &request::Copy, reply: &LocalReply) -> LocalResult {
         let (from, to) = (url(&copy.url)?, url(&copy.to)?);
         let wanted = format!(
             "copy {} to {}",
@@ -62,7 +62,7 @@ impl Client {
         source: Place,
         target: Place,
         mode: Option<u32>,
-        reply: &Reply,
+        reply: &LocalReply,
     ) -> io::Result<(u64, Option<godwit_store::Error>)> {
         let cancel = Cancel::new()?;
         let ours = Options::new(cancel.clone());

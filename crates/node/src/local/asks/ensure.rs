@@ -1,10 +1,10 @@
 //! Files that programs read in part.
 
 use crate::local::{
-    answers::{Answered, done, not_open},
+    answers::{LocalResult, done, not_open},
     asks::{read::fresh_of, share::extents},
-    client::{Client, Open},
-    connection::Reply,
+    client::{Client, OpenHandle},
+    connection::LocalReply,
     refusals,
 };
 use godwit_core::{STEP_BYTES, Url};
@@ -19,8 +19,8 @@ impl Client {
         &self,
         url: &Url,
         open: &request::OpenRequest,
-        reply: &Reply,
-    ) -> Answered {
+        reply: &LocalReply,
+    ) -> LocalResult {
         let wanted = format!("read {}", url.without_password());
         let bad = |error: Error| refusals::depot(&wanted, Some(url), &error);
         let (depot, is_wanted) = (&self.keeping.depot, || !reply.is_over());
@@ -33,7 +33,7 @@ impl Client {
             self.hand_over(self.read(url, open.fresh)?, reply);
             return Ok(None);
         }
-        let handle = self.keep(Open::Lazy(Arc::clone(&lazily)));
+        let handle = self.keep(OpenHandle::Lazy(Arc::clone(&lazily)));
         let told = response::OpenedFile {
             handle,
             size,
@@ -46,12 +46,12 @@ impl Client {
     }
 
     /// Waits until ranges of an open file are here.
-    pub(crate) fn ensure(&self, ensure: &request::Ensure, reply: &Reply) -> Answered {
+    pub(crate) fn ensure(&self, ensure: &request::Ensure, reply: &LocalReply) -> LocalResult {
         let ranges = extents("read a file in part", &ensure.ranges)?;
         let open = self.open.lock();
         let lazily = match open.get(&ensure.handle) {
-            Some(Open::Lazy(lazily)) => Arc::clone(lazily),
-            Some(Open::Shared(sharer)) => {
+            Some(OpenHandle::Lazy(lazily)) => Arc::clone(lazily),
+            Some(OpenHandle::Shared(sharer)) => {
                 let sharer = Arc::clone(sharer);
                 drop(open);
                 return self.ensure_shared(&sharer, &ranges, reply);

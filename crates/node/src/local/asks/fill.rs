@@ -1,10 +1,10 @@
 //! Files that programs fill themselves, and names that they lock.
 
 use crate::local::{
-    answers::{Answered, done, not_open},
+    answers::{LocalResult, done, not_open},
     asks::stage::STAGED,
-    client::{Client, Open},
-    connection::Reply,
+    client::{Client, OpenHandle},
+    connection::LocalReply,
     refusals::{self, url},
 };
 use godwit_core::Url;
@@ -22,7 +22,7 @@ use std::{
 };
 
 /// A name that a program has locked to fill it.
-pub(crate) struct Added {
+pub(crate) struct FillHandle {
     url: Url,
     adding: Adding,
     /// To be put on it, and when it falls by itself.
@@ -31,7 +31,7 @@ pub(crate) struct Added {
 
 impl Client {
     /// Waits until no other program has the name locked.
-    pub(crate) fn unlocked(&self, url: &Url, reply: &Reply) -> Result<(), Refusal> {
+    pub(crate) fn unlocked(&self, url: &Url, reply: &LocalReply) -> Result<(), Refusal> {
         let us = [&*self.connection, &*self.session];
         let free = (self.keeping.depot).unlocked(url, &self.who, &us, &|| !reply.is_over());
         free.map_err(|error| {
@@ -41,7 +41,7 @@ impl Client {
     }
 
     /// Locks a name: the file exists, or the program fills it.
-    pub(crate) fn add(&self, add: &request::AddRequest, reply: &Reply) -> Answered {
+    pub(crate) fn add(&self, add: &request::AddRequest, reply: &LocalReply) -> LocalResult {
         let url = url(&add.url)?;
         add.tag.as_deref().map(refusals::tag).transpose()?;
         let wanted = format!("add {}", url.without_password());
@@ -68,7 +68,7 @@ impl Client {
             path: adding.path().map(Link),
             ..response::OpenedFile::default()
         };
-        let added = Added {
+        let added = FillHandle {
             url: url.clone(),
             adding,
             tag: (!add.is_there).then(|| (tag.to_owned(), add.expires_in_s)),
@@ -83,7 +83,7 @@ impl Client {
         let kept = Arc::new(Mutex::new(added));
         // A program that closes the file at once waits until our own descriptor is closed.
         let busy = kept.lock();
-        opened.handle = self.keep(Open::Adding(Arc::clone(&kept)));
+        opened.handle = self.keep(OpenHandle::Adding(Arc::clone(&kept)));
         reply.tell_with(Response::Opened(opened), b"", &[file.as_fd()]);
         drop(file);
         drop(busy);
@@ -91,17 +91,17 @@ impl Client {
     }
 
     /// Ends the filling of a file, or gives it up, and unlocks its name.
-    pub(crate) fn add_done(&self, told: &request::AddDone) -> Answered {
+    pub(crate) fn add_done(&self, told: &request::AddDone) -> LocalResult {
         match &told.url {
             Some(text) => self.add_done_by_name(text, told),
             None => self.add_done_by_handle(told),
         }
     }
 
-    fn add_done_by_handle(&self, told: &request::AddDone) -> Answered {
+    fn add_done_by_handle(&self, told: &request::AddDone) -> LocalResult {
         const WANTED: &str = "be done with it";
         let added = match self.open.lock().get(&told.handle) {
-            Some(Open::Adding(added)) => Arc::clone(added),
+            Some(OpenHandle::Adding(added)) => Arc::clone(added),
             _ => return Err(not_open(WANTED, told.handle)),
         };
         if !told.give_up {
@@ -111,7 +111,7 @@ impl Client {
         done(response::Done::default())
     }
 
-    fn add_done_by_name(&self, text: &str, told: &request::AddDone) -> Answered {
+    fn add_done_by_name(&self, text: &str, told: &request::AddDone) -> LocalResult {
         let url = url(text)?;
         let name = (url.clone(), self.who.audience.clone());
         let taken = self.keeping.added.lock().remove(&name);
@@ -134,7 +134,7 @@ impl Client {
     }
 }
 
-impl Added {
+impl FillHandle {
     fn done(&mut self, timestamp: Option<i64>) -> Result<(), Refusal> {
         let lasts = |seconds: u64| {
             let now = SystemTime::now().duration_since(UNIX_EPOCH);

@@ -4,10 +4,10 @@
 //! to. So a program compares each leaf before it uses a byte of it.
 
 use crate::local::{
-    answers::{Answered, done, not_open, opened},
+    answers::{LocalResult, done, not_open, opened},
     asks::read::fresh_of,
-    client::{Client, Open},
-    connection::Reply,
+    client::{Client, OpenHandle},
+    connection::LocalReply,
     refusals::{self, url},
 };
 use godwit_catalog::{CatalogEntry, CatalogHome, is_good};
@@ -37,35 +37,35 @@ use std::{
 };
 
 /// A fragment that a program writes. Dropped without a word, it takes the draft with it.
-pub(crate) struct Fragment {
+pub(crate) struct FragmentWriter {
     url: Url,
     index: u64,
     mode: Option<u32>,
     file: File,
-    parts: Option<(Draft, Target)>,
+    parts: Option<(Draft, FragmentTarget)>,
 }
 
 /// The place where a fragment is to lie.
-enum Target {
+enum FragmentTarget {
     /// A file of this machine, and its directory.
     Local(Box<Slot>, PathBuf),
     /// Another node, which gets the bytes at the end.
     Site(String),
 }
 
-impl Fragment {
+impl FragmentWriter {
     /// Leaves the draft to the other processes of its job, without this fragment.
     pub(crate) fn give_up(mut self) {
-        if let Some((_, Target::Local(slot, _))) = self.parts.take() {
+        if let Some((_, FragmentTarget::Local(slot, _))) = self.parts.take() {
             slot.abandon();
         }
     }
 }
 
-impl Drop for Fragment {
+impl Drop for FragmentWriter {
     fn drop(&mut self) {
         if let Some((draft, target)) = self.parts.take() {
-            if let Target::Local(slot, _) = target {
+            if let FragmentTarget::Local(slot, _) = target {
                 slot.abandon();
             }
             draft.forget();
@@ -82,7 +82,7 @@ impl Client {
     }
 
     /// Tells the lengths of the fragments of a file; of one piece that it is one.
-    pub(crate) fn fragments(&self, place: &FileTarget, reply: &Reply) -> Answered {
+    pub(crate) fn fragments(&self, place: &FileTarget, reply: &LocalReply) -> LocalResult {
         let url = url(&place.url)?;
         let (version, sizes) = match self.names()?.entry(&url.path_from_root()) {
             Ok(entry) => {
@@ -99,7 +99,11 @@ impl Client {
     }
 
     /// Opens a fragment.
-    pub(crate) fn fragment(&self, asked: &request::FragmentRequest, reply: &Reply) -> Answered {
+    pub(crate) fn fragment(
+        &self,
+        asked: &request::FragmentRequest,
+        reply: &LocalReply,
+    ) -> LocalResult {
         let url = url(&asked.url)?;
         let names = self.names()?;
         match &asked.job {
@@ -112,8 +116,8 @@ impl Client {
         &self,
         (names, url): (&Logical, &Url),
         asked: &request::FragmentRequest,
-        reply: &Reply,
-    ) -> Answered {
+        reply: &LocalReply,
+    ) -> LocalResult {
         let entry = current(names, url, asked)?;
         let part = part(&entry, url, asked)?;
         let its = match entry.fragments.is_empty() {
@@ -144,7 +148,7 @@ impl Client {
             return self.fetch(&its, reply);
         };
         let told = response::OpenedFile {
-            handle: self.keep(Open::Lying),
+            handle: self.keep(OpenHandle::Lying),
             size,
             version: DoorVersion::Strong(Text(digest)),
             was_here: true,
@@ -155,7 +159,7 @@ impl Client {
     }
 
     /// Fetches a fragment as a whole, as long as the program waits for it.
-    fn fetch(&self, its: &Url, reply: &Reply) -> Answered {
+    fn fetch(&self, its: &Url, reply: &LocalReply) -> LocalResult {
         let is_wanted = || !reply.is_over();
         let (depot, fresh) = (&self.keeping.depot, fresh_of(request::Freshness::Usual));
         let reading = depot.read_while(its, &self.who, fresh, &is_wanted);
@@ -260,8 +264,8 @@ impl Client {
         (names, url): (&Logical, &Url),
         asked: &request::FragmentRequest,
         job: &str,
-        reply: &Reply,
-    ) -> Answered {
+        reply: &LocalReply,
+    ) -> LocalResult {
         let failed = |error: Error| bad(url, &error);
         let base = match asked.version {
             0 => None,
@@ -292,7 +296,7 @@ impl Client {
             .join(&name, asked.count, base.as_ref(), job)
             .map_err(failed)?;
         let (file, target) = self.begin_fragment(&draft, asked.index, site, url)?;
-        let fragment = Fragment {
+        let fragment = FragmentWriter {
             url: url.clone(),
             index: asked.index,
             mode: asked.mode,
@@ -308,7 +312,7 @@ impl Client {
         }
         let kept = Arc::new(Mutex::new(Some(fragment)));
         let held = kept.lock();
-        let handle = self.keep(Open::Fragment(Arc::clone(&kept)));
+        let handle = self.keep(OpenHandle::Fragment(Arc::clone(&kept)));
         if let Some(fragment) = &*held {
             reply.tell_with(opened(handle, size), b"", &[fragment.file.as_fd()]);
         }
@@ -322,14 +326,14 @@ impl Client {
         index: u64,
         site: &str,
         url: &Url,
-    ) -> Result<(File, Target), Refusal> {
+    ) -> Result<(File, FragmentTarget), Refusal> {
         let disk = |cause: io::Error| refusals::disk(&format!("write {url}"), &cause);
         let (export, state) = (&self.keeping.bounds.export, &self.keeping.bounds.state);
         if export.as_ref().is_some_and(|(name, _)| name == site) {
             let slot = draft.slot(index, site).map_err(|error| bad(url, &error))?;
             let path = self.local_path(slot.url()).unwrap_or_default();
             match new_file(&path) {
-                Ok(file) => return Ok((file, Target::Local(Box::new(slot), path))),
+                Ok(file) => return Ok((file, FragmentTarget::Local(Box::new(slot), path))),
                 Err(cause) => {
                     slot.abandon();
                     // Without that directory another one is served than the configuration says.
@@ -342,13 +346,13 @@ impl Client {
         let path = state.join(format!("fragment-{index}-{}", self.connection));
         let file = new_file(&path).map_err(disk)?;
         fs::remove_file(&path).map_err(disk)?;
-        Ok((file, Target::Site(site.into())))
+        Ok((file, FragmentTarget::Site(site.into())))
     }
 
     /// Notes that a fragment is whole, and publishes its file if it was the last.
-    pub(crate) fn landed(&self, landed: &request::Landed, chains: &[u8]) -> Answered {
+    pub(crate) fn landed(&self, landed: &request::Landed, chains: &[u8]) -> LocalResult {
         let kept = match self.open.lock().remove(&landed.handle) {
-            Some(Open::Fragment(kept)) => kept,
+            Some(OpenHandle::Fragment(kept)) => kept,
             _ => return Err(not_open("end a fragment", landed.handle)),
         };
         let Some(mut fragment) = kept.lock().take() else {
@@ -365,7 +369,7 @@ impl Client {
             return Err(not_open("end a fragment", landed.handle));
         };
         let placed = match target {
-            Target::Local(slot, path) => {
+            FragmentTarget::Local(slot, path) => {
                 let above = path.parent().unwrap_or(Path::new("/"));
                 let durable = File::open(above).and_then(|above| above.sync_all());
                 match durable {
@@ -378,7 +382,7 @@ impl Client {
                     }
                 }
             }
-            Target::Site(site) => {
+            FragmentTarget::Site(site) => {
                 send(&draft, &fragment, &site, size).map_err(|error| bad(&fragment.url, &error))
             }
         };
@@ -416,7 +420,12 @@ fn new_file(path: &Path) -> io::Result<File> {
 }
 
 /// Sends a fragment to its node.
-fn send(draft: &Draft, fragment: &Fragment, site: &str, size: u64) -> godwit_store::Result<()> {
+fn send(
+    draft: &Draft,
+    fragment: &FragmentWriter,
+    site: &str,
+    size: u64,
+) -> godwit_store::Result<()> {
     let sink = draft.sink(fragment.index, site, Some(size))?;
     let (mut buffer, mut at) = (vec![0; LEAF_BYTES as usize], 0);
     while at < size {

@@ -2,9 +2,9 @@
 
 use crate::local::asks::catalog::put;
 use crate::local::{
-    answers::{Answered, of_files, unknown},
+    answers::{LocalResult, of_files, unknown},
     client::Client,
-    connection::Reply,
+    connection::LocalReply,
     refusals,
 };
 use godwit_core::Url;
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 impl Client {
     /// Changes a name: on this machine at once, at the server in order with its other changes.
-    pub(crate) fn deed(&self, deed: request::NameDeed, reply: &Reply) -> Answered {
+    pub(crate) fn deed(&self, deed: request::NameDeed, reply: &LocalReply) -> LocalResult {
         let is_wanted = || !reply.is_gone();
         let (depot, by) = (
             &self.keeping.depot,
@@ -71,7 +71,7 @@ impl Client {
     }
 
     /// Tells what there is in a directory.
-    pub(crate) fn list(&self, url: &Url, reply: &Reply) -> Answered {
+    pub(crate) fn list(&self, url: &Url, reply: &LocalReply) -> LocalResult {
         let wanted = format!("list {}", url.without_password());
         let entries = self.keeping.depot.entries(url, &self.who);
         let entries = entries.map_err(|error| refusals::depot(&wanted, Some(url), &error))?;

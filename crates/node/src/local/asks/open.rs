@@ -1,10 +1,10 @@
 //! Opening a file to read or to write by a descriptor.
 
 use crate::local::{
-    answers::{Answered, opened},
+    answers::{LocalResult, opened},
     asks::read::fresh_of,
-    client::{Client, Open},
-    connection::Reply,
+    client::{Client, OpenHandle},
+    connection::LocalReply,
     refusals::{self, url},
 };
 use godwit_core::Url;
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use std::{os::fd::AsFd, sync::Arc, time::Duration};
 
 impl Client {
-    pub(crate) fn open(&self, open: &request::OpenRequest, reply: &Reply) -> Answered {
+    pub(crate) fn open(&self, open: &request::OpenRequest, reply: &LocalReply) -> LocalResult {
         let url = match open.write {
             true => self.target(&open.url)?,
             false => url(&open.url)?,
@@ -41,7 +41,7 @@ impl Client {
     }
 
     /// Opens a file that is present and fresh; returns false if more is needed.
-    pub(crate) fn open_here(&self, open: &request::OpenRequest, reply: &Reply) -> bool {
+    pub(crate) fn open_here(&self, open: &request::OpenRequest, reply: &LocalReply) -> bool {
         let Ok(url) = url(&open.url) else {
             return false;
         };
@@ -59,10 +59,10 @@ impl Client {
         true
     }
 
-    pub(crate) fn hand_over(&self, reading: Reading, reply: &Reply) {
+    pub(crate) fn hand_over(&self, reading: Reading, reply: &LocalReply) {
         let size = reading.size();
         let reading = Arc::new(reading);
-        let handle = self.keep(Open::Reading(Arc::clone(&reading)));
+        let handle = self.keep(OpenHandle::Reading(Arc::clone(&reading)));
         if reply.is_over() {
             self.open.lock().remove(&handle);
             return;
@@ -79,7 +79,7 @@ impl Client {
     }
 
     /// Opens a file to write, and perhaps read, by a descriptor: its changes are found when it is closed.
-    fn edit(&self, url: &Url, open: &request::OpenRequest, reply: &Reply) -> Answered {
+    fn edit(&self, url: &Url, open: &request::OpenRequest, reply: &LocalReply) -> LocalResult {
         let wanted = format!("open {} to write", url.without_password());
         let bad = |error: Error| refusals::depot(&wanted, Some(url), &error);
         let edit = Edit {
@@ -97,7 +97,7 @@ impl Client {
         let kept = Arc::new(Mutex::new(Some(editing)));
         // A program that closes the file at once waits until our own descriptor is closed.
         let editing = kept.lock();
-        let handle = self.keep(Open::Editing(Arc::clone(&kept)));
+        let handle = self.keep(OpenHandle::Editing(Arc::clone(&kept)));
         if let Some(editing) = &*editing {
             let file = editing.file().map_err(bad)?;
             reply.tell_with(opened(handle, size), b"", &[file.as_fd()]);

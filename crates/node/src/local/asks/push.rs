@@ -1,9 +1,9 @@
 //! Commit and push: waiting until pending changes are durable, or at their target.
 
 use crate::local::{
-    answers::{Answered, done},
+    answers::{LocalResult, done},
     client::Client,
-    connection::Reply,
+    connection::LocalReply,
     progress, refusals,
 };
 use godwit_depot::{Error, Scope};
@@ -11,12 +11,12 @@ use godwit_wire::local::{Response, request::Selector};
 use std::time::Duration;
 
 impl Client {
-    pub(crate) fn commit(&self, whose: &Selector, reply: &Reply) -> Answered {
+    pub(crate) fn commit(&self, whose: &Selector, reply: &LocalReply) -> LocalResult {
         let scope = self.scope(whose)?;
         self.make_safe("commit", &scope, whose.timeout_ms, reply)
     }
 
-    pub(crate) fn push(&self, whose: &Selector, reply: &Reply) -> Answered {
+    pub(crate) fn push(&self, whose: &Selector, reply: &LocalReply) -> LocalResult {
         let scope = self.scope(whose)?;
         let is_owed = !self.owed_of(&scope).is_empty();
         let mut answer = self.deliver("push", &scope, whose.timeout_ms, reply)?;
@@ -42,8 +42,8 @@ impl Client {
         wanted: &str,
         scope: &Scope,
         timeout_ms: Option<u64>,
-        reply: &Reply,
-    ) -> Answered {
+        reply: &LocalReply,
+    ) -> LocalResult {
         if self.ends_soon {
             let mut answer = self.deliver(wanted, scope, timeout_ms, reply)?;
             if let Some(Response::Done(done)) = &mut answer {

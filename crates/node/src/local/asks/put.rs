@@ -1,9 +1,9 @@
 //! Putting a file: granted ranges, writes in bodies, and the names that must be new.
 
 use crate::local::{
-    answers::{Answered, not_open},
-    client::{Client, Open},
-    connection::Reply,
+    answers::{LocalResult, not_open},
+    client::{Client, OpenHandle},
+    connection::LocalReply,
     refusals,
 };
 use godwit_core::Fault;
@@ -50,7 +50,7 @@ enum PutMode {
 }
 
 impl Client {
-    pub(crate) fn put(&self, put: &request::PutRequest, reply: &Reply) -> Answered {
+    pub(crate) fn put(&self, put: &request::PutRequest, reply: &LocalReply) -> LocalResult {
         let url = self.target_found(&put.url, reply)?;
         let base = match (&put.base, put.new) {
             (_, true) if put.at_server => self.made_at_server(&url, put.mode, reply)?,
@@ -65,7 +65,13 @@ impl Client {
         self.begin(&url, how, put, reply)
     }
 
-    fn begin(&self, url: &Url, how: PutMode, put: &request::PutRequest, reply: &Reply) -> Answered {
+    fn begin(
+        &self,
+        url: &Url,
+        how: PutMode,
+        put: &request::PutRequest,
+        reply: &LocalReply,
+    ) -> LocalResult {
         let wanted = format!("write {}", url.without_password());
         let bad = |error: Error| refusals::depot(&wanted, Some(url), &error);
         let (depot, session) = (&self.keeping.depot, self.session.clone());
@@ -95,7 +101,7 @@ impl Client {
             is_told: AtomicBool::new(put.packed),
             failed: Mutex::default(),
         };
-        let handle = self.keep(Open::Writing(Arc::new(pen)));
+        let handle = self.keep(OpenHandle::Writing(Arc::new(pen)));
         let files: Vec<_> = file.iter().map(File::as_fd).collect();
         let told = response::OpenedFile {
             handle,
@@ -106,7 +112,7 @@ impl Client {
         Ok(None)
     }
 
-    pub(crate) fn grant(&self, grant: &request::Grant, reply: &Reply) -> Answered {
+    pub(crate) fn grant(&self, grant: &request::Grant, reply: &LocalReply) -> LocalResult {
         let pen = self.pen(grant.handle)?;
         let range = grant.start..grant.end.max(grant.start);
         let wanted = format!("write {}", pen.url.without_password());
@@ -120,7 +126,7 @@ impl Client {
         Ok(Some(Response::Granted { grant: number }))
     }
 
-    pub(crate) fn written(&self, written: &request::Written) -> Answered {
+    pub(crate) fn written(&self, written: &request::Written) -> LocalResult {
         let pen = self.pen(written.handle)?;
         let granted = pen.grants.lock().remove(&written.grant);
         let (range, ticket) = granted.ok_or_else(|| not_open("end a write", written.grant))?;
@@ -129,7 +135,7 @@ impl Client {
         Ok(None)
     }
 
-    pub(crate) fn write(&self, handle: Handle, body: &[u8], reply: &Reply) -> Answered {
+    pub(crate) fn write(&self, handle: Handle, body: &[u8], reply: &LocalReply) -> LocalResult {
         let pen = self.pen(handle)?;
         if pen.failed.lock().is_some() {
             return Ok(None); // what comes behind a gap is not wanted
@@ -142,7 +148,7 @@ impl Client {
 
     fn pen(&self, handle: Handle) -> Result<Arc<WriteHandle>, Refusal> {
         match self.open.lock().get(&handle) {
-            Some(Open::Writing(pen)) => Ok(Arc::clone(pen)),
+            Some(OpenHandle::Writing(pen)) => Ok(Arc::clone(pen)),
             _ => Err(not_open("write it", handle)),
         }
     }
@@ -158,7 +164,7 @@ pub(crate) fn of_new(refusal: Refusal) -> Refusal {
     }
 }
 
-fn write_all(pen: &WriteHandle, body: &[u8], reply: &Reply) -> Result<(), Refusal> {
+fn write_all(pen: &WriteHandle, body: &[u8], reply: &LocalReply) -> Result<(), Refusal> {
     let wanted = || format!("write {}", pen.url.without_password());
     let writes = records::of(body)
         .map_err(|error| Refusal::new(Kind::Invalid, wanted(), error.to_string()))?;
@@ -187,7 +193,7 @@ fn write_all(pen: &WriteHandle, body: &[u8], reply: &Reply) -> Result<(), Refusa
 }
 
 /// Tells a program that it waits for room, and for which; until it goes.
-pub(crate) fn waiting(reply: &Reply) -> impl Fn(&Error) -> bool + '_ {
+pub(crate) fn waiting(reply: &LocalReply) -> impl Fn(&Error) -> bool + '_ {
     let told: Mutex<Option<(Instant, String)>> = Mutex::default();
     move |full| {
         let (now, why) = (Instant::now(), full.to_string());
@@ -214,7 +220,12 @@ const TOLD_AGAIN: Duration = Duration::from_secs(10);
 
 impl Client {
     /// Makes a file at its server, if the server answers and can. Returns the version made.
-    fn made_at_server(&self, url: &Url, mode: Option<u32>, reply: &Reply) -> Result<Base, Refusal> {
+    fn made_at_server(
+        &self,
+        url: &Url,
+        mode: Option<u32>,
+        reply: &LocalReply,
+    ) -> Result<Base, Refusal> {
         let is_wanted = || !reply.is_over();
         let by = By {
             who: &self.who,

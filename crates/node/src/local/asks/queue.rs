@@ -1,9 +1,9 @@
 //! The queue of pending changes, and decisions about one of them.
 
 use crate::local::{
-    answers::{Answered, done, not_yet, of_files},
+    answers::{LocalResult, done, not_yet, of_files},
     client::Client,
-    connection::Reply,
+    connection::LocalReply,
     refusals::{self, url},
     rows::row,
 };
@@ -16,7 +16,7 @@ use godwit_wire::local::{
 };
 
 impl Client {
-    pub(crate) fn queue(&self, whose: &Selector, reply: &Reply) -> Answered {
+    pub(crate) fn queue(&self, whose: &Selector, reply: &LocalReply) -> LocalResult {
         let scope = self.scope(whose)?;
         let owed = self.owed_of(&scope);
         let answer = self.told_of(&owed);
@@ -34,7 +34,7 @@ impl Client {
         what: &str,
         place: &FileTarget,
         decide: fn(&Depot, &str) -> godwit_depot::Result<()>,
-    ) -> Answered {
+    ) -> LocalResult {
         if place.on.is_some() {
             return Err(not_yet("decide about the depot of a peer"));
         }

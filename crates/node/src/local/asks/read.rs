@@ -1,10 +1,10 @@
 //! Reads a file or a part of it, without a descriptor that stays open.
 
 use crate::local::{
-    answers::Answered,
+    answers::LocalResult,
     asks::fragments::{Filling, digest},
     client::Client,
-    connection::Reply,
+    connection::LocalReply,
     refusals::{self, url},
 };
 use godwit_core::{Algorithm, Extents, Url};
@@ -22,7 +22,7 @@ use std::{
 };
 
 impl Client {
-    pub(crate) fn get(&self, get: &request::Get, reply: &Reply) -> Answered {
+    pub(crate) fn get(&self, get: &request::Get, reply: &LocalReply) -> LocalResult {
         let url = url(&get.url)?;
         self.unlocked(&url, reply)?;
         if get.start > 0
@@ -42,7 +42,7 @@ impl Client {
     }
 
     /// A part of a file: of the rest nothing comes here for that.
-    pub(crate) fn part(&self, url: &Url, get: &request::Get, reply: &Reply) -> Answered {
+    pub(crate) fn part(&self, url: &Url, get: &request::Get, reply: &LocalReply) -> LocalResult {
         let wanted = format!("read {}", url.without_password());
         let bad = |error: Error| refusals::depot(&wanted, Some(url), &error);
         let part = self
@@ -55,7 +55,7 @@ impl Client {
     }
 
     /// Reads a file into memory, not onto the disk, unless the local version is newer than its origin's.
-    pub(crate) fn memory(&self, place: &FileTarget, reply: &Reply) -> Answered {
+    pub(crate) fn memory(&self, place: &FileTarget, reply: &LocalReply) -> LocalResult {
         let url = url(&place.url)?;
         if !self.owed_of(&Scope::Url(url.clone())).is_empty() {
             let get = request::Get {
@@ -111,8 +111,8 @@ pub(crate) fn tell_part(
     size: u64,
     wanted: &str,
     read: impl Fn(u64, &mut [u8]) -> Result<(), Refusal>,
-    reply: &Reply,
-) -> Answered {
+    reply: &LocalReply,
+) -> LocalResult {
     let end = get.end.unwrap_or(size).min(size);
     let start = get.start.min(end);
     let len = end - start;

@@ -5,15 +5,15 @@
 //! connection, and the visitor waits for the answer up to a limit.
 
 use crate::local::{
-    answers::{Answered, done, unknown},
+    answers::{LocalResult, done, unknown},
     client::Client,
-    connection::Reply,
+    connection::LocalReply,
     refusals,
 };
 use crate::{
     Addresses, Config, Error,
     base::stop::Stop,
-    config::{Access, Porter, Word},
+    config::{Access, AccessWord, Porter},
 };
 use godwit_local::{Kind, Refusal};
 use godwit_trust::{Deed, Identity};
@@ -36,26 +36,32 @@ use std::{
 };
 
 /// The answer to each visitor that waits; `None`: not yet.
-type Words = HashMap<u64, Option<Word>>;
+type AccessWords = HashMap<u64, Option<AccessWord>>;
 
 /// Visitors of a program that wait for its word.
 #[derive(Default)]
 pub(crate) struct AccessRequests {
-    waiting: Mutex<Words>,
+    waiting: Mutex<AccessWords>,
     numbers: AtomicU64,
     told: Condvar,
 }
 
 impl AccessRequests {
     /// Asks, and waits. Who says nothing says no.
-    fn ask(&self, reply: &Reply, who: Option<&Identity>, deed: Deed, path: &Path) -> Word {
+    fn ask(
+        &self,
+        reply: &LocalReply,
+        who: Option<&Identity>,
+        deed: Deed,
+        path: &Path,
+    ) -> AccessWord {
         let until = Instant::now() + PATIENCE;
         let number = self.numbers.fetch_add(1, Relaxed) + 1;
         let mut waiting = self.waiting.lock();
         // A program that does not listen is not told ever more.
         while waiting.len() >= AT_ONCE_MAX {
             if !self.wait(&mut waiting, until, reply) {
-                return Word::No;
+                return AccessWord::No;
             }
         }
         waiting.insert(number, None);
@@ -72,7 +78,7 @@ impl AccessRequests {
                 break word;
             }
             if !self.wait(&mut waiting, until, reply) {
-                break Word::No;
+                break AccessWord::No;
             }
         };
         waiting.remove(&number);
@@ -82,7 +88,12 @@ impl AccessRequests {
     }
 
     /// Waits for a word; false: there is no time left, or all that could say it are gone.
-    fn wait(&self, waiting: &mut MutexGuard<'_, Words>, until: Instant, reply: &Reply) -> bool {
+    fn wait(
+        &self,
+        waiting: &mut MutexGuard<'_, AccessWords>,
+        until: Instant,
+        reply: &LocalReply,
+    ) -> bool {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() || reply.is_over() {
             return false;
@@ -96,9 +107,9 @@ impl AccessRequests {
         // An invalid URL refers to nothing.
         let elsewhere = told.refer.as_ref().map(|url| refusals::url(url));
         let word = match elsewhere {
-            Some(Ok(url)) => Word::Elsewhere(url.without_password().to_string()),
-            None if told.may => Word::Yes,
-            _ => Word::No,
+            Some(Ok(url)) => AccessWord::Elsewhere(url.without_password().to_string()),
+            None if told.may => AccessWord::Yes,
+            _ => AccessWord::No,
         };
         if let Some(waiting) = self.waiting.lock().get_mut(&told.knock) {
             *waiting = Some(word);
@@ -108,18 +119,18 @@ impl AccessRequests {
 }
 
 /// A node that serves a directory of a program.
-pub(crate) trait Served {
+pub(crate) trait ServedNode {
     fn addresses(&self) -> &Addresses;
     fn stopper(&self) -> Stop;
     fn wait(self: Box<Self>);
 }
 
 /// Starts a node.
-pub(crate) type Serve = fn(Config) -> Result<Box<dyn Served>, Error>;
+pub(crate) type StartNode = fn(Config) -> Result<Box<dyn ServedNode>, Error>;
 
 impl Client {
     /// Serves until the request is cancelled or the connection ends.
-    pub(crate) fn serve(&self, serve: &request::Serve, reply: &Reply) -> Answered {
+    pub(crate) fn serve(&self, serve: &request::Serve, reply: &LocalReply) -> LocalResult {
         let (node, scheme) = self.begin_to_serve(serve, reply)?;
         let url = match (node.addresses().https.first(), node.addresses().ftp.first()) {
             (Some(address), _) => format!("godwit://{address}/"),
@@ -141,8 +152,8 @@ impl Client {
     fn begin_to_serve(
         &self,
         serve: &request::Serve,
-        reply: &Reply,
-    ) -> Result<(Box<dyn Served>, &'static str), Refusal> {
+        reply: &LocalReply,
+    ) -> Result<(Box<dyn ServedNode>, &'static str), Refusal> {
         let shown = serve.directory.0.display();
         let wanted = format!("serve {shown}");
         let no = |words: String| Refusal::new(Kind::Invalid, wanted.clone(), words);
@@ -179,7 +190,7 @@ impl Client {
         Ok((node, scheme))
     }
 
-    fn porter(&self, serve: &request::Serve, reply: &Reply) -> Porter {
+    fn porter(&self, serve: &request::Serve, reply: &LocalReply) -> Porter {
         let (knocks, reply) = (Arc::clone(&self.knocks), reply.clone());
         let (asks, writes) = (serve.asks, serve.writes);
         let outputs = if serve.outputs { OUTPUTS } else { &[] };
@@ -191,8 +202,8 @@ impl Client {
                 _ => writes && !is_output,
             };
             match (is_possible, asks) {
-                (false, _) => Word::No,
-                (true, false) => Word::Yes,
+                (false, _) => AccessWord::No,
+                (true, false) => AccessWord::Yes,
                 (true, true) => knocks.ask(&reply, who, deed, path),
             }
         };

@@ -1,10 +1,10 @@
 //! Files that programs of this machine read and write together.
 
 use crate::local::{
-    answers::{Answered, done, not_open},
+    answers::{LocalResult, done, not_open},
     asks::read::fresh_of,
-    client::{Client, Open},
-    connection::Reply,
+    client::{Client, OpenHandle},
+    connection::LocalReply,
     refusals,
 };
 use godwit_core::{Ahead, Extents, Url};
@@ -30,25 +30,25 @@ pub(crate) struct Sharer {
 
 /// The shared files of this machine, by session, name and audience.
 #[derive(Default)]
-pub(crate) struct SharedFiles(Mutex<HashMap<Key, Slot>>);
+pub(crate) struct ShareTable(Mutex<HashMap<ShareKey, ShareSlot>>);
 
-type Key = (String, Url, String);
+type ShareKey = (String, Url, String);
 /// The session of mounts; no program can say this word.
 const MOUNTS: &str = "\0mounts";
 /// Smaller files come as a whole when they are opened to write.
 const PARTS_MIN: u64 = 4 << 20;
 /// A file whose opening others wait for.
-type Slot = Arc<Mutex<Weak<Shared>>>;
+type ShareSlot = Arc<Mutex<Weak<Shared>>>;
 
-impl SharedFiles {
+impl ShareTable {
     /// Tells whether programs have a file open.
-    fn has(&self, key: &Key) -> bool {
+    fn has(&self, key: &ShareKey) -> bool {
         let slot = self.0.lock().get(key).map(Arc::clone);
         slot.is_some_and(|slot| slot.lock().strong_count() > 0)
     }
 
     /// Returns the place of a file.
-    fn slot(&self, key: Key) -> Slot {
+    fn slot(&self, key: ShareKey) -> ShareSlot {
         let mut files = self.0.lock();
         files.retain(|_, slot| {
             // A slot that is locked, or that an opener has, is being filled.
@@ -60,7 +60,7 @@ impl SharedFiles {
 
 impl Client {
     /// Opens a file for programs that name one session.
-    pub(crate) fn share(&self, share: &request::ShareRequest, reply: &Reply) -> Answered {
+    pub(crate) fn share(&self, share: &request::ShareRequest, reply: &LocalReply) -> LocalResult {
         let url = self.target(&share.url)?;
         self.unlocked(&url, reply)?;
         let how = Share {
@@ -78,7 +78,7 @@ impl Client {
         &self,
         url: &Url,
         open: &request::OpenRequest,
-        reply: &Reply,
+        reply: &LocalReply,
     ) -> bool {
         let is_now = open.fresh != request::Freshness::Kept && !open.truncate && !open.excl;
         let depot = &self.keeping.depot;
@@ -110,8 +110,8 @@ impl Client {
         &self,
         (url, session): (&Url, Option<&str>),
         how: Share,
-        reply: &Reply,
-    ) -> Answered {
+        reply: &LocalReply,
+    ) -> LocalResult {
         let wanted = format!("open {} to read and write", url.without_password());
         let bad = |error: Error| refusals::depot(&wanted, Some(url), &error);
         let open = || {
@@ -142,7 +142,7 @@ impl Client {
             ahead: Mutex::default(),
         });
         let told = response::OpenedFile {
-            handle: self.keep(Open::Shared(Arc::clone(&sharer))),
+            handle: self.keep(OpenHandle::Shared(Arc::clone(&sharer))),
             size,
             free_from: Some(sharer.file.grant(&Extents::new())),
             lazy: true,
@@ -157,8 +157,8 @@ impl Client {
         &self,
         sharer: &Sharer,
         ranges: &Extents,
-        reply: &Reply,
-    ) -> Answered {
+        reply: &LocalReply,
+    ) -> LocalResult {
         let url = sharer.file.url();
         let ensured = (sharer.file).ensure(ranges, &sharer.ahead, &|| !reply.is_over());
         ensured.map_err(|error| {
@@ -169,11 +169,11 @@ impl Client {
     }
 
     /// Does something about a shared file.
-    pub(crate) fn act(&self, shared: &request::SharedRequest, reply: &Reply) -> Answered {
+    pub(crate) fn act(&self, shared: &request::SharedRequest, reply: &LocalReply) -> LocalResult {
         let open = self.open.lock();
         let sharer = match open.get(&shared.handle) {
-            Some(Open::Shared(sharer)) => Arc::clone(sharer),
-            Some(Open::Lazy(lazily)) if shared.act == Act::Count => {
+            Some(OpenHandle::Shared(sharer)) => Arc::clone(sharer),
+            Some(OpenHandle::Lazy(lazily)) if shared.act == Act::Count => {
                 let moved = lazily.moved();
                 drop(open);
                 return tell_moved(moved, reply);
@@ -209,7 +209,7 @@ impl Client {
     }
 }
 
-fn tell_moved(moved: Moved, reply: &Reply) -> Answered {
+fn tell_moved(moved: Moved, reply: &LocalReply) -> LocalResult {
     let mut body = Vec::new();
     for number in [moved.fetched, moved.delivered, moved.transfers] {
         body.extend_from_slice(&number.to_le_bytes());

@@ -1,9 +1,9 @@
 //! Keeping a file under a tag, and giving it up.
 
 use crate::local::{
-    answers::{Answered, done},
+    answers::{LocalResult, done},
     client::Client,
-    connection::Reply,
+    connection::LocalReply,
     peer_out,
     refusals::{self, url},
 };
@@ -13,7 +13,7 @@ use godwit_wire::local::{request, response};
 use std::{num::NonZeroU64, time::Duration};
 
 impl Client {
-    pub(crate) fn stage(&self, stage: &request::StageRequest, reply: &Reply) -> Answered {
+    pub(crate) fn stage(&self, stage: &request::StageRequest, reply: &LocalReply) -> LocalResult {
         let url = url(&stage.url)?;
         self.unlocked(&url, reply)?;
         let tag = stage.tag.as_deref().map(refusals::tag).transpose()?;
@@ -39,7 +39,7 @@ impl Client {
         &self,
         url: &Url,
         rate: Option<NonZeroU64>,
-        reply: &Reply,
+        reply: &LocalReply,
     ) -> godwit_depot::Result<Option<Lazily>> {
         let is_wanted = || !reply.is_over();
         rate.map(|rate| (self.keeping.depot).prefetch(url, &self.who, rate, &is_wanted))
@@ -47,7 +47,7 @@ impl Client {
     }
 
     /// Delivers pending changes of a file, then takes the tag off.
-    pub(crate) fn unstage(&self, stage: &request::StageRequest, reply: &Reply) -> Answered {
+    pub(crate) fn unstage(&self, stage: &request::StageRequest, reply: &LocalReply) -> LocalResult {
         let url = url(&stage.url)?;
         let wanted = format!("unstage {}", url.without_password());
         let scope = Scope::Url(url.clone());
