@@ -125,7 +125,7 @@ godwit_core::errors! {
 /// Says what is on hold of a name.
 fn on_hold(deed: &str) -> String {
     match deed {
-        "" => "is not delivered until somebody decides".into(),
+        "" => "is on hold until you run godwit retry, release or drop".into(),
         deed => format!("its {deed} is on hold"),
     }
 }

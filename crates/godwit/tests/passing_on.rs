@@ -759,7 +759,7 @@ fn waiting_change_names_hop_hold() {
     let refused = chain.says(&["push", waits, "--timeout", "40s"]);
     let is_told = |words: &str| refused.stderr.contains(words);
     assert!(
-        is_told("holds d until somebody decides")
+        is_told("holds d until you run godwit retry, release or drop")
             && is_told("godwit://hop0/d/x waits for that")
             && is_told("godwit retry --at-hop godwit://hop0/d,")
             && !is_told("--at-hop godwit://hop0/d/x"),
@@ -795,7 +795,7 @@ fn hop_directory_hold_is_decidable() {
     let is_told = |words: &str| held.stderr.contains(words);
     assert!(
         held.status == Some(4)
-            && is_told("holds no/d until somebody decides")
+            && is_told("holds no/d until you run godwit retry, release or drop")
             && is_told("no is not there")
             && is_told("godwit retry --at-hop godwit://hop0/no/d"),
         "{held}"

@@ -57,7 +57,7 @@ godwit_core::errors! {
         #[error("{}: would not arrive: {said}", shown(.path))]
         Loop { path: PathBuf, said: String } => looped, Loop;
         /// A hop holds the file until a user decides; without a host, the node that answers.
-        #[error("{}holds {} until somebody decides: {said}", before(.host), shown(.path))]
+        #[error("{}holds {} until you run godwit retry, release or drop: {said}", before(.host), shown(.path))]
         Held {
             host: String,
             path: PathBuf,

@@ -77,7 +77,7 @@ impl Inner {
             if state.is_gone {
                 return Err(changed(entry));
             }
-            // Nobody gets the rest of it until somebody decides.
+            // The rest is on hold until a user decides on the conflict.
             if let Some(Why::Conflict(_)) = state.machine.held() {
                 return Err(Error::held(entry.name(), state.delivery.reason.clone(), ""));
             }
