@@ -7,7 +7,7 @@ use common::{Far, both, by, bytes, over, put_into, rules, same, url, who};
 use godwit_core::{Algorithm, Block, Extents};
 use godwit_depot::{Connect, Depot, Edit, Editing, Fresh, Scope, Spooled, Stage, Who};
 use godwit_store::{
-    Error, HoldDecision, RemovalKind, Set, Sink, Store, StoreExt, Whole, Write, WriteMode,
+    Error, Remedy, RemovalKind, Set, Sink, Store, StoreExt, Whole, Write, WriteMode,
 };
 use std::{
     os::unix::fs::FileExt,
@@ -603,13 +603,13 @@ fn upstream_push_reports_hop_hold() {
         matches!(&pushed, Err(godwit_depot::Error::Held { why, .. }) if why.contains("--at-hop")),
         "{pushed:?}"
     );
-    let nothing = spooled.decide(Path::new("c"), HoldDecision::Release, &[]);
+    let nothing = spooled.decide(Path::new("c"), Remedy::Release, &[]);
     assert!(matches!(nothing, Err(Error::Missing { .. })), "{nothing:?}");
-    let circle = spooled.decide(Path::new("a"), HoldDecision::Release, &["hop".into()]);
+    let circle = spooled.decide(Path::new("a"), Remedy::Release, &["hop".into()]);
     assert!(matches!(circle, Err(Error::Loop { .. })), "{circle:?}");
     same(far.get("c").unwrap_or_default(), "on its way");
     spooled
-        .decide(Path::new("a"), HoldDecision::Release, &[])
+        .decide(Path::new("a"), Remedy::Release, &[])
         .unwrap();
     first.push(&Scope::All, LIMIT).unwrap();
     same(far.get("c").unwrap_or_default(), "theirs");
@@ -665,8 +665,7 @@ fn directory_waits_for_its_parent() {
     );
     assert!(held_at(&depot)[0].contains("ftp://far/a is not there"));
     // A retry changes nothing; the directory is made once its parent is there.
-    hop.decide(Path::new("a/b"), HoldDecision::Retry, &[])
-        .unwrap();
+    hop.decide(Path::new("a/b"), Remedy::Retry, &[]).unwrap();
     let again = depot.push(&Scope::All, LIMIT);
     assert!(
         matches!(again, Err(godwit_depot::Error::Held { .. })),
@@ -680,8 +679,7 @@ fn directory_waits_for_its_parent() {
     hop.mkdir(Path::new("c/d")).unwrap();
     far.set_away(false);
     assert!(depot.push(&Scope::All, LIMIT).is_err());
-    hop.decide(Path::new("c/d"), HoldDecision::Drop, &[])
-        .unwrap();
+    hop.decide(Path::new("c/d"), Remedy::Drop, &[]).unwrap();
     depot.push(&Scope::All, LIMIT).unwrap();
 }
 
@@ -725,15 +723,13 @@ fn rename_waits_for_target_directory() {
     far.store.mend();
     assert!(depot.push(&Scope::All, LIMIT).is_err());
     std::fs::remove_file(far.dir.path().join("other")).unwrap();
-    hop.decide(Path::new("other"), HoldDecision::Retry, &[])
-        .unwrap();
+    hop.decide(Path::new("other"), Remedy::Retry, &[]).unwrap();
     let pushed = depot.push(&Scope::All, LIMIT);
     assert!(
         matches!(&pushed, Err(godwit_depot::Error::Held { why, .. }) if why.contains("not there any more")),
         "{pushed:?}"
     );
-    hop.decide(Path::new("other"), HoldDecision::Drop, &[])
-        .unwrap();
+    hop.decide(Path::new("other"), Remedy::Drop, &[]).unwrap();
 }
 
 #[test] //= hops#names
@@ -800,8 +796,7 @@ fn removal_clears_way_for_hold() {
     remove(&hop, "d", RemovalKind::File).unwrap();
     assert_eq!((far.get("d"), held_at(&depot).len()), (None, 1));
     hop.mkdir(Path::new("d")).unwrap();
-    hop.decide(Path::new("d/x"), HoldDecision::Retry, &[])
-        .unwrap();
+    hop.decide(Path::new("d/x"), Remedy::Retry, &[]).unwrap();
     depot.push(&Scope::All, LIMIT).unwrap();
     same(far.get("d/x").unwrap_or_default(), "bytes");
 }
@@ -856,9 +851,8 @@ fn removal_spares_foreign_file() {
         same(far.get(name).unwrap_or_default(), "theirs");
     }
     assert_eq!((far.get("c"), held_at(&depot).len()), (None, 2));
-    hop.decide(Path::new("a"), HoldDecision::Release, &[])
-        .unwrap();
-    hop.decide(Path::new("b"), HoldDecision::Drop, &[]).unwrap();
+    hop.decide(Path::new("a"), Remedy::Release, &[]).unwrap();
+    hop.decide(Path::new("b"), Remedy::Drop, &[]).unwrap();
     depot.push(&Scope::All, LIMIT).unwrap();
     assert_eq!(far.get("a"), None);
     same(far.get("b").unwrap_or_default(), "theirs");

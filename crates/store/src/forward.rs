@@ -64,7 +64,7 @@ macro_rules! forward {
     };
     (@decide $($to:tt)*) => {
         $crate::forward!(=> $($to)*; decide(
-            path: &::std::path::Path, what: $crate::HoldDecision, passed: &[String]
+            path: &::std::path::Path, what: $crate::Remedy, passed: &[String]
         ) -> $crate::Result<()>);
     };
     (@xattrs $($to:tt)*) => {

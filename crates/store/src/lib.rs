@@ -37,7 +37,7 @@ pub use faulty::{Defect, Faulty};
 pub use flow::Flow;
 pub use godwit_core::{Algorithm, Chain, Digest, Extents, Version};
 pub use godwit_wire::shield::Level;
-pub use godwit_wire::{client::DataHints, door::call::HoldDecision};
+pub use godwit_wire::{client::DataHints, door::call::Remedy};
 pub use journal::Journal;
 pub use lines::Lines;
 pub use memory::Memory;

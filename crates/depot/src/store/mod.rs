@@ -12,8 +12,8 @@ use crate::{
 };
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Url, Version, holding::Base};
 use godwit_store::{
-    Can, Dir, Entry as DirEntry, EntryKind, Error as StoreError, Finished, HoldDecision, HopStatus,
-    LocalFile, Opener, PASSED_MAX, Read, RemovalKind, Result, Set, Sink, SinkFacets, Space, Stat,
+    Can, Dir, Entry as DirEntry, EntryKind, Error as StoreError, Finished, HopStatus, LocalFile,
+    Opener, PASSED_MAX, Read, Remedy, RemovalKind, Result, Set, Sink, SinkFacets, Space, Stat,
     Store, StoreExt, Take, TakeExt, Whole, Write, WriteMode, channel::Watch, engine::Place,
 };
 use godwit_sys::{Buffer, crash};
@@ -592,7 +592,7 @@ impl godwit_store::Transit for Spooled {
         Ok(all)
     }
 
-    fn decide(&self, path: &Path, what: HoldDecision, passed: &[String]) -> Result<()> {
+    fn decide(&self, path: &Path, what: Remedy, passed: &[String]) -> Result<()> {
         self.must_not_circle(path, passed)?;
         let mut pending = self.depot.queue_of(&Scope::Url(self.url(path)?));
         pending.retain(|pending| pending.stage == Stage::Held);
@@ -601,9 +601,9 @@ impl godwit_store::Transit for Spooled {
             return place.store.decide(&place.path, what, &self.and_us(passed));
         };
         let decided = match what {
-            HoldDecision::Retry => self.depot.retry(&entry.id),
-            HoldDecision::Release => self.depot.release(&entry.id),
-            HoldDecision::Drop => self.depot.discard(&entry.id),
+            Remedy::Retry => self.depot.retry(&entry.id),
+            Remedy::Release => self.depot.release(&entry.id),
+            Remedy::Drop => self.depot.discard(&entry.id),
         };
         decided.map_err(self.told(path))
     }

@@ -9,7 +9,7 @@ use crate::{
 };
 use clap::Args;
 use godwit_local::Kind;
-use godwit_store::{Error, HoldDecision, StoreExt};
+use godwit_store::{Error, Remedy, StoreExt};
 use godwit_wire::local::{
     Request,
     request::{FileTarget, Selector},
@@ -47,7 +47,7 @@ pub(crate) struct Retry {
 
 impl Retry {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let what = (Request::Retry as fn(_) -> _, HoldDecision::Retry);
+        let what = (Request::Retry as fn(_) -> _, Remedy::Retry);
         match self.url {
             Some(url) if self.on_hold.at_hop || !url.as_bytes().ends_with(b"/") => {
                 self.on_hold.decide(screen, &url, what)
@@ -103,7 +103,7 @@ pub(crate) struct Release {
 
 impl Release {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let what = (Request::Release as fn(_) -> _, HoldDecision::Release);
+        let what = (Request::Release as fn(_) -> _, Remedy::Release);
         self.on_hold.decide(screen, &self.url, what)
     }
 }
@@ -129,7 +129,7 @@ pub(crate) struct Drop {
 
 impl Drop {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let what = (Request::Drop as fn(_) -> _, HoldDecision::Drop);
+        let what = (Request::Drop as fn(_) -> _, Remedy::Drop);
         self.on_hold.decide(screen, &self.url, what)
     }
 }
@@ -150,7 +150,7 @@ impl OnHold {
         self,
         screen: &Screen,
         url: &OsStr,
-        (ask, what): (fn(FileTarget) -> Request, HoldDecision),
+        (ask, what): (fn(FileTarget) -> Request, Remedy),
     ) -> Run<Facts> {
         if !self.at_hop {
             let asked = ask(FileTarget::is(client::name_or_id(url)?));
@@ -180,12 +180,12 @@ impl OnHold {
 }
 
 /// Says the result of a decision.
-fn told(screen: &Screen, url: &OsStr, what: HoldDecision, facts: Facts) -> Facts {
+fn told(screen: &Screen, url: &OsStr, what: Remedy, facts: Facts) -> Facts {
     let url = client::shown(url);
     let words = match what {
-        HoldDecision::Retry => format!("{url} is tried again now; {HOW_IT_GOES}"),
-        HoldDecision::Release => format!("{url} goes over whatever is there; {HOW_IT_GOES}"),
-        HoldDecision::Drop => format!("{url} is given up; what its server has stays"),
+        Remedy::Retry => format!("{url} is tried again now; {HOW_IT_GOES}"),
+        Remedy::Release => format!("{url} goes over whatever is there; {HOW_IT_GOES}"),
+        Remedy::Drop => format!("{url} is given up; what its server has stays"),
     };
     client::with_note(screen, facts, words)
 }

@@ -8,8 +8,8 @@ use super::export::Export;
 use crate::config::{AccessWord, Porter};
 use godwit_core::{Algorithm, Chain, Digest, Extents, Url, Version};
 use godwit_store::{
-    Can, Entry, EntryKind, Error, Finished, Given, HoldDecision, HopStatus, Next, Partial, REFERS,
-    Read, RemovalKind, Result, Set, Sink, Small, Space, Stat, Store, StoreExt, Take, Told, Write,
+    Can, Entry, EntryKind, Error, Finished, Given, HopStatus, Next, Partial, REFERS, Read, Remedy,
+    RemovalKind, Result, Set, Sink, Small, Space, Stat, Store, StoreExt, Take, Told, Write,
     WriteMode, Xattrs, channel::Watch,
 };
 use godwit_trust::{DEEDS, Deed, Identity, Rights};
@@ -676,7 +676,7 @@ impl godwit_store::Transit for GuardedExport {
     }
 
     /// Checks the right to write the name: it includes the decision about a change on hold.
-    fn decide(&self, path: &Path, what: HoldDecision, passed: &[String]) -> Result<()> {
+    fn decide(&self, path: &Path, what: Remedy, passed: &[String]) -> Result<()> {
         let path = self.asked_of_name(path, Deed::Write)?;
         let done = self.dir.decide(&path, what, passed);
         self.audited("decide", &path, done)

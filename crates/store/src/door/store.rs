@@ -5,8 +5,8 @@ use super::{
     name, small, upload, words::Said,
 };
 use crate::{
-    Can, Entry, Finished, Given, HoldDecision, HopStatus, Next, PASSED_MAX, Read, RemovalKind,
-    Result, Set, Sink, Small, Space, Stat, Store, Take, Told, Walk, Write, Xattrs, channel::Watch,
+    Can, Entry, Finished, Given, HopStatus, Next, PASSED_MAX, Read, Remedy, RemovalKind, Result,
+    Set, Sink, Small, Space, Stat, Store, Take, Told, Walk, Write, Xattrs, channel::Watch,
 };
 use godwit_core::{Algorithm, Digest, Extents, Version};
 use godwit_wire::door::call::{
@@ -216,7 +216,7 @@ impl crate::Transit for Door {
         Ok(stations)
     }
 
-    fn decide(&self, path: &Path, what: HoldDecision, passed: &[String]) -> Result<()> {
+    fn decide(&self, path: &Path, what: Remedy, passed: &[String]) -> Result<()> {
         let asked = AskDecide {
             path: name(path)?,
             what,

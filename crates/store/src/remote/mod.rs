@@ -25,8 +25,8 @@ mod tls;
 mod tunnel;
 
 use crate::{
-    Can, Entry, Error, Finished, Given, HoldDecision, HopStatus, Next, Read, RemovalKind, Result,
-    Set, Sink, Small, Space, Stat, Store, TAKEN, THERE, Take, Told, Walk, Write,
+    Can, Entry, Error, Finished, Given, HopStatus, Next, Read, Remedy, RemovalKind, Result, Set,
+    Sink, Small, Space, Stat, Store, TAKEN, THERE, Take, Told, Walk, Write,
     channel::{Cancel, TransferMode},
     mark::RequestId,
     store::{read_one_by_one, walk_by_listing, walk_on, write_one_by_one},
@@ -760,7 +760,7 @@ impl crate::Transit for Remote {
         Ok(vec![station])
     }
 
-    fn decide(&self, path: &Path, _what: HoldDecision, _passed: &[String]) -> Result<()> {
+    fn decide(&self, path: &Path, _what: Remedy, _passed: &[String]) -> Result<()> {
         if !self.can()?.passes_on {
             return Err(Error::missing(path));
         }

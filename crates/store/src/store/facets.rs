@@ -4,7 +4,7 @@
 //! without where a facet is missing.
 
 use crate::{
-    Entry, EntryKind, Error, Finished, Given, HoldDecision, HopStatus, LocalFile, Read, Result,
+    Entry, EntryKind, Error, Finished, Given, HopStatus, LocalFile, Read, Remedy, Result,
     SMALL_BYTES, Sink, Small, Space, Store, Take, Verified, Whole, Width, Write, Xattrs,
     watch::Watch,
 };
@@ -161,7 +161,7 @@ facets! {
         }
         /// Decides about a file on hold, at this store or at the first node downstream that has any of it. `passed`:
         /// the nodes that asked before.
-        fn decide(&self, path: &Path, what: HoldDecision, passed: &[String]) -> Result<()> {
+        fn decide(&self, path: &Path, what: Remedy, passed: &[String]) -> Result<()> {
             Err(Error::missing(path))
         }
     }

@@ -382,7 +382,7 @@ pub struct AskDecide {
     /// The file.
     pub path: Name,
     /// The decision for the file.
-    pub what: HoldDecision,
+    pub what: Remedy,
     /// The nodes that asked before; a circle ends at a node that finds itself in the list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passed: Vec<String>,
@@ -391,7 +391,7 @@ pub struct AskDecide {
 /// A user's decision about a file that is on hold.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum HoldDecision {
+pub enum Remedy {
     /// Deliver once more, under the same conditions.
     Retry,
     /// Deliver over the target's current version.

@@ -393,11 +393,7 @@ fn everything_that_is_asked_is_described() {
             passed: vec!["0".repeat(64)],
         },
     );
-    for what in [
-        HoldDecision::Retry,
-        HoldDecision::Release,
-        HoldDecision::Drop,
-    ] {
+    for what in [Remedy::Retry, Remedy::Release, Remedy::Drop] {
         let (path, passed) = (path.clone(), vec!["0".repeat(64)]);
         asks("AskDecide", &AskDecide { path, what, passed });
     }
