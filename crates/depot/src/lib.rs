@@ -18,6 +18,7 @@ mod clock;
 mod config;
 mod disk;
 mod error;
+mod id;
 mod inner;
 mod paths;
 mod plan;

@@ -21,11 +21,11 @@ use crate::{
     Depot, Error, IsWanted, Nth, Result, Who,
     disk::{
         frames::{HEAD_BYTES, MARK_BYTES, PIECE_MAX},
+        logs::{LOOK_UP, Log, Phase, State, Upto},
         rows::Change,
     },
     error::may_pass,
     inner::Inner,
-    plan::logs::{LOOK_UP, Log, Phase, State, Upto},
 };
 use godwit_core::Url;
 use godwit_store::Error as StoreError;

@@ -4,12 +4,13 @@ use crate::{
     Connect, Result, Rules, clock,
     disk::{
         files::{Disk, Watcher},
+        logs::Logs,
+        quota::Room,
         records::{Begun, Records},
         reserve::Ballast,
-        rows::Forwarded,
     },
-    inner::Inner,
-    plan::{chores::Chores, locks::Locks, logs::Logs, quota::Room, watches::Watches},
+    inner::{Inner, chores::Chores, locks::Locks, watches::Watches},
+    plan::forwarded::Forwarded,
     work::{deliver, drain, edits, housekeep, scrub},
 };
 use parking_lot::{Condvar, Mutex};

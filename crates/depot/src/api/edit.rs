@@ -5,9 +5,10 @@
 
 use crate::{
     Depot, Ended, Error, Fresh, Result, Who,
+    clock::now,
     error::may_pass,
-    inner::Inner,
-    plan::{entry::Entry, state::State, user::User},
+    inner::{Inner, user::User},
+    plan::{entry::Entry, state::State},
 };
 use godwit_core::{
     Url,
@@ -279,7 +280,13 @@ impl Inner {
         let base_is_absent = base == Base::Absent;
         let machine = Holding::born(base, Mode::Replace);
         let number = self.next_number();
-        let entry = Arc::new(Entry::new(id, number, url.clone(), who.clone(), machine));
+        let entry = Arc::new(Entry::new(
+            id,
+            (number, now()),
+            url.clone(),
+            who.clone(),
+            machine,
+        ));
         let mut state = entry.lock();
         state.meta.session.clone_from(&edit.session);
         state.meta.mode = edit.mode;

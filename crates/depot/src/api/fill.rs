@@ -6,13 +6,15 @@
 
 use crate::{
     Depot, Error, Reading, Result, Who,
-    disk::{files::Id, rows::Change},
-    inner::Inner,
-    plan::{
-        entry::Entry,
+    clock::now,
+    disk::rows::Change,
+    id::Id,
+    inner::{
+        Inner,
         locks::{Locked, Name},
         user::User,
     },
+    plan::entry::Entry,
 };
 use godwit_core::{
     Url, Version,
@@ -210,7 +212,7 @@ impl Adding {
             machine.fetched(fetch.ticket, Origin::Same);
         }
         let number = depot.next_number();
-        let entry = Entry::new(id, number, url.clone(), self.who.clone(), machine);
+        let entry = Entry::new(id, (number, now()), url.clone(), self.who.clone(), machine);
         let entry = Arc::new(entry);
         let leaves = depot.hashed(&entry)?.1;
         depot.reserve(url, size)?;

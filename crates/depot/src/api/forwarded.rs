@@ -3,9 +3,10 @@
 use crate::{
     Error, Result, Scope,
     api::push::{Downstream, Time},
-    disk::rows::{Change, Forwarded},
+    disk::rows::Change,
     error::is_nowhere,
     inner::Inner,
+    plan::forwarded::Forwarded,
 };
 
 impl Inner {

@@ -5,8 +5,8 @@
 
 use crate::{
     Depot, Error, Fresh, Result, StillWanted, Who,
-    inner::Inner,
-    plan::{entry::Entry, user::User},
+    inner::{Inner, user::User},
+    plan::entry::Entry,
     work::fetch::Part,
 };
 use godwit_core::{Ahead, Extents, LEAF_BYTES, STEP_BYTES, Url, Version, holding::Base};

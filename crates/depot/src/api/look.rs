@@ -3,15 +3,14 @@
 use crate::{
     Depot, Result, Who,
     clock::since_epoch,
-    disk::rows::Fact,
     error::may_pass,
     inner::Inner,
     paths::{missing, moved, server_of},
     plan::{
         all::All,
         entry::Entry,
-        listings::{Listed, directory, plain, split},
-        order::{LENGTH, Promises, was_at},
+        listings::{self, Listed, directory, plain, split},
+        order::{Fact, LENGTH, Promises, was_at},
     },
     work::apply::set,
 };
@@ -94,7 +93,10 @@ impl Inner {
         let mut found = match found {
             Err(error) if error.of_store().is_some_and(may_pass) => {
                 let all = self.all();
-                match all.listings.find(&at, &who.audience, Duration::MAX) {
+                match all
+                    .listings
+                    .find(&at, &who.audience, (Instant::now(), Duration::MAX))
+                {
                     Some(found) => found.ok_or_else(|| missing(url))?,
                     None => {
                         let entry = all.current_of(url, who);
@@ -182,7 +184,10 @@ impl Inner {
             Err(error) if error.of_store().is_some_and(may_pass) => {
                 let all = self.all();
                 let at = all.promises.now_at(url);
-                let known = at.and_then(|at| all.listings.get(&at, &who.audience, Duration::MAX));
+                let known = at.and_then(|at| {
+                    all.listings
+                        .get(&at, &who.audience, (Instant::now(), Duration::MAX))
+                });
                 known.ok_or(error)?
             }
             listed => listed?,
@@ -191,11 +196,12 @@ impl Inner {
     }
 
     /// Returns how old a list of names may be: of a server that is away, however old.
-    fn believed(&self, all: &All, url: &Url) -> Duration {
+    fn believed(&self, all: &All, url: &Url) -> listings::Fresh {
+        let now = Instant::now();
         let away = all.backoff.servers.get(&url.host_port());
-        match away.is_some_and(|away| away.until > Instant::now()) {
-            true => Duration::MAX,
-            false => self.rules.fresh,
+        match away.is_some_and(|away| away.until > now) {
+            true => (now, Duration::MAX),
+            false => (now, self.rules.fresh),
         }
     }
 

@@ -3,10 +3,9 @@
 use crate::{
     Depot, Error, Result, Scope, Who,
     api::queue::is_meant,
-    disk::rows::Fact,
     error::{is_nowhere, is_on_hold_downstream},
     inner::Inner,
-    plan::entry::Entry,
+    plan::{entry::Entry, order::Fact},
     words::{deed_words, reason_of, word_of},
 };
 use godwit_core::{Fault, Url};

@@ -3,14 +3,14 @@
 use crate::{
     Before, Depot, Error, Result, Scope,
     clock::now,
-    disk::{files::Id, rows::Fact},
+    disk::logs::{Log, Upto},
     error::{is_for_directory, is_on_hold_downstream},
+    id::Id,
     inner::Inner,
     paths::{is_at_or_below, path_of, server_of},
     plan::{
         entry::Entry,
-        logs::{Log, Upto},
-        order::deed_id,
+        order::{Fact, deed_id},
     },
     words::{deed_words, reason_of, word_of},
 };

@@ -1,8 +1,7 @@
 //! Reads of whole files.
 
 use crate::{
-    Depot, Error, Fresh, Result, StillWanted, Who,
-    plan::{entry::Entry, user::User},
+    Depot, Error, Fresh, Result, StillWanted, Who, inner::user::User, plan::entry::Entry,
     work::fetch::Part,
 };
 use godwit_core::Url;

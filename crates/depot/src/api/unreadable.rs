@@ -5,9 +5,9 @@ use crate::{
     Pending, Result, Stage,
     api::queue::escaped,
     clock::now,
-    disk::rows::{Change, OddDeed},
+    disk::rows::Change,
     inner::Inner,
-    plan::order::deed_id,
+    plan::{all::OddDeed, order::deed_id},
 };
 use godwit_core::Url;
 use std::time::Duration;

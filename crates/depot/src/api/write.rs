@@ -2,12 +2,12 @@
 
 use crate::{
     Depot, Error, Fresh, IsWanted, Result, Who,
-    inner::Inner,
+    clock::now,
+    inner::{Inner, user::User},
     plan::{
         entry::Entry,
         fairness::Number,
         state::{State, Visibility, WORTH_SENDING},
-        user::User,
     },
     work::room::Asks,
 };
@@ -74,7 +74,13 @@ impl Depot {
         let opened = machine.open(Notices::Each);
         opened.map_err(|refused| Error::busy(url, &refused))?;
         let number = self.inner.next_number();
-        let entry = Arc::new(Entry::new(id, number, url.clone(), who.clone(), machine));
+        let entry = Arc::new(Entry::new(
+            id,
+            (number, now()),
+            url.clone(),
+            who.clone(),
+            machine,
+        ));
         let mut state = entry.lock();
         state.bytes.write_fd = Some(Arc::new(file));
         state.meta.session = session.into();
@@ -117,7 +123,13 @@ impl Depot {
         let ticket = machine.grant(0..size);
         machine.written(ticket, size);
         let number = self.inner.next_number();
-        let entry = Arc::new(Entry::new(id, number, url.clone(), who.clone(), machine));
+        let entry = Arc::new(Entry::new(
+            id,
+            (number, now()),
+            url.clone(),
+            who.clone(),
+            machine,
+        ));
         let mut state = entry.lock();
         state.meta.committed = state.machine.generation();
         state.bytes.reserved = size;

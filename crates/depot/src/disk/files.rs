@@ -3,75 +3,22 @@
 //! Every byte that the depot itself writes goes through here, so that tests can
 //! have a disk that forgets what was not synced.
 
-use crate::{Error, Result};
+use crate::{Error, Result, id::Id};
 use godwit_core::Chain;
 use godwit_sys::reserve_blocks;
 use std::{
     ffi::OsStr,
-    fmt,
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Read},
     ops::Range,
     os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    str::FromStr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     time::{Duration, Instant},
 };
-
-/// Names a holding, for ever: no number is used twice.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub(crate) struct Id([u8; 12]);
-
-impl Id {
-    /// Returns one that nobody has.
-    fn fresh() -> io::Result<Self> {
-        let mut id = [0; 12];
-        File::open("/dev/urandom")?.read_exact(&mut id)?;
-        Ok(Self(id))
-    }
-}
-
-impl Id {
-    pub(crate) fn of(bytes: [u8; 12]) -> Self {
-        Self(bytes)
-    }
-
-    pub(crate) fn bytes(self) -> [u8; 12] {
-        self.0
-    }
-
-    /// Returns a number of it, for those who count so.
-    pub(crate) fn low(self) -> u64 {
-        let mut low = [0; 8];
-        low.copy_from_slice(&self.0[4..]);
-        u64::from_be_bytes(low) | 1
-    }
-}
-
-impl fmt::Display for Id {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl FromStr for Id {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let digits = text.as_bytes();
-        let is_hex = |b: &u8| b.is_ascii_digit() || (b'a'..=b'f').contains(b);
-        if digits.len() != 24 || !digits.iter().all(is_hex) {
-            return Err(());
-        }
-        let number = u128::from_str_radix(text, 16).map_err(|_| ())?;
-        let bytes = number.to_be_bytes();
-        bytes[4..].try_into().map(Self).map_err(|_| ())
-    }
-}
 
 /// What a test is told of the disk, and may answer with a fault.
 pub(crate) trait Watcher: Send + Sync {
@@ -207,7 +154,7 @@ impl Disk {
 
     /// Returns a number that nobody has, with a place for its file.
     pub(crate) fn fresh(&self) -> Result<Id> {
-        let id = Id::fresh().map_err(Error::disk("/dev/urandom"))?;
+        let id = fresh_id().map_err(Error::disk("/dev/urandom"))?;
         if let Some(folder) = self.path(id).parent() {
             private(folder).map_err(Error::disk(folder))?;
         }
@@ -266,7 +213,7 @@ impl Disk {
         let synced = || {
             File::open(&path)?.sync_data()?;
             if is_new {
-                let lasts = &self.lasting[usize::from(id.0[0])];
+                let lasts = &self.lasting[usize::from(id.bytes()[0])];
                 let count = match (lasts.load(SeqCst), self.is_lasting.load(SeqCst)) {
                     (true, _) => 1,
                     (false, true) => 2,
@@ -379,13 +326,20 @@ const NEW: &str = "depot.new";
 const OURS_AT_FIRST: [&str; 3] = ["lock", "bytes", NEW];
 const LEAVES_MAGIC: &[u8] = b"godwitH1";
 
+/// Returns an id that no other entry has.
+fn fresh_id() -> io::Result<Id> {
+    let mut id = [0; 12];
+    File::open("/dev/urandom")?.read_exact(&mut id)?;
+    Ok(Id::of(id))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_number_is_read_as_it_was_written() {
-        let id = Id::fresh().unwrap();
+        let id = fresh_id().unwrap();
         assert_eq!(id.to_string().parse(), Ok(id));
         for bad in [
             "",

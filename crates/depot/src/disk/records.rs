@@ -5,12 +5,18 @@ use crate::{
     Error, Result, Tag, Who,
     disk::{
         columns::{self, Said, extents},
-        files::{Id, Watcher},
+        files::Watcher,
         reserve::Ballast,
-        rows::{Change, DeedRow, Fact, Forwarded, LogRow, OddDeed, Row},
+        rows::{Change, LogRow, Row},
     },
     error::Patience,
+    id::Id,
     paths::path_of,
+    plan::{
+        all::OddDeed,
+        forwarded::Forwarded,
+        order::{DeedRow, Fact},
+    },
 };
 use godwit_core::{
     Url,

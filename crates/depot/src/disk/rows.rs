@@ -1,12 +1,21 @@
 //! The rows of the records, and a change of them.
 
-use crate::{Error, Who, disk::files::Id, error::Patience};
-use godwit_core::{
-    Digest, Url,
-    deeds::Deed,
-    holding::{Base, Record},
+use crate::{
+    Who,
+    id::Id,
+    plan::{
+        all::Unreadable,
+        entry::{Asked, Entry, upload_of},
+        forwarded::Forwarded,
+        order::DeedRow,
+        state::{Meta, State},
+    },
 };
-use std::time::Instant;
+use godwit_core::{
+    Chain, Digest, Url,
+    holding::{Base, Holding, Record},
+};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// The row of a log.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -25,58 +34,6 @@ pub(crate) struct LogRow {
     pub offset: u64,
     /// Where the pieces end that may have been sent under that number; not behind `offset`: none were.
     pub upto: u64,
-}
-
-/// A row of an operation of which a name cannot be read, as it stands there.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct OddDeed {
-    pub number: u64,
-    pub url: String,
-    /// The new name of a rename.
-    pub to: Option<String>,
-    pub what: String,
-    pub session: String,
-    /// Seconds since the epoch.
-    pub created_at: u64,
-}
-
-/// A name of which a hop has taken over a file.
-#[derive(Clone, Debug)]
-pub(crate) struct Forwarded {
-    pub url: Url,
-    pub who: Who,
-    pub session: String,
-    /// Tells it from later files of that name.
-    pub number: u64,
-    /// It may rightly not be there: a program of this machine had it changed there since, or that is unknown after a
-    /// restart of this node.
-    pub is_changed_there: bool,
-}
-
-/// Facts of an operation that the order does not need.
-#[derive(Clone, Debug)]
-pub(crate) struct Fact {
-    /// Where.
-    pub url: Url,
-    /// The new name of a rename.
-    pub to: Option<Url>,
-    pub who: Who,
-    pub session: String,
-    /// Seconds since the epoch.
-    pub created_at: u64,
-    /// How often it was tried in vain, and how the last time.
-    pub tries: u32,
-    pub last: Option<Error>,
-    /// Not before then is it tried again.
-    pub later: Option<Instant>,
-    pub patience: Patience,
-}
-
-/// A deed as it is on record.
-#[derive(Clone, Debug)]
-pub(crate) struct DeedRow {
-    pub deed: Deed,
-    pub fact: Fact,
 }
 
 /// Everything that is on record of a holding.
@@ -169,4 +126,100 @@ pub struct Tag {
     pub timestamp: Option<i64>,
     /// When it falls by itself, in seconds since the epoch.
     pub expires: Option<u64>,
+}
+
+impl Row {
+    /// Returns the row of an entry; `state` is that of the entry.
+    pub(crate) fn of(entry: &Entry, state: &State, boot: &str) -> Self {
+        let credential = entry.who.credential.as_deref();
+        let is_asked = |asked: &&Asked| {
+            state.machine.is_asked() && asked.generation == state.machine.sending()
+        };
+        let asked = state.delivery.upload.asked.as_ref().filter(is_asked);
+        let meta = &state.meta;
+        Self {
+            id: entry.id,
+            number: entry.number(),
+            url: entry.url().to_string(),
+            audience: entry.who.audience.clone(),
+            credential: credential.map_or_else(String::new, |path| path.display().to_string()),
+            session: meta.session.clone(),
+            filled: meta.is_filled,
+            stamp: meta.stamp,
+            mode: meta.mode,
+            before: meta.replaces.clone(),
+            asked: asked.and_then(|asked| asked.digest.clone()),
+            price: meta.price,
+            upload: meta.upload.clone(),
+            merges_into: state.bytes.merges_into,
+            upstream: meta.upstream.join(" "),
+            is_forwarded: meta.is_forwarded,
+            record: state.machine.record(meta.committed),
+            reason: state.delivery.reason.clone(),
+            boot: boot.into(),
+            used: entry.used.load(Relaxed),
+            verified: entry.verified.load(Relaxed),
+            created_at: entry.created_at,
+            transfers: meta.transfers,
+        }
+    }
+
+    /// Restores the entry.
+    pub(crate) fn entry(&self, url: Url, machine: Holding, chains: &[(u64, Chain)]) -> Entry {
+        let who = Who {
+            audience: self.audience.clone(),
+            credential: (!self.credential.is_empty()).then(|| self.credential.clone().into()),
+        };
+        let entry = Entry::new(self.id, (self.number, self.created_at), url, who, machine);
+        entry.used.store(self.used, Relaxed);
+        entry.verified.fetch_max(self.verified, Relaxed);
+        let mut state = entry.lock();
+        for (leaf, chain) in chains {
+            state.bytes.leaves.set(*leaf, *chain);
+        }
+        state.bytes.merges_into = self.merges_into;
+        state.record.has_row = true;
+        state.validity.is_changed_at_target = true; // Whether it was is not in the records.
+        state.meta = Meta {
+            committed: self.record.committed,
+            transfers: self.transfers,
+            price: self.price,
+            session: self.session.clone(),
+            stamp: self.stamp,
+            mode: self.mode,
+            is_filled: self.filled,
+            upload: self.upload.clone(),
+            upstream: self.upstream.split_whitespace().map(Into::into).collect(),
+            is_forwarded: self.is_forwarded,
+            replaces: self.before.clone(),
+        };
+        state.delivery.reason.clone_from(&self.reason);
+        let sealed = self.record.sealed.as_ref().zip(self.asked.clone());
+        state.delivery.upload.asked = sealed.map(|(sealed, digest)| Asked {
+            generation: sealed.generation,
+            size: sealed.size,
+            digest: Some(digest),
+        });
+        state.delivery.is_due = state.machine.owes();
+        if state.delivery.is_due {
+            // The node may have sent a part of it before it ended.
+            let generation = state.machine.sending();
+            state.delivery.upload.sent_as = Some(upload_of(self.id, generation));
+        }
+        drop(state);
+        entry
+    }
+}
+
+impl Unreadable {
+    pub(crate) fn of(row: &Row, reserved: u64) -> Self {
+        Self {
+            url: row.url.clone(),
+            size: row.record.size,
+            pending_bytes: row.record.owed.len_bytes(),
+            created_at: row.created_at,
+            session: row.session.clone(),
+            reserved,
+        }
+    }
 }

@@ -2,15 +2,13 @@
 
 use crate::{
     Who,
-    disk::{
-        files::Id,
-        rows::{Forwarded, OddDeed, Row},
-    },
+    id::Id,
     plan::{
         asking::{Asking, Name},
         backoff::Backoff,
         coming::{Coming, Ends},
         entry::Entry,
+        forwarded::Forwarded,
         leftovers::Leftover,
         listings::Listings,
         names::Called,
@@ -73,6 +71,19 @@ pub(crate) struct UnreadableRows {
     pub deeds: Vec<OddDeed>,
 }
 
+/// A row of an operation of which a name cannot be read, as it stands there.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct OddDeed {
+    pub number: u64,
+    pub url: String,
+    /// The new name of a rename.
+    pub to: Option<String>,
+    pub what: String,
+    pub session: String,
+    /// Seconds since the epoch.
+    pub created_at: u64,
+}
+
 /// A row of an entry whose name cannot be read: it is shown, and left alone until a person discards it.
 pub(crate) struct Unreadable {
     /// The name as the row has it.
@@ -82,19 +93,6 @@ pub(crate) struct Unreadable {
     pub created_at: u64,
     pub session: String,
     pub reserved: u64,
-}
-
-impl Unreadable {
-    pub(crate) fn of(row: &Row, reserved: u64) -> Self {
-        Self {
-            url: row.url.clone(),
-            size: row.record.size,
-            pending_bytes: row.record.owed.len_bytes(),
-            created_at: row.created_at,
-            session: row.session.clone(),
-            reserved,
-        }
-    }
 }
 
 /// An entry that no reader gets any more, and whose file stays until its row is removed.

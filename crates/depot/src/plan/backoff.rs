@@ -25,13 +25,13 @@ pub(crate) struct Away {
 
 impl All {
     /// Has missing directories be looked for soon, since an entry is on hold.
-    pub(crate) fn look_for_directories_soon(&mut self) {
-        self.backoff.directories = Some((Instant::now() + ABSENT_MIN, ABSENT_MIN));
+    pub(crate) fn look_for_directories_soon(&mut self, now: Instant) {
+        self.backoff.directories = Some((now + ABSENT_MIN, ABSENT_MIN));
     }
 }
 
 /// Notes that a server cannot be reached, or is busy.
-pub(crate) fn server_away(all: &mut All, server: &str, error: Error, rules: &Rules) {
+pub(crate) fn server_away(all: &mut All, server: &str, error: Error, rules: &Rules, now: Instant) {
     let longest = rules.pause_max;
     let before = all.backoff.servers.get(server).map(|away| away.pause * 2);
     let pause = match error.fault() {
@@ -41,7 +41,7 @@ pub(crate) fn server_away(all: &mut All, server: &str, error: Error, rules: &Rul
         _ => before.unwrap_or(PAUSE).min(longest),
     };
     let away = Away {
-        until: Instant::now() + pause,
+        until: now + pause,
         pause,
         why: error,
     };

@@ -6,7 +6,7 @@
 //! those of a writer that ended without an answer.
 
 use crate::{
-    disk::files::Id,
+    id::Id,
     paths::moved,
     plan::{
         all::All,

@@ -2,13 +2,8 @@
 
 use crate::{
     Who,
-    clock::now,
-    disk::{files::Id, rows::Row},
-    plan::{
-        asking::Name,
-        names::Called,
-        state::{Meta, State},
-    },
+    id::Id,
+    plan::{asking::Name, names::Called, state::State},
 };
 use godwit_core::{Chain, Digest, Url, holding::Holding};
 use godwit_store::Sink;
@@ -104,68 +99,23 @@ impl Parked {
 }
 
 impl Entry {
-    pub(crate) fn new(id: Id, number: u64, url: Url, who: Who, machine: Holding) -> Self {
+    /// Returns an entry with this place in the order, which was created at this time.
+    pub(crate) fn new(
+        id: Id,
+        (number, created_at): (u64, u64),
+        url: Url,
+        who: Who,
+        machine: Holding,
+    ) -> Self {
         Self {
             id,
             names: Names::of(url),
             who,
             number: AtomicU64::new(number),
-            created_at: now(),
-            used: AtomicU64::new(now()),
-            verified: AtomicU64::new(now()),
+            created_at,
+            used: AtomicU64::new(created_at),
+            verified: AtomicU64::new(created_at),
             state: Mutex::new(State::of(machine)),
-            changed: Condvar::new(),
-        }
-    }
-
-    /// Restores an entry from its row.
-    pub(crate) fn again(row: &Row, url: Url, machine: Holding, chains: &[(u64, Chain)]) -> Self {
-        let mut state = State::of(machine);
-        for (leaf, chain) in chains {
-            state.bytes.leaves.set(*leaf, *chain);
-        }
-        state.bytes.merges_into = row.merges_into;
-        state.record.has_row = true;
-        state.validity.is_changed_at_target = true; // Whether it was is not in the records.
-        state.meta = Meta {
-            committed: row.record.committed,
-            transfers: row.transfers,
-            price: row.price,
-            session: row.session.clone(),
-            stamp: row.stamp,
-            mode: row.mode,
-            is_filled: row.filled,
-            upload: row.upload.clone(),
-            upstream: row.upstream.split_whitespace().map(Into::into).collect(),
-            is_forwarded: row.is_forwarded,
-            replaces: row.before.clone(),
-        };
-        state.delivery.reason.clone_from(&row.reason);
-        let sealed = row.record.sealed.as_ref().zip(row.asked.clone());
-        state.delivery.upload.asked = sealed.map(|(sealed, digest)| Asked {
-            generation: sealed.generation,
-            size: sealed.size,
-            digest: Some(digest),
-        });
-        state.delivery.is_due = state.machine.owes();
-        if state.delivery.is_due {
-            // The node may have sent a part of it before it ended.
-            let generation = state.machine.sending();
-            state.delivery.upload.sent_as = Some(upload_of(row.id, generation));
-        }
-        let who = Who {
-            audience: row.audience.clone(),
-            credential: (!row.credential.is_empty()).then(|| row.credential.clone().into()),
-        };
-        Self {
-            id: row.id,
-            names: Names::of(url),
-            who,
-            number: AtomicU64::new(row.number),
-            created_at: row.created_at,
-            used: AtomicU64::new(row.used),
-            verified: AtomicU64::new(row.verified.max(row.created_at)),
-            state: Mutex::new(state),
             changed: Condvar::new(),
         }
     }
@@ -268,47 +218,9 @@ impl Entry {
         self.changed.notify_all();
     }
 
-    pub(crate) fn touch(&self) {
-        self.used.store(now(), Relaxed);
-    }
-
     /// Returns the known hashes of its leaves, for a file of that size.
     pub(crate) fn chains(&self, size: u64) -> Vec<(u64, Chain)> {
         self.lock().bytes.leaves.known(size).collect()
-    }
-
-    pub(crate) fn row(&self, state: &State, boot: &str) -> Row {
-        let credential = self.who.credential.as_deref();
-        let is_asked = |asked: &&Asked| {
-            state.machine.is_asked() && asked.generation == state.machine.sending()
-        };
-        let asked = state.delivery.upload.asked.as_ref().filter(is_asked);
-        let meta = &state.meta;
-        Row {
-            id: self.id,
-            number: self.number(),
-            url: self.url().to_string(),
-            audience: self.who.audience.clone(),
-            credential: credential.map_or_else(String::new, |path| path.display().to_string()),
-            session: meta.session.clone(),
-            filled: meta.is_filled,
-            stamp: meta.stamp,
-            mode: meta.mode,
-            before: meta.replaces.clone(),
-            asked: asked.and_then(|asked| asked.digest.clone()),
-            price: meta.price,
-            upload: meta.upload.clone(),
-            merges_into: state.bytes.merges_into,
-            upstream: meta.upstream.join(" "),
-            is_forwarded: meta.is_forwarded,
-            record: state.machine.record(meta.committed),
-            reason: state.delivery.reason.clone(),
-            boot: boot.into(),
-            used: self.used.load(Relaxed),
-            verified: self.verified.load(Relaxed),
-            created_at: self.created_at,
-            transfers: meta.transfers,
-        }
     }
 }
 
@@ -336,7 +248,7 @@ mod tests {
         let url = |name: &str| Url::from_argument(format!("ftp://far/{name}")).unwrap();
         let machine = Holding::born(Base::Any, Mode::Replace);
         let who = Who::default();
-        let entry = Entry::new(Id::of([1; 12]), 1, url("a"), who, machine);
+        let entry = Entry::new(Id::of([1; 12]), (1, 0), url("a"), who, machine);
         let store = godwit_store::Memory::new();
         let sink = store.write(Path::new("a"), &Write::default()).unwrap();
         let state = entry.lock();

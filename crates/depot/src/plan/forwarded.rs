@@ -1,13 +1,25 @@
 //! Names that a hop forwards, and of which this node has no bytes any more. A push still waits for them.
 
 use crate::{
-    Scope,
-    disk::rows::Forwarded,
+    Scope, Who,
     paths::is_at_or_below,
     plan::{all::All, entry::Entry, state::State},
 };
 use godwit_core::Url;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A name of which a hop has taken over a file.
+#[derive(Clone, Debug)]
+pub(crate) struct Forwarded {
+    pub url: Url,
+    pub who: Who,
+    pub session: String,
+    /// Tells it from later files of that name.
+    pub number: u64,
+    /// It may rightly not be there: a program of this machine had it changed there since, or that is unknown after a
+    /// restart of this node.
+    pub is_changed_there: bool,
+}
 
 impl Forwarded {
     /// Describes a file that is about to be forgotten; `None`: its target does not forward it.

@@ -51,8 +51,7 @@ impl State {
 
 impl All {
     /// Takes one whose target can be asked now, or returns when to look again.
-    pub(crate) fn next_leftover(&mut self) -> Result<Leftover, Option<Instant>> {
-        let now = Instant::now();
+    pub(crate) fn next_leftover(&mut self, now: Instant) -> Result<Leftover, Option<Instant>> {
         let mut until: Option<Instant> = None;
         for at in 0..self.cleanup.leftovers.len() {
             let later = match &self.cleanup.leftovers[at] {

@@ -10,6 +10,9 @@ use std::{
 /// The entries of a directory, by name.
 pub(crate) type Listed = BTreeMap<Vec<u8>, Stat>;
 
+/// The present time, and how old a list may be.
+pub(crate) type Fresh = (Instant, Duration);
+
 /// Directories as their servers listed them last.
 #[derive(Default)]
 pub(crate) struct Listings {
@@ -87,10 +90,11 @@ impl Listings {
         self.entries = self.known.iter().map(|one| one.listed.len()).sum();
     }
 
-    fn of(&self, url: &Url, audience: &str, fresh: Duration) -> Option<&Listing> {
-        self.known
-            .iter()
-            .find(|one| one.url == *url && one.audience == audience && one.asked.elapsed() < fresh)
+    fn of(&self, url: &Url, audience: &str, fresh: Fresh) -> Option<&Listing> {
+        let (now, longest) = fresh;
+        let is_it = |one: &&Listing| one.url == *url && one.audience == audience;
+        let mut known = self.known.iter().filter(is_it);
+        known.find(|one| now.saturating_duration_since(one.asked) < longest)
     }
 
     /// Tells whether a directory of that name, or below it, was listed.
@@ -98,28 +102,23 @@ impl Listings {
         self.known.iter().any(|one| is_in(&one.url, name))
     }
 
-    pub(crate) fn get(&self, url: &Url, audience: &str, fresh: Duration) -> Option<Listed> {
+    pub(crate) fn get(&self, url: &Url, audience: &str, fresh: Fresh) -> Option<Listed> {
         let one = self.of(url, audience, fresh)?;
-        let is_exact = one.touched.is_empty() || fresh == Duration::MAX;
+        let is_exact = one.touched.is_empty() || fresh.1 == Duration::MAX;
         is_exact.then(|| one.listed.clone())
     }
 
     /// Looks a name up in its directory; `Some(None)`: the directory has no such name. Without a list, looks are
     /// counted; see [`Self::worth_listing`].
-    pub(crate) fn find(&self, url: &Url, audience: &str, fresh: Duration) -> Option<Option<Stat>> {
+    pub(crate) fn find(&self, url: &Url, audience: &str, fresh: Fresh) -> Option<Option<Stat>> {
         let (above, name) = split(url)?;
         let listing = self.of(&above, audience, fresh)?;
-        let is_exact = fresh == Duration::MAX || !listing.touched.contains(&name);
+        let is_exact = fresh.1 == Duration::MAX || !listing.touched.contains(&name);
         is_exact.then(|| listing.listed.get(&name).cloned())
     }
 
     /// Counts looks that no list answers. Returns the directory, if a list of it costs less than the looks to come.
-    pub(crate) fn worth_listing(
-        &mut self,
-        url: &Url,
-        audience: &str,
-        fresh: Duration,
-    ) -> Option<Url> {
+    pub(crate) fn worth_listing(&mut self, url: &Url, audience: &str, fresh: Fresh) -> Option<Url> {
         let (above, _) = split(url)?;
         if self.of(&above, audience, fresh).is_some() {
             return None; // one name of it was changed
@@ -127,19 +126,22 @@ impl Listings {
         if self.looks.len() >= LISTINGS_MAX {
             self.looks.clear();
         }
-        let looks = self
-            .looks
-            .entry(above.clone())
-            .or_insert((Instant::now(), 0));
-        if looks.0.elapsed() > fresh {
-            *looks = (Instant::now(), 0);
+        let looks = self.looks.entry(above.clone()).or_insert((fresh.0, 0));
+        if fresh.0.saturating_duration_since(looks.0) > fresh.1 {
+            *looks = (fresh.0, 0);
         }
         looks.1 += 1;
         (looks.1 == LOOKS).then_some(above)
     }
 
     /// Brings them to what was done at a server. The attributes of such a name are asked for again.
-    pub(crate) fn done(&mut self, what: &What, audience: &str, url: &Url, to: Option<&Url>) {
+    pub(crate) fn done(
+        &mut self,
+        what: &What,
+        (audience, now): (&str, Instant),
+        url: &Url,
+        to: Option<&Url>,
+    ) {
         let is_gone = matches!(what, What::Unlink | What::Rename { .. });
         let was = self.change(url, is_gone, |listed, name| match what {
             What::Mkdir => listed.insert(name, directory()),
@@ -155,11 +157,7 @@ impl Listings {
             self.drop(|one| is_in(&one.url, url) || to.is_some_and(|to| is_in(&one.url, to)));
         }
         if matches!(what, What::Mkdir) {
-            self.put(
-                (url, audience),
-                (Instant::now(), self.number),
-                &Listed::new(),
-            );
+            self.put((url, audience), (now, self.number), &Listed::new());
         }
     }
 

@@ -1,7 +1,7 @@
 //! Finds entries by the name that they have here, and by the name where they are delivered.
 
 use crate::{
-    disk::files::Id,
+    id::Id,
     paths::is_at_or_below,
     plan::{all::All, entry::Entry},
 };
@@ -126,7 +126,7 @@ mod tests {
         id[4..].copy_from_slice(&number.to_be_bytes());
         let machine = Holding::born(Base::Any, Mode::Replace);
         let who = Who::default();
-        let entry = Arc::new(Entry::new(Id::of(id), number, url(path), who, machine));
+        let entry = Arc::new(Entry::new(Id::of(id), (number, 0), url(path), who, machine));
         all.insert(&entry);
         entry
     }

@@ -5,11 +5,9 @@
 //! operation has a row of its own.
 
 use crate::{
-    Before, Error,
-    disk::{
-        files::Id,
-        rows::{DeedRow, Fact},
-    },
+    Before, Error, Who,
+    error::Patience,
+    id::Id,
     paths::{moved, path_of, server_of},
     plan::{all::All, entry::Entry, state::Visibility},
 };
@@ -27,6 +25,32 @@ use std::{
 
 #[cfg(test)]
 mod tests;
+
+/// Facts of an operation that the order does not need.
+#[derive(Clone, Debug)]
+pub(crate) struct Fact {
+    /// Where.
+    pub url: Url,
+    /// The new name of a rename.
+    pub to: Option<Url>,
+    pub who: Who,
+    pub session: String,
+    /// Seconds since the epoch.
+    pub created_at: u64,
+    /// How often it was tried in vain, and how the last time.
+    pub tries: u32,
+    pub last: Option<Error>,
+    /// Not before then is it tried again.
+    pub later: Option<Instant>,
+    pub patience: Patience,
+}
+
+/// A deed as it is on record.
+#[derive(Clone, Debug)]
+pub(crate) struct DeedRow {
+    pub deed: Deed,
+    pub fact: Fact,
+}
 
 /// Pending operations, in order.
 #[derive(Default)]

@@ -4,8 +4,7 @@
 //! found, and the next picks take from that. Where much is pending and nothing can be delivered, the next look waits.
 
 use crate::{
-    clock::now,
-    disk::files::Id,
+    id::Id,
     plan::{all::All, backoff::Away, entry::Entry},
 };
 use godwit_core::deeds::Do;
@@ -101,15 +100,10 @@ impl Look {
 }
 
 impl All {
-    /// Takes the next work, or returns when to search again.
-    pub(crate) fn pick(&mut self) -> (Option<Due>, Option<Instant>) {
-        self.pick_at(now())
-    }
-
-    /// Takes the next work at a time, in seconds since the epoch.
-    fn pick_at(&mut self, time: u64) -> (Option<Due>, Option<Instant>) {
+    /// Takes the next work, or returns when to search again; `time` is `now` in seconds since the epoch.
+    pub(crate) fn pick(&mut self, now: Instant, time: u64) -> (Option<Due>, Option<Instant>) {
         let mut look = Look {
-            now: Instant::now(),
+            now,
             time,
             again: None,
             steps: 0,
@@ -122,7 +116,7 @@ impl All {
             due = self.pick_found(&mut look);
             let rest = REST.saturating_mul(u32::try_from(look.steps).unwrap_or(u32::MAX));
             let is_long = due.is_none() && look.steps > FEW;
-            self.picks.rest = is_long.then(|| Instant::now() + rest.min(REST_MAX));
+            self.picks.rest = is_long.then(|| now + rest.min(REST_MAX));
         }
         #[cfg(test)]
         {
@@ -223,7 +217,7 @@ const AGE_BOUND: Duration = Duration::from_secs(60);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Who;
+    use crate::{Who, clock::now};
     use godwit_core::{
         Url,
         holding::{Base, Holding, Mode},
@@ -239,7 +233,7 @@ mod tests {
             let mut id = [0; 12];
             id[4..].copy_from_slice(&number.to_be_bytes());
             let url: Url = format!("ftp://there/in/{number}").parse().unwrap();
-            let entry = Entry::new(Id::of(id), number, url, Who::default(), machine);
+            let entry = Entry::new(Id::of(id), (number, now()), url, Who::default(), machine);
             entry.lock().delivery.is_due = true;
             all.insert(&Arc::new(entry));
         }
@@ -251,7 +245,7 @@ mod tests {
     }
 
     fn picked_at(all: &mut All, time: u64) -> Option<u64> {
-        match all.pick_at(time).0 {
+        match all.pick(Instant::now(), time).0 {
             Some(Due::File(entry)) => Some(entry.number()),
             _ => None,
         }
@@ -291,7 +285,7 @@ mod tests {
             let ticket = machine.grant(0..1 << 30);
             machine.written(ticket, 1 << 30);
             let url: Url = "ftp://there/in/old".parse().unwrap();
-            let mut old = Entry::new(Id::of([9; 12]), 10, url, Who::default(), machine);
+            let mut old = Entry::new(Id::of([9; 12]), (10, now()), url, Who::default(), machine);
             old.created_at -= 3600;
             old.lock().delivery.is_due = true;
             let came = old.created_at;
@@ -312,8 +306,14 @@ mod tests {
     fn of_a_server_that_is_away_nothing_is_looked_at() {
         let mut all = pending(4000);
         let error = crate::Error::Ending;
-        crate::plan::backoff::server_away(&mut all, "there", error, &crate::Rules::default());
-        let (due, again) = all.pick();
+        crate::plan::backoff::server_away(
+            &mut all,
+            "there",
+            error,
+            &crate::Rules::default(),
+            Instant::now(),
+        );
+        let (due, again) = all.pick(Instant::now(), now());
         assert!(due.is_none() && again.is_some());
         assert_eq!(all.picks.steps, 0);
         all.backoff.servers.clear();
@@ -326,11 +326,11 @@ mod tests {
         for entry in all.by_id.values() {
             entry.lock().delivery.is_due = false;
         }
-        assert!(all.pick().0.is_none());
+        assert!(all.pick(Instant::now(), now()).0.is_none());
         assert!(all.picks.rest.is_some());
         let (steps, later) = (all.picks.steps, Instant::now() + AGE_BOUND);
         all.picks.rest = Some(later);
-        let (due, again) = all.pick();
+        let (due, again) = all.pick(Instant::now(), now());
         assert!(due.is_none());
         assert_eq!((again, all.picks.steps), (Some(later), steps));
         all.picks.rest = Some(Instant::now());

@@ -2,8 +2,8 @@
 
 use crate::{
     Error, Tag,
-    disk::files::Id,
     error::Patience,
+    id::Id,
     plan::entry::{Asked, Parked},
 };
 use godwit_core::{

@@ -5,8 +5,8 @@ use super::{Spooled, digest_of};
 use crate::{
     Error, Fresh, Result, Who,
     clock::since_epoch,
-    inner::Inner,
-    plan::{entry::Entry, user::User},
+    inner::{Inner, user::User},
+    plan::entry::Entry,
     work::{fetch::Part, probe::is_untouched},
 };
 use godwit_core::{Algorithm, Digest, Extents, Fault, LEAF_BYTES, Url, Version, holding::Base};

@@ -3,11 +3,12 @@
 use crate::{
     Depot, Error, Who, Writing,
     disk::{
-        files::{Id, Watcher},
+        files::Watcher,
         records::Records,
         reserve::Ballast,
         rows::{Change, LogRow},
     },
+    id::Id,
     tests::tested::{by, is_mover, push, put, reaching, read, until, url, watched},
 };
 use godwit_store::{Dir, Opener, Store};

@@ -2,7 +2,8 @@
 
 use crate::{
     Depot, Edit, Editing, Ended, Fresh, Scope, Stage, Who, Writing,
-    disk::files::{Id, Watcher},
+    disk::files::Watcher,
+    id::Id,
     plan::entry::Entry,
     tests::tested::{
         self, LIMIT, by, far, is_mover, patch, push, put, putting, reaching, read, until, url,

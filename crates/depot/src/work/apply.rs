@@ -70,17 +70,27 @@ impl Inner {
             let is_done = deeds.find(asked.number).is_none();
             is_made = is_done && asked.what == What::Mkdir;
             if is_done {
-                all.listings
-                    .done(&asked.what, &who.audience, &url, to.as_ref());
+                all.listings.done(
+                    &asked.what,
+                    (&who.audience, Instant::now()),
+                    &url,
+                    to.as_ref(),
+                );
                 who.audit(asked.what.as_str(), &url, &session);
             }
         }
         if is_held {
-            all.look_for_directories_soon();
+            all.look_for_directories_soon(Instant::now());
         }
         let written = self.note(&mut all, &url);
         match away {
-            Some(error) => server_away(&mut all, &url.host_port(), error, &self.rules),
+            Some(error) => server_away(
+                &mut all,
+                &url.host_port(),
+                error,
+                &self.rules,
+                Instant::now(),
+            ),
             None => drop(all.backoff.servers.remove(&url.host_port())),
         }
         drop(all);
@@ -109,7 +119,13 @@ impl Inner {
                 if let Some((deeds, _)) = all.promises.deed(asked.number) {
                     deeds.broke(asked.number, asked.attempt);
                 }
-                server_away(&mut all, &url.host_port(), error, &self.rules);
+                server_away(
+                    &mut all,
+                    &url.host_port(),
+                    error,
+                    &self.rules,
+                    Instant::now(),
+                );
                 None
             }
         }

@@ -2,7 +2,8 @@
 
 use crate::{
     Error, Result,
-    disk::{files::Id, rows::Change},
+    disk::rows::{Change, Row},
+    id::Id,
     inner::Inner,
     plan::entry::Entry,
 };
@@ -40,7 +41,7 @@ impl Entry {
         let taken = state.record.changes;
         let is_new = !state.record.has_row;
         let is_synced = state.record.durable.take() == Some(taken);
-        let row = self.row(&state, &depot.boot);
+        let row = Row::of(self, &state, &depot.boot);
         let size = row.record.size;
         let chains: Vec<_> = state.bytes.leaves.known(size).collect();
         let makes_room = state.delivery.is_in_flight;

@@ -99,7 +99,8 @@ impl Inner {
             if self.is_ending() {
                 return None;
             }
-            let later = match all.next_leftover() {
+            let now = Instant::now();
+            let later = match all.next_leftover(now) {
                 Ok(leftover) => {
                     drop(all);
                     self.clear(leftover);
@@ -108,7 +109,6 @@ impl Inner {
                 }
                 Err(later) => later,
             };
-            let now = Instant::now();
             if let Some(nth) = all
                 .cleanup
                 .unforgotten
@@ -127,7 +127,7 @@ impl Inner {
                 all = self.all();
                 continue;
             }
-            let (due, until) = all.pick();
+            let (due, until) = all.pick(now, since_epoch().as_secs());
             let absent = all.backoff.directories.map(|(at, _)| at);
             let until = until.into_iter().chain(later).chain(absent).min();
             if due.is_some() {
@@ -194,7 +194,7 @@ impl Inner {
                     }
                     self.ended(entry);
                     entry.lock().delivery.is_due = true;
-                    server_away(&mut self.all(), server, error, &self.rules);
+                    server_away(&mut self.all(), server, error, &self.rules, Instant::now());
                     return;
                 }
             }
@@ -383,7 +383,7 @@ impl Inner {
             if is_private {
                 return; // It is on record with its end, or never.
             }
-            self.all().look_for_directories_soon();
+            self.all().look_for_directories_soon(Instant::now());
             if let Err(error) = entry.commit(self) {
                 tracing::warn!(%error, url = %entry.url(), "that it is held cannot be recorded");
             }
@@ -401,7 +401,7 @@ impl Inner {
             return;
         }
         drop(state);
-        server_away(&mut self.all(), server, error, &self.rules);
+        server_away(&mut self.all(), server, error, &self.rules, Instant::now());
     }
 
     /// Does one attempt to deliver an entry.

@@ -3,14 +3,14 @@
 use crate::{
     Error, Nth, Result,
     clock::now,
-    disk::{frames::mark, rows::Change},
+    disk::{
+        frames::mark,
+        logs::{Batch, LOOK_UP, Log, MAY_ASK, Phase},
+        rows::Change,
+    },
     error::is_shut,
     inner::Inner,
-    plan::{
-        backoff::PAUSE,
-        logs::{Batch, LOOK_UP, Log, MAY_ASK, Phase},
-        state::Retry,
-    },
+    plan::{backoff::PAUSE, state::Retry},
 };
 use godwit_core::{Fault, Url};
 use godwit_store::{Error as StoreError, Given, StoreExt, WriteMode, engine::Place};

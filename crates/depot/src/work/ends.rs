@@ -1,7 +1,7 @@
 //! Writers that are closing their entries, and waiting for them.
 
 use crate::{
-    disk::files::Id,
+    id::Id,
     inner::Inner,
     plan::{asking::Name, entry::Entry},
 };

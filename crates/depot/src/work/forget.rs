@@ -2,9 +2,9 @@
 
 use crate::{
     Error, Result,
-    disk::rows::{Change, Forwarded},
+    disk::rows::Change,
     inner::Inner,
-    plan::{all::Gone, entry::Entry, state::State},
+    plan::{all::Gone, entry::Entry, forwarded::Forwarded, state::State},
 };
 use parking_lot::MutexGuard;
 use std::{

@@ -3,17 +3,14 @@
 use crate::{
     By, Error, Result, Who,
     clock::now,
-    disk::{
-        records::Written,
-        rows::{Change, Fact},
-    },
+    disk::{records::Written, rows::Change},
     error::{Patience, is_missing, may_pass},
     inner::Inner,
     paths::{bad_name, moved, path_of, server_of},
     plan::{
         all::All,
         entry::Entry,
-        order::{LENGTH, rename_to},
+        order::{Fact, LENGTH, rename_to},
     },
 };
 use godwit_core::{

@@ -2,19 +2,21 @@
 
 use crate::{
     Error, Result, Tag,
-    disk::{
-        files::Id,
-        rows::{DeedRow, Row},
-    },
+    disk::rows::Row,
+    id::Id,
     inner::Inner,
-    plan::{all::Unreadable, entry::Entry, order::Promises},
+    plan::{
+        all::Unreadable,
+        entry::Entry,
+        order::{DeedRow, Promises},
+    },
     work::checksums::leaf_of,
 };
 use godwit_core::{
     Url,
     holding::{After, Held as Why, Holding},
 };
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Instant};
 
 impl Inner {
     /// Restores entries and operations from their rows, and removes files without a row.
@@ -46,7 +48,7 @@ impl Inner {
                 // They are written before the row: the last leaf may have another length.
                 range == leaf_of(*leaf, size) && row.record.present.contains(&range)
             });
-            let entry = Arc::new(Entry::again(&row, url, machine, &chains));
+            let entry = Arc::new(row.entry(url, machine, &chains));
             if let Err(error) = self.settle(&entry, &row) {
                 // A damaged file does not keep the others from being delivered.
                 tracing::error!(url = %entry.url(), id = %row.id, %error, "what was kept of it cannot be read");
@@ -80,7 +82,7 @@ impl Inner {
         all.promises = Promises::recover(deeds, &pending, start);
         all.replay(|| self.next_number());
         all.supersede_again();
-        all.look_for_directories_soon();
+        all.look_for_directories_soon(Instant::now());
         drop(all);
         for (beside, under) in merging {
             let under = self.all().by_id.get(&under).cloned();

@@ -2,13 +2,12 @@
 
 use crate::{
     Error, Fresh, Result, StillWanted, Who,
-    clock::since_epoch,
-    inner::Inner,
+    clock::{now, since_epoch},
+    inner::{Inner, user::User},
     plan::{
         asking::Asking,
         entry::Entry,
         state::{Check, State},
-        user::User,
     },
     work::probe::{base_of, look},
 };
@@ -305,7 +304,7 @@ impl Inner {
         let machine = Holding::of(version.clone(), size, Mode::Replace);
         let entry = Arc::new(Entry::new(
             id,
-            self.next_number(),
+            (self.next_number(), now()),
             url.clone(),
             who.clone(),
             machine,

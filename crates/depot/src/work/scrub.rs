@@ -8,8 +8,8 @@ use crate::{
     Error, Result, Verified,
     clock::now,
     disk::rows::Change,
-    inner::Inner,
-    plan::{entry::Entry, user::User},
+    inner::{Inner, user::User},
+    plan::entry::Entry,
     work::probe::OURS,
 };
 use godwit_core::holding::Base;

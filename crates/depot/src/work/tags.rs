@@ -1,11 +1,7 @@
 //! Tags on entries: set, taken off, expired.
 
 use crate::{
-    Error, Result, Tag,
-    clock::now,
-    disk::{files::Id, rows::Change},
-    inner::Inner,
-    plan::entry::Entry,
+    Error, Result, Tag, clock::now, disk::rows::Change, id::Id, inner::Inner, plan::entry::Entry,
 };
 use godwit_core::Url;
 use std::sync::Arc;

@@ -13,7 +13,7 @@ fn both() -> (Promises, Arc<Entry>) {
     let mut promises = Promises::default();
     let machine = Holding::born(Base::Any, Mode::Replace);
     let id = Id::of([1; 12]);
-    let entry = Arc::new(Entry::new(id, 1, url("file"), Who::default(), machine));
+    let entry = Arc::new(Entry::new(id, (1, 0), url("file"), Who::default(), machine));
     promises.publish(&entry, Base::Any);
     let fact = Fact {
         url: url("from"),

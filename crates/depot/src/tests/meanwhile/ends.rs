@@ -4,7 +4,7 @@ use super::{Gate, Shut, World, gated, opened, set_away, shut_away};
 use crate::{
     Depot, Edit, Ended, Error, Fresh, Writing,
     api::write::Adopted,
-    disk::files::Id,
+    id::Id,
     plan::entry::Entry,
     tests::tested::{by, far, patch, push, put, putting, until, url},
 };

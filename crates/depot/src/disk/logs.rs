@@ -3,14 +3,15 @@
 use crate::{
     Error, Nth, Result, Who,
     disk::{
-        files::Id,
         frames::{
             Framed, HEAD_BYTES, MARK_BYTES, PIECE_MAX, Whole, frame, mark, marks_before,
             next_whole, read_frame, whole_end,
         },
+        quota::Room,
         rows::LogRow,
     },
-    plan::{quota::Room, state::Retry},
+    id::Id,
+    plan::state::Retry,
 };
 use godwit_core::Url;
 use godwit_sys::crash;

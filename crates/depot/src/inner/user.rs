@@ -1,7 +1,10 @@
 //! Users of an entry, which is not forgotten meanwhile.
 
-use crate::plan::{entry::Entry, state::State};
-use std::sync::Arc;
+use crate::{
+    clock::now,
+    plan::{entry::Entry, state::State},
+};
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 /// A user of an entry, which is not forgotten while this lives.
 pub(crate) struct User {
@@ -37,7 +40,7 @@ impl std::fmt::Debug for User {
 impl Drop for User {
     fn drop(&mut self) {
         if self.touches {
-            self.entry.touch();
+            self.entry.used.store(now(), Relaxed);
         }
         self.entry.lock().users.open -= 1;
     }

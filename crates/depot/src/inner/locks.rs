@@ -1,6 +1,6 @@
 //! Names that are locked while a program fills, or is about to forget, their file.
 
-use crate::plan::turns::Turns;
+use crate::inner::turns::Turns;
 use godwit_core::Url;
 use parking_lot::{Condvar, Mutex};
 use std::{

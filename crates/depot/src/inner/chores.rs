@@ -1,6 +1,6 @@
 //! Chores that wait for the housekeeper.
 
-use crate::disk::files::Id;
+use crate::id::Id;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 

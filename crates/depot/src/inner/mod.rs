@@ -1,12 +1,16 @@
 //! State that the threads of a depot share, without any policy.
 
+pub(crate) mod chores;
+pub(crate) mod locks;
+pub(crate) mod turns;
+pub(crate) mod user;
+pub(crate) mod watches;
+
 use crate::{
     Connect, Rules,
-    disk::{files::Disk, records::Records, reserve::Ballast},
-    plan::{
-        all::All, chores::Chores, entry::Entry, locks::Locks, logs::Logs, quota::Room,
-        watches::Watches,
-    },
+    disk::{files::Disk, logs::Logs, quota::Room, records::Records, reserve::Ballast},
+    inner::{chores::Chores, locks::Locks, watches::Watches},
+    plan::{all::All, entry::Entry},
 };
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
