@@ -66,14 +66,14 @@ impl Depot {
             Err(error) if !may_pass(&error) => return Err(error.into()),
             _ => {}
         }
-        let mut all = self.inner.logs.all();
+        let mut plan = self.inner.logs.all();
         let same = |log: &&Arc<Log>| log.url == *url && log.who == *who && log.joins();
-        if let Some(log) = all.values().rev().find(same).cloned() {
+        if let Some(log) = plan.values().rev().find(same).cloned() {
             return Ok(self.appending(log, session));
         }
         let log = Arc::new(Log::begin(&self.inner, url, who)?);
-        all.insert(log.number, Arc::clone(&log));
-        drop(all);
+        plan.insert(log.number, Arc::clone(&log));
+        drop(plan);
         self.inner.records.write(Change::Log(Box::new(log.row())))?;
         Ok(self.appending(log, session))
     }

@@ -74,8 +74,8 @@ impl Depot {
 
     /// Returns the entries of a name, of all audiences.
     pub fn holds(&self, url: &Url) -> Vec<Holds> {
-        let all = self.inner.all().called(url);
-        let same = all.iter().filter(|entry| entry.name() == *url);
+        let plan = self.inner.plan().called(url);
+        let same = plan.iter().filter(|entry| entry.name() == *url);
         same.map(holds).collect()
     }
 
@@ -119,7 +119,7 @@ impl Depot {
 
     fn forget_where(&self, url: &Url, is_meant: impl Fn(&Entry, &State) -> bool) -> Result<u64> {
         let mut forgotten = 0;
-        let called = self.inner.all().called(url);
+        let called = self.inner.plan().called(url);
         for entry in called {
             if entry.name() != *url {
                 continue;

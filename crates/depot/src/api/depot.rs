@@ -73,7 +73,7 @@ impl Depot {
             connect,
             room,
             ballast,
-            all: Mutex::default(),
+            plan: Mutex::default(),
             due: Condvar::new(),
             is_ending: AtomicBool::new(false),
             numbers: AtomicU64::new(start << 32),
@@ -85,14 +85,14 @@ impl Depot {
             rules,
         });
         inner.recover(rows, deeds, start)?;
-        inner.all().unreadable.deeds = odd_deeds;
+        inner.plan().unreadable.deeds = odd_deeds;
         let key = |forwarded: Forwarded| {
             (
                 (forwarded.url.clone(), forwarded.who.audience.clone()),
                 forwarded,
             )
         };
-        inner.all().forwarded = forwarded.into_iter().map(key).collect();
+        inner.plan().forwarded = forwarded.into_iter().map(key).collect();
         inner.retag(tags);
         inner.ballast.take();
         let mut threads = Vec::new();
@@ -112,10 +112,10 @@ impl Depot {
 
     /// Tells whether any target lacks something that is here.
     pub fn has_pending(&self) -> bool {
-        let all = self.inner.all();
-        let is_pending = all.by_id.values().any(|entry| entry.lock().machine.owes())
-            || all.promises.deeds().next().is_some();
-        drop(all);
+        let plan = self.inner.plan();
+        let is_pending = plan.by_id.values().any(|entry| entry.lock().machine.owes())
+            || plan.order.deeds().next().is_some();
+        drop(plan);
         is_pending || !self.inner.logs.pending().is_empty()
     }
 

@@ -171,13 +171,13 @@ impl Inner {
         let file = self.disk.writer(entry.id)?;
         let mut state = loop {
             drop(self.still(&entry));
-            let all = self.all();
+            let plan = self.plan();
             let state = entry.lock();
             if state.is_gone {
                 return Err(Error::busy(url, &"gone meanwhile; try again"));
             }
             if !edit.truncate && !state.is_current() {
-                drop((state, all));
+                drop((state, plan));
                 return self.edit((url, who), edit, is_there); // What its name says is something else by now.
             }
             if !state.bytes.is_scanning {
@@ -197,7 +197,7 @@ impl Inner {
             user,
             file: Some(file),
         };
-        self.all().enqueue(&entry, || self.next_number());
+        self.plan().enqueue(&entry, || self.next_number());
         // It must be persisted before a program can write unseen.
         entry.commit(self)?;
         crash::point("open-recorded");
@@ -292,15 +292,15 @@ impl Inner {
         state.meta.mode = edit.mode;
         let user = User::of(&entry, &mut state);
         drop(state);
-        let mut all = self.all();
-        let current = all.current_of(url, who).filter(|_| base_is_absent);
+        let mut plan = self.plan();
+        let current = plan.current_of(url, who).filter(|_| base_is_absent);
         if current.is_some_and(|entry| is_pending(&entry.lock())) {
-            drop((all, user));
+            drop((plan, user));
             self.disk.remove(id)?;
             return Ok(None);
         }
-        all.insert(&entry);
-        all.make_newest(&entry);
+        plan.insert(&entry);
+        plan.make_newest(&entry);
         Ok(Some(user))
     }
 }

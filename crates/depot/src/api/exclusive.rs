@@ -39,7 +39,7 @@ impl Depot {
         made.end_while(&|_| true, by.is_wanted)?;
         let scope = Scope::Url(url.clone());
         let Err(error) = self.push_while(&scope, Some(limit), by.is_wanted) else {
-            let entry = inner.all().current_of(url, by.who);
+            let entry = inner.plan().current_of(url, by.who);
             return Ok(entry.and_then(|entry| seen(&entry)));
         };
         let said = self.why_on_hold(url);

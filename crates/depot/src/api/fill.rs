@@ -223,16 +223,16 @@ impl Adding {
         state.meta.is_filled = true;
         state.record.change();
         drop(state);
-        let mut all = depot.all();
-        let old = all.current.get(&self.name).cloned();
+        let mut plan = depot.plan();
+        let old = plan.current.get(&self.name).cloned();
         if old.as_ref().is_some_and(|old| old.lock().machine.owes()) {
-            drop(all);
+            drop(plan);
             depot.room.release(size);
             return Err(self.busy("put meanwhile, and that counts"));
         }
-        all.insert(&entry);
-        all.make_current(&entry);
-        drop(all);
+        plan.insert(&entry);
+        plan.make_current(&entry);
+        drop(plan);
         if let Some(old) = old {
             depot.let_go(&old)?;
         }
@@ -307,17 +307,17 @@ impl Inner {
             if !is_wanted() {
                 return Err(Error::Unwanted);
             }
-            let all = self.all();
-            if let Some(asking) = all.asking.get(name).cloned() {
-                drop(all);
+            let plan = self.plan();
+            if let Some(asking) = plan.asking.get(name).cloned() {
+                drop(plan);
                 // The answer is for that caller; the next look finds what came of it.
                 let _ = asking.wait(is_wanted)?;
                 continue;
             }
-            let Some(entry) = all.current.get(name).cloned() else {
+            let Some(entry) = plan.current.get(name).cloned() else {
                 return Ok(None);
             };
-            drop(all);
+            drop(plan);
             let mut state = entry.lock();
             let is_own = entry.who.audience == name.1;
             if state.is_gone || !is_own || state.machine.is_blind() {
@@ -340,7 +340,7 @@ impl Inner {
     /// Tells whether a program filled the current entry of a name.
     pub(crate) fn is_filled(&self, url: &Url, who: &Who) -> bool {
         let name = (url.clone(), who.audience.clone());
-        let current = self.all().current.get(&name).cloned();
+        let current = self.plan().current.get(&name).cloned();
         current.is_some_and(|entry| {
             let state = entry.lock();
             state.meta.is_filled && !state.machine.owes()
@@ -357,7 +357,7 @@ impl Inner {
         }
         drop(state);
         self.room.release(reserved);
-        self.all().remove(entry);
+        self.plan().remove(entry);
     }
 }
 

@@ -18,7 +18,7 @@ impl Inner {
         is_wanted: &dyn Fn() -> bool,
         downstream: &mut Downstream,
     ) -> Result<()> {
-        let mut all: Vec<Forwarded> = self.all().forwarded.values().cloned().collect();
+        let mut all: Vec<Forwarded> = self.plan().forwarded.values().cloned().collect();
         all.retain(|forwarded| forwarded.is_meant(scope));
         let mut is_lost = Ok(());
         for forwarded in all {
@@ -35,13 +35,13 @@ impl Inner {
                 }
                 Ok(()) => downstream.look(self, (&forwarded.url, &forwarded.who)),
             }
-            let (key, mut all) = (forwarded.key(), self.all());
-            if all
+            let (key, mut plan) = (forwarded.key(), self.plan());
+            if plan
                 .forwarded
                 .get(&key)
                 .is_some_and(|now| now.number == forwarded.number)
             {
-                all.forwarded.remove(&key);
+                plan.forwarded.remove(&key);
                 self.records
                     .write_behind(Change::Forwarded(Box::new(forwarded), false));
             }
@@ -51,8 +51,8 @@ impl Inner {
 
     /// Tells whether that is so by now: it may be since it was waited for.
     fn is_changed_there(&self, forwarded: &Forwarded) -> bool {
-        let all = self.all();
-        let now = all.forwarded.get(&forwarded.key());
+        let plan = self.plan();
+        let now = plan.forwarded.get(&forwarded.key());
         now.is_none_or(|now| now.number != forwarded.number || now.is_changed_there)
     }
 }

@@ -7,10 +7,10 @@ use crate::{
     inner::Inner,
     paths::{missing, moved, server_of},
     plan::{
-        all::All,
+        Plan,
         entry::Entry,
         listings::{self, Listed, directory, plain, split},
-        order::{Fact, LENGTH, Promises, was_at},
+        order::{Fact, LENGTH, Order, was_at},
     },
     work::apply::set,
 };
@@ -51,15 +51,15 @@ impl Depot {
 impl Inner {
     fn look_at(&self, url: &Url, who: &Who) -> Result<Stat> {
         let (at, values, listed, above) = {
-            let mut all = self.all();
-            match self.here(&all, url, who, &all.promises.around(url)) {
+            let mut plan = self.plan();
+            match self.here(&plan, url, who, &plan.order.around(url)) {
                 Here::There(stat) => return Ok(stat),
                 Here::Gone => return Err(missing(url)),
                 Here::Elsewhere(at, values) => {
-                    let fresh = self.believed(&all, url);
-                    let listed = all.listings.find(&at, &who.audience, fresh);
+                    let fresh = self.believed(&plan, url);
+                    let listed = plan.listings.find(&at, &who.audience, fresh);
                     let above = match listed {
-                        None => all.listings.worth_listing(&at, &who.audience, fresh),
+                        None => plan.listings.worth_listing(&at, &who.audience, fresh),
                         Some(_) => None,
                     };
                     (at, values, listed, above)
@@ -69,9 +69,9 @@ impl Inner {
         let listed = match above {
             // Where it cannot be listed, the name can be looked at.
             Some(above) if self.list_there(&above, who, LOOKED_MAX).is_ok() => {
-                let all = self.all();
-                let fresh = self.believed(&all, url);
-                all.listings.find(&at, &who.audience, fresh)
+                let plan = self.plan();
+                let fresh = self.believed(&plan, url);
+                plan.listings.find(&at, &who.audience, fresh)
             }
             _ => listed,
         };
@@ -80,7 +80,7 @@ impl Inner {
             Some(None)
                 if [url, &at]
                     .iter()
-                    .any(|name| !self.all().called(name).is_empty()) =>
+                    .any(|name| !self.plan().called(name).is_empty()) =>
             {
                 None
             }
@@ -92,16 +92,16 @@ impl Inner {
         };
         let mut found = match found {
             Err(error) if error.of_store().is_some_and(may_pass) => {
-                let all = self.all();
-                match all
+                let plan = self.plan();
+                match plan
                     .listings
                     .find(&at, &who.audience, (Instant::now(), Duration::MAX))
                 {
                     Some(found) => found.ok_or_else(|| missing(url))?,
                     None => {
-                        let entry = all.current_of(url, who);
+                        let entry = plan.current_of(url, who);
                         let stat = entry.and_then(|entry| self.stat_here(&entry, false));
-                        let above = || all.is_above_known(url).then(directory);
+                        let above = || plan.is_above_known(url).then(directory);
                         return stat.or_else(above).ok_or(error);
                     }
                 }
@@ -109,7 +109,7 @@ impl Inner {
             found => found?,
         };
         self.doubt_another(url, who, &found);
-        if let Some(entry) = self.all().current_of(url, who) {
+        if let Some(entry) = self.plan().current_of(url, who) {
             self.keep_time(&entry, &mut found);
         }
         Ok(with(found, &values))
@@ -135,7 +135,7 @@ impl Inner {
 
     /// Gives a file that was written here another time. One that cannot have it gets it with the answer of its server.
     pub(crate) fn set_time_here(&self, url: &Url, who: &Who, time: Duration) {
-        let entry = self.all().current_of(url, who);
+        let entry = self.plan().current_of(url, who);
         let file = entry.and_then(|entry| self.disk.reader(entry.id).ok());
         let set = file.map(|file| file.set_modified(UNIX_EPOCH + time));
         if let Some(Err(error)) = set {
@@ -151,7 +151,7 @@ impl Inner {
 
     /// Has the next reader ask the server, if that has another file than the one held here.
     fn doubt_another(&self, url: &Url, who: &Who, found: &Stat) {
-        let Some(entry) = self.all().current_of(url, who) else {
+        let Some(entry) = self.plan().current_of(url, who) else {
             return;
         };
         let mut state = entry.lock();
@@ -167,25 +167,25 @@ impl Inner {
 
     fn entries_of(&self, url: &Url, who: &Who) -> Result<Vec<DirEntry>> {
         let listed = {
-            let all = self.all();
-            match self.here(&all, url, who, &all.promises.around(url)) {
+            let plan = self.plan();
+            match self.here(&plan, url, who, &plan.order.around(url)) {
                 Here::There(stat) if stat.kind == EntryKind::Directory => Some(Listed::new()),
                 Here::There(_) => {
                     return Err(godwit_store::Error::not_directory(url.as_path()).into());
                 }
                 Here::Gone => return Err(missing(url)),
                 Here::Elsewhere(at, _) => {
-                    all.listings
-                        .get(&at, &who.audience, self.believed(&all, url))
+                    plan.listings
+                        .get(&at, &who.audience, self.believed(&plan, url))
                 }
             }
         };
         let listed = match listed.map_or_else(|| self.list_there(url, who, usize::MAX), Ok) {
             Err(error) if error.of_store().is_some_and(may_pass) => {
-                let all = self.all();
-                let at = all.promises.now_at(url);
+                let plan = self.plan();
+                let at = plan.order.now_at(url);
                 let known = at.and_then(|at| {
-                    all.listings
+                    plan.listings
                         .get(&at, &who.audience, (Instant::now(), Duration::MAX))
                 });
                 known.ok_or(error)?
@@ -196,9 +196,9 @@ impl Inner {
     }
 
     /// Returns how old a list of names may be: of a server that is away, however old.
-    fn believed(&self, all: &All, url: &Url) -> listings::Fresh {
+    fn believed(&self, plan: &Plan, url: &Url) -> listings::Fresh {
         let now = Instant::now();
-        let away = all.backoff.servers.get(&url.host_port());
+        let away = plan.backoff.servers.get(&url.host_port());
         match away.is_some_and(|away| away.until > now) {
             true => (now, Duration::MAX),
             false => (now, self.rules.fresh),
@@ -207,7 +207,7 @@ impl Inner {
 
     fn list_there(&self, url: &Url, who: &Who, most: usize) -> Result<Listed> {
         let begun = Instant::now();
-        let number = self.all().listings.number();
+        let number = self.plan().listings.number();
         let mut at = None;
         let listed = self.at_place(url, who, |place| {
             let mut listed = Listed::new();
@@ -221,12 +221,12 @@ impl Inner {
             at = Some(place.url.clone());
             Ok(listed)
         })?;
-        let mut all = self.all();
+        let mut plan = self.plan();
         // Names that were changed there meanwhile may be in it or not.
         if let Some(at) = at
             && server_of(&at) == server_of(url)
         {
-            (all.listings).put((&at, &who.audience), (begun, number), &listed);
+            (plan.listings).put((&at, &who.audience), (begun, number), &listed);
         }
         Ok(listed)
     }
@@ -234,16 +234,16 @@ impl Inner {
     /// Applies the pending changes to the list of a directory.
     fn overlaid(&self, url: &Url, who: &Who, mut listed: Listed) -> Vec<DirEntry> {
         let mut renamed = Vec::new();
-        let all = self.all();
-        for entry in all.called_below(url) {
+        let plan = self.plan();
+        for entry in plan.called_below(url) {
             let name = last_in(&entry.name(), url);
             if let Some(stat) = name.and_then(|name| listed.get_mut(&name)) {
                 self.keep_time(&entry, stat);
             }
         }
-        let around = all.promises.around(url);
+        let around = plan.order.around(url);
         let mut touched: BTreeSet<Vec<u8>> = names_in(url, &around).into_iter().collect();
-        let pending = all.pending.values().map(|entry| entry.name());
+        let pending = plan.pending.values().map(|entry| entry.name());
         touched.extend(pending.filter_map(|name| last_in(&name, url)));
         if !around.is_empty() {
             touched.extend(listed.keys().cloned());
@@ -252,7 +252,7 @@ impl Inner {
             let Ok(child) = url.join(&name) else {
                 continue;
             };
-            match self.here(&all, &child, who, &around) {
+            match self.here(&plan, &child, who, &around) {
                 Here::There(stat) => drop(listed.insert(name, stat)),
                 Here::Gone => drop(listed.remove(&name)),
                 Here::Elsewhere(at, values) => match listed.get_mut(&name) {
@@ -262,7 +262,7 @@ impl Inner {
                 },
             }
         }
-        drop(all);
+        drop(plan);
         for (name, child) in renamed {
             match self.look_at(&child, who) {
                 Ok(stat) => drop(listed.insert(name, stat)),
@@ -280,8 +280,8 @@ impl Inner {
     }
 
     /// Looks a name up among the pending changes; `around`: the deeds that concern it.
-    fn here(&self, all: &All, name: &Url, who: &Who, around: &[(&Deed, &Fact)]) -> Here {
-        let entry = all.current_of(name, who);
+    fn here(&self, plan: &Plan, name: &Url, who: &Who, around: &[(&Deed, &Fact)]) -> Here {
+        let entry = plan.current_of(name, who);
         if let Some(stat) = entry.and_then(|entry| self.stat_here(&entry, true)) {
             let mut values = Values::new();
             // The length is that of the held file.
@@ -341,19 +341,19 @@ impl Inner {
     }
 }
 
-impl All {
+impl Plan {
     /// Tells whether something is known below a name, which then is that of a directory.
     fn is_above_known(&self, name: &Url) -> bool {
         let is_below = |other: &Url| other != name && moved(other, name, name).is_some();
         let mut entry = self.called_below(name).into_iter();
-        let mut deeds = self.promises.deeds();
+        let mut deeds = self.order.deeds();
         self.listings.has_at_or_below(name)
             || entry.any(|entry| is_below(&entry.name()) && !entry.lock().is_gone)
             || deeds.any(|(_, fact, _)| is_below(fact.to.as_ref().unwrap_or(&fact.url)))
     }
 }
 
-impl Promises {
+impl Order {
     /// Returns the promises that have to do with a name, something above it or below it, the last one first.
     fn around(&self, name: &Url) -> Vec<(&Deed, &Fact)> {
         let mut at = Some(name.clone());

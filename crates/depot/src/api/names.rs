@@ -56,7 +56,7 @@ impl Depot {
     /// Cuts or extends a file to a length. What is not held here is not fetched for that: who reads it is
     /// told to come again until its target has done so.
     pub fn truncate(&self, url: &Url, size: u64, by: By<'_>) -> Result<()> {
-        let entry = self.inner.all().current_of(url, by.who);
+        let entry = self.inner.plan().current_of(url, by.who);
         let is_here = entry.is_some_and(|entry| {
             let state = entry.lock();
             state.machine.is_whole() && !state.is_gone && !state.machine.is_blind()

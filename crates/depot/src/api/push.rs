@@ -69,8 +69,8 @@ impl Depot {
         let is_forwarded =
             |entry: &Arc<Entry>| entry.lock().meta.is_forwarded && is_meant(scope, entry);
         let mut others = match scope {
-            Scope::Url(url) => self.inner.all().called(url),
-            Scope::Below(url) => self.inner.all().called_below(url),
+            Scope::Url(url) => self.inner.plan().called(url),
+            Scope::Below(url) => self.inner.plan().called_below(url),
             _ => self.inner.every(),
         };
         others.retain(is_forwarded);
@@ -179,7 +179,7 @@ impl Depot {
         };
         let wanted = all.into_iter().map(seal).collect();
         let deeds = self.inner.deeds_of(scope);
-        self.inner.all().promises.try_again(&deeds);
+        self.inner.plan().order.try_again(&deeds);
         self.inner.retry_servers();
         Ok((wanted, deeds))
     }
@@ -192,7 +192,7 @@ impl Depot {
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<()> {
         loop {
-            let stuck = self.inner.all().stuck_file(entry);
+            let stuck = self.inner.plan().stuck_file(entry);
             let mut state = entry.lock();
             let is_there = !state.machine.owes() || state.delivery.delivered >= generation;
             let is_held = state.machine.held().is_some();
@@ -321,10 +321,10 @@ impl Inner {
         (until, limit): Time,
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<()> {
-        let mut all = self.all();
+        let mut plan = self.plan();
         loop {
             let (mut left, mut is_held) = (None, Ok(()));
-            for (deed, fact, _) in all.promises.deeds() {
+            for (deed, fact, _) in plan.order.deeds() {
                 if !numbers.contains(&deed.number) {
                     continue;
                 }
@@ -332,7 +332,7 @@ impl Inner {
                 let reason = || deed_words(word_of(&deed.what), fact.to.as_ref());
                 let on_hold =
                     on_hold.map(|why| Error::held(fact.url.clone(), reason_of(why), reason()));
-                let stuck = on_hold.or_else(|| all.stuck_deed(deed, fact));
+                let stuck = on_hold.or_else(|| plan.stuck_deed(deed, fact));
                 match stuck.or_else(|| on_hold_downstream(fact, reason())) {
                     Some(error) => is_held = is_held.and(Err(error)),
                     None => left = Some(format!("{} of {}", word_of(&deed.what), fact.url)),
@@ -357,7 +357,7 @@ impl Inner {
                 }
                 _ => LOOK_AGAIN,
             };
-            self.due.wait_for(&mut all, pause);
+            self.due.wait_for(&mut plan, pause);
         }
     }
 
@@ -439,9 +439,9 @@ impl Inner {
     /// Returns the pending entries of a scope.
     fn scoped(&self, scope: &Scope) -> Vec<Arc<Entry>> {
         let pending: Vec<_> = match scope {
-            Scope::Url(url) => self.all().pending_called(url),
-            Scope::Below(url) => self.all().pending_below(url),
-            _ => self.all().pending.values().cloned().collect(),
+            Scope::Url(url) => self.plan().pending_called(url),
+            Scope::Below(url) => self.plan().pending_below(url),
+            _ => self.plan().pending.values().cloned().collect(),
         };
         // An open entry is private.
         let is_wanted = |entry: &Arc<Entry>| !entry.lock().is_private() && is_meant(scope, entry);

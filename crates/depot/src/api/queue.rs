@@ -117,9 +117,9 @@ impl Depot {
     /// Returns what is pending of a scope, the oldest first. If `scope` is a name, returns its entries.
     pub fn queue_of(&self, scope: &Scope) -> Vec<Pending> {
         let pending: Vec<_> = match scope {
-            Scope::Url(url) => self.inner.all().pending_called(url),
-            Scope::Below(url) => self.inner.all().pending_below(url),
-            _ => self.inner.all().pending.values().cloned().collect(),
+            Scope::Url(url) => self.inner.plan().pending_called(url),
+            Scope::Below(url) => self.inner.plan().pending_below(url),
+            _ => self.inner.plan().pending.values().cloned().collect(),
         };
         let mut all: Vec<Pending> = pending
             .iter()
@@ -154,7 +154,7 @@ impl Depot {
         {
             let again = self
                 .inner
-                .all()
+                .plan()
                 .backoff
                 .directories
                 .map(|(at, _)| at - Instant::now());
@@ -196,10 +196,10 @@ impl Depot {
     fn pending(&self, entry: &Entry) -> Option<Pending> {
         let server = entry.url().host_port();
         let (away, before) = {
-            let all = self.inner.all();
-            let away = all.backoff.servers.get(&server);
+            let plan = self.inner.plan();
+            let away = plan.backoff.servers.get(&server);
             let away = away.map(|away| (away.until, away.why.clone()));
-            (away, all.before_file(entry))
+            (away, plan.before_file(entry))
         };
         let state = entry.lock();
         if !state.machine.owes() || state.is_gone {
@@ -290,7 +290,7 @@ impl Depot {
             tracing::info!(id, "what has a name that cannot be read is dropped");
             return Ok(());
         }
-        let names = self.inner.all().promises.names_of(id);
+        let names = self.inner.plan().order.names_of(id);
         let dropped = self.inner.decide_deed(id, |deeds, number| {
             let url = Url::from_argument(id).ok();
             match deeds.drop(number) {
@@ -299,7 +299,7 @@ impl Depot {
             }
         })?;
         if dropped {
-            self.inner.all().names_again();
+            self.inner.plan().names_again();
             names.iter().for_each(|name| self.changed(name));
             self.inner.nudge();
             return Ok(());
@@ -324,7 +324,7 @@ impl Depot {
     pub fn redirect(&self, id: &str, to: &Url) -> Result<()> {
         let entry = self.inner.by_name(id)?;
         drop((self.inner.connect)(to, &entry.who)?);
-        let mut all = self.inner.all();
+        let mut plan = self.inner.plan();
         let mut state = entry.lock();
         let what = match () {
             () if state.delivery.is_in_flight => {
@@ -338,7 +338,7 @@ impl Depot {
                 let why = "only parts of it are here, which belong into the file there";
                 return Err(StoreError::unsupported(what, why).into());
             }
-            () if entry.is_renamed() && !all.promises.is_overtaken(&entry) => None,
+            () if entry.is_renamed() && !plan.order.is_overtaken(&entry) => None,
             () if entry.is_renamed() => {
                 Some("renamed, which is on its way; redirect that, or drop it")
             }
@@ -357,19 +357,19 @@ impl Depot {
         let was_current = state.is_current();
         drop(state);
         tracing::info!(id, from = %entry.url().without_password(), to = %to.without_password(), "redirected");
-        all.cleanup.leftovers.extend(leftover);
-        all.remove_current(&entry);
-        let is_promised = all.promises.has(&entry);
-        all.settle(&entry);
+        plan.cleanup.leftovers.extend(leftover);
+        plan.remove_current(&entry);
+        let is_promised = plan.order.has(&entry);
+        plan.settle(&entry);
         entry.redirect(to.clone());
         match is_promised {
-            true => all.enqueue(&entry, || self.inner.next_number()),
-            false => drop(all.pending.insert(entry.number(), Arc::clone(&entry))),
+            true => plan.enqueue(&entry, || self.inner.next_number()),
+            false => drop(plan.pending.insert(entry.number(), Arc::clone(&entry))),
         }
         if was_current {
-            all.make_newest(&entry);
+            plan.make_newest(&entry);
         }
-        drop(all);
+        drop(plan);
         entry.tell();
         entry.commit(&self.inner)?;
         self.inner.retry_servers();
@@ -448,8 +448,8 @@ fn pending_pieces(log: &Log) -> Pending {
 impl Inner {
     /// Returns what has a name that cannot be read. It is told where its bytes lie, and what its name says.
     fn unreadable(&self) -> Vec<Pending> {
-        let all = self.all();
-        let files = all.unreadable.entries.iter().filter_map(|(id, it)| {
+        let plan = self.plan();
+        let files = plan.unreadable.entries.iter().filter_map(|(id, it)| {
             let path = self.disk.path(*id);
             let mut pending = unreadable(*id, "publish", &it.url, &path, "is no URL")?;
             pending.pending_bytes = it.pending_bytes;
@@ -459,7 +459,7 @@ impl Inner {
             Some(pending)
         });
         let mut found: Vec<_> = files.collect();
-        drop(all);
+        drop(plan);
         for (id, url, error, path) in self.logs.unreadable() {
             let why = format!("cannot be gone on with ({error})");
             let Some(mut pending) = unreadable(id, "append", &url, &path, &why) else {
@@ -475,12 +475,12 @@ impl Inner {
 
     /// Returns the deeds that are no publications.
     fn pending_deeds(&self) -> Vec<Pending> {
-        let all = self.all();
-        let pending = all.promises.deeds().map(|(deed, fact, deeds)| {
-            let away = all.backoff.servers.get(&fact.url.host_port());
+        let plan = self.plan();
+        let pending = plan.order.deeds().map(|(deed, fact, deeds)| {
+            let away = plan.backoff.servers.get(&fact.url.host_port());
             let again = away.map(|away| away.until).or(fact.later);
             let again_in = again.map(|at| at.saturating_duration_since(Instant::now()));
-            let before = all.before_deed(deed, fact);
+            let before = plan.before_deed(deed, fact);
             let stage = match (&deed.held, again_in) {
                 (Some(_), _) => Stage::Held,
                 _ if deeds.is_under_way(deed.number) => Stage::Sending,
@@ -516,7 +516,7 @@ impl Inner {
 
     /// Returns the numbers of the deeds of a scope.
     pub(crate) fn deeds_of(&self, scope: &Scope) -> Vec<u64> {
-        let all = self.all();
+        let plan = self.plan();
         let is_meant = |deed: &Deed, fact: &Fact| match scope {
             Scope::All => true,
             Scope::Session(session) => fact.session == *session,
@@ -524,7 +524,7 @@ impl Inner {
                 server_of(url) == server_of(&fact.url) && deed.concerns(&path_of(url))
             }
         };
-        let meant = all.promises.deeds().filter(|(d, f, _)| is_meant(d, f));
+        let meant = plan.order.deeds().filter(|(d, f, _)| is_meant(d, f));
         meant.map(|(deed, ..)| deed.number).collect()
     }
 

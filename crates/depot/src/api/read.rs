@@ -93,7 +93,7 @@ impl Depot {
 
     /// Opens a file that is present as a whole and fresh. `None`: it has to be fetched or revalidated.
     pub fn read_here(&self, url: &Url, who: &Who, fresh: Fresh) -> Option<Reading> {
-        let entry = self.inner.all().current_of(url, who)?;
+        let entry = self.inner.plan().current_of(url, who)?;
         let mut state = entry.lock();
         let is_own = entry.who.audience == who.audience;
         let is_here =

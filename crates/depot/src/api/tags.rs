@@ -37,7 +37,7 @@ impl Depot {
 
     /// Returns how often what is held of a name was fetched.
     pub fn transfers(&self, url: &Url, who: &Who) -> Option<u64> {
-        let entry = self.inner.all().current_of(url, who)?;
+        let entry = self.inner.plan().current_of(url, who)?;
         let state = entry.lock();
         (!state.is_gone).then_some(state.meta.transfers)
     }
@@ -50,7 +50,7 @@ impl Depot {
 
     /// Notes a time of the user's own with a tag that is on a file already.
     pub fn stamp(&self, url: &Url, tag: &str, timestamp: Option<i64>) -> Result<()> {
-        let called = self.inner.all().called(url);
+        let called = self.inner.plan().called(url);
         let mut is_known = false;
         for entry in called.iter().filter(|entry| entry.name() == *url) {
             let mut state = entry.lock();
@@ -72,7 +72,7 @@ impl Depot {
     /// Takes one instance of a tag off a file.
     pub fn untag(&self, url: &Url, tag: &str) -> Result<()> {
         let mut is_known = false;
-        let called = self.inner.all().called(url);
+        let called = self.inner.plan().called(url);
         for entry in called {
             if entry.name() == *url {
                 is_known |= self.inner.untag(&entry, |t| t.name == tag, false)?;

@@ -1,4 +1,4 @@
-//! Promises on record of which a name cannot be read: they are shown, and left
+//! Order on record of which a name cannot be read: they are shown, and left
 //! alone until somebody gives them up.
 
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     clock::now,
     disk::rows::Change,
     inner::Inner,
-    plan::{all::OddDeed, order::deed_id},
+    plan::{OddDeed, order::deed_id},
 };
 use godwit_core::Url;
 use std::time::Duration;
@@ -56,8 +56,8 @@ impl Inner {
         let Some(records) = path.and_then(|path| Url::file(&path).ok()) else {
             return Vec::new();
         };
-        let all = self.all();
-        all.unreadable
+        let plan = self.plan();
+        plan.unreadable
             .deeds
             .iter()
             .map(|odd| odd.pending(&records))
@@ -66,15 +66,15 @@ impl Inner {
 
     /// Gives one up, and returns whether there is any of that number.
     pub(crate) fn forget_odd_deed(&self, name: &str) -> Result<bool> {
-        let mut all = self.all();
+        let mut plan = self.plan();
         let is_it = |odd: &OddDeed| deed_id(odd.number) == name;
-        let Some(at) = all.unreadable.deeds.iter().position(is_it) else {
+        let Some(at) = plan.unreadable.deeds.iter().position(is_it) else {
             return Ok(false);
         };
-        let odd = all.unreadable.deeds.swap_remove(at);
+        let odd = plan.unreadable.deeds.swap_remove(at);
         // What is over is tried again with the next that is written, where the disk is full.
         let written = (self.records).begin(Change::Deeds(vec![(odd.number, None)]));
-        drop(all);
+        drop(plan);
         written.wait().map(|()| true)
     }
 }

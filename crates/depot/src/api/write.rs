@@ -86,7 +86,7 @@ impl Depot {
         state.meta.session = session.into();
         state.visibility = Visibility::Private;
         drop(state);
-        self.inner.all().insert(&entry);
+        self.inner.plan().insert(&entry);
         Ok(Writing {
             depot: Arc::clone(&self.inner),
             entry,
@@ -156,7 +156,7 @@ impl Depot {
 
     /// Returns the version of an upload that is still in this depot.
     pub(crate) fn came_as(&self, url: &Url, upload: &str) -> Option<Version> {
-        let called = self.inner.all().called(url);
+        let called = self.inner.plan().called(url);
         let mut all = called.into_iter().filter(|entry| entry.url() == *url);
         let entry = all.find(|entry| {
             let state = entry.lock();
@@ -388,8 +388,8 @@ impl Drop for Writing {
 impl Inner {
     /// Refuses a name of which this machine knows a file: it is pending, or the target had it a moment ago.
     fn must_be_free(&self, url: &Url) -> Result<()> {
-        let all = self.all();
-        let is_there = all.called(url).iter().any(|entry| {
+        let plan = self.plan();
+        let is_there = plan.called(url).iter().any(|entry| {
             let state = entry.lock();
             let is_known = state.is_current() && entry.name() == *url && !state.meta.is_filled;
             is_known && self.is_fresh(&state, Fresh::Usual)
@@ -404,11 +404,11 @@ impl Inner {
     /// Gives an entry that arrived whole the last place in the order. An earlier place would put it before entries that
     /// were closed while it arrived.
     fn adopted(&self, entry: &Arc<Entry>) {
-        let mut all = self.all();
+        let mut plan = self.plan();
         entry.renumber(self.next_number());
-        entry.lock().meta.replaces = all.before(entry);
-        all.insert(entry);
-        all.comes(entry);
+        entry.lock().meta.replaces = plan.before(entry);
+        plan.insert(entry);
+        plan.comes(entry);
     }
 }
 

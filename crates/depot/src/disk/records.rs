@@ -13,7 +13,7 @@ use crate::{
     id::Id,
     paths::path_of,
     plan::{
-        all::OddDeed,
+        OddDeed,
         forwarded::Forwarded,
         order::{DeedRow, Fact},
     },

@@ -4,7 +4,7 @@ use crate::{
     Who,
     id::Id,
     plan::{
-        all::Unreadable,
+        Unreadable,
         entry::{Asked, Entry, upload_of},
         forwarded::Forwarded,
         order::DeedRow,
@@ -93,7 +93,7 @@ pub(crate) enum Change {
     Log(Box<LogRow>),
     /// A log that its target has as a whole.
     ForgetLog(Id),
-    /// Promises that are no publications; nothing: it is over.
+    /// Order that are no publications; nothing: it is over.
     Deeds(Vec<(u64, Option<DeedRow>)>),
     /// A tag of a file; with a count of 0 there is none.
     Tag(Id, Tag),

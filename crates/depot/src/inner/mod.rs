@@ -10,7 +10,7 @@ use crate::{
     Connect, Rules,
     disk::{files::Disk, logs::Logs, quota::Room, records::Records, reserve::Ballast},
     inner::{chores::Chores, locks::Locks, watches::Watches},
-    plan::{all::All, entry::Entry},
+    plan::{Plan, entry::Entry},
 };
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
@@ -29,7 +29,7 @@ pub(crate) struct Inner {
     pub connect: Connect,
     pub room: Room,
     pub ballast: Arc<Ballast>,
-    pub all: Mutex<All>,
+    pub plan: Mutex<Plan>,
     /// Woken if something is pending, or may be tried again.
     pub due: Condvar,
     pub is_ending: AtomicBool,
@@ -44,13 +44,13 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    pub(crate) fn all(&self) -> MutexGuard<'_, All> {
-        self.all.lock()
+    pub(crate) fn plan(&self) -> MutexGuard<'_, Plan> {
+        self.plan.lock()
     }
 
     /// Returns everything that is held, for a look at each without this lock.
     pub(crate) fn every(&self) -> Vec<Arc<Entry>> {
-        self.all().by_id.values().cloned().collect()
+        self.plan().by_id.values().cloned().collect()
     }
 
     pub(crate) fn is_ending(&self) -> bool {
@@ -60,7 +60,7 @@ impl Inner {
     /// Has the threads look again for work.
     pub(crate) fn nudge(&self) {
         // Under the lock, or a thread that has just found nothing would miss it.
-        drop(self.all());
+        drop(self.plan());
         self.due.notify_all();
     }
 
@@ -74,8 +74,8 @@ impl Inner {
     /// Waits so long, whatever happens meanwhile, unless the depot ends.
     pub(crate) fn sleep(&self, pause: Duration) {
         let until = Instant::now() + pause;
-        let mut all = self.all();
-        while !self.is_ending() && !self.due.wait_until(&mut all, until).timed_out() {}
+        let mut plan = self.plan();
+        while !self.is_ending() && !self.due.wait_until(&mut plan, until).timed_out() {}
     }
 }
 

@@ -1,6 +1,6 @@
 //! The one table of servers that are away, and the pauses until they are tried again.
 
-use crate::{Error, Rules, error::is_unknown_host, plan::all::All};
+use crate::{Error, Rules, error::is_unknown_host, plan::Plan};
 use godwit_core::Fault;
 use std::{
     collections::HashMap,
@@ -23,7 +23,7 @@ pub(crate) struct Away {
     pub why: Error,
 }
 
-impl All {
+impl Plan {
     /// Has missing directories be looked for soon, since an entry is on hold.
     pub(crate) fn look_for_directories_soon(&mut self, now: Instant) {
         self.backoff.directories = Some((now + ABSENT_MIN, ABSENT_MIN));
@@ -31,9 +31,15 @@ impl All {
 }
 
 /// Notes that a server cannot be reached, or is busy.
-pub(crate) fn server_away(all: &mut All, server: &str, error: Error, rules: &Rules, now: Instant) {
+pub(crate) fn server_away(
+    plan: &mut Plan,
+    server: &str,
+    error: Error,
+    rules: &Rules,
+    now: Instant,
+) {
     let longest = rules.pause_max;
-    let before = all.backoff.servers.get(server).map(|away| away.pause * 2);
+    let before = plan.backoff.servers.get(server).map(|away| away.pause * 2);
     let pause = match error.fault() {
         Fault::NotYet(wait) => wait.min(longest * 16),
         // The next answer is the same, most likely.
@@ -45,7 +51,7 @@ pub(crate) fn server_away(all: &mut All, server: &str, error: Error, rules: &Rul
         pause,
         why: error,
     };
-    all.backoff.servers.insert(server.into(), away);
+    plan.backoff.servers.insert(server.into(), away);
 }
 
 /// Returns the pause of an entry after so many failures.

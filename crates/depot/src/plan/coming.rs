@@ -9,7 +9,7 @@ use crate::{
     id::Id,
     paths::moved,
     plan::{
-        all::All,
+        Plan,
         asking::{Asking, Name},
         entry::Entry,
         state::Visibility,
@@ -32,7 +32,7 @@ pub(crate) struct Ends {
     pub(crate) waiting: usize,
 }
 
-impl All {
+impl Plan {
     /// Applies operations on its name to this entry from now on.
     pub(crate) fn comes(&mut self, entry: &Arc<Entry>) {
         let entry = Arc::clone(entry);

@@ -3,7 +3,7 @@
 use crate::{
     Scope, Who,
     paths::is_at_or_below,
-    plan::{all::All, entry::Entry, state::State},
+    plan::{Plan, entry::Entry, state::State},
 };
 use godwit_core::Url;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -49,7 +49,7 @@ impl Forwarded {
     }
 }
 
-impl All {
+impl Plan {
     /// Notes that a program of this machine renamed or removed a name, or one above it.
     pub(crate) fn note_changed(&mut self, top: &Url) {
         let forwarded = self.forwarded.values_mut();

@@ -5,7 +5,7 @@
 
 use crate::{
     Result, Who,
-    plan::{all::All, state::State},
+    plan::{Plan, state::State},
 };
 use godwit_core::{Url, holding::Mode};
 use godwit_store::Sink;
@@ -49,7 +49,7 @@ impl State {
     }
 }
 
-impl All {
+impl Plan {
     /// Takes one whose target can be asked now, or returns when to look again.
     pub(crate) fn next_leftover(&mut self, now: Instant) -> Result<Leftover, Option<Instant>> {
         let mut until: Option<Instant> = None;

@@ -3,7 +3,7 @@
 use crate::{
     id::Id,
     paths::is_at_or_below,
-    plan::{all::All, entry::Entry},
+    plan::{Plan, entry::Entry},
 };
 use godwit_core::Url;
 use parking_lot::Mutex;
@@ -55,7 +55,7 @@ impl Called {
     }
 }
 
-impl All {
+impl Plan {
     /// Returns the entries with that name, locally or at the target, the oldest first.
     pub(crate) fn called(&self, name: &Url) -> Vec<Arc<Entry>> {
         self.of_ids(self.called.ids(name))
@@ -121,13 +121,13 @@ mod tests {
         format!("ftp://there/{path}").parse().unwrap()
     }
 
-    fn entry(all: &mut All, number: u64, path: &str) -> Arc<Entry> {
+    fn entry(plan: &mut Plan, number: u64, path: &str) -> Arc<Entry> {
         let mut id = [0; 12];
         id[4..].copy_from_slice(&number.to_be_bytes());
         let machine = Holding::born(Base::Any, Mode::Replace);
         let who = Who::default();
         let entry = Arc::new(Entry::new(Id::of(id), (number, 0), url(path), who, machine));
-        all.insert(&entry);
+        plan.insert(&entry);
         entry
     }
 
@@ -137,48 +137,48 @@ mod tests {
 
     #[test]
     fn it_is_found_by_what_it_is_called_and_by_where_it_goes() {
-        let mut all = All::default();
-        let (first, second) = (entry(&mut all, 2, "a"), entry(&mut all, 1, "a"));
-        entry(&mut all, 3, "ab");
-        assert_eq!(numbers(&all.called(&url("a"))), [1, 2]);
+        let mut plan = Plan::default();
+        let (first, second) = (entry(&mut plan, 2, "a"), entry(&mut plan, 1, "a"));
+        entry(&mut plan, 3, "ab");
+        assert_eq!(numbers(&plan.called(&url("a"))), [1, 2]);
         first.rename(url("b"));
-        assert_eq!(numbers(&all.called(&url("a"))), [1, 2]);
-        assert_eq!(numbers(&all.called(&url("b"))), [2]);
+        assert_eq!(numbers(&plan.called(&url("a"))), [1, 2]);
+        assert_eq!(numbers(&plan.called(&url("b"))), [2]);
         first.redirect(url("b"));
-        assert_eq!(numbers(&all.called(&url("a"))), [1]);
-        assert_eq!(numbers(&all.pending_called(&url("b"))), [2]);
-        all.remove(&first);
-        all.remove(&second);
-        assert!(all.called(&url("a")).is_empty() && all.called(&url("b")).is_empty());
+        assert_eq!(numbers(&plan.called(&url("a"))), [1]);
+        assert_eq!(numbers(&plan.pending_called(&url("b"))), [2]);
+        plan.remove(&first);
+        plan.remove(&second);
+        assert!(plan.called(&url("a")).is_empty() && plan.called(&url("b")).is_empty());
         first.rename(url("c"));
-        assert!(all.called(&url("c")).is_empty());
+        assert!(plan.called(&url("c")).is_empty());
     }
 
     #[test]
     fn what_is_in_a_directory_is_found_and_not_what_only_begins_like_it() {
-        let mut all = All::default();
+        let mut plan = Plan::default();
         for (number, path) in [(1, "d"), (2, "d-e"), (3, "d/a"), (4, "d/b/c"), (5, "e")] {
-            entry(&mut all, number, path);
+            entry(&mut plan, number, path);
         }
-        assert_eq!(numbers(&all.called_below(&url("d"))), [1, 3, 4]);
-        assert_eq!(numbers(&all.pending_below(&url("d/b"))), [4]);
+        assert_eq!(numbers(&plan.called_below(&url("d"))), [1, 3, 4]);
+        assert_eq!(numbers(&plan.pending_below(&url("d/b"))), [4]);
         let root: Url = "ftp://there".parse().unwrap();
-        assert_eq!(numbers(&all.called_below(&root)), [1, 2, 3, 4, 5]);
+        assert_eq!(numbers(&plan.called_below(&root)), [1, 2, 3, 4, 5]);
         let other: Url = "ftp://other".parse().unwrap();
-        assert!(all.called_below(&other).is_empty());
+        assert!(plan.called_below(&other).is_empty());
     }
 
     #[test]
     fn it_is_what_its_name_says_for_nobody_any_more() {
-        let mut all = All::default();
-        let (one, other) = (entry(&mut all, 1, "a"), entry(&mut all, 2, "b"));
-        all.make_current(&one);
-        all.make_current(&other);
+        let mut plan = Plan::default();
+        let (one, other) = (entry(&mut plan, 1, "a"), entry(&mut plan, 2, "b"));
+        plan.make_current(&one);
+        plan.make_current(&other);
         let somebody = |path: &str| (url(path), "somebody".to_owned());
-        all.current.insert(somebody("a"), Arc::clone(&one));
-        all.current.insert(somebody("b"), Arc::clone(&other));
-        all.remove_current(&one);
-        let left: Vec<_> = all.current.keys().map(|(url, _)| url.clone()).collect();
+        plan.current.insert(somebody("a"), Arc::clone(&one));
+        plan.current.insert(somebody("b"), Arc::clone(&other));
+        plan.remove_current(&one);
+        let left: Vec<_> = plan.current.keys().map(|(url, _)| url.clone()).collect();
         assert_eq!(left, [url("b"), url("b")]);
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     error::Patience,
     id::Id,
     paths::{moved, path_of, server_of},
-    plan::{all::All, entry::Entry, state::Visibility},
+    plan::{Plan, entry::Entry, state::Visibility},
 };
 use godwit_core::{
     Url,
@@ -54,7 +54,7 @@ pub(crate) struct DeedRow {
 
 /// Pending operations, in order.
 #[derive(Default)]
-pub(crate) struct Promises {
+pub(crate) struct Order {
     servers: BTreeMap<String, Deeds>,
     pub facts: BTreeMap<u64, Fact>,
     /// The server and the number under which each entry's publication is pending.
@@ -69,7 +69,7 @@ pub(crate) struct Ready {
     pub id: Option<Id>,
 }
 
-impl Promises {
+impl Order {
     /// Restores the order from the rows of operations, and from the pending entries.
     pub(crate) fn recover(rows: Vec<DeedRow>, publications: &[Arc<Entry>], start: u64) -> Self {
         let mut all = Self {
@@ -454,10 +454,10 @@ impl Promises {
     }
 }
 
-impl All {
+impl Plan {
     /// Returns the error of the operation on hold that an entry waits for.
     pub(crate) fn stuck_file(&self, entry: &Entry) -> Option<Error> {
-        let (server, number) = self.promises.published.get(&entry.id)?;
+        let (server, number) = self.order.published.get(&entry.id)?;
         self.stuck(server, *number)
     }
 
@@ -467,7 +467,7 @@ impl All {
     }
 
     fn stuck(&self, server: &str, number: u64) -> Option<Error> {
-        let first = self.promises.first_before(server, number)?;
+        let first = self.order.first_before(server, number)?;
         if let Some(id) = id_of(first) {
             let entry = self.by_id.get(&id)?;
             let state = entry.lock();
@@ -479,14 +479,14 @@ impl All {
             return Some(Error::held(entry.url(), state.delivery.reason.clone(), ""));
         }
         let why = crate::words::reason_of(first.held.as_ref()?);
-        let fact = self.promises.facts.get(&first.number)?;
+        let fact = self.order.facts.get(&first.number)?;
         let deed = crate::words::deed_words(crate::words::word_of(&first.what), fact.to.as_ref());
         Some(Error::held(fact.url.clone(), why, deed))
     }
 
     /// Returns the operation that an entry waits for.
     pub(crate) fn before_file(&self, entry: &Entry) -> Option<Before> {
-        let (server, number) = self.promises.published.get(&entry.id)?;
+        let (server, number) = self.order.published.get(&entry.id)?;
         self.first(server, *number)
     }
 
@@ -496,12 +496,12 @@ impl All {
     }
 
     fn first(&self, server: &str, number: u64) -> Option<Before> {
-        let first = self.promises.first_before(server, number)?;
+        let first = self.order.first_before(server, number)?;
         let is_held = self.stuck(server, number).is_some();
         let (id, url) = match id_of(first) {
             Some(id) => (id.to_string(), self.by_id.get(&id)?.url()),
             None => {
-                let fact = self.promises.facts.get(&first.number)?;
+                let fact = self.order.facts.get(&first.number)?;
                 (crate::plan::order::deed_id(first.number), fact.url.clone())
             }
         };
@@ -517,20 +517,20 @@ impl All {
     /// Adds the publication of an entry at the end of the order, unless it is pending already.
     pub(crate) fn enqueue(&mut self, entry: &Arc<Entry>, number: impl FnOnce() -> u64) {
         // Its writer may close it after a newer entry superseded it.
-        if self.promises.has(entry) || entry.lock().is_gone {
+        if self.order.has(entry) || entry.lock().is_gone {
             return;
         }
         self.pending.remove(&entry.number());
         entry.renumber(number());
         let condition = entry.lock().machine.base().clone();
-        self.promises.publish(entry, condition);
+        self.order.publish(entry, condition);
         self.pending.insert(entry.number(), Arc::clone(entry));
     }
 
     /// Removes an entry from the order: it is delivered.
     pub(crate) fn settle(&mut self, entry: &Entry) {
         self.pending.remove(&entry.number());
-        self.promises.forget(entry.id);
+        self.order.forget(entry.id);
     }
 
     /// Renames the local entries at a name and below it.
@@ -559,7 +559,7 @@ impl All {
             let Some(entry) = self.current.remove(&key) else {
                 continue;
             };
-            match self.promises.has(&entry) {
+            match self.order.has(&entry) {
                 true => entry.rename(name.clone()),
                 false => {
                     entry.redirect(name.clone());
@@ -593,7 +593,7 @@ impl All {
             let state = entry.lock();
             is_below(name) && state.machine.owes() && !state.is_gone
         });
-        let promises = &self.promises;
+        let promises = &self.order;
         let has_more = promises.deeds().any(|(deed, fact, _)| match &fact.to {
             Some(to) => is_below(to) && promises.now_at(to).is_some(),
             None if deed.what == What::Mkdir => {
@@ -630,7 +630,7 @@ impl All {
                 continue;
             };
             let is_renamed = name != entry.url();
-            match self.promises.has(&entry) {
+            match self.order.has(&entry) {
                 true => entry.rename(name),
                 false if is_there && is_renamed => {
                     // Later writes come after the rename, under the new name.
@@ -673,7 +673,7 @@ impl All {
     /// name was passed to that.
     fn name_now(&self, entry: &Entry) -> Option<NameNow> {
         let (mut name, mut since) = (entry.url(), entry.number());
-        for (deed, fact) in self.promises.later_than(entry) {
+        for (deed, fact) in self.order.later_than(entry) {
             let is_there = match (&deed.what, &fact.to) {
                 (What::Rename { .. }, Some(to)) => match moved(&name, &fact.url, to) {
                     Some(_) if self.is_replaced_in(since..deed.position, entry, &name) => {
@@ -714,7 +714,7 @@ struct NameNow {
     is_there: bool,
 }
 
-impl Promises {
+impl Order {
     /// Tells whether no other operation is pending at its name, and none is in flight.
     pub(crate) fn is_alone(&self, entry: &Entry) -> bool {
         let is_fresh = self

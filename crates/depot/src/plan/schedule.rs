@@ -5,7 +5,7 @@
 
 use crate::{
     id::Id,
-    plan::{all::All, backoff::Away, entry::Entry},
+    plan::{Plan, backoff::Away, entry::Entry},
 };
 use godwit_core::deeds::Do;
 use std::{
@@ -99,7 +99,7 @@ impl Look {
     }
 }
 
-impl All {
+impl Plan {
     /// Takes the next work, or returns when to search again; `time` is `now` in seconds since the epoch.
     pub(crate) fn pick(&mut self, now: Instant, time: u64) -> (Option<Due>, Option<Instant>) {
         let mut look = Look {
@@ -129,9 +129,9 @@ impl All {
     fn pick_found(&mut self, look: &mut Look) -> Option<Due> {
         while let Some(Candidate { id, number, .. }) = self.picks.found.pop() {
             let Some(id) = id else {
-                if let Some(server) = self.promises.server(number)
+                if let Some(server) = self.order.server(number)
                     && !look.is_away(&self.backoff.servers, &server)
-                    && let Some(deed) = self.promises.take(number)
+                    && let Some(deed) = self.order.take(number)
                 {
                     return Some(Due::Deed(deed));
                 }
@@ -145,8 +145,8 @@ impl All {
                 continue;
             }
             let may = match self.private.contains_key(&id) {
-                true => self.promises.is_free(&url),
-                false => self.promises.take_file(entry).is_some(),
+                true => self.order.is_free(&url),
+                false => self.order.take_file(entry).is_some(),
             };
             if may {
                 entry.lock().delivery.is_in_flight = true;
@@ -161,14 +161,14 @@ impl All {
     fn find(&mut self, look: &mut Look) {
         let mut found = Vec::new();
         let mut add = |rank, number, id| found.push(Candidate { rank, number, id });
-        for (server, ready) in self.promises.ready_by_server() {
+        for (server, ready) in self.order.ready_by_server() {
             if look.is_away(&self.backoff.servers, server) {
                 continue;
             }
             for ready in ready {
                 match ready.id.map(|id| self.by_id.get(&id)) {
                     // An operation on a name is cheap, and others may wait for it.
-                    None => match self.promises.later(ready.number) {
+                    None => match self.order.later(ready.number) {
                         Some(at) if at > look.now => look.later(at),
                         _ => add((false, ready.number), ready.number, None),
                     },
@@ -185,7 +185,7 @@ impl All {
         for entry in self.private.values() {
             if let Some(rank) = look.rank(entry)
                 && !look.is_away(&self.backoff.servers, &entry.url().host_port())
-                && self.promises.is_free(&entry.url())
+                && self.order.is_free(&entry.url())
             {
                 add(rank, entry.number(), Some(entry.id));
             }
@@ -224,8 +224,8 @@ mod tests {
     };
 
     /// So many files, each longer than the one before it.
-    fn pending(count: u64) -> All {
-        let mut all = All::default();
+    fn pending(count: u64) -> Plan {
+        let mut plan = Plan::default();
         for number in 1..=count {
             let mut machine = Holding::born(Base::Any, Mode::Replace);
             let ticket = machine.grant(0..number);
@@ -235,17 +235,17 @@ mod tests {
             let url: Url = format!("ftp://there/in/{number}").parse().unwrap();
             let entry = Entry::new(Id::of(id), (number, now()), url, Who::default(), machine);
             entry.lock().delivery.is_due = true;
-            all.insert(&Arc::new(entry));
+            plan.insert(&Arc::new(entry));
         }
-        all
+        plan
     }
 
-    fn picked(all: &mut All) -> Option<u64> {
-        picked_at(all, now())
+    fn picked(plan: &mut Plan) -> Option<u64> {
+        picked_at(plan, now())
     }
 
-    fn picked_at(all: &mut All, time: u64) -> Option<u64> {
-        match all.pick(Instant::now(), time).0 {
+    fn picked_at(plan: &mut Plan, time: u64) -> Option<u64> {
+        match plan.pick(Instant::now(), time).0 {
             Some(Due::File(entry)) => Some(entry.number()),
             _ => None,
         }
@@ -254,33 +254,33 @@ mod tests {
     #[test]
     fn many_are_delivered_the_smallest_first_without_looking_at_all_each_time() {
         const COUNT: u64 = 4000;
-        let mut all = pending(COUNT);
-        let order: Vec<_> = std::iter::from_fn(|| picked(&mut all)).collect();
+        let mut plan = pending(COUNT);
+        let order: Vec<_> = std::iter::from_fn(|| picked(&mut plan)).collect();
         assert_eq!(order, (1..=COUNT).collect::<Vec<_>>());
-        let steps = all.picks.steps;
+        let steps = plan.picks.steps;
         assert!(steps < 2 * SHARE * COUNT, "{steps} for {COUNT}");
     }
 
     #[test]
     fn what_comes_and_is_smaller_goes_first_where_few_wait() {
-        let mut all = pending(10);
-        assert_eq!(picked(&mut all), Some(1));
-        let late = Arc::clone(all.by_id.values().next_back().unwrap());
+        let mut plan = pending(10);
+        assert_eq!(picked(&mut plan), Some(1));
+        let late = Arc::clone(plan.by_id.values().next_back().unwrap());
         late.lock().machine = {
             let mut machine = Holding::born(Base::Any, Mode::Replace);
             let ticket = machine.grant(0..1);
             machine.written(ticket, 1);
             machine
         };
-        assert_eq!(picked(&mut all), Some(10));
-        assert_eq!(picked(&mut all), Some(2));
+        assert_eq!(picked(&mut plan), Some(10));
+        assert_eq!(picked(&mut plan), Some(2));
     }
 
     #[test] //= delivery#order
     fn what_is_large_goes_first_once_it_has_waited_for_long() {
         // The last is the largest, and came an hour before the others.
         let late = || {
-            let mut all = pending(9);
+            let mut plan = pending(9);
             let mut machine = Holding::born(Base::Any, Mode::Replace);
             let ticket = machine.grant(0..1 << 30);
             machine.written(ticket, 1 << 30);
@@ -289,54 +289,54 @@ mod tests {
             old.created_at -= 3600;
             old.lock().delivery.is_due = true;
             let came = old.created_at;
-            all.insert(&Arc::new(old));
-            (all, came)
+            plan.insert(&Arc::new(old));
+            (plan, came)
         };
-        let (mut all, came) = late();
+        let (mut plan, came) = late();
         let order: Vec<_> =
-            std::iter::from_fn(|| picked_at(&mut all, came + AGE_BOUND.as_secs())).collect();
+            std::iter::from_fn(|| picked_at(&mut plan, came + AGE_BOUND.as_secs())).collect();
         assert_eq!(order, (1..=10).collect::<Vec<_>>());
-        let (mut all, came) = late();
+        let (mut plan, came) = late();
         let after = came + AGE_BOUND.as_secs() + 1;
-        let order: Vec<_> = std::iter::from_fn(|| picked_at(&mut all, after)).collect();
+        let order: Vec<_> = std::iter::from_fn(|| picked_at(&mut plan, after)).collect();
         assert_eq!(order, [10, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
     }
 
     #[test]
     fn of_a_server_that_is_away_nothing_is_looked_at() {
-        let mut all = pending(4000);
+        let mut plan = pending(4000);
         let error = crate::Error::Ending;
         crate::plan::backoff::server_away(
-            &mut all,
+            &mut plan,
             "there",
             error,
             &crate::Rules::default(),
             Instant::now(),
         );
-        let (due, again) = all.pick(Instant::now(), now());
+        let (due, again) = plan.pick(Instant::now(), now());
         assert!(due.is_none() && again.is_some());
-        assert_eq!(all.picks.steps, 0);
-        all.backoff.servers.clear();
-        assert_eq!(picked(&mut all), Some(1));
+        assert_eq!(plan.picks.steps, 0);
+        plan.backoff.servers.clear();
+        assert_eq!(picked(&mut plan), Some(1));
     }
 
     #[test]
     fn what_cannot_be_delivered_is_not_looked_at_whenever_anything_happens() {
-        let mut all = pending(4000);
-        for entry in all.by_id.values() {
+        let mut plan = pending(4000);
+        for entry in plan.by_id.values() {
             entry.lock().delivery.is_due = false;
         }
-        assert!(all.pick(Instant::now(), now()).0.is_none());
-        assert!(all.picks.rest.is_some());
-        let (steps, later) = (all.picks.steps, Instant::now() + AGE_BOUND);
-        all.picks.rest = Some(later);
-        let (due, again) = all.pick(Instant::now(), now());
+        assert!(plan.pick(Instant::now(), now()).0.is_none());
+        assert!(plan.picks.rest.is_some());
+        let (steps, later) = (plan.picks.steps, Instant::now() + AGE_BOUND);
+        plan.picks.rest = Some(later);
+        let (due, again) = plan.pick(Instant::now(), now());
         assert!(due.is_none());
-        assert_eq!((again, all.picks.steps), (Some(later), steps));
-        all.picks.rest = Some(Instant::now());
-        all.by_id
+        assert_eq!((again, plan.picks.steps), (Some(later), steps));
+        plan.picks.rest = Some(Instant::now());
+        plan.by_id
             .values()
             .for_each(|entry| entry.lock().delivery.is_due = true);
-        assert_eq!(picked(&mut all), Some(1));
+        assert_eq!(picked(&mut plan), Some(1));
     }
 }

@@ -2,16 +2,16 @@
 //!
 //! No record says so: after a restart it follows from the order of the pending entries of a name.
 
-use crate::plan::{all::All, entry::Entry};
+use crate::plan::{Plan, entry::Entry};
 use godwit_core::holding::{Base, Mode};
 use std::{cmp::Reverse, sync::Arc};
 
-impl All {
+impl Plan {
     /// Returns the file that the target has under the name of `entry`. `None`: an operation is pending there, or this node
     /// did not deliver that file.
     pub(crate) fn before(&self, entry: &Entry) -> Option<Base> {
         let comes = |other: &Arc<Entry>| other.id != entry.id && other.key() == entry.key();
-        if !self.promises.is_free(&entry.url()) || self.all_coming().any(comes) {
+        if !self.order.is_free(&entry.url()) || self.all_coming().any(comes) {
             return None;
         }
         let old = self.current.get(&entry.key())?; // Without it the base of the name is unknown here.
@@ -38,7 +38,7 @@ impl All {
         let is_unheard = state.is_gone && state.machine.owes() && !state.machine.is_asked();
         let before = state.meta.replaces.clone();
         drop(state);
-        let is_heir = is_one && is_unheard && before.is_some() && self.promises.is_only(entry);
+        let is_heir = is_one && is_unheard && before.is_some() && self.order.is_only(entry);
         if is_heir {
             let mut state = entry.lock();
             state.meta.replaces = before;
@@ -49,7 +49,7 @@ impl All {
 
     /// Returns `replaces` of an entry that was never sent and whose name is removed; it is superseded by that.
     pub(crate) fn before_unsent(&self, entry: &Entry) -> Option<Base> {
-        if entry.is_renamed() || self.promises.is_needed(entry) || !self.promises.is_only(entry) {
+        if entry.is_renamed() || self.order.is_needed(entry) || !self.order.is_only(entry) {
             return None;
         }
         let mut state = entry.lock();
@@ -77,7 +77,7 @@ impl All {
                 let mut state = other.lock();
                 // An entry with a writer may still be closed after the newer one.
                 let may = !state.machine.is_unseen() && is_of_one(other, newer);
-                state.is_superseded |= may && !self.promises.is_needed(other);
+                state.is_superseded |= may && !self.order.is_needed(other);
                 let is_left = !state.is_superseded || state.machine.is_asked();
                 drop(state);
                 if is_left && rests_on_older(other) {
@@ -88,14 +88,14 @@ impl All {
     }
 }
 
-impl All {
+impl Plan {
     /// Supersedes entries without a name after a restart, unless a later operation or a later patch needs them at the
     /// target.
     pub(crate) fn supersede_unnamed(&self, mut unnamed: Vec<Arc<Entry>>) {
         unnamed.sort_by_key(|entry| Reverse(entry.number()));
         let mut rested_on = Vec::new();
         for entry in unnamed {
-            let (url, is_needed) = (entry.url(), self.promises.is_needed(&entry));
+            let (url, is_needed) = (entry.url(), self.order.is_needed(&entry));
             let is_rested_on = rested_on.contains(&url);
             let mut state = entry.lock();
             let is_any = matches!(state.machine.base(), Base::Any | Base::Absent);

@@ -137,7 +137,7 @@ impl Kept {
 impl Inner {
     /// Has a file be kept here that is read, and asks whether it is still what it was; `None`: it cannot be kept.
     fn kept(&self, url: &Url, who: &Who, want: &Extents) -> Result<Option<Kept>> {
-        let is_cold = self.all().current_of(url, who).is_none();
+        let is_cold = self.plan().current_of(url, who).is_none();
         let found = match is_cold {
             true => self.find_seen(url, who, Fresh::Usual, &|| true),
             false => return self.kept_still(url, who, want),
@@ -168,7 +168,7 @@ impl Inner {
             return Ok(None);
         }
         let version = stat.version(since_epoch());
-        let current = self.all().current_of(url, who);
+        let current = self.plan().current_of(url, who);
         // One that was so new that nobody could tell is believed as long as any: many who want it cost one transfer.
         let is_it = |entry: &Entry| {
             self.is_still_base(entry, &place, &stat, Fresh::Usual)
@@ -191,7 +191,7 @@ impl Inner {
         if error.fault() == Fault::Lasting {
             return Err(error);
         }
-        let Some(entry) = self.all().current_of(url, who) else {
+        let Some(entry) = self.plan().current_of(url, who) else {
             return Err(error);
         };
         let mut state = entry.lock();

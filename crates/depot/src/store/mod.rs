@@ -147,7 +147,7 @@ impl Spooled {
     /// Returns what is here of a name and not there.
     fn pending(&self, path: &Path) -> Result<Option<crate::Reading>> {
         let url = self.url(path)?;
-        let entry = self.depot.inner.all().current_of(&url, &self.who);
+        let entry = self.depot.inner.plan().current_of(&url, &self.who);
         let is_pending = entry.is_some_and(|entry| {
             let state = entry.lock();
             !state.is_gone && state.machine.owes()
@@ -367,7 +367,7 @@ impl Store for Spooled {
     fn list(&self, path: &Path, each: &mut dyn FnMut(DirEntry) -> Result<()>) -> Result<()> {
         let mut ours: BTreeMap<PathBuf, ()> = BTreeMap::new();
         let root = self.url(path)?;
-        for ((url, _), entry) in &self.depot.inner.all().current {
+        for ((url, _), entry) in &self.depot.inner.plan().current {
             let is_below = url.parent().is_some_and(|parent| {
                 parent.path().strip_suffix(b"/").unwrap_or(parent.path())
                     == root.path().strip_suffix(b"/").unwrap_or(root.path())
@@ -701,13 +701,13 @@ impl Spooled {
 
     /// Tells whether it is known to be no longer than that, here and where it goes.
     fn is_no_longer(&self, path: &Path, url: &Url, size: u64) -> bool {
-        let all = self.depot.inner.all();
-        let here = all.current_of(url, &self.who).map(|entry| {
+        let plan = self.depot.inner.plan();
+        let here = plan.current_of(url, &self.who).map(|entry| {
             let state = entry.lock();
             (state.machine.size(), state.machine.is_blind())
         });
-        let is_set = all.promises.is_resized(url);
-        drop(all);
+        let is_set = plan.order.is_resized(url);
+        drop(plan);
         match here {
             Some((here, _)) if here > size => false,
             Some((_, false)) => true,

@@ -40,7 +40,7 @@ impl Spooled {
         let mut doubted = Vec::new();
         for name in names {
             let url = self.url(name)?;
-            if let Some(entry) = self.depot.inner.all().current_of(&url, &self.who) {
+            if let Some(entry) = self.depot.inner.plan().current_of(&url, &self.who) {
                 let doubt = entry.lock().validity.invalidate();
                 doubted.push((entry, doubt));
             }
@@ -140,7 +140,7 @@ impl Spooled {
             pending.stage == Stage::Held && (pending.what == comes || pending.what == "set")
         });
         let is_there = pending.iter().any(|pending| pending.what == comes);
-        let is_it = is_held && is_there && !self.depot.inner.all().is_full(&url);
+        let is_it = is_held && is_there && !self.depot.inner.plan().is_full(&url);
         for pending in pending.iter().filter(|_| is_it) {
             self.depot.discard(&pending.id).map_err(self.told(path))?;
         }
@@ -224,7 +224,7 @@ impl Spooled {
     }
 
     pub(super) fn is_promised_directory(&self, url: &Url) -> bool {
-        self.depot.inner.all().promises.is_to_be_made(url)
+        self.depot.inner.plan().order.is_to_be_made(url)
     }
 
     /// Returns how names in a directory will be other than the next has them; none: they are as they are.

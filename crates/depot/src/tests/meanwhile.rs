@@ -238,7 +238,7 @@ fn edited(depot: &Depot) -> (Arc<Entry>, Editing) {
         ..Edit::default()
     };
     let editing = depot.edit(&url("a"), &who, &edit).unwrap();
-    let entry = depot.inner.all().current[&(url("a"), who.audience)].clone();
+    let entry = depot.inner.plan().current[&(url("a"), who.audience)].clone();
     editing.file().unwrap().write_all_at(b"edited", 0).unwrap();
     (entry, editing)
 }
@@ -359,7 +359,7 @@ fn put_survives_patch_of_predecessor() {
 fn patch_after_delivery_stays_readable() {
     let (_gate, _far, _home, depot) = shut_away();
     patch(&depot, "a", 0, b"first");
-    let entry = depot.inner.all().current[&(url("a"), String::new())].clone();
+    let entry = depot.inner.plan().current[&(url("a"), String::new())].clone();
     // The delivery is complete, and its mover has not noted so.
     let mut state = entry.lock();
     state.machine.resumed(&Extents::new());
@@ -387,7 +387,7 @@ fn patch_after_delivery_stays_readable() {
         matches!(ended, Ok(_) | Err(crate::Error::Unknown(_))),
         "{ended:?}"
     );
-    assert!(depot.inner.all().current.is_empty());
+    assert!(depot.inner.plan().current.is_empty());
 }
 
 /// If the name is removed during a patch, the patch goes into the successor, if there is one. Once the whole patch is
@@ -624,7 +624,7 @@ fn renamed_file_gets_own_number() {
     for nth in 0..20 {
         let (from, to) = (url(&nth.to_string()), url(&format!("{nth}.new")));
         depot.edit(&from, by().who, &anew).unwrap().end().unwrap();
-        let entry = depot.inner.all().current[&(from.clone(), String::new())].clone();
+        let entry = depot.inner.plan().current[&(from.clone(), String::new())].clone();
         until("no mover is at it", || !entry.lock().delivery.is_in_flight);
         let is_over = AtomicBool::new(false);
         let given = thread::scope(|scope| {
@@ -735,7 +735,7 @@ fn kill_during_fetch_damages_nothing() {
 /// Patches the front of a file that is not cached, and persists the hashes of its leaves.
 fn put_into_and_know(depot: &Depot, name: &str, bytes: &[u8]) -> Arc<Entry> {
     patch(depot, name, 0, bytes);
-    let entry = depot.inner.all().current[&(url(name), String::new())].clone();
+    let entry = depot.inner.plan().current[&(url(name), String::new())].clone();
     depot.inner.know(&entry).unwrap();
     entry.lock().record.change();
     entry.commit(&depot.inner).unwrap();

@@ -38,9 +38,9 @@ impl Inner {
                 }
             });
         crash::point("deed-answered");
-        let mut all = self.all();
+        let mut plan = self.plan();
         let (mut away, mut is_made, mut is_held) = (None, false, false);
-        if let Some((deeds, fact)) = all.promises.deed(asked.number) {
+        if let Some((deeds, fact)) = plan.order.deed(asked.number) {
             if outcome.is_ok() {
                 (fact.last, fact.patience) = (None, Patience::default());
             }
@@ -70,7 +70,7 @@ impl Inner {
             let is_done = deeds.find(asked.number).is_none();
             is_made = is_done && asked.what == What::Mkdir;
             if is_done {
-                all.listings.done(
+                plan.listings.done(
                     &asked.what,
                     (&who.audience, Instant::now()),
                     &url,
@@ -80,20 +80,20 @@ impl Inner {
             }
         }
         if is_held {
-            all.look_for_directories_soon(Instant::now());
+            plan.look_for_directories_soon(Instant::now());
         }
-        let written = self.note(&mut all, &url);
+        let written = self.note(&mut plan, &url);
         match away {
             Some(error) => server_away(
-                &mut all,
+                &mut plan,
                 &url.host_port(),
                 error,
                 &self.rules,
                 Instant::now(),
             ),
-            None => drop(all.backoff.servers.remove(&url.host_port())),
+            None => drop(plan.backoff.servers.remove(&url.host_port())),
         }
-        drop(all);
+        drop(plan);
         if let Err(error) = written.wait() {
             tracing::warn!(%error, %url, "that it was done cannot be recorded");
         }
@@ -105,22 +105,22 @@ impl Inner {
 
     /// Nothing is asked before a record says so.
     fn noted_as_asked(&self, asked: &Do) -> Option<(Url, Option<Url>, (Who, String))> {
-        let mut all = self.all();
-        let (_, fact) = all.promises.deed(asked.number)?;
+        let mut plan = self.plan();
+        let (_, fact) = plan.order.deed(asked.number)?;
         let (url, to) = (fact.url.clone(), fact.to.clone());
         let who = (fact.who.clone(), fact.session.clone());
         crash::point("deed-taken");
-        let written = self.note(&mut all, &url);
-        drop(all);
+        let written = self.note(&mut plan, &url);
+        drop(plan);
         match written.wait() {
             Ok(()) => Some((url, to, who)),
             Err(error) => {
-                let mut all = self.all();
-                if let Some((deeds, _)) = all.promises.deed(asked.number) {
+                let mut plan = self.plan();
+                if let Some((deeds, _)) = plan.order.deed(asked.number) {
                     deeds.broke(asked.number, asked.attempt);
                 }
                 server_away(
-                    &mut all,
+                    &mut plan,
                     &url.host_port(),
                     error,
                     &self.rules,

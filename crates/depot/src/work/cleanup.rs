@@ -27,9 +27,9 @@ impl Inner {
                 lying.tries += 1;
                 let pause = (PAUSE * 2u32.pow(lying.tries.min(9))).min(PAUSE_MAX);
                 lying.until = Some(Instant::now() + pause);
-                let mut all = self.all();
-                if all.cleanup.leftovers.len() < LEFTOVERS_MAX {
-                    all.cleanup.leftovers.push(Leftover::Lying(lying));
+                let mut plan = self.plan();
+                if plan.cleanup.leftovers.len() < LEFTOVERS_MAX {
+                    plan.cleanup.leftovers.push(Leftover::Lying(lying));
                 }
             }
             None => {

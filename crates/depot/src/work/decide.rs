@@ -21,7 +21,7 @@ use std::{
 impl Inner {
     /// Tries all servers again now.
     pub(crate) fn retry_servers(&self) {
-        self.all().backoff.servers.clear();
+        self.plan().backoff.servers.clear();
         self.nudge();
     }
 
@@ -87,7 +87,7 @@ impl Inner {
         });
         if !absent.is_empty() {
             let pause = (pause * 2).min(ABSENT_MAX);
-            (self.all().backoff.directories).get_or_insert((Instant::now() + pause, pause));
+            (self.plan().backoff.directories).get_or_insert((Instant::now() + pause, pause));
         }
     }
 
@@ -97,14 +97,14 @@ impl Inner {
             let above = url.parent();
             above.filter(|above| is_for_directory(reason, above))
         };
-        let all = self.all();
-        let files = all.pending.values().filter_map(|entry| {
+        let plan = self.plan();
+        let files = plan.pending.values().filter_map(|entry| {
             let state = entry.lock();
             state.machine.held()?;
             let above = above(&entry.url(), &state.delivery.reason)?;
             Some((above, entry.who.clone(), entry.id.to_string()))
         });
-        let deeds = all.promises.deeds().filter_map(|(deed, fact, _)| {
+        let deeds = plan.order.deeds().filter_map(|(deed, fact, _)| {
             let new = fact.to.as_ref().unwrap_or(&fact.url);
             let above = above(new, &reason_of(deed.held.as_ref()?))?;
             Some((above, fact.who.clone(), deed_id(deed.number)))
@@ -118,35 +118,38 @@ impl Inner {
         id: &str,
         decide: impl FnOnce(&mut Deeds, u64) -> Result<()>,
     ) -> Result<bool> {
-        let mut all = self.all();
-        let Some((number, url)) = all.promises.named(id) else {
+        let mut plan = self.plan();
+        let Some((number, url)) = plan.order.named(id) else {
             return Ok(false);
         };
-        if let Some((deeds, fact)) = all.promises.deed(number) {
+        if let Some((deeds, fact)) = plan.order.deed(number) {
             fact.tries = 0;
             fact.later = None;
             fact.last = None;
             decide(deeds, number)?;
         }
         tracing::info!(id, %url, "decided");
-        let written = self.note(&mut all, &url);
-        drop(all);
+        let written = self.note(&mut plan, &url);
+        drop(plan);
         written.wait()?;
         Ok(true)
     }
 
     /// Returns what is meant by a number, or by a URL of which one thing is held.
     pub(crate) fn by_name(&self, name: &str) -> Result<Arc<Entry>> {
-        let all = self.all();
-        let by_id = name.parse().ok().and_then(|id| all.by_id.get(&id).cloned());
+        let plan = self.plan();
+        let by_id = name
+            .parse()
+            .ok()
+            .and_then(|id| plan.by_id.get(&id).cloned());
         let found = by_id.or_else(|| {
             let url = Url::from_argument(name).ok()?;
-            all.pending_called(&url).into_iter().next()
+            plan.pending_called(&url).into_iter().next()
         });
         let is_unreadable = name
             .parse()
-            .is_ok_and(|id| all.unreadable.entries.contains_key(&id));
-        let is_odd = all
+            .is_ok_and(|id| plan.unreadable.entries.contains_key(&id));
+        let is_odd = plan
             .unreadable
             .deeds
             .iter()

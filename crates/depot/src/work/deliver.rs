@@ -9,7 +9,7 @@ use crate::{
     error::{is_shut, wants_directory, written_again},
     inner::Inner,
     plan::{
-        all::All,
+        Plan,
         backoff::{pause_after, server_away},
         entry::{Asked, Entry, Parked},
         leftovers::Leftover,
@@ -80,11 +80,11 @@ pub(crate) fn start(depot: &Arc<Inner>, number: usize) -> Result<JoinHandle<()>>
     started.map_err(Error::disk(root))
 }
 
-impl All {
+impl Plan {
     /// Tells whether it was closed during its delivery, and no later operation concerns its name.
     fn gets_another_place(&self, entry: &Entry, state: &State) -> bool {
         let is_last_since = |place| {
-            let all = &self.promises;
+            let all = &self.order;
             !all.is_overtaken_after(entry, place) && !all.is_followed_after(entry, place)
         };
         state.delivery.next_place.is_some_and(is_last_since)
@@ -94,52 +94,52 @@ impl All {
 impl Inner {
     /// Waits for something to deliver; `None`: the depot ends.
     fn next_due(&self) -> Option<Due> {
-        let mut all = self.all();
+        let mut plan = self.plan();
         loop {
             if self.is_ending() {
                 return None;
             }
             let now = Instant::now();
-            let later = match all.next_leftover(now) {
+            let later = match plan.next_leftover(now) {
                 Ok(leftover) => {
-                    drop(all);
+                    drop(plan);
                     self.clear(leftover);
-                    all = self.all();
+                    plan = self.plan();
                     continue;
                 }
                 Err(later) => later,
             };
-            if let Some(nth) = all
+            if let Some(nth) = plan
                 .cleanup
                 .unforgotten
                 .iter()
                 .position(|gone| gone.at <= now)
             {
-                let gone = all.cleanup.unforgotten.swap_remove(nth);
-                drop(all);
+                let gone = plan.cleanup.unforgotten.swap_remove(nth);
+                drop(plan);
                 self.forget_again(gone);
-                all = self.all();
+                plan = self.plan();
                 continue;
             }
-            if let Some((_, pause)) = all.backoff.directories.take_if(|(at, _)| *at <= now) {
-                drop(all);
+            if let Some((_, pause)) = plan.backoff.directories.take_if(|(at, _)| *at <= now) {
+                drop(plan);
                 self.look_for_directories(pause);
-                all = self.all();
+                plan = self.plan();
                 continue;
             }
-            let (due, until) = all.pick(now, since_epoch().as_secs());
-            let absent = all.backoff.directories.map(|(at, _)| at);
+            let (due, until) = plan.pick(now, since_epoch().as_secs());
+            let absent = plan.backoff.directories.map(|(at, _)| at);
             let until = until.into_iter().chain(later).chain(absent).min();
             if due.is_some() {
                 return due;
             }
-            let again = all.cleanup.unforgotten.iter().map(|gone| gone.at).min();
+            let again = plan.cleanup.unforgotten.iter().map(|gone| gone.at).min();
             let until = until.into_iter().chain(again).min();
             match until {
-                None => self.due.wait(&mut all),
+                None => self.due.wait(&mut plan),
                 Some(until) => {
                     let until = until.max(now + Duration::from_millis(1));
-                    self.due.wait_until(&mut all, until);
+                    self.due.wait_until(&mut plan, until);
                 }
             }
         }
@@ -177,9 +177,9 @@ impl Inner {
         state.delivery.retry.reset();
         let (is_clean, is_gone) = (!state.machine.owes(), state.is_gone);
         drop(state);
-        self.all().backoff.servers.remove(server);
+        self.plan().backoff.servers.remove(server);
         if !is_clean || is_gone {
-            self.over(&mut self.all(), entry, is_clean);
+            self.over(&mut self.plan(), entry, is_clean);
             return;
         }
         let mut was = None;
@@ -190,11 +190,11 @@ impl Inner {
                     // Later operations wait until a row says that this one is done.
                     tracing::warn!(url = %entry.url(), %error, "that it was delivered cannot be recorded");
                     if let Some(was) = was {
-                        self.all().reroute(entry, was);
+                        self.plan().reroute(entry, was);
                     }
                     self.ended(entry);
                     entry.lock().delivery.is_due = true;
-                    server_away(&mut self.all(), server, error, &self.rules, Instant::now());
+                    server_away(&mut self.plan(), server, error, &self.rules, Instant::now());
                     return;
                 }
             }
@@ -203,24 +203,24 @@ impl Inner {
             if is_pending_again && let Err(error) = self.requeue_after_publish(entry, was.clone()) {
                 return self.failed(entry, server, error);
             }
-            let mut all = self.all();
+            let mut plan = self.plan();
             // After a rename the row says first that nothing more is sent under the old name.
             if !is_pending_again && entry.is_renamed() && !entry.lock().is_gone {
                 continue;
             }
             let size = entry.lock().machine.size();
-            all.listings.delivered(&entry.url(), size);
-            self.over(&mut all, entry, true);
+            plan.listings.delivered(&entry.url(), size);
+            self.over(&mut plan, entry, true);
             return;
         }
     }
 
     /// Ends an attempt after which the entry is still pending.
     fn ended(&self, entry: &Arc<Entry>) {
-        self.over(&mut self.all(), entry, false);
+        self.over(&mut self.plan(), entry, false);
     }
 
-    fn over(&self, all: &mut All, entry: &Arc<Entry>, was_clean: bool) {
+    fn over(&self, plan: &mut Plan, entry: &Arc<Entry>, was_clean: bool) {
         let mut state = entry.lock();
         let is_clean = was_clean && !state.machine.owes();
         let is_asked = state.machine.is_asked();
@@ -230,12 +230,12 @@ impl Inner {
         }
         drop(state);
         match is_clean {
-            true => all.settle(entry),
-            false => all.promises.visited(entry, is_asked),
+            true => plan.settle(entry),
+            false => plan.order.visited(entry, is_asked),
         }
         // Its last writer closed it during the attempt.
-        if !is_asked && all.gets_another_place(entry, &entry.lock()) {
-            self.move_to_end_in(all, entry);
+        if !is_asked && plan.gets_another_place(entry, &entry.lock()) {
+            self.move_to_end_in(plan, entry);
             entry.lock().delivery.is_due = true;
             self.chores.record(entry.id);
         }
@@ -244,35 +244,35 @@ impl Inner {
     /// Requeues an entry that was written during its delivery: at the end of the order, under its present name. The row
     /// says so before any operation that waited for the delivery is done. `was`: the old place, if the row has a new one.
     fn requeue_after_publish(&self, entry: &Arc<Entry>, was: Option<Way>) -> Result<()> {
-        let mut all = self.all();
+        let mut plan = self.plan();
         let state = entry.lock();
         if state.is_unlinked() {
-            drop(all);
+            drop(plan);
             // Callers that have it open keep it; at the target its name is removed next.
             return self.unlink(entry, state);
         }
         drop(state);
         // It stays before newer entries, or it would replace them.
-        let is_followed = all.promises.is_followed(entry);
+        let is_followed = plan.order.is_followed(entry);
         let mut state = entry.lock();
-        let is_followed = is_followed && !all.gets_another_place(entry, &state);
+        let is_followed = is_followed && !plan.gets_another_place(entry, &state);
         if state.is_superseded || is_followed {
             state.delivery.is_due = true;
             drop(state);
             if let Some(was) = was {
-                all.reroute(entry, was);
+                plan.reroute(entry, was);
             }
             return Ok(());
         }
         drop(state);
-        let before = all.reroute(entry, (entry.name(), self.next_number()));
-        drop(all);
+        let before = plan.reroute(entry, (entry.name(), self.next_number()));
+        drop(plan);
         if let Err(error) = entry.commit(self) {
-            self.all().reroute(entry, was.unwrap_or(before));
+            self.plan().reroute(entry, was.unwrap_or(before));
             return Err(error);
         }
-        let mut all = self.all();
-        all.promises.forget(entry.id);
+        let mut plan = self.plan();
+        plan.order.forget(entry.id);
         let mut state = entry.lock();
         state.delivery.is_due = true;
         state.delivery.next_place = None;
@@ -280,20 +280,20 @@ impl Inner {
         let base = state.machine.base().clone();
         drop(state);
         match is_pending {
-            true => all.promises.publish(entry, base),
+            true => plan.order.publish(entry, base),
             // It was dropped meanwhile, or not written at all.
-            false => drop(all.pending.remove(&entry.number())),
+            false => drop(plan.pending.remove(&entry.number())),
         }
         Ok(())
     }
 
     /// Persists that an entry is delivered; then it may be forgotten. Returns its old place, if its row has a new one.
     pub(crate) fn delivered(&self, entry: &Arc<Entry>) -> Result<Option<Way>> {
-        let mut all = self.all();
+        let mut plan = self.plan();
         let was = entry
             .is_renamed()
-            .then(|| all.reroute(entry, (entry.name(), self.next_number())));
-        drop(all);
+            .then(|| plan.reroute(entry, (entry.name(), self.next_number())));
+        drop(plan);
         let state = entry.lock();
         // The rest of a file that was patched unseen may change at its target at any time.
         let is_blind = state.machine.is_blind();
@@ -302,18 +302,18 @@ impl Inner {
         }
         drop(state);
         if is_blind {
-            let mut all = self.all();
+            let mut plan = self.plan();
             let mut state = entry.lock();
             // A writer of another patch keeps it current.
             let is_over = state.machine.writers().is_none() && !state.machine.owes();
             if is_over {
                 state.hide();
-                all.remove_current(entry);
+                plan.remove_current(entry);
             }
         }
         let kept = entry.commit(self);
         if let (Err(_), Some(was)) = (&kept, &was) {
-            self.all().reroute(entry, was.clone());
+            self.plan().reroute(entry, was.clone());
         }
         kept.map(|()| was)
     }
@@ -351,7 +351,7 @@ impl Inner {
                 reason_of(entry, &error, above),
             )
         });
-        let mut all = self.all();
+        let mut plan = self.plan();
         let mut state = entry.lock();
         state.machine.lost();
         let sink = state.delivery.upload.parked.take();
@@ -370,8 +370,8 @@ impl Inner {
             _ => false,
         };
         drop(state);
-        self.over(&mut all, entry, false);
-        drop((all, sink));
+        self.over(&mut plan, entry, false);
+        drop((plan, sink));
         let mut state = entry.lock();
         if state.is_gone || self.is_ending() {
             return;
@@ -383,7 +383,7 @@ impl Inner {
             if is_private {
                 return; // It is on record with its end, or never.
             }
-            self.all().look_for_directories_soon(Instant::now());
+            self.plan().look_for_directories_soon(Instant::now());
             if let Err(error) = entry.commit(self) {
                 tracing::warn!(%error, url = %entry.url(), "that it is held cannot be recorded");
             }
@@ -401,7 +401,7 @@ impl Inner {
             return;
         }
         drop(state);
-        server_away(&mut self.all(), server, error, &self.rules, Instant::now());
+        server_away(&mut self.plan(), server, error, &self.rules, Instant::now());
     }
 
     /// Does one attempt to deliver an entry.
@@ -417,7 +417,7 @@ impl Inner {
             return Ok(Came::Dry);
         }
         let is_in_place = entry.lock().machine.mode() == Mode::InPlace;
-        if is_in_place && !self.all().promises.is_turn(entry) {
+        if is_in_place && !self.plan().order.is_turn(entry) {
             entry.lock().delivery.is_due = true;
             return Ok(Came::Dry);
         }
@@ -432,20 +432,23 @@ impl Inner {
             Begun::Anew => return Ok(Came::Dry),
         };
         self.send(entry, &place, &sink)?;
-        let all = self.all();
+        let plan = self.plan();
         let mut state = entry.lock();
         // A publication in flight has its place.
-        let is_placed = state.machine.is_asked() || !all.gets_another_place(entry, &state);
-        let is_turn = all.promises.is_turn(entry) && is_placed;
+        let is_placed = state.machine.is_asked() || !plan.gets_another_place(entry, &state);
+        let is_turn = plan.order.is_turn(entry) && is_placed;
         if state.is_gone {
-            drop((state, all));
-            self.all().cleanup.leftovers.push(Leftover::Open(sink.sink));
+            drop((state, plan));
+            self.plan()
+                .cleanup
+                .leftovers
+                .push(Leftover::Open(sink.sink));
             return Ok(Came::Dry);
         }
         // With a user it stays, and is delivered as if no newer entry had come.
         if state.is_superseded && state.users.open == 0 && !state.machine.is_asked() {
             state.delivery.upload.parked = Some(sink);
-            drop((state, all));
+            drop((state, plan));
             self.give_way(entry)?;
             return Ok(Came::Dry);
         }
@@ -466,7 +469,7 @@ impl Inner {
             state.record.changes,
             state.bytes.leaves.root(publication.size),
         );
-        drop((state, all));
+        drop((state, plan));
         crash::point("publish-sealed");
         self.note_asked(entry, &publication, sealed)?;
         entry.commit(self)?;
@@ -744,7 +747,7 @@ impl Inner {
     }
 }
 
-impl All {
+impl Plan {
     /// Changes its name at the target and its place in the order. Returns the old ones.
     fn reroute(&mut self, entry: &Arc<Entry>, (url, number): Way) -> Way {
         let before = (entry.url(), entry.number());

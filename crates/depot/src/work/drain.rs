@@ -38,7 +38,7 @@ pub(crate) fn start(depot: &Arc<Inner>, number: usize) -> Result<JoinHandle<()>>
 
 impl Inner {
     fn next_log(&self) -> Option<Arc<Log>> {
-        let mut all = self.logs.all();
+        let mut plan = self.logs.all();
         loop {
             if self.is_ending() {
                 return None;
@@ -48,7 +48,7 @@ impl Inner {
             let mut before: Vec<&Url> = Vec::new();
             let mut due = None;
             let mut over = Vec::new();
-            for log in all.values() {
+            for log in plan.values() {
                 let mut state = log.state.lock();
                 let is_pending = state.has_pending();
                 let is_recent = state.asked.is_some_and(|at| at.elapsed() < MAY_ASK);
@@ -83,17 +83,17 @@ impl Inner {
             }
             let over: Vec<_> = over
                 .iter()
-                .filter_map(|number| all.remove(number))
+                .filter_map(|number| plan.remove(number))
                 .collect();
             if !over.is_empty() {
-                drop(all);
+                drop(plan);
                 over.iter().for_each(|log| self.forget_log(log));
-                all = self.logs.all();
+                plan = self.logs.all();
             }
             if due.is_some() {
                 return due;
             }
-            self.logs.due.wait_until(&mut all, until);
+            self.logs.due.wait_until(&mut plan, until);
         }
     }
 
@@ -174,7 +174,7 @@ impl Inner {
                 appended => appended?,
             }
             crash::point("appended");
-            self.all().listings.appended(&log.url);
+            self.plan().listings.appended(&log.url);
             let mut state = log.state.lock();
             state.cursor.seq = batch.seq + 1;
             state.is_there(&batch);

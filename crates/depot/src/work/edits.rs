@@ -101,7 +101,7 @@ impl Inner {
     /// Whoever wrote under its name by a descriptor, and is gone, ended before what ends now, though nobody may have
     /// noticed that yet.
     pub(crate) fn notice_ends(&self, entry: &Entry) {
-        let mut called = self.all().called(&entry.name());
+        let mut called = self.plan().called(&entry.name());
         called.retain(|other| other.id != entry.id);
         self.look_for_ends_of(&called, |state| {
             state.machine.is_unseen() || state.bytes.is_scanning
@@ -166,15 +166,15 @@ impl Inner {
     /// It was open for writing, and is as it was. What was renamed meanwhile is where it is called from now on: what is
     /// written next comes after the rename.
     fn nothing_written(&self, entry: &Entry) {
-        let mut all = self.all();
-        all.settle(entry);
+        let mut plan = self.plan();
+        plan.settle(entry);
         let was_renamed = entry.is_renamed();
         if was_renamed {
             entry.redirect(entry.name());
             entry.renumber(self.next_number());
             entry.lock().record.change();
         }
-        drop(all);
+        drop(plan);
         if was_renamed {
             self.commit_renamed(entry);
         }

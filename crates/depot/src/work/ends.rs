@@ -15,9 +15,9 @@ pub(crate) struct Ending {
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        let mut all = self.depot.all();
-        all.ends.of.remove(&self.id);
-        if all.ends.waiting > 0 {
+        let mut plan = self.depot.plan();
+        plan.ends.of.remove(&self.id);
+        if plan.ends.waiting > 0 {
             self.depot.due.notify_all();
         }
     }
@@ -28,21 +28,21 @@ impl Inner {
     pub(crate) fn ends(self: &Arc<Self>, entry: &Arc<Entry>) -> Ending {
         let entry = Arc::clone(entry);
         let (depot, id) = (Arc::clone(self), entry.id);
-        depot.all().ends.of.insert(id, entry);
+        depot.plan().ends.of.insert(id, entry);
         Ending { depot, id }
     }
 
     /// Waits for the closings that have begun under a name: later writes come after them.
     pub(crate) fn wait_for_ends(&self, key: &Name) {
-        let mut all = self.all();
-        let begun: Vec<Id> = (all.ends.of.values())
+        let mut plan = self.plan();
+        let begun: Vec<Id> = (plan.ends.of.values())
             .filter(|entry| entry.key() == *key)
             .map(|entry| entry.id)
             .collect();
-        all.ends.waiting += 1;
-        while begun.iter().any(|id| all.ends.of.contains_key(id)) {
-            self.due.wait(&mut all);
+        plan.ends.waiting += 1;
+        while begun.iter().any(|id| plan.ends.of.contains_key(id)) {
+            self.due.wait(&mut plan);
         }
-        all.ends.waiting -= 1;
+        plan.ends.waiting -= 1;
     }
 }

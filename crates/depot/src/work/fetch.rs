@@ -387,7 +387,7 @@ impl Arriving<'_> {
         let Some(then) = self.entry.lock().validity.seen_at.clone() else {
             return false;
         };
-        let promises = &self.depot.all().promises;
+        let promises = &self.depot.plan().order;
         let now = promises.now_at(&self.entry.name());
         now.is_none_or(|now| now != then || promises.is_unsettled(&now))
     }

@@ -4,7 +4,7 @@ use crate::{
     Error, Result,
     disk::rows::Change,
     inner::Inner,
-    plan::{all::Gone, entry::Entry, forwarded::Forwarded, state::State},
+    plan::{Gone, entry::Entry, forwarded::Forwarded, state::State},
 };
 use parking_lot::MutexGuard;
 use std::{
@@ -37,10 +37,10 @@ impl Inner {
             self.remember(forwarded);
         }
         entry.tell();
-        let mut all = self.all();
-        all.remove(entry);
-        all.cleanup.leftovers.extend(leftover);
-        drop(all);
+        let mut plan = self.plan();
+        plan.remove(entry);
+        plan.cleanup.leftovers.extend(leftover);
+        drop(plan);
         let gone = Gone {
             id: entry.id,
             reserved,
@@ -52,12 +52,12 @@ impl Inner {
     /// Removes the row, and then the file. If a full disk refuses that it is tried again, and later operations wait.
     fn forget(&self, gone: Gone, was_recorded: bool) -> Result<()> {
         if was_recorded && let Err(error) = self.records.write(Change::Forget(gone.id)) {
-            self.all().cleanup.unforgotten.push(gone);
+            self.plan().cleanup.unforgotten.push(gone);
             self.nudge();
             return Err(error);
         }
         // Not earlier: later operations would be done, and after a restart this one again.
-        self.all().promises.forget(gone.id);
+        self.plan().order.forget(gone.id);
         let file = self.disk.reader(gone.id);
         self.disk.remove(gone.id)?;
         match file {
@@ -83,7 +83,7 @@ impl Inner {
         let Some(id) = name.parse().ok() else {
             return Ok(false);
         };
-        let Some(unreadable) = self.all().unreadable.entries.remove(&id) else {
+        let Some(unreadable) = self.plan().unreadable.entries.remove(&id) else {
             return Ok(false);
         };
         let gone = Gone {
@@ -111,9 +111,9 @@ impl Inner {
     /// Notes that a hop forwards a name. Its row is written before the next change.
     pub(crate) fn remember(&self, forwarded: Forwarded) {
         let change = Change::Forwarded(Box::new(forwarded.clone()), true);
-        let mut all = self.all();
-        if all.forwarded.len() < NAMES_MAX || all.forwarded.contains_key(&forwarded.key()) {
-            all.forwarded.insert(forwarded.key(), forwarded);
+        let mut plan = self.plan();
+        if plan.forwarded.len() < NAMES_MAX || plan.forwarded.contains_key(&forwarded.key()) {
+            plan.forwarded.insert(forwarded.key(), forwarded);
             self.records.write_behind(change);
         }
     }

@@ -49,8 +49,8 @@ impl Inner {
         }
         let noted = std::mem::take(&mut *self.chores.unrecorded.lock());
         let mut unrecorded: Vec<_> = {
-            let all = self.all();
-            let entry = noted.iter().filter_map(|id| all.by_id.get(id));
+            let plan = self.plan();
+            let entry = noted.iter().filter_map(|id| plan.by_id.get(id));
             entry.cloned().collect()
         };
         unrecorded.retain(|entry| !self.is_kept(entry));

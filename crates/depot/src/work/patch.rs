@@ -13,13 +13,13 @@ use std::{os::unix::fs::FileExt, sync::Arc};
 impl Inner {
     /// Returns the pending entry of a name, to merge a patch into it.
     pub(crate) fn pending_of(&self, key: &(Url, String)) -> Option<Arc<Entry>> {
-        let all = self.all();
-        let entry = all.current.get(key)?;
+        let plan = self.plan();
+        let entry = plan.current.get(key)?;
         let state = entry.lock();
         let is_ours = state.machine.owes() && !state.is_gone && !state.is_superseded;
         drop(state);
         // A merge would come before the cut, and the cut-off bytes after it.
-        let may = is_ours && !all.promises.is_cut_later(entry);
+        let may = is_ours && !plan.order.is_cut_later(entry);
         may.then(|| Arc::clone(entry))
     }
 
@@ -147,7 +147,7 @@ impl Inner {
             under.lock().delivery.is_due = true;
             self.fit(&under);
             // An entry that had been delivered is not in the order yet.
-            self.all().enqueue(&under, || self.next_number());
+            self.plan().enqueue(&under, || self.next_number());
             under.commit_with(self, beside.id)?;
         }
         self.unlink(beside, beside.lock())

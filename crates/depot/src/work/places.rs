@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 impl Inner {
     /// Returns the store of a name of here, and what it is called there now.
     pub(crate) fn place_of(&self, name: &Url, who: &Who) -> godwit_store::Result<Place> {
-        let at = self.all().promises.now_at(name);
+        let at = self.plan().order.now_at(name);
         match at {
             Some(at) => (self.connect)(&at, who),
             None => Err(godwit_store::Error::missing(name.as_path())),
@@ -28,7 +28,7 @@ impl Inner {
         let until = Instant::now() + PATIENCE;
         loop {
             let (at, is_unsettled) = {
-                let promises = &self.all().promises;
+                let promises = &self.plan().order;
                 let at = promises.now_at(name);
                 let is_unsettled = promises.is_unsettled(at.as_ref().unwrap_or(name));
                 (at, is_unsettled)
@@ -43,7 +43,7 @@ impl Inner {
                         && Instant::now() < until
                         && !self.is_ending() =>
                 {
-                    self.due.wait_for(&mut self.all(), LOOK_AGAIN);
+                    self.due.wait_for(&mut self.plan(), LOOK_AGAIN);
                 }
                 outcome => return outcome,
             }
@@ -53,7 +53,7 @@ impl Inner {
     /// Looks at a name of here where it is at its target. A deed that was done meanwhile may have brought something else
     /// to where that was: then once more.
     pub(crate) fn stat_of(&self, name: &Url, who: &Who) -> Result<(Place, Stat)> {
-        let now_at = || self.all().promises.now_at(name);
+        let now_at = || self.plan().order.now_at(name);
         loop {
             let before = now_at();
             let looked = self.at_place(name, who, |place| {
@@ -78,7 +78,7 @@ impl Inner {
             .as_ref()
             .err()
             .filter(|told| told.of_store().is_some_and(is_missing));
-        let (Some(missing), Some(at)) = (missing, self.all().promises.now_at(name)) else {
+        let (Some(missing), Some(at)) = (missing, self.plan().order.now_at(name)) else {
             return told;
         };
         match self.above_missing(missing, &at, who) {

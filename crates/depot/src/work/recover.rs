@@ -6,9 +6,9 @@ use crate::{
     id::Id,
     inner::Inner,
     plan::{
-        all::Unreadable,
+        Unreadable,
         entry::Entry,
-        order::{DeedRow, Promises},
+        order::{DeedRow, Order},
     },
     work::checksums::leaf_of,
 };
@@ -26,13 +26,13 @@ impl Inner {
         let mut known: Vec<Id> = rows.iter().map(|row| row.id).collect();
         known.sort_unstable();
         let (mut lost, mut merging) = (Vec::new(), Vec::new());
-        let mut all = self.all();
+        let mut plan = self.plan();
         for row in rows {
             let Ok(url) = Url::from_argument(&row.url) else {
                 tracing::error!(id = %row.id, url = row.url, "a holding has a name that cannot be read; it is left alone");
                 let reserved = self.disk.taken(row.id);
                 self.room.count(reserved);
-                all.unreadable
+                plan.unreadable
                     .entries
                     .insert(row.id, Unreadable::of(&row, reserved));
                 continue;
@@ -73,19 +73,19 @@ impl Inner {
                 merging.push((entry, under));
                 continue;
             }
-            all.keep(&entry);
+            plan.keep(&entry);
             if entry.lock().machine.owes() {
-                all.pending.insert(entry.number(), Arc::clone(&entry));
+                plan.pending.insert(entry.number(), Arc::clone(&entry));
             }
         }
-        let pending: Vec<_> = all.pending.values().cloned().collect();
-        all.promises = Promises::recover(deeds, &pending, start);
-        all.replay(|| self.next_number());
-        all.supersede_again();
-        all.look_for_directories_soon(Instant::now());
-        drop(all);
+        let pending: Vec<_> = plan.pending.values().cloned().collect();
+        plan.order = Order::recover(deeds, &pending, start);
+        plan.replay(|| self.next_number());
+        plan.supersede_again();
+        plan.look_for_directories_soon(Instant::now());
+        drop(plan);
         for (beside, under) in merging {
-            let under = self.all().by_id.get(&under).cloned();
+            let under = self.plan().by_id.get(&under).cloned();
             if let Err(error) = self.merge_again(&beside, under) {
                 tracing::error!(url = %beside.url(), %error, "what was on its way into a file cannot be put there");
             }
@@ -109,9 +109,9 @@ impl Inner {
 
     /// Gives entries their persisted tags.
     pub(crate) fn retag(&self, tags: Vec<(Id, Tag)>) {
-        let all = self.all();
+        let plan = self.plan();
         for (id, tag) in tags {
-            if let Some(entry) = all.by_id.get(&id) {
+            if let Some(entry) = plan.by_id.get(&id) {
                 if let Some(expires) = tag.expires {
                     self.chores.falls(expires, id);
                 }

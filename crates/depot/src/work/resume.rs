@@ -143,7 +143,7 @@ impl Inner {
             return Ok(Begun::Sink(parked));
         }
         // What is written next is another upload, on another condition.
-        self.all()
+        self.plan()
             .cleanup
             .leftovers
             .push(Leftover::Open(parked.sink));
@@ -179,7 +179,7 @@ impl Inner {
         }
         drop(state);
         if is_left {
-            self.all()
+            self.plan()
                 .cleanup
                 .leftovers
                 .push(Leftover::Open(parked.sink));

@@ -23,10 +23,10 @@ use std::{
 
 impl Inner {
     pub(crate) fn changed(&self, url: &Url) {
-        let mut all = self.all();
-        all.spoil_below(url);
-        all.note_changed(url);
-        for entry in all.called_below(url) {
+        let mut plan = self.plan();
+        plan.spoil_below(url);
+        plan.note_changed(url);
+        for entry in plan.called_below(url) {
             let mut state = entry.lock();
             state.validity.invalidate();
             state.validity.is_changed_at_target = true;
@@ -66,8 +66,8 @@ impl Inner {
             if self.is_ending() {
                 return Err(Error::Ending);
             }
-            let mut all = self.all();
-            let current = all.current.get(&key).cloned();
+            let mut plan = self.plan();
+            let current = plan.current.get(&key).cloned();
             if let Some(entry) = &current {
                 let mut state = entry.lock();
                 // An entry of another audience is shared only after the origin permitted it, each time.
@@ -77,8 +77,8 @@ impl Inner {
                 }
             }
             // An answer that arrived while this caller waited is fresh enough for it.
-            if let Some(asking) = all.asking.get(&key).cloned() {
-                drop(all);
+            if let Some(asking) = plan.asking.get(&key).cloned() {
+                drop(plan);
                 let heard = asking.wait(is_wanted)?;
                 if !asking.is_spoilt() && (fresh != Fresh::Proved || asking.fresh == fresh) {
                     seen = heard?;
@@ -90,8 +90,8 @@ impl Inner {
                 fresh,
                 ..Asking::default()
             });
-            all.asking.insert(key.clone(), Arc::clone(&asking));
-            drop(all);
+            plan.asking.insert(key.clone(), Arc::clone(&asking));
+            drop(plan);
             let asked = Asker {
                 depot: self,
                 key: &key,
@@ -168,7 +168,7 @@ impl Inner {
 
     /// Refuses a name whose length is yet to be changed at the target.
     pub(crate) fn must_not_be_cut(&self, url: &Url) -> Result<()> {
-        match self.all().promises.is_resized(url) {
+        match self.plan().order.is_resized(url) {
             true => Err(Error::in_use(
                 url.clone(),
                 "about to be cut at its target; try again",
@@ -184,8 +184,8 @@ impl Inner {
             let is_whole = !state.machine.owes() && state.machine.is_whole();
             is_whole && state.is_current() && !state.is_gone
         };
-        let all = self.all();
-        let called = all.called(url);
+        let plan = self.plan();
+        let called = plan.called(url);
         let others = called.into_iter().find(|entry| {
             let is_theirs = entry.name() == *url && entry.who.audience != who.audience;
             is_theirs && is_clean(&entry.lock())
@@ -193,13 +193,13 @@ impl Inner {
         let Some(entry) = others else {
             return false;
         };
-        drop(all);
+        drop(plan);
         let is_it = self.is_base(&entry, place, stat, asking.fresh);
-        let mut all = self.all();
+        let mut plan = self.plan();
         let is_it = is_it && entry.name() == *url && is_clean(&entry.lock()) && !asking.is_spoilt();
         if is_it {
             let key = (url.clone(), who.audience.clone());
-            all.current.insert(key, entry);
+            plan.current.insert(key, entry);
         }
         is_it
     }
@@ -314,14 +314,14 @@ impl Inner {
         state.validity.revalidated(Instant::now());
         state.validity.see(version, seen_at);
         drop(state);
-        let mut all = self.all();
+        let mut plan = self.plan();
         if is_older() {
-            drop(all);
+            drop(plan);
             self.room.release(size);
             return self.disk.remove(id);
         }
-        all.insert(&entry);
-        all.make_current(&entry);
+        plan.insert(&entry);
+        plan.make_current(&entry);
         Ok(())
     }
 
@@ -344,7 +344,7 @@ struct Asker<'a> {
 
 impl Asker<'_> {
     fn end(self, outcome: Result<Option<Stat>>) {
-        self.depot.all().asking.remove(self.key);
+        self.depot.plan().asking.remove(self.key);
         self.asking.end(outcome);
         std::mem::forget(self);
     }
@@ -352,7 +352,7 @@ impl Asker<'_> {
 
 impl Drop for Asker<'_> {
     fn drop(&mut self) {
-        self.depot.all().asking.remove(self.key);
+        self.depot.plan().asking.remove(self.key);
         self.asking.end(Err(Error::Ending));
     }
 }

@@ -97,11 +97,11 @@ impl Inner {
     /// Waits until room may have been freed.
     pub(crate) fn wait_for_room(&self) -> Result<()> {
         self.logs.are_short();
-        let mut all = self.all();
+        let mut plan = self.plan();
         if self.is_ending() {
             return Err(Error::Ending);
         }
-        self.due.wait_for(&mut all, EVERY);
+        self.due.wait_for(&mut plan, EVERY);
         Ok(())
     }
 }

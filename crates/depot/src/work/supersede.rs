@@ -41,7 +41,7 @@ impl Inner {
     /// Supersedes an older entry, unless it was closed again meanwhile and is the newer one now: else each of the two would
     /// supersede the other.
     fn gives_way(&self, other: &Entry, newer: &Entry) -> bool {
-        let _all = self.all();
+        let _all = self.plan();
         let mut state = other.lock();
         let number = state.delivery.next_place.unwrap_or(other.number());
         let is_older = !state.machine.owes() || number < newer.number();

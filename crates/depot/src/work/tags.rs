@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 impl Inner {
     pub(crate) fn of_name(&self, url: &Url) -> Result<Arc<Entry>> {
-        let all = self.all();
-        let mut named = all.called(url).into_iter();
+        let plan = self.plan();
+        let mut named = plan.called(url).into_iter();
         let entry = named.find(|entry| entry.name() == *url && entry.lock().is_current());
         entry.ok_or_else(|| Error::Unknown(url.to_string()))
     }
@@ -89,7 +89,7 @@ impl Inner {
     pub(crate) fn expire(&self) -> Result<()> {
         let now = now();
         for id in self.chores.fallen(now) {
-            let Some(entry) = self.all().by_id.get(&id).cloned() else {
+            let Some(entry) = self.plan().by_id.get(&id).cloned() else {
                 continue;
             };
             let is_over = |tag: &Tag| tag.expires.is_some_and(|expires| expires <= now);

@@ -9,8 +9,8 @@ fn url(name: &str) -> Url {
 }
 
 /// A file that is promised, and the promise to rename another, in one order.
-fn both() -> (Promises, Arc<Entry>) {
-    let mut promises = Promises::default();
+fn both() -> (Order, Arc<Entry>) {
+    let mut promises = Order::default();
     let machine = Holding::born(Base::Any, Mode::Replace);
     let id = Id::of([1; 12]);
     let entry = Arc::new(Entry::new(id, (1, 0), url("file"), Who::default(), machine));

@@ -112,7 +112,7 @@ fn patch_joins_file_being_closed() {
         thread::scope(|scope| {
             while_it_ends(&gate, second, &first, || {
                 let writer = scope.spawn(write);
-                let waits = || depot.inner.all().ends.waiting > 0;
+                let waits = || depot.inner.plan().ends.waiting > 0;
                 let is_on_its_way = || gate.state().waiting > 1 || writer.is_finished();
                 until("they wait", || waits() || is_on_its_way());
             });
@@ -164,7 +164,7 @@ fn unseen_writes_survive_a_second_open() {
     let theirs = fs::File::options().write(true).open(path).unwrap();
     let store = Arc::new(Dir::open(far.path(), "tests", Opener::Myself).unwrap());
     let after = opened(&gate, &copy, far.path(), store);
-    let entry = after.inner.all().called(&url("a")).remove(0);
+    let entry = after.inner.plan().called(&url("a")).remove(0);
     // The open has stopped the scan.
     entry.lock().machine.close(Notices::None);
     let again = after.edit(&url("a"), by().who, &Edit::default()).unwrap();
