@@ -171,7 +171,7 @@ impl Log {
         synced.map_err(Error::disk(folder))?;
         Ok(Self {
             id,
-            number: depot.next_number(),
+            number: depot.numbers.next(),
             url: url.clone(),
             who: who.clone(),
             writer: AtomicU64::new(id.low()),

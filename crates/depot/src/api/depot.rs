@@ -10,7 +10,7 @@ use crate::{
         reserve::Ballast,
     },
     inner::{Inner, chores::Chores, locks::Locks, watches::Watches},
-    plan::forwarded::Forwarded,
+    plan::{Numbers, Plan, forwarded::Forwarded},
     work::{deliver, drain, edits, housekeep, scrub},
 };
 use parking_lot::{Condvar, Mutex};
@@ -19,7 +19,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+        atomic::{AtomicBool, Ordering::SeqCst},
     },
     thread::JoinHandle,
 };
@@ -67,16 +67,20 @@ impl Depot {
         } = begun;
         let room = Room::new(rules.quota);
         let logs = Logs::open(root, logs, &room)?;
+        let numbers = Numbers::after(start << 32);
         let inner = Arc::new(Inner {
             records,
             disk,
             connect,
             room,
             ballast,
-            plan: Mutex::default(),
+            plan: Mutex::new(Plan {
+                numbers: numbers.clone(),
+                ..Plan::default()
+            }),
             due: Condvar::new(),
             is_ending: AtomicBool::new(false),
-            numbers: AtomicU64::new(start << 32),
+            numbers,
             watches: Watches::new(),
             logs,
             chores: Chores::default(),

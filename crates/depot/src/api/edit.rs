@@ -93,7 +93,7 @@ impl Editing {
     pub fn end_while(mut self, is_there: IsThere<'_>) -> Result<Ended> {
         let entry = &self.user.entry;
         // A program that still waits receives its answer after all entries with an earlier place.
-        let place = self.depot.next_number();
+        let place = self.depot.numbers.next();
         if is_there() {
             entry.lock().users.closed_at = place;
         }
@@ -197,7 +197,7 @@ impl Inner {
             user,
             file: Some(file),
         };
-        self.plan().enqueue(&entry, || self.next_number());
+        self.plan().enqueue(&entry);
         // It must be persisted before a program can write unseen.
         entry.commit(self)?;
         crash::point("open-recorded");
@@ -279,7 +279,7 @@ impl Inner {
         }
         let base_is_absent = base == Base::Absent;
         let machine = Holding::born(base, Mode::Replace);
-        let number = self.next_number();
+        let number = self.numbers.next();
         let entry = Arc::new(Entry::new(
             id,
             (number, now()),

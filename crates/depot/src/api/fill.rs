@@ -211,7 +211,7 @@ impl Adding {
             machine.arrived(fetch.ticket, 0..size);
             machine.fetched(fetch.ticket, Origin::Same);
         }
-        let number = depot.next_number();
+        let number = depot.numbers.next();
         let entry = Entry::new(id, (number, now()), url.clone(), self.who.clone(), machine);
         let entry = Arc::new(entry);
         let leaves = depot.hashed(&entry)?.1;
@@ -260,7 +260,7 @@ impl Inner {
     /// Locks a name; returns by which number.
     fn lock(&self, name: &Name, add: &Add, is_wanted: &dyn Fn() -> bool) -> Result<u64> {
         let mut names = self.free_of(name, |_| false, is_wanted)?;
-        let number = self.next_number();
+        let number = self.numbers.next();
         let locked = Locked {
             number,
             by: add.by.clone(),

@@ -363,7 +363,7 @@ impl Depot {
         plan.settle(&entry);
         entry.redirect(to.clone());
         match is_promised {
-            true => plan.enqueue(&entry, || self.inner.next_number()),
+            true => plan.enqueue(&entry),
             false => drop(plan.pending.insert(entry.number(), Arc::clone(&entry))),
         }
         if was_current {

@@ -1,4 +1,4 @@
-//! Order on record of which a name cannot be read: they are shown, and left
+//! Operations on record of which a name cannot be read: they are shown, and left
 //! alone until somebody gives them up.
 
 use crate::{

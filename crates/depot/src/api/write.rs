@@ -73,7 +73,7 @@ impl Depot {
         let (id, file) = self.inner.disk.create()?;
         let opened = machine.open(Notices::Each);
         opened.map_err(|refused| Error::busy(url, &refused))?;
-        let number = self.inner.next_number();
+        let number = self.inner.numbers.next();
         let entry = Arc::new(Entry::new(
             id,
             (number, now()),
@@ -122,7 +122,7 @@ impl Depot {
         let mut machine = Holding::born(adopted.base.clone(), Mode::Replace);
         let ticket = machine.grant(0..size);
         machine.written(ticket, size);
-        let number = self.inner.next_number();
+        let number = self.inner.numbers.next();
         let entry = Arc::new(Entry::new(
             id,
             (number, now()),
@@ -330,7 +330,7 @@ impl Writing {
         // From its place in the order on it may be delivered, and without a user it would then be forgotten.
         let user = User::of(&self.entry, &mut self.entry.lock());
         let generation = self.close();
-        self.depot.move_to_end(&self.entry);
+        self.depot.plan().move_to_end(&self.entry);
         self.is_over = true;
         self.depot.fit(&self.entry);
         let known = self.depot.sync_and_know(&self.entry);
@@ -405,7 +405,7 @@ impl Inner {
     /// were closed while it arrived.
     fn adopted(&self, entry: &Arc<Entry>) {
         let mut plan = self.plan();
-        entry.renumber(self.next_number());
+        entry.renumber(self.numbers.next());
         entry.lock().meta.replaces = plan.before(entry);
         plan.insert(entry);
         plan.comes(entry);

@@ -93,7 +93,7 @@ pub(crate) enum Change {
     Log(Box<LogRow>),
     /// A log that its target has as a whole.
     ForgetLog(Id),
-    /// Order that are no publications; nothing: it is over.
+    /// Operations that are no publications; `None`: it is over.
     Deeds(Vec<(u64, Option<DeedRow>)>),
     /// A tag of a file; with a count of 0 there is none.
     Tag(Id, Tag),

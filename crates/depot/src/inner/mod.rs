@@ -10,13 +10,13 @@ use crate::{
     Connect, Rules,
     disk::{files::Disk, logs::Logs, quota::Room, records::Records, reserve::Ballast},
     inner::{chores::Chores, locks::Locks, watches::Watches},
-    plan::{Plan, entry::Entry},
+    plan::{Numbers, Plan, entry::Entry},
 };
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+        atomic::{AtomicBool, Ordering::SeqCst},
     },
     time::{Duration, Instant},
 };
@@ -33,8 +33,7 @@ pub(crate) struct Inner {
     /// Woken if something is pending, or may be tried again.
     pub due: Condvar,
     pub is_ending: AtomicBool,
-    /// The number of the last one that began.
-    pub numbers: AtomicU64,
+    pub numbers: Numbers,
     pub watches: Watches,
     pub logs: Logs,
     pub chores: Chores,
@@ -62,11 +61,6 @@ impl Inner {
         // Under the lock, or a thread that has just found nothing would miss it.
         drop(self.plan());
         self.due.notify_all();
-    }
-
-    /// Returns the number of one that begins now.
-    pub(crate) fn next_number(&self) -> u64 {
-        self.numbers.fetch_add(1, SeqCst) + 1
     }
 }
 

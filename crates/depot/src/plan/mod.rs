@@ -5,7 +5,10 @@
 
 pub(crate) mod asking;
 pub(crate) mod backoff;
+pub(crate) mod change;
+pub(crate) mod close;
 pub(crate) mod coming;
+pub(crate) mod delivery;
 pub(crate) mod entry;
 pub(crate) mod fairness;
 pub(crate) mod forwarded;
@@ -37,7 +40,10 @@ use crate::{
 use godwit_core::{Url, holding::Mode};
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Instant,
 };
 
@@ -70,6 +76,22 @@ pub(crate) struct Plan {
     pub listings: Listings,
     /// Candidates for the next deliveries.
     pub picks: Picks,
+    pub numbers: Numbers,
+}
+
+/// Numbers of entries and operations, which tell their order. Threads share them.
+#[derive(Clone, Default)]
+pub(crate) struct Numbers(Arc<AtomicU64>);
+
+impl Numbers {
+    /// Returns numbers greater than this one.
+    pub(crate) fn after(number: u64) -> Self {
+        Self(Arc::new(AtomicU64::new(number)))
+    }
+
+    pub(crate) fn next(&self) -> u64 {
+        self.0.fetch_add(1, Relaxed) + 1
+    }
 }
 
 /// Rests that no caller needs any more, and that still have to be removed.
@@ -140,7 +162,7 @@ impl Plan {
                 }
                 self.pending.insert(entry.number(), Arc::clone(entry));
             }
-            (false, true) => self.enqueue(entry, || entry.number()),
+            (false, true) => self.enqueue_as(entry, entry.number()),
             (false, false) => {}
         }
     }

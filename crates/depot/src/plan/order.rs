@@ -45,6 +45,27 @@ pub(crate) struct Fact {
     pub patience: Patience,
 }
 
+impl Fact {
+    /// Returns the facts of an operation that is new; `now` is in seconds since the epoch.
+    pub(crate) fn new(
+        (url, to): (&Url, Option<&Url>),
+        (who, session): (&Who, &str),
+        now: u64,
+    ) -> Self {
+        Self {
+            url: url.clone(),
+            to: to.cloned(),
+            who: who.clone(),
+            session: session.into(),
+            created_at: now,
+            tries: 0,
+            last: None,
+            later: None,
+            patience: Patience::default(),
+        }
+    }
+}
+
 /// A deed as it is on record.
 #[derive(Clone, Debug)]
 pub(crate) struct DeedRow {
@@ -515,13 +536,19 @@ impl Plan {
     }
 
     /// Adds the publication of an entry at the end of the order, unless it is pending already.
-    pub(crate) fn enqueue(&mut self, entry: &Arc<Entry>, number: impl FnOnce() -> u64) {
+    pub(crate) fn enqueue(&mut self, entry: &Arc<Entry>) {
+        let number = self.numbers.next();
+        self.enqueue_as(entry, number);
+    }
+
+    /// Adds the publication of an entry under a number, as [`Self::enqueue`] does.
+    pub(crate) fn enqueue_as(&mut self, entry: &Arc<Entry>, number: u64) {
         // Its writer may close it after a newer entry superseded it.
         if self.order.has(entry) || entry.lock().is_gone {
             return;
         }
         self.pending.remove(&entry.number());
-        entry.renumber(number());
+        entry.renumber(number);
         let condition = entry.lock().machine.base().clone();
         self.order.publish(entry, condition);
         self.pending.insert(entry.number(), Arc::clone(entry));
@@ -533,93 +560,8 @@ impl Plan {
         self.order.forget(entry.id);
     }
 
-    /// Renames the local entries at a name and below it.
-    pub(crate) fn rename(
-        &mut self,
-        from: &Url,
-        to: &Url,
-        number: impl Fn() -> u64,
-    ) -> Vec<Arc<Entry>> {
-        self.rename_coming(from, to);
-        self.note_changed(from);
-        self.note_changed(to);
-        let keys: Vec<_> = self.current.keys().cloned().collect();
-        let mut renamed = Vec::new();
-        for key in &keys {
-            if moved(&key.0, to, to).is_some()
-                && let Some(old) = self.current.remove(key)
-            {
-                old.lock().visibility = Visibility::Unlinked;
-            }
-        }
-        for key in keys {
-            let Some(name) = moved(&key.0, from, to) else {
-                continue;
-            };
-            let Some(entry) = self.current.remove(&key) else {
-                continue;
-            };
-            match self.order.has(&entry) {
-                true => entry.rename(name.clone()),
-                false => {
-                    entry.redirect(name.clone());
-                    let was = self.pending.remove(&entry.number());
-                    entry.renumber(number());
-                    if let Some(entry) = was {
-                        self.pending.insert(entry.number(), entry);
-                    }
-                }
-            }
-            self.current.insert((name, key.1), Arc::clone(&entry));
-            let mut state = entry.lock();
-            state.validity.is_changed_at_target = true;
-            state.record.change();
-            drop(state);
-            renamed.push(entry);
-        }
-        renamed
-    }
-
-    /// Tells whether a program may write the current entry of a name by a descriptor.
-    pub(crate) fn is_written_unseen(&self, name: &Url) -> bool {
-        let mut current = self.current.iter().filter(|((at, _), _)| at == name);
-        current.any(|(_, entry)| entry.lock().machine.is_unseen())
-    }
-
-    /// Tells whether an entry or operation below a name is pending.
-    pub(crate) fn is_full(&self, at: &Url) -> bool {
-        let is_below = |name: &Url| name != at && moved(name, at, at).is_some();
-        let has_file = (self.current.iter()).any(|((name, _), entry)| {
-            let state = entry.lock();
-            is_below(name) && state.machine.owes() && !state.is_gone
-        });
-        let promises = &self.order;
-        let has_more = promises.deeds().any(|(deed, fact, _)| match &fact.to {
-            Some(to) => is_below(to) && promises.now_at(to).is_some(),
-            None if deed.what == What::Mkdir => {
-                is_below(&fact.url) && promises.is_to_be_made(&fact.url)
-            }
-            None => false,
-        });
-        has_file || has_more
-    }
-
-    /// Takes the local entries at a name and below it from their readers.
-    pub(crate) fn unlink(&mut self, at: &Url) -> Vec<Arc<Entry>> {
-        self.unlink_coming(at);
-        self.note_changed(at);
-        let is_it = |key: &&(Url, String)| moved(&key.0, at, at).is_some();
-        let keys: Vec<_> = self.current.keys().filter(is_it).cloned().collect();
-        let gone = keys.iter().filter_map(|key| self.current.remove(key));
-        let gone: Vec<_> = gone.collect();
-        for entry in &gone {
-            entry.lock().visibility = Visibility::Unlinked;
-        }
-        gone
-    }
-
     /// Restores the local names of all entries after a restart, from the operations that came after them.
-    pub(crate) fn replay(&mut self, number: impl Fn() -> u64) {
+    pub(crate) fn replay(&mut self) {
         let mut all: Vec<_> = self.by_id.values().cloned().collect();
         // A pending entry is newer than the file of its target, even if that was renamed since.
         all.sort_by_key(|entry| (entry.lock().machine.owes(), entry.number()));
@@ -635,7 +577,7 @@ impl Plan {
                 false if is_there && is_renamed => {
                     // Later writes come after the rename, under the new name.
                     entry.redirect(name);
-                    entry.renumber(number());
+                    entry.renumber(self.numbers.next());
                     entry.lock().record.change();
                 }
                 false => {}

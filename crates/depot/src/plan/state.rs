@@ -277,6 +277,18 @@ impl State {
         is_still && is_idle && !self.machine.is_asked()
     }
 
+    /// Marks a superseded entry as gone. One that is used or in flight stays, and is looked at again.
+    pub(crate) fn go_if_superseded(&mut self) -> bool {
+        if self.is_private() || !self.is_superseded {
+            return false; // It is not ended yet, or was ended anew, and comes after.
+        }
+        let goes = !self.is_gone && self.may_be_superseded();
+        // The thread that has it may have looked before it was superseded.
+        self.delivery.is_due |= !goes;
+        self.is_gone |= goes;
+        goes
+    }
+
     /// Tells whether all of it may be forgotten by the thread that has just delivered it.
     pub(crate) fn may_go_when_over(&self) -> bool {
         let is_kept = self.users.open > 0 || !self.users.tags.is_empty();

@@ -86,9 +86,7 @@ impl Plan {
             }
         }
     }
-}
 
-impl Plan {
     /// Supersedes entries without a name after a restart, unless a later operation or a later patch needs them at the
     /// target.
     pub(crate) fn supersede_unnamed(&self, mut unnamed: Vec<Arc<Entry>>) {
@@ -107,6 +105,61 @@ impl Plan {
             }
         }
     }
+
+    /// Supersedes an entry. Returns whether it is gone by that: its row and file are still there.
+    pub(crate) fn supersede(&self, old: &Entry) -> bool {
+        let mut state = old.lock();
+        state.is_superseded |= !state.is_private();
+        state.go_if_superseded()
+    }
+
+    /// Supersedes an entry whose name was removed, unless the target needs it before that.
+    pub(crate) fn supersede_removed(&self, entry: &Entry) -> bool {
+        let is_needed =
+            entry.is_renamed() || !is_unconditional(entry) || self.order.is_needed(entry);
+        !is_needed && self.supersede(entry)
+    }
+
+    /// Supersedes the older entries that `newer` replaces, the newest first: an entry that needs an older one at the target
+    /// keeps that one pending. Returns those that are gone by that.
+    pub(crate) fn supersede_older(
+        &self,
+        mut older: Vec<Arc<Entry>>,
+        newer: &Entry,
+    ) -> Vec<Arc<Entry>> {
+        older.sort_by_key(|other| Reverse(other.number()));
+        older.dedup_by_key(|other| other.id);
+        let replaces = is_replacing(newer);
+        // An open entry will come after this one.
+        older.retain(|other| !other.lock().is_private());
+        let mut gone = Vec::new();
+        for other in older {
+            // An entry with a condition needs the pending ones to arrive.
+            let may = replaces || !other.lock().machine.owes();
+            let may = may && is_of_one(&other, newer) && !self.order.is_needed(&other);
+            if may && gives_way(&other, newer) && other.lock().go_if_superseded() {
+                gone.push(other);
+            } else if rests_on_older(&other) {
+                break;
+            }
+        }
+        gone
+    }
+}
+
+/// Supersedes an older entry, unless it was closed again meanwhile and is the newer one now: else each of the two would
+/// supersede the other.
+fn gives_way(other: &Entry, newer: &Entry) -> bool {
+    let mut state = other.lock();
+    let number = state.delivery.next_place.unwrap_or(other.number());
+    let is_older = !state.machine.owes() || number < newer.number();
+    state.is_superseded |= is_older && !state.is_private();
+    is_older
+}
+
+/// Tells whether its target may have any file, or none.
+pub(crate) fn is_unconditional(entry: &Entry) -> bool {
+    matches!(entry.lock().machine.base(), Base::Any | Base::Absent)
 }
 
 /// Tells whether it replaces any file at its target.

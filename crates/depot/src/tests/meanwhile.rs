@@ -629,7 +629,7 @@ fn renamed_file_gets_own_number() {
         let is_over = AtomicBool::new(false);
         let given = thread::scope(|scope| {
             let others = scope.spawn(|| {
-                let next = || (!is_over.load(SeqCst)).then(|| depot.inner.next_number());
+                let next = || (!is_over.load(SeqCst)).then(|| depot.inner.numbers.next());
                 std::iter::from_fn(next).take(1 << 20).collect::<Vec<_>>()
             });
             depot.rename(&from, &to, by()).unwrap();

@@ -11,10 +11,10 @@ use crate::{
     plan::{
         Plan,
         backoff::{pause_after, server_away},
+        delivery::{Requeued, Way},
         entry::{Asked, Entry, Parked},
         leftovers::Leftover,
         schedule::Due,
-        state::State,
     },
     work::{
         checksums::{Known, is_compared_here},
@@ -23,7 +23,7 @@ use crate::{
     },
 };
 use godwit_core::{
-    Digest, Fault, LEAF_BYTES, Url, Version,
+    Digest, Fault, LEAF_BYTES, Version,
     holding::{Answer, Base, Mode, Publication, Push, Ticket},
 };
 use godwit_store::{
@@ -53,9 +53,6 @@ pub(crate) enum Begun {
     Anew,
 }
 
-/// The name of an entry at its target, and its place in the order.
-type Way = (Url, u64);
-
 /// The outcome of an attempt to deliver.
 enum Came {
     /// Nothing is left to send at the moment.
@@ -78,17 +75,6 @@ pub(crate) fn start(depot: &Arc<Inner>, number: usize) -> Result<JoinHandle<()>>
         }
     });
     started.map_err(Error::disk(root))
-}
-
-impl Plan {
-    /// Tells whether it was closed during its delivery, and no later operation concerns its name.
-    fn gets_another_place(&self, entry: &Entry, state: &State) -> bool {
-        let is_last_since = |place| {
-            let all = &self.order;
-            !all.is_overtaken_after(entry, place) && !all.is_followed_after(entry, place)
-        };
-        state.delivery.next_place.is_some_and(is_last_since)
-    }
 }
 
 impl Inner {
@@ -221,79 +207,39 @@ impl Inner {
     }
 
     fn over(&self, plan: &mut Plan, entry: &Arc<Entry>, was_clean: bool) {
-        let mut state = entry.lock();
-        let is_clean = was_clean && !state.machine.owes();
-        let is_asked = state.machine.is_asked();
-        state.delivery.is_in_flight = false;
-        if is_clean {
-            state.delivery.next_place = None;
-        }
-        drop(state);
-        match is_clean {
-            true => plan.settle(entry),
-            false => plan.order.visited(entry, is_asked),
-        }
-        // Its last writer closed it during the attempt.
-        if !is_asked && plan.gets_another_place(entry, &entry.lock()) {
-            self.move_to_end_in(plan, entry);
-            entry.lock().delivery.is_due = true;
+        if plan.visited(entry, was_clean) {
             self.chores.record(entry.id);
         }
     }
 
-    /// Requeues an entry that was written during its delivery: at the end of the order, under its present name. The row
-    /// says so before any operation that waited for the delivery is done. `was`: the old place, if the row has a new one.
+    /// Requeues an entry that was written during its delivery, as [`Plan::requeue`] does. The row says so before any
+    /// operation that waited for the delivery is done. `was`: the old place, if the row has a new one.
     fn requeue_after_publish(&self, entry: &Arc<Entry>, was: Option<Way>) -> Result<()> {
         let mut plan = self.plan();
-        let state = entry.lock();
-        if state.is_unlinked() {
-            drop(plan);
-            // Callers that have it open keep it; at the target its name is removed next.
-            return self.unlink(entry, state);
-        }
-        drop(state);
-        // It stays before newer entries, or it would replace them.
-        let is_followed = plan.order.is_followed(entry);
-        let mut state = entry.lock();
-        let is_followed = is_followed && !plan.gets_another_place(entry, &state);
-        if state.is_superseded || is_followed {
-            state.delivery.is_due = true;
-            drop(state);
-            if let Some(was) = was {
-                plan.reroute(entry, was);
+        let before = match plan.requeue(entry, was.as_ref()) {
+            Requeued::Unlinked => {
+                drop(plan);
+                let state = entry.lock();
+                return match state.is_gone {
+                    true => Ok(()),
+                    false => self.unlink(entry, state),
+                };
             }
-            return Ok(());
-        }
-        drop(state);
-        let before = plan.reroute(entry, (entry.name(), self.next_number()));
+            Requeued::Stays => return Ok(()),
+            Requeued::Moved(before) => before,
+        };
         drop(plan);
         if let Err(error) = entry.commit(self) {
             self.plan().reroute(entry, was.unwrap_or(before));
             return Err(error);
         }
-        let mut plan = self.plan();
-        plan.order.forget(entry.id);
-        let mut state = entry.lock();
-        state.delivery.is_due = true;
-        state.delivery.next_place = None;
-        let is_pending = state.machine.owes() && !state.is_gone;
-        let base = state.machine.base().clone();
-        drop(state);
-        match is_pending {
-            true => plan.order.publish(entry, base),
-            // It was dropped meanwhile, or not written at all.
-            false => drop(plan.pending.remove(&entry.number())),
-        }
+        self.plan().requeued(entry);
         Ok(())
     }
 
     /// Persists that an entry is delivered; then it may be forgotten. Returns its old place, if its row has a new one.
     pub(crate) fn delivered(&self, entry: &Arc<Entry>) -> Result<Option<Way>> {
-        let mut plan = self.plan();
-        let was = entry
-            .is_renamed()
-            .then(|| plan.reroute(entry, (entry.name(), self.next_number())));
-        drop(plan);
+        let was = self.plan().reroute_renamed(entry);
         let state = entry.lock();
         // The rest of a file that was patched unseen may change at its target at any time.
         let is_blind = state.machine.is_blind();
@@ -302,14 +248,7 @@ impl Inner {
         }
         drop(state);
         if is_blind {
-            let mut plan = self.plan();
-            let mut state = entry.lock();
-            // A writer of another patch keeps it current.
-            let is_over = state.machine.writers().is_none() && !state.machine.owes();
-            if is_over {
-                state.hide();
-                plan.remove_current(entry);
-            }
+            self.plan().hide_blind(entry);
         }
         let kept = entry.commit(self);
         if let (Err(_), Some(was)) = (&kept, &was) {
@@ -434,9 +373,7 @@ impl Inner {
         self.send(entry, &place, &sink)?;
         let plan = self.plan();
         let mut state = entry.lock();
-        // A publication in flight has its place.
-        let is_placed = state.machine.is_asked() || !plan.gets_another_place(entry, &state);
-        let is_turn = plan.order.is_turn(entry) && is_placed;
+        let is_turn = plan.may_publish(entry, &state);
         if state.is_gone {
             drop((state, plan));
             self.plan()
@@ -744,19 +681,6 @@ impl Inner {
             self.unlink(entry, state)?;
         }
         Ok(may)
-    }
-}
-
-impl Plan {
-    /// Changes its name at the target and its place in the order. Returns the old ones.
-    fn reroute(&mut self, entry: &Arc<Entry>, (url, number): Way) -> Way {
-        let before = (entry.url(), entry.number());
-        self.pending.remove(&before.1);
-        entry.reroute(url);
-        entry.renumber(number);
-        self.pending.insert(number, Arc::clone(entry));
-        entry.lock().record.change();
-        before
     }
 }
 

@@ -3,8 +3,7 @@
 use crate::{
     Ended, Error, Result,
     inner::Inner,
-    plan::{entry::Entry, state::State},
-    work::close::Standing,
+    plan::{close::Standing, entry::Entry, state::State},
 };
 use godwit_core::holding::Notices;
 use godwit_sys::{Leased, Unless, lease};
@@ -157,10 +156,11 @@ impl Inner {
         let (place, is_unlinked) = (state.users.closed_at, state.is_unlinked());
         drop(state);
         if is_unlinked {
-            self.move_to_end(entry);
+            self.plan().move_to_end(entry);
             return Standing::Last;
         }
-        self.move_to_end_unless_replaced(entry, if is_edited { place } else { 0 })
+        self.plan()
+            .move_to_end_unless_replaced(entry, if is_edited { place } else { 0 })
     }
 
     /// It was open for writing, and is as it was. What was renamed meanwhile is where it is called from now on: what is
@@ -171,7 +171,7 @@ impl Inner {
         let was_renamed = entry.is_renamed();
         if was_renamed {
             entry.redirect(entry.name());
-            entry.renumber(self.next_number());
+            entry.renumber(self.numbers.next());
             entry.lock().record.change();
         }
         drop(plan);

@@ -23,5 +23,4 @@ pub(crate) mod resume;
 pub(crate) mod revalidate;
 pub(crate) mod room;
 pub(crate) mod scrub;
-pub(crate) mod supersede;
 pub(crate) mod tags;

@@ -3,8 +3,8 @@
 use crate::{
     Error, IsWanted, Result,
     inner::Inner,
-    plan::{entry::Entry, state::State},
-    work::{close::Standing, room::Asks},
+    plan::{close::Standing, entry::Entry, state::State},
+    work::room::Asks,
 };
 use godwit_core::{Block, Extents, LEAF_BYTES, Piece, Url, holding::Notices};
 use godwit_sys::{Buffer, crash};
@@ -43,7 +43,7 @@ impl Inner {
         let Some(generation) = self.pour(beside, under, is_there, prepare)? else {
             return Ok(None);
         };
-        let standing = self.move_to_end_unless_replaced(under, 0);
+        let standing = self.plan().move_to_end_unless_replaced(under, 0);
         if standing == Standing::Over {
             // At the target it would replace the newer entry.
             if let Err(error) = self.unlink(under, under.lock()) {
@@ -147,7 +147,7 @@ impl Inner {
             under.lock().delivery.is_due = true;
             self.fit(&under);
             // An entry that had been delivered is not in the order yet.
-            self.plan().enqueue(&under, || self.next_number());
+            self.plan().enqueue(&under);
             under.commit_with(self, beside.id)?;
         }
         self.unlink(beside, beside.lock())

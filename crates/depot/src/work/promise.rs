@@ -1,25 +1,26 @@
-//! Order renames, removals, directories and attributes, in order.
+//! Promises renames, removals, directories and attributes, in order.
 
 use crate::{
     By, Error, Result, Who,
     clock::now,
     disk::{records::Written, rows::Change},
-    error::{Patience, is_missing, may_pass},
+    error::{is_missing, may_pass},
     inner::Inner,
-    paths::{bad_name, moved, path_of, server_of},
+    paths::{bad_name, moved, server_of},
     plan::{
         Plan,
+        change::{Removed, Renamed},
         entry::Entry,
-        order::{Fact, LENGTH, rename_to},
+        order::{Fact, LENGTH},
     },
 };
 use godwit_core::{
     Url,
-    deeds::{Added, Values, What},
+    deeds::{Values, What},
     holding::Base,
 };
 use parking_lot::MutexGuard;
-use std::{sync::Arc, time::Instant};
+use std::time::Instant;
 
 impl Inner {
     /// Writes the changed rows of a server's operations. They are durable after a wait for the returned value.
@@ -28,21 +29,7 @@ impl Inner {
         self.records.begin(Change::Deeds(rows))
     }
 
-    fn fact(&self, url: &Url, to: Option<&Url>, who: &Who, session: &str) -> Fact {
-        Fact {
-            url: url.clone(),
-            to: to.cloned(),
-            who: who.clone(),
-            session: session.into(),
-            created_at: now(),
-            tries: 0,
-            last: None,
-            later: None,
-            patience: Patience::default(),
-        }
-    }
-
-    /// Order a rename, done here at once.
+    /// Promises a rename, done here at once.
     pub(crate) fn rename(&self, url: &Url, to: &Url, by: By<'_>) -> Result<()> {
         let By { who, session, .. } = by;
         if server_of(url) != server_of(to) {
@@ -56,80 +43,25 @@ impl Inner {
         if url == to {
             return Ok(());
         }
+        let fact = Fact::new((url, Some(to)), (who, session), now());
         let mut plan = self.plan();
-        let condition = self.seen_here(&plan, url, who).filter(|_| is_known);
-        // Only the row of the operation tells that an open file has lost its name.
-        let may_merge = !plan.is_written_unseen(to);
-        if may_merge && let Some(entry) = self.mergeable(&plan, url, who) {
-            let over = Base::Any;
-            let what = rename_to(to, over);
-            let deeds = plan.order.of(url);
-            // The new deed takes a number that no entry has.
-            deeds.after(self.next_number() - 1);
-            match deeds.add(path_of(url), what, Base::Any) {
-                Added::Folded(number) => {
-                    deeds.noted(number);
-                    let position = deeds.find(number).map_or(number, |deed| deed.position);
-                    return self.renamed_before_it_was_known(plan, &entry, (url, to), position);
+        match plan.promise_rename(fact, to, is_known) {
+            Renamed::Unsent(entry) => {
+                drop(plan);
+                entry.commit(self)?;
+                self.nudge();
+            }
+            Renamed::InTurn(renamed) => {
+                self.promised(plan, url)?;
+                for entry in renamed {
+                    self.commit_renamed(&entry);
                 }
-                // It replaces any file there: it is renamed in its turn.
-                Added::Deed(number) => {
-                    let fact = self.fact(url, Some(to), who, session);
-                    plan.order.facts.insert(number, fact);
-                    return self.renamed_in_turn(plan, url, to);
-                }
-                Added::Undone(_) => {}
             }
         }
-        let number = self.next_number();
-        let fact = self.fact(url, Some(to), who, session);
-        plan.order.facts.insert(number, fact);
-        let condition = condition.unwrap_or(Base::Any);
-        let what = rename_to(to, Base::Any);
-        plan.order
-            .of(url)
-            .promise(number, path_of(url), what, condition);
-        self.renamed_in_turn(plan, url, to)
-    }
-
-    /// Renames local entries at once, and at the target after the earlier operations.
-    fn renamed_in_turn(&self, mut plan: MutexGuard<'_, Plan>, url: &Url, to: &Url) -> Result<()> {
-        let renamed = plan.rename(url, to, || self.next_number());
-        self.promised(plan, url)?;
-        for entry in renamed {
-            self.commit_renamed(&entry);
-        }
         Ok(())
     }
 
-    /// Gives a file that was never sent another name, without an operation at the target.
-    fn renamed_before_it_was_known(
-        &self,
-        mut plan: MutexGuard<'_, Plan>,
-        entry: &Arc<Entry>,
-        (url, to): (&Url, &Url),
-        position: u64,
-    ) -> Result<()> {
-        plan.rename(url, to, || self.next_number());
-        plan.pending.remove(&entry.number());
-        entry.redirect(to.clone());
-        entry.renumber(position);
-        plan.pending.insert(position, Arc::clone(entry));
-        let mut state = entry.lock();
-        let leftover = state.take_leftover(url, &entry.who);
-        state.machine.release(Some(Base::Any));
-        state.meta.replaces = None;
-        state.delivery.is_due = true;
-        state.record.change();
-        drop(state);
-        plan.cleanup.leftovers.extend(leftover);
-        drop(plan);
-        entry.commit(self)?;
-        self.nudge();
-        Ok(())
-    }
-
-    /// Order a removal, done here at once.
+    /// Promises a removal, done here at once.
     pub(crate) fn unlink_name(&self, url: &Url, by: By<'_>) -> Result<()> {
         let By { who, session, .. } = by;
         let is_known = self.must_be_there(url, who)?;
@@ -138,34 +70,26 @@ impl Inner {
         if plan.is_full(url) {
             return Err(godwit_store::Error::not_empty(url.as_path()).into());
         }
-        let condition = self.seen_here(&plan, url, who).filter(|_| is_known);
-        if let Some(entry) = self.mergeable(&plan, url, who) {
-            plan.unlink(url);
-            drop(plan);
-            let state = entry.lock();
-            return self.unlink(&entry, state);
-        }
-        let condition = condition.or_else(|| plan.before_unsent(&*plan.current_of(url, who)?));
-        let number = self.next_number();
-        let fact = self.fact(url, None, who, session);
-        plan.order.facts.insert(number, fact);
-        let condition = condition.unwrap_or(Base::Any);
-        plan.order
-            .of(url)
-            .promise(number, path_of(url), What::Unlink, condition);
-        let gone = plan.unlink(url);
+        let fact = Fact::new((url, None), (who, session), now());
+        let gone = match plan.promise_removal(fact, is_known) {
+            Removed::Unsent(entry) => {
+                drop(plan);
+                return self.unlink(&entry, entry.lock());
+            }
+            Removed::InTurn(gone) => gone,
+        };
         self.promised(plan, url)?;
         for entry in gone {
             // An entry whose name is removed next need not be delivered.
-            if !entry.is_renamed() && self.is_unconditional(&entry) && !self.is_needed(&entry) {
-                self.supersede(&entry)?;
+            if self.plan().supersede_removed(&entry) {
+                self.unlink(&entry, entry.lock())?;
             }
         }
         self.nudge();
         Ok(())
     }
 
-    /// Order a directory.
+    /// Promises a directory.
     pub(crate) fn make_directory(&self, url: &Url, by: By<'_>) -> Result<()> {
         let By { who, session, .. } = by;
         let can_be_made = |said: &godwit_store::Error| is_missing(said) || may_pass(said);
@@ -177,16 +101,16 @@ impl Inner {
             Err(error) => return Err(error),
         }
         by.must_want()?;
-        let fact = self.fact(url, None, who, session);
+        let fact = Fact::new((url, None), (who, session), now());
         self.promise_plain(fact, What::Mkdir)
     }
 
-    /// Order attributes.
+    /// Promises attributes.
     pub(crate) fn set_values(&self, url: &Url, by: By<'_>, values: Values) -> Result<()> {
         let who = by.who;
         self.must_be_there(url, who)?;
         by.must_want()?;
-        let fact = self.fact(url, None, who, "");
+        let fact = Fact::new((url, None), (who, ""), now());
         let is_cut = values.contains_key(LENGTH);
         self.promise_plain(fact, What::Set(values))?;
         if is_cut {
@@ -201,10 +125,7 @@ impl Inner {
     fn promise_plain(&self, fact: Fact, what: What) -> Result<()> {
         let url = fact.url.clone();
         let mut plan = self.plan();
-        let number = self.next_number();
-        plan.order.facts.insert(number, fact);
-        let deeds = plan.order.of(&url);
-        deeds.promise(number, path_of(&url), what, Base::Any);
+        plan.promise(fact, what, Base::Any);
         self.promised(plan, &url)?;
         self.nudge();
         Ok(())
@@ -266,42 +187,5 @@ impl Inner {
                 .current
                 .keys()
                 .any(|key| moved(&key.0, url, url).is_some())
-    }
-
-    /// Returns the file that the target has under a name. `None`: it is unknown, or an operation is pending there.
-    fn seen_here(&self, plan: &Plan, url: &Url, who: &Who) -> Option<Base> {
-        let entry = plan.current_of(url, who)?;
-        let state = entry.lock();
-        let base = state.machine.base().clone();
-        let is_clean = !state.machine.owes() && !state.is_gone && state.is_sure();
-        let seen = state.validity.seen.clone().map(Base::Seen);
-        drop(state);
-        let is_it = is_clean && matches!(base, Base::Seen(_)) && plan.order.is_free(url);
-        is_it.then(|| seen.unwrap_or(base))
-    }
-
-    /// Returns the new file of a name that was never sent to its target.
-    fn mergeable(&self, plan: &Plan, url: &Url, who: &Who) -> Option<Arc<Entry>> {
-        let entry = plan.current_of(url, who)?;
-        let state = entry.lock();
-        let is_new = *state.machine.base() == Base::Absent && state.machine.owes();
-        // A delivery in place changes the target before any request to publish.
-        let is_unheard = !state.machine.is_asked() && !state.machine.is_inside();
-        let is_still = !state.delivery.is_in_flight && is_unheard && !state.bytes.is_scanning;
-        let is_ours = !state.is_gone && !state.is_private() && state.machine.is_whole();
-        let is_it = is_new && is_still && is_ours && state.machine.held().is_none();
-        drop(state);
-        // Another operation may be pending at its name.
-        let is_alone = plan.order.has(&entry) && plan.order.is_alone(&entry);
-        (is_it && is_alone && !entry.is_renamed()).then_some(entry)
-    }
-
-    /// Tells whether a later operation needs it at its target.
-    pub(crate) fn is_needed(&self, entry: &Entry) -> bool {
-        self.plan().order.is_needed(entry)
-    }
-
-    pub(crate) fn is_unconditional(&self, entry: &Entry) -> bool {
-        matches!(entry.lock().machine.base(), Base::Any | Base::Absent)
     }
 }

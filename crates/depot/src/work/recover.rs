@@ -80,7 +80,7 @@ impl Inner {
         }
         let pending: Vec<_> = plan.pending.values().cloned().collect();
         plan.order = Order::recover(deeds, &pending, start);
-        plan.replay(|| self.next_number());
+        plan.replay();
         plan.supersede_again();
         plan.look_for_directories_soon(Instant::now());
         drop(plan);

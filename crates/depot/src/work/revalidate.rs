@@ -304,7 +304,7 @@ impl Inner {
         let machine = Holding::of(version.clone(), size, Mode::Replace);
         let entry = Arc::new(Entry::new(
             id,
-            (self.next_number(), now()),
+            (self.numbers.next(), now()),
             url.clone(),
             who.clone(),
             machine,
