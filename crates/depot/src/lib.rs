@@ -9,9 +9,9 @@
 //! - `api` has the calls, one family a file;
 //! - `work` has the threads, and the steps that calls share with them;
 //! - `inner` is the state that all threads share;
-//! - `plan` has the entries, their names and order, and picks the next delivery;
 //! - `disk` has the bytes and the records;
-//! - `terms`, `config`, `error`, `paths`, `clock` and `words` are shared by all.
+//! - `plan` has the entries, their names and order, and decides what is delivered next; no file, no clock;
+//! - `terms`, `config`, `error`, `id`, `paths`, `clock` and `words` are shared by all.
 
 mod api;
 mod clock;

@@ -4,11 +4,11 @@
 
 mod common;
 
-use common::{Far, both, by, bytes, depot, killed, push, put, put_into, read, same, url, who};
+use common::{Far, both, by, bytes, depot, killed, push, put, same, url, who};
 use godwit_depot::{Depot, Edit};
 use godwit_store::{Defect, Error};
 use std::{
-    fs, io,
+    io,
     os::unix::fs::FileExt,
     sync::{
         Arc,
@@ -92,82 +92,6 @@ fn lost_publish_replaces_shorter_base() {
 }
 
 #[test]
-fn unlinked_file_stays_gone_after_restart() {
-    let (far, dir) = both();
-    let depot = depot(&far, &dir);
-    publish_in_vain(&far, &depot, "a", b"one");
-    edit(&depot, "a", b"two");
-    depot.unlink(&url("a"), by()).unwrap();
-    far.set_away(false);
-    push(&depot);
-    assert_eq!(far.get("a"), None);
-    let copy = killed(depot);
-    let again = self::depot(&far, &copy);
-    push(&again);
-    assert!(again.queue().is_empty(), "{:?}", again.queue());
-    assert_eq!(far.get("a"), None);
-}
-
-/// After a restart the newer `a` is dropped, since the rename of `c` came later.
-#[test]
-fn renamed_file_outlives_lost_publish() {
-    let (far, dir) = both();
-    far.put("a", b"old");
-    far.put("c", b"third");
-    let depot = depot(&far, &dir);
-    publish_in_vain(&far, &depot, "a", b"one");
-    edit(&depot, "a", b"two");
-    put(&depot, "a", b"second");
-    depot.rename(&url("c"), &url("a"), by()).unwrap();
-    let copy = killed(depot);
-    let again = self::depot(&far, &copy);
-    far.set_away(false);
-    push(&again);
-    assert_eq!((far.get("a"), far.get("c")), (Some(b"third".into()), None));
-    assert!(again.queue().is_empty(), "{:?}", again.queue());
-}
-
-/// The replacement was renamed; the published file was not, though both had that name.
-#[test]
-fn rename_moves_newest_file_only() {
-    let (far, dir) = both();
-    let depot = depot(&far, &dir);
-    publish_in_vain(&far, &depot, "a", b"one");
-    edit(&depot, "a", b"twotwo");
-    put(&depot, "a", b"second");
-    depot.rename(&url("a"), &url("b"), by()).unwrap();
-    let copy = killed(depot);
-    let again = self::depot(&far, &copy);
-    far.set_away(false);
-    push(&again);
-    assert_eq!((far.get("a"), far.get("b")), (None, Some(b"second".into())));
-    assert!(again.queue().is_empty(), "{:?}", again.queue());
-    same(read(&again, "b").unwrap(), b"second");
-}
-
-#[test]
-fn rename_back_survives_restart() {
-    let (far, dir) = both();
-    let depot = depot(&far, &dir);
-    far.set_away(true);
-    put(&depot, "a", b"this one");
-    put(&depot, "b", b"another");
-    depot.rename(&url("a"), &url("b"), by()).unwrap();
-    depot.rename(&url("b"), &url("a"), by()).unwrap();
-    let copy = killed(depot);
-    let again = self::depot(&far, &copy);
-    same(read(&again, "a").unwrap(), b"this one");
-    put_into(&again, "a", 4, b" two");
-    same(read(&again, "a").unwrap(), b"this two");
-    far.set_away(false);
-    push(&again);
-    assert_eq!(
-        (far.get("a"), far.get("b")),
-        (Some(b"this two".into()), None)
-    );
-}
-
-#[test]
 fn unlink_ignores_stale_record() {
     let (far, dir) = both();
     far.put("c", b"another");
@@ -181,34 +105,6 @@ fn unlink_ignores_stale_record() {
     again.unlink(&url("a"), by()).unwrap();
     push(&again);
     assert_eq!(far.get("a"), None);
-}
-
-#[test]
-fn rename_then_unlink_survives_restart() {
-    let (far, dir) = both();
-    let depot = depot(&far, &dir);
-    far.set_away(true);
-    put(&depot, "a", &bytes(5000, 3));
-    depot.rename(&url("a"), &url("b"), by()).unwrap();
-    depot.unlink(&url("b"), by()).unwrap();
-    let copy = killed(depot);
-    let again = self::depot(&far, &copy);
-    // A newer file under `a` does not cancel the write that the rename waits for.
-    put(&again, "a", b"newer");
-    far.set_away(false);
-    push(&again);
-    assert_eq!(far.get("b"), None);
-    same(far.get("a").unwrap(), b"newer");
-    same(read(&again, "a").unwrap(), b"newer");
-    let left = fs::read_dir(far.dir.path()).unwrap();
-    let seen = left.filter(|e| {
-        !e.as_ref()
-            .unwrap()
-            .file_name()
-            .to_string_lossy()
-            .starts_with('.')
-    });
-    assert_eq!(seen.count(), 1);
 }
 
 #[test]
@@ -263,24 +159,4 @@ fn release_during_send_still_sends() {
     same(far.get("b").unwrap(), b"one");
     assert!(depot.queue().is_empty());
     far.on_ask(|_, _| Ok(()));
-}
-
-/// The edit after the rename is superseded, and its name is given to another file.
-#[test]
-fn replaced_and_renamed_file_stays_gone() {
-    let (far, dir) = both();
-    let depot = depot(&far, &dir);
-    publish_in_vain(&far, &depot, "c", b"first");
-    depot.rename(&url("c"), &url("b"), by()).unwrap();
-    edit(&depot, "b", b"second");
-    put(&depot, "b", b"in its place");
-    depot.rename(&url("b"), &url("a"), by()).unwrap();
-    let copy = killed(depot);
-    let again = self::depot(&far, &copy);
-    far.set_away(false);
-    push(&again);
-    same(far.get("a").unwrap(), b"in its place");
-    assert_eq!((far.get("b"), far.get("c")), (None, None));
-    same(read(&again, "a").unwrap(), b"in its place");
-    assert!(again.queue().is_empty());
 }

@@ -6,11 +6,11 @@ mod common;
 
 use common::{
     Far, both, by, bytes, depot, killed, over, push, put, put_into, read, rules, same, until, url,
-    who, with,
+    who,
 };
 use godwit_core::{Fault, Url};
 use godwit_depot::{
-    Attributes, By, Connect, Depot, Edit, Editing, Error, Rules, Scope, Spooled, Stage, Who,
+    Attributes, By, Connect, Depot, Edit, Editing, Error, Scope, Spooled, Stage, Who,
 };
 use godwit_store::{Defect, Error as StoreError, engine::Place};
 use std::{
@@ -125,44 +125,6 @@ fn unsent_file_takes_last_name() {
     push(&depot);
     same(far.get("d").unwrap(), b"two");
     assert_eq!((far.get("b"), far.get("c")), (None, None));
-}
-
-#[test]
-fn unsent_file_is_removed_locally() {
-    let (far, dir) = both();
-    let depot = depot(&far, &dir);
-    create_unheard_of(&far, &depot);
-    rename(&depot, "b", "c");
-    // A file of that name at the target is removed too.
-    depot.unlink(&url("c"), by()).unwrap();
-    let queue = depot.queue();
-    let what: Vec<_> = queue.iter().map(|row| row.what).collect();
-    assert_eq!(what, ["unlink"]);
-    far.set_away(false);
-    push(&depot);
-    assert_eq!((far.get("b"), far.get("c")), (None, None));
-}
-
-/// The patch was written into an absent file, and a read has confirmed that it is absent.
-#[test]
-fn unsent_patch_is_renamed_later() {
-    let (far, dir) = both();
-    let rules = Rules {
-        movers: 0,
-        ..rules()
-    };
-    let depot = with(&far, &dir, rules);
-    put_into(&depot, "a", 0, b"new");
-    same(read(&depot, "a").unwrap(), b"new");
-    rename(&depot, "a", "b");
-    same(read(&depot, "b").unwrap(), b"new");
-    put(&depot, "a", b"another");
-    let copy = killed(depot);
-    let again = self::depot(&far, &copy);
-    push(&again);
-    same(far.get("b").unwrap(), b"new");
-    same(far.get("a").unwrap(), b"another");
-    assert!(again.queue().is_empty(), "{:?}", again.queue());
 }
 
 #[test] //= KANGAROO-80 delivery#names

@@ -32,50 +32,6 @@ fn pending(depot: &Depot) -> Vec<String> {
         .collect()
 }
 
-#[test]
-fn rename_cycle_precedes_newer_put() {
-    let (far, _dir, depot) = both();
-    far.set_away(true);
-    put(&depot, "a", b"first");
-    for (from, to) in [("a", "b"), ("b", "a")] {
-        depot.rename(&url(from), &url(to), by()).unwrap();
-    }
-    put(&depot, "a", b"second");
-    far.set_away(false);
-    push(&depot);
-    same(far.get("a").unwrap(), b"second");
-    assert_eq!((far.get("b"), pending(&depot)), (None, Vec::new()));
-}
-
-#[test]
-fn rename_cycle_ends_in_unlink() {
-    let (far, _dir, depot) = both();
-    far.set_away(true);
-    put(&depot, "a", b"first");
-    for (from, to) in [("a", "b"), ("b", "a")] {
-        depot.rename(&url(from), &url(to), by()).unwrap();
-    }
-    depot.unlink(&url("a"), by()).unwrap();
-    far.set_away(false);
-    push(&depot);
-    let there = (far.get("a"), far.get("b"), pending(&depot));
-    assert_eq!(there, (None, None, Vec::new()));
-}
-
-#[test]
-fn truncation_precedes_newer_put() {
-    let (far, _dir, depot) = both();
-    far.set_away(true);
-    // The rest of a patched file is unknown, so the target truncates it.
-    put_into(&depot, "a", 0, b"a few bytes");
-    depot.truncate(&url("a"), 3, by()).unwrap();
-    put(&depot, "a", b"newer");
-    far.set_away(false);
-    push(&depot);
-    same(far.get("a").unwrap(), b"newer");
-    assert_eq!(pending(&depot), Vec::<String>::new());
-}
-
 /// Bytes that were read before or during a pending truncation are not shown.
 #[test]
 fn pending_truncation_blocks_readers() {
@@ -167,21 +123,6 @@ fn patch_follows_truncation() {
         same(read(&depot, name).unwrap(), b"a f\0\0\0andre");
         assert_eq!(pending(&depot), Vec::<String>::new());
     }
-}
-
-#[test]
-fn patch_follows_rename_cycle() {
-    let (far, _dir, depot) = both();
-    far.set_away(true);
-    put(&depot, "a", b"first");
-    for (from, to) in [("a", "b"), ("b", "a")] {
-        depot.rename(&url(from), &url(to), by()).unwrap();
-    }
-    put_into(&depot, "a", 0, b"F");
-    far.set_away(false);
-    push(&depot);
-    same(far.get("a").unwrap(), b"First");
-    assert_eq!((far.get("b"), pending(&depot)), (None, Vec::new()));
 }
 
 #[test]

@@ -42,35 +42,6 @@ fn put_on(depot: &Depot, name: &str, base: Base, bytes: &[u8]) {
 }
 
 #[test]
-fn kill_revives_no_superseded_file() {
-    let (far, dir) = both();
-    let depot = depot(&far, &dir);
-    publish_in_vain(&far, &depot, "a", b"one", Base::Any);
-    put_into(&depot, "a", 3, b" and more");
-    put(&depot, "a", b"newer");
-    let copy = killed(depot);
-    let again = self::depot(&far, &copy);
-    far.set_away(false);
-    push(&again);
-    same(far.get("a").unwrap(), b"newer");
-    assert!(again.queue().is_empty(), "{:?}", again.queue());
-}
-
-#[test]
-fn rename_survives_kill() {
-    let (far, dir) = both();
-    let depot = depot(&far, &dir);
-    publish_in_vain(&far, &depot, "a", b"one", Base::Any);
-    depot.rename(&url("a"), &url("b"), by()).unwrap();
-    let copy = killed(depot);
-    let again = self::depot(&far, &copy);
-    same(read(&again, "b").unwrap(), b"one");
-    far.set_away(false);
-    push(&again);
-    assert_eq!((far.get("a"), far.get("b")), (None, Some(b"one".to_vec())));
-}
-
-#[test]
 fn kill_frees_superseded_file() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -184,37 +155,6 @@ fn ended_while_it_goes(far: &Far, depot: &Depot, then: impl FnOnce()) {
 }
 
 #[test]
-fn last_close_wins_while_sending() {
-    let (far, dir) = both();
-    let depot = depot(&far, &dir);
-    ended_while_it_goes(&far, &depot, || {
-        same(read(&depot, "a").unwrap(), b"later");
-    });
-    push(&depot);
-    same(far.get("a").unwrap(), b"later");
-    assert!(depot.queue().is_empty(), "{:?}", depot.queue());
-}
-
-#[test]
-fn last_close_survives_kill() {
-    let (far, dir) = both();
-    let depot = depot(&far, &dir);
-    let mut copy = None;
-    ended_while_it_goes(&far, &depot, || {
-        copy = Some(as_killed(&depot));
-    });
-    push(&depot);
-    drop(depot);
-    std::fs::remove_file(far.dir.path().join("a")).unwrap();
-    let copy = copy.unwrap();
-    let again = self::depot(&far, &copy);
-    same(read(&again, "a").unwrap(), b"later");
-    push(&again);
-    same(far.get("a").unwrap(), b"later");
-    assert!(again.queue().is_empty(), "{:?}", again.queue());
-}
-
-#[test]
 fn conflict_after_publish_keeps_bytes() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -235,31 +175,6 @@ fn conflict_after_publish_keeps_bytes() {
     assert!(matches!(pushed, Err(Error::Held { .. })), "{pushed:?}");
     same(far.get("a").unwrap(), b"meanwhile");
     same(read(&depot, "a").unwrap(), b"later and more");
-}
-
-#[test]
-fn put_follows_file_in_flight() {
-    let (far, dir) = both();
-    let depot = depot(&far, &dir);
-    ended_while_it_goes(&far, &depot, || {
-        put_over(&depot, "a", b"later", b"newest");
-    });
-    push(&depot);
-    same(far.get("a").unwrap(), b"newest");
-    assert!(depot.queue().is_empty(), "{:?}", depot.queue());
-}
-
-#[test]
-fn rename_moves_file_in_flight() {
-    let (far, dir) = both();
-    let depot = depot(&far, &dir);
-    ended_while_it_goes(&far, &depot, || {
-        depot.rename(&url("a"), &url("b"), by()).unwrap();
-    });
-    push(&depot);
-    same(far.get("b").unwrap(), b"later");
-    assert_eq!(far.get("a"), None);
-    assert!(depot.queue().is_empty(), "{:?}", depot.queue());
 }
 
 #[test]
@@ -346,4 +261,36 @@ fn proved_read_needs_its_origin() {
     drop(depot.read(&url("a"), &who(), Fresh::Now).unwrap());
     let read = depot.read(&url("a"), &who(), Fresh::Proved);
     assert!(matches!(read, Err(Error::Store(_))), "{read:?}");
+}
+
+#[test]
+fn last_close_survives_kill() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let mut copy = None;
+    ended_while_it_goes(&far, &depot, || {
+        copy = Some(as_killed(&depot));
+    });
+    push(&depot);
+    drop(depot);
+    std::fs::remove_file(far.dir.path().join("a")).unwrap();
+    let copy = copy.unwrap();
+    let again = self::depot(&far, &copy);
+    same(read(&again, "a").unwrap(), b"later");
+    push(&again);
+    same(far.get("a").unwrap(), b"later");
+    assert!(again.queue().is_empty(), "{:?}", again.queue());
+}
+
+#[test]
+fn rename_moves_file_in_flight() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    ended_while_it_goes(&far, &depot, || {
+        depot.rename(&url("a"), &url("b"), by()).unwrap();
+    });
+    push(&depot);
+    same(far.get("b").unwrap(), b"later");
+    assert_eq!(far.get("a"), None);
+    assert!(depot.queue().is_empty(), "{:?}", depot.queue());
 }

@@ -123,23 +123,6 @@ fn old_patch_yields_to_rename() {
     }
 }
 
-/// The patch after the rename ended last at the old name only.
-#[test]
-fn renamed_patch_yields_to_put() {
-    let (far, dir) = both();
-    let depot = depot(&far, &dir);
-    far.flush_gate.shut("a");
-    put(&depot, "a", b"first");
-    far.flush_gate.reached(1);
-    depot.rename(&url("a"), &url("b"), by()).unwrap();
-    put_into(&depot, "b", 0, b"patch");
-    put(&depot, "b", b"second");
-    far.flush_gate.open();
-    push(&depot);
-    assert_eq!((far.get("a"), far.get("b")), (None, Some(b"second".into())));
-    assert!(depot.queue().is_empty());
-}
-
 /// Bytes that were sent ahead under the old name are not those of the new one.
 #[test]
 fn early_bytes_are_resent_after_rename() {

@@ -138,6 +138,12 @@ pub(crate) fn check_file(path: &Path, text: &str) -> Vec<Complaint> {
         if PURE.contains(&name) && is_library {
             purity(without_tests(&code), &mut found);
         }
+        if path.starts_with(PLAN) && !path.ends_with("tests.rs") {
+            for (number, line) in numbered(without_tests(&code)) {
+                let word = IMPURE_IN_PLAN.iter().find(|word| line.contains(*word));
+                found.extend(word.map(|word| (number, format!("{word} has no place in the plan"))));
+            }
+        }
     }
     let complain = |(line, what)| Complaint {
         path: path.into(),
@@ -198,6 +204,10 @@ const IMPURE_WORDS: [&str; 10] = [
     "stdin",
     "stdout",
 ];
+
+/// The plan of the depot is told the time, and threads do what it decides.
+const PLAN: &str = "crates/depot/src/plan";
+const IMPURE_IN_PLAN: [&str; 5] = ["Instant::now", "clock::", "disk::", "thread", "godwit_sys"];
 
 /// Words that say nothing (architecture, Nouns).
 const REFUSED: [&str; 5] = ["manager", "helper", "util", "broker", "agent"];
@@ -431,6 +441,11 @@ mod tests {
                 "crates/core/src/a.rs",
                 "std::thread::sleep(x);".into(),
                 "std::thread has no place",
+            ),
+            (
+                "crates/depot/src/plan/a.rs",
+                "use crate::disk::Files;".into(),
+                "disk:: has no place",
             ),
         ] {
             let found = complaints(path, &format!("//! A file.\n\n{line}\n"));

@@ -38,7 +38,7 @@ impl Writing {
             if !is_there() {
                 return Err(Error::Unwanted);
             }
-            let Some(under) = depot.pending_of(&key) else {
+            let Some(under) = depot.plan().pending_of(&key) else {
                 return self.end_anew(is_there);
             };
             if let Some(generation) = depot.merge(&self.asks(), &under, is_wanted)? {

@@ -750,7 +750,7 @@ mod tests {
         assert!(!state.is_past(upto));
         state.cursor.offset = 100;
         assert!(state.is_past(upto));
-        // Somebody was slow to look, and others went on appending.
+        // One reader was slow, and other writers went on appending.
         (state.end, state.cursor.offset, state.synced, state.emptied) = (50, 20, 0, 1);
         assert!(state.is_past(upto));
         assert!(!state.is_past(state.upto()));

@@ -6,13 +6,13 @@ use crate::{
     plan::{
         Plan,
         entry::Entry,
-        order::{Fact, rename_to},
+        order::{Fact, LENGTH, rename_to},
         state::Visibility,
     },
 };
 use godwit_core::{
     Url,
-    deeds::{Added, What},
+    deeds::{Added, Values, What},
     holding::Base,
 };
 use std::sync::Arc;
@@ -42,10 +42,26 @@ impl Plan {
         deeds.promise(number, path_of(&url), what, condition);
     }
 
+    /// Promises attributes. Of a length that changes, no answer that the target gave before tells anything.
+    pub(crate) fn promise_values(&mut self, fact: Fact, values: Values) {
+        let (url, is_cut) = (fact.url.clone(), values.contains_key(LENGTH));
+        self.promise(fact, What::Set(values), Base::Any);
+        if is_cut {
+            self.spoil_below(&url);
+            // An entry whose writer has no answer yet is not current.
+            let called = self.called(&url).into_iter();
+            for entry in called.filter(|entry| entry.name() == url) {
+                entry.lock().validity.invalidate();
+            }
+        }
+    }
+
     /// Promises a rename; `is_known`: the target had the file a moment ago.
     pub(crate) fn promise_rename(&mut self, fact: Fact, to: &Url, is_known: bool) -> Renamed {
         let (url, who) = (fact.url.clone(), fact.who.clone());
-        let condition = self.seen_here(&url, &who).filter(|_| is_known);
+        let condition = self
+            .seen_at(&(url.clone(), who.audience.clone()), None)
+            .filter(|_| is_known);
         let what = rename_to(to, Base::Any);
         // Only the row of the operation tells that an open file has lost its name.
         let may_merge = !self.is_written_unseen(to);
@@ -95,7 +111,9 @@ impl Plan {
             self.unlink(&url);
             return Removed::Unsent(entry);
         }
-        let condition = self.seen_here(&url, &who).filter(|_| is_known);
+        let condition = self
+            .seen_at(&(url.clone(), who.audience.clone()), None)
+            .filter(|_| is_known);
         let unsent = || self.before_unsent(&*self.current_of(&url, &who)?);
         let condition = condition.or_else(unsent).unwrap_or(Base::Any);
         self.promise(fact, What::Unlink, condition);
@@ -180,18 +198,6 @@ impl Plan {
             entry.lock().visibility = Visibility::Unlinked;
         }
         gone
-    }
-
-    /// Returns the file that the target has under a name. `None`: it is unknown, or an operation is pending there.
-    fn seen_here(&self, url: &Url, who: &Who) -> Option<Base> {
-        let entry = self.current_of(url, who)?;
-        let state = entry.lock();
-        let base = state.machine.base().clone();
-        let is_clean = !state.machine.owes() && !state.is_gone && state.is_sure();
-        let seen = state.validity.seen.clone().map(Base::Seen);
-        drop(state);
-        let is_it = is_clean && matches!(base, Base::Seen(_)) && self.order.is_free(url);
-        is_it.then(|| seen.unwrap_or(base))
     }
 
     /// Returns the new file of a name that was never sent to its target.

@@ -21,6 +21,8 @@ use std::{collections::BTreeMap, sync::Arc};
 /// An entry that has its place in the order, and is not durable yet.
 pub(crate) struct Coming {
     entry: Arc<Entry>,
+    /// Its place when its writer closed it. A delivery gives a renamed entry another number.
+    place: u64,
     /// A later entry has its name already.
     is_overtaken: bool,
 }
@@ -35,38 +37,41 @@ pub(crate) struct Ends {
 impl Plan {
     /// Applies operations on its name to this entry from now on.
     pub(crate) fn comes(&mut self, entry: &Arc<Entry>) {
-        let entry = Arc::clone(entry);
-        if !entry.lock().is_current() {
-            let is_overtaken = false;
-            self.coming.insert(
-                entry.id,
-                Coming {
-                    entry,
-                    is_overtaken,
-                },
-            );
+        let state = entry.lock();
+        let place = state.delivery.next_place.unwrap_or(entry.number());
+        if !state.is_current() {
+            drop(state);
+            let coming = Coming {
+                entry: Arc::clone(entry),
+                place,
+                is_overtaken: false,
+            };
+            self.coming.insert(entry.id, coming);
         }
     }
 
     /// Makes a durable entry the current one of its name, unless a later one is. Returns whether it is current.
     pub(crate) fn has_come(&mut self, entry: &Arc<Entry>) -> bool {
-        let is_newest = match self.coming.remove(&entry.id) {
-            Some(coming) => !coming.is_overtaken,
-            None => entry.lock().is_current(),
+        let (is_newest, place) = match self.coming.remove(&entry.id) {
+            Some(coming) => (!coming.is_overtaken, coming.place),
+            None => (entry.lock().is_current(), entry.number()),
         };
         if is_newest {
-            self.make_newest(entry);
+            self.make_newest_at(entry, place);
         }
         is_newest
     }
 
     /// Makes a written entry the current one. Answers of the target that are in flight are older.
     pub(crate) fn make_newest(&mut self, entry: &Arc<Entry>) {
+        self.make_newest_at(entry, entry.number());
+    }
+
+    fn make_newest_at(&mut self, entry: &Arc<Entry>, place: u64) {
         self.make_current(entry);
         let key = entry.key();
         for coming in self.coming.values_mut() {
-            coming.is_overtaken |=
-                coming.entry.key() == key && coming.entry.number() < entry.number();
+            coming.is_overtaken |= coming.entry.key() == key && coming.place < place;
         }
         if let Some(asking) = self.asking.get(&key) {
             asking.spoil();

@@ -11,9 +11,9 @@ pub(crate) type Way = (Url, u64);
 pub(crate) enum Requeued {
     /// Its name was removed: the entry need not be delivered. Callers that have it open keep it.
     Unlinked,
-    /// It stays before newer entries, or it would replace them.
+    /// Before newer entries, or it would replace them.
     Stays,
-    /// It is last in the order, under its present name. The old place.
+    /// Last in the order, under its present name. This is the old place.
     Moved(Way),
 }
 
@@ -53,7 +53,8 @@ impl Plan {
         if entry.lock().is_unlinked() {
             return Requeued::Unlinked;
         }
-        let is_followed = self.order.is_followed(entry);
+        // Behind a later cut its bytes would be there again.
+        let is_followed = self.order.is_followed(entry) || self.order.is_cut_later(entry);
         let mut state = entry.lock();
         let is_followed = is_followed && !self.gets_another_place(entry, &state);
         if state.is_superseded || is_followed {
@@ -116,7 +117,8 @@ impl Plan {
     fn gets_another_place(&self, entry: &Entry, state: &State) -> bool {
         let is_last_since = |place| {
             let all = &self.order;
-            !all.is_overtaken_after(entry, place) && !all.is_followed_after(entry, place)
+            let is_followed = all.is_followed_after(entry, place) || all.is_cut_after(entry, place);
+            !all.is_overtaken_after(entry, place) && !is_followed
         };
         state.delivery.next_place.is_some_and(is_last_since)
     }

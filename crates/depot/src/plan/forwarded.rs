@@ -16,7 +16,7 @@ pub(crate) struct Forwarded {
     pub session: String,
     /// Tells it from later files of that name.
     pub number: u64,
-    /// It may rightly not be there: a program of this machine had it changed there since, or that is unknown after a
+    /// No loss if it is missing there: a program of this machine had it changed there since, or that is unknown after a
     /// restart of this node.
     pub is_changed_there: bool,
 }

@@ -1,7 +1,7 @@
 //! The state of a depot, and what is to be done next: entries, their names and order, and the next delivery.
 //!
-//! It knows no file, no thread and no clock: it is told the time, and the threads of `work` do what it decides. All of it
-//! is behind one lock of [`crate::inner::Inner`]. An entry has a lock of its own besides, which is taken after that one.
+//! The plan knows no file, no thread and no clock: its callers pass the time, and the threads of `work` do what it decides.
+//! One lock of [`crate::inner::Inner`] guards it. An entry has a lock of its own, which is taken after that one.
 
 pub(crate) mod asking;
 pub(crate) mod backoff;

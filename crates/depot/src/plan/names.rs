@@ -87,6 +87,17 @@ impl Plan {
         called
     }
 
+    /// Returns the pending entry of a name, to merge a patch into it.
+    pub(crate) fn pending_of(&self, key: &(Url, String)) -> Option<Arc<Entry>> {
+        let entry = self.current.get(key)?;
+        let state = entry.lock();
+        let is_ours = state.machine.owes() && !state.is_gone && !state.is_superseded;
+        drop(state);
+        // A merge would come before the cut, and the cut-off bytes after it.
+        let may = is_ours && !self.order.is_cut_later(entry);
+        may.then(|| Arc::clone(entry))
+    }
+
     fn is_pending_entry(&self, entry: &Entry) -> bool {
         let pending = self.pending.get(&entry.number());
         pending.is_some_and(|pending| pending.id == entry.id)

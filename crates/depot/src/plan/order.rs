@@ -219,41 +219,46 @@ impl Order {
 
     /// Tells whether an operation after that place in the order takes its name away.
     pub(crate) fn is_followed_after(&self, entry: &Entry, place: u64) -> bool {
-        let mut name = entry.url();
-        for (deed, fact) in self.later_than(entry) {
-            let ends = match fact.to.as_ref().map(|to| (to, moved(&name, &fact.url, to))) {
+        let (mut name, own) = (entry.url(), entry.number());
+        let deeds = self.servers.get(&server_of(&name));
+        let later = deeds.into_iter().flat_map(Deeds::pending);
+        for deed in later.filter(|deed| deed.position > own) {
+            let to = self.facts.get(&deed.number).and_then(|fact| {
+                let to = fact.to.as_ref()?;
+                Some((to, moved(&name, &fact.url, to)))
+            });
+            let ends = match to {
                 Some((_, Some(moved))) => {
                     name = moved;
                     false
                 }
                 Some((to, None)) => *to == name,
-                None => deed.what == What::Unlink && fact.url == name,
+                None => {
+                    let takes = deed.what == What::Unlink || id_of(deed).is_some();
+                    takes && deed.at == path_of(&name)
+                }
             };
             if ends && deed.position > place {
                 return true;
             }
         }
-        let Some((server, number)) = self.published.get(&entry.id) else {
-            return false;
-        };
-        let deeds = &self.servers[server];
-        let (name, own) = (path_of(&entry.name()), deeds.find(*number));
-        let follows = |deed: &Deed| {
-            let is_later = own.is_some_and(|own| deed.position > own.position.max(place));
-            is_later && deed.at == name && id_of(deed).is_some()
-        };
-        deeds.pending().any(follows)
+        false
     }
 
     /// Tells whether a later operation changes its length at the target. Later writes come after that operation, and are
     /// no part of this entry.
     pub(crate) fn is_cut_later(&self, entry: &Entry) -> bool {
+        self.is_cut_after(entry, entry.number())
+    }
+
+    /// Tells whether an operation after that place in the order changes its length at the target.
+    pub(crate) fn is_cut_after(&self, entry: &Entry, place: u64) -> bool {
         let mut name = entry.url();
         self.later_than(entry).into_iter().any(|(deed, fact)| {
             if let Some(to) = &fact.to {
                 name = moved(&name, &fact.url, to).unwrap_or(name.clone());
             }
-            cuts(deed) && fact.url == name
+            cuts(deed) && fact.url == name && deed.position > place
         })
     }
 
@@ -560,8 +565,22 @@ impl Plan {
         self.order.forget(entry.id);
     }
 
+    /// Restores order, names and superseded entries after a restart, from the entries and the rows of operations.
+    pub(crate) fn restore(&mut self, deeds: Vec<DeedRow>, start: u64) {
+        let pending: Vec<_> = self.pending.values().cloned().collect();
+        self.order = Order::recover(deeds, &pending, start);
+        for entry in pending
+            .iter()
+            .filter(|entry| self.order.is_cut_later(entry))
+        {
+            entry.lock().validity.invalidate(); // Once it is delivered, its target cuts it.
+        }
+        self.replay();
+        self.supersede_again();
+    }
+
     /// Restores the local names of all entries after a restart, from the operations that came after them.
-    pub(crate) fn replay(&mut self) {
+    fn replay(&mut self) {
         let mut all: Vec<_> = self.by_id.values().cloned().collect();
         // A pending entry is newer than the file of its target, even if that was renamed since.
         all.sort_by_key(|entry| (entry.lock().machine.owes(), entry.number()));

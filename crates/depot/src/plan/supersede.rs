@@ -2,30 +2,35 @@
 //!
 //! No record says so: after a restart it follows from the order of the pending entries of a name.
 
-use crate::plan::{Plan, entry::Entry};
+use crate::{
+    id::Id,
+    plan::{Plan, asking::Name, entry::Entry},
+};
 use godwit_core::holding::{Base, Mode};
 use std::{cmp::Reverse, sync::Arc};
 
 impl Plan {
-    /// Returns the file that the target has under the name of `entry`. `None`: an operation is pending there, or this node
-    /// did not deliver that file.
+    /// Returns the file that the target has under the name of `entry`, as [`Self::seen_at`] does.
     pub(crate) fn before(&self, entry: &Entry) -> Option<Base> {
-        let comes = |other: &Arc<Entry>| other.id != entry.id && other.key() == entry.key();
-        if !self.order.is_free(&entry.url()) || self.all_coming().any(comes) {
+        match self.order.is_free(&entry.url()) {
+            true => self.seen_at(&entry.key(), Some(entry.id)),
+            false => None,
+        }
+    }
+
+    /// Returns the file that the target has under a name, apart from that entry. `None`: this node did not deliver or see
+    /// that file, or an operation is pending there.
+    pub(crate) fn seen_at(&self, key: &Name, apart: Option<Id>) -> Option<Base> {
+        let comes = |other: &Arc<Entry>| Some(other.id) != apart && other.key() == *key;
+        if !self.order.is_free(&key.0) || self.all_coming().any(comes) {
             return None;
         }
-        let old = self.current.get(&entry.key())?; // Without it the base of the name is unknown here.
+        let old = self.current.get(key)?;
         let state = old.lock();
         let base = state.machine.base();
         let is_clean = !state.machine.owes() && !state.is_gone && state.is_sure();
-        let is_it = is_clean && matches!(base, Base::Seen(_));
-        is_it.then(|| {
-            state
-                .validity
-                .seen
-                .clone()
-                .map_or_else(|| base.clone(), Base::Seen)
-        })
+        let seen = || state.validity.seen.clone().map(Base::Seen);
+        (is_clean && matches!(base, Base::Seen(_))).then(|| seen().unwrap_or(base.clone()))
     }
 
     /// Hands `replaces` of an entry that was never sent on to the one that superseded it. Returns whether it did.
@@ -62,7 +67,7 @@ impl Plan {
     }
 
     /// Finds out after a restart which pending entries are superseded.
-    pub(crate) fn supersede_again(&self) {
+    pub(super) fn supersede_again(&self) {
         for newer in self.pending.values().rev() {
             let state = newer.lock();
             let is_ended = !state.machine.is_unseen() && state.machine.held().is_none();

@@ -14,7 +14,7 @@ use godwit_core::{
     Extents, LEAF_BYTES, Leaves, Version,
     holding::{Answer, Notices, Origin},
 };
-use godwit_store::{Defect, Dir, Faulty, Opener, Store};
+use godwit_store::{Dir, Opener, Store};
 use std::{
     fs::{self, File},
     io,
@@ -503,32 +503,6 @@ fn delivered_lines_are_forgotten_after_kill() {
 
 /// A thread that does not wait would be done by then.
 const LONG_ENOUGH_TO_BE_TOO_EARLY: Duration = Duration::from_millis(300);
-
-/// A file arrives without its later patch, while its successor is being closed.
-#[test]
-fn put_supersedes_earlier_patch() {
-    let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
-    let store = Arc::new(Faulty::new(dir, [Defect::LosesFinish]));
-    let gate = Arc::new(Gate::default());
-    gate.change(|state| state.away_with = Some("a".into()));
-    let depot = opened(&gate, home.path(), far.path(), store);
-    let first = put(&depot, "a", b"first");
-    gate.wait(|state| state.refused > 0);
-    patch(&depot, "a", 5, b" and more");
-    let second = putting(&depot, "a", b"second");
-    gate.change(|state| state.shut = Shut::But(first.id));
-    thread::scope(|scope| {
-        let ending = scope.spawn(|| second.end().unwrap());
-        gate.wait(|state| state.waiting > 0);
-        // The first file is found at the target, and its patch is being delivered.
-        gate.change(|state| (state.away_with, state.synced) = (None, 0));
-        gate.wait(|state| state.synced > 0);
-        gate.change(|state| state.shut = Shut::Nobody);
-        ending.join().unwrap();
-    });
-    push(&depot);
-    assert_eq!(fs::read(far.path().join("a")).unwrap(), b"second");
-}
 
 /// A promised file may be delivered before its close returns, and before it is the current version.
 #[test] //= KANGAROO-32

@@ -3,5 +3,6 @@
 mod full_disk;
 mod looking;
 mod meanwhile;
+mod planned;
 mod simulated;
 pub(crate) mod tested;

@@ -6,23 +6,11 @@ use crate::{
     plan::{close::Standing, entry::Entry, state::State},
     work::room::Asks,
 };
-use godwit_core::{Block, Extents, LEAF_BYTES, Piece, Url, holding::Notices};
+use godwit_core::{Block, Extents, LEAF_BYTES, Piece, holding::Notices};
 use godwit_sys::{Buffer, crash};
 use std::{os::unix::fs::FileExt, sync::Arc};
 
 impl Inner {
-    /// Returns the pending entry of a name, to merge a patch into it.
-    pub(crate) fn pending_of(&self, key: &(Url, String)) -> Option<Arc<Entry>> {
-        let plan = self.plan();
-        let entry = plan.current.get(key)?;
-        let state = entry.lock();
-        let is_ours = state.machine.owes() && !state.is_gone && !state.is_superseded;
-        drop(state);
-        // A merge would come before the cut, and the cut-off bytes after it.
-        let may = is_ours && !plan.order.is_cut_later(entry);
-        may.then(|| Arc::clone(entry))
-    }
-
     /// Merges a patch into a pending entry. `None`: the entry is gone.
     pub(crate) fn merge(
         &self,

@@ -11,7 +11,7 @@ use crate::{
         Plan,
         change::{Removed, Renamed},
         entry::Entry,
-        order::{Fact, LENGTH},
+        order::Fact,
     },
 };
 use godwit_core::{
@@ -102,7 +102,9 @@ impl Inner {
         }
         by.must_want()?;
         let fact = Fact::new((url, None), (who, session), now());
-        self.promise_plain(fact, What::Mkdir)
+        let mut plan = self.plan();
+        plan.promise(fact, What::Mkdir, Base::Any);
+        self.promised(plan, url)
     }
 
     /// Promises attributes.
@@ -111,24 +113,9 @@ impl Inner {
         self.must_be_there(url, who)?;
         by.must_want()?;
         let fact = Fact::new((url, None), (who, ""), now());
-        let is_cut = values.contains_key(LENGTH);
-        self.promise_plain(fact, What::Set(values))?;
-        if is_cut {
-            self.plan().spoil_below(url);
-        }
-        if is_cut && let Some(entry) = self.plan().current_of(url, who) {
-            entry.lock().validity.invalidate();
-        }
-        Ok(())
-    }
-
-    fn promise_plain(&self, fact: Fact, what: What) -> Result<()> {
-        let url = fact.url.clone();
         let mut plan = self.plan();
-        plan.promise(fact, what, Base::Any);
-        self.promised(plan, &url)?;
-        self.nudge();
-        Ok(())
+        plan.promise_values(fact, values);
+        self.promised(plan, url)
     }
 
     /// Makes a new operation durable, and wakes the delivering threads.

@@ -5,11 +5,7 @@ use crate::{
     disk::rows::Row,
     id::Id,
     inner::Inner,
-    plan::{
-        Unreadable,
-        entry::Entry,
-        order::{DeedRow, Order},
-    },
+    plan::{Unreadable, entry::Entry, order::DeedRow},
     work::checksums::leaf_of,
 };
 use godwit_core::{
@@ -78,10 +74,7 @@ impl Inner {
                 plan.pending.insert(entry.number(), Arc::clone(&entry));
             }
         }
-        let pending: Vec<_> = plan.pending.values().cloned().collect();
-        plan.order = Order::recover(deeds, &pending, start);
-        plan.replay();
-        plan.supersede_again();
+        plan.restore(deeds, start);
         plan.look_for_directories_soon(Instant::now());
         drop(plan);
         for (beside, under) in merging {
