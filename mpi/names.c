@@ -22,12 +22,10 @@ static int is_scheme(const char *name, size_t length)
     return 0;
 }
 
-static char *joined(const char *first, const char *second)
+static char *joined(const char *first, const char *between, const char *second)
 {
-    char *name = malloc(strlen(first) + strlen(second) + 1);
-    if (name)
-        strcat(strcpy(name, first), second);
-    return name;
+    char *name = NULL;
+    return asprintf(&name, "%s%s%s", first, between, second) < 0 ? NULL : name;
 }
 
 char *grid_name(const char *name)
@@ -43,10 +41,10 @@ char *grid_name(const char *name)
         /* With one slash: netCDF-4 refuses names that have two. */
         char scheme[16];
         snprintf(scheme, sizeof scheme, "%.*s://", (int)length, name);
-        return *rest == '/' ? joined(scheme, rest + 1) : NULL;
+        return *rest == '/' ? joined(scheme, "", rest + 1) : NULL;
     }
     /* Other prefixes, as ufs:, are the MPI's. */
     if (prefix && *prefix && *name && *name != '/' && !length)
-        return joined(prefix, name);
+        return joined(prefix, prefix[strlen(prefix) - 1] == '/' ? "" : "/", name);
     return NULL;
 }

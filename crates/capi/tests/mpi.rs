@@ -175,6 +175,23 @@ fn cases_pass_by_ftp() {
     }
 }
 
+#[test]
+fn relative_names_are_below_prefix() {
+    for mpi in flavours() {
+        let Some(machine) = Machine::new() else {
+            return;
+        };
+        let program = compile(&machine.scratch, mpi, "cases", &[]);
+        fs::create_dir(machine.export("run7")).unwrap();
+        for (prefix, name) in [("run7", "without"), ("run7/", "with")] {
+            let mut command = by_url(&machine, mpi, 2, &program);
+            command.env("GODWIT_MPI_PREFIX", machine.url(prefix));
+            must_pass(command.args(["sizes", name]), mpi, "sizes");
+            assert!(machine.export("run7").join(name).exists(), "{mpi} {name}");
+        }
+    }
+}
+
 /// The case writes once with a hint of one connection and once of four, and reads with a hint of three.
 #[test] //= MPI-43
 fn hints_change_the_connections_there() {

@@ -22,7 +22,7 @@ use std::{
 Examples:
   mpirun -n 4 godwit mpi -- ./simulate gsiftp://fermi.example/data/mesh.nc
   mpirun -n 4 godwit mpi --report io.json -- python3 analyse.py
-  GODWIT_MPI_PREFIX=gsiftp://fermi.example/run7/ mpirun -n 4 godwit mpi -- ./simulate
+  GODWIT_MPI_PREFIX=gsiftp://fermi.example/run7 mpirun -n 4 godwit mpi -- ./simulate
 
 The program is not changed: MPI_File_open and all that follows it take URLs of ftp, gsiftp, sshftp,
 godwit, https and grid, also with one slash (gsiftp:/host/path), and /godwit/HOST/PATH. All other
