@@ -334,10 +334,9 @@ impl Error {
             Self::Stalled { host, during, .. } if during == GREETING => {
                 format!("is {host} the right port? a server for TLS or HTTP waits for us to speak")
             }
-            Self::Lost { .. } | Self::Stalled { .. } if self.is_of_contact() => {
+            Self::Lost { .. } | Self::Stalled { .. } | Self::Busy { .. } => {
                 "try again in a while".into()
             }
-            Self::Busy { .. } => "try again in a while".into(),
             Self::Beyond { .. } => {
                 "try again when that can be reached; what is on its way there is kept, and godwit trace says where".into()
             }
@@ -381,9 +380,6 @@ impl Error {
                 "a file that was to be replaced is as before, one that is changed in place has wrong bytes there; \
                  run the command again"
                     .into()
-            }
-            Self::Lost { .. } | Self::Stalled { .. } => {
-                "what arrived is kept; the same command continues from there".into()
             }
             _ => return None,
         };

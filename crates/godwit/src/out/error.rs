@@ -80,8 +80,8 @@ impl CliError {
                     .into(),
             ),
             _ if error.is_of_contact() => error.hint(),
-            Error::Lost { .. } | Error::Stalled { .. } if !is_copy(&wanted) => {
-                Some("try again in a while".into())
+            Error::Lost { .. } | Error::Stalled { .. } if is_copy(&wanted) => {
+                Some("what arrived is kept; the same command continues from there".into())
             }
             Error::IsDirectory { .. } if wanted.starts_with("copy ") => {
                 Some("add -r to copy a directory".into())

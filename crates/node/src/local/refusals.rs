@@ -148,6 +148,15 @@ mod tests {
         assert_eq!(depot("write it", None, &error).kind, Kind::Disk);
     }
 
+    /// A program makes calls, and does not know that a command continues.
+    #[test]
+    fn hint_for_lost_connection_names_no_command() {
+        let url = "godwit://lab/x".parse().unwrap();
+        let lost = StoreError::lost("lab", "reading", io::Error::other("connection reset"));
+        let refusal = store("read it", &url, &lost);
+        assert_eq!(refusal.next.as_deref(), Some("try again in a while"));
+    }
+
     #[test] //= GASS-11
     fn each_failure_has_own_number() {
         let of_store = |error| DepotError::Store(Arc::new(error));
