@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Node, Said, Scratch, as_prepared, godwit};
+use common::{Node, Said, Scratch, as_prepared, farm::END_USERS, godwit};
 use std::{
     path::Path,
     process::{Command, Stdio},
@@ -87,7 +87,7 @@ fn every_example_of_the_help_works() {
                 _ => place.run(example),
             }
             if is_of_farm || wants_nodes || example.contains("farm demo --nodes") {
-                place.run("godwit farm demo --stop --dir farm");
+                place.run(&format!("{END_USERS}; godwit farm demo --stop --dir farm"));
             }
         }
     };
@@ -203,10 +203,6 @@ const ENV: &str = ". farm/n1/env; ";
 /// Starts a node of the place alone: that of other examples has the names of another catalog.
 const OWN_NODE: &str = "set -e; export GODWIT_SOCKET=$PWD/socket GODWIT_STATE=$PWD/state; ";
 const END_NODE: &str = "godwit push --timeout 30; godwit node stop";
-
-/// Ends the local nodes of the users of a farm.
-const END_USERS: &str =
-    "for env in farm/*/env; do [ ! -e $env ] || (. $env; godwit node stop || true); done";
 
 /// A file that a program made on a farm.
 const SELECTION: [&str; 3] = [

@@ -54,6 +54,10 @@ impl Farm {
 
 impl Drop for Farm {
     fn drop(&mut self) {
-        self.shell("godwit farm demo --stop --dir farm");
+        self.shell(&format!("{END_USERS}; godwit farm demo --stop --dir farm"));
     }
 }
+
+/// Ends the local nodes that commands of users of a farm have started.
+pub const END_USERS: &str =
+    "for env in farm/*/env; do [ ! -e $env ] || (. $env; godwit node stop || true); done";
