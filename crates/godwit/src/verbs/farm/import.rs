@@ -21,7 +21,7 @@ use std::{
     thread,
 };
 
-/// Cut a file into fragments, and write each to a site of its own
+/// Cut a file into fragments, and write them to the sites of its collection in turn
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
