@@ -1,4 +1,4 @@
-//! What comes through the door: ranges, packs, calls and paths.
+//! Parsers of the door: ranges, packs, calls and paths.
 
 use godwit_wire::door::{
     call::{
@@ -100,7 +100,7 @@ fn found(pieces: &[&[u8]]) -> (Vec<Vec<u8>>, Option<String>) {
     (frames, is_cut)
 }
 
-/// What is asked and answered: what is read comes back as it was when it is written.
+/// Calls and their answers: one that was read is the same after it is written and read again.
 pub fn door_calls(bytes: &[u8]) {
     macro_rules! comes_back {
         ($($form:ty),*) => {$(

@@ -1,4 +1,4 @@
-//! What is fed with whatever a peer may send: one function for each parser.
+//! One function for each parser, which is fed with bytes that a peer may send.
 //!
 //! Used twice: by the targets of `cargo fuzz` beside this file, and by the
 //! bounded run in `crates/wire/tests/hostile.rs`, which `make test` includes.

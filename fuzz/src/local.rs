@@ -1,4 +1,4 @@
-//! What programs of this machine say to its node, and it to them.
+//! Parsers of the talk between programs of this machine and their node.
 
 use godwit_wire::local::{
     Decoder, Error, RequestHead, ResponseHead, frame,

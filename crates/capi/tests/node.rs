@@ -499,7 +499,7 @@ fn each_bad_input_has_own_error() {
     let bytes = "b".repeat(100_000);
     let said = good(
         command
-            .args(["write", &machine.url("owed"), &bytes])
+            .args(["write", &machine.url("pending"), &bytes])
             .env("GODWIT_CLOSE", "commit"),
     );
     assert_eq!(said, "ok 0\n");
@@ -510,11 +510,11 @@ fn each_bad_input_has_own_error() {
         "{said}"
     );
     // A write-back that fails is reported; its bytes are kept and listed.
-    let said = machine.told(&["push", &machine.url("owed")]);
+    let said = machine.told(&["push", &machine.url("pending")]);
     assert!(said.starts_with("EACCES 1\ncannot "), "{said}");
     let queue = good(machine.command(&machine.godwit).args(["--json", "queue"]));
     assert!(
-        queue.contains("/owed") && queue.contains("\"held\""),
+        queue.contains("/pending") && queue.contains("\"held\""),
         "{queue}"
     );
     good(machine.command(&machine.godwit).args(["node", "stop"]));

@@ -1,4 +1,4 @@
-//! What the house does to itself: `cargo xtask tidy` holds the rules that a
+//! Checks of the source: `cargo xtask tidy` holds the rules that a
 //! compiler does not know; `--shrink` lowers the list of old breaches.
 //! `cargo xtask requirements` writes which test shows which requirement.
 

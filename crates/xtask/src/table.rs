@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// What there is to be named.
+/// The tests and mutants that a table may name.
 #[derive(Default)]
 pub(crate) struct Named {
     functions: BTreeSet<String>,
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_named_and_not_there_is_told() {
+    fn missing_names_are_told() {
         let mut named = Named::default();
         named.read("#[test]\nfn what_is_put_arrives() {}\npub(crate) fn as_it_was_said(&self) {}");
         named.read_mutants("[[mutant]]\nname = \"depot-hole-as-zero\"\nfile = \"f\"\n");

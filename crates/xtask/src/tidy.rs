@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What a look at the whole tree found.
+/// The findings of a check of the whole tree.
 pub(crate) struct Checked {
     pub(crate) files: usize,
     pub(crate) complaints: Vec<Complaint>,
@@ -190,7 +190,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
 /// These cannot open, wait, or ask the time.
 const PURE: [&str; 2] = ["core", "wire"];
 
-/// What a pure crate cannot have. Addresses (`std::net::IpAddr`) are values and allowed.
+/// Words of std that a pure crate may not use. Addresses (`std::net::IpAddr`) are values and allowed.
 const IMPURE_MODULES: [&str; 5] = ["fs", "env", "thread", "process", "os::fd"];
 const IMPURE_WORDS: [&str; 10] = [
     "TcpStream",
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn an_import_over_lines_is_seen_where_it_stands() {
+    fn import_over_lines_is_found() {
         let text = "//! A file.\nuse std::{\n    fmt,\n    fs,\n};\nuse crate::fs;\n";
         let found = complaints("crates/core/src/a.rs", text);
         assert_eq!(found, ["4: std::fs has no place in a pure crate"]);
