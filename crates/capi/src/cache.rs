@@ -2,7 +2,7 @@
 
 use crate::{
     failure::{Failure, Result, odd},
-    process::Library,
+    process::Instance,
     system,
 };
 use godwit_local::{Kind, Refusal};
@@ -25,11 +25,11 @@ pub(crate) struct Cache {
     /// That of a peer.
     on: Option<String>,
     /// Files that this program has locked.
-    locked: Mutex<HashMap<String, Locked>>,
+    locked: Mutex<HashMap<String, LockedFile>>,
 }
 
 #[derive(Debug)]
-struct Locked {
+struct LockedFile {
     era: u64,
     handle: Handle,
     /// Path of the file.
@@ -59,8 +59,8 @@ impl Cache {
     /// Gives up what was added and not done.
     pub(crate) fn close(self) {
         let locked = self.locked.into_inner();
-        for (_, Locked { era, handle, .. }) in locked.unwrap_or_else(PoisonError::into_inner) {
-            if let Some(ours) = Library::existing() {
+        for (_, LockedFile { era, handle, .. }) in locked.unwrap_or_else(PoisonError::into_inner) {
+            if let Some(ours) = Instance::existing() {
                 ours.talk.give_back(era, done(handle, None, true));
             }
         }
@@ -82,7 +82,7 @@ impl Cache {
             let words = "this program has added it already, and not said that it is done";
             return Err(Refusal::new(Kind::InUse, format!("add {url}"), words).into());
         }
-        let ours = Library::ours()?;
+        let ours = Instance::ours()?;
         let (era, answer) = ours.talk.ask(
             None,
             Request::Cache(request::Cache::Add(add)),
@@ -107,7 +107,7 @@ impl Cache {
                 return Err(Failure::system(&format!("add {url}"), &error));
             }
         };
-        let locked = Locked {
+        let locked = LockedFile {
             era,
             handle: opened.handle,
             path: opened.path.clone().map(|path| path.0).unwrap_or_default(),
@@ -129,7 +129,7 @@ impl Cache {
             Some(locked) => (locked.era, locked.handle),
             None => return Err(not_added(url)),
         };
-        let ours = Library::ours()?;
+        let ours = Instance::ours()?;
         let ask = done(handle, timestamp, failed);
         let told = ours.talk.ask(Some(era), ask, None, &mut |_| ());
         let is_over = match &told {
@@ -207,13 +207,13 @@ impl Cache {
                 rows.push(*row);
             }
         };
-        let ours = Library::ours()?;
+        let ours = Instance::ours()?;
         ours.talk.ask(None, Request::Cache(ask), None, &mut more)?;
         Ok(rows)
     }
 
     fn ask(&self, ask: request::Cache) -> Result<()> {
-        let ours = Library::ours()?;
+        let ours = Instance::ours()?;
         ours.talk
             .ask(None, Request::Cache(ask), None, &mut |_| ())?;
         Ok(())
@@ -229,7 +229,7 @@ impl Cache {
         Err(Refusal::new(Kind::Unsupported, wanted, words).into())
     }
 
-    fn locked(&self) -> MutexGuard<'_, HashMap<String, Locked>> {
+    fn locked(&self) -> MutexGuard<'_, HashMap<String, LockedFile>> {
         self.locked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

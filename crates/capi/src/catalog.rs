@@ -2,7 +2,7 @@
 
 use crate::{
     face::{text, told},
-    process::Library,
+    process::Instance,
 };
 use godwit_local::{Kind, Refusal};
 use godwit_wire::local::{Request, Response};
@@ -20,7 +20,7 @@ pub extern "C" fn godwit_catalog(
 ) -> i64 {
     told(-1, || {
         let json = text(json)?;
-        let ours = Library::ours()?;
+        let ours = Instance::ours()?;
         let ticket = ours.talk.send(None, Request::Catalog, json.to_bytes())?;
         let mut count = 0;
         loop {

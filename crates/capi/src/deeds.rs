@@ -4,7 +4,7 @@ use crate::{
     face::{place, text, told},
     failure::{Result, odd},
     name::Name,
-    process::Library,
+    process::Instance,
 };
 use godwit_wire::local::{
     Request, Response,
@@ -27,7 +27,7 @@ pub extern "C" fn godwit_stat(name: *const c_char, stat: *mut Stat) -> c_int {
     told(-1, || {
         let url = Name::there(text(name)?)?;
         let stat = place(stat)?;
-        let ours = Library::ours()?;
+        let ours = Instance::ours()?;
         let ask = Request::Stat(FileTarget::is(&*url));
         let (_, answer) = ours.talk.ask_twice(&ask)?;
         let Response::Stat(told) = answer.tell else {
@@ -50,7 +50,7 @@ pub extern "C" fn godwit_stat(name: *const c_char, stat: *mut Stat) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn godwit_begin() -> c_int {
     told(-1, || {
-        Library::ours()?.talk.ask_twice(&Request::Status)?;
+        Instance::ours()?.talk.ask_twice(&Request::Status)?;
         Ok(0)
     })
 }
@@ -59,7 +59,7 @@ pub extern "C" fn godwit_begin() -> c_int {
 fn done(name: *const c_char, deed: impl FnOnce(String) -> Result<NameDeed>) -> c_int {
     told(-1, || {
         let deed = deed(Name::there(text(name)?)?)?;
-        let ours = Library::ours()?;
+        let ours = Instance::ours()?;
         ours.talk
             .ask(None, Request::Deed(deed), None, &mut |_| ())?;
         Ok(0)
@@ -75,7 +75,7 @@ pub extern "C" fn godwit_unlink(name: *const c_char) -> c_int {
 pub extern "C" fn godwit_remove(name: *const c_char) -> c_int {
     told(-1, || {
         let url = Name::there(text(name)?)?;
-        let ours = Library::ours()?;
+        let ours = Instance::ours()?;
         let deed = NameDeed::Unlink { url: url.clone() };
         ours.talk.ask_twice(&Request::Deed(deed))?;
         ours.puts.push(&ours.talk, Some(&url), Some(PATIENCE))?;

@@ -2,9 +2,9 @@
 
 use crate::{
     failure::{self, Failure, Result},
-    files::{How, Opened, give_up, passed, usual_close},
+    files::{CloseMode, Opened, give_up, passed, usual_close},
     name::Name,
-    process::Library,
+    process::Instance,
     system,
 };
 use godwit_local::{Kind, Refusal};
@@ -37,7 +37,7 @@ pub(crate) fn open_as(name: &CStr, flags: i32, mode: u32, is_lazy: bool) -> Resu
     if writes {
         usual_close()?; // what it says wrongly is said now, and not when all is written
     }
-    let ours = Library::ours()?;
+    let ours = Instance::ours()?;
     // What was not to be there may be there because it was asked for before.
     let (era, answer) = match flags & libc::O_EXCL {
         0 => ours.talk.ask_twice(&ask)?,
@@ -67,7 +67,7 @@ pub(crate) fn open_as(name: &CStr, flags: i32, mode: u32, is_lazy: bool) -> Resu
 
 /// Waits until ranges of a file are here.
 pub(crate) fn ensure(fd: RawFd, ranges: &[(u64, u64)]) -> Result<()> {
-    let Some(ours) = Library::existing() else {
+    let Some(ours) = Instance::existing() else {
         return Ok(());
     };
     let opened = ours.files.lock().get(&fd).cloned();
@@ -104,25 +104,25 @@ pub(crate) fn ensure(fd: RawFd, ranges: &[(u64, u64)]) -> Result<()> {
 }
 
 /// Closes as close(2) does, and waits for what was written.
-pub(crate) fn close(fd: RawFd, how: Option<How>) -> Result<()> {
+pub(crate) fn close(fd: RawFd, how: Option<CloseMode>) -> Result<()> {
     close_with(fd, how, &mut || system::close(fd))
 }
 
 /// Closes a file; `shut` closes the descriptor and returns its error.
 pub(crate) fn close_with(
     fd: RawFd,
-    how: Option<How>,
+    how: Option<CloseMode>,
     shut: &mut dyn FnMut() -> io::Result<()>,
 ) -> Result<()> {
     let closed = |error: io::Error| Failure::system(&format!("close descriptor {fd}"), &error);
     failure::say(&[]);
-    let Some(ours) = Library::existing() else {
+    let Some(ours) = Instance::existing() else {
         return shut().map_err(closed);
     };
     let Some(mut opened) = ours.files.take(fd, &ours.talk) else {
         return shut().map_err(closed);
     };
-    if how == Some(How::Discard) {
+    if how == Some(CloseMode::Discard) {
         opened.keep_from_going(&ours.talk);
     }
     // As long as it is held its inode is no other file's; it does not count as open to be written.
@@ -224,7 +224,7 @@ pub(crate) fn open_stream(name: &CStr, mode: &CStr) -> Result<system::Stream> {
     let flags = flags.ok_or_else(|| Failure::invalid(wanted(), "no such mode of fopen(3)"))?;
     let fd = open(name, flags, 0o666)?;
     system::stream_of(fd, mode).map_err(|error| {
-        let _ = close(fd, Some(How::Discard));
+        let _ = close(fd, Some(CloseMode::Discard));
         Failure::system(&wanted(), &error)
     })
 }

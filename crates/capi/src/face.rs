@@ -6,11 +6,11 @@ use crate::{
     cache::Cache,
     descriptors,
     failure::{self, About, Failure, Result},
-    files::How,
+    files::CloseMode,
     name::Name,
-    ops::{End, Number, Options, Origin, Target, UNIT_BYTES},
-    process::{self, Library},
-    system::{self, Buffer, Mapped, Stream},
+    ops::{End, Number, OpOptions, Origin, Target, UNIT_BYTES},
+    process::{self, Instance},
+    system::{self, CallerBuffer, Mapped, Stream},
 };
 use godwit_local::{Kind, Refusal};
 use godwit_wire::local::{
@@ -78,8 +78,8 @@ pub(crate) fn place<'a, T>(at: *mut T) -> Result<&'a mut T> {
         .ok_or_else(|| Failure::invalid("write a result", "there is no place for it"))
 }
 
-pub(crate) fn buffer(at: *mut u8, len: size_t) -> Result<Buffer> {
-    let lent = Buffer::lent(at, len);
+pub(crate) fn buffer(at: *mut u8, len: size_t) -> Result<CallerBuffer> {
+    let lent = CallerBuffer::lent(at, len);
     lent.ok_or_else(|| Failure::invalid("use that buffer", "it is NULL, or longer than memory"))
 }
 
@@ -88,12 +88,12 @@ pub(crate) fn deadline(timeout_ms: c_int) -> Option<Instant> {
     Some(Instant::now() + Duration::from_millis(timeout))
 }
 
-fn waits(how: c_int) -> Result<How> {
+fn waits(how: c_int) -> Result<CloseMode> {
     Ok(match how {
-        NOWAIT => How::Wait(Wait::Nothing),
-        COMMIT => How::Wait(Wait::Commit),
-        PUSH => How::Wait(Wait::Push),
-        DISCARD => How::Discard,
+        NOWAIT => CloseMode::Wait(Wait::Nothing),
+        COMMIT => CloseMode::Wait(Wait::Commit),
+        PUSH => CloseMode::Wait(Wait::Push),
+        DISCARD => CloseMode::Discard,
         _ => {
             let words = format!("{how} is none of GODWIT_NOWAIT, _COMMIT, _PUSH, _DISCARD");
             return Err(Failure::invalid("close", words));
@@ -179,7 +179,7 @@ pub extern "C" fn godwit_fclose(stream: Stream, how: c_int) -> c_int {
     close_stream(stream, || waits(how).map(Some))
 }
 
-fn close_stream(stream: Stream, how: impl FnOnce() -> Result<Option<How>>) -> c_int {
+fn close_stream(stream: Stream, how: impl FnOnce() -> Result<Option<CloseMode>>) -> c_int {
     told(libc::EOF, || {
         if stream.is_null() {
             return Err(Failure::invalid("close a stream", "it is NULL"));
@@ -199,7 +199,7 @@ fn close_stream(stream: Stream, how: impl FnOnce() -> Result<Option<How>>) -> c_
 pub extern "C" fn gass_stage(name: *const c_char, tag: *const c_char, expires_s: u64) -> c_int {
     told(-1, || {
         let stage = stage(name, tag, expires_s)?;
-        let ours = Library::ours()?;
+        let ours = Instance::ours()?;
         ours.talk.ask_twice(&Request::Stage(stage))?;
         Ok(0)
     })
@@ -209,7 +209,7 @@ pub extern "C" fn gass_stage(name: *const c_char, tag: *const c_char, expires_s:
 pub extern "C" fn gass_unstage(name: *const c_char, tag: *const c_char) -> c_int {
     told(-1, || {
         let stage = stage(name, tag, 0)?;
-        let ours = Library::ours()?;
+        let ours = Instance::ours()?;
         ours.talk
             .ask(None, Request::Unstage(stage), None, &mut |_| ())?;
         Ok(0)
@@ -439,7 +439,7 @@ pub struct Wishes {
 }
 
 /// Reads what the program was compiled with: what it does not know is as if it had said nothing.
-fn wishes(options: *const Wishes) -> Result<(Wishes, Options)> {
+fn wishes(options: *const Wishes) -> Result<(Wishes, OpOptions)> {
     let mut wishes = Wishes {
         size: size_of::<Wishes>(),
         unit_bytes: 0,
@@ -464,8 +464,8 @@ fn wishes(options: *const Wishes) -> Result<(Wishes, Options)> {
     let wait = match wishes.how {
         0 => Wait::Push,
         how => match waits(how)? {
-            How::Wait(wait) => wait,
-            How::Discard => {
+            CloseMode::Wait(wait) => wait,
+            CloseMode::Discard => {
                 return Err(Failure::invalid(
                     "read options",
                     "what is put is not discarded",
@@ -477,7 +477,7 @@ fn wishes(options: *const Wishes) -> Result<(Wishes, Options)> {
         0 => UNIT_BYTES,
         bytes => bytes.clamp(512, 256 << 20),
     };
-    Ok((wishes, Options { unit_bytes, wait }))
+    Ok((wishes, OpOptions { unit_bytes, wait }))
 }
 
 fn descriptor(fd: c_int) -> Result<File> {
@@ -523,7 +523,7 @@ fn get(
     told(-1, || {
         let (url, into) = (Name::there(text(name)?)?, into()?);
         let options = wishes(options)?.1;
-        let ours = Library::ours()?;
+        let ours = Instance::ours()?;
         ours.ops.get(&ours.talk, url, range, into, options)
     })
 }
@@ -532,7 +532,7 @@ fn get(
 pub extern "C" fn gass_memory_begin(name: *const c_char, options: *const Wishes) -> Number {
     told(-1, || {
         let ask = Request::Memory(FileTarget::is(Name::there(text(name)?)?));
-        let ours = Library::ours()?;
+        let ours = Instance::ours()?;
         ours.ops.one(&ours.talk, ask, b"", wishes(options)?.1)
     })
 }
@@ -546,7 +546,7 @@ pub extern "C" fn gass_put_begin(
 ) -> Number {
     told(-1, || {
         let (url, from) = (Name::there(text(name)?)?, buffer(at.cast_mut(), length)?);
-        let ours = Library::ours()?;
+        let ours = Instance::ours()?;
         ours.ops
             .put(&ours.talk, url, Origin::Buffer(from), wishes(options)?.1)
     })
@@ -560,7 +560,7 @@ pub extern "C" fn gass_put_file_begin(
 ) -> Number {
     told(-1, || {
         let (url, from) = (Name::there(text(name)?)?, descriptor(fd)?);
-        let ours = Library::ours()?;
+        let ours = Instance::ours()?;
         ours.ops.put(
             &ours.talk,
             url,
@@ -592,7 +592,7 @@ pub extern "C" fn gass_append_begin(
             stream: false,
             wait: options.wait,
         });
-        let ours = Library::ours()?;
+        let ours = Instance::ours()?;
         ours.ops.one(&ours.talk, ask, from.part(0, length), options)
     })
 }
@@ -602,7 +602,7 @@ pub extern "C" fn gass_stage_begin(name: *const c_char, options: *const Wishes) 
     told(-1, || {
         let (wishes, options) = wishes(options)?;
         let ask = Request::Stage(stage(name, wishes.tag, wishes.expires_s)?);
-        let ours = Library::ours()?;
+        let ours = Instance::ours()?;
         ours.ops.one(&ours.talk, ask, b"", options)
     })
 }
@@ -616,7 +616,7 @@ pub extern "C" fn gass_copy_begin(
     told(-1, || {
         let (url, to) = (Name::there(text(from)?)?, Name::there(text(to)?)?);
         let options = wishes(options)?.1;
-        let ours = Library::ours()?;
+        let ours = Instance::ours()?;
         let ask = Request::Copy(request::Copy { url, to });
         ours.ops.one(&ours.talk, ask, b"", options)
     })
@@ -624,7 +624,7 @@ pub extern "C" fn gass_copy_begin(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn godwit_fd() -> c_int {
-    told(-1, || process::watch(Library::ours()?.talk.ready.as_fd()))
+    told(-1, || process::watch(Instance::ours()?.talk.ready.as_fd()))
 }
 
 #[unsafe(no_mangle)]
@@ -637,7 +637,7 @@ pub extern "C" fn godwit_poll(done: *mut Number, max: c_int, timeout_ms: c_int) 
                 "there is no place for it",
             ));
         }
-        let Some(ours) = Library::existing() else {
+        let Some(ours) = Instance::existing() else {
             return Ok(0);
         };
         let ended = ours.ops.poll(&ours.talk, room, deadline(timeout_ms));
@@ -652,8 +652,8 @@ pub extern "C" fn godwit_poll(done: *mut Number, max: c_int, timeout_ms: c_int) 
     })
 }
 
-fn known() -> Result<&'static Library> {
-    Library::existing()
+fn known() -> Result<&'static Instance> {
+    Instance::existing()
         .ok_or_else(|| Failure::invalid("find what is under way", "nothing was begun"))
 }
 
@@ -700,14 +700,14 @@ pub extern "C" fn godwit_cancel(op: Number) -> c_int {
 
 #[repr(C)]
 #[derive(Debug)]
-pub struct Memory {
+pub struct MemoryFile {
     data: *const c_void,
     size: size_t,
     fd: c_int,
     reserved: c_int,
 }
 
-fn mapped(end: End, memory: &mut Memory) -> Result<c_int> {
+fn mapped(end: End, memory: &mut MemoryFile) -> Result<c_int> {
     let End::Memory(file, len) = end else {
         return Err(Failure::invalid(
             "map it",
@@ -717,7 +717,7 @@ fn mapped(end: End, memory: &mut Memory) -> Result<c_int> {
     let failed = |error| Failure::system("map a file in memory", &error);
     let size = usize::try_from(len).unwrap_or(usize::MAX);
     let Mapped { data, size } = system::map(&file, size).map_err(failed)?;
-    *memory = Memory {
+    *memory = MemoryFile {
         data,
         size,
         fd: file.into_raw_fd(),
@@ -727,7 +727,7 @@ fn mapped(end: End, memory: &mut Memory) -> Result<c_int> {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn godwit_memory_result(op: Number, memory: *mut Memory) -> c_int {
+pub extern "C" fn godwit_memory_result(op: Number, memory: *mut MemoryFile) -> c_int {
     told(-1, || {
         let (ours, memory) = (known()?, place(memory)?);
         mapped(ours.ops.end(&ours.talk, op)?, memory)
@@ -735,10 +735,10 @@ pub extern "C" fn godwit_memory_result(op: Number, memory: *mut Memory) -> c_int
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn gass_memory(name: *const c_char, memory: *mut Memory) -> c_int {
+pub extern "C" fn gass_memory(name: *const c_char, memory: *mut MemoryFile) -> c_int {
     told(-1, || {
         let (url, memory) = (Name::there(text(name)?)?, place(memory)?);
-        let ours = Library::ours()?;
+        let ours = Instance::ours()?;
         let once = || {
             let ask = Request::Memory(FileTarget::is(&*url));
             let op = ours.ops.one(&ours.talk, ask, b"", wishes(ptr::null())?.1)?;
@@ -753,7 +753,7 @@ pub extern "C" fn gass_memory(name: *const c_char, memory: *mut Memory) -> c_int
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn godwit_memory_free(memory: *mut Memory) -> c_int {
+pub extern "C" fn godwit_memory_free(memory: *mut MemoryFile) -> c_int {
     told(-1, || {
         let memory = place(memory)?;
         system::unmap(&Mapped {
@@ -826,7 +826,7 @@ pub extern "C" fn godwit_put(
 ) -> c_int {
     told(-1, || {
         let (name, data) = (text(name)?, buffer(at.cast_mut(), length)?);
-        let ours = Library::ours()?;
+        let ours = Instance::ours()?;
         ours.puts
             .put(&ours.talk, name, offset, data.part(0, length))
             .map(|()| 0)
@@ -837,7 +837,7 @@ pub extern "C" fn godwit_put(
 pub extern "C" fn godwit_get(name: *const c_char, offset: u64, length: size_t, at: *mut u8) -> i64 {
     let flushed = told(-1, || {
         let url = Name::there(text(name)?)?;
-        let ours = Library::ours()?;
+        let ours = Instance::ours()?;
         ours.puts.flush(&ours.talk, Some(&url)).map(|()| 0)
     });
     match flushed {
@@ -848,7 +848,7 @@ pub extern "C" fn godwit_get(name: *const c_char, offset: u64, length: size_t, a
 
 #[unsafe(no_mangle)]
 pub extern "C" fn godwit_flush() -> c_int {
-    told(-1, || match Library::existing() {
+    told(-1, || match Instance::existing() {
         None => Ok(0),
         Some(ours) => ours.puts.flush(&ours.talk, None).map(|()| 0),
     })
@@ -860,7 +860,7 @@ fn limit(timeout_ms: c_int) -> Option<Duration> {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn godwit_commit(timeout_ms: c_int) -> c_int {
-    told(-1, || match Library::existing() {
+    told(-1, || match Instance::existing() {
         None => Ok(0),
         Some(ours) => ours.puts.commit(&ours.talk, limit(timeout_ms)).map(|()| 0),
     })
@@ -875,8 +875,8 @@ pub extern "C" fn godwit_push(name: *const c_char, timeout_ms: c_int) -> c_int {
         };
         let library = match &url {
             // Others may owe it.
-            Some(_) => Some(Library::ours()?),
-            None => Library::existing(),
+            Some(_) => Some(Instance::ours()?),
+            None => Instance::existing(),
         };
         let Some(ours) = library else {
             return Ok(0);

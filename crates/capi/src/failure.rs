@@ -66,7 +66,7 @@ pub(crate) fn odd(url: &str, words: &str) -> Refusal {
 }
 
 /// The last failure, in strings for C.
-struct Last {
+struct LastFailure {
     errno: i32,
     name: CString,
     words: CString,
@@ -75,7 +75,7 @@ struct Last {
 }
 
 thread_local! {
-    static LAST: RefCell<Last> = RefCell::new(Last {
+    static LAST: RefCell<LastFailure> = RefCell::new(LastFailure {
         errno: 0,
         name: CString::default(),
         words: CString::default(),
@@ -114,7 +114,7 @@ pub(crate) enum About {
 
 /// Keeps a failure for the next question of this thread.
 pub(crate) fn note(failure: Failure) {
-    let last = Last {
+    let last = LastFailure {
         errno: failure.errno,
         name: text(failure.name.into()),
         words: text(failure.words),

@@ -38,7 +38,7 @@ pub(crate) struct Opened {
 
 /// Condition on which a close returns.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum How {
+pub(crate) enum CloseMode {
     Wait(Wait),
     /// At once: the file is not delivered.
     Discard,
@@ -116,7 +116,7 @@ impl Opened {
         &self,
         talk: &SharedConnection,
         puts: &Puts,
-        how: Option<How>,
+        how: Option<CloseMode>,
         is_held: bool,
     ) -> Result<()> {
         let Some(url) = &self.written else {
@@ -126,9 +126,9 @@ impl Opened {
         // It was looked at when the file was opened; since then only the strongest is sure to be enough.
         let (usual, limit) = usual_close().unwrap_or((Wait::Push, None));
         let mut close = self.close();
-        match how.unwrap_or(How::Wait(usual)) {
-            How::Wait(wait) => close.wait = wait,
-            How::Discard => close.give_up = true,
+        match how.unwrap_or(CloseMode::Wait(usual)) {
+            CloseMode::Wait(wait) => close.wait = wait,
+            CloseMode::Discard => close.give_up = true,
         }
         close.timeout_ms = limit.filter(|_| close.wait != Wait::Nothing);
         let (mut era, mut outcome) = (self.era, closed(talk, self.era, &close));

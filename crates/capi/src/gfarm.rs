@@ -3,8 +3,8 @@
 use crate::{
     face::{text, told},
     failure::{self, Failure, Result},
-    pio::{Access, Hints, Pio},
-    system::{self, Buffer},
+    pio::{AccessMode, Hints, Pio},
+    system::{self, CallerBuffer},
 };
 use libc::{c_char, c_int, c_void, mode_t, off_t, size_t};
 use std::{
@@ -14,7 +14,7 @@ use std::{
 
 /// A handle as C has it.
 #[derive(Debug)]
-pub struct File(Mutex<Pio>);
+pub struct GfsFile(Mutex<Pio>);
 
 /// Calls; returns NULL or what went wrong.
 fn said(call: impl FnOnce() -> Result<()>) -> *mut c_char {
@@ -24,7 +24,7 @@ fn said(call: impl FnOnce() -> Result<()>) -> *mut c_char {
     }
 }
 
-fn file<'a>(gf: *mut File) -> Result<MutexGuard<'a, Pio>> {
+fn file<'a>(gf: *mut GfsFile) -> Result<MutexGuard<'a, Pio>> {
     // SAFETY: gfarm.h asks for a handle that is open, or NULL.
     let file = unsafe { gf.as_ref() };
     let file = file.ok_or_else(|| Failure::invalid("use a file", "its handle is NULL"))?;
@@ -46,7 +46,7 @@ fn give<T>(at: *mut T, value: T) -> Result<()> {
     }
 }
 
-fn access(flags: c_int) -> Result<Access> {
+fn access(flags: c_int) -> Result<AccessMode> {
     let (read, write) = match flags & (RDONLY | WRONLY | RDWR) {
         RDONLY => (true, false),
         WRONLY => (false, true),
@@ -56,7 +56,7 @@ fn access(flags: c_int) -> Result<Access> {
             return Err(Failure::invalid("open a file", fact));
         }
     };
-    Ok(Access { read, write })
+    Ok(AccessMode { read, write })
 }
 
 fn hints(flags: c_int) -> Result<Hints> {
@@ -74,10 +74,10 @@ fn hints(flags: c_int) -> Result<Hints> {
     })
 }
 
-fn begin(gf: *mut *mut File, open: impl FnOnce() -> Result<Pio>) -> *mut c_char {
+fn begin(gf: *mut *mut GfsFile, open: impl FnOnce() -> Result<Pio>) -> *mut c_char {
     said(|| {
         give(gf, ptr::null_mut())?;
-        give(gf, Box::into_raw(Box::new(File(Mutex::new(open()?)))))
+        give(gf, Box::into_raw(Box::new(GfsFile(Mutex::new(open()?)))))
     })
 }
 
@@ -86,9 +86,9 @@ fn utf8<'a>(url: *const c_char) -> Result<&'a str> {
     url.map_err(|_| Failure::invalid("read a name", "it is no text in UTF-8"))
 }
 
-fn buffer(at: *mut c_void, size: c_int) -> Result<Buffer> {
+fn buffer(at: *mut c_void, size: c_int) -> Result<CallerBuffer> {
     let size = size_t::try_from(size).ok();
-    let lent = size.and_then(|size| Buffer::lent(at.cast(), size));
+    let lent = size.and_then(|size| CallerBuffer::lent(at.cast(), size));
     lent.ok_or_else(|| Failure::invalid("use that buffer", "it is NULL, or its size is negative"))
 }
 
@@ -104,7 +104,11 @@ pub extern "C" fn gfarm_terminate() -> *mut c_char {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn gfs_pio_open(url: *mut c_char, flags: c_int, gf: *mut *mut File) -> *mut c_char {
+pub extern "C" fn gfs_pio_open(
+    url: *mut c_char,
+    flags: c_int,
+    gf: *mut *mut GfsFile,
+) -> *mut c_char {
     begin(gf, || Pio::open(utf8(url)?, access(flags)?, hints(flags)?))
 }
 
@@ -113,7 +117,7 @@ pub extern "C" fn gfs_pio_create(
     url: *mut c_char,
     flags: c_int,
     mode: mode_t,
-    gf: *mut *mut File,
+    gf: *mut *mut GfsFile,
 ) -> *mut c_char {
     begin(gf, || {
         let access = access(flags)?;
@@ -126,18 +130,18 @@ pub extern "C" fn gfs_pio_create(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn gfs_pio_set_view_global(gf: *mut File, flags: c_int) -> *mut c_char {
+pub extern "C" fn gfs_pio_set_view_global(gf: *mut GfsFile, flags: c_int) -> *mut c_char {
     said(|| file(gf)?.set_view_global(hints(flags)?))
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn gfs_pio_set_view_local(gf: *mut File, flags: c_int) -> *mut c_char {
+pub extern "C" fn gfs_pio_set_view_local(gf: *mut GfsFile, flags: c_int) -> *mut c_char {
     said(|| file(gf)?.set_view_local(hints(flags)?))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gfs_pio_set_view_index(
-    gf: *mut File,
+    gf: *mut GfsFile,
     nfrags: c_int,
     index: c_int,
     host: *mut c_char,
@@ -163,7 +167,7 @@ pub extern "C" fn gfs_pio_set_view_index(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gfs_pio_read(
-    gf: *mut File,
+    gf: *mut GfsFile,
     buf: *mut c_void,
     size: c_int,
     nread: *mut c_int,
@@ -179,7 +183,7 @@ pub extern "C" fn gfs_pio_read(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gfs_pio_write(
-    gf: *mut File,
+    gf: *mut GfsFile,
     buf: *mut c_void,
     size: c_int,
     nwrite: *mut c_int,
@@ -194,7 +198,7 @@ pub extern "C" fn gfs_pio_write(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gfs_pio_seek(
-    gf: *mut File,
+    gf: *mut GfsFile,
     offset: off_t,
     whence: c_int,
     result: *mut off_t,
@@ -209,7 +213,7 @@ pub extern "C" fn gfs_pio_seek(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn gfs_pio_close(gf: *mut File) -> *mut c_char {
+pub extern "C" fn gfs_pio_close(gf: *mut GfsFile) -> *mut c_char {
     said(|| {
         drop(file(gf)?);
         // SAFETY: it was made by `begin`, and gfarm.h has a handle be closed once.

@@ -8,7 +8,7 @@ use crate::{
     failure::{Failure, Result, odd},
     files::give_up,
     puts::Puts,
-    system::Buffer,
+    system::CallerBuffer,
 };
 use godwit_local::{Kind, NodeAnswer, PendingRequest, Refusal, SharedConnection};
 use godwit_wire::local::{
@@ -30,13 +30,13 @@ pub(crate) type Number = i64;
 /// Operations that are in flight, or have ended without a question since.
 #[derive(Debug)]
 pub(crate) struct Ops {
-    all: Mutex<All>,
+    all: Mutex<OpTable>,
     /// Takes note of writes that end.
     puts: Arc<Puts>,
 }
 
 #[derive(Debug, Default)]
-struct All {
+struct OpTable {
     last: Number,
     ops: BTreeMap<Number, Op>,
     /// Taken back while they were being opened: what was opened all the same is given back.
@@ -47,7 +47,7 @@ struct All {
 
 /// How the program wants it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Options {
+pub(crate) struct OpOptions {
     pub(crate) unit_bytes: usize,
     pub(crate) wait: Wait,
 }
@@ -55,7 +55,7 @@ pub(crate) struct Options {
 /// One of them.
 #[derive(Debug)]
 pub(crate) struct Op {
-    work: Work,
+    work: OpWork,
     unit_bytes: usize,
     pub(crate) done: u64,
     pub(crate) total: Option<u64>,
@@ -71,7 +71,7 @@ pub(crate) enum End {
 }
 
 #[derive(Debug)]
-enum Work {
+enum OpWork {
     /// One ask, which says by itself what was done.
     One(PendingRequest),
     /// A get whose answer is a file in memory.
@@ -83,9 +83,9 @@ enum Work {
     /// Ranges of a shared file are fetched, some at a time.
     Ensuring(PendingRequest, Handle, Vec<Vec<(u64, u64)>>),
     /// Bytes are moved from it.
-    Reading(Source, Target),
+    Reading(ReadSide, Target),
     /// Bytes are moved into it.
-    Writing(Sink, Origin),
+    Writing(WriteSide, Origin),
     /// A write whose file is being closed at the node.
     Ending(PendingRequest),
     Over,
@@ -107,7 +107,7 @@ enum Part {
 
 /// A file that is read.
 #[derive(Debug)]
-struct Source {
+struct ReadSide {
     file: File,
     at: u64,
     end: u64,
@@ -117,7 +117,7 @@ struct Source {
 
 /// A file that is written.
 #[derive(Debug)]
-struct Sink {
+struct WriteSide {
     file: File,
     at: u64,
     era: u64,
@@ -129,14 +129,14 @@ struct Sink {
 /// Target of the bytes.
 #[derive(Debug)]
 pub(crate) enum Target {
-    Buffer(Buffer),
+    Buffer(CallerBuffer),
     Descriptor(File),
 }
 
 /// Origin of the bytes.
 #[derive(Debug)]
 pub(crate) enum Origin {
-    Buffer(Buffer),
+    Buffer(CallerBuffer),
     Descriptor(File),
 }
 
@@ -155,7 +155,7 @@ impl Ops {
         url: String,
         (offset, len): (u64, u64),
         into: Target,
-        options: Options,
+        options: OpOptions,
     ) -> Result<Number> {
         let end = offset.checked_add(len);
         let is_short = matches!(into, Target::Buffer(_)) && len <= AT_ONCE_BYTES;
@@ -168,7 +168,7 @@ impl Ops {
             };
             let ticket = talk.send(None, Request::Open(open), b"")?;
             let part = Part::Read { offset, len, into };
-            return Ok(self.begin(talk, Work::Opening(ticket, part), options));
+            return Ok(self.begin(talk, OpWork::Opening(ticket, part), options));
         }
         let Some(end) = end else {
             let words = "it would reach beyond what a file can have";
@@ -181,7 +181,7 @@ impl Ops {
             ..request::Get::default()
         };
         let ticket = talk.send(None, Request::Get(get), b"")?;
-        Ok(self.begin(talk, Work::Get(ticket, into), options))
+        Ok(self.begin(talk, OpWork::Get(ticket, into), options))
     }
 
     /// Begins to replace a file.
@@ -190,7 +190,7 @@ impl Ops {
         talk: &SharedConnection,
         url: String,
         from: Origin,
-        options: Options,
+        options: OpOptions,
     ) -> Result<Number> {
         let size = match &from {
             Origin::Buffer(buffer) => Some(buffer.len() as u64),
@@ -205,7 +205,7 @@ impl Ops {
         let wait = options.wait;
         let puts = Arc::clone(&self.puts);
         let part = Part::Write { from, wait, puts };
-        let number = self.begin(talk, Work::Opening(ticket, part), options);
+        let number = self.begin(talk, OpWork::Opening(ticket, part), options);
         self.with(number, |op| op.total = size)?;
         Ok(number)
     }
@@ -216,13 +216,13 @@ impl Ops {
         talk: &SharedConnection,
         ask: Request,
         body: &[u8],
-        options: Options,
+        options: OpOptions,
     ) -> Result<Number> {
         let is_memory = matches!(ask, Request::Memory(_));
         let ticket = talk.send(None, ask, body)?;
         let work = match is_memory {
-            true => Work::Memory(ticket),
-            false => Work::One(ticket),
+            true => OpWork::Memory(ticket),
+            false => OpWork::One(ticket),
         };
         let number = self.begin(talk, work, options);
         self.with(number, |op| {
@@ -244,14 +244,14 @@ impl Ops {
             Request::Ensure(request::Ensure { handle, ranges }),
             b"",
         )?;
-        let options = Options {
+        let options = OpOptions {
             unit_bytes: 0,
             wait: Wait::default(),
         };
-        Ok(self.begin(talk, Work::Ensuring(ticket, handle, parts), options))
+        Ok(self.begin(talk, OpWork::Ensuring(ticket, handle, parts), options))
     }
 
-    fn begin(&self, talk: &SharedConnection, work: Work, options: Options) -> Number {
+    fn begin(&self, talk: &SharedConnection, work: OpWork, options: OpOptions) -> Number {
         let mut all = self.lock();
         all.last += 1;
         let number = all.last;
@@ -370,7 +370,7 @@ impl Ops {
         let mut all = self.lock();
         let op = all.ops.remove(&number).ok_or_else(unknown)?;
         match op.work {
-            Work::Opening(ticket, _) => {
+            OpWork::Opening(ticket, _) => {
                 talk.take_back(ticket);
                 all.strays.push(ticket);
             }
@@ -398,12 +398,12 @@ impl Ops {
         all.ops.get_mut(&number).map(look).ok_or_else(unknown)
     }
 
-    fn lock(&self) -> MutexGuard<'_, All> {
+    fn lock(&self) -> MutexGuard<'_, OpTable> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl All {
+impl OpTable {
     fn count(&self) -> usize {
         self.ops.len() + self.strays.len() + self.served
     }
@@ -420,11 +420,11 @@ impl Op {
             Ok(Turn::Waits) => false,
             Ok(Turn::Ended(end)) => {
                 self.end = Some(Ok(end));
-                self.work = Work::Over;
+                self.work = OpWork::Over;
                 false
             }
             Err(failure) => {
-                let work = std::mem::replace(&mut self.work, Work::Over);
+                let work = std::mem::replace(&mut self.work, OpWork::Over);
                 abandon(work, talk);
                 self.end = Some(Err(failure));
                 false
@@ -434,13 +434,13 @@ impl Op {
 
     fn advance(&mut self, talk: &SharedConnection) -> Result<Turn> {
         let ticket = match &mut self.work {
-            Work::One(ticket)
-            | Work::Memory(ticket)
-            | Work::Get(ticket, _)
-            | Work::Opening(ticket, _)
-            | Work::Ensuring(ticket, ..)
-            | Work::Ending(ticket) => *ticket,
-            Work::Reading(read, into) => {
+            OpWork::One(ticket)
+            | OpWork::Memory(ticket)
+            | OpWork::Get(ticket, _)
+            | OpWork::Opening(ticket, _)
+            | OpWork::Ensuring(ticket, ..)
+            | OpWork::Ending(ticket) => *ticket,
+            OpWork::Reading(read, into) => {
                 let moved = read.step(into, self.done, self.unit_bytes)?;
                 self.done += moved;
                 if read.at < read.end {
@@ -451,7 +451,7 @@ impl Op {
                 }
                 return Ok(Turn::Ended(End::Bytes(self.done)));
             }
-            Work::Writing(write, from) => {
+            OpWork::Writing(write, from) => {
                 let moved = write.step(from, self.unit_bytes)?;
                 self.done += moved;
                 if moved == 0 {
@@ -459,7 +459,7 @@ impl Op {
                 }
                 return Ok(Turn::Again);
             }
-            Work::Over => return Ok(Turn::Waits),
+            OpWork::Over => return Ok(Turn::Waits),
         };
         let Some(answer) = talk.look(ticket)? else {
             return Ok(Turn::Waits);
@@ -475,11 +475,11 @@ impl Op {
     ) -> Result<Turn> {
         match answer.tell {
             Response::Refused(refusal) => {
-                self.work = Work::Over;
+                self.work = OpWork::Over;
                 return Err((*refusal).into());
             }
             Response::Progress { done, total } => {
-                if matches!(self.work, Work::One(_) | Work::Memory(_)) {
+                if matches!(self.work, OpWork::One(_) | OpWork::Memory(_)) {
                     (self.done, self.total) = (done, total.or(self.total));
                 }
                 return Ok(Turn::Again);
@@ -488,26 +488,26 @@ impl Op {
             _ => {}
         }
         let file = answer.files.pop().map(File::from);
-        match (std::mem::replace(&mut self.work, Work::Over), answer.tell) {
-            (Work::One(_), Response::Done(done)) => {
+        match (std::mem::replace(&mut self.work, OpWork::Over), answer.tell) {
+            (OpWork::One(_), Response::Done(done)) => {
                 self.done = self.total.unwrap_or(done.bytes);
                 Ok(Turn::Ended(End::Bytes(self.done)))
             }
-            (Work::Ensuring(ticket, handle, mut rest), Response::Done(_)) => {
+            (OpWork::Ensuring(ticket, handle, mut rest), Response::Done(_)) => {
                 let Some(ranges) = rest.pop() else {
                     return Ok(Turn::Ended(End::Bytes(0)));
                 };
                 let ask = Request::Ensure(request::Ensure { handle, ranges });
-                self.work = Work::Ensuring(talk.send(Some(ticket.era), ask, b"")?, handle, rest);
+                self.work = OpWork::Ensuring(talk.send(Some(ticket.era), ask, b"")?, handle, rest);
                 Ok(Turn::Again)
             }
             // This answer has no count of bytes: the count of written bytes is known here.
-            (Work::Ending(_), Response::Done(_)) => Ok(Turn::Ended(End::Bytes(self.done))),
-            (Work::Memory(_), Response::Bytes { len, .. }) => memory(file, answer.body, len),
-            (Work::Get(_, into), Response::Bytes { len, .. }) => {
+            (OpWork::Ending(_), Response::Done(_)) => Ok(Turn::Ended(End::Bytes(self.done))),
+            (OpWork::Memory(_), Response::Bytes { len, .. }) => memory(file, answer.body, len),
+            (OpWork::Get(_, into), Response::Bytes { len, .. }) => {
                 self.got(into, file, answer.body, len)
             }
-            (Work::Opening(_, part), Response::Opened(opened)) => {
+            (OpWork::Opening(_, part), Response::Opened(opened)) => {
                 let open = (ticket.era, opened.handle);
                 let Some(file) = file else {
                     give_up(talk, open.0, open.1);
@@ -519,8 +519,8 @@ impl Op {
                         self.total = Some(end.saturating_sub(offset));
                         let open = Some(open);
                         let at = offset;
-                        Work::Reading(
-                            Source {
+                        OpWork::Reading(
+                            ReadSide {
                                 file,
                                 at,
                                 end,
@@ -532,7 +532,7 @@ impl Op {
                     Part::Write { from, wait, puts } => {
                         let (era, handle) = open;
                         let at = 0;
-                        let write = Sink {
+                        let write = WriteSide {
                             file,
                             at,
                             era,
@@ -540,7 +540,7 @@ impl Op {
                             wait,
                             puts,
                         };
-                        Work::Writing(write, from)
+                        OpWork::Writing(write, from)
                     }
                 };
                 Ok(Turn::Again)
@@ -552,7 +552,7 @@ impl Op {
     /// Ends a write after its last byte. The descriptor is closed first, since the node waits for
     /// every writer.
     fn end_writing(&mut self, talk: &SharedConnection) -> Result<()> {
-        let Work::Writing(write, _) = std::mem::replace(&mut self.work, Work::Over) else {
+        let OpWork::Writing(write, _) = std::mem::replace(&mut self.work, OpWork::Over) else {
             return Ok(());
         };
         drop(write.file);
@@ -564,7 +564,7 @@ impl Op {
             timeout_ms: None,
         };
         let ticket = talk.send(Some(write.era), Request::End(close), b"")?;
-        self.work = Work::Ending(ticket);
+        self.work = OpWork::Ending(ticket);
         Ok(())
     }
 
@@ -585,13 +585,13 @@ impl Op {
         self.total = Some(len);
         match file {
             Some(file) => {
-                let read = Source {
+                let read = ReadSide {
                     file,
                     at: 0,
                     end: len,
                     open: None,
                 };
-                self.work = Work::Reading(read, into);
+                self.work = OpWork::Reading(read, into);
                 Ok(Turn::Again)
             }
             None => {
@@ -619,24 +619,24 @@ fn is_astray(talk: &SharedConnection, ticket: PendingRequest) -> bool {
 }
 
 /// Ends what is no longer wanted.
-fn abandon(work: Work, talk: &SharedConnection) {
+fn abandon(work: OpWork, talk: &SharedConnection) {
     match work {
-        Work::One(ticket)
-        | Work::Memory(ticket)
-        | Work::Get(ticket, _)
-        | Work::Opening(ticket, _)
-        | Work::Ensuring(ticket, ..)
-        | Work::Ending(ticket) => talk.cancel(ticket),
-        Work::Reading(read, _) => {
+        OpWork::One(ticket)
+        | OpWork::Memory(ticket)
+        | OpWork::Get(ticket, _)
+        | OpWork::Opening(ticket, _)
+        | OpWork::Ensuring(ticket, ..)
+        | OpWork::Ending(ticket) => talk.cancel(ticket),
+        OpWork::Reading(read, _) => {
             if let Some((era, handle)) = read.open {
                 give_up(talk, era, handle);
             }
         }
-        Work::Writing(write, _) => {
+        OpWork::Writing(write, _) => {
             drop(write.file);
             give_up(talk, write.era, write.handle);
         }
-        Work::Over => {}
+        OpWork::Over => {}
     }
 }
 
@@ -646,7 +646,7 @@ enum Turn {
     Ended(End),
 }
 
-impl Source {
+impl ReadSide {
     /// Moves a unit at most, and tells how much that was.
     fn step(&mut self, into: &mut Target, done: u64, unit_bytes: usize) -> Result<u64> {
         let left = usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX);
@@ -675,7 +675,7 @@ impl Source {
     }
 }
 
-impl Sink {
+impl WriteSide {
     /// Moves one unit of bytes and returns its length; 0 at the end.
     fn step(&mut self, from: &mut Origin, unit_bytes: usize) -> Result<u64> {
         let moved = match from {

@@ -6,7 +6,7 @@
 
 use crate::{
     failure::{Failure, Result},
-    process::{self, Library},
+    process::{self, Instance},
 };
 use std::{
     ffi::{CStr, OsStr},
@@ -25,7 +25,7 @@ use std::{
 
 /// The two of a directory.
 #[derive(Debug)]
-pub(crate) struct Outputs {
+pub(crate) struct ServedOutputs {
     grown: OwnedFd,
     all: Mutex<[Output; 2]>,
 }
@@ -42,7 +42,7 @@ struct Output {
 /// Takes what came: by which name, and bytes that end with a line, unless that is long.
 pub(crate) type Print<'a> = &'a mut dyn FnMut(&CStr, &[u8]);
 
-impl Outputs {
+impl ServedOutputs {
     /// Begins with what is appended from now on.
     pub(crate) fn open(directory: &CStr) -> Result<Self> {
         let directory = Path::new(OsStr::from_bytes(directory.to_bytes()));
@@ -57,7 +57,7 @@ impl Outputs {
             _ => {}
         }
         // It is waited for by the descriptor of the library as well, which begins now if it has not.
-        process::watch(Library::ours()?.talk.ready.as_fd())?;
+        process::watch(Instance::ours()?.talk.ready.as_fd())?;
         let grown = process::grown().map_err(|error| failed(&dev, &error))?;
         let open = |name: &'static CStr| {
             let path = directory.join(OsStr::from_bytes(&name.to_bytes()[1..]));
@@ -92,7 +92,7 @@ impl Outputs {
     }
 }
 
-impl Drop for Outputs {
+impl Drop for ServedOutputs {
     fn drop(&mut self) {
         process::watch_no_more(&self.grown);
     }
@@ -151,7 +151,7 @@ mod tests {
         fs::create_dir_all(dir.join("dev")).unwrap();
         fs::write(dir.join("dev/stdout"), "of a run before\n").unwrap();
         let name = CString::new(dir.to_str().unwrap()).unwrap();
-        let outputs = Outputs::open(&name).unwrap();
+        let outputs = ServedOutputs::open(&name).unwrap();
         let mut said = Vec::new();
         let mut print = |name: &CStr, bytes: &[u8]| {
             said.push((name.to_owned(), String::from_utf8(bytes.to_vec()).unwrap()));

@@ -7,7 +7,7 @@
 use crate::{
     failure::{Failure, Result, odd},
     files::give_up,
-    process::Library,
+    process::Instance,
 };
 use godwit_core::{Block, Digest, Extents, LEAF_BYTES, Leaves, Piece};
 use godwit_local::{Kind, NodeAnswer, PendingRequest, Refusal, SharedConnection};
@@ -25,13 +25,13 @@ use std::{collections::VecDeque, env, fs, io, os::unix::fs::FileExt};
 #[derive(Debug)]
 pub(crate) struct Pio {
     url: String,
-    access: Access,
+    access: AccessMode,
     hints: Hints,
     /// The permission bits of a new file; `None`: the file exists.
     new: Option<u32>,
     version: u64,
     sizes: Vec<u64>,
-    view: View,
+    view: FileView,
     /// The pointer within the view.
     at: u64,
     fragment: Option<Fragment>,
@@ -41,7 +41,7 @@ pub(crate) struct Pio {
 
 /// The way in which a file is used.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Access {
+pub(crate) struct AccessMode {
     pub(crate) read: bool,
     pub(crate) write: bool,
 }
@@ -54,7 +54,7 @@ pub(crate) struct Hints {
 
 /// The part of a file that is seen.
 #[derive(Clone, Debug, Eq, PartialEq)]
-enum View {
+enum FileView {
     Global,
     /// A fragment, of so many, on a node; `None`: on this one.
     Fragment {
@@ -66,7 +66,7 @@ enum View {
 
 /// A process among those of its job.
 #[derive(Clone, Debug)]
-struct Job {
+struct ProcessJob {
     id: String,
     rank: u64,
     size: u64,
@@ -90,7 +90,7 @@ struct Fragment {
 
 impl Pio {
     /// Opens a file that exists.
-    pub(crate) fn open(url: &str, access: Access, hints: Hints) -> Result<Self> {
+    pub(crate) fn open(url: &str, access: AccessMode, hints: Hints) -> Result<Self> {
         let file = Self::look(url, access, hints)?;
         match file.version {
             0 => {
@@ -106,7 +106,7 @@ impl Pio {
     }
 
     /// Begins a new file.
-    pub(crate) fn create(url: &str, access: Access, hints: Hints, mode: u32) -> Result<Self> {
+    pub(crate) fn create(url: &str, access: AccessMode, hints: Hints, mode: u32) -> Result<Self> {
         let mut file = Self::look(url, access, hints)?;
         match file.version {
             0 => {
@@ -127,9 +127,9 @@ impl Pio {
         }
     }
 
-    fn look(url: &str, access: Access, hints: Hints) -> Result<Self> {
+    fn look(url: &str, access: AccessMode, hints: Hints) -> Result<Self> {
         let url = named(url)?;
-        let (_, answer) = Library::ours()?
+        let (_, answer) = Instance::ours()?
             .talk
             .ask_twice(&Request::Fragments(FileTarget::is(&url)))?;
         let Response::Fragments { version } = answer.tell else {
@@ -144,7 +144,7 @@ impl Pio {
             new: None,
             version,
             sizes: sizes.map(size).collect(),
-            view: View::Global,
+            view: FileView::Global,
             at: 0,
             fragment: None,
             asked: VecDeque::new(),
@@ -153,17 +153,17 @@ impl Pio {
 
     /// Shows the whole file.
     pub(crate) fn set_view_global(&mut self, hints: Hints) -> Result<()> {
-        self.set_view(View::Global, hints)
+        self.set_view(FileView::Global, hints)
     }
 
     /// Shows the fragment of this process.
     pub(crate) fn set_view_local(&mut self, hints: Hints) -> Result<()> {
-        let job = Job::find()?;
+        let job = ProcessJob::find()?;
         let wanted = || format!("see this process's own fragment of {}", self.url);
         let (count, job) = match (job, self.new) {
             (Some(job), Some(_)) => (job.size, job),
-            (None, Some(_)) => (1, Job::alone()),
-            (job, None) => (self.count(), job.unwrap_or_else(Job::alone)),
+            (None, Some(_)) => (1, ProcessJob::alone()),
+            (job, None) => (self.count(), job.unwrap_or_else(ProcessJob::alone)),
         };
         if count != job.size {
             let fact = format!(
@@ -172,7 +172,7 @@ impl Pio {
             );
             return Err(Failure::invalid(wanted(), fact));
         }
-        let view = View::Fragment {
+        let view = FileView::Fragment {
             index: job.rank,
             count,
             host: None,
@@ -206,10 +206,10 @@ impl Pio {
             let fact = format!("it has {count} fragments, from 0 on");
             return Err(Failure::invalid(wanted, fact));
         }
-        self.set_view(View::Fragment { index, count, host }, hints)
+        self.set_view(FileView::Fragment { index, count, host }, hints)
     }
 
-    fn set_view(&mut self, view: View, hints: Hints) -> Result<()> {
+    fn set_view(&mut self, view: FileView, hints: Hints) -> Result<()> {
         if self
             .fragment
             .as_ref()
@@ -228,8 +228,8 @@ impl Pio {
         self.hints.replicate |= hints.replicate;
         // An error of a fragment is reported now, not at the first byte.
         let entered = match self.view {
-            View::Fragment { index, .. } => self.enter(index),
-            View::Global => Ok(()),
+            FileView::Fragment { index, .. } => self.enter(index),
+            FileView::Global => Ok(()),
         };
         if entered.is_err() {
             self.view = before;
@@ -294,8 +294,8 @@ impl Pio {
             ));
         }
         let index = match &self.view {
-            View::Fragment { index, .. } => *index,
-            View::Global => 0,
+            FileView::Fragment { index, .. } => *index,
+            FileView::Global => 0,
         };
         self.enter(index)?;
         let url = &self.url;
@@ -349,8 +349,8 @@ impl Pio {
         if self.new.is_some() {
             // A file that nothing was written to is there all the same.
             let index = match &self.view {
-                View::Fragment { index, .. } => *index,
-                View::Global => 0,
+                FileView::Fragment { index, .. } => *index,
+                FileView::Global => 0,
             };
             self.enter(index)?;
         }
@@ -372,9 +372,9 @@ impl Pio {
 
     fn len(&self) -> u64 {
         match (&self.fragment, &self.view) {
-            (Some(one), View::Fragment { .. }) => one.size,
-            (Some(one), View::Global) if self.access.write => one.size,
-            (None, View::Fragment { index, .. }) => {
+            (Some(one), FileView::Fragment { .. }) => one.size,
+            (Some(one), FileView::Global) if self.access.write => one.size,
+            (None, FileView::Fragment { index, .. }) => {
                 let index = usize::try_from(*index).unwrap_or(usize::MAX);
                 self.sizes.get(index).copied().unwrap_or_default()
             }
@@ -384,7 +384,7 @@ impl Pio {
 
     /// Returns the fragment that has a byte of the view, and where in it; `None`: the view ends before.
     fn find(&self, at: u64) -> Option<(u64, u64)> {
-        if let View::Fragment { index, .. } = &self.view {
+        if let FileView::Fragment { index, .. } = &self.view {
             return Some((*index, at));
         }
         if self.access.write {
@@ -416,7 +416,7 @@ impl Pio {
     }
 
     fn open_fragment(&mut self, index: u64, differs: bool) -> Result<()> {
-        let ours = Library::ours()?;
+        let ours = Instance::ours()?;
         self.take_back(Some(index));
         let was_asked = !self.asked.is_empty();
         for next in self.wanted(index) {
@@ -443,7 +443,7 @@ impl Pio {
 
     /// Returns the fragments that are to come now: this one, and if the whole file is read in order the next ones.
     fn wanted(&self, index: u64) -> Vec<u64> {
-        let is_in_order = self.view == View::Global && !self.access.write;
+        let is_in_order = self.view == FileView::Global && !self.access.write;
         let is_at_begin = self.find(self.at) == Some((index, 0));
         let mut bytes = 0;
         let behind = (index..).zip(self.sizes.iter().skip(usize::try_from(index).unwrap_or(0)));
@@ -461,7 +461,7 @@ impl Pio {
     /// Takes back what the node was asked for, up to a fragment; `None`: all of it.
     fn take_back(&mut self, until: Option<u64>) {
         while let Some((_, ticket)) = self.asked.pop_front_if(|(asked, _)| until != Some(*asked)) {
-            let Ok(Library { talk, .. }) = Library::ours() else {
+            let Ok(Instance { talk, .. }) = Instance::ours() else {
                 continue;
             };
             match talk.look(ticket) {
@@ -477,7 +477,7 @@ impl Pio {
     /// Returns the ask for a fragment.
     fn ask(&self, index: u64, differs: bool) -> Result<Request> {
         let (mut count, mut site) = (self.count().max(1), None);
-        if let View::Fragment {
+        if let FileView::Fragment {
             count: of, host, ..
         } = &self.view
         {
@@ -502,14 +502,14 @@ impl Pio {
 
     /// Returns the job that a file is written by.
     fn writing_job(&self, count: u64) -> Result<String> {
-        let job = Job::find()?;
+        let job = ProcessJob::find()?;
         let is_one_of_many = job.as_ref().is_some_and(|job| job.size > 1);
-        if self.view == View::Global && (is_one_of_many || count > 1) {
+        if self.view == FileView::Global && (is_one_of_many || count > 1) {
             let fact = "all processes would write the same bytes: it is written in the local view, or by index";
             let refusal = Refusal::new(Kind::Invalid, format!("write {}", self.url), fact);
             return Err(refusal.next("call gfs_pio_set_view_local() first").into());
         }
-        Ok(job.unwrap_or_else(Job::alone).id)
+        Ok(job.unwrap_or_else(ProcessJob::alone).id)
     }
 }
 
@@ -643,7 +643,7 @@ impl Fragment {
             size: self.size,
             digest: Text(digest),
         });
-        let talk = &Library::ours()?.talk;
+        let talk = &Instance::ours()?.talk;
         let ticket = talk.send(Some(self.era), ask, &chains)?;
         last(talk, ticket)?;
         Ok(())
@@ -681,13 +681,13 @@ impl Fragment {
     }
 
     fn give_back(self) {
-        if let Ok(library) = Library::ours() {
+        if let Ok(library) = Instance::ours() {
             give_up(&library.talk, self.era, self.handle);
         }
     }
 }
 
-impl Job {
+impl ProcessJob {
     /// Returns what the environment tells; `None`: nothing.
     fn find() -> Result<Option<Self>> {
         let told = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());

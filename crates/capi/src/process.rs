@@ -9,7 +9,7 @@ use crate::{
     files::Files,
     ops::Ops,
     puts::Puts,
-    shares::SharedFiles,
+    shares::SharedDescriptors,
 };
 use godwit_local::{Owner, SharedConnection, program, who};
 use std::{
@@ -31,16 +31,16 @@ use std::{
 
 /// All that the library has in one process.
 #[derive(Debug)]
-pub(crate) struct Library {
+pub(crate) struct Instance {
     process: u32,
     pub(crate) talk: SharedConnection,
     pub(crate) files: Files,
     pub(crate) ops: Ops,
     pub(crate) puts: Arc<Puts>,
-    pub(crate) shared: SharedFiles,
+    pub(crate) shared: SharedDescriptors,
 }
 
-static OURS: AtomicPtr<Library> = AtomicPtr::new(ptr::null_mut());
+static OURS: AtomicPtr<Instance> = AtomicPtr::new(ptr::null_mut());
 
 /// Descriptors that a child closes.
 #[derive(Clone, Copy)]
@@ -53,7 +53,7 @@ pub(crate) enum Known {
 
 static KNOWN: [AtomicI32; 4] = [const { AtomicI32::new(-1) }; 4];
 
-impl Library {
+impl Instance {
     /// Returns that of this process, which is made by the first call.
     pub(crate) fn ours() -> Result<&'static Self> {
         if let Some(library) = Self::existing() {
@@ -67,7 +67,7 @@ impl Library {
             files: Files::default(),
             ops: Ops::new(&puts),
             puts,
-            shared: SharedFiles::default(),
+            shared: SharedDescriptors::default(),
         }));
         // What was there is a parent's, whose locks may be held by threads that are not here: it is left alone.
         let before = OURS.load(SeqCst);
@@ -243,7 +243,7 @@ extern "C" fn be_born() {
 
 /// At exit(3): what was put leaves the process, and the node has it: what is said as a socket closes may not be heard.
 extern "C" fn leave() {
-    let Some(library) = Library::existing() else {
+    let Some(library) = Instance::existing() else {
         return;
     };
     let left = catch_unwind(AssertUnwindSafe(|| {

@@ -3,7 +3,7 @@
 use crate::{
     face::{deadline, optional, text, told, utf8},
     failure::{Failure, Result},
-    serving::{Manner, Server, Word},
+    serving::{DirectoryServer, ServeOptions, Word},
     system,
 };
 use godwit_wire::local::response::AccessRequest;
@@ -17,14 +17,14 @@ use std::{
 
 #[repr(C)]
 #[derive(Debug)]
-pub struct Visit {
+pub struct VisitRequest {
     who: *const c_char,
     deed: *const c_char,
     path: *const c_char,
 }
 
-type Authorise = extern "C" fn(*mut c_void, *const Visit) -> c_int;
-type Refer = extern "C" fn(*mut c_void, *const Visit) -> *const c_char;
+type Authorise = extern "C" fn(*mut c_void, *const VisitRequest) -> c_int;
+type Refer = extern "C" fn(*mut c_void, *const VisitRequest) -> *const c_char;
 type Printer = extern "C" fn(*mut c_void, *const c_char, *const c_void, size_t);
 
 #[repr(C)]
@@ -42,17 +42,17 @@ pub struct Terms {
 }
 
 #[derive(Debug)]
-pub struct Served {
-    server: Server,
+pub struct ServedDirectory {
+    server: DirectoryServer,
     authorise: Option<Authorise>,
     refer: Option<Refer>,
     print: Option<Printer>,
     context: *mut c_void,
 }
 
-impl Served {
+impl ServedDirectory {
     /// Asks the program for its answer to a visitor.
-    fn decide(&self, visit: &Visit, is_read: bool) -> Word {
+    fn decide(&self, visit: &VisitRequest, is_read: bool) -> Word {
         if let Some(refer) = self.refer.filter(|_| is_read) {
             let url = refer(self.context, visit);
             if !url.is_null() {
@@ -110,22 +110,25 @@ fn terms(terms: *const Terms) -> Result<Terms> {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn gass_server_open(directory: *const c_char, options: *const Terms) -> *mut Served {
+pub extern "C" fn gass_server_open(
+    directory: *const c_char,
+    options: *const Terms,
+) -> *mut ServedDirectory {
     told(ptr::null_mut(), || {
         let terms = terms(options)?;
         let config = match terms.config.is_null() {
             true => None,
             false => Some(text(terms.config)?),
         };
-        let manner = Manner {
+        let manner = ServeOptions {
             listen: optional(terms.listen, "where to listen")?,
             config,
             writes: terms.writes != 0,
             asks: terms.authorise.is_some() || terms.refer.is_some(),
             outputs: terms.outputs != 0,
         };
-        let served = Served {
-            server: Server::open(text(directory)?, &manner)?,
+        let served = ServedDirectory {
+            server: DirectoryServer::open(text(directory)?, &manner)?,
             authorise: terms.authorise,
             refer: terms.refer,
             print: terms.print,
@@ -135,18 +138,18 @@ pub extern "C" fn gass_server_open(directory: *const c_char, options: *const Ter
     })
 }
 
-fn served<'a>(server: *const Served) -> Result<&'a Served> {
+fn served<'a>(server: *const ServedDirectory) -> Result<&'a ServedDirectory> {
     // SAFETY: godwit.h asks for what gass_server_open() returned and gass_server_close() was not told.
     unsafe { server.as_ref() }.ok_or_else(|| Failure::invalid("serve", "the server is NULL"))
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn gass_server_url(server: *const Served) -> *const c_char {
+pub extern "C" fn gass_server_url(server: *const ServedDirectory) -> *const c_char {
     told(ptr::null(), || Ok(served(server)?.server.url().as_ptr()))
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn gass_server_step(server: *mut Served, timeout_ms: c_int) -> c_int {
+pub extern "C" fn gass_server_step(server: *mut ServedDirectory, timeout_ms: c_int) -> c_int {
     told(-1, || {
         let served = served(server)?;
         let mut decide = |knock: &AccessRequest| {
@@ -156,7 +159,7 @@ pub extern "C" fn gass_server_step(server: *mut Served, timeout_ms: c_int) -> c_
                 c(knock.deed.as_bytes()),
                 c(knock.path.0.as_os_str().as_bytes()),
             );
-            let visit = Visit {
+            let visit = VisitRequest {
                 who: who.as_ref().map_or(ptr::null(), |who| who.as_ptr()),
                 deed: deed.as_ptr(),
                 path: path.as_ptr(),
@@ -171,7 +174,7 @@ pub extern "C" fn gass_server_step(server: *mut Served, timeout_ms: c_int) -> c_
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn gass_server_close(server: *mut Served) -> c_int {
+pub extern "C" fn gass_server_close(server: *mut ServedDirectory) -> c_int {
     told(-1, || {
         if server.is_null() {
             return Err(Failure::invalid("close a server", "it is NULL"));

@@ -4,8 +4,8 @@
 
 use crate::{
     failure::{Failure, Result, odd},
-    outputs::{Outputs, Print},
-    process::Library,
+    outputs::{Print, ServedOutputs},
+    process::Instance,
 };
 use godwit_local::{Kind, PendingRequest, Refusal};
 use godwit_wire::{
@@ -25,10 +25,10 @@ use std::{
 
 /// A directory that is served until it is closed.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct DirectoryServer {
     ticket: PendingRequest,
     url: CString,
-    outputs: Option<Outputs>,
+    outputs: Option<ServedOutputs>,
 }
 
 /// Answer of a program to a visitor.
@@ -41,7 +41,7 @@ pub(crate) enum Word {
 
 /// Options of serving.
 #[derive(Debug)]
-pub(crate) struct Manner<'a> {
+pub(crate) struct ServeOptions<'a> {
     pub(crate) listen: Option<&'a str>,
     pub(crate) config: Option<&'a CStr>,
     pub(crate) writes: bool,
@@ -49,8 +49,8 @@ pub(crate) struct Manner<'a> {
     pub(crate) outputs: bool,
 }
 
-impl Server {
-    pub(crate) fn open(directory: &CStr, manner: &Manner<'_>) -> Result<Self> {
+impl DirectoryServer {
+    pub(crate) fn open(directory: &CStr, manner: &ServeOptions<'_>) -> Result<Self> {
         let wanted = || format!("serve {}", directory.to_string_lossy());
         let whole = |name: &CStr| {
             let path = path::absolute(Path::new(OsStr::from_bytes(name.to_bytes())));
@@ -59,7 +59,7 @@ impl Server {
         };
         // Opened before a client can append, so that no line is missed.
         let outputs = match manner.outputs {
-            true => Some(Outputs::open(directory)?),
+            true => Some(ServedOutputs::open(directory)?),
             false => None,
         };
         let ask = Request::Serve(Serve {
@@ -70,7 +70,7 @@ impl Server {
             outputs: manner.outputs,
             config: manner.config.map(whole).transpose()?,
         });
-        let ours = Library::ours()?;
+        let ours = Instance::ours()?;
         let ticket = ours.talk.send(None, ask, b"")?;
         let answer = ours.talk.receive(ticket, None)?;
         let url = match answer.tell {
@@ -98,9 +98,9 @@ impl Server {
         decide: &mut dyn FnMut(&AccessRequest) -> Word,
         print: Print<'_>,
     ) -> Result<usize> {
-        let ours = Library::ours()?;
+        let ours = Instance::ours()?;
         let (mut count, mut has_come) = (0, false);
-        let news = self.outputs.as_ref().map(Outputs::news);
+        let news = self.outputs.as_ref().map(ServedOutputs::news);
         loop {
             if let Some(outputs) = &self.outputs {
                 has_come |= outputs.hand_on(print, false)?;
@@ -144,7 +144,7 @@ impl Server {
     }
 
     fn end(&self) {
-        let Some(ours) = Library::existing() else {
+        let Some(ours) = Instance::existing() else {
             return; // a parent's
         };
         ours.ops.serves(&ours.talk, false);

@@ -6,7 +6,7 @@ use crate::{
     files::{give_up, passed},
     name::Name,
     ops::Number,
-    process::Library,
+    process::Instance,
     shares::{Shared, lock},
     system,
 };
@@ -37,7 +37,7 @@ pub struct Range {
 
 #[repr(C)]
 #[derive(Debug)]
-pub struct Options {
+pub struct SharedOptions {
     size: size_t,
     session: *const c_char,
     parallelism: u32,
@@ -60,11 +60,15 @@ const SYNC_LOOK: c_int = 2;
 const SYNC_CHANGED: c_int = 4;
 
 #[unsafe(no_mangle)]
-pub extern "C" fn godwit_open(name: *const c_char, flags: c_int, options: *const Options) -> c_int {
+pub extern "C" fn godwit_open(
+    name: *const c_char,
+    flags: c_int,
+    options: *const SharedOptions,
+) -> c_int {
     told(-1, || {
         // SAFETY: godwit.h asks for NULL or options that are as long as they say.
         let options = unsafe { options.as_ref() };
-        let is_known = |options: &&Options| options.size == mem::size_of::<Options>();
+        let is_known = |options: &&SharedOptions| options.size == mem::size_of::<SharedOptions>();
         let options = match options {
             Some(options) if !is_known(&options) => {
                 let words = "the size in the options is not that of godwit.h";
@@ -85,7 +89,7 @@ pub extern "C" fn godwit_open(name: *const c_char, flags: c_int, options: *const
     })
 }
 
-fn hints_of(options: &Options) -> DataHints {
+fn hints_of(options: &SharedOptions) -> DataHints {
     DataHints {
         streams: match options.stream_mode {
             0 => options.parallelism,
@@ -98,7 +102,7 @@ fn hints_of(options: &Options) -> DataHints {
 }
 
 fn open(share: request::ShareRequest, is_read_only: bool) -> Result<RawFd> {
-    let ours = Library::ours()?;
+    let ours = Instance::ours()?;
     let (url, hints) = (share.url.clone(), share.hints);
     let ask = match is_read_only {
         true => to_read(&url, share.hints, request::Freshness::Usual),
@@ -147,7 +151,7 @@ pub extern "C" fn godwit_file_fd(file: c_int) -> c_int {
 
 /// Waits until ranges of a shared file are here; `None`: the descriptor is of no shared file.
 pub(crate) fn ensure(fd: RawFd, ranges: &[(u64, u64)]) -> Option<Result<()>> {
-    let shared = Library::existing()?.shared.find(fd)?;
+    let shared = Instance::existing()?.shared.find(fd)?;
     let mut shared = lock(&shared);
     let missing = shared.missing(ranges);
     Some(match missing.is_empty() {
@@ -165,7 +169,7 @@ pub extern "C" fn godwit_ensure_begin(file: c_int, ranges: *const Range, count: 
         if missing.is_empty() {
             return Ok(0);
         }
-        let ours = Library::ours()?;
+        let ours = Instance::ours()?;
         let parts = missing.chunks(RANGES_MAX).map(<[_]>::to_vec).collect();
         (ours.ops).ensure(&ours.talk, (shared.era, shared.handle), parts)
     })
@@ -257,7 +261,7 @@ pub extern "C" fn godwit_sync(file: c_int, flags: c_int) -> i64 {
 #[unsafe(no_mangle)]
 pub extern "C" fn godwit_file_close(file: c_int) -> c_int {
     told(-1, || {
-        let ours = Library::ours()?;
+        let ours = Instance::ours()?;
         let shared = find(file)?;
         ours.shared.remove(file);
         let shared = lock(&shared);
@@ -288,7 +292,7 @@ pub extern "C" fn godwit_file_report(file: c_int, report: *mut Report) -> c_int 
 #[unsafe(no_mangle)]
 pub extern "C" fn godwit_node_name(name: *mut c_char, size: size_t) -> c_long {
     told(-1, || {
-        let (_, answer) = Library::ours()?.talk.ask_twice(&Request::Status)?;
+        let (_, answer) = Instance::ours()?.talk.ask_twice(&Request::Status)?;
         let Response::Status(status) = answer.tell else {
             return Err(odd("", &format!("{:?}", answer.tell)).into());
         };
@@ -309,7 +313,7 @@ pub extern "C" fn godwit_node_name(name: *mut c_char, size: size_t) -> c_long {
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
 fn find(fd: RawFd) -> Result<Arc<Mutex<Shared>>> {
-    let found = Library::existing().and_then(|ours| ours.shared.find(fd));
+    let found = Instance::existing().and_then(|ours| ours.shared.find(fd));
     found.ok_or_else(|| {
         let words = format!("{fd} is no file that godwit_open() returned");
         Refusal::new(Kind::NotOpen, "use a shared file", words).into()
@@ -320,7 +324,7 @@ impl Shared {
     fn act(&self, act: Act) -> Result<NodeAnswer> {
         let handle = self.handle;
         let ask = Request::Shared(request::SharedRequest { handle, act });
-        let (_, answer) = (Library::ours()?.talk).ask(Some(self.era), ask, None, &mut |_| ())?;
+        let (_, answer) = (Instance::ours()?.talk).ask(Some(self.era), ask, None, &mut |_| ())?;
         Ok(answer)
     }
 
@@ -348,7 +352,7 @@ impl Shared {
                     handle: self.handle,
                     ranges: part.to_vec(),
                 });
-                let talk = &Library::ours()?.talk;
+                let talk = &Instance::ours()?.talk;
                 match talk.ask(Some(self.era), ensure, None, &mut |_| ()) {
                     Err(refusal)
                         if self.is_read_only
@@ -369,7 +373,7 @@ impl Shared {
 
     /// Opens a file that is only read once more: its descriptor is of the server's file as it is now.
     fn renew(&mut self, fd: RawFd, fresh: request::Freshness) -> Result<()> {
-        let talk = &Library::ours()?.talk;
+        let talk = &Instance::ours()?.talk;
         let (era, answer) = talk.ask(
             None,
             to_read(&self.url, self.hints, fresh),

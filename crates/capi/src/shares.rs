@@ -10,7 +10,7 @@ use std::{
 
 /// The shared files of this process, by descriptor.
 #[derive(Debug, Default)]
-pub(crate) struct SharedFiles(Mutex<HashMap<RawFd, Arc<Mutex<Shared>>>>);
+pub(crate) struct SharedDescriptors(Mutex<HashMap<RawFd, Arc<Mutex<Shared>>>>);
 
 /// A shared file, as this process has it open.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct Shared {
     pub(crate) wrote: Extents,
 }
 
-impl SharedFiles {
+impl SharedDescriptors {
     pub(crate) fn find(&self, fd: RawFd) -> Option<Arc<Mutex<Shared>>> {
         lock(&self.0).get(&fd).cloned()
     }

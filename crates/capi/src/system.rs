@@ -188,16 +188,16 @@ fn told(number: i32) -> io::Result<i32> {
 
 /// Memory of the program that is read, or written, after the call that named it.
 #[derive(Debug)]
-pub(crate) struct Buffer {
+pub(crate) struct CallerBuffer {
     at: *mut u8,
     len: usize,
 }
 
 // SAFETY: the program leaves the buffer to the library until the end is reported (godwit.h). One
 // thread at a time uses it, since it lies behind a lock.
-unsafe impl Send for Buffer {}
+unsafe impl Send for CallerBuffer {}
 
-impl Buffer {
+impl CallerBuffer {
     /// Takes a buffer that the program lends; `at` may be null only if it is empty.
     pub(crate) fn lent(at: *mut u8, len: usize) -> Option<Self> {
         let is_one = (!at.is_null() || len == 0) && isize::try_from(len).is_ok();

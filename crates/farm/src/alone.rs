@@ -10,11 +10,11 @@ use parking_lot::{Condvar, Mutex};
 use std::{path::Path, sync::Arc, thread, time::Duration};
 
 /// The lease under which one process makes something; others wait for it.
-pub(crate) struct Alone {
+pub(crate) struct SoleMaker {
     is_over: Arc<(Mutex<bool>, Condvar)>,
 }
 
-impl Alone {
+impl SoleMaker {
     pub(crate) fn take(sites: &Sites, name: &Path) -> Result<Self> {
         let what = format!("make {}", shown(name));
         let holder = format!("{} {:x}", sites.leases.holder(), now().as_nanos());
@@ -49,7 +49,7 @@ impl Alone {
     }
 }
 
-impl Drop for Alone {
+impl Drop for SoleMaker {
     fn drop(&mut self) {
         *self.is_over.0.lock() = true;
         self.is_over.1.notify_all();

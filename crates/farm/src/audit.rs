@@ -2,7 +2,7 @@
 
 use crate::{
     Logical, failed, now,
-    sites::{Aim, Sites, best, is_good, url_of},
+    sites::{CopyAim, Sites, best, is_good, url_of},
 };
 use godwit_catalog::{
     CatalogAnswer, CatalogEntry as Named, CatalogHome, Change, HomeWord as OfHome, Location,
@@ -23,7 +23,7 @@ use std::{
 
 /// Something that is wrong at a site.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Wrong {
+pub enum AuditFault {
     /// The catalog has a copy whose file is missing.
     Lost,
     /// The catalog does not know the file.
@@ -36,7 +36,7 @@ pub enum Wrong {
 
 /// One finding of an audit.
 #[derive(Clone, Debug)]
-pub struct Finding {
+pub struct AuditFinding {
     /// The name; of a dark file the one that it would have.
     pub name: PathBuf,
     /// The site.
@@ -44,7 +44,7 @@ pub struct Finding {
     /// The file there, as a URL.
     pub url: String,
     /// The fault.
-    pub wrong: Wrong,
+    pub wrong: AuditFault,
     at: (u64, PathBuf),
 }
 
@@ -53,13 +53,13 @@ pub struct Finding {
 pub struct Audited {
     /// Copies that were compared.
     pub copies: u64,
-    /// Findings of [`Wrong::Lost`].
+    /// Findings of [`AuditFault::Lost`].
     pub lost: u64,
-    /// Findings of [`Wrong::Dark`].
+    /// Findings of [`AuditFault::Dark`].
     pub dark: u64,
-    /// Findings of [`Wrong::Size`].
+    /// Findings of [`AuditFault::Size`].
     pub size: u64,
-    /// Findings of [`Wrong::Digest`].
+    /// Findings of [`AuditFault::Digest`].
     pub digest: u64,
     /// Findings that are repaired.
     pub repaired: u64,
@@ -74,7 +74,7 @@ impl Audited {
 
 /// The part of the catalog that is compared.
 #[derive(Clone, Debug, Default)]
-pub struct Scope {
+pub struct AuditScope {
     /// The name; empty: all.
     pub name: PathBuf,
     /// The site; `None`: all.
@@ -90,9 +90,9 @@ type Homes = HashMap<PathBuf, Box<Named>>;
 /// could not be compared. Wrong copies are marked, so that no reader uses them.
 pub fn audit(
     names: &Logical,
-    scope: &Scope,
-    each: &mut dyn FnMut(Result<Finding, (Location, Error)>),
-) -> Result<(Audited, Vec<Finding>)> {
+    scope: &AuditScope,
+    each: &mut dyn FnMut(Result<AuditFinding, (Location, Error)>),
+) -> Result<(Audited, Vec<AuditFinding>)> {
     let sites = &*names.sites;
     let (mut audited, mut found) = (Audited::default(), Vec::new());
     for location in locations(sites, scope)? {
@@ -108,10 +108,10 @@ pub fn audit(
     }
     for finding in &found {
         let count = match finding.wrong {
-            Wrong::Lost => &mut audited.lost,
-            Wrong::Dark => &mut audited.dark,
-            Wrong::Size => &mut audited.size,
-            Wrong::Digest => &mut audited.digest,
+            AuditFault::Lost => &mut audited.lost,
+            AuditFault::Dark => &mut audited.dark,
+            AuditFault::Size => &mut audited.size,
+            AuditFault::Digest => &mut audited.digest,
         };
         *count += 1;
         mark(sites, finding)?;
@@ -120,18 +120,18 @@ pub fn audit(
     Ok((audited, found))
 }
 
-fn locations(sites: &Sites, scope: &Scope) -> Result<Vec<Location>> {
+fn locations(sites: &Sites, scope: &AuditScope) -> Result<Vec<Location>> {
     let mut found = sites.all_locations(&scope.name)?;
     let site = scope.site.as_ref();
     found.retain(|location| site.is_none_or(|site| *site == location.site));
     Ok(found)
 }
 
-fn mark(sites: &Sites, finding: &Finding) -> Result<()> {
+fn mark(sites: &Sites, finding: &AuditFinding) -> Result<()> {
     let state = match finding.wrong {
-        Wrong::Dark => return Ok(()),
-        Wrong::Lost => HomeState::Lost,
-        Wrong::Size | Wrong::Digest => HomeState::Damaged,
+        AuditFault::Dark => return Ok(()),
+        AuditFault::Lost => HomeState::Lost,
+        AuditFault::Size | AuditFault::Digest => HomeState::Damaged,
     };
     let (location, path) = finding.at.clone();
     let change = Change::Mark {
@@ -150,12 +150,12 @@ fn mark(sites: &Sites, finding: &Finding) -> Result<()> {
 /// One location that is compared.
 struct Auditing<'a> {
     sites: &'a Sites,
-    scope: &'a Scope,
+    scope: &'a AuditScope,
     location: &'a Location,
 }
 
 impl Auditing<'_> {
-    fn run(&self, copies: &mut u64) -> Result<Vec<Finding>> {
+    fn run(&self, copies: &mut u64) -> Result<Vec<AuditFinding>> {
         let place = self.sites.open(&self.location.url)?;
         let below = self.scope.name.strip_prefix(&self.location.name.0);
         let below = below.unwrap_or(Path::new("")).to_owned();
@@ -191,7 +191,7 @@ impl Auditing<'_> {
                     there.extend(self.differs(home, path, stat.known_size(), &mut wrong));
                 }
                 Err(Error::Missing { .. } | Error::NotDirectory { .. }) => {
-                    wrong.push(self.finding(home.name.0, path, Wrong::Lost));
+                    wrong.push(self.finding(home.name.0, path, AuditFault::Lost));
                 }
                 Err(error) => return Err(error),
             }
@@ -238,23 +238,23 @@ impl Auditing<'_> {
         entry: Box<Named>,
         path: PathBuf,
         there: Option<u64>,
-        wrong: &mut Vec<Finding>,
+        wrong: &mut Vec<AuditFinding>,
     ) -> Option<(Box<Named>, PathBuf)> {
         let home = entry.homes.first()?;
         if home.version != entry.version || home.range.is_some() {
             let (first, past) = home.range.unwrap_or_default();
             let end = home.offset + past.saturating_sub(first);
             if home.version == entry.version && there.is_some_and(|size| size < end) {
-                wrong.push(self.finding(entry.name.0, path, Wrong::Size));
+                wrong.push(self.finding(entry.name.0, path, AuditFault::Size));
             }
             return None;
         }
         match home.state.0 {
             _ if entry.size.is_some() && there != entry.size => {
-                wrong.push(self.finding(entry.name.0, path, Wrong::Size));
+                wrong.push(self.finding(entry.name.0, path, AuditFault::Size));
             }
             HomeState::Damaged if !self.scope.digests => {
-                wrong.push(self.finding(entry.name.0, path, Wrong::Digest));
+                wrong.push(self.finding(entry.name.0, path, AuditFault::Digest));
             }
             // An intent covers it, or it is compared in any case.
             HomeState::Filling => {}
@@ -269,7 +269,7 @@ impl Auditing<'_> {
         &self,
         place: &Place,
         there: Vec<(Box<Named>, PathBuf)>,
-        wrong: &mut Vec<Finding>,
+        wrong: &mut Vec<AuditFinding>,
     ) -> Result<()> {
         let next = AtomicUsize::new(0);
         let work = || {
@@ -296,7 +296,7 @@ impl Auditing<'_> {
             match is_equal {
                 Ok(true) => self.note_right(entry, path)?,
                 Ok(false) => {
-                    wrong.push(self.finding(entry.name.0.clone(), path.clone(), Wrong::Digest))
+                    wrong.push(self.finding(entry.name.0.clone(), path.clone(), AuditFault::Digest))
                 }
                 Err(Error::Missing { .. }) => {}
                 Err(error) => return Err(error),
@@ -320,9 +320,9 @@ impl Auditing<'_> {
     fn confirm(
         &self,
         place: &Place,
-        mut wrong: Vec<Finding>,
+        mut wrong: Vec<AuditFinding>,
         mut dark: Vec<PathBuf>,
-    ) -> Result<Vec<Finding>> {
+    ) -> Result<Vec<AuditFinding>> {
         if !self.location.whole {
             dark.clear();
         }
@@ -341,7 +341,7 @@ impl Auditing<'_> {
         });
         let dark = dark.into_iter().map(|path| {
             let name = self.location.name.0.join(&path);
-            self.finding(name, path, Wrong::Dark)
+            self.finding(name, path, AuditFault::Dark)
         });
         wrong.extend(dark);
         Ok(wrong)
@@ -361,7 +361,7 @@ impl Auditing<'_> {
     fn homes_everywhere(&self) -> Result<HashSet<PathBuf>> {
         let base: Option<Url> = self.location.url.parse().ok();
         let mut found = HashSet::new();
-        let all = Scope::default();
+        let all = AuditScope::default();
         for location in locations(self.sites, &all)? {
             let other: Option<Url> = location.url.parse().ok();
             let (Some(base), Some(other)) = (&base, &other) else {
@@ -387,11 +387,11 @@ impl Auditing<'_> {
         Ok(found)
     }
 
-    fn finding(&self, name: PathBuf, path: PathBuf, wrong: Wrong) -> Finding {
+    fn finding(&self, name: PathBuf, path: PathBuf, wrong: AuditFault) -> AuditFinding {
         use std::os::unix::ffi::OsStrExt;
         let base: Option<Url> = self.location.url.parse().ok();
         let url = base.and_then(|base| base.join(path.as_os_str().as_bytes()).ok());
-        Finding {
+        AuditFinding {
             name,
             site: self.location.site.clone(),
             url: url.map(|url| url.to_string()).unwrap_or_default(),
@@ -405,15 +405,15 @@ impl Auditing<'_> {
 /// findings it has mended; `each` receives the error of each of the others.
 pub fn repair(
     names: &Logical,
-    found: Vec<Finding>,
+    found: Vec<AuditFinding>,
     options: &Options,
-    each: &(dyn Fn(&Finding, Error) + Sync),
+    each: &(dyn Fn(&AuditFinding, Error) + Sync),
 ) -> Result<u64> {
     let repaired = AtomicU64::new(0);
-    let mut by_site: HashMap<String, Vec<Finding>> = HashMap::new();
+    let mut by_site: HashMap<String, Vec<AuditFinding>> = HashMap::new();
     for finding in found {
         match finding.wrong {
-            Wrong::Dark => match adopt(&names.sites, &finding) {
+            AuditFault::Dark => match adopt(&names.sites, &finding) {
                 Ok(true) => drop(repaired.fetch_add(1, Relaxed)),
                 Ok(false) => {}
                 Err(error) => each(&finding, error),
@@ -425,10 +425,10 @@ pub fn repair(
         }
     }
     for (site, findings) in by_site {
-        let copies = names.aimed(Aim {
+        let copies = names.aimed(CopyAim {
             site: Some(site),
             copy: true,
-            ..Aim::default()
+            ..CopyAim::default()
         });
         // Of one store, so that small files go in packs.
         let root = url_of(Path::new(""))?;
@@ -465,7 +465,7 @@ pub fn repair(
 }
 
 /// Notes a dark file as a copy of the name that it would have, if it has the bytes of that name.
-fn adopt(sites: &Sites, finding: &Finding) -> Result<bool> {
+fn adopt(sites: &Sites, finding: &AuditFinding) -> Result<bool> {
     let Some(entry) = sites.find(&finding.name)?.filter(|entry| !entry.collection) else {
         return Ok(false);
     };

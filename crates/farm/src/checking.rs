@@ -127,9 +127,9 @@ impl Fast for Checking<'_> {
 
 /// Keeps a small file until its digest is known.
 #[derive(Default)]
-pub(crate) struct Buffer(pub(crate) Mutex<Vec<u8>>);
+pub(crate) struct BytesBuffer(pub(crate) Mutex<Vec<u8>>);
 
-impl Take for Buffer {
+impl Take for BytesBuffer {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let (from, to) = (block.offset as usize, block.range().end as usize);
         let mut bytes = self.0.lock();

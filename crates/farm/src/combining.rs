@@ -1,7 +1,7 @@
 //! Reading a file of which sites have parts: each range from the best site that has it.
 
 use crate::{
-    checking::{Buffer, Checking},
+    checking::{BytesBuffer, Checking},
     sites::{Sites, best, stat},
 };
 use godwit_catalog::{CatalogEntry as Named, CatalogHome, is_part};
@@ -45,7 +45,7 @@ pub(crate) fn read(
     let is_whole = want.contains(&(0..size));
     let known = best(&entry.digests).filter(|_| is_whole);
     // A reader who prints what comes is never shown damaged bytes of a small file.
-    let buffer = (is_whole && size <= SMALL_BYTES).then(Buffer::default);
+    let buffer = (is_whole && size <= SMALL_BYTES).then(BytesBuffer::default);
     let to: &dyn Take = match &buffer {
         Some(buffer) => buffer,
         None => into,

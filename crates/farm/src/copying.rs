@@ -2,7 +2,7 @@
 
 use crate::{
     Logical,
-    sites::{Aim, url_of},
+    sites::{CopyAim, url_of},
 };
 use godwit_core::Fault;
 use godwit_store::{
@@ -37,15 +37,15 @@ impl Logical {
         names: &[PathBuf],
         options: &Options,
     ) -> Result<HashMap<PathBuf, (Fault, String)>> {
-        let source = self.aimed(Aim {
+        let source = self.aimed(CopyAim {
             from: from.clone(),
-            ..Aim::default()
+            ..CopyAim::default()
         });
-        let target = self.aimed(Aim {
+        let target = self.aimed(CopyAim {
             site: Some(site.into()),
             from,
             copy: true,
-            ..Aim::default()
+            ..CopyAim::default()
         });
         // Of one store, so that small files go in packs.
         let root = url_of(Path::new(""))?;

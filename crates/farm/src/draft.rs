@@ -2,9 +2,9 @@
 
 use crate::{
     Logical, failed,
-    leases::Lease,
+    leases::IntentLease,
     now, settle,
-    sites::{Aim, url_of},
+    sites::{CopyAim, url_of},
     writing::{self, At, Begun},
 };
 use godwit_catalog::{
@@ -22,10 +22,10 @@ use std::{
 /// A version that is written in fragments. The draft and its bytes are discarded unless it is
 /// published. For a job, that happens only if one of its processes asks, or when all leases have
 /// ended.
-pub struct Draft {
+pub struct FileDraft {
     names: Logical,
     name: PathBuf,
-    lease: Lease,
+    lease: IntentLease,
     /// The count of its fragments; 0: it is not known yet.
     pub(crate) count: u64,
     /// The version that it replaces; 0: none.
@@ -54,12 +54,18 @@ pub struct FileFacts {
 
 impl Logical {
     /// Begins a version in fragments; of a file that exists only if it is `base`, the version that the writer saw.
-    pub fn draft(&self, name: &Path, count: u64, base: Option<&Named>) -> Result<Draft> {
+    pub fn draft(&self, name: &Path, count: u64, base: Option<&Named>) -> Result<FileDraft> {
         self.draft_by(name, count, base, None)
     }
 
     /// Begins a version that the processes of a job write together, or joins it.
-    pub fn join(&self, name: &Path, count: u64, base: Option<&Named>, job: &str) -> Result<Draft> {
+    pub fn join(
+        &self,
+        name: &Path,
+        count: u64,
+        base: Option<&Named>,
+        job: &str,
+    ) -> Result<FileDraft> {
         self.draft_by(name, count, base, Some(format!("job {job} of {count}")))
     }
 
@@ -69,7 +75,7 @@ impl Logical {
         count: u64,
         base: Option<&Named>,
         job: Option<String>,
-    ) -> Result<Draft> {
+    ) -> Result<FileDraft> {
         let known = self.sites.find(name)?;
         match (&known, base) {
             (Some(entry), _) if entry.collection => return Err(Error::directory(name)),
@@ -102,7 +108,7 @@ impl Logical {
             Some(job) => leases.hold_as(intent, job),
             None => leases.hold(intent),
         };
-        Ok(Draft {
+        Ok(FileDraft {
             names: self.clone(),
             name: name.into(),
             lease,
@@ -129,7 +135,7 @@ impl Logical {
     }
 }
 
-impl Draft {
+impl FileDraft {
     /// Returns the name of a fragment, under which it is written before the publication.
     pub fn fragment(&self, index: u64) -> PathBuf {
         let draft = draft_name(&self.name, self.lease.intent);
@@ -143,9 +149,9 @@ impl Draft {
 
     /// Begins a fragment that is sent to a site; it is part of the draft once it is finished. `size`: if it is known.
     pub fn sink(&self, index: u64, site: &str, size: Option<u64>) -> Result<Box<dyn Sink>> {
-        let aim = Aim {
+        let aim = CopyAim {
             site: Some(site.into()),
-            ..Aim::default()
+            ..CopyAim::default()
         };
         let write = Write {
             how: WriteMode::New,
@@ -211,7 +217,7 @@ impl Draft {
     }
 }
 
-impl Drop for Draft {
+impl Drop for FileDraft {
     fn drop(&mut self) {
         if !self.is_kept {
             let intent = Intent {
@@ -236,10 +242,10 @@ impl Slot {
         entry: Option<&Named>,
     ) -> Result<Self> {
         let sites = &names.sites;
-        let aim = Aim {
+        let aim = CopyAim {
             site: Some(site.into()),
             copy: entry.is_some(),
-            ..Aim::default()
+            ..CopyAim::default()
         };
         let collection = name.parent().unwrap_or(Path::new(""));
         let locations = sites.locations(collection, Some(site))?;

@@ -2,7 +2,7 @@
 
 use crate::{
     Logical,
-    checking::{Buffer, Checking},
+    checking::{BytesBuffer, Checking},
     combining::{self, Part, has_parts},
     in_turn::{self, Early},
     sites::{self, Failed, best, is_good, shown, stat},
@@ -39,7 +39,7 @@ impl Logical {
             path,
             (entry, self.aim.from.as_deref(), asked),
             &mut |home, place| {
-                let (buffer, of, at) = (Buffer::default(), (path, entry), (home, place));
+                let (buffer, of, at) = (BytesBuffer::default(), (path, entry), (home, place));
                 if let (Some(size), true) = (size, is_small) {
                     // A reader who prints what comes is never shown damaged bytes of a small file.
                     let all = Extents::from(0..size);
@@ -167,7 +167,7 @@ impl Logical {
                 .map(|range| range.start - first..range.end - first)
                 .collect();
             let names = self;
-            Piece {
+            FragmentPiece {
                 names,
                 part,
                 first,
@@ -187,7 +187,7 @@ impl Logical {
     }
 
     /// Returns how many other machines are asked for pieces; 1 if there is none.
-    fn count_sites(&self, pieces: &[Piece<'_>]) -> usize {
+    fn count_sites(&self, pieces: &[FragmentPiece<'_>]) -> usize {
         let from = self.aim.from.as_deref();
         let homes = pieces
             .iter()
@@ -199,7 +199,7 @@ impl Logical {
 }
 
 /// A fragment of which bytes are wanted.
-struct Piece<'a> {
+struct FragmentPiece<'a> {
     names: &'a Logical,
     part: &'a Named,
     /// The offset in the file of its first byte.
@@ -209,7 +209,7 @@ struct Piece<'a> {
     into: &'a dyn Take,
 }
 
-impl Piece<'_> {
+impl FragmentPiece<'_> {
     fn read_by(&self, want: &Extents, streams: usize, into: &dyn Take) -> Result<()> {
         let of = (&*self.part.name.0, self.part);
         self.names.read_entry(of, want, streams, into).map(drop)
@@ -226,7 +226,7 @@ impl Piece<'_> {
     }
 }
 
-impl in_turn::Piece for Piece<'_> {
+impl in_turn::ReadPiece for FragmentPiece<'_> {
     fn wanted(&self) -> &Extents {
         &self.want
     }
@@ -262,7 +262,7 @@ impl in_turn::Piece for Piece<'_> {
 }
 
 /// Reads pieces of a file into a reader that takes bytes in any order.
-fn read_in_any_order(pieces: &[Piece<'_>], streams: usize) -> Result<()> {
+fn read_in_any_order(pieces: &[FragmentPiece<'_>], streams: usize) -> Result<()> {
     let at_once = AT_ONCE.min(pieces.len()).max(1);
     let (next, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let read = || {

@@ -3,7 +3,7 @@
 //! The bytes are read in order; those of a file are read again if a site is full. The fragments become visible together,
 //! in one transaction, after all have landed.
 
-use crate::{Aim, Draft, FileFacts, Logical, combining::Part, sites::shown, writing};
+use crate::{CopyAim, FileDraft, FileFacts, Logical, combining::Part, sites::shown, writing};
 use godwit_catalog::{FRAGMENTS_MAX, is_fragment};
 use godwit_core::{Algorithm, Block, Extents, Hashing, Kind};
 use godwit_store::{EntryKind, Error, Finished, Result, Sink, Stat, Take, Whole, engine::Place};
@@ -89,7 +89,7 @@ impl Logical {
             mtime: stat.mtime,
             ..FileFacts::default()
         };
-        Draft::publish(vec![(draft, told)], None)?;
+        FileDraft::publish(vec![(draft, told)], None)?;
         Ok(imported)
     }
 
@@ -105,9 +105,9 @@ impl Logical {
             let found = self.sites.locations(collection, site.as_deref())?;
             match site {
                 _ if found.is_empty() => {
-                    let aim = Aim {
+                    let aim = CopyAim {
                         site,
-                        ..Aim::default()
+                        ..CopyAim::default()
                     };
                     return Err(writing::no_location(&aim, collection));
                 }
@@ -207,7 +207,7 @@ fn cut_record(record: u64, rest: u64) -> Error {
 
 /// Puts each byte into its fragment.
 struct Scatter<'a> {
-    draft: &'a Draft,
+    draft: &'a FileDraft,
     from: &'a Place,
     stat: &'a Stat,
     sites: Vec<String>,

@@ -17,7 +17,7 @@ use std::{
 };
 
 /// A piece of the read, and its source.
-pub(crate) trait Piece: Sync {
+pub(crate) trait ReadPiece: Sync {
     /// The wanted bytes, at their offsets in the piece.
     fn wanted(&self) -> &Extents;
 
@@ -46,14 +46,14 @@ impl Early {
     }
 
     /// Reads bytes of a piece early. After a passing failure none are kept: they are read in the turn of the piece.
-    fn read(piece: &dyn Piece, want: Extents, is_over: &(dyn Fn() -> bool + Sync)) -> Self {
+    fn read(piece: &dyn ReadPiece, want: Extents, is_over: &(dyn Fn() -> bool + Sync)) -> Self {
         let has_failed = AtomicBool::new(false);
         let keep = || {
             let file = unnamed(&env::temp_dir()).map_err(|cause| {
                 has_failed.store(true, Relaxed);
                 Error::io(KEPT, cause)
             })?;
-            let keeping = Keeping {
+            let keeping = EarlyBytes {
                 file: &file,
                 is_over,
                 has_failed: &has_failed,
@@ -110,14 +110,14 @@ impl Early {
     }
 }
 
-struct Keeping<'a> {
+struct EarlyBytes<'a> {
     file: &'a File,
     is_over: &'a (dyn Fn() -> bool + Sync),
     /// Whether bytes were refused here.
     has_failed: &'a AtomicBool,
 }
 
-impl Take for Keeping<'_> {
+impl Take for EarlyBytes<'_> {
     fn put(&self, block: Block<'_>) -> Result<()> {
         if (self.is_over)() {
             return Err(Error::Canceled);
@@ -131,7 +131,7 @@ impl Take for Keeping<'_> {
 }
 
 /// Reads `at_once` pieces in parallel, and passes them on in order.
-pub(crate) fn read(pieces: &[impl Piece], at_once: usize) -> Result<()> {
+pub(crate) fn read(pieces: &[impl ReadPiece], at_once: usize) -> Result<()> {
     let (next, turn) = (AtomicUsize::new(0), Mutex::new(Ok(0)));
     let changed = Condvar::new();
     let share = WINDOW_BYTES / at_once.max(1) as u64;
@@ -200,7 +200,7 @@ mod tests {
         fails: bool,
     }
 
-    impl Piece for Held<'_> {
+    impl ReadPiece for Held<'_> {
         fn wanted(&self) -> &Extents {
             &self.want
         }
@@ -225,7 +225,7 @@ mod tests {
         }
 
         fn pass_on(&self, early: &Early, late: &Extents) -> Result<()> {
-            let out = Taking(self.out);
+            let out = PassedBytes(self.out);
             early.give(&out)?;
             match late.is_empty() {
                 true => Ok(()),
@@ -234,9 +234,9 @@ mod tests {
         }
     }
 
-    struct Taking<'a>(&'a Mutex<Vec<u8>>);
+    struct PassedBytes<'a>(&'a Mutex<Vec<u8>>);
 
-    impl Take for Taking<'_> {
+    impl Take for PassedBytes<'_> {
         fn put(&self, block: Block<'_>) -> Result<()> {
             self.0.lock().extend(block.bytes);
             Ok(())

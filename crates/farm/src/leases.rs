@@ -27,7 +27,7 @@ struct Set {
 }
 
 /// One intent; given up when it is dropped.
-pub(crate) struct Lease {
+pub(crate) struct IntentLease {
     pub(crate) intent: u64,
     shared: Arc<Shared>,
 }
@@ -54,12 +54,12 @@ impl Leases {
     }
 
     /// Renews the lease of an intent of this process from now on.
-    pub(crate) fn hold(&self, intent: u64) -> Lease {
+    pub(crate) fn hold(&self, intent: u64) -> IntentLease {
         self.hold_as(intent, self.holder())
     }
 
     /// Renews a lease that several processes hold by the same word.
-    pub(crate) fn hold_as(&self, intent: u64, holder: String) -> Lease {
+    pub(crate) fn hold_as(&self, intent: u64, holder: String) -> IntentLease {
         let mut held = self.shared.held.lock();
         held.intents.entry(intent).or_insert((holder, 0)).1 += 1;
         if !std::mem::replace(&mut held.is_renewed, true) {
@@ -67,11 +67,11 @@ impl Leases {
             thread::spawn(move || shared.renew());
         }
         let shared = self.shared.clone();
-        Lease { intent, shared }
+        IntentLease { intent, shared }
     }
 }
 
-impl Drop for Lease {
+impl Drop for IntentLease {
     fn drop(&mut self) {
         let mut held = self.shared.held.lock();
         if let Some((_, users)) = held.intents.get_mut(&self.intent) {

@@ -30,8 +30,8 @@ mod weather;
 mod writing;
 
 pub use at_node::open;
-pub use audit::{Audited, Finding, Scope, Wrong, audit, repair};
-pub use draft::{Draft, FileFacts, Slot};
+pub use audit::{AuditFault, AuditFinding, AuditScope, Audited, audit, repair};
+pub use draft::{FileDraft, FileFacts, Slot};
 pub use engine::Engine;
 pub use import::{Cut, Imported};
 pub use logical::Logical;
@@ -40,11 +40,11 @@ pub use parts::NewPart;
 pub use programs::{Kept, kept_as};
 pub use register::{Counts, register};
 pub use rules::{Keeper, Needs, RuleStatus, Wanted, is_of_rights};
-pub use running::{Event, EventSink, Job};
+pub use running::{Event, EventSink, FarmJob};
 pub use scheduling::Task;
 pub use settle::Settled;
-pub use sites::{Aim, shown};
-pub use weather::Cost;
+pub use sites::{CopyAim, shown};
+pub use weather::ReadCost;
 
 use godwit_catalog::{Catalog, Refusal};
 use godwit_core::Kind;

@@ -1,12 +1,12 @@
 //! The store of names: what the catalog knows, with the bytes of whichever site can give them.
 
 use crate::{
-    checking::{Buffer, Checking},
+    checking::{BytesBuffer, Checking},
     combining::has_parts,
     failed, pack, reading,
     settle::{self, Settled},
-    sites::{Aim, Failed, Sites, is_good, stat, url_of},
-    weather::Cost,
+    sites::{CopyAim, Failed, Sites, is_good, stat, url_of},
+    weather::ReadCost,
     writing,
 };
 use godwit_catalog::{
@@ -33,7 +33,7 @@ use std::{
 #[derive(Clone)]
 pub struct Logical {
     pub(crate) sites: Arc<Sites>,
-    pub(crate) aim: Aim,
+    pub(crate) aim: CopyAim,
 }
 
 impl Logical {
@@ -41,12 +41,12 @@ impl Logical {
     pub fn new(catalog: Arc<dyn Catalog>, options: Options) -> Self {
         Self {
             sites: Arc::new(Sites::new(catalog, options)),
-            aim: Aim::default(),
+            aim: CopyAim::default(),
         }
     }
 
     /// Returns the same names, with another aim.
-    pub fn aimed(&self, aim: Aim) -> Self {
+    pub fn aimed(&self, aim: CopyAim) -> Self {
         let sites = self.sites.clone();
         Self { sites, aim }
     }
@@ -81,7 +81,7 @@ impl Logical {
         &self,
         entry: &'a godwit_catalog::CatalogEntry,
         to: Option<&str>,
-    ) -> Vec<(&'a CatalogHome, Cost)> {
+    ) -> Vec<(&'a CatalogHome, ReadCost)> {
         let weather = &self.sites.weather;
         let (sky, to, bytes) = (
             weather.sky(),
@@ -93,7 +93,7 @@ impl Logical {
     }
 
     /// Returns the cost of a read here if `site` had a copy.
-    pub fn cost_from(&self, entry: &godwit_catalog::CatalogEntry, site: &str) -> Cost {
+    pub fn cost_from(&self, entry: &godwit_catalog::CatalogEntry, site: &str) -> ReadCost {
         let weather = &self.sites.weather;
         weather
             .sky()
@@ -431,7 +431,7 @@ impl Batch for Logical {
 
     fn read_small(&self, next: &mut Next<'_, PathBuf>, each: &mut Told<'_, Small>) -> Result<()> {
         let alone = |path: &Path| {
-            let (buffer, all) = (Buffer::default(), Extents::from(0..SMALL_BYTES));
+            let (buffer, all) = (BytesBuffer::default(), Extents::from(0..SMALL_BYTES));
             let read = self.read(path, &all, 1, &buffer)?;
             let bytes = buffer.0.into_inner();
             if read.stat.size != bytes.len() as u64 {

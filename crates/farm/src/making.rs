@@ -1,10 +1,10 @@
 //! Making again: a fragment that no site can give is computed from the history of its file.
 
 use crate::{
-    Draft, Event, Job, Logical, Slot,
-    alone::Alone,
+    Event, FarmJob, FileDraft, Logical, Slot,
+    alone::SoleMaker,
     failed, now,
-    running::Outputs,
+    running::TaskOutputs,
     sites::{best, shown},
 };
 use godwit_catalog::{
@@ -28,21 +28,21 @@ impl Logical {
         if let Some(count) = asked.map_err(|refusal| failed(name, refusal))? {
             return Ok(usize::try_from(count).unwrap_or(usize::MAX));
         }
-        Making { names: self }.all(name, &mut Vec::new())
+        LostFiles { names: self }.all(name, &mut Vec::new())
     }
 
     /// Runs the recipe of a file once more, and compares the result; equal bytes prove the recipe.
     pub fn verify(&self, name: &Path) -> Result<MadeFile> {
-        Making { names: self }.prove(name)
+        LostFiles { names: self }.prove(name)
     }
 }
 
 /// Work on lost files, by this process.
-struct Making<'a> {
+struct LostFiles<'a> {
     names: &'a Logical,
 }
 
-impl Making<'_> {
+impl LostFiles<'_> {
     /// Makes the lost parts of a file; `above`: the files that are made from it, to find circles.
     fn all(&self, name: &Path, above: &mut Vec<PathBuf>) -> Result<usize> {
         let Some(entry) = self.names.sites.find(name)? else {
@@ -66,7 +66,7 @@ impl Making<'_> {
             let why = "its history leads back to itself, or too far";
             return Err(cannot(name, why));
         }
-        let _turn = Alone::take(&self.names.sites, name)?;
+        let _turn = SoleMaker::take(&self.names.sites, name)?;
         let part = self.names.sites.file(name)?;
         if self.has_good(&part) {
             return Ok(false);
@@ -188,11 +188,11 @@ impl Making<'_> {
     /// Begins a copy of a fragment at the site of a home; a damaged or lost copy is dropped first.
     fn slot(&self, part: &Named, home: &CatalogHome) -> Result<Slot> {
         let name = &part.name.0;
-        let site = self.names.aimed(crate::Aim {
+        let site = self.names.aimed(crate::CopyAim {
             site: Some(home.site.clone()),
             last: true,
             data: true,
-            ..crate::Aim::default()
+            ..crate::CopyAim::default()
         });
         for old in part.homes.iter().filter(|old| old.site == home.site) {
             site.discard(name, old)?;
@@ -220,11 +220,11 @@ impl Making<'_> {
             ..AskRun::default()
         };
         let slots = match is_printed {
-            true => Outputs {
+            true => TaskOutputs {
                 out: None,
                 printed: Some(slot),
             },
-            false => Outputs {
+            false => TaskOutputs {
                 out: Some(slot),
                 printed: None,
             },
@@ -275,7 +275,7 @@ impl Making<'_> {
                 "what it is made of leads back to itself, or too far",
             ));
         }
-        let _turn = Alone::take(&self.names.sites, name)?;
+        let _turn = SoleMaker::take(&self.names.sites, name)?;
         if self.names.sites.find(name)?.is_some() {
             // Another process was faster.
             return Ok(0);
@@ -296,7 +296,7 @@ impl Making<'_> {
             ..crate::FileFacts::default()
         };
         let count = ran.ranks.len();
-        Draft::publish(vec![(draft, told)], Some(ran))?;
+        FileDraft::publish(vec![(draft, told)], Some(ran))?;
         Ok(count)
     }
 
@@ -317,14 +317,14 @@ impl Making<'_> {
         self.names.sites.change(name, collect)?;
         let is_written = |word: &Word| word.0.to_string_lossy().contains(OUT);
         let is_written = defined.program.iter().any(is_written);
-        let job = Job {
+        let job = FarmJob {
             id: format!("{:x}-defined", now().as_nanos()),
             name: defined.input,
             kept: self.names.kept(&defined.program)?,
             program: defined.program,
             out: is_written.then(|| name.to_owned()),
             printed: (!is_written).then(|| name.to_owned()),
-            ..Job::default()
+            ..FarmJob::default()
         };
         let (mut why, mut count) = (None, 0);
         let failed = self.names.run(&job, &mut |event| {
@@ -351,7 +351,7 @@ impl Making<'_> {
         made: &MadeFile,
         name: &Path,
         above: &mut Vec<PathBuf>,
-    ) -> Result<(Draft, Ran)> {
+    ) -> Result<(FileDraft, Ran)> {
         let ranks = &made.ran.ranks;
         let draft = self.names.draft(name, ranks.len() as u64, None)?;
         let output = usize::try_from(made.output).unwrap_or(usize::MAX);

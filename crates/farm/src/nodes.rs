@@ -124,7 +124,7 @@ pub fn is_of_node(site: &str, url: &str) -> bool {
 }
 
 /// The sites that answer, as the keeper of the rules sees them.
-pub(crate) struct Watch {
+pub(crate) struct SiteWatch {
     /// When each site was heard last, and whether it is being asked.
     seen: Arc<Mutex<HashMap<String, (Instant, bool)>>>,
     next: Mutex<Instant>,
@@ -132,7 +132,7 @@ pub(crate) struct Watch {
     down_after: Duration,
 }
 
-impl Watch {
+impl SiteWatch {
     pub(crate) fn new(down_after: Duration) -> Self {
         Self {
             seen: Arc::default(),

@@ -2,7 +2,7 @@
 
 use crate::{
     failed,
-    sites::{Aim, Sites, is_good},
+    sites::{CopyAim, Sites, is_good},
     writing::{At, Begun, alone, change_all, check, intend, no_location, places_of, version},
 };
 use godwit_catalog::{CatalogAnswer, CatalogEntry as Named, Location, Question};
@@ -26,7 +26,7 @@ struct One {
 /// Writes small files, and reports each in order.
 pub(crate) fn write(
     sites: &Arc<Sites>,
-    aim: &Aim,
+    aim: &CopyAim,
     next: &mut Next<'_, Given>,
     each: &mut Told<'_, Finished>,
 ) -> Result<()> {
@@ -66,7 +66,7 @@ pub(crate) fn write(
 
 struct Pack<'a> {
     sites: &'a Arc<Sites>,
-    aim: &'a Aim,
+    aim: &'a CopyAim,
     told: HashMap<PathBuf, Result<Finished>>,
     /// The locations of the collections that were met.
     locations: HashMap<PathBuf, Vec<Location>>,

@@ -2,7 +2,7 @@
 
 use crate::{
     Logical,
-    alone::Alone,
+    alone::SoleMaker,
     scheduling::Task,
     sites::{make, shown, url_of},
 };
@@ -104,7 +104,7 @@ impl Logical {
         if self.sites.find(&name)?.is_some() {
             return Ok(Text(digest));
         }
-        let _turn = Alone::take(&self.sites, &name)?;
+        let _turn = SoleMaker::take(&self.sites, &name)?;
         if self.sites.find(&name)?.is_none() {
             let above = Change::Collect {
                 name: Name(name.parent().unwrap_or(Path::new("")).into()),

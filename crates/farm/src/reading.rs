@@ -2,7 +2,7 @@
 
 use crate::{
     pack::entries,
-    sites::{Aim, Sites, best, stat},
+    sites::{CopyAim, Sites, best, stat},
 };
 use godwit_catalog::{CatalogEntry as Named, CatalogHome};
 use godwit_core::Digest;
@@ -14,7 +14,7 @@ use std::{
 
 /// Reads small files in the order of the requests, and reports each. `alone` reads a file whose first home fails.
 pub(crate) fn read(
-    (sites, aim): (&Sites, &Aim),
+    (sites, aim): (&Sites, &CopyAim),
     next: &mut Next<'_, PathBuf>,
     each: &mut Told<'_, Small>,
     alone: &dyn Fn(&Path) -> Result<Small>,
@@ -45,7 +45,7 @@ pub(crate) fn read(
 /// Reads each file from its first home; returns those that came with the bytes of their versions.
 fn at_sites<'a>(
     sites: &Sites,
-    aim: &Aim,
+    aim: &CopyAim,
     wanted: impl Iterator<Item = (&'a PathBuf, &'a Option<Named>)>,
 ) -> HashMap<PathBuf, Small> {
     let mut by_location: HashMap<u64, Vec<(&PathBuf, &Named, &CatalogHome, Place)>> =

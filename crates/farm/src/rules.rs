@@ -2,7 +2,7 @@
 
 use crate::{
     Logical, failed,
-    nodes::Watch,
+    nodes::SiteWatch,
     now, settle,
     sites::{Sites, best, is_draining, is_good},
 };
@@ -176,7 +176,7 @@ pub struct Keeper {
     /// How many bytes a second are read again to compare their digests; `None`: none are.
     scrubs: Option<NonZeroU64>,
     scrubbing: Mutex<Scrubbing>,
-    watch: Watch,
+    watch: SiteWatch,
     /// Sites that were down or draining at the last comparison of all files.
     away: Mutex<Vec<String>>,
 }
@@ -208,7 +208,7 @@ impl Keeper {
             options,
             scrubs,
             scrubbing: Mutex::new(scrubbing),
-            watch: Watch::new(down_after),
+            watch: SiteWatch::new(down_after),
             away: Mutex::default(),
         }
     }
@@ -478,7 +478,7 @@ fn needs_of(
     sites: &Sites,
     entry: &Named,
     rules: &[Wanted],
-    watch: Option<&Watch>,
+    watch: Option<&SiteWatch>,
 ) -> Result<Needs> {
     // Each fragment has its own turn.
     if rules.is_empty() || entry.collection || !entry.fragments.is_empty() {

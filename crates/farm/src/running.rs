@@ -1,11 +1,11 @@
 //! Runs programs beside fragments; their output becomes files in fragments, with a history.
 
 use crate::{
-    Draft, Engine, FileFacts, Kept, Logical, Slot,
+    Engine, FileDraft, FileFacts, Kept, Logical, Slot,
     engine::Start,
     now,
     scheduling::{Board, Task, Turn},
-    sites::{Aim, best},
+    sites::{CopyAim, best},
     writing::no_location,
 };
 use godwit_catalog::{CatalogEntry, CatalogHome, Input, Location, Ran, Rank, Recipe, is_good};
@@ -31,7 +31,7 @@ use std::{
 
 /// A program to run beside each fragment of a file, or a number of times.
 #[derive(Clone, Debug, Default)]
-pub struct Job {
+pub struct FarmJob {
     /// The name by which nodes and the history know it.
     pub id: String,
     /// The file; empty: none.
@@ -132,7 +132,7 @@ impl Logical {
     pub(crate) fn anywhere(&self, collection: &Path) -> Result<Vec<CatalogHome>> {
         let locations = self.sites.locations(collection, None)?;
         if locations.is_empty() {
-            return Err(no_location(&Aim::default(), collection));
+            return Err(no_location(&CopyAim::default(), collection));
         }
         let home = |location: Location| CatalogHome {
             location: location.location,
@@ -157,23 +157,23 @@ impl Logical {
 }
 
 /// A job that is under way.
-struct Running {
+struct RunningJob {
     names: Logical,
-    job: Job,
+    job: FarmJob,
     asked: AskRun,
     tasks: Arc<Vec<Task>>,
     board: Board,
     /// The hosts of locations, as far as attributes tell them.
     hosts: HashMap<u64, String>,
     /// The drafts of its outputs: of `{out}`, and of standard output.
-    drafts: Mutex<[Option<Draft>; 2]>,
+    drafts: Mutex<[Option<FileDraft>; 2]>,
     ranks: Mutex<Vec<Rank>>,
     recipe: Recipe,
     /// The message about the program for each site's node, after the program was copied.
     ready: Mutex<HashMap<String, Arc<Mutex<Option<Staging>>>>>,
 }
 
-impl Job {
+impl FarmJob {
     fn has_file(&self) -> bool {
         !self.name.as_os_str().is_empty()
     }
@@ -222,7 +222,7 @@ impl Job {
 
 impl Logical {
     /// Runs a job; returns the count of tasks that failed. Its outputs become visible together, if none did.
-    pub fn run(&self, job: &Job, tell: &mut EventSink<'_>) -> Result<usize> {
+    pub fn run(&self, job: &FarmJob, tell: &mut EventSink<'_>) -> Result<usize> {
         let above = job.collection();
         let (entry, tasks) = match job.has_file() {
             false => (None, self.tasks_anywhere(job.ranks, above)?),
@@ -249,7 +249,7 @@ impl Logical {
         };
         let drafts = [draft(&job.out)?, draft(&job.printed)?];
         let is_wanted = drafts.iter().any(Option::is_some);
-        let running = Arc::new(Running {
+        let running = Arc::new(RunningJob {
             names: self.clone(),
             job: job.clone(),
             hosts,
@@ -313,7 +313,7 @@ impl Logical {
     }
 }
 
-impl Running {
+impl RunningJob {
     /// Does what there is to do, until there is nothing more.
     fn work(&self, news: &SyncSender<Event>) {
         let tell = |event| news.send(event).map_err(|_| Error::Canceled);
@@ -441,13 +441,13 @@ impl Running {
     ) -> Result<(i32, Vec<(Slot, Placed)>)> {
         let outputs = {
             let drafts = self.drafts.lock();
-            let slot = |draft: &Option<Draft>| {
+            let slot = |draft: &Option<FileDraft>| {
                 let draft = draft.as_ref();
                 let slot = draft.map(|draft| draft.slot(task.fragment, &home.site));
                 slot.transpose()
             };
             let [out, printed] = &*drafts;
-            Outputs {
+            TaskOutputs {
                 out: slot(out)?,
                 printed: slot(printed)?,
             }
@@ -504,7 +504,7 @@ impl Running {
                 };
                 (draft, told)
             });
-        Draft::publish(made.collect(), Some(ran))
+        FileDraft::publish(made.collect(), Some(ran))
     }
 }
 
@@ -533,14 +533,14 @@ fn said_by(node: &Url, mut refusal: Refusal) -> Error {
 
 /// Places where a program writes, beside the file that it reads.
 #[derive(Default)]
-pub(crate) struct Outputs {
+pub(crate) struct TaskOutputs {
     /// The file that it writes as `{out}`.
     pub(crate) out: Option<Slot>,
     /// The file that gets its standard output.
     pub(crate) printed: Option<Slot>,
 }
 
-impl Outputs {
+impl TaskOutputs {
     /// Runs a program beside a home; returns its exit status, and each place with its file.
     pub(crate) fn run(
         self,

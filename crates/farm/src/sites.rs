@@ -1,6 +1,6 @@
 //! The catalog with the stores of its sites: what readers and writers by name share.
 
-use crate::{checking::Checking, failed, leases::Leases, weather::Watching};
+use crate::{checking::Checking, failed, leases::Leases, weather::SkyWatch};
 pub(crate) use godwit_catalog::is_good;
 use godwit_catalog::is_part;
 use godwit_catalog::{
@@ -28,7 +28,7 @@ pub(crate) struct Sites {
     pub(crate) catalog: Arc<dyn Catalog>,
     pub(crate) stores: Stores,
     pub(crate) leases: Leases,
-    pub(crate) weather: Watching,
+    pub(crate) weather: SkyWatch,
     /// Locations that did not answer, and when.
     silent: Mutex<HashMap<u64, Instant>>,
     /// Directories that were made at locations.
@@ -37,7 +37,7 @@ pub(crate) struct Sites {
 
 /// The part of all copies that a store of names acts on.
 #[derive(Clone, Debug, Default)]
-pub struct Aim {
+pub struct CopyAim {
     /// The site where files are written, and which copies are removed; `None`: any, and all.
     pub site: Option<String>,
     /// The site from which files are read; `None`: any.
@@ -64,7 +64,7 @@ pub(crate) enum Failed {
     Everywhere(Error),
 }
 
-impl Aim {
+impl CopyAim {
     /// Returns the source site of a write, if it is known; a copy learns it later.
     pub(crate) fn sender(&self, sites: &Sites) -> Option<String> {
         (!self.copy).then(|| sites.weather.here.clone())
@@ -80,7 +80,7 @@ impl Sites {
         };
         Self {
             leases: Leases::new(catalog.clone()),
-            weather: Watching::new(catalog.clone()),
+            weather: SkyWatch::new(catalog.clone()),
             catalog,
             stores: Stores::new(options),
             silent: Mutex::default(),

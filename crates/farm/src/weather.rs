@@ -23,7 +23,7 @@ pub(crate) struct Sky {
 
 /// The cost of reading one copy.
 #[derive(Clone, Debug)]
-pub struct Cost {
+pub struct ReadCost {
     /// The time it is expected to take, in seconds.
     pub seconds: f64,
     /// The reason, for people.
@@ -43,7 +43,7 @@ impl Sky {
     }
 
     /// Returns the cost of a read of `bytes`.
-    pub(crate) fn cost(&self, to: &str, (from, location): (&str, u64), bytes: u64) -> Cost {
+    pub(crate) fn cost(&self, to: &str, (from, location): (&str, u64), bytes: u64) -> ReadCost {
         let all = self.of(to, from);
         let distance = |sample: &&Measured| class(sample.bytes).abs_diff(class(bytes));
         let done = || all.iter().rev().filter(|sample| !sample.fault);
@@ -75,7 +75,7 @@ impl Sky {
         if latency > 0.0 {
             why.push_str(&format!("; {latency} s until the first byte"));
         }
-        Cost {
+        ReadCost {
             seconds: latency + weather.cost(bytes),
             why,
         }
@@ -87,7 +87,7 @@ impl Sky {
         &self,
         homes: impl Iterator<Item = &'a CatalogHome>,
         (to, bytes): (&str, u64),
-    ) -> Vec<(&'a CatalogHome, Cost)> {
+    ) -> Vec<(&'a CatalogHome, ReadCost)> {
         let cost =
             |home: &'a CatalogHome| (home, self.cost(to, (&home.site, home.location), bytes));
         let mut ranked: Vec<_> = homes.map(cost).collect();
@@ -146,7 +146,7 @@ fn rate(sample: &Measured) -> u64 {
 }
 
 /// The sky as the catalog knows it, and what this process has measured.
-pub(crate) struct Watching {
+pub(crate) struct SkyWatch {
     catalog: Arc<dyn Catalog>,
     /// The site of this process.
     pub(crate) here: String,
@@ -155,7 +155,7 @@ pub(crate) struct Watching {
     fresh: Mutex<Vec<Measured>>,
 }
 
-impl Watching {
+impl SkyWatch {
     /// Returns one that has measured nothing.
     pub(crate) fn new(catalog: Arc<dyn Catalog>) -> Self {
         Self {
@@ -264,7 +264,7 @@ impl Watching {
     }
 }
 
-impl Drop for Watching {
+impl Drop for SkyWatch {
     fn drop(&mut self) {
         let fresh = std::mem::take(&mut *self.fresh.lock());
         if !fresh.is_empty() {
@@ -326,7 +326,7 @@ mod tests {
     /// A catalog that is told of samples while no lock over them may be held.
     #[derive(Default)]
     struct Unlocked {
-        watching: OnceLock<Weak<Watching>>,
+        watching: OnceLock<Weak<SkyWatch>>,
         told: AtomicU64,
     }
 
@@ -348,7 +348,7 @@ mod tests {
     #[test]
     fn noting_samples_holds_no_lock() {
         let catalog = Arc::new(Unlocked::default());
-        let watching = Arc::new(Watching::new(catalog.clone()));
+        let watching = Arc::new(SkyWatch::new(catalog.clone()));
         catalog.watching.set(Arc::downgrade(&watching)).unwrap();
         for _ in 0..NOTED_AT {
             watching.measured("far", 1 << 20, Duration::from_millis(9), false);
@@ -382,12 +382,12 @@ mod tests {
     }
 
     /// Links whose rates change, with noise, and now and then a transfer that hangs for a while.
-    struct Links {
+    struct TestLinks {
         rates: Vec<f64>,
         dice: Dice,
     }
 
-    impl Links {
+    impl TestLinks {
         fn new(seed: u64) -> Self {
             let mut dice = Dice(seed);
             let rates = (0..4).map(|_| 2e7 * dice.factor(1.2)).collect();
@@ -414,7 +414,7 @@ mod tests {
         let homes: Vec<_> = (0..4).map(home).collect();
         let (mut beats_turns, mut beats_last) = (0, 0);
         for seed in 0..50 {
-            let (mut links, mut sky) = (Links::new(seed), Sky::default());
+            let (mut links, mut sky) = (TestLinks::new(seed), Sky::default());
             let mut last = [0.0_f64; 4];
             let (mut ours, mut by_turns, mut by_last) = (0.0, 0.0, 0.0);
             for nth in 0..400_usize {

@@ -3,10 +3,10 @@
 use crate::{
     checking::Hashed,
     failed,
-    leases::Lease,
+    leases::IntentLease,
     now,
     settle::{self, Settled},
-    sites::{Aim, Failed, Sites, best, is_good, stat},
+    sites::{CopyAim, Failed, Sites, best, is_good, stat},
 };
 use godwit_catalog::{
     CatalogEntry as Named, Change, Changes, HomeWord as OfHome, Intent, IntentDeed, Location,
@@ -49,7 +49,7 @@ pub(crate) struct Writing {
 pub(crate) struct Begun {
     pub(crate) sites: Arc<Sites>,
     pub(crate) name: PathBuf,
-    pub(crate) lease: Lease,
+    pub(crate) lease: IntentLease,
     pub(crate) at: At,
     /// The version that is copied; `None`: a new one is written.
     pub(crate) copied: Option<Box<Named>>,
@@ -64,14 +64,14 @@ pub(crate) struct At {
     pub(crate) site: String,
     pub(crate) path: PathBuf,
     pub(crate) place: Place,
-    before: Before,
+    before: Prior,
     /// The version that is current: of a copy the one that is copied.
     pub(crate) base: u64,
 }
 
 /// The bytes that lie at a place before a write, as the catalog knows them.
 #[derive(Clone)]
-enum Before {
+enum Prior {
     /// None: no bytes may be replaced.
     Nothing,
     /// A copy that godwit made.
@@ -83,16 +83,16 @@ enum Before {
 impl At {
     /// Tells whether the catalog knows no copy there.
     pub(crate) fn is_new(&self) -> bool {
-        matches!(self.before, Before::Nothing)
+        matches!(self.before, Prior::Nothing)
     }
 
     /// Returns how bytes are written there. Registered bytes that were changed in place are never lost.
     pub(crate) fn how(&self) -> Result<WriteMode> {
         match &self.before {
-            Before::Nothing => Ok(WriteMode::New),
-            Before::Ours => Ok(WriteMode::Replace(None)),
-            Before::Registered(Some(version)) => Ok(WriteMode::Replace(Some(version.clone()))),
-            Before::Registered(None) => {
+            Prior::Nothing => Ok(WriteMode::New),
+            Prior::Ours => Ok(WriteMode::Replace(None)),
+            Prior::Registered(Some(version)) => Ok(WriteMode::Replace(Some(version.clone()))),
+            Prior::Registered(None) => {
                 let url = &self.place.url;
                 let why = format!(
                     "its bytes were registered there, not made by godwit, and may be of any version; \
@@ -108,7 +108,7 @@ impl At {
 /// Begins to write a file.
 pub(crate) fn begin(
     sites: &Arc<Sites>,
-    aim: &Aim,
+    aim: &CopyAim,
     name: &Path,
     write: &Write<'_>,
 ) -> Result<Box<dyn Sink>> {
@@ -123,7 +123,7 @@ pub(crate) fn begin(
         && let Some(entry) = &entry
         && places.iter().any(|at| has_it(entry, at))
     {
-        return Ok(Box::new(There(entry.clone())));
+        return Ok(Box::new(PresentCopy(entry.clone())));
     }
     let mut last = None;
     for at in places {
@@ -143,7 +143,7 @@ pub(crate) fn begin(
 }
 
 /// Writes one small file by itself.
-pub(crate) fn alone(sites: &Arc<Sites>, aim: &Aim, given: &Given) -> Result<Finished> {
+pub(crate) fn alone(sites: &Arc<Sites>, aim: &CopyAim, given: &Given) -> Result<Finished> {
     let size = given.bytes.len() as u64;
     let write = Write {
         how: given.how.clone(),
@@ -162,7 +162,12 @@ pub(crate) fn alone(sites: &Arc<Sites>, aim: &Aim, given: &Given) -> Result<Fini
 }
 
 /// Refuses what cannot be written.
-pub(crate) fn check(aim: &Aim, name: &Path, entry: Option<&Named>, how: &WriteMode) -> Result<()> {
+pub(crate) fn check(
+    aim: &CopyAim,
+    name: &Path,
+    entry: Option<&Named>,
+    how: &WriteMode,
+) -> Result<()> {
     let known = entry.filter(|entry| entry.version > 0);
     if entry.is_some_and(|entry| entry.collection) {
         return Err(Error::directory(name));
@@ -210,7 +215,7 @@ fn has_it(entry: &Named, at: &At) -> bool {
 }
 
 /// Returns where a file may be written, the best place first.
-fn places(sites: &Sites, aim: &Aim, name: &Path, entry: Option<&Named>) -> Result<Vec<At>> {
+fn places(sites: &Sites, aim: &CopyAim, name: &Path, entry: Option<&Named>) -> Result<Vec<At>> {
     let collection = name.parent().unwrap_or(Path::new(""));
     let locations = sites.locations(collection, aim.site.as_deref())?;
     let places: Vec<_> = places_of(sites, &locations, name, entry).collect::<Result<_>>()?;
@@ -221,7 +226,7 @@ fn places(sites: &Sites, aim: &Aim, name: &Path, entry: Option<&Named>) -> Resul
 }
 
 /// Returns the error of a collection that no site holds files of.
-pub(crate) fn no_location(aim: &Aim, collection: &Path) -> Error {
+pub(crate) fn no_location(aim: &CopyAim, collection: &Path) -> Error {
     let site = aim.site.as_deref();
     let which = site.map_or_else(String::new, |site| format!(" at {site}"));
     let why = format!(
@@ -264,12 +269,12 @@ pub(crate) fn places_of<'a>(
             path,
             place,
             before: match home {
-                None => Before::Nothing,
-                Some(home) if home.ours => Before::Ours,
+                None => Prior::Nothing,
+                Some(home) if home.ours => Prior::Ours,
                 Some(home) => {
                     let entry = entry.filter(|entry| home.version == entry.version);
                     let known = entry.and_then(|entry| best(&entry.digests));
-                    Before::Registered(known.cloned().map(Version::Strong))
+                    Prior::Registered(known.cloned().map(Version::Strong))
                 }
             },
             base: entry.map_or(0, |entry| entry.version),
@@ -280,7 +285,7 @@ pub(crate) fn places_of<'a>(
 /// Returns the change that begins a write or copy.
 pub(crate) fn intend(
     sites: &Sites,
-    aim: &Aim,
+    aim: &CopyAim,
     name: &Path,
     at: &At,
     bytes: Option<(u64, Digest)>,
@@ -303,7 +308,12 @@ pub(crate) fn intend(
 }
 
 /// Notes an intent. An intent of a dead process is settled first; a path with another file is left to it.
-pub(crate) fn intent(sites: &Sites, aim: &Aim, name: &Path, at: &mut At) -> Result<Lease> {
+pub(crate) fn intent(
+    sites: &Sites,
+    aim: &CopyAim,
+    name: &Path,
+    at: &mut At,
+) -> Result<IntentLease> {
     let (mut count, mut is_settled) = (1, false);
     loop {
         let noted = sites
@@ -338,7 +348,7 @@ pub(crate) fn intent(sites: &Sites, aim: &Aim, name: &Path, at: &mut At) -> Resu
 
 fn begin_at(
     sites: &Arc<Sites>,
-    aim: &Aim,
+    aim: &CopyAim,
     name: &Path,
     (entry, mut at): (Option<&Named>, At),
     write: &Write<'_>,
@@ -370,10 +380,10 @@ fn begin_at(
 impl Begun {
     /// Takes over an intent with its lease.
     pub(crate) fn new(
-        (sites, aim): (&Arc<Sites>, &Aim),
+        (sites, aim): (&Arc<Sites>, &CopyAim),
         name: &Path,
         (entry, at): (Option<&Named>, At),
-        lease: Lease,
+        lease: IntentLease,
     ) -> Self {
         let copied = entry.filter(|_| aim.copy);
         Self {
@@ -577,9 +587,9 @@ impl Begun {
         if now.map_or(0, |entry| entry.version) != self.at.base {
             return Err(failed(&self.name, refusal));
         }
-        let aim = Aim {
+        let aim = CopyAim {
             copy: self.copied.is_some(),
-            ..Aim::default()
+            ..CopyAim::default()
         };
         let bytes = digest.map(|digest| (size, digest.clone()));
         let intended = intend(&self.sites, &aim, &self.name, &self.at, bytes);
@@ -872,15 +882,15 @@ pub(crate) fn version(digest: Option<&Digest>) -> Version {
 }
 
 /// A copy that is asked for where the site has one.
-struct There(Named);
+struct PresentCopy(Named);
 
-impl Take for There {
+impl Take for PresentCopy {
     fn put(&self, _: Block<'_>) -> Result<()> {
         Ok(())
     }
 }
 
-impl Sink for There {
+impl Sink for PresentCopy {
     fn done(&self) -> Extents {
         Extents::from(0..u64::MAX)
     }

@@ -9,7 +9,7 @@ use godwit_catalog::{
     Catalog, CatalogAnswer, CatalogEntry, Change, Intent, IntentDeed, NewHome, Question, find,
 };
 use godwit_core::{Algorithm, Block, Digest, HomeState, Kind, Url};
-use godwit_farm::{Aim, Logical, Scope, Settled, audit, register, repair};
+use godwit_farm::{AuditScope, CopyAim, Logical, Settled, audit, register, repair};
 use godwit_store::{
     Error, Finished, Given, RemovalKind, Result, Store, StoreExt, Whole, Write, WriteMode, check,
     engine::{Rule, Stores, Summary, Task, copy},
@@ -118,17 +118,17 @@ impl World {
     }
 
     fn at(&self, site: &str) -> Logical {
-        self.names.aimed(Aim {
+        self.names.aimed(CopyAim {
             site: Some(site.into()),
-            ..Aim::default()
+            ..CopyAim::default()
         })
     }
 
     fn copies_at(&self, site: &str) -> Logical {
-        self.names.aimed(Aim {
+        self.names.aimed(CopyAim {
             site: Some(site.into()),
             copy: true,
-            ..Aim::default()
+            ..CopyAim::default()
         })
     }
 
@@ -282,9 +282,9 @@ fn stale_base_is_refused() {
     let world = World::new();
     put(&world.names, "c/a", b"first").unwrap();
     let based = |content: &[u8]| {
-        world.names.aimed(Aim {
+        world.names.aimed(CopyAim {
             base: Some(Digest::of(Algorithm::Blake3, content)),
-            ..Aim::default()
+            ..CopyAim::default()
         })
     };
     put(&based(b"first"), "c/a", b"second").unwrap();
@@ -382,9 +382,9 @@ fn registered_bytes_that_changed_stay() {
         let site = homes.iter().find(|home| !home.ours).unwrap().site.clone();
         // Its owner edits the file, and godwit notices that.
         fs::write(world.path(&path), "edited in place").unwrap();
-        let scope = Scope {
+        let scope = AuditScope {
             digests: true,
-            ..Scope::default()
+            ..AuditScope::default()
         };
         let (audited, found) = audit(&world.names, &scope, &mut |one| drop(one.unwrap())).unwrap();
         assert_eq!(audited.left(), 1, "{found:?}");
@@ -447,10 +447,10 @@ fn copy_at_one_site_is_removed() {
         Kind::Unsupported
     );
     assert_eq!(read(&world.names, "c/a").unwrap(), b"ours");
-    let last = Aim {
+    let last = CopyAim {
         site: Some("archive".into()),
         last: true,
-        ..Aim::default()
+        ..CopyAim::default()
     };
     world
         .names
@@ -672,10 +672,10 @@ fn bytes_of_another_name_stay() {
                 ..NewHome::default()
             }),
         });
-        let last = Aim {
+        let last = CopyAim {
             site: by_site.then(|| "lab".into()),
             last: true,
-            ..Aim::default()
+            ..CopyAim::default()
         };
         let names = world.names.aimed(last);
         names

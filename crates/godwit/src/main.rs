@@ -20,7 +20,7 @@ mod units;
 mod verbs;
 
 use clap::{Command, CommandFactory, FromArgMatches};
-use cli::{Godwit, Verb};
+use cli::{CommandLine, Verb};
 use out::{
     CliError, Facts, Screen,
     error::abridged,
@@ -32,9 +32,9 @@ use std::{ffi::OsString, io::Write, process::ExitCode};
 
 fn main() -> ExitCode {
     let arguments = args::conditions::long_options(std::env::args_os().collect::<Vec<OsString>>());
-    let godwit = match Godwit::grouped()
+    let godwit = match CommandLine::grouped()
         .try_get_matches_from(arguments)
-        .and_then(|matches| Godwit::from_arg_matches(&matches))
+        .and_then(|matches| CommandLine::from_arg_matches(&matches))
     {
         Ok(godwit) => godwit,
         Err(error) => return refuse(&error),
@@ -87,7 +87,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
-    let command = Godwit::command();
+    let command = CommandLine::command();
     let verb = arguments
         .iter()
         .find_map(|word| command.find_subcommand(word));

@@ -1,7 +1,7 @@
 //! The pages of docs/reference, from the tables that the program uses itself. The test compares them with the files;
 //! `make reference` has it write them. The page of the metrics is written by the node crate.
 
-use crate::cli::{Godwit, topics};
+use crate::cli::{CommandLine, topics};
 use godwit_core::{Fault, Kind};
 use godwit_node::{ConfigKey, KEYS, MODULE_KEYS};
 use serde_json::Value;
@@ -131,7 +131,7 @@ fn numbered(name: &str, number: usize) -> String {
 
 /// Adds the pages of the verbs, a group a page. Returns verb, summary and page.
 fn command_line(pages: &mut Pages) -> Vec<(String, String, String)> {
-    let mut whole = Godwit::grouped().term_width(100);
+    let mut whole = CommandLine::grouped().term_width(100);
     whole.build();
     let mut all = Vec::new();
     for (group, verbs) in crate::cli::GROUPS {

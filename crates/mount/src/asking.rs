@@ -37,7 +37,7 @@ pub(crate) enum Failed {
     Plain(i32),
 }
 
-pub(crate) type Done<T> = Result<T, Failed>;
+pub(crate) type Result<T, E = Failed> = std::result::Result<T, E>;
 
 impl From<Refusal> for Failed {
     fn from(refusal: Refusal) -> Self {
@@ -93,7 +93,7 @@ impl Asking {
     }
 
     /// Asks on behalf of a thread. If the node ends meanwhile, the next one is asked.
-    pub(crate) fn ask(&self, thread: u32, ask: &Request) -> Done<(u64, NodeAnswer)> {
+    pub(crate) fn ask(&self, thread: u32, ask: &Request) -> Result<(u64, NodeAnswer)> {
         match self.ask_on(None, thread, ask) {
             Err(failed) if failed.is_node_lost() => self.ask_on(None, thread, ask),
             answer => answer,
@@ -106,7 +106,7 @@ impl Asking {
         era: Option<u64>,
         thread: u32,
         ask: &Request,
-    ) -> Done<(u64, NodeAnswer)> {
+    ) -> Result<(u64, NodeAnswer)> {
         self.ask_for_more(era, thread, ask, &mut |_| ())
     }
 
@@ -117,7 +117,7 @@ impl Asking {
         thread: u32,
         ask: &Request,
         more: &mut dyn FnMut(NodeAnswer),
-    ) -> Done<(u64, NodeAnswer)> {
+    ) -> Result<(u64, NodeAnswer)> {
         let ticket = self.talk.send(era, ask.clone(), b"")?;
         loop {
             let soon = Instant::now() + LOOK_EVERY;
@@ -137,7 +137,7 @@ impl Asking {
     }
 
     /// Asks, and asks again while the server is away, as long as readers wait.
-    pub(crate) fn ask_patiently(&self, thread: u32, ask: &Request) -> Done<(u64, NodeAnswer)> {
+    pub(crate) fn ask_patiently(&self, thread: u32, ask: &Request) -> Result<(u64, NodeAnswer)> {
         self.ask_patiently_on(None, thread, ask)
     }
 
@@ -147,7 +147,7 @@ impl Asking {
         era: Option<u64>,
         thread: u32,
         ask: &Request,
-    ) -> Done<(u64, NodeAnswer)> {
+    ) -> Result<(u64, NodeAnswer)> {
         let until = Instant::now().checked_add(self.rules.wait);
         loop {
             let answer = match era {
@@ -175,7 +175,7 @@ impl Asking {
         &self,
         thread: u32,
         open: impl Fn(Freshness) -> Request,
-    ) -> Done<(u64, NodeAnswer)> {
+    ) -> Result<(u64, NodeAnswer)> {
         match self.ask(thread, &open(Freshness::Usual)) {
             Err(failed) if failed.is_server_away() => {}
             Err(failed) if failed.is_away() => {
@@ -190,7 +190,7 @@ impl Asking {
     }
 
     /// Ends a file that was written: it is committed when this returns, or given up.
-    pub(crate) fn end(&self, (era, handle): (u64, Handle), give_up: bool) -> Done<()> {
+    pub(crate) fn end(&self, (era, handle): (u64, Handle), give_up: bool) -> Result<()> {
         // An end that waits for the disk is answered beside other asks.
         let end = Request::End(Close {
             handle,
@@ -213,7 +213,7 @@ impl Asking {
     }
 
     /// Lists a directory: the name and attributes of each entry.
-    pub(crate) fn list(&self, thread: u32, url: String) -> Done<Vec<(OsString, LocalStat)>> {
+    pub(crate) fn list(&self, thread: u32, url: String) -> Result<Vec<(OsString, LocalStat)>> {
         let (ask, mut list) = (Request::List(FileTarget::is(url)), Vec::new());
         let mut take = |answer: NodeAnswer| {
             for line in answer.body.split(|byte| *byte == b'\n') {

@@ -1,7 +1,7 @@
 //! A file while it is written.
 
 use crate::{
-    asking::{Done, Failed},
+    asking::{Failed, Result},
     changes::Parts,
     facts::Facts,
 };
@@ -121,7 +121,7 @@ impl Body {
     }
 
     /// Does something with the file, if it is not handed in.
-    pub(crate) fn with<T>(&self, act: impl FnOnce(&File) -> io::Result<T>) -> Done<T> {
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&File) -> io::Result<T>) -> Result<T> {
         match &self.hold.read().file {
             Some(file) => Ok(act(file)?),
             None => Err(Failed::Plain(libc::EBADF)),
@@ -129,7 +129,7 @@ impl Body {
     }
 
     /// Changes the file. Returns `None` if it was synced, and is to be opened again before.
-    pub(crate) fn change<T>(&self, act: impl FnOnce(&File) -> io::Result<T>) -> Done<Option<T>> {
+    pub(crate) fn change<T>(&self, act: impl FnOnce(&File) -> io::Result<T>) -> Result<Option<T>> {
         let hold = self.hold.read();
         match (&hold.file, hold.kept) {
             (_, Kept::Synced) => Ok(None),
@@ -140,7 +140,7 @@ impl Body {
 
     /// Writes at an offset, or at the end that the file has by then: other mounts of this machine may write there, too.
     /// Returns `None` as [`Self::change`].
-    pub(crate) fn write(&self, data: &[u8], at: Option<u64>) -> Done<Option<()>> {
+    pub(crate) fn write(&self, data: &[u8], at: Option<u64>) -> Result<Option<()>> {
         self.change(|file| {
             let Some(offset) = at else {
                 return append_all(file, data);

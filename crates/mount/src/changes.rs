@@ -1,6 +1,6 @@
 //! Changes to a file of which parts are here.
 
-use crate::asking::{Done, Failed};
+use crate::asking::{Failed, Result};
 use godwit_core::Extents;
 use parking_lot::Mutex;
 use std::{
@@ -12,12 +12,12 @@ use std::{
 pub(crate) struct Parts {
     /// Bytes from here on need no grant: nothing that the server has comes there.
     pub(crate) free_from: u64,
-    pub(crate) changes: Mutex<Changes>,
+    pub(crate) changes: Mutex<PendingChanges>,
 }
 
 /// The changes that are not handed in.
 #[derive(Default)]
-pub(crate) struct Changes {
+pub(crate) struct PendingChanges {
     written: Extents,
     /// The shortest that a program made the file.
     cut: Option<u64>,
@@ -31,9 +31,9 @@ impl Parts {
     pub(crate) fn new(size: u64, free_from: u64) -> Self {
         Self {
             free_from,
-            changes: Mutex::new(Changes {
+            changes: Mutex::new(PendingChanges {
                 size_at_server: size,
-                ..Changes::default()
+                ..PendingChanges::default()
             }),
         }
     }
@@ -44,14 +44,14 @@ impl Parts {
     }
 
     /// Returns the range that data covers. An error: no file can be that long.
-    pub(crate) fn range(at: u64, data: &[u8]) -> Done<Range<u64>> {
+    pub(crate) fn range(at: u64, data: &[u8]) -> Result<Range<u64>> {
         let end = at.checked_add(data.len() as u64);
         let end = end.filter(|end| i64::try_from(*end).is_ok());
         Ok(at..end.ok_or(Failed::Plain(libc::EFBIG))?)
     }
 }
 
-impl Changes {
+impl PendingChanges {
     pub(crate) fn wrote(&mut self, range: Range<u64>) {
         self.written.insert(range);
         self.touch();
@@ -106,10 +106,10 @@ impl Changes {
 mod tests {
     use super::*;
 
-    fn changes(size_at_server: u64) -> Changes {
-        Changes {
+    fn changes(size_at_server: u64) -> PendingChanges {
+        PendingChanges {
             size_at_server,
-            ..Changes::default()
+            ..PendingChanges::default()
         }
     }
 

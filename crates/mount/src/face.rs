@@ -2,13 +2,13 @@
 
 use crate::{
     Shared,
-    asking::{Done, Failed, NAME_BYTES_MAX},
+    asking::{Failed, NAME_BYTES_MAX, Result},
     body::Writes,
     facts::Facts,
     nodes::{ROOT, is_server},
     walking::{self, Use},
     workers::Workers,
-    written::{Listed, Open, Writing},
+    written::{DirectoryList, Open, Writing},
 };
 use fuser::{
     BsdFileFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
@@ -49,7 +49,7 @@ impl Face {
 
 impl Shared {
     /// Returns the attributes of a name: of a file that is written here, else from the node.
-    fn look(&self, url: String, known: Option<Facts>, thread: u32) -> Done<(Facts, Duration)> {
+    fn look(&self, url: String, known: Option<Facts>, thread: u32) -> Result<(Facts, Duration)> {
         match self.asking.ask(thread, &Request::Stat(FileTarget::is(url))) {
             Ok((_, answer)) => match answer.tell {
                 Response::Stat(stat) => Ok((Facts::told(&stat, known.as_ref()), LASTS)),
@@ -64,7 +64,7 @@ impl Shared {
 
     /// Returns a guess for a name of a server that is away: a directory if a program names an entry in it, else a file,
     /// which can be written. A program may make it a directory.
-    fn guess(&self, place: (u64, &OsStr), known: Option<Facts>, thread: u32) -> Done<Facts> {
+    fn guess(&self, place: (u64, &OsStr), known: Option<Facts>, thread: u32) -> Result<Facts> {
         let parent = self.nodes.lock().path(place.0)?;
         match walking::use_of(thread, &parent, place.1) {
             Use::Directory => Ok(Facts::directory().guessed()),
@@ -75,7 +75,7 @@ impl Shared {
         }
     }
 
-    fn look_up(&self, parent: u64, name: &OsStr, thread: u32) -> Done<(FileAttr, Duration)> {
+    fn look_up(&self, parent: u64, name: &OsStr, thread: u32) -> Result<(FileAttr, Duration)> {
         if name.len() > NAME_BYTES_MAX {
             return Err(Failed::Plain(libc::ENAMETOOLONG));
         }
@@ -117,7 +117,7 @@ impl Shared {
         Ok((nodes.attributes(number, &facts), lasts))
     }
 
-    fn attributes(&self, number: u64, thread: u32) -> Done<(FileAttr, Duration)> {
+    fn attributes(&self, number: u64, thread: u32) -> Result<(FileAttr, Duration)> {
         let mut nodes = self.nodes.lock();
         let is_above = nodes.is_above_files(number);
         let node = nodes.get(number)?;
@@ -135,7 +135,7 @@ impl Shared {
         Ok((nodes.attributes(number, &facts), lasts))
     }
 
-    fn set(&self, number: u64, set: Set, thread: u32) -> Done<(FileAttr, Duration)> {
+    fn set(&self, number: u64, set: Set, thread: u32) -> Result<(FileAttr, Duration)> {
         let mut nodes = self.settled(number, thread)?;
         let node = nodes.get(number)?;
         if let Writes::Open(body) = &node.writes {
@@ -170,7 +170,7 @@ impl Shared {
         self.attributes(number, thread)
     }
 
-    fn open(&self, number: u64, flags: i32, thread: u32) -> Done<u64> {
+    fn open(&self, number: u64, flags: i32, thread: u32) -> Result<u64> {
         let opened = match flags & libc::O_ACCMODE {
             libc::O_RDONLY => self.open_to_read(number, thread),
             _ => {
@@ -191,7 +191,7 @@ impl Shared {
         mode: u32,
         flags: i32,
         thread: u32,
-    ) -> Done<(FileAttr, u64)> {
+    ) -> Result<(FileAttr, u64)> {
         let facts = Facts {
             mode,
             ..Facts::unknown()
@@ -229,7 +229,7 @@ impl Shared {
         (parent, name): (u64, &OsStr),
         mode: u32,
         thread: u32,
-    ) -> Done<(FileAttr, Duration)> {
+    ) -> Result<(FileAttr, Duration)> {
         let url = self.nodes.lock().url_in(parent, name)?;
         let made = Request::Deed(NameDeed::Mkdir { url: url.clone() });
         self.asking.ask(thread, &made)?;
@@ -249,7 +249,7 @@ impl Shared {
     }
 
     /// Refuses if a directory has entries, here or at its server.
-    fn must_be_empty(&self, parent: u64, name: &OsStr, thread: u32) -> Done<()> {
+    fn must_be_empty(&self, parent: u64, name: &OsStr, thread: u32) -> Result<()> {
         let (url, number) = {
             let mut nodes = self.nodes.lock();
             let number = nodes.find(parent, name).map(|found| found.0);
@@ -268,7 +268,7 @@ impl Shared {
         Ok(())
     }
 
-    fn unlink(&self, parent: u64, name: &OsStr, thread: u32) -> Done<()> {
+    fn unlink(&self, parent: u64, name: &OsStr, thread: u32) -> Result<()> {
         let (url, is_there) = {
             let number = self.nodes.lock().find(parent, name).map(|found| found.0);
             let mut nodes = match number {
@@ -293,7 +293,7 @@ impl Shared {
         Ok(())
     }
 
-    fn rename(&self, from: (u64, &OsStr), to: (u64, &OsStr), thread: u32) -> Done<()> {
+    fn rename(&self, from: (u64, &OsStr), to: (u64, &OsStr), thread: u32) -> Result<()> {
         let mut nodes = self.nodes.lock();
         let known = nodes.find(from.0, from.1).map(|found| found.0);
         let replaced = nodes.find(to.0, to.1).map(|found| found.0);
@@ -346,8 +346,29 @@ impl Shared {
         });
     }
 
+    fn answer(&self, done: Result<()>, reply: ReplyEmpty) {
+        match done {
+            Ok(()) => reply.ok(),
+            Err(failed) => reply.error(self.asking.errno(&failed)),
+        }
+    }
+
+    fn answer_attr(&self, found: Result<(FileAttr, Duration)>, reply: ReplyAttr) {
+        match found {
+            Ok((attr, lasts)) => reply.attr(&lasts, &attr),
+            Err(failed) => reply.error(self.asking.errno(&failed)),
+        }
+    }
+
+    fn answer_entry(&self, found: Result<(FileAttr, Duration)>, reply: ReplyEntry) {
+        match found {
+            Ok((attr, lasts)) => reply.entry(&lasts, &attr, Generation(0)),
+            Err(failed) => reply.error(self.asking.errno(&failed)),
+        }
+    }
+
     /// Lists a directory: the node's entries, and files written here. The root lists the servers that were looked up.
-    fn list(&self, number: u64, thread: u32) -> Done<Listed> {
+    fn list(&self, number: u64, thread: u32) -> Result<DirectoryList> {
         let url = match number {
             ROOT => None,
             _ => Some(self.nodes.lock().url(number)?),
@@ -371,7 +392,12 @@ impl Shared {
     }
 
     /// Fills an answer with entries of a list, from one on.
-    fn fill(&self, (parent, list): (u64, &Listed), from: u64, reply: &mut ReplyDirectoryPlus) {
+    fn fill(
+        &self,
+        (parent, list): (u64, &DirectoryList),
+        from: u64,
+        reply: &mut ReplyDirectoryPlus,
+    ) {
         let from = usize::try_from(from).unwrap_or(usize::MAX);
         let mut nodes = self.nodes.lock();
         for (at, (name, facts)) in list.iter().enumerate().skip(from) {
@@ -411,12 +437,9 @@ impl Filesystem for Face {
 
     fn lookup(&self, request: &KernelRequest, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let (thread, name) = (request.pid(), name.to_owned());
-        self.work(
-            move |shared| match shared.look_up(parent.0, &name, thread) {
-                Ok((attr, lasts)) => reply.entry(&lasts, &attr, Generation(0)),
-                Err(failed) => reply.error(shared.asking.errno(&failed)),
-            },
-        );
+        self.work(move |shared| {
+            shared.answer_entry(shared.look_up(parent.0, &name, thread), reply);
+        });
     }
 
     fn forget(&self, _: &KernelRequest, number: INodeNo, times: u64) {
@@ -431,10 +454,7 @@ impl Filesystem for Face {
         reply: ReplyAttr,
     ) {
         let thread = request.pid();
-        self.work(move |shared| match shared.attributes(number.0, thread) {
-            Ok((attr, lasts)) => reply.attr(&lasts, &attr),
-            Err(failed) => reply.error(shared.asking.errno(&failed)),
-        });
+        self.work(move |shared| shared.answer_attr(shared.attributes(number.0, thread), reply));
     }
 
     fn setattr(
@@ -466,10 +486,7 @@ impl Filesystem for Face {
             mtime_ns: mtime.map(nanoseconds),
         };
         let thread = request.pid();
-        self.work(move |shared| match shared.set(number.0, set, thread) {
-            Ok((attr, lasts)) => reply.attr(&lasts, &attr),
-            Err(failed) => reply.error(shared.asking.errno(&failed)),
-        });
+        self.work(move |shared| shared.answer_attr(shared.set(number.0, set, thread), reply));
     }
 
     fn open(&self, request: &KernelRequest, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -587,10 +604,7 @@ impl Filesystem for Face {
                 Some(Open::Write(_, body)) => shared.sync(body, thread),
                 _ => Ok(()),
             };
-            match synced {
-                Ok(()) => reply.ok(),
-                Err(failed) => reply.error(shared.asking.errno(&failed)),
-            }
+            shared.answer(synced, reply);
         });
     }
 
@@ -664,30 +678,23 @@ impl Filesystem for Face {
     ) {
         let (thread, name) = (request.pid(), name.to_owned());
         let mode = mode & !umask & 0o7777;
-        self.work(
-            move |shared| match shared.make_directory((parent.0, &name), mode, thread) {
-                Ok((attr, lasts)) => reply.entry(&lasts, &attr, Generation(0)),
-                Err(failed) => reply.error(shared.asking.errno(&failed)),
-            },
-        );
+        self.work(move |shared| {
+            let made = shared.make_directory((parent.0, &name), mode, thread);
+            shared.answer_entry(made, reply);
+        });
     }
 
     fn unlink(&self, request: &KernelRequest, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (thread, name) = (request.pid(), name.to_owned());
-        self.work(move |shared| match shared.unlink(parent.0, &name, thread) {
-            Ok(()) => reply.ok(),
-            Err(failed) => reply.error(shared.asking.errno(&failed)),
-        });
+        self.work(move |shared| shared.answer(shared.unlink(parent.0, &name, thread), reply));
     }
 
     fn rmdir(&self, request: &KernelRequest, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (thread, name) = (request.pid(), name.to_owned());
         self.work(move |shared| {
             let emptied = shared.must_be_empty(parent.0, &name, thread);
-            match emptied.and_then(|()| shared.unlink(parent.0, &name, thread)) {
-                Ok(()) => reply.ok(),
-                Err(failed) => reply.error(shared.asking.errno(&failed)),
-            }
+            let done = emptied.and_then(|()| shared.unlink(parent.0, &name, thread));
+            shared.answer(done, reply);
         });
     }
 
@@ -705,10 +712,7 @@ impl Filesystem for Face {
             Some(Open::Write(_, body)) => self.shared.must_be_kept(body),
             _ => Ok(()),
         };
-        match kept {
-            Ok(()) => reply.ok(),
-            Err(failed) => reply.error(self.shared.asking.errno(&failed)),
-        }
+        self.shared.answer(kept, reply);
     }
 
     fn rename(
@@ -725,12 +729,10 @@ impl Filesystem for Face {
             return reply.error(Errno::EINVAL);
         }
         let (thread, name, to_name) = (request.pid(), name.to_owned(), to_name.to_owned());
-        self.work(
-            move |shared| match shared.rename((parent.0, &name), (to.0, &to_name), thread) {
-                Ok(()) => reply.ok(),
-                Err(failed) => reply.error(shared.asking.errno(&failed)),
-            },
-        );
+        self.work(move |shared| {
+            let done = shared.rename((parent.0, &name), (to.0, &to_name), thread);
+            shared.answer(done, reply);
+        });
     }
 
     fn statfs(&self, _: &KernelRequest, _: INodeNo, reply: ReplyStatfs) {

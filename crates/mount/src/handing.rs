@@ -2,7 +2,7 @@
 
 use crate::{
     Lost, Shared,
-    asking::{Done, Failed, NO_THREAD},
+    asking::{Failed, NO_THREAD, Result},
     body::{Body, Kept, State, Writes},
     reader::opened,
     syncing::open_again,
@@ -55,7 +55,7 @@ impl Shared {
         self.lost.lock().push(Lost { url, is_partial });
     }
 
-    fn hand_in(&self, body: &Body) -> Done<()> {
+    fn hand_in(&self, body: &Body) -> Result<()> {
         // Opened again in case the node ends before it has taken the file.
         let kept = body.hold.read().kept;
         let again = match kept {
@@ -104,7 +104,7 @@ impl Shared {
         Ok(())
     }
 
-    fn commit_again(&self, body: &Body) -> Done<()> {
+    fn commit_again(&self, body: &Body) -> Result<()> {
         let whose = Selector {
             url: Some(body.url()),
             ..Selector::default()
@@ -115,7 +115,7 @@ impl Shared {
     }
 
     /// Gives the next node a file that was closed, and that the last node did not keep.
-    fn save(&self, body: &Body, state: &State, bytes: File) -> Done<()> {
+    fn save(&self, body: &Body, state: &State, bytes: File) -> Result<()> {
         if state.is_unlinked {
             return Ok(());
         }

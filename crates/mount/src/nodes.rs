@@ -1,7 +1,7 @@
 //! Names that the kernel knows, by their numbers.
 
 use crate::{
-    asking::{Done, Failed},
+    asking::{Failed, Result},
     body::Writes,
     facts::Facts,
 };
@@ -49,7 +49,7 @@ impl Nodes {
         }
     }
 
-    pub(crate) fn get(&mut self, number: u64) -> Done<&mut Node> {
+    pub(crate) fn get(&mut self, number: u64) -> Result<&mut Node> {
         self.nodes.get_mut(&number).ok_or(STALE)
     }
 
@@ -78,7 +78,7 @@ impl Nodes {
     }
 
     /// Returns the path of a number, as programs name it.
-    pub(crate) fn path(&self, number: u64) -> Done<OsString> {
+    pub(crate) fn path(&self, number: u64) -> Result<OsString> {
         let mut names = Vec::new();
         let mut at = number;
         while at != ROOT {
@@ -96,12 +96,12 @@ impl Nodes {
     }
 
     /// Returns the URL of a number in the words of the node.
-    pub(crate) fn url(&self, number: u64) -> Done<String> {
+    pub(crate) fn url(&self, number: u64) -> Result<String> {
         worded(&self.path(number)?)
     }
 
     /// Returns the URL of a name in a directory.
-    pub(crate) fn url_in(&self, parent: u64, name: &OsStr) -> Done<String> {
+    pub(crate) fn url_in(&self, parent: u64, name: &OsStr) -> Result<String> {
         let mut path = self.path(parent)?;
         path.push("/");
         path.push(name);
@@ -194,7 +194,7 @@ impl Nodes {
 }
 
 /// Returns a path as text, for the node.
-fn worded(path: &OsStr) -> Done<String> {
+fn worded(path: &OsStr) -> Result<String> {
     let url = Url::from_argument(path).map_err(|_| Failed::Plain(libc::ENOENT))?;
     Ok(match path.to_str() {
         Some(text) => text.to_owned(),

@@ -5,7 +5,7 @@
 
 use crate::{
     Shared,
-    asking::{Asking, Done, NO_THREAD},
+    asking::{Asking, NO_THREAD, Result},
     body::Body,
     changes::Parts,
     reader::read_all,
@@ -21,7 +21,7 @@ use std::{fs::File, io, ops::Range, os::unix::fs::FileExt};
 
 impl Shared {
     /// Waits until a range of a file in parts is local.
-    pub(crate) fn ensure_parts(&self, body: &Body, range: Range<u64>, thread: u32) -> Done<()> {
+    pub(crate) fn ensure_parts(&self, body: &Body, range: Range<u64>, thread: u32) -> Result<()> {
         if body.parts.is_none() {
             return Ok(());
         }
@@ -41,7 +41,7 @@ impl Shared {
         at: Option<u64>,
         data: &[u8],
         thread: u32,
-    ) -> Done<()> {
+    ) -> Result<()> {
         let Some(at) = at else {
             // Bytes after the end need no grant.
             let mut ranges = Vec::new();
@@ -60,7 +60,7 @@ impl Shared {
     }
 
     /// Gives a file a length.
-    pub(crate) fn resize(&self, body: &Body, size: u64, thread: u32) -> Done<()> {
+    pub(crate) fn resize(&self, body: &Body, size: u64, thread: u32) -> Result<()> {
         let Some(parts) = &body.parts else {
             return self.change(body, thread, |file| file.set_len(size));
         };
@@ -73,7 +73,7 @@ impl Shared {
     }
 
     /// Tells the node of an act on a file. If the node has ended, no fetch is in flight that could overwrite the file.
-    fn act_on(&self, body: &Body, thread: u32, act: Act) -> Done<()> {
+    fn act_on(&self, body: &Body, thread: u32, act: Act) -> Result<()> {
         let (era, handle) = body.at_node();
         let ask = Request::Shared(request::SharedRequest { handle, act });
         match self.asking.ask_on(Some(era), thread, &ask) {
@@ -83,7 +83,7 @@ impl Shared {
     }
 
     /// Hands in the changes to a file that were made by now: they survive the end of this machine when this returns.
-    pub(crate) fn keep_parts(&self, body: &Body, parts: &Parts) -> Done<()> {
+    pub(crate) fn keep_parts(&self, body: &Body, parts: &Parts) -> Result<()> {
         let _turn = body.turn.lock();
         if body.state.lock().is_unlinked {
             return Ok(());
@@ -118,7 +118,7 @@ impl Shared {
 
 impl Asking {
     /// Refuses if the server has no such file any more. It is not made again: most of its bytes are not here.
-    fn must_be_there(&self, url: &str) -> Done<()> {
+    fn must_be_there(&self, url: &str) -> Result<()> {
         let open = Request::Open(request::OpenRequest {
             url: url.to_owned(),
             read: true,
@@ -144,7 +144,7 @@ impl Asking {
     }
 
     /// Writes ranges of a file of this machine into the server's file, as one change.
-    fn put_parts(&self, url: &str, file: &File, ranges: &Extents, size: u64) -> Done<()> {
+    fn put_parts(&self, url: &str, file: &File, ranges: &Extents, size: u64) -> Result<()> {
         if ranges.is_empty() {
             return Ok(());
         }

@@ -1,6 +1,6 @@
 //! Files that are only read: whole ones by a descriptor, others part by part.
 
-use crate::asking::{Asking, Done, Failed};
+use crate::asking::{Asking, Failed, Result};
 use godwit_core::{Ahead, Version};
 use godwit_local::{Kind, NodeAnswer, Refusal, odd};
 use godwit_sys::begin_to_read;
@@ -19,15 +19,15 @@ use std::{
 };
 
 /// A descriptor that is only read.
-pub(crate) struct Reader {
+pub(crate) struct FileReader {
     url: String,
     /// Whether the program has read some bytes.
     is_begun: AtomicBool,
     ahead: Mutex<Ahead>,
-    source: RwLock<Source>,
+    source: RwLock<ReadSource>,
 }
 
-struct Source {
+struct ReadSource {
     file: File,
     /// The handle that is given back to the node; `None`: the file is written here.
     of: Option<(u64, Handle)>,
@@ -35,9 +35,9 @@ struct Source {
     version: Version,
 }
 
-impl Source {
+impl ReadSource {
     /// Returns the file that the node opened.
-    fn told((era, answer): (u64, NodeAnswer)) -> Done<Self> {
+    fn told((era, answer): (u64, NodeAnswer)) -> Result<Self> {
         let (opened, file) = opened(answer)?;
         Ok(Self {
             file,
@@ -48,10 +48,10 @@ impl Source {
     }
 }
 
-impl Reader {
+impl FileReader {
     /// Returns a reader of a file that is written here.
     pub(crate) fn of_file(file: File) -> Self {
-        let source = Source {
+        let source = ReadSource {
             file,
             of: None,
             is_lazy: false,
@@ -60,7 +60,7 @@ impl Reader {
         Self::new(String::new(), source)
     }
 
-    fn new(url: String, source: Source) -> Self {
+    fn new(url: String, source: ReadSource) -> Self {
         Self {
             url,
             is_begun: AtomicBool::new(false),
@@ -73,7 +73,7 @@ impl Reader {
         self.source.read().is_lazy
     }
 
-    pub(crate) fn read(&self, at: u64, bytes: &mut [u8]) -> Done<usize> {
+    pub(crate) fn read(&self, at: u64, bytes: &mut [u8]) -> Result<usize> {
         let source = self.source.read();
         let next = self.ahead.lock().read(at..at + bytes.len() as u64);
         for range in next.iter() {
@@ -87,13 +87,13 @@ impl Reader {
 
 impl Asking {
     /// Opens a file of which parts may come later.
-    pub(crate) fn open_to_read(&self, url: String, thread: u32) -> Done<Reader> {
+    pub(crate) fn open_to_read(&self, url: String, thread: u32) -> Result<FileReader> {
         let source = self.source(&url, Freshness::Usual, thread)?;
-        Ok(Reader::new(url, source))
+        Ok(FileReader::new(url, source))
     }
 
     /// Opens a file to read that a mount of this machine writes, and of which parts are here.
-    pub(crate) fn open_shared(&self, url: String, thread: u32) -> Done<Reader> {
+    pub(crate) fn open_shared(&self, url: String, thread: u32) -> Result<FileReader> {
         let open = Request::Open(request::OpenRequest {
             url: url.clone(),
             read: true,
@@ -101,11 +101,11 @@ impl Asking {
             lazy: true,
             ..request::OpenRequest::default()
         });
-        let source = Source::told(self.ask(thread, &open)?)?;
-        Ok(Reader::new(url, source))
+        let source = ReadSource::told(self.ask(thread, &open)?)?;
+        Ok(FileReader::new(url, source))
     }
 
-    fn source(&self, url: &str, fresh: Freshness, thread: u32) -> Done<Source> {
+    fn source(&self, url: &str, fresh: Freshness, thread: u32) -> Result<ReadSource> {
         let open = |fresh: Freshness| {
             Request::Open(request::OpenRequest {
                 url: url.to_owned(),
@@ -119,11 +119,11 @@ impl Asking {
             Freshness::Usual => self.ask_for_file(thread, open),
             _ => self.ask_patiently(thread, &open(fresh)),
         }?;
-        Source::told(answer)
+        ReadSource::told(answer)
     }
 
     /// Waits until a range is here.
-    pub(crate) fn ensure(&self, reader: &Reader, range: Range<u64>, thread: u32) -> Done<()> {
+    pub(crate) fn ensure(&self, reader: &FileReader, range: Range<u64>, thread: u32) -> Result<()> {
         loop {
             let of = {
                 let source = reader.source.read();
@@ -154,11 +154,11 @@ impl Asking {
     /// Opens a file again; if its bytes have changed, the program gets an error.
     fn open_again(
         &self,
-        reader: &Reader,
+        reader: &FileReader,
         lost: (u64, Handle),
         fresh: Freshness,
         thread: u32,
-    ) -> Done<()> {
+    ) -> Result<()> {
         let next = self.source(&reader.url, fresh, thread)?;
         let mut source = reader.source.write();
         if source.of != Some(lost) {
@@ -166,7 +166,8 @@ impl Asking {
             self.give_back_source(&next);
             return Ok(()); // another thread was first
         }
-        let file = |source: &Source| source.file.metadata().map(|meta| (meta.dev(), meta.ino()));
+        let file =
+            |source: &ReadSource| source.file.metadata().map(|meta| (meta.dev(), meta.ino()));
         let is_same =
             source.version.compare(&next.version).looks_same() || file(&source)? == file(&next)?;
         if !is_same && reader.is_begun.load(Relaxed) {
@@ -180,11 +181,11 @@ impl Asking {
         Ok(())
     }
 
-    pub(crate) fn give_back_reader(&self, reader: &Reader) {
+    pub(crate) fn give_back_reader(&self, reader: &FileReader) {
         self.give_back_source(&reader.source.read());
     }
 
-    fn give_back_source(&self, source: &Source) {
+    fn give_back_source(&self, source: &ReadSource) {
         if let Some(of) = source.of {
             self.give_back(of);
         }

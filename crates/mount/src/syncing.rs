@@ -5,7 +5,7 @@
 
 use crate::{
     Shared,
-    asking::{Done, Failed, NO_THREAD},
+    asking::{Failed, NO_THREAD, Result},
     body::{Body, Hold, Kept},
     reader::opened,
 };
@@ -23,7 +23,7 @@ use std::{
 
 impl Shared {
     /// Makes the written bytes durable on this machine, or delivers them.
-    pub(crate) fn sync(&self, body: &Body, thread: u32) -> Done<()> {
+    pub(crate) fn sync(&self, body: &Body, thread: u32) -> Result<()> {
         self.commit(body)?;
         let is_kept = body.hold.read().kept != Kept::Orphan;
         if self.asking.rules.fsync_pushes && is_kept && !body.state.lock().is_unlinked {
@@ -38,7 +38,7 @@ impl Shared {
     }
 
     /// Makes the written bytes durable on this machine.
-    fn commit(&self, body: &Body) -> Done<()> {
+    fn commit(&self, body: &Body) -> Result<()> {
         if let Some(parts) = &body.parts {
             return self.keep_parts(body, parts);
         }
@@ -93,7 +93,7 @@ impl Shared {
     }
 
     /// Renames a file that the node knows by its name, while it is written.
-    pub(crate) fn rename_at_node(&self, body: &Body, to: String, thread: u32) -> Done<()> {
+    pub(crate) fn rename_at_node(&self, body: &Body, to: String, thread: u32) -> Result<()> {
         let _turn = body.turn.lock();
         let rename = request::NameDeed::Rename {
             url: body.url(),
@@ -105,7 +105,7 @@ impl Shared {
     }
 
     /// Opens a file again that was synced, if a program is about to change it.
-    pub(crate) fn open_synced(&self, body: &Body, thread: u32) -> Done<()> {
+    pub(crate) fn open_synced(&self, body: &Body, thread: u32) -> Result<()> {
         let _turn = body.turn.lock();
         let is_unlinked = body.state.lock().is_unlinked;
         let synced = {
@@ -147,7 +147,13 @@ impl Shared {
     }
 
     /// Writes at an offset or at the end, after asking the node where that is wanted.
-    pub(crate) fn write(&self, body: &Body, at: Option<u64>, data: &[u8], thread: u32) -> Done<()> {
+    pub(crate) fn write(
+        &self,
+        body: &Body,
+        at: Option<u64>,
+        data: &[u8],
+        thread: u32,
+    ) -> Result<()> {
         if let Some(parts) = &body.parts {
             return self.write_parts((body, parts), at, data, thread);
         }
@@ -164,7 +170,7 @@ impl Shared {
         body: &Body,
         thread: u32,
         act: impl Fn(&File) -> io::Result<T>,
-    ) -> Done<T> {
+    ) -> Result<T> {
         loop {
             self.must_be_kept(body)?;
             if let Some(done) = body.change(&act)? {

@@ -3,21 +3,19 @@
 use parking_lot::{Condvar, Mutex};
 use std::{collections::VecDeque, sync::Arc, thread, time::Duration};
 
-type Job = Box<dyn FnOnce() + Send>;
-
 /// A pool that grows with the jobs that wait, and shrinks after them.
 #[derive(Clone, Default)]
-pub(crate) struct Workers(Arc<Pool>);
+pub(crate) struct Workers(Arc<WorkerPool>);
 
 #[derive(Default)]
-struct Pool {
+struct WorkerPool {
     state: Mutex<State>,
     came: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<Box<dyn FnOnce() + Send>>,
     idle: usize,
     alive: usize,
 }
@@ -50,7 +48,7 @@ impl Workers {
     }
 }
 
-impl Pool {
+impl WorkerPool {
     fn work(&self) {
         let mut state = self.state.lock();
         loop {

@@ -2,12 +2,12 @@
 
 use crate::{
     Shared,
-    asking::{Done, Failed, LOOK_EVERY, is_signalled},
+    asking::{Failed, LOOK_EVERY, Result, is_signalled},
     body::{Body, Hold, Kept, State, Writes},
     changes::Parts,
     facts::Facts,
     nodes::Nodes,
-    reader::{Reader, opened, read_all},
+    reader::{FileReader, opened, read_all},
     syncing::open_again,
 };
 use godwit_wire::{
@@ -30,14 +30,14 @@ use std::{
 #[derive(Clone)]
 pub(crate) enum Open {
     /// Only read, from a descriptor of the node's.
-    Read(Arc<Reader>),
+    Read(Arc<FileReader>),
     Write(u64, Arc<Body>),
     /// A directory, which is listed once it is read.
-    List(u64, Arc<Mutex<Listed>>),
+    List(u64, Arc<Mutex<DirectoryList>>),
 }
 
 /// The names in a directory.
-pub(crate) type Listed = Vec<(OsString, Facts)>;
+pub(crate) type DirectoryList = Vec<(OsString, Facts)>;
 
 /// How a file is opened to write.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +66,7 @@ impl Open {
         }
     }
 
-    pub(crate) fn read(&self, at: u64, bytes: &mut [u8]) -> Done<usize> {
+    pub(crate) fn read(&self, at: u64, bytes: &mut [u8]) -> Result<usize> {
         match self {
             Self::Read(reader) => reader.read(at, bytes),
             Self::Write(_, body) => body.with(|file| read_all(file, at, bytes)),
@@ -77,7 +77,7 @@ impl Open {
 
 impl Shared {
     /// Opens a file to read.
-    pub(crate) fn open_to_read(&self, number: u64, thread: u32) -> Done<u64> {
+    pub(crate) fn open_to_read(&self, number: u64, thread: u32) -> Result<u64> {
         let (url, body) = {
             let mut nodes = self.settled(number, thread)?;
             let body = match &nodes.get(number)?.writes {
@@ -88,14 +88,14 @@ impl Shared {
         };
         let reader = match body {
             Some(body) if body.parts.is_some() => self.asking.open_shared(url, thread)?,
-            Some(body) => Reader::of_file(body.with(|file| open_again(file, false))?),
+            Some(body) => FileReader::of_file(body.with(|file| open_again(file, false))?),
             None => self.asking.open_to_read(url, thread)?,
         };
         Ok(self.keep(Open::Read(Arc::new(reader))))
     }
 
     /// Opens a file to write: with those that write it already, or as a new generation.
-    pub(crate) fn open_to_write(&self, number: u64, how: Writing, thread: u32) -> Done<u64> {
+    pub(crate) fn open_to_write(&self, number: u64, how: Writing, thread: u32) -> Result<u64> {
         let url = {
             let mut nodes = self.settled(number, thread)?;
             let url = nodes.url(number)?;
@@ -136,7 +136,7 @@ impl Shared {
         kept
     }
 
-    fn begin(&self, url: String, how: Writing, thread: u32) -> Done<Body> {
+    fn begin(&self, url: String, how: Writing, thread: u32) -> Result<Body> {
         let put = |new: bool| {
             Request::Put(request::PutRequest {
                 url: url.clone(),
@@ -197,7 +197,7 @@ impl Shared {
     }
 
     /// Refuses if the node ended that had a file while it was written: the file is lost.
-    pub(crate) fn must_be_kept(&self, body: &Body) -> Done<()> {
+    pub(crate) fn must_be_kept(&self, body: &Body) -> Result<()> {
         match self.is_lost(body) {
             true => Err(Failed::Plain(libc::EIO)),
             false => Ok(()),
@@ -209,7 +209,7 @@ impl Shared {
     }
 
     /// Waits until a file is neither being opened to write nor handed in.
-    pub(crate) fn settled(&self, number: u64, thread: u32) -> Done<MutexGuard<'_, Nodes>> {
+    pub(crate) fn settled(&self, number: u64, thread: u32) -> Result<MutexGuard<'_, Nodes>> {
         let mut nodes = self.nodes.lock();
         while matches!(nodes.get(number)?.writes, Writes::Busy) {
             let waited = self.settled.wait_for(&mut nodes, LOOK_EVERY);

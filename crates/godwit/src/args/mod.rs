@@ -55,7 +55,7 @@ pub(crate) enum LogFormat {
 
 /// Options of `cp`, `mv` and `sync`.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Moving {
+pub(crate) struct MoveOptions {
     /// Data streams for each large file [default: as many as prove useful]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), allow_negative_numbers = true, help_heading = "Moving")]
     pub(crate) streams: Option<u16>,
@@ -235,7 +235,7 @@ fn parse_subject(text: &str) -> Result<String, String> {
     }
 }
 
-impl Moving {
+impl MoveOptions {
     /// Returns how this program logs in to servers of ftp:.
     pub(crate) fn by(&self) -> By {
         shown(self.kerberos)

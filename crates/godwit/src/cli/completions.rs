@@ -1,7 +1,7 @@
 //! `godwit completions`: the script by which a shell completes commands.
 
 use crate::{
-    cli::Godwit,
+    cli::CommandLine,
     out::{CliError, Facts, Run, Screen},
 };
 use clap::Args;
@@ -21,7 +21,7 @@ pub(crate) struct Completions {
 impl Completions {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let mut text = Vec::new();
-        clap_complete::generate(self.shell, &mut Godwit::grouped(), "godwit", &mut text);
+        clap_complete::generate(self.shell, &mut CommandLine::grouped(), "godwit", &mut text);
         let mut text = String::from_utf8_lossy(&text).into_owned();
         if self.shell == Shell::Bash {
             text = text.replace("complete -F _godwit ", "complete -F _godwit_or_peer ") + PEERS;

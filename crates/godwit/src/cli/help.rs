@@ -1,7 +1,7 @@
 //! `godwit help`: explains a verb or a topic.
 
 use crate::{
-    cli::{Godwit, topics},
+    cli::{CommandLine, topics},
     out::{CliError, Facts, Run, Screen},
 };
 use clap::Args;
@@ -20,7 +20,7 @@ pub(crate) struct Help {
 impl Help {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let text = match &*self.about {
-            [] => Godwit::grouped().render_help().to_string(),
+            [] => CommandLine::grouped().render_help().to_string(),
             words => explain(words)?,
         };
         screen
@@ -36,7 +36,7 @@ fn explain(words: &[String]) -> Run<String> {
     {
         return Ok(text.into());
     }
-    let mut whole = Godwit::grouped();
+    let mut whole = CommandLine::grouped();
     whole.build();
     let mut verb = Some(&mut whole);
     for word in words {
@@ -59,8 +59,8 @@ mod tests {
 
     #[test]
     fn first_page_lists_every_verb() {
-        let page = Godwit::grouped().render_help().to_string();
-        for verb in Godwit::command().get_subcommands() {
+        let page = CommandLine::grouped().render_help().to_string();
+        for verb in CommandLine::command().get_subcommands() {
             let about = verb.get_about().unwrap().to_string();
             let row = format!("\n  {:<11}  {about}\n", verb.get_name());
             assert!(page.contains(&row), "{row}");
@@ -74,7 +74,7 @@ mod tests {
     /// A page fits a screen; longer texts belong in the guide.
     #[test]
     fn pages_are_short_and_have_examples() {
-        let mut root = Godwit::grouped();
+        let mut root = CommandLine::grouped();
         root.build();
         let (mut all, mut bad) = (vec![(String::new(), root)], Vec::new());
         while let Some((above, command)) = all.pop() {
@@ -98,7 +98,7 @@ mod tests {
     /// A terminal or pager breaks wider lines again.
     #[test]
     fn help_lines_have_hundred_columns_at_most() {
-        let (mut all, mut seen) = (vec![Godwit::grouped()], 0);
+        let (mut all, mut seen) = (vec![CommandLine::grouped()], 0);
         while let Some(command) = all.pop() {
             all.extend(command.get_subcommands().cloned());
             let after = command.get_after_help().map(ToString::to_string);

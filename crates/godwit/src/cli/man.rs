@@ -1,7 +1,7 @@
 //! `godwit man`: manual pages, from the same table as the help.
 
 use crate::{
-    cli::Godwit,
+    cli::CommandLine,
     out::{CliError, Facts, Run, Screen, facts},
 };
 use clap::{Args, Command, CommandFactory};
@@ -29,7 +29,7 @@ impl Man {
 
 fn write_pages(directory: &Path) -> std::io::Result<usize> {
     std::fs::create_dir_all(directory)?;
-    let mut whole = Godwit::command();
+    let mut whole = CommandLine::command();
     whole.build();
     write_page(directory, "godwit", whole.clone())?;
     let mut pages = 1;

@@ -28,7 +28,7 @@ use clap::{Arg, ArgAction, Command, CommandFactory, Parser, Subcommand};
     after_help = "godwit help VERB explains one verb; godwit help exit-codes, env, config and schemes the rest.
 Every verb takes --json, --quiet, --verbose and --log-format."
 )]
-pub(crate) struct Godwit {
+pub(crate) struct CommandLine {
     #[command(flatten)]
     pub(crate) common: Common,
     #[command(subcommand)]
@@ -76,7 +76,7 @@ verbs! {
     "Security and system": Ca ca, Proxy proxy, Auth auth, Cluster cluster, Config config, Version version, Help help, Completions completions, Man man;
 }
 
-impl Godwit {
+impl CommandLine {
     /// Returns the command line as it is read and explained, with its verbs in groups.
     pub(crate) fn grouped() -> Command {
         let help = Arg::new("help").short('h').long("help").global(true);

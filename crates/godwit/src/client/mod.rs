@@ -152,7 +152,7 @@ pub(crate) fn wait(
 ) -> Run<Facts> {
     let whose = whose(url, timeout)?;
     let mut here = here()?;
-    let left = Left::new(screen);
+    let left = RemainingMeter::new(screen);
     let told = &mut |tell| how_it_goes(screen, tell);
     let look = &mut |here: &mut NodeConnection| left.look(here, &whose);
     let waiting = || ask_looking(&mut here, ask(whose.clone()), told, look);
@@ -188,12 +188,12 @@ pub(crate) fn ask_looking<E: From<Refusal>>(
 }
 
 /// Shows on a terminal how much is left of the deliveries that were pending at the first look.
-pub(crate) struct Left<'a> {
+pub(crate) struct RemainingMeter<'a> {
     pub(crate) reporter: Reporter<'a>,
     first: OnceCell<HashMap<String, u64>>,
 }
 
-impl<'a> Left<'a> {
+impl<'a> RemainingMeter<'a> {
     pub(crate) fn new(screen: &'a Screen) -> Self {
         let reporter = Reporter::patient(screen);
         let first = OnceCell::new();

@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 
 /// The verb that copies.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Act {
+pub(crate) enum CopyVerb {
     /// `cp`: coreutils, but a slash behind a source means its contents.
     Copy,
     /// `mv`: coreutils.
@@ -18,7 +18,7 @@ pub(crate) enum Act {
 
 /// A source of a copy.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Source<'a> {
+pub(crate) struct CopySource<'a> {
     /// The last part of its path; none for a root, `.` and `..`.
     pub(crate) name: Option<&'a OsStr>,
     /// The source is a directory.
@@ -82,15 +82,15 @@ const NAMELESS: Misfit = (
 
 /// Returns the place of `source`.
 pub(crate) fn destination(
-    act: Act,
-    source: Source<'_>,
+    act: CopyVerb,
+    source: CopySource<'_>,
     target: Target,
 ) -> Result<Placement, Misfit> {
     if source.slash && !source.directory {
         return Err(SOURCE_NOT_DIRECTORY);
     }
     // An entry without a name in a directory above it cannot be taken out of that directory.
-    if act == Act::Move && source.name.is_none() {
+    if act == CopyVerb::Move && source.name.is_none() {
         return Err(NAMELESS);
     }
     match target.there {
@@ -104,12 +104,12 @@ pub(crate) fn destination(
     }
 }
 
-fn into_directory(act: Act, source: Source<'_>) -> Result<Placement, Misfit> {
+fn into_directory(act: CopyVerb, source: CopySource<'_>) -> Result<Placement, Misfit> {
     let contents = source.directory
         && match act {
-            Act::Copy => source.slash || source.name.is_none(),
-            Act::Sync => true,
-            Act::Move => false,
+            CopyVerb::Copy => source.slash || source.name.is_none(),
+            CopyVerb::Sync => true,
+            CopyVerb::Move => false,
         };
     if contents {
         return Ok(Placement::Here);

@@ -1,8 +1,10 @@
 //! The plan of a copy: pending deliveries arrive first, then each source gets its target.
 
-use super::layout::{self, Act, Existing, Misfit, Placement, Source, TARGET_MISSING, Target};
+use super::layout::{
+    self, CopySource, CopyVerb, Existing, Misfit, Placement, TARGET_MISSING, Target,
+};
 use crate::{
-    args::Moving,
+    args::MoveOptions,
     client::pending::{self, Reach, Turn},
     config, names,
     out::{CliError, Run, Screen, mark, progress::make_first, silence},
@@ -38,7 +40,7 @@ pub(crate) struct Planned {
 }
 
 /// Returns the options of the engine, from those of the command line.
-pub(crate) fn options(moving: &Moving) -> Run<Options> {
+pub(crate) fn options(moving: &MoveOptions) -> Run<Options> {
     let ours = Options::new(places::cancel()?);
     Ok(names::with_names(Options {
         streams: moving.streams.map(usize::from).or(ours.streams),
@@ -67,10 +69,10 @@ pub(crate) fn options(moving: &Moving) -> Run<Options> {
 /// the others go on, as with coreutils; a hopeless target ends the verb.
 pub(crate) fn pairs(
     screen: &Screen,
-    act: Act,
+    act: CopyVerb,
     sources: &[Url],
     target: &Url,
-    moving: &Moving,
+    moving: &MoveOptions,
     stores: &Stores,
     turn: &mut Turn<'_>,
 ) -> Run<Planned> {
@@ -80,7 +82,7 @@ pub(crate) fn pairs(
     let there = silence::broken_by(screen, &answer_of(target), || what_is_there(&place));
     let there = match there {
         // A hop that cannot see its target promises the rename to that very name.
-        Err(Error::Beyond { .. }) if act == Act::Move => Existing::Nothing,
+        Err(Error::Beyond { .. }) if act == CopyVerb::Move => Existing::Nothing,
         there => {
             there.map_err(|error| CliError::store(format!("{} to {target}", word(act)), error))?
         }
@@ -100,8 +102,8 @@ pub(crate) fn pairs(
             continue;
         }
         let there = match act {
-            Act::Move => turn.wait(source, Reach::Name, &format!("move {source} to {target}")),
-            Act::Copy | Act::Sync => {
+            CopyVerb::Move => turn.wait(source, Reach::Name, &format!("move {source} to {target}")),
+            CopyVerb::Copy | CopyVerb::Sync => {
                 pending::note(screen, source, Reach::Below);
                 Ok(())
             }
@@ -141,7 +143,7 @@ pub(crate) fn answer_of(url: &Url) -> String {
 /// number of the others, which were reported.
 pub(crate) fn in_turn(
     screen: &Screen,
-    act: Act,
+    act: CopyVerb,
     mut pairs: Vec<Pair>,
     turn: &mut Turn<'_>,
 ) -> (Vec<Pair>, usize) {
@@ -154,7 +156,7 @@ pub(crate) fn in_turn(
             false => Reach::Name,
         };
         let mut waited = turn.wait(target, reach, &wanted);
-        if act == Act::Move {
+        if act == CopyVerb::Move {
             waited = waited.and_then(|()| turn.wait(source, reach, &wanted));
         }
         waited.map_err(|trouble| screen.trouble(&trouble)).is_ok()
@@ -169,11 +171,11 @@ fn unreachable(host: String) -> Error {
 }
 
 fn pair(
-    act: Act,
+    act: CopyVerb,
     url: &Url,
     source: Place,
     target: &Place,
-    (ask, moving): (Target, &Moving),
+    (ask, moving): (Target, &MoveOptions),
 ) -> Run<Pair> {
     let wanted = format!("{} {url} to {}", word(act), target.url);
     let trouble = |error: Error| CliError::store(wanted.clone(), error);
@@ -187,12 +189,12 @@ fn pair(
     let stat = source.store.stat(&source.path);
     let stat = match act {
         // A rename is of the link itself, wherever that leads.
-        Act::Move => stat.or_else(|error| link(&source).ok_or(error)),
-        Act::Copy | Act::Sync => stat,
+        CopyVerb::Move => stat.or_else(|error| link(&source).ok_or(error)),
+        CopyVerb::Copy | CopyVerb::Sync => stat,
     };
     let stat = stat.map_err(trouble)?;
     let tree = stat.kind == EntryKind::Directory;
-    let asked = Source {
+    let asked = CopySource {
         name: url.file_name().map(OsStr::from_bytes),
         directory: tree,
         slash: url.path().ends_with(b"/"),
@@ -310,10 +312,10 @@ fn real_path(url: &Url) -> PathBuf {
     }
 }
 
-fn word(act: Act) -> &'static str {
+fn word(act: CopyVerb) -> &'static str {
     match act {
-        Act::Copy => "copy",
-        Act::Move => "move",
-        Act::Sync => "sync",
+        CopyVerb::Copy => "copy",
+        CopyVerb::Move => "move",
+        CopyVerb::Sync => "sync",
     }
 }

@@ -2,7 +2,7 @@
 
 use super::plan::Pair;
 use crate::{
-    args::Moving,
+    args::MoveOptions,
     out::{CliError, Facts, Run, Screen, facts, plain, progress::Reporter, typed},
     places::{self, Place},
     signals::Stop,
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::{ops::Range, path::PathBuf};
 
 /// A task for the engine.
-pub(crate) struct Work {
+pub(crate) struct TransferWork {
     /// Continues "cannot": `copy`, `move`.
     pub(crate) act: &'static str,
     /// The pairs to copy.
@@ -38,7 +38,12 @@ pub(crate) struct Moved {
 }
 
 /// Lets the engine copy, with progress, until the work is done or cancelled.
-pub(crate) fn run(screen: &Screen, moving: &Moving, work: Work, options: &Options) -> Moved {
+pub(crate) fn run(
+    screen: &Screen,
+    moving: &MoveOptions,
+    work: TransferWork,
+    options: &Options,
+) -> Moved {
     let act = work.act;
     let go_on = to_go_on(&work);
     let mut hosts: Vec<String> = Vec::new();
@@ -81,7 +86,7 @@ pub(crate) fn run(screen: &Screen, moving: &Moving, work: Work, options: &Option
 
 /// Returns the command that goes on with an interrupted tree: `cp -r a b` again makes `b/a`, and
 /// `cp -r a/ b` sends all files again.
-fn to_go_on(work: &Work) -> Option<String> {
+fn to_go_on(work: &TransferWork) -> Option<String> {
     let [pair] = &work.pairs[..] else {
         return None;
     };

@@ -2,12 +2,12 @@
 
 use super::catalog;
 use crate::{
-    args::Moving,
+    args::MoveOptions,
     out::{CliError, Facts, Run, Screen, facts},
     transfer,
 };
 use clap::Args;
-use godwit_farm::{Audited, Finding, Logical, Scope, Settled, Wrong};
+use godwit_farm::{AuditFault, AuditFinding, AuditScope, Audited, Logical, Settled};
 use godwit_store::Error;
 use serde_json::json;
 use std::{ffi::OsString, path::Path};
@@ -40,7 +40,7 @@ pub(crate) struct Audit {
     #[arg(long)]
     digests: bool,
     #[command(flatten)]
-    moving: Moving,
+    moving: MoveOptions,
 }
 
 impl Audit {
@@ -83,21 +83,21 @@ impl Audit {
         self.end(screen, &wanted, &audited)
     }
 
-    fn scope(&self, names: &Logical) -> Run<Scope> {
+    fn scope(&self, names: &Logical) -> Run<AuditScope> {
         let digests = self.digests;
         let text = self.what.to_string_lossy();
         if text.contains(":/") || text.starts_with('/') {
             let name = catalog::name(&self.what)?.0;
-            return Ok(Scope {
+            return Ok(AuditScope {
                 name,
                 digests,
-                ..Scope::default()
+                ..AuditScope::default()
             });
         }
-        let scope = Scope {
+        let scope = AuditScope {
             site: Some(text.into_owned()),
             digests,
-            ..Scope::default()
+            ..AuditScope::default()
         };
         let wanted = format!("audit {}", self.what.display());
         let known = names.sites(Path::new(""));
@@ -155,7 +155,7 @@ impl Audit {
 }
 
 /// Ends what processes that died had begun.
-fn settle(screen: &Screen, names: &Logical, scope: &Scope) -> Result<(), Error> {
+fn settle(screen: &Screen, names: &Logical, scope: &AuditScope) -> Result<(), Error> {
     names.settle(&scope.name, &mut |intent, settled| {
         let name = catalog::shown(&intent.name.0);
         match settled {
@@ -180,12 +180,12 @@ fn settle(screen: &Screen, names: &Logical, scope: &Scope) -> Result<(), Error> 
     })
 }
 
-fn tell(screen: &Screen, finding: &Finding) -> Result<(), Error> {
+fn tell(screen: &Screen, finding: &AuditFinding) -> Result<(), Error> {
     let wrong = match finding.wrong {
-        Wrong::Lost => "lost",
-        Wrong::Dark => "dark",
-        Wrong::Size => "size",
-        Wrong::Digest => "digest",
+        AuditFault::Lost => "lost",
+        AuditFault::Dark => "dark",
+        AuditFault::Size => "size",
+        AuditFault::Digest => "digest",
     };
     let name = catalog::shown(&finding.name);
     match screen.json() {

@@ -50,7 +50,7 @@ enum Action {
     #[command(
         after_help = "Examples:\n  godwit ca issue lab bob --out bob\n  godwit ca issue lab --host fermi.example --host 10.0.0.7 --out fermi"
     )]
-    Issue(Issue),
+    Issue(CaIssue),
     /// Declare a certificate void: adds it to the revocation list
     #[command(
         after_help = "Examples:\n  godwit ca revoke lab usercert.pem\n  godwit ca revoke --json lab usercert.pem"
@@ -75,7 +75,7 @@ struct Init {
 }
 
 #[derive(Args, Debug)]
-struct Issue {
+struct CaIssue {
     /// The authority
     #[arg(value_name = "DIR")]
     dir: PathBuf,
@@ -167,7 +167,7 @@ impl Init {
     }
 }
 
-impl Issue {
+impl CaIssue {
     fn run(self, screen: &Screen) -> Run<Facts> {
         let names: Vec<_> = self.hosts.iter().map(String::as_str).collect();
         let (what, issue) = match &self.name {

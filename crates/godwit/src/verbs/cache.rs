@@ -57,12 +57,12 @@ enum Action {
     #[command(
         after_help = "Examples:\n  godwit cache stat godwit://lab/data/run7.root\n  godwit cache stat --json godwit://lab/data/run7.root"
     )]
-    Stat(File),
+    Stat(CachedFile),
     /// Say why a file is kept
     #[command(
         after_help = "Examples:\n  godwit cache why godwit://lab/data/run7.root\n  godwit cache why --json godwit://lab/data/run7.root"
     )]
-    Why(File),
+    Why(CachedFile),
     /// Lock a name: others wait. Prints where the file is, which is to be filled if it is new. With --on: fetch it there,
     /// and keep it under the tag
     #[command(
@@ -73,7 +73,7 @@ enum Action {
     #[command(
         after_help = "Examples:\n  godwit cache add-done --timestamp 7 godwit://lab/data/grid.bin\n  godwit cache add-done --failed godwit://lab/data/grid.bin"
     )]
-    AddDone(AddDone),
+    AddDone(CacheAddDone),
     /// Forget a file, whatever tags it has, unless it is pending
     #[command(
         after_help = "Examples:\n  godwit cache rm godwit://lab/data/run7.root\n  godwit cache rm --tag study7 godwit://lab/data/run7.root"
@@ -106,7 +106,7 @@ enum Action {
 }
 
 #[derive(Args, Debug)]
-struct File {
+struct CachedFile {
     /// The file
     #[arg(value_name = "URL")]
     url: OsString,
@@ -139,7 +139,7 @@ struct Add {
 }
 
 #[derive(Args, Debug)]
-struct AddDone {
+struct CacheAddDone {
     /// The file
     #[arg(value_name = "URL")]
     url: OsString,

@@ -38,7 +38,7 @@ pub(crate) struct Find {
     wanted: ConditionArgs,
     /// Kind of the entry: file, directory or link
     #[arg(long = "type", value_name = "KIND", value_enum)]
-    kind: Option<Type>,
+    kind: Option<EntryType>,
     /// At most this many levels down; 0 is the named thing itself
     #[arg(long, value_name = "N")]
     maxdepth: Option<usize>,
@@ -48,7 +48,7 @@ pub(crate) struct Find {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Type {
+enum EntryType {
     #[value(alias = "file")]
     F,
     #[value(alias = "directory")]
@@ -146,7 +146,7 @@ impl Find {
     }
 }
 
-impl Type {
+impl EntryType {
     fn is(self, kind: EntryKind) -> bool {
         match self {
             Self::F => kind == EntryKind::File,

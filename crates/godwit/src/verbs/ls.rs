@@ -104,7 +104,7 @@ impl Ls {
     }
 
     fn below(&self, screen: &Screen, place: &Place) -> Result<u64, Error> {
-        let mut buffer = Buffer::new(if self.unsorted { 0 } else { SORTED_MAX });
+        let mut buffer = SortBuffer::new(if self.unsorted { 0 } else { SORTED_MAX });
         let mut count = 0;
         let mut say = |entry: Entry| {
             count += 1;
@@ -148,12 +148,12 @@ impl Ls {
 }
 
 /// Entries kept back to be sorted, as long as they are few.
-struct Buffer {
+struct SortBuffer {
     max: usize,
     entries: Vec<Entry>,
 }
 
-impl Buffer {
+impl SortBuffer {
     fn new(max: usize) -> Self {
         let entries = Vec::new();
         Self { max, entries }
@@ -193,7 +193,7 @@ mod tests {
     use godwit_store::Stat;
 
     fn order_with(max: usize, names: &[&str]) -> Vec<String> {
-        let (mut buffer, mut said) = (Buffer::new(max), Vec::new());
+        let (mut buffer, mut said) = (SortBuffer::new(max), Vec::new());
         let mut say = |entry: Entry| {
             said.push(entry.path.display().to_string());
             Ok(())

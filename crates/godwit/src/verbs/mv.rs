@@ -2,14 +2,14 @@
 
 use super::{cp, rm::Remover};
 use crate::{
-    args::{Moving, Names},
+    args::{MoveOptions, Names},
     bytes,
     client::pending::Turn,
     out::{CliError, Facts, Run, Screen, progress::tell_skipped, silence},
     places::{self, Place},
     transfer::{
-        self, Moved, Pair, Planned, Work,
-        layout::{Act, Existing},
+        self, Moved, Pair, Planned, TransferWork,
+        layout::{CopyVerb, Existing},
         same,
     },
 };
@@ -50,7 +50,7 @@ pub(crate) struct Mv {
     #[arg(short, long, overrides_with = "no_clobber")]
     force: bool,
     #[command(flatten)]
-    moving: Moving,
+    moving: MoveOptions,
 }
 
 impl Mv {
@@ -69,7 +69,7 @@ impl Mv {
         let mut turn = Turn::of(screen, self.moving.dry_run);
         let Planned { mut pairs, refused } = transfer::pairs(
             screen,
-            Act::Move,
+            CopyVerb::Move,
             &sources,
             &target,
             &self.moving,
@@ -79,7 +79,7 @@ impl Mv {
         let asked = pairs.len();
         pairs.retain(|pair| !self.leaves_alone(screen, pair));
         let skipped = asked - pairs.len();
-        let (pairs, late) = transfer::in_turn(screen, Act::Move, pairs, &mut turn);
+        let (pairs, late) = transfer::in_turn(screen, CopyVerb::Move, pairs, &mut turn);
         let refused = refused + late;
         if self.moving.dry_run {
             let facts = transfer::rehearse(
@@ -114,14 +114,14 @@ impl Mv {
             let sources = left.into_iter().filter_map(|pair| {
                 let waits_for = format!("all below {} to be looked at", pair.source.url);
                 let source = silence::broken_by(screen, &waits_for, || {
-                    Leaving::look(pair, &self.moving.choosing.0)
+                    MoveSource::look(pair, &self.moving.choosing.0)
                 });
                 source.map_err(|trouble| screen.trouble(&trouble)).ok()
             });
-            let sources: Vec<Leaving> = sources.collect();
+            let sources: Vec<MoveSource> = sources.collect();
             failed += asked - sources.len();
             let pairs = sources.iter().map(|source| source.pair.clone()).collect();
-            let work = Work {
+            let work = TransferWork {
                 act: "move",
                 pairs,
                 rule,
@@ -204,7 +204,7 @@ impl Mv {
         Ok(true)
     }
 
-    fn remove_sources(&self, remover: &Remover<'_>, moved: &Moved, sources: &[Leaving]) -> Run {
+    fn remove_sources(&self, remover: &Remover<'_>, moved: &Moved, sources: &[MoveSource]) -> Run {
         if !moved.all {
             return Ok(()); // what failed was told; nothing is removed
         }
@@ -239,7 +239,7 @@ impl Mv {
 
     /// Looks at all copies once more: through links at the target two names may be one
     /// file, which then has the bytes of one source only.
-    fn copies_stand(&self, sources: &[Leaving]) -> Run {
+    fn copies_stand(&self, sources: &[MoveSource]) -> Run {
         let mut seen = HashMap::new();
         for source in sources {
             let copies = source.copies();
@@ -276,12 +276,12 @@ impl Mv {
 }
 
 /// A source as it was before it was copied: only that is removed afterwards.
-struct Leaving {
+struct MoveSource {
     pair: Pair,
     before: HashMap<PathBuf, Stat>,
 }
 
-impl Leaving {
+impl MoveSource {
     /// Lists a source. Refuses one that is also the target, or that holds
     /// entries which would not be copied.
     fn look(pair: Pair, choice: &Choice) -> Run<Self> {

@@ -46,7 +46,7 @@ enum Action {
     #[command(
         after_help = "Examples:\n  godwit peers invite --valid 1h\n  godwit peers invite --as alice"
     )]
-    Invite(Invite),
+    Invite(PeersInvite),
     /// Make another key for this node, and tell those that know the old one
     #[command(after_help = "Examples:\n  godwit peers rotate\n  godwit peers rotate --forget-old")]
     Rotate(Rotate),
@@ -60,7 +60,7 @@ enum Action {
 }
 
 #[derive(Args, Debug)]
-struct Invite {
+struct PeersInvite {
     /// How long it is good (10m, 1d), 30 days at most
     #[arg(long, value_name = "TIME", value_parser = init::lifetime, default_value = "1d")]
     valid: Duration,
@@ -123,7 +123,7 @@ impl Peers {
     }
 }
 
-impl Invite {
+impl PeersInvite {
     fn run(self, screen: &Screen) -> Run<Facts> {
         let wanted = "invite a node";
         if let Some(account) = &self.account {

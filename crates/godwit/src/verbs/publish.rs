@@ -2,14 +2,14 @@
 
 use super::catalog;
 use crate::{
-    args::Moving,
+    args::MoveOptions,
     out::{CliError, Facts, Run, Screen},
     places,
-    transfer::{self, Pair, Work},
+    transfer::{self, Pair, TransferWork},
 };
 use clap::Args;
 use godwit_core::Digest;
-use godwit_farm::Aim;
+use godwit_farm::CopyAim;
 use godwit_store::{
     EntryKind, Error,
     engine::{Rule, Stores},
@@ -43,7 +43,7 @@ pub(crate) struct Publish {
     #[arg(long, value_name = "DIGEST", value_parser = digest)]
     based_on: Option<Digest>,
     #[command(flatten)]
-    moving: Moving,
+    moving: MoveOptions,
 }
 
 fn digest(text: &str) -> Result<Digest, String> {
@@ -56,10 +56,10 @@ impl Publish {
         let (file, name) = (places::url(&self.file)?, catalog::url(&self.name)?);
         let wanted = format!("publish {file} as {name}");
         let options = transfer::options(&self.moving)?;
-        let names = catalog::logical(options.clone())?.aimed(Aim {
+        let names = catalog::logical(options.clone())?.aimed(CopyAim {
             site: self.to.clone(),
             base: self.based_on.clone(),
-            ..Aim::default()
+            ..CopyAim::default()
         });
         let source = places::open(&Stores::new(options.clone()), &file)?;
         let trouble = |error: Error| CliError::store(&*wanted, error);
@@ -84,7 +84,7 @@ impl Publish {
                 &|_, _, _| Ok(true),
             ));
         }
-        let work = Work {
+        let work = TransferWork {
             act: "publish",
             pairs: vec![pair],
             rule: Rule::Always,

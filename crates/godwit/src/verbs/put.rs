@@ -8,7 +8,7 @@ use crate::{
     places,
     transfer::{
         self,
-        layout::{self, Act, Existing, Placement, Source, Target},
+        layout::{self, CopySource, CopyVerb, Existing, Placement, Target},
     },
     units,
 };
@@ -132,7 +132,7 @@ impl Put {
             bytes: sizes().flatten().sum(),
             complete: sizes().all(|size| size.is_some()),
         });
-        let mut running = Running {
+        let mut running = PutRun {
             put: &self,
             screen,
             reporter: &reporter,
@@ -198,7 +198,7 @@ impl Put {
                 .next("add -r to put it with all below; the URL then ends in a slash"));
         }
         let url = places::url(file)?;
-        let asked = Source {
+        let asked = CopySource {
             name,
             directory: true,
             slash: url.path().ends_with(b"/"),
@@ -209,7 +209,7 @@ impl Put {
             many: true,
         };
         let mut into = target.clone();
-        if let Ok(Placement::Into(name)) = layout::destination(Act::Copy, asked, there) {
+        if let Ok(Placement::Into(name)) = layout::destination(CopyVerb::Copy, asked, there) {
             into = places::below(target, Path::new(&name)).map_err(trouble)?;
             items.push(Item::directory(into.clone()));
         }
@@ -260,7 +260,7 @@ impl Item {
 }
 
 /// A run over all that is put.
-struct Running<'a> {
+struct PutRun<'a> {
     put: &'a Put,
     screen: &'a Screen,
     reporter: &'a Reporter<'a>,
@@ -269,7 +269,7 @@ struct Running<'a> {
     facts: Facts,
 }
 
-impl Running<'_> {
+impl PutRun<'_> {
     fn one(&mut self, item: &Item) -> Run {
         let Some(file) = &item.file else {
             return self.make(&mut client::here()?, &item.target, self.put.parents);

@@ -61,7 +61,7 @@ impl Queue {
 }
 
 fn watch(screen: &Screen, here: &mut NodeConnection, whose: &Selector) -> Run<Facts> {
-    let (mut shown, left) = (Vec::new(), client::Left::new(screen));
+    let (mut shown, left) = (Vec::new(), client::RemainingMeter::new(screen));
     let mut look = |here: &mut NodeConnection| {
         let (rows, _) = client::rows(here, whose)?;
         left.show(&rows);

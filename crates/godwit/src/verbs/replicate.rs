@@ -2,12 +2,12 @@
 
 use super::catalog;
 use crate::{
-    args::{Moving, conditions::ConditionArgs},
+    args::{MoveOptions, conditions::ConditionArgs},
     out::{CliError, Facts, Run, Screen},
-    transfer::{self, Pair, Work},
+    transfer::{self, Pair, TransferWork},
 };
 use clap::Args;
-use godwit_farm::Aim;
+use godwit_farm::CopyAim;
 use godwit_store::{EntryKind, engine::Rule};
 use std::ffi::OsString;
 
@@ -39,7 +39,7 @@ pub(crate) struct Replicate {
     #[command(flatten)]
     wanted: ConditionArgs,
     #[command(flatten)]
-    moving: Moving,
+    moving: MoveOptions,
 }
 
 impl Replicate {
@@ -47,17 +47,17 @@ impl Replicate {
         let mut options = transfer::options(&self.moving)?;
         catalog::must_be_site("replicate", self.from.as_ref())?;
         let names = catalog::logical(options.clone())?;
-        let target = names.aimed(Aim {
+        let target = names.aimed(CopyAim {
             site: Some(self.to.clone()),
             from: self.from.clone(),
             copy: true,
-            ..Aim::default()
+            ..CopyAim::default()
         });
-        let source = names.aimed(Aim {
+        let source = names.aimed(CopyAim {
             from: self.from.clone(),
             wanted: self.wanted.0.clone(),
             in_one_piece: true,
-            ..Aim::default()
+            ..CopyAim::default()
         });
         let (mut pairs, mut refused) = (Vec::new(), 0);
         for argument in &self.names {
@@ -103,7 +103,7 @@ impl Replicate {
             );
             return Ok(transfer::with_failed(facts, refused));
         }
-        let work = Work {
+        let work = TransferWork {
             act: "copy",
             pairs,
             rule: Rule::Update,

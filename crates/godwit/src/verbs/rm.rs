@@ -11,7 +11,7 @@ use crate::{
 use clap::Args;
 use godwit_catalog::history;
 use godwit_core::{Scheme, Url};
-use godwit_farm::Aim;
+use godwit_farm::CopyAim;
 use godwit_store::engine::Stores;
 use godwit_store::{Entry, EntryKind, Error, RemovalKind, Stat};
 use serde_json::json;
@@ -125,11 +125,11 @@ impl Rm {
             (Scheme::Grid, true) => {
                 catalog::must_be_site(&format!("remove {url}"), self.at.as_ref())?;
                 let names = catalog::logical(places::options(&self.talking)?)?;
-                let aimed = names.aimed(Aim {
+                let aimed = names.aimed(CopyAim {
                     site: self.at.clone(),
                     last: self.last,
                     data: self.data,
-                    ..Aim::default()
+                    ..CopyAim::default()
                 });
                 Ok(aimed.place(&places::without_slashes(url)))
             }

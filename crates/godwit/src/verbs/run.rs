@@ -79,8 +79,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "TIME", value_parser = parse_wait, conflicts_with = "on")]
     wait: Option<Duration>,
     /// Here: mount, or preload (a library; no /dev/fuse)
-    #[arg(long, value_enum, default_value_t = Via::Mount, hide_possible_values = true, value_name = "WAY", conflicts_with = "on")]
-    via: Via,
+    #[arg(long, value_enum, default_value_t = ProgramAccess::Mount, hide_possible_values = true, value_name = "WAY", conflicts_with = "on")]
+    via: ProgramAccess,
     /// Processes [default: one a node]
     #[arg(short = 'n', value_name = "N", requires = "on", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     processes: Option<u64>,
@@ -114,7 +114,7 @@ pub(crate) struct Run {
 
 /// The way by which a program of this machine opens files of others.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Via {
+enum ProgramAccess {
     Mount,
     Preload,
 }
@@ -141,7 +141,7 @@ struct Site<'a> {
 }
 
 /// State that the processes share.
-struct Job<'a> {
+struct RunJob<'a> {
     run: &'a Run,
     screen: &'a Screen,
     options: &'a Options,
@@ -165,8 +165,8 @@ impl Run {
                 wait: self.wait.unwrap_or(WAIT),
             };
             let run = match self.via {
-                Via::Mount => mounted::run,
-                Via::Preload => preloaded::run,
+                ProgramAccess::Mount => mounted::run,
+                ProgramAccess::Preload => preloaded::run,
             };
             return run(&self.program, asked, screen);
         }
@@ -211,7 +211,7 @@ impl Run {
     }
 
     /// Checks all words, before anything is asked of a node.
-    fn job<'a>(&'a self, screen: &'a Screen, options: &'a Options) -> Ran<Job<'a>> {
+    fn job<'a>(&'a self, screen: &'a Screen, options: &'a Options) -> Ran<RunJob<'a>> {
         let wanted = format!("run {}", self.program[0].display());
         let bad = |fact: String| CliError::asked(&*wanted, fact);
         let mut nodes = HashSet::new();
@@ -268,7 +268,7 @@ impl Run {
         };
         let mut printed = Printed::new(screen, self.ordered, count as usize);
         printed.files = (out, words);
-        Ok(Job {
+        Ok(RunJob {
             run: self,
             screen,
             options,
@@ -328,7 +328,7 @@ impl Run {
     }
 }
 
-impl Job<'_> {
+impl RunJob<'_> {
     /// Runs one process, and counts it if it does not end well.
     fn process(&self, at: u64, site: &Site<'_>) {
         let done = self.run_at(at, site);

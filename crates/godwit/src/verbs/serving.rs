@@ -11,13 +11,13 @@ use std::{
 };
 
 /// The file of a server that lives.
-pub(super) struct Announced {
+pub(super) struct AnnouncedServer {
     path: PathBuf,
     _locked: File,
 }
 
 /// Writes the addresses of this process to its file.
-pub(super) fn announce(state: Option<&Path>, told: &Value) -> io::Result<Announced> {
+pub(super) fn announce(state: Option<&Path>, told: &Value) -> io::Result<AnnouncedServer> {
     let state = state.map(Path::to_owned).or_else(config::state_directory);
     let state = state.ok_or(io::ErrorKind::NotFound)?;
     DirBuilder::new()
@@ -33,13 +33,13 @@ pub(super) fn announce(state: Option<&Path>, told: &Value) -> io::Result<Announc
     let mut file = open.open(&path)?;
     file.try_lock()?;
     write!(file, "{told}")?;
-    Ok(Announced {
+    Ok(AnnouncedServer {
         path,
         _locked: file,
     })
 }
 
-impl Drop for Announced {
+impl Drop for AnnouncedServer {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }

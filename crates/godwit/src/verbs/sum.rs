@@ -71,7 +71,7 @@ impl Sum {
             let lines = places::read_list(list)?;
             if !lines
                 .iter()
-                .any(|line| Noted::read(line.as_bytes()).is_some())
+                .any(|line| DigestLine::read(line.as_bytes()).is_some())
             {
                 let wanted = format!("check {}", list.display());
                 let fact = "no properly formatted checksum lines found";
@@ -173,7 +173,7 @@ impl Sum {
     }
 
     fn check_line(&self, screen: &Screen, stores: &Stores, line: &OsStr) -> Run {
-        let Some(Noted { digest, name }) = Noted::read(line.as_bytes()) else {
+        let Some(DigestLine { digest, name }) = DigestLine::read(line.as_bytes()) else {
             let text = line.to_string_lossy();
             return Err(CliError::asked(format!("check {text:?}"), LINE));
         };
@@ -215,12 +215,12 @@ impl Sum {
 
 /// A line of a list of digests.
 #[derive(Debug, Eq, PartialEq)]
-struct Noted {
+struct DigestLine {
     digest: String,
     name: Vec<u8>,
 }
 
-impl Noted {
+impl DigestLine {
     fn read(line: &[u8]) -> Option<Self> {
         let (escaped, line) = match line.strip_prefix(b"\\") {
             Some(rest) => (true, rest),

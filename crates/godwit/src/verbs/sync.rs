@@ -2,12 +2,12 @@
 
 use super::cp;
 use crate::{
-    args::{Moving, Names},
+    args::{MoveOptions, Names},
     bytes,
     client::pending::Turn,
     out::{CliError, Facts, Run, Screen},
     places::{self, Place},
-    transfer::{self, Pair, Planned, Work, layout::Act, same},
+    transfer::{self, Pair, Planned, TransferWork, layout::CopyVerb, same},
 };
 use clap::Args;
 use godwit_core::{Algorithm, Choice};
@@ -45,7 +45,7 @@ pub(crate) struct Sync {
     #[arg(long)]
     delete: bool,
     #[command(flatten)]
-    moving: Moving,
+    moving: MoveOptions,
 }
 
 impl Sync {
@@ -66,14 +66,14 @@ impl Sync {
         let mut turn = Turn::of(screen, self.moving.dry_run);
         let Planned { pairs, refused } = transfer::pairs(
             screen,
-            Act::Sync,
+            CopyVerb::Sync,
             &[source],
             &target,
             &self.moving,
             &stores,
             &mut turn,
         )?;
-        let (pairs, late) = transfer::in_turn(screen, Act::Sync, pairs, &mut turn);
+        let (pairs, late) = transfer::in_turn(screen, CopyVerb::Sync, pairs, &mut turn);
         let refused = refused + late;
         if self.delete
             && let Some(pair) = pairs
@@ -98,7 +98,7 @@ impl Sync {
         } else {
             Rule::Update
         };
-        let work = Work {
+        let work = TransferWork {
             act: "copy",
             pairs,
             rule,

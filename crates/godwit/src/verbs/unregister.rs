@@ -8,7 +8,7 @@ use crate::{
 };
 use clap::Args;
 use godwit_core::Url;
-use godwit_farm::{Aim, Logical};
+use godwit_farm::{CopyAim, Logical};
 use godwit_store::{Entry, EntryKind, Error, RemovalKind, Store, StoreExt};
 use std::ffi::OsString;
 
@@ -43,10 +43,10 @@ pub(crate) struct Unregister {
 impl Unregister {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         catalog::must_be_site("unregister copies", self.at.as_ref())?;
-        let names = catalog::logical(places::options(&self.talking)?)?.aimed(Aim {
+        let names = catalog::logical(places::options(&self.talking)?)?.aimed(CopyAim {
             site: self.at.clone(),
             last: self.last,
-            ..Aim::default()
+            ..CopyAim::default()
         });
         let mut forgotten = 0u64;
         for argument in &self.names {

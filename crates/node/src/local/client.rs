@@ -16,7 +16,7 @@ use crate::local::{
 };
 use godwit_core::{Scheme, Url};
 use godwit_depot::{Appending, Depot, Editing, Lazily, Reading, Who};
-use godwit_farm::Draft;
+use godwit_farm::FileDraft;
 use godwit_local::Refusal;
 use godwit_wire::local::{Handle, Request, Response, response};
 use parking_lot::Mutex;
@@ -50,7 +50,7 @@ pub(crate) struct Client {
     /// The open logs, by target.
     pub(crate) appends: Mutex<HashMap<Url, Arc<Appending>>>,
     /// Drafts of jobs that it has written its part of: their leases last as long as it does.
-    pub(crate) drafts: Mutex<Vec<Draft>>,
+    pub(crate) drafts: Mutex<Vec<FileDraft>>,
     /// Visitors that wait for the program's answer.
     pub(crate) knocks: Arc<AccessRequests>,
     pub(crate) numbers: AtomicU64,

@@ -112,7 +112,7 @@ pub(super) fn dump(catalog: &dyn Catalog, screen: &Screen) -> Run<Facts> {
     if let Some(root) = root.filter(|root| !root.attributes.is_empty()) {
         print(&line_of(root))?;
     }
-    let mut links = Links::of(catalog).map_err(fails)?;
+    let mut links = LinkLines::of(catalog).map_err(fails)?;
     let mut names = 0_u64;
     for page in Pages::new(catalog, Path::new(""), true, true) {
         for entry in page.map_err(fails)? {
@@ -182,7 +182,7 @@ fn homes_of(entry: &CatalogEntry) -> Vec<HomeLine> {
 }
 
 /// The files and collections that have several names.
-struct Links {
+struct LinkLines {
     linked: HashSet<u64>,
     first: HashMap<u64, PathBuf>,
     /// The further name of a collection under which everything was printed before.
@@ -197,7 +197,7 @@ enum First {
     Below,
 }
 
-impl Links {
+impl LinkLines {
     /// Goes through all names with a bit for each number.
     fn of(catalog: &dyn Catalog) -> Result<Self, Refusal> {
         let (mut seen, mut linked) = (Vec::new(), HashSet::new());

@@ -4,13 +4,13 @@ pub(crate) mod filter;
 pub(crate) mod stdio;
 
 use crate::{
-    args::{Moving, Names},
+    args::{MoveOptions, Names},
     client::pending::{self, Reach, Turn},
     out::{CliError, Facts, Run, Screen},
     places,
     transfer::{
-        self, Pair, Planned, Work,
-        layout::{Act, Existing},
+        self, Pair, Planned, TransferWork,
+        layout::{CopyVerb, Existing},
     },
     units,
 };
@@ -73,7 +73,7 @@ pub(crate) struct Cp {
     #[arg(long, value_name = "MODULE[=PARAMETERS]", conflicts_with_all = ["offset", "length", "recursive"])]
     through: Option<Through>,
     #[command(flatten)]
-    moving: Moving,
+    moving: MoveOptions,
 }
 
 impl Cp {
@@ -111,7 +111,7 @@ impl Cp {
             let moving = &self.moving;
             transfer::pairs(
                 screen,
-                Act::Copy,
+                CopyVerb::Copy,
                 &sources,
                 &target,
                 moving,
@@ -124,7 +124,7 @@ impl Cp {
             let refused = self.refused(pair);
             refused.map(|trouble| screen.trouble(&trouble)).is_none()
         });
-        let (mut pairs, _) = transfer::in_turn(screen, Act::Copy, pairs, &mut turn);
+        let (mut pairs, _) = transfer::in_turn(screen, CopyVerb::Copy, pairs, &mut turn);
         let refused = refused + asked - pairs.len();
         // Standard output replaces no file.
         let rule = match self.no_clobber && target != "-" {
@@ -149,7 +149,7 @@ impl Cp {
                 filter::put_between(pair, module);
             }
         }
-        let work = Work {
+        let work = TransferWork {
             act: if target == "-" { "print" } else { "copy" },
             pairs,
             rule,

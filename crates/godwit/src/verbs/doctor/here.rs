@@ -1,17 +1,22 @@
 //! Checks of this machine and of its node.
 
-use super::{CONNECT, Look, PORT, STALL};
+use super::{CONNECT, CheckResult, PORT, STALL};
 use crate::{args::NodeArgs, config, out::CliError, units, verbs::init};
 use godwit_store::{Error, RemoteOptions, Store, door::Door};
 use godwit_trust::{Credential, Home, Peer};
 use std::time::SystemTime;
 
 /// Checks this machine.
-pub(super) fn looks() -> Vec<Look> {
+pub(super) fn looks() -> Vec<CheckResult> {
     let mut looks = vec![configuration(), certificate()];
     let Some(home) = config::home() else {
         let said = "there is nowhere to keep keys and notes";
-        looks.push(Look::ill("state", said, "set HOME, or XDG_STATE_HOME", 2));
+        looks.push(CheckResult::ill(
+            "state",
+            said,
+            "set HOME, or XDG_STATE_HOME",
+            2,
+        ));
         return looks;
     };
     looks.push(state(&home));
@@ -20,26 +25,26 @@ pub(super) fn looks() -> Vec<Look> {
     looks
 }
 
-fn configuration() -> Look {
+fn configuration() -> CheckResult {
     match config::load(&NodeArgs::default()) {
-        Ok(_) => Look::well("config", "is in order"),
+        Ok(_) => CheckResult::well("config", "is in order"),
         Err(error) => {
             let fix = "godwit config check says so too; godwit config show lists the keys";
-            Look::ill("config", CliError::from(error).fact().to_owned(), fix, 2)
+            CheckResult::ill("config", CliError::from(error).fact().to_owned(), fix, 2)
         }
     }
 }
 
-fn certificate() -> Look {
+fn certificate() -> CheckResult {
     let credential = match Credential::discover() {
         Ok(None) => {
-            return Look::well("certificate", "none; gsiftp: needs one (godwit proxy init)");
+            return CheckResult::well("certificate", "none; gsiftp: needs one (godwit proxy init)");
         }
         Ok(Some(credential)) => credential,
         Err(error) => {
             let hint = error.hint();
             let fix = hint.unwrap_or_else(|| "godwit proxy info shows what is there".into());
-            return Look::ill("certificate", error.to_string(), fix, 13);
+            return CheckResult::ill("certificate", error.to_string(), fix, 13);
         }
     };
     let who = credential.identity();
@@ -47,70 +52,70 @@ fn certificate() -> Look {
         Ok(()) => {
             let left = credential.not_after().duration_since(SystemTime::now());
             let left = units::duration(left.unwrap_or_default());
-            Look::well("certificate", format!("{who}, for another {left}"))
+            CheckResult::well("certificate", format!("{who}, for another {left}"))
         }
         Err(error) => {
             let hint = error.hint();
             let fix = hint.unwrap_or_else(|| "godwit proxy init makes a new one".into());
-            Look::ill("certificate", error.to_string(), fix, 13)
+            CheckResult::ill("certificate", error.to_string(), fix, 13)
         }
     }
 }
 
-fn state(home: &Home) -> Look {
+fn state(home: &Home) -> CheckResult {
     let nearest = home.path().ancestors().find(|path| path.exists());
     match nearest.map(|path| (path, path.is_dir() && godwit_sys::may_write(path))) {
-        Some((_, true)) => Look::well("state", home.path().display().to_string()),
+        Some((_, true)) => CheckResult::well("state", home.path().display().to_string()),
         Some((path, false)) => {
             let said = format!(
                 "{} cannot be written: keys, notes and what a resume needs are not kept",
                 path.display()
             );
             let fix = "give it to the account that runs this, or set XDG_STATE_HOME";
-            Look::ill("state", said, fix, 13)
+            CheckResult::ill("state", said, fix, 13)
         }
         None => {
             let said = "no part of its path exists";
-            Look::ill("state", said, "set XDG_STATE_HOME", 4)
+            CheckResult::ill("state", said, "set XDG_STATE_HOME", 4)
         }
     }
 }
 
-fn keys(home: &Home) -> Look {
+fn keys(home: &Home) -> CheckResult {
     match home.key().and_then(|key| match key {
         Some(_) => Ok(Some(home.keys()?.len())),
         None => Ok(None),
     }) {
-        Ok(None) => Look::well("key", "none yet: godwit init or godwit join makes one"),
-        Ok(Some(1)) => Look::well("key", "godwit peers rotate replaces it"),
+        Ok(None) => CheckResult::well("key", "none yet: godwit init or godwit join makes one"),
+        Ok(Some(1)) => CheckResult::well("key", "godwit peers rotate replaces it"),
         Ok(Some(count)) => {
             let waiting = home.waiting_for_key().map_or(0, |peers| peers.len());
             let said = format!("{} older kept, {waiting} peers know no newer", count - 1);
-            Look::well("key", said)
+            CheckResult::well("key", said)
         }
         Err(error) => {
             let hint = error.hint();
             let fix = hint.unwrap_or_else(|| {
                 "restore node.pem from a copy; or remove it, and have everybody join again".into()
             });
-            Look::ill("key", error.to_string(), fix, 13)
+            CheckResult::ill("key", error.to_string(), fix, 13)
         }
     }
 }
 
-fn peers(home: &Home) -> Look {
+fn peers(home: &Home) -> CheckResult {
     match home.peers() {
-        Ok(peers) => Look::well("peers", format!("{} known (godwit peers)", peers.len())),
+        Ok(peers) => CheckResult::well("peers", format!("{} known (godwit peers)", peers.len())),
         Err(error) => {
             let hint = error.hint();
             let fix = hint.unwrap_or_else(|| "mend the file, or remove it and join again".into());
-            Look::ill("peers", error.to_string(), fix, 2)
+            CheckResult::ill("peers", error.to_string(), fix, 2)
         }
     }
 }
 
 /// Checks whether the node of this machine runs, with the key that others know.
-pub(super) fn node() -> Vec<Look> {
+pub(super) fn node() -> Vec<CheckResult> {
     let Some((home, port)) = configured() else {
         return Vec::new();
     };
@@ -134,16 +139,16 @@ pub(super) fn node() -> Vec<Look> {
     vec![match asked {
         // The node proved its key before the request.
         Ok(()) | Err(Error::Denied { .. }) => {
-            Look::well("node", format!("{} answers at {at}", myself.name))
+            CheckResult::well("node", format!("{} answers at {at}", myself.name))
         }
         Err(error @ Error::Unreachable { .. }) => {
-            Look::ill(PORT, error.to_string(), "start the node: godwit node", 5)
+            CheckResult::ill(PORT, error.to_string(), "start the node: godwit node", 5)
         }
         Err(error @ Error::Trust { .. }) => {
             let fix = "another program has its port: stop that, or set https.listen; or the node runs with another state";
-            Look::ill("node", error.to_string(), fix, 13)
+            CheckResult::ill("node", error.to_string(), fix, 13)
         }
-        Err(error) => Look::ill("node", error.to_string(), "its log says more", 1),
+        Err(error) => CheckResult::ill("node", error.to_string(), "its log says more", 1),
     }]
 }
 

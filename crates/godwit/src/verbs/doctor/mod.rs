@@ -42,18 +42,18 @@ pub(crate) struct Doctor {
 }
 
 /// The result of one check.
-struct Look {
+struct CheckResult {
     what: &'static str,
     said: String,
-    wrong: Option<Wrong>,
+    wrong: Option<Problem>,
 }
 
-struct Wrong {
+struct Problem {
     fix: String,
     code: u8,
 }
 
-impl Look {
+impl CheckResult {
     fn well(what: &'static str, said: impl Into<String>) -> Self {
         Self {
             what,
@@ -66,7 +66,7 @@ impl Look {
         Self {
             what,
             said: said.into(),
-            wrong: Some(Wrong {
+            wrong: Some(Problem {
                 fix: fix.into(),
                 code,
             }),
@@ -110,7 +110,7 @@ impl Doctor {
     }
 }
 
-impl Look {
+impl CheckResult {
     fn tell(&self, screen: &Screen) -> Result<(), Error> {
         if screen.json() {
             return screen.object(&json!({
@@ -133,19 +133,22 @@ impl Look {
 }
 
 /// Runs a check with a deadline, since several silent addresses take their time one after the other.
-fn in_time(at: &str, look: impl FnOnce() -> Run<Vec<Look>> + Send + 'static) -> Run<Vec<Look>> {
+fn in_time(
+    at: &str,
+    look: impl FnOnce() -> Run<Vec<CheckResult>> + Send + 'static,
+) -> Run<Vec<CheckResult>> {
     let (tell, told) = mpsc::sync_channel(1);
     // After the deadline no receiver is left.
     thread::spawn(move || drop(tell.send(look())));
     told.recv_timeout(WITHIN).unwrap_or_else(|_| {
         let said = format!("{at} does not answer within {} s", WITHIN.as_secs());
-        let look = Look::ill(PORT, said, SWALLOWED, 5);
+        let look = CheckResult::ill(PORT, said, SWALLOWED, 5);
         Ok(vec![look])
     })
 }
 
 /// Checks the server of a URL, with as few requests as possible.
-fn there(url: &Url, talking: &Talking) -> Run<Vec<Look>> {
+fn there(url: &Url, talking: &Talking) -> Run<Vec<CheckResult>> {
     let stores = Stores::new(names::with_names(Options {
         connect: CONNECT,
         stall: STALL,
@@ -172,9 +175,9 @@ fn there(url: &Url, talking: &Talking) -> Run<Vec<Look>> {
                     url.host_port(),
                     distance.as_millis()
                 );
-                looks.push(Look::well(PORT, far));
+                looks.push(CheckResult::well(PORT, far));
             }
-            looks.push(Look::well(
+            looks.push(CheckResult::well(
                 RIGHTS,
                 format!("{url} can be seen, {} bytes", stat.size),
             ));
@@ -186,10 +189,10 @@ fn there(url: &Url, talking: &Talking) -> Run<Vec<Look>> {
 }
 
 /// Returns the stages before an error, then the error with its remedy.
-fn stopped_by(error: &Error) -> Vec<Look> {
+fn stopped_by(error: &Error) -> Vec<CheckResult> {
     let passed = before(stage(error)).iter();
     let mut looks: Vec<_> = passed
-        .map(|well| Look::well(well, "got that far"))
+        .map(|well| CheckResult::well(well, "got that far"))
         .collect();
     let fix = match error {
         Error::Unreachable { cause, .. } if cause.kind() == io::ErrorKind::TimedOut => {
@@ -201,7 +204,7 @@ fn stopped_by(error: &Error) -> Vec<Look> {
         }
         error => error.hint().unwrap_or_else(|| "its log says more".into()),
     };
-    looks.push(Look::ill(
+    looks.push(CheckResult::ill(
         stage(error),
         error.to_string(),
         fix,
@@ -211,12 +214,12 @@ fn stopped_by(error: &Error) -> Vec<Look> {
 }
 
 /// Compares clocks, where the other side tells its own.
-fn skew(place: &Place) -> Option<Look> {
+fn skew(place: &Place) -> Option<CheckResult> {
     Some(apart(place.store.clock_skew()?))
 }
 
 /// Compares clocks with a server that did not prove its identity: a wrong clock may be the reason.
-fn skew_of_anybody(place: &Place, error: &Error) -> Option<Look> {
+fn skew_of_anybody(place: &Place, error: &Error) -> Option<CheckResult> {
     if !matches!(error, Error::Trust { .. }) {
         return None;
     }
@@ -224,16 +227,16 @@ fn skew_of_anybody(place: &Place, error: &Error) -> Option<Look> {
     Some(apart(door.clock_of_anybody().ok()??))
 }
 
-fn apart(skew: Duration) -> Look {
+fn apart(skew: Duration) -> CheckResult {
     let seconds = skew.as_secs();
     match skew > SKEW_MAX {
-        false => Look::well(CLOCK, format!("{seconds} s apart")),
+        false => CheckResult::well(CLOCK, format!("{seconds} s apart")),
         true => {
             let said = format!(
                 "the clocks are {} apart: certificates and tickets may be refused",
                 units::duration(skew)
             );
-            Look::ill(
+            CheckResult::ill(
                 CLOCK,
                 said,
                 "set the one that is wrong (timedatectl; chronyc tracking)",
@@ -243,7 +246,7 @@ fn apart(skew: Duration) -> Look {
     }
 }
 
-fn disk(place: &Place) -> Option<Look> {
+fn disk(place: &Place) -> Option<CheckResult> {
     let space = place
         .store
         .space(&place.path)
@@ -251,11 +254,11 @@ fn disk(place: &Place) -> Option<Look> {
     let space = space.ok()?;
     let free = units::short(space.free_bytes);
     Some(match is_scarce(space.free_bytes, space.total_bytes) {
-        false => Look::well(
+        false => CheckResult::well(
             DISK,
             format!("{free} free of {}", units::short(space.total_bytes)),
         ),
-        true => Look::ill(DISK, format!("only {free} are free"), "make room there", 7),
+        true => CheckResult::ill(DISK, format!("only {free} are free"), "make room there", 7),
     })
 }
 

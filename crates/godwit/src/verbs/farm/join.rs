@@ -85,7 +85,7 @@ impl Join {
             let trouble = CliError::asked(wanted, "the other nodes must reach this one");
             return Err(trouble.next("say where: --address HOST:PORT"));
         }
-        let settings = Settings::read(wanted)?;
+        let settings = NodeSettings::read(wanted)?;
         settings.must_be_free(wanted)?;
         let (keeper, name) = join::Join::by(self.invite, addresses).connect()?;
         let text = format!("godwit://{}", keeper.name);
@@ -149,7 +149,7 @@ impl Leave {
             })?;
         }
         if is_ours {
-            Settings::read(wanted)?.write(wanted, "")?;
+            NodeSettings::read(wanted)?.write(wanted, "")?;
             let forgotten = init::home(wanted)?.introduce("", &[]);
             forgotten.map_err(|error| CliError::trust(wanted, error))?;
         }
@@ -203,12 +203,12 @@ fn be_known(wanted: &str, text: &str, name: &str) -> Run {
 }
 
 /// The configuration of this node without what `farm join` wrote.
-struct Settings {
+struct NodeSettings {
     file: PathBuf,
     text: String,
 }
 
-impl Settings {
+impl NodeSettings {
     fn read(wanted: &str) -> Run<Self> {
         let file = config::file_in_use().or_else(config::of_this_user);
         let file = file.ok_or_else(|| {

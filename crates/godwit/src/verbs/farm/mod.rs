@@ -40,7 +40,7 @@ enum Action {
     Define(make::Define),
     Join(join::Join),
     Leave(join::Leave),
-    Nodes(nodes::Nodes),
+    Nodes(nodes::FarmNodes),
     Drain(nodes::Drain),
     Return(nodes::Return),
     Demo(demo::Demo),

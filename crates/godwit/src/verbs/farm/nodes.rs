@@ -24,7 +24,7 @@ node of the catalog asks them all the time: one that is silent for 10 seconds ge
 after farm.down_after seconds (300) its copies count as lost, and rules make others.
 
 Exit status: 0; 5 the catalog does not answer.")]
-pub(super) struct Nodes {
+pub(super) struct FarmNodes {
     #[command(flatten)]
     talking: Talking,
 }
@@ -65,7 +65,7 @@ pub(super) struct Return {
     talking: Talking,
 }
 
-impl Nodes {
+impl FarmNodes {
     pub(super) fn run(self, screen: &Screen) -> Run<Facts> {
         let wanted = "show the nodes";
         let names = catalog::logical(places::options(&self.talking)?)?;

@@ -9,7 +9,7 @@ use crate::{
 };
 use clap::Args;
 use godwit_catalog::Input;
-use godwit_farm::{Engine, Event, Job, Kept, Logical, Task};
+use godwit_farm::{Engine, Event, FarmJob, Kept, Logical, Task};
 use godwit_store::Error;
 use godwit_wire::door::{
     call::Line,
@@ -162,7 +162,7 @@ impl Run {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let with = self.with(&names)?;
         let kept = kept(&names, &self.program[0])?;
-        let job = Job {
+        let job = FarmJob {
             id: format!(
                 "{:x}-{}",
                 since.unwrap_or_default().as_nanos(),

@@ -24,7 +24,7 @@ use std::{
 
 /// An action on the node of this machine.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Act {
+pub(crate) enum NodeAction {
     /// Have the cache service (for put and get) or the server begin by systemd
     Install(Install),
     /// End the cache service; a server (godwit node) ends by SIGTERM
@@ -63,7 +63,7 @@ pub(crate) struct Install {
     print: bool,
 }
 
-impl Act {
+impl NodeAction {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         match self {
             Self::Install(install) => install.run(screen),

@@ -2,7 +2,7 @@
 
 pub(crate) mod local;
 
-use self::local::Act;
+use self::local::NodeAction;
 use crate::{
     args::NodeArgs,
     config,
@@ -53,7 +53,7 @@ pub(crate) struct Node {
     #[arg(hide_short_help = true, long, value_name = "PATH", requires = "local")]
     socket: Option<PathBuf>,
     #[command(subcommand)]
-    act: Option<Act>,
+    act: Option<NodeAction>,
 }
 
 impl Node {

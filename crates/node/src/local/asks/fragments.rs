@@ -12,7 +12,7 @@ use crate::local::{
 };
 use godwit_catalog::{CatalogEntry, CatalogHome, is_good};
 use godwit_core::{Algorithm, Block, Digest, Extents, Hashing, LEAF_BYTES, Leaves, Piece, Url};
-use godwit_farm::{Aim, Draft, FileFacts, Logical, Slot};
+use godwit_farm::{CopyAim, FileDraft, FileFacts, Logical, Slot};
 use godwit_local::{Kind, Refusal};
 use godwit_store::{
     Error, Store, Take, Whole,
@@ -42,7 +42,7 @@ pub(crate) struct FragmentWriter {
     index: u64,
     mode: Option<u32>,
     file: File,
-    parts: Option<(Draft, FragmentTarget)>,
+    parts: Option<(FileDraft, FragmentTarget)>,
 }
 
 /// The place where a fragment is to lie.
@@ -195,10 +195,10 @@ impl Client {
         let Some((site, _)) = &self.keeping.bounds.export else {
             return Ok(());
         };
-        let aim = Aim {
+        let aim = CopyAim {
             site: Some(site.clone()),
             copy: true,
-            ..Aim::default()
+            ..CopyAim::default()
         };
         let task = Task {
             source: names.place(its),
@@ -322,7 +322,7 @@ impl Client {
     /// Begins the file of a fragment: where it is to lie if that is here, else one without a name.
     fn begin_fragment(
         &self,
-        draft: &Draft,
+        draft: &FileDraft,
         index: u64,
         site: &str,
         url: &Url,
@@ -421,7 +421,7 @@ fn new_file(path: &Path) -> io::Result<File> {
 
 /// Sends a fragment to its node.
 fn send(
-    draft: &Draft,
+    draft: &FileDraft,
     fragment: &FragmentWriter,
     site: &str,
     size: u64,
