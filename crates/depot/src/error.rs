@@ -14,10 +14,10 @@ use std::{
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 godwit_core::errors! {
-    /// What a caller would tell apart. One answer may go to many who waited for it.
+    /// Errors that a caller may tell apart. One error may go to many callers.
     #[derive(Clone, Debug)]
     pub enum Error {
-        /// What the origin or the target said.
+        /// The answer of the origin or of the target.
         #[error("{0}")]
         Store(Arc<godwit_store::Error>), Other;
         #[error("{}: {}", .path.display(), why(.cause))]
@@ -38,12 +38,12 @@ godwit_core::errors! {
         } => taken, InUse;
         #[error("{}: lies on a network file system ({kind}), whose locks cannot be relied on", .path.display())]
         Network { path: PathBuf, kind: &'static str } => network, Unsupported;
-        /// It could never be held here.
+        /// The file is larger than the depot.
         #[error("{url}: needs room for {size} bytes, and the depot holds {quota} at most")]
         TooLarge { url: Box<Url>, size: u64, quota: u64 } => too_large, TooLarge;
         /// Nothing more can be forgotten.
         #[error(
-            "the depot is full: {wanted} bytes are wanted of {quota}, {owed} are owed{} and {used} in use{}",
+            "the depot is full: {wanted} bytes are wanted of {quota}, {owed} wait for delivery{} and {used} in use{}",
             to_whom(.to),
             who_else(*.before)
         )]
@@ -52,9 +52,9 @@ godwit_core::errors! {
             quota: u64,
             owed: u64,
             used: u64,
-            /// Servers to which that is owed, the one to which most is first.
+            /// Servers for which bytes are pending, the one with most bytes first.
             to: Vec<String>,
-            /// So many others wait, and get room first.
+            /// The number of writers that wait, and get room first.
             before: usize
         } => full, Quota;
         /// Those who wait for room wait for each other.
@@ -67,9 +67,9 @@ godwit_core::errors! {
             url: Box<Url>,
             wanted: u64,
             quota: u64,
-            /// What all of them hold.
+            /// The bytes that all writers have taken.
             held: u64,
-            /// What this one does.
+            /// The bytes that this writer has taken.
             ours: u64
         } => crowded, Quota;
         #[error("{url}: {}: {why}", on_hold(.deed))]
@@ -79,15 +79,15 @@ godwit_core::errors! {
             /// The change of the name; empty: its file is not delivered.
             deed: String
         } => held, OnHold;
-        /// What left this machine is held at nodes that it goes by.
+        /// Files that left this machine are on hold at nodes on their way.
         #[error("{first}{}{}", as_well(.others), in_turn(.waiting))]
         OnHoldDownstream {
             first: Box<Error>,
             others: Vec<Url>,
-            /// What waits for one of these.
+            /// Names that wait for one of these.
             waiting: Vec<String>
         } => on_hold_downstream, OnHold;
-        /// What left this machine is nowhere.
+        /// A file that left this machine is at no node on its way.
         #[error(
             "{url}: was given to {hop}, which has it no more, and it is not at its end: it was removed there, or the hop lost it"
         )]
@@ -99,7 +99,7 @@ godwit_core::errors! {
         Rotten { url: Box<Url>, at: u64 } => rotten, Corrupt;
         #[error("nothing of that name is pending or kept here: {0}")]
         Unknown(String), Missing;
-        /// It failed when nothing could be taken back any more.
+        /// The write counts, and is not durable.
         #[error(
             "{url}: what was written counts and goes, and would not survive an end of this machine: {why}"
         )]
@@ -115,7 +115,7 @@ godwit_core::errors! {
         OtherServer { url: Box<Url>, to: Box<Url> } => other_server, OtherServer;
         #[error("not done within {} s: {what}", seconds(*.waited))]
         TimedOut { waited: Duration, what: String } => timed_out, Late;
-        #[error("nobody waits for it any more")]
+        #[error("the caller waits for it no more")]
         Unwanted, Canceled;
         #[error("the node ends")]
         Ending, Ending;
@@ -261,7 +261,7 @@ impl Error {
         }
     }
 
-    /// Returns what is held until somebody renews what we prove ourselves by, and how; nothing of all else.
+    /// Returns the reason of a hold that ends when the user renews a credential, with the command; `None` of others.
     pub(crate) fn wants_proof(&self) -> Option<String> {
         let said = self.of_store().filter(|said| said.is_of_our_proof())?;
         Some(format!("{self}; {}{RETRY}", said.hint()?))
@@ -345,12 +345,12 @@ pub(crate) fn is_shut(error: &godwit_store::Error) -> bool {
     }
 }
 
-/// Tells whether somebody is to decide behind the server.
+/// Tells whether the file is on hold at a node behind the server.
 pub(crate) fn is_on_hold_downstream(error: &godwit_store::Error) -> bool {
     matches!(error, E::Held { .. })
 }
 
-/// Tells whether nobody knows the name of the server.
+/// Tells whether the name of the server is unknown.
 pub(crate) fn is_unknown_host(error: &Error) -> bool {
     matches!(error, Error::Store(error) if matches!(**error, godwit_store::Error::NoSuchHost { .. }))
 }
@@ -403,7 +403,7 @@ fn in_turn(waiting: &[String]) -> String {
     }
 }
 
-/// So many are named.
+/// The number of names that a message lists.
 const NAMED_MAX: usize = 8;
 
 /// So often a file that is not there is looked for.

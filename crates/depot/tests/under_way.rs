@@ -219,7 +219,7 @@ fn whole_file_server_explains_wait() {
     let wanted = bytes(3 << 20, 6);
     let writing = depot.put(&url("a"), &who(), &over()).unwrap();
     writing.write(0, &wanted).unwrap();
-    let words = "its server takes whole files only: it is sent when whoever writes it has ended";
+    let words = "its server takes whole files only: it is sent when its writer has closed it";
     until("it is said why nothing moves", || {
         let pending = depot.queue();
         pending[0].stage == Stage::Open && pending[0].why == words

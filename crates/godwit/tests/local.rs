@@ -1044,7 +1044,7 @@ fn room_wait_is_told_and_limited() {
     assert_eq!(late.status, Some(7), "{late}");
     for words in [
         "waiting for room for godwit://lab/b: ",
-        "are owed to",
+        "wait for delivery to",
         "no room within 1 s",
         "godwit queue",
     ] {

@@ -1,15 +1,13 @@
 //! Lines for the ends of files, from many writers, each once and in order.
 //!
-//! What is appended goes into a log here at once, so that no writer waits for a
-//! network; a log has a writer's number of its own at the target, and counts what
-//! it sends, so that what is sent again after a break is known there. A piece is
+//! A piece goes into a local log at once, so that no writer waits for the network. A log has a
+//! writer's number of its own at the target, and numbers what it sends: the target knows what is sent again. A piece is
 //! never divided: the target shows all of it or nothing. Many pieces go under one
 //! number; which, is on record before they are sent, so that it is the same ones
 //! if they are sent again.
 //!
-//! Whoever may die, or lose us, before they hear that a piece was taken gives it a
-//! number of their own: it lies in the log before the piece, so that the piece is
-//! taken once, however often it is said.
+//! A writer that may end before it hears that a piece was taken gives the piece a number. The number is in the
+//! log before the piece, so that the piece is taken once, however often it is sent.
 //!
 //! A log counts against the quota until it is gone; one that is at its target as
 //! a whole, and long, is emptied. What rots in it is held with all behind it.
@@ -37,7 +35,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Who appends to a file.
+/// A writer that appends to a file.
 #[derive(Debug)]
 pub struct Appending {
     depot: Arc<Inner>,
@@ -46,12 +44,12 @@ pub struct Appending {
 }
 
 impl Depot {
-    /// Begins to append to a file, as nobody's session. Several who append to one share its log.
+    /// Begins to append to a file, without a session. Writers of one file share its log.
     pub fn append(&self, url: &Url, who: &Who) -> Result<Appending> {
         self.append_of(url, who, "")
     }
 
-    /// The same as a session. Which appended is known until this depot ends.
+    /// Begins to append as a session. Which session appended is known until this depot ends.
     pub fn append_of(&self, url: &Url, who: &Who, session: &str) -> Result<Appending> {
         let place = (self.inner.connect)(url, who)?;
         // A server of others could not tell what came twice.
@@ -94,7 +92,7 @@ impl Appending {
         self.add_while(piece, &|_| true)
     }
 
-    /// The same as long as somebody wants it, who is asked now and then, and told what is waited for.
+    /// Appends a piece, unless cancelled; `is_wanted` is asked now and then, with the reason of the wait.
     pub fn add_while(&self, piece: &[u8], is_wanted: IsWanted<'_>) -> Result<()> {
         let parts = piece.len().div_ceil(PIECE_MAX);
         let bytes = piece.len() + parts * HEAD_BYTES;
@@ -105,7 +103,7 @@ impl Appending {
         added
     }
 
-    /// The same for a caller who does not know whether a piece was taken: what was is not taken again.
+    /// Appends a piece that may have been taken already: then it is not taken again.
     pub fn add_once(&self, piece: &[u8], nth: Nth, is_wanted: IsWanted<'_>) -> Result<()> {
         if piece.len() > PIECE_MAX {
             let why = format!("it has {} bytes, and {PIECE_MAX} are the most", piece.len());
@@ -274,5 +272,5 @@ impl Log {
     }
 }
 
-/// So many bytes are reserved at once for a log that grows.
+/// The bytes that are reserved at once for a log that grows.
 const RESERVE_STEP: u64 = 1 << 20;

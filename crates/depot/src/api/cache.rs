@@ -131,7 +131,7 @@ impl Depot {
             if !state.machine.may_be_forgotten() || state.delivery.is_in_flight {
                 return Err(Error::in_use(
                     url.clone(),
-                    "owed to its target, or written or fetched at the moment",
+                    "pending, or being written or fetched",
                 ));
             }
             let tags = std::mem::take(&mut state.users.tags);

@@ -252,10 +252,7 @@ impl Inner {
             (Some(seen), _) => (seen.clone(), state.validity.seen_at.clone()),
             (None, Base::Seen(version)) => (version.clone(), None),
             _ => {
-                return Err(Error::busy(
-                    url,
-                    &"somebody else's at the moment; try again",
-                ));
+                return Err(Error::busy(url, &"in use by another program; try again"));
             }
         };
         drop(state);

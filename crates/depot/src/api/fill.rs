@@ -149,7 +149,7 @@ impl Adding {
     /// locked.
     pub fn done(&mut self, tag: Option<(&str, Option<u64>)>, timestamp: Option<i64>) -> Result<()> {
         if !self.depot.locks.is_ours(&self.name, self.number) {
-            return Err(self.busy("being added by somebody else by now"));
+            return Err(self.busy("being added by another program"));
         }
         let user = match &self.what {
             What::Done => return Err(Error::Ending),

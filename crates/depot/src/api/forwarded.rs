@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Inner {
-    /// Waits until what hops took, and nobody has here any more, is at its end.
+    /// Waits until files that hops took, and of which nothing is here any more, are at their last target.
     pub(crate) fn follow_forwarded(
         &self,
         scope: &Scope,
@@ -23,7 +23,7 @@ impl Inner {
         let mut is_lost = Ok(());
         for forwarded in all {
             match self.forward((&forwarded.url, &forwarded.who), time, is_wanted) {
-                // Told once: somebody removed it at its end, or behind us.
+                // Told once: it was removed at its last target, or by another node on the way.
                 Err(error) if error.of_store().is_some_and(is_nowhere) => {
                     if !self.is_changed_there(&forwarded) {
                         is_lost = is_lost.and(Err(Error::gone_downstream(&forwarded.url)));

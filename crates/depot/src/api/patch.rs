@@ -1,19 +1,17 @@
 //! Writing into the file of a name, as it is at its target.
 //!
-//! What is written lies in a file of its own until its writer ends: then all of
-//! it counts, or nothing. Where something of that name is owed already, it goes
-//! into that, so that whoever reads it here sees both; else it is owed itself.
-//! Before it goes there it is on record, and into what: if we end meanwhile, the
-//! next start puts all of it there. If that goes meanwhile, it goes into what
-//! there is by then.
+//! The bytes are in a file of their own until the writer closes it: then all of them count, or none. If an entry of the
+//! name is pending they are merged into it, so that readers see both; else the patch is delivered by itself. The row of
+//! the patch names the entry before the merge begins: after a restart the merge is done again. If the entry has gone
+//! meanwhile, the patch is merged into its successor.
 
 use crate::{Depot, Error, IsWanted, Result, Who, Writing};
 use godwit_core::{Url, holding::Holding};
 use std::sync::Arc;
 
 impl Depot {
-    /// Begins to write into the file of a name, as it is at its target: what is not written stays, and
-    /// nobody is asked for anything. Nobody sees any of it before its [end](Writing::end).
+    /// Begins to write into the file of a name, as it is at its target: bytes outside the written ranges are kept, and
+    /// no server is asked. No reader sees any of it before its [end](Writing::end).
     pub fn patch(&self, url: &Url, who: &Who, session: &str) -> Result<Writing> {
         drop((self.inner.connect)(url, who)?);
         self.begin((url, who), session, Holding::blind(), true)

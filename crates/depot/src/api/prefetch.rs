@@ -91,9 +91,9 @@ fn missing(entry: &Arc<Entry>, from: u64, slice: u64) -> Option<Range<u64>> {
     None
 }
 
-/// Whoever wants to read waits no longer than for one of these.
+/// A reader waits for one slice at most.
 const SLICES_A_SECOND: u64 = 4;
 const SLICE_MAX: u64 = 64 << 20;
-/// Who is gone, or a node that ends, is noticed so soon.
+/// How soon a reader that has gone, or the end of the node, is noticed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const FOR_EVER: Duration = Duration::from_secs(3600 * 24 * 365);

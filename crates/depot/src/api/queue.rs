@@ -164,8 +164,8 @@ impl Depot {
         all
     }
 
-    /// Returns what a target answered, so that something of a name is held; nothing, if that is a conflict, or nobody
-    /// knows.
+    /// Returns the answer of the target for which an entry or operation of a name is on hold; `None` for a conflict, or if
+    /// the answer is not known.
     pub(crate) fn why_on_hold(&self, url: &Url) -> Option<Arc<StoreError>> {
         let pending = self.queue_of(&Scope::Url(url.clone()));
         let on_hold = || {
@@ -319,8 +319,8 @@ impl Depot {
         Ok(())
     }
 
-    /// Delivers what is owed to somewhere else, also on another server, in place of whatever is there. What
-    /// its old target has of the upload is given up.
+    /// Delivers a pending file to another name, perhaps on another server, over any file there. The part that the old
+    /// target has is given up.
     pub fn redirect(&self, id: &str, to: &Url) -> Result<()> {
         let entry = self.inner.by_name(id)?;
         drop((self.inner.connect)(to, &entry.who)?);
@@ -558,4 +558,4 @@ pub(crate) fn is_meant(scope: &Scope, entry: &Entry) -> bool {
 const URL_SHOWN: usize = 200;
 
 const WHOLE_ONLY: &str =
-    "its server takes whole files only: it is sent when whoever writes it has ended";
+    "its server takes whole files only: it is sent when its writer has closed it";

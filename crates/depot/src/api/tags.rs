@@ -20,7 +20,7 @@ impl Depot {
         self.stage_while(url, who, (tag, lasts), &|| true)
     }
 
-    /// The same for somebody who may go.
+    /// Stages a file, unless cancelled.
     pub fn stage_while(
         &self,
         url: &Url,

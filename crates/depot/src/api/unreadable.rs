@@ -1,5 +1,5 @@
 //! Operations on record of which a name cannot be read: they are shown, and left
-//! alone until somebody gives them up.
+//! alone until a user drops them.
 
 use crate::{
     Pending, Result, Stage,

@@ -377,7 +377,7 @@ impl Drop for Writing {
         if self.is_over {
             return;
         }
-        // Nobody was told that it is kept.
+        // Its writer had no answer.
         let state = self.entry.lock();
         if let Err(error) = self.depot.unlink(&self.entry, state) {
             tracing::warn!(%error, url = %self.entry.url(), "what was not finished cannot be removed");

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_newer_one_wrote_is_not_guessed() {
+    fn columns_of_newer_version_are_refused() {
         assert_eq!(Base::read("seen odd 1"), None);
         assert_eq!(Held::read("stuck"), None);
         assert_eq!(Sealed::read("1 2"), None);

@@ -20,9 +20,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What a test is told of the disk, and may answer with a fault.
+/// The events of a disk, to which a test may answer with a fault.
 pub(crate) trait Watcher: Send + Sync {
-    /// So many bytes will be written there now.
+    /// `len` bytes are about to be written.
     fn writes(&self, _path: &Path, _file: &File, _offset: u64, _len: u64) -> io::Result<()> {
         Ok(())
     }
@@ -56,7 +56,7 @@ pub(crate) struct Disk {
     watcher: Option<Arc<dyn Watcher>>,
     /// Of which folders we have seen to it that their own names survive a power cut.
     lasting: [AtomicBool; 256],
-    /// The same of the one in which they are.
+    /// The folder in which those are has a durable name.
     is_lasting: AtomicBool,
 }
 
@@ -68,7 +68,7 @@ impl Disk {
         let version = root.join("depot");
         match fs::read_to_string(&version) {
             Ok(found) if found.trim_end() == VERSION => {}
-            // Whoever wrote it had a full disk, or no power.
+            // Its writer had a full disk, or the power failed.
             Ok(found) if found.is_empty() && !root.join("held.db").exists() => {}
             Ok(found) => {
                 let found: String = found.trim_end().chars().take(64).collect();
@@ -99,8 +99,8 @@ impl Disk {
         let lock = lock.map_err(Error::disk(&path))?;
         let until = Instant::now() + ENDS_WITHIN;
         while !godwit_sys::try_lock(&lock).map_err(Error::disk(&path))? {
-            // It may be nobody's, or our own: a program that was just begun has it until it is another. And whoever was
-            // killed has it until the last of its threads is gone.
+            // A forked child has the lock until it executes another program, and a killed process until its last
+            // thread is gone.
             if Instant::now() > until {
                 return Err(Error::taken(root, godwit_sys::locked_by(&lock)));
             }
@@ -152,7 +152,7 @@ impl Disk {
         Ok((id, how.open(&path).map_err(Error::disk(&path))?))
     }
 
-    /// Returns a number that nobody has, with a place for its file.
+    /// Returns an id that no entry has, and makes the folder for its file.
     pub(crate) fn fresh(&self) -> Result<Id> {
         let id = fresh_id().map_err(Error::disk("/dev/urandom"))?;
         if let Some(folder) = self.path(id).parent() {
@@ -177,7 +177,7 @@ impl Disk {
         File::open(&path).map_err(Error::disk(&path))
     }
 
-    /// The same, for writing.
+    /// Opens the file of an entry for writing.
     pub(crate) fn writer(&self, id: Id) -> Result<File> {
         let path = self.path(id);
         let file = OpenOptions::new().read(true).write(true).open(&path);
@@ -230,8 +230,8 @@ impl Disk {
         synced().map_err(Error::disk(&path))
     }
 
-    /// Keeps what leaves hash to of a file of that length. Whoever reads it knows from the record, which may not be of the
-    /// same moment, which of them count.
+    /// Keeps the hashes of leaves of a file of that length. The row, which may be of another moment, tells a reader which of
+    /// them count.
     pub(crate) fn keep_leaves(&self, id: Id, size: u64, known: &[(u64, Chain)]) -> Result<()> {
         let path = self.leaves(id);
         if known.is_empty() && !path.exists() {
@@ -268,7 +268,7 @@ impl Disk {
         (u64::from_le_bytes(*size), known.collect())
     }
 
-    /// Takes the names away; whoever has the file open keeps it.
+    /// Removes the names; a program that has the file open keeps it.
     pub(crate) fn remove(&self, id: Id) -> Result<()> {
         for path in [self.path(id), self.leaves(id)] {
             match fs::remove_file(&path) {
@@ -309,7 +309,7 @@ impl Disk {
     }
 }
 
-/// Makes a directory that nobody else may enter, and whatever leads to it.
+/// Makes a directory that no other user may enter, and those above it.
 fn private(path: &Path) -> io::Result<()> {
     match path.is_dir() {
         true => Ok(()),
@@ -317,12 +317,12 @@ fn private(path: &Path) -> io::Result<()> {
     }
 }
 
-/// So long a lock may outlive whoever had it.
+/// How long a lock may outlive the process that had it.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
 const VERSION: &str = "godwit depot 1";
-/// What becomes the file that says so.
+/// The new file that is renamed to the mark.
 const NEW: &str = "depot.new";
-/// What may be there before that.
+/// Files that may be there before the mark.
 const OURS_AT_FIRST: [&str; 3] = ["lock", "bytes", NEW];
 const LEAVES_MAGIC: &[u8] = b"godwitH1";
 
@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_read_as_it_was_written() {
+    fn id_reads_as_written() {
         let id = fresh_id().unwrap();
         assert_eq!(id.to_string().parse(), Ok(id));
         for bad in [

@@ -3,10 +3,10 @@
 use godwit_store::SMALL_BYTES;
 use std::{fs::File, io, os::unix::fs::FileExt};
 
-/// Which piece it is of somebody who counts them, from 1.
+/// The number of a piece of a writer that counts its pieces, from 1.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Nth {
-    /// Who: a number that nobody else has.
+    /// A number that no other writer has.
     pub by: u64,
     /// Which of theirs.
     pub seq: u64,
@@ -28,7 +28,7 @@ fn check(piece: &[u8]) -> [u8; 4] {
     check
 }
 
-/// What lies before a piece that may be said again.
+/// Returns the mark before a piece that may be sent again.
 pub(crate) fn mark(nth: Nth) -> Vec<u8> {
     let mut of = [0; MARK_BYTES];
     of[..8].copy_from_slice(&nth.by.to_le_bytes());
@@ -44,7 +44,7 @@ pub(crate) struct Framed {
     pub len: u64,
 }
 
-/// What lies at a place of a log.
+/// The content at a place of a log.
 pub(crate) enum Frame {
     Piece(Vec<u8>),
     Mark(Nth),
@@ -71,7 +71,7 @@ impl Frame {
     }
 }
 
-/// What is found in a log.
+/// The whole pieces of a log.
 pub(crate) struct Whole {
     pub marks: Vec<Nth>,
     pub framing: u64,

@@ -714,7 +714,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_not_be_recorded_does_not_go() {
+    fn unrecorded_log_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let mut how = OpenOptions::new();
@@ -744,7 +744,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_place_in_a_log_that_is_emptied_is_past_it() {
+    fn waiter_passes_emptied_log() {
         let mut state = State::of(tempfile::tempfile().unwrap(), 100, 1, 0);
         let upto = state.upto();
         assert!(!state.is_past(upto));

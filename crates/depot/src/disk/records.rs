@@ -50,7 +50,7 @@ pub(crate) struct Records {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What was there when we began.
+/// The records at the start of a node.
 pub(crate) struct Begun {
     pub records: Records,
     /// Of this start; greater than all before.
@@ -143,7 +143,7 @@ impl Records {
 
     fn tell(&self, change: Change, then: Option<Sender<Answer>>) {
         if let Some(jobs) = &self.jobs {
-            // Whoever waits learns of the end by the end of `then`.
+            // A caller that waits notices the end by the end of `then`.
             let _ = jobs.send(Job { change, then });
         }
     }
@@ -544,7 +544,7 @@ fn deed_params(row: &DeedRow) -> impl rusqlite::Params {
     )
 }
 
-/// Of what has a name that cannot be read, nobody can ask where it is.
+/// Rows with a name that cannot be read are left out: no server can be asked for them.
 fn read_forwarded(db: &Connection) -> rusqlite::Result<Vec<Forwarded>> {
     let mut all = db.prepare("SELECT url, audience, credential, session FROM passed")?;
     let rows = all.query_map([], |found| {

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_and_a_quota_that_is_used_up_are_one() {
+    fn used_quota_counts_as_full_disk() {
         const ENOSPC: i32 = 28;
         const EDQUOT: i32 = 122;
         const EIO: i32 = 5;
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_room_nothing_is_given_back_whatever_fails() {
+    fn reserve_stays_while_disk_has_room() {
         let dir = tempfile::tempdir().unwrap();
         let ballast = Ballast::of(dir.path(), Some(1 << 20));
         ballast.take();

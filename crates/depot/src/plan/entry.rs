@@ -244,7 +244,7 @@ mod tests {
 
     /// The target would show the upload under the old name.
     #[test]
-    fn what_was_sent_under_another_name_is_another_upload() {
+    fn rename_begins_another_upload() {
         let url = |name: &str| Url::from_argument(format!("ftp://far/{name}")).unwrap();
         let machine = Holding::born(Base::Any, Mode::Replace);
         let who = Who::default();

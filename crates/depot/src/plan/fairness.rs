@@ -11,10 +11,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// In which order somebody came.
+/// The order in which writers came.
 pub(crate) type Number = u64;
 
-/// Who writes, and has not said how much; and whoever waits.
+/// Writers that have not told their size, and those that wait.
 #[derive(Debug, Default)]
 pub(crate) struct Crowd {
     writers: BTreeMap<Number, Writer>,
@@ -25,17 +25,17 @@ struct Writer {
     holds: u64,
     /// So much more is waited for.
     wants: Option<u64>,
-    /// Nobody knows how long it becomes.
+    /// Its length is unknown until it ends.
     is_growing: bool,
     /// When it got something last.
     grew: Instant,
 }
 
-/// What is wanted.
+/// A request for room.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish {
     pub by: Number,
-    /// What they have of the quota already, and keep while they wait.
+    /// The bytes of the quota that the writer has, and keeps while it waits.
     pub holds: u64,
     pub bytes: u64,
     /// There may be more to come after it.
@@ -49,7 +49,7 @@ pub(crate) enum Turn {
     Now,
     /// That of others, so many of whom wait.
     Later { before: usize },
-    /// There never will be room, unless somebody gives way; others hold so much.
+    /// There is no room unless a writer ends; the others have taken so much.
     Never { held: u64 },
 }
 
@@ -100,7 +100,7 @@ impl Crowd {
         waiting
     }
 
-    /// Tells whether somebody would take what is left for the oldest, which goes on growing.
+    /// Tells whether a writer leaves room for the oldest one, which goes on growing.
     fn leaves_room(&self, quota: u64, by: Number, now: Instant) -> bool {
         let mut growing = self.writers.iter().filter(|(_, writer)| writer.is_growing);
         let Some((oldest, first)) = growing.next() else {
@@ -116,12 +116,12 @@ impl Crowd {
         *oldest != by && goes_on && would_hold > quota / 2
     }
 
-    /// Tells whether nobody else writes without having said how much.
+    /// Tells whether no other writer has an unknown size.
     pub(crate) fn is_alone(&self, by: Number) -> bool {
         self.writers.keys().all(|number| *number == by)
     }
 
-    /// Notes that somebody got so many bytes.
+    /// Notes that a writer got so many bytes.
     pub(crate) fn got(&mut self, by: Number, bytes: u64, now: Instant) {
         let Some(writer) = self.writers.get_mut(&by) else {
             return;
@@ -135,7 +135,7 @@ impl Crowd {
         }
     }
 
-    /// Notes that somebody waits no more. Returns whether others do.
+    /// Notes that a writer waits no more. Returns whether others do.
     pub(crate) fn goes(&mut self, by: Number) -> bool {
         match self.writers.get_mut(&by) {
             Some(writer) if writer.is_growing && writer.holds > 0 => writer.wants = None,
@@ -144,7 +144,7 @@ impl Crowd {
         self.is_waited_in()
     }
 
-    /// Notes that somebody has ended. Returns whether others wait.
+    /// Notes that a writer has ended. Returns whether others wait.
     pub(crate) fn leave(&mut self, by: Number) -> bool {
         self.writers.remove(&by);
         self.is_waited_in()
@@ -155,7 +155,7 @@ impl Crowd {
     }
 }
 
-/// Who has got nothing for so long does not grow any more.
+/// A writer that got nothing for so long does not grow any more.
 const STILL: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_something_goes_before_who_holds_nothing() {
+    fn holder_goes_first() {
         let (mut crowd, now) = (Crowd::default(), Instant::now());
         assert_eq!(crowd.ask(QUOTA, whole(1, 8), now), Turn::Now);
         assert_eq!(crowd.ask(QUOTA, growing(2, 4, 1), now), Turn::Now);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_youngest_gives_way_where_all_wait_for_each_other() {
+    fn youngest_waiter_gives_way() {
         let (mut crowd, now) = (Crowd::default(), Instant::now());
         for by in 1..=5 {
             crowd.ask(QUOTA, growing(by, 0, 2), now);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn half_is_left_to_the_oldest_as_long_as_it_grows() {
+    fn growing_writer_keeps_half() {
         let (mut crowd, now) = (Crowd::default(), Instant::now());
         for by in 1..=3 {
             assert_eq!(crowd.ask(QUOTA, growing(by, 0, 2), now), Turn::Now);

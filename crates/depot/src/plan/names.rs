@@ -61,7 +61,7 @@ impl Plan {
         self.of_ids(self.called.ids(name))
     }
 
-    /// The same of a name and all below it.
+    /// Returns the entries with that name or a name below it, the oldest first.
     pub(crate) fn called_below(&self, top: &Url) -> Vec<Arc<Entry>> {
         self.of_ids(self.called.ids_below(top))
     }
@@ -80,7 +80,7 @@ impl Plan {
         called
     }
 
-    /// The same of a name and all below it.
+    /// Returns the pending entries with that name or a name below it, the oldest first.
     pub(crate) fn pending_below(&self, top: &Url) -> Vec<Arc<Entry>> {
         let mut called = self.called_below(top);
         called.retain(|entry| self.is_pending_entry(entry));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_found_by_what_it_is_called_and_by_where_it_goes() {
+    fn entry_is_found_by_both_names() {
         let mut plan = Plan::default();
         let (first, second) = (entry(&mut plan, 2, "a"), entry(&mut plan, 1, "a"));
         entry(&mut plan, 3, "ab");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_a_directory_is_found_and_not_what_only_begins_like_it() {
+    fn directory_finds_only_its_files() {
         let mut plan = Plan::default();
         for (number, path) in [(1, "d"), (2, "d-e"), (3, "d/a"), (4, "d/b/c"), (5, "e")] {
             entry(&mut plan, number, path);
@@ -180,14 +180,14 @@ mod tests {
     }
 
     #[test]
-    fn it_is_what_its_name_says_for_nobody_any_more() {
+    fn removed_entry_is_current_for_no_audience() {
         let mut plan = Plan::default();
         let (one, other) = (entry(&mut plan, 1, "a"), entry(&mut plan, 2, "b"));
         plan.make_current(&one);
         plan.make_current(&other);
-        let somebody = |path: &str| (url(path), "somebody".to_owned());
-        plan.current.insert(somebody("a"), Arc::clone(&one));
-        plan.current.insert(somebody("b"), Arc::clone(&other));
+        let other_user = |path: &str| (url(path), "other".to_owned());
+        plan.current.insert(other_user("a"), Arc::clone(&one));
+        plan.current.insert(other_user("b"), Arc::clone(&other));
         plan.remove_current(&one);
         let left: Vec<_> = plan.current.keys().map(|(url, _)| url.clone()).collect();
         assert_eq!(left, [url("b"), url("b")]);

@@ -487,7 +487,7 @@ impl Plan {
         self.stuck(server, *number)
     }
 
-    /// The same of a deed that is no publication.
+    /// Returns the error of the operation on hold that a deed waits for.
     pub(crate) fn stuck_deed(&self, deed: &Deed, fact: &Fact) -> Option<Error> {
         self.stuck(&server_of(&fact.url), deed.number)
     }
@@ -516,7 +516,7 @@ impl Plan {
         self.first(server, *number)
     }
 
-    /// The same of a deed that is no publication.
+    /// Returns the operation that a deed waits for.
     pub(crate) fn before_deed(&self, deed: &Deed, fact: &Fact) -> Option<Before> {
         self.first(&server_of(&fact.url), deed.number)
     }

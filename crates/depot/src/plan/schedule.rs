@@ -223,7 +223,7 @@ mod tests {
         holding::{Base, Holding, Mode},
     };
 
-    /// So many files, each longer than the one before it.
+    /// A plan with `count` files, each longer than the one before it.
     fn pending(count: u64) -> Plan {
         let mut plan = Plan::default();
         for number in 1..=count {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn many_are_delivered_the_smallest_first_without_looking_at_all_each_time() {
+    fn smallest_first_without_full_searches() {
         const COUNT: u64 = 4000;
         let mut plan = pending(COUNT);
         let order: Vec<_> = std::iter::from_fn(|| picked(&mut plan)).collect();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_and_is_smaller_goes_first_where_few_wait() {
+    fn smaller_newcomer_goes_first() {
         let mut plan = pending(10);
         assert_eq!(picked(&mut plan), Some(1));
         let late = Arc::clone(plan.by_id.values().next_back().unwrap());
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test] //= delivery#order
-    fn what_is_large_goes_first_once_it_has_waited_for_long() {
+    fn old_large_file_goes_first() {
         // The last is the largest, and came an hour before the others.
         let late = || {
             let mut plan = pending(9);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_server_that_is_away_nothing_is_looked_at() {
+    fn absent_server_costs_no_search() {
         let mut plan = pending(4000);
         let error = crate::Error::Ending;
         crate::plan::backoff::server_away(
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_delivered_is_not_looked_at_whenever_anything_happens() {
+    fn fruitless_searches_are_spaced() {
         let mut plan = pending(4000);
         for entry in plan.by_id.values() {
             entry.lock().delivery.is_due = false;

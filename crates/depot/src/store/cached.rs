@@ -27,9 +27,9 @@ use std::{
 /// How much is asked for at once, ahead of who reads: much, or each asking's way there and back would be seen.
 const AHEAD: u64 = 64 * LEAF_BYTES;
 
-/// What is, or comes to be, kept of a file at the next.
+/// A file of the next node that is cached, or is being fetched.
 pub(super) struct Kept {
-    /// What it was when the next was last asked.
+    /// The last answer of the next node.
     pub stat: Stat,
     user: User,
 }
@@ -125,7 +125,7 @@ impl Kept {
         is_it && !state.machine.owes()
     }
 
-    /// Has it come, as long as somebody reads. Whoever waits for it hears what is the matter.
+    /// Fetches ranges as long as a caller reads. Callers that wait for them get the error.
     fn come(&self, depot: &Inner, mut wanted: Extents, is_read: &AtomicBool) {
         while is_read.load(Relaxed)
             && let Some(range) = wanted.take_aligned(AHEAD)
@@ -152,13 +152,13 @@ impl Inner {
                 drop(user);
                 self.let_go(&entry).map(|()| None)
             }
-            // Somebody else had it come meanwhile.
+            // Another reader fetched it meanwhile.
             Ok((_, None)) => self.kept_still(url, who, want),
             Err(error) => kept_of(Err(error), url),
         }
     }
 
-    /// The same of what may be here.
+    /// Returns the cached file, if it is still the file of the next node.
     fn kept_still(&self, url: &Url, who: &Who, want: &Extents) -> Result<Option<Kept>> {
         let (place, stat) = match self.stat_of(url, who) {
             Ok(found) => found,
@@ -169,7 +169,7 @@ impl Inner {
         }
         let version = stat.version(since_epoch());
         let current = self.plan().current_of(url, who);
-        // One that was so new that nobody could tell is believed as long as any: many who want it cost one transfer.
+        // A version that was too new to be told apart counts like any other: many readers cost one transfer.
         let is_it = |entry: &Entry| {
             self.is_still_base(entry, &place, &stat, Fresh::Usual)
                 || (entry.lock().validity.seen.as_ref())

@@ -39,16 +39,16 @@ pub struct Spooled {
     /// Where its root is.
     next: Url,
     who: Who,
-    /// What comes in, until it is whole.
+    /// Uploads until they are whole.
     incoming: Dir,
     root: PathBuf,
-    /// What we are called by those who ask whether they passed something on already.
+    /// The name of this node in the list of nodes that forwarded a file.
     us: Arc<str>,
     /// The client for which something is done; empty: this node.
     client: Arc<str>,
     /// One of a name at a time becomes ours: they come to lie in the same place first.
     names: Arc<[Mutex<()>; NAMES]>,
-    /// What is read is kept as well.
+    /// Files that are read are cached as well.
     keeps: bool,
 }
 
@@ -92,7 +92,7 @@ impl Spooled {
         }
     }
 
-    /// Returns the same for somebody else: uploads that are not finished are apart.
+    /// Returns the store of another user: unfinished uploads are apart.
     pub fn of(&self, identity: &str) -> Result<Self> {
         let incoming = Dir::open(&self.root, identity, Opener::Myself)?;
         Ok(Self {
@@ -133,7 +133,7 @@ impl Spooled {
         std::ffi::OsStr::from_bytes(below).into()
     }
 
-    /// The same of what the next calls so; `None`: it is not below where we begin.
+    /// Returns the local path of a path at the next node; `None`: it is not below our root.
     fn name_here(&self, there: &Path) -> Option<PathBuf> {
         let url = self.next.with_path(there.as_os_str().as_bytes()).ok()?;
         is_at_or_below(&url, &self.next).then(|| self.path_of(&url))
@@ -197,7 +197,7 @@ impl Spooled {
         passed
     }
 
-    /// Returns what is owed of a name, or below it.
+    /// Returns the pending entries and operations at a name or below it.
     fn on_their_way(&self, path: &Path) -> Result<Vec<Pending>> {
         let root = self.url(path)?;
         let root = root.path().strip_suffix(b"/").unwrap_or(root.path());
@@ -232,7 +232,7 @@ impl Spooled {
         }
     }
 
-    /// What our errors are to whoever uses us as a store.
+    /// Converts errors of the depot to those of a store.
     fn told<'a>(&'a self, path: &'a Path) -> impl Fn(Error) -> StoreError + 'a {
         move |error| {
             let busy = |said: String| StoreError::busy(self.next.host_port(), said);
@@ -279,7 +279,7 @@ impl Spooled {
             let inner = &self.depot.inner;
             let stat = || inner.stat_of(&url, &self.who).map(|(_, stat)| stat);
             let looked = inner.surely((&url, &self.who), stat);
-            // Whoever removed it there, it is not told as kept later on.
+            // It was removed there, so that it is not shown as cached later on.
             let missing = looked.as_ref().err().and_then(Error::of_store);
             if missing.is_some_and(is_missing) {
                 self.depot.changed(&url);
@@ -302,7 +302,7 @@ impl Spooled {
         })
     }
 
-    /// Whoever asks is told that it is not us who cannot be reached.
+    /// Names the node behind this one as the node that cannot be reached.
     fn beyond(&self, error: StoreError) -> StoreError {
         match is_away(&error) {
             true => StoreError::beyond(
@@ -316,7 +316,7 @@ impl Spooled {
         }
     }
 
-    /// Of a disk that is full nobody need despair: what is on it goes on.
+    /// Makes a full disk a passing fault: pending files are delivered, and free it.
     fn full(&self, error: StoreError) -> StoreError {
         match error {
             StoreError::NoSpace { .. } => StoreError::busy(
@@ -363,7 +363,7 @@ impl Store for Spooled {
         self.look(path).map_err(|error| self.beyond(error))
     }
 
-    /// What is there, and what is on its way there.
+    /// Lists the files of the next node, with the pending changes applied.
     fn list(&self, path: &Path, each: &mut dyn FnMut(DirEntry) -> Result<()>) -> Result<()> {
         let mut ours: BTreeMap<PathBuf, ()> = BTreeMap::new();
         let root = self.url(path)?;
@@ -399,7 +399,7 @@ impl Store for Spooled {
                 if !ours.is_empty() || self.is_promised_directory(&root) => {}
             // Before it is made, nothing is in it but what comes from here.
             Err(error) if is_away(&error) && self.is_promised_directory(&root) => {}
-            // Whoever asks gets what is known here, and is told that it is not all.
+            // The caller gets the names that are known here, and an error that says that the list is incomplete.
             Err(error) if is_away(&error) => {
                 for name in ours.into_keys() {
                     match self.each_promised(path, name, each) {
@@ -536,7 +536,7 @@ impl Store for Spooled {
 }
 
 impl godwit_store::Transit for Spooled {
-    /// It is kept here, and will be there.
+    /// Returns at once: a file that this depot has is durable, and will be delivered.
     fn flush(&self, path: &Path) -> Result<()> {
         let scope = Scope::Url(self.url(path)?);
         self.depot.commit(&scope).map_err(self.told(path))
@@ -617,7 +617,7 @@ impl godwit_store::Volume for Spooled {
 }
 
 impl Spooled {
-    /// Says where something is that is on its way from here, to whoever has other names for it, and other commands.
+    /// Describes a pending entry for a client, which has other names for it, and other commands.
     fn station(&self, pending: &Pending) -> HopStatus {
         let stage = match pending.stage {
             Stage::Open => "writing",
@@ -646,8 +646,8 @@ impl Spooled {
         }
     }
 
-    /// Records go to the next as they come, by the numbers of their writer: whoever is not told that one is there says it
-    /// again, and it is there once. So a hop keeps none of them; with the next away their writer does.
+    /// Passes pieces to the next node as they come, with the numbers of their writer. A writer without an answer sends a
+    /// piece again, and it counts once. So a hop keeps none of them; while the next node is away the writer does.
     fn append(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
         self.settle(path)?;
         let place = self.there(path)?;
@@ -674,7 +674,7 @@ impl Spooled {
 }
 
 impl Spooled {
-    /// What was written in place made it an empty file.
+    /// Keeps an empty file that a patch made.
     fn keep_empty(&self, path: &Path) -> Result<()> {
         let put = Put {
             base: Base::Any,
@@ -735,7 +735,7 @@ struct Coming {
     room: Taken,
 }
 
-/// What of the quota is kept for something that comes.
+/// Room that is reserved for an upload.
 struct Taken {
     spooled: Spooled,
     url: Url,
@@ -743,7 +743,7 @@ struct Taken {
 }
 
 impl Taken {
-    /// Takes room up to the end of what is to come next. Whoever sends it waits that long where there is none.
+    /// Reserves room up to the end of the next block. Without room the sender waits, `patience` at most.
     fn take(&self, end: u64, patience: Duration) -> crate::Result<()> {
         let (inner, until) = (&self.spooled.depot.inner, Instant::now() + patience);
         let quota = inner.room.quota().unwrap_or(u64::MAX);

@@ -1,8 +1,8 @@
 //! Names and attributes through a hop.
 //!
-//! Where nothing is on its way to a name, the next is asked at once, and its answer is told: what it did once that survives
-//! a power cut there, for whoever was answered asks no more. Else, and where the next cannot be reached, it is promised
-//! behind what is on its way, in one order with it, and seen here as done.
+//! If nothing is pending at a name, the next node is asked at once, and its answer is returned once the change is durable
+//! there, since the client asks no more. Else, and if the next node cannot be reached, the change is promised behind the
+//! pending ones, and shown here as done.
 
 use super::Spooled;
 use crate::{Attributes, By, Scope, Stage, paths::moved};
@@ -27,7 +27,7 @@ impl Spooled {
     ) -> Result<()> {
         if !is_awaited {
             match now() {
-                // Nobody has heard of it there.
+                // The next node has not heard of it.
                 Err(error) if is_away(&error) => {}
                 done => {
                     self.changed(names)?;
@@ -75,7 +75,7 @@ impl Spooled {
         })
     }
 
-    /// What is known here of such names, and below them, was before the next did something to them, or may have.
+    /// Notes that the next node changed these names, or may have: cached answers about them are older.
     fn changed(&self, names: &[&Path]) -> Result<()> {
         for name in names {
             self.depot.changed(&self.url(name)?);
@@ -91,7 +91,7 @@ impl Spooled {
         }))
     }
 
-    /// The same, not below it.
+    /// Tells whether a change is pending at a name or above it.
     fn is_awaited_above(&self, path: &Path) -> Result<bool> {
         let url = self.url(path)?;
         Ok(self.is_concerned(|other| moved(&url, other, other).is_some()))
@@ -102,8 +102,7 @@ impl Spooled {
         queue.any(|pending| is_it(&pending.url) || pending.to.as_ref().is_some_and(&is_it))
     }
 
-    /// What is held of a name is given up by being removed, and nothing else: what the next has there is somebody else's,
-    /// or older.
+    /// Removes a file on hold here only: the file that the next node has under that name is another, or an older one.
     pub(super) fn remove_in_turn(&self, path: &Path, what: RemovalKind) -> Result<()> {
         let mut is_awaited = self.is_awaited(path)?;
         if is_awaited {
@@ -147,7 +146,7 @@ impl Spooled {
         Ok(is_it)
     }
 
-    /// What is promised is done to whatever is there then; what is known to be something else is refused.
+    /// Refuses a removal of another kind of entry, if the kind is known. A promised removal takes any entry.
     fn must_be(&self, path: &Path, what: RemovalKind) -> Result<Option<EntryKind>> {
         let kind = match self.look(path) {
             Ok(stat) => stat.kind,

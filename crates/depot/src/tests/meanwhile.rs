@@ -66,7 +66,7 @@ struct State {
 #[derive(Default)]
 enum Shut {
     #[default]
-    Nobody,
+    Nothing,
     /// All but this one.
     But(Id),
     /// Only this one.
@@ -82,7 +82,7 @@ enum Shut {
 impl Shut {
     fn is_shut(&self, name: &str) -> bool {
         match self {
-            Self::Nobody | Self::One => false,
+            Self::Nothing | Self::One => false,
             Self::But(id) => !name.starts_with(&id.to_string()),
             Self::Only(id) => name.starts_with(&id.to_string()),
             Self::Since(path) => path.exists(),
@@ -132,7 +132,7 @@ impl Watcher for Gate {
         match waits {
             true => {
                 self.change(|state| state.waiting += 1);
-                self.wait(|state| matches!(state.shut, Shut::Nobody));
+                self.wait(|state| matches!(state.shut, Shut::Nothing));
             }
             false => self.change(|state| state.synced += 1),
         }
@@ -255,7 +255,7 @@ fn edit_is_persisted_before_answer() {
         gate.wait(|state| state.waiting > 0);
         scope.spawn(|| {
             thread::sleep(LONG_ENOUGH_TO_BE_TOO_EARLY);
-            gate.change(|state| state.shut = Shut::Nobody);
+            gate.change(|state| state.shut = Shut::Nothing);
         });
         let ended = depot.inner.is_edited(&entry).unwrap();
         let is_ahead = entry.lock().record.is_ahead();
@@ -417,7 +417,7 @@ fn patch_of_removed_file_finds_successor() {
                 }
                 until("it went", || under.lock().is_gone);
                 gate.change(|state| {
-                    (state.no_blocks, state.pieces, state.shut) = (false, None, Shut::Nobody);
+                    (state.no_blocks, state.pieces, state.shut) = (false, None, Shut::Nothing);
                 });
                 let ended = ending.join().unwrap();
                 assert!(ended.is_ok(), "{nth}: {ended:?}");
@@ -444,7 +444,7 @@ fn late_patch_yields_to_successor() {
     thread::scope(|scope| {
         let ending = scope.spawn(|| into.end());
         gate.wait(|state| state.waiting == 2);
-        gate.change(|state| state.shut = Shut::Nobody);
+        gate.change(|state| state.shut = Shut::Nothing);
         until_there(&entry);
         let newest = put(&depot, "a", b"newest");
         until_there(&newest);
@@ -518,7 +518,7 @@ fn early_delivery_keeps_the_file() {
         gate.wait(|state| state.waiting > 0);
         set_away(&gate, false);
         until_there(&entry);
-        gate.change(|state| state.shut = Shut::Nobody);
+        gate.change(|state| state.shut = Shut::Nothing);
         ending.join().unwrap().unwrap();
     });
     assert!(fs::read(far.path().join("a")).unwrap() == bytes);
@@ -541,7 +541,7 @@ fn late_patch_survives_kill() {
     thread::scope(|scope| {
         let ending = scope.spawn(|| into.end().unwrap());
         gate.wait(|state| state.waiting == 2);
-        gate.change(|state| state.shut = Shut::Nobody);
+        gate.change(|state| state.shut = Shut::Nothing);
         until_there(&entry);
         set_away(&gate, true);
         go_on_and_copy(&gate, home.path(), &copy);
@@ -575,7 +575,7 @@ fn edit_during_delivery_follows_rename() {
     let editing = thread::scope(|scope| {
         let opening = scope.spawn(|| depot.edit(&url("b"), by().who, &Edit::default()));
         until("it is open", || entry.lock().machine.is_unseen());
-        gate.change(|state| state.shut = Shut::Nobody);
+        gate.change(|state| state.shut = Shut::Nothing);
         opening.join().unwrap().unwrap()
     });
     editing.file().unwrap().write_all_at(b"later", 0).unwrap();
@@ -635,7 +635,7 @@ fn rename_during_delivery_moves_file() {
         let renaming = scope.spawn(|| depot.rename(&url("a"), &url("b"), by()).unwrap());
         let is_promised = || depot.queue().iter().any(|row| row.what == "rename");
         until("the rename is promised", is_promised);
-        gate.change(|state| state.shut = Shut::Nobody);
+        gate.change(|state| state.shut = Shut::Nothing);
         renaming.join().unwrap();
     });
     push(&depot);

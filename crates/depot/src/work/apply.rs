@@ -56,7 +56,7 @@ impl Inner {
                     if error.of_store().is_some_and(is_on_hold_downstream) || may_pass {
                         fact.later = Some(Instant::now() + pause_after(fact.tries));
                     } else if error.of_store().is_some_and(is_trouble) {
-                        // What came of it is looked at once somebody has decided.
+                        // The target is looked at after a decision of the user.
                         deeds.hold(asked.number, error.to_string());
                     } else {
                         away = Some(error);
@@ -170,7 +170,7 @@ fn attempt_once(asked: &Do, at: &Place, to: Option<&Place>) -> Result<Outcome> {
         _ => Ok(()),
     })?;
     let done = match done {
-        // It is as it was to be; whoever did it may not have it on a disk yet.
+        // It is gone as wanted, but perhaps not durably.
         Err(StoreError::Missing { .. }) if asked.what == What::Unlink => Ok(()),
         // Some servers say "denied" of a directory that exists.
         Err(_) if asked.what == What::Mkdir && thing(at)? == Thing::Directory => Ok(()),
@@ -233,8 +233,8 @@ fn settle_above(place: &Place) -> godwit_store::Result<()> {
     Err(not_well(&place.url))
 }
 
-/// Returns how far above a name the nearest is that its server knows; 1: what it is in. One that is about to end, or has
-/// lost its disk, says of all that it is not there: of whoever knows nothing above a name that is no answer.
+/// Returns how far above a name the nearest directory is that its server knows; 1: the parent. A server that is about to
+/// end, or has lost its disk, knows nothing: then "not there" is no answer.
 pub(crate) fn nearest_above(at: &Place) -> Option<usize> {
     for (levels, above) in at.path.ancestors().enumerate().skip(1) {
         match at.store.stat(above) {
@@ -255,7 +255,7 @@ fn remove(at: &Place) -> godwit_store::Result<()> {
     }
 }
 
-/// Tells whether nobody knows yet what comes of it: the server has trouble, or somebody is to decide behind it.
+/// Tells whether the outcome is unknown yet: the server has trouble, or the file is on hold at a node behind it.
 fn is_for_later(error: &StoreError) -> bool {
     is_trouble(error) || is_on_hold_downstream(error)
 }
@@ -281,7 +281,7 @@ fn sight(condition: &Base, at: &Place, to: Option<&Place>) -> Result<Sight> {
     })
 }
 
-/// What is there, told by what the condition tells it by.
+/// Returns the entry at a name, with a digest if the condition has one.
 fn known_by(condition: &Base, at: &Place) -> Result<Thing> {
     let found = thing(at)?;
     let (Thing::File(_), Base::Seen(Version::Strong(digest))) = (&found, condition) else {

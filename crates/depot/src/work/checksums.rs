@@ -33,7 +33,7 @@ impl Inner {
             let known = known.and_then(|()| self.keep_first_leaves(entry, size));
             synced.join().unwrap_or(Err(Error::Ending)).and(known)
         })?;
-        // Whoever records this change need not sync once more.
+        // The thread that records this change need not sync again.
         entry.lock().record.durable = Some(changes);
         Ok(())
     }
@@ -61,7 +61,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The same; returns false if something of it changed meanwhile that may have been its bytes, though nobody writes it.
+    /// Hashes unknown leaves. Returns false if the file changed meanwhile, perhaps its bytes, without a writer.
     fn knows(&self, entry: &Entry) -> Result<bool> {
         let state = entry.lock();
         let (size, before) = (state.machine.size(), state.record.changes);
@@ -92,7 +92,7 @@ impl Inner {
             pieces.push(Piece::of(Block { offset, bytes }));
         }
         let mut state = entry.lock();
-        // What somebody wrote meanwhile may have been read in part.
+        // Bytes that were written meanwhile may have been read in part.
         let is_written = state.machine.writers().is_some();
         let is_still = state.record.changes == before && !is_written;
         if is_still {
@@ -103,7 +103,7 @@ impl Inner {
         Ok(is_still || is_written || state.is_gone)
     }
 
-    /// Returns how long a file is that is here as a whole, and what it hashes to, if nobody writes it.
+    /// Returns the length of a whole file, and its digest if it has no writer.
     pub(crate) fn known_as(&self, entry: &Entry) -> (u64, Option<Digest>) {
         drop(entry.lock_merged());
         if let Err(error) = self.know(entry) {
@@ -134,15 +134,15 @@ impl Inner {
                 Some((again, _, now)) if again == wanted && now == before => {
                     return Err(rotten(entry, leaf));
                 }
-                // Somebody wrote it meanwhile: whoever sent it is told so.
+                // It was written meanwhile: the sender learns of that.
                 _ if whole == range => return Ok(()),
                 _ => {}
             }
         }
     }
 
-    /// What is sent while somebody may write unseen is what the file was known to be from now on: whatever they write
-    /// later, or wrote meanwhile, differs from it. Returns false if it may not be what they left, who ended since.
+    /// Notes the hash of a block that is sent while a program may write by a descriptor: later writes differ from it.
+    /// Returns false if that writer has ended since, and may have left other bytes.
     pub(crate) fn may_be_sent(&self, entry: &Entry, block: Block<'_>, was_unseen: bool) -> bool {
         if !was_unseen && !entry.lock().machine.is_unseen() {
             return true;
@@ -162,7 +162,7 @@ impl Inner {
         self.search_rot_in(entry, 0..size)
     }
 
-    /// The same in the leaves of a range.
+    /// Compares the leaves of a range with their hashes.
     pub(crate) fn search_rot_in(&self, entry: &Entry, range: Range<u64>) -> Result<()> {
         for leaf in range.start / LEAF_BYTES..range.end.div_ceil(LEAF_BYTES) {
             let Some((wanted, whole, before)) = expected(entry, leaf) else {
@@ -187,7 +187,7 @@ impl Inner {
     }
 }
 
-/// What all of a leaf is known to be, and when it was.
+/// The known hash of a leaf, and the change after which it was known.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(crate) struct Known {
     chain: Chain,
@@ -195,7 +195,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Returns what a range is, if it is a leaf of 1 MiB of which that is known, and that nobody writes.
+    /// Returns the hash of a range, if it is a leaf of 1 MiB with a known hash and without a writer.
     pub(crate) fn of(entry: &Entry, range: &Range<u64>) -> Option<Self> {
         let (chain, whole, changes) = expected(entry, range.start / LEAF_BYTES)?;
         let is_all = whole == *range && range.end - range.start == LEAF_BYTES;
@@ -213,8 +213,8 @@ pub(crate) fn is_compared_here(entry: &Entry, to: &Parked) -> bool {
     !to.compares || entry.lock().machine.size() <= LEAF_BYTES
 }
 
-/// Returns what a leaf is known to hash to, where it lies, and what tells whether somebody writes meanwhile. `None`:
-/// that is not known, or somebody does.
+/// Returns the known hash of a leaf, its range, and the number of changes, which tells whether it is written meanwhile.
+/// `None`: the hash is unknown, or the file has a writer.
 fn expected(entry: &Entry, leaf: u64) -> Option<(Chain, Range<u64>, u64)> {
     let state = entry.lock();
     let size = state.machine.size();
@@ -239,7 +239,7 @@ pub(crate) fn leaf_of(leaf: u64, size: u64) -> Range<u64> {
 
 fn rotten(entry: &Entry, leaf: u64) -> Error {
     let url = entry.url();
-    tracing::error!(%url, leaf, "what is owed is not what was written; it is held");
+    tracing::error!(%url, leaf, "the disk damaged a pending file; it is on hold");
     Error::rotten(url, leaf * LEAF_BYTES)
 }
 

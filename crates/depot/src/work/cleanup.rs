@@ -33,7 +33,7 @@ impl Inner {
                 }
             }
             None => {
-                tracing::info!(%error, "what a target has of a file that nobody finishes stays there for now");
+                tracing::info!(%error, "an unfinished upload stays at its target for now");
             }
         }
     }
@@ -41,7 +41,7 @@ impl Inner {
     /// Takes an upload over, and gives it up.
     fn take_back(&self, lying: &Lying) -> godwit_store::Result<()> {
         let place = (self.connect)(&lying.url, &lying.who)?;
-        // Of others nobody knows which partial is ours.
+        // At other servers our partial file cannot be told from others.
         if !place.store.can()?.attempts {
             return Ok(());
         }

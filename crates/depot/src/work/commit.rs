@@ -17,7 +17,7 @@ impl Entry {
         self.record(depot, None)
     }
 
-    /// The same, and in one go the record of what was put into it is gone.
+    /// Writes its record, and removes that of the entry which was merged into it, in one transaction.
     pub(crate) fn commit_with(&self, depot: &Inner, merged: Id) -> Result<()> {
         self.record(depot, Some(merged))
     }

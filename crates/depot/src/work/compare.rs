@@ -11,8 +11,8 @@ use parking_lot::MutexGuard;
 use std::os::unix::fs::FileExt;
 
 impl Inner {
-    /// Looks for what writers did whom we did not see. Returns false while one of them may still write, or
-    /// if `is_still` says that somebody could in the meantime.
+    /// Finds the changes of writers by descriptor. Returns false while one of them may still write, or if `is_still` says
+    /// that one could in the meantime.
     pub(crate) fn rescan(&self, entry: &Entry, is_still: impl Fn() -> bool) -> Result<bool> {
         let mut state = entry.lock();
         let Some(ticket) = state.machine.scan() else {
@@ -45,7 +45,7 @@ impl Inner {
         let (recorded, present) = (state.machine.size(), state.machine.present().clone());
         drop(state);
         let (size, leaves) = self.hashed(entry)?;
-        // Whoever sent some of it meanwhile may have sent what it is no more.
+        // A delivery meanwhile may have sent bytes that have changed since.
         let mut state = entry.lock();
         let known = &state.bytes.leaves;
         let mut changed = Extents::new();
@@ -72,7 +72,7 @@ impl Inner {
         self.hashed_while(entry, &|| true)
     }
 
-    /// The same as long as somebody wants it.
+    /// Hashes a file, unless cancelled.
     pub(crate) fn hashed_while(
         &self,
         entry: &Entry,

@@ -112,7 +112,7 @@ impl Inner {
         files.chain(deeds).collect()
     }
 
-    /// Does with a deed that is no publication what somebody decided; `false`: none is called so.
+    /// Applies a decision to a deed that is no publication; `false`: no deed has that name.
     pub(crate) fn decide_deed(
         &self,
         id: &str,

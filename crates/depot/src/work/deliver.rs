@@ -363,7 +363,7 @@ impl Inner {
         self.leave_others(entry);
         self.enter(entry, &place)?;
         if entry.lock().is_to_be_entered() {
-            return Ok(Came::Dry); // What is begun there would be found there, and taken for somebody else's.
+            return Ok(Came::Dry); // A part there would be taken for another program's file.
         }
         let sink = match self.begun(entry, &place)? {
             Begun::Sink(sink) => sink,

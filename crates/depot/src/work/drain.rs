@@ -52,7 +52,7 @@ impl Inner {
                 let mut state = log.state.lock();
                 let is_pending = state.has_pending();
                 let is_recent = state.asked.is_some_and(|at| at.elapsed() < MAY_ASK);
-                // Somebody waits for room, and it can be emptied.
+                // A writer waits for room, and the log can be emptied.
                 let is_short =
                     state.is_short && state.phase == Phase::Open && state.end > state.marks();
                 if !is_pending && state.users == 0 && !state.is_in_flight && !is_recent {
@@ -165,7 +165,7 @@ impl Inner {
             log.fix(&batch, |row| self.records.write(Change::Log(Box::new(row))))?;
             match append_one(&place, log, &batch) {
                 Err(Error::Store(error)) if is_anew(&error) => {
-                    // The file there is another by now, and knows nobody: this goes first into it.
+                    // The target has another file by now, which knows no writer: this piece goes first into it.
                     tracing::info!(url = %log.url, "the file was replaced; what is appended goes on in the new one");
                     log.begin_anew();
                     self.records.write(Change::Log(Box::new(log.row())))?;
@@ -190,8 +190,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Empties a log that is at its target as a whole, where it is long, or somebody waits for room; what was said of
-    /// whoever counts their pieces stays. Returns whether it was.
+    /// Empties a long log that is at its target as a whole, or a shorter one if a writer waits for room. The last numbers of
+    /// writers that count their pieces are kept. Returns whether it was emptied.
     fn empty(&self, log: &Log) -> Result<bool> {
         let mut state = log.state.lock();
         let is_worth = state.end >= EMPTY_FROM || (state.is_short && state.end > 0);
@@ -208,7 +208,7 @@ impl Inner {
         }
         let end = state.end;
         let bad = |cause| Error::disk(&log.path)(cause);
-        // Nobody appends meanwhile: what is on record as at its target is not to be taken for what comes.
+        // No writer appends meanwhile: the recorded offset must not count for later pieces.
         state.file.set_len(0).map_err(bad)?;
         state.file.write_all_at(&marks, 0).map_err(bad)?;
         (state.end, state.synced) = (marks.len() as u64, 0);
@@ -259,5 +259,5 @@ fn append_one(place: &Place, log: &Log, batch: &Batch) -> Result<()> {
     Ok(outcome?)
 }
 
-/// What is at its target as a whole and as long as this is emptied.
+/// A log that is at its target as a whole is emptied from this length on.
 const EMPTY_FROM: u64 = 16 << 20;

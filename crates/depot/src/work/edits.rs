@@ -16,7 +16,7 @@ use std::{
 };
 
 impl Inner {
-    /// Waits until nobody compares the file with what it was: who does holds a lease, and opening it would wait.
+    /// Waits until no thread compares the file with its hashes: that thread has a lease, and opening the file would wait.
     pub(crate) fn still<'a>(&self, entry: &'a Entry) -> MutexGuard<'a, State> {
         let mut state = entry.lock();
         while state.bytes.is_scanning {
@@ -25,7 +25,7 @@ impl Inner {
         state
     }
 
-    /// Hashes those leaves of which nobody knows what they hash to: by them what changes is found.
+    /// Hashes leaves without a known hash. Later changes are found by the hashes.
     pub(crate) fn know_leaves(&self, entry: &Entry) -> Result<()> {
         let state = entry.lock();
         let size = state.machine.size();
@@ -52,7 +52,7 @@ impl Inner {
         }
         if !state.machine.is_unseen() {
             drop(state);
-            // Whoever found it out may not have it on record yet.
+            // The thread that found it out may not have recorded it yet.
             return match entry.commit(self) {
                 Ok(()) | Err(Error::Unknown(_)) => Ok(Ended::Last(generation)),
                 Err(error) => Err(error),
@@ -67,7 +67,7 @@ impl Inner {
             Leased::Unsupported => {
                 return Err(Error::busy(
                     &entry.url(),
-                    &"on a disk without leases: nobody can tell when its writers are gone",
+                    &"on a disk without leases: the end of its writers cannot be noticed",
                 ));
             }
         };
@@ -91,14 +91,13 @@ impl Inner {
             Ok(_) => Ok(Ended::Open),
             Err(error) => Err(error),
         };
-        // Whoever else asks hears of an end when it has its place: what they do then comes after it.
+        // Others learn of the end when the entry has its place: their next operation comes after it.
         entry.lock().bytes.is_scanning = false;
         entry.tell();
         ended
     }
 
-    /// Whoever wrote under its name by a descriptor, and is gone, ended before what ends now, though nobody may have
-    /// noticed that yet.
+    /// Notices writers by descriptor of the same name that have ended: they ended before the writer that closes now.
     pub(crate) fn notice_ends(&self, entry: &Entry) {
         let mut called = self.plan().called(&entry.name());
         called.retain(|other| other.id != entry.id);
@@ -121,13 +120,13 @@ impl Inner {
             state.record.change();
             return Ok(());
         }
-        // Whoever scans it meanwhile knows better.
+        // The thread that scans it meanwhile knows better.
         drop(state);
         drop(self.still(entry));
         Ok(())
     }
 
-    /// Nobody writes it any more.
+    /// Closes an edit after its last writer has ended.
     fn ended_by_all(&self, entry: &Arc<Entry>) -> Result<Ended> {
         let state = entry.lock();
         let (generation, is_pending) = (state.meta.committed, state.machine.owes());
@@ -163,8 +162,8 @@ impl Inner {
             .move_to_end_unless_replaced(entry, if is_edited { place } else { 0 })
     }
 
-    /// It was open for writing, and is as it was. What was renamed meanwhile is where it is called from now on: what is
-    /// written next comes after the rename.
+    /// Ends an edit that changed nothing. An entry that was renamed meanwhile has its new name at the target too from now
+    /// on: the next write comes after the rename.
     fn nothing_written(&self, entry: &Entry) {
         let mut plan = self.plan();
         plan.settle(entry);
@@ -200,7 +199,7 @@ impl Inner {
         self.watches.remove(entry);
     }
 
-    /// Looks at every file that may have been written by somebody who is gone.
+    /// Looks at every file whose writer by descriptor may have ended.
     pub(crate) fn look_for_ends(&self) {
         self.look_for_ends_of(&self.every(), |state| {
             state.machine.is_unseen() && !state.bytes.is_scanning

@@ -24,7 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What is fetched, of all that is wanted of a file.
+/// The part of a file that is fetched.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Part {
     /// All of it, or the first.
@@ -34,13 +34,12 @@ pub(crate) enum Part {
 }
 
 impl Inner {
-    /// Returns when a range is here; what is missing is fetched by whoever comes first. `Busy`: the
-    /// origin has another file by now.
+    /// Returns once a range is here; the first caller fetches what is missing. `Busy`: the origin has another file by now.
     pub(crate) fn ensure(&self, entry: &Arc<Entry>, range: Range<u64>) -> Result<()> {
         self.ensure_as(entry, range, Part::Alone)
     }
 
-    /// The same of what is one of several parts, perhaps, of which only the first counts as a transfer.
+    /// Fetches a range as [`Self::ensure`] does. Of several parts only the first counts as a transfer.
     pub(crate) fn ensure_as(
         &self,
         entry: &Arc<Entry>,
@@ -50,8 +49,7 @@ impl Inner {
         self.ensure_while(entry, range, part, &|| true)
     }
 
-    /// The same for somebody who may go. They are users of it; a fetch that the last of them leaves ends, and what came
-    /// stays.
+    /// Fetches a range, unless cancelled. A fetch that its last user leaves ends, and the bytes that arrived stay.
     pub(crate) fn ensure_while(
         &self,
         entry: &Arc<Entry>,
@@ -90,7 +88,7 @@ impl Inner {
             if let (true, Some(error)) = (state.bytes.failed.0 != failures, &state.bytes.failed.1) {
                 return Err(error.clone());
             }
-            // Of parts that came one by one nobody could tell whether they are of one file.
+            // Parts that came one by one could be of different files.
             let asked = match state.machine.base() {
                 Base::Seen(Version::None) => Extents::from(0..state.machine.size()),
                 _ => wanted,
@@ -111,7 +109,7 @@ impl Inner {
                 &state.delivery.retry.last,
             ) && state.machine.is_inside()
             {
-                return Err(error.clone()); // It is being changed there, and nobody gets there.
+                return Err(error.clone()); // The file is being changed there, and the server cannot be reached.
             }
             entry.wait(&mut state, Some(Instant::now() + LOOK_EVERY));
         }
@@ -223,7 +221,7 @@ impl Inner {
         self.fetched(entry, None)
     }
 
-    /// Ends it if the origin has another file by now: whoever wants that begins anew.
+    /// Ends the entry if the origin has another file by now: a reader of that file begins anew.
     fn of_another(&self, entry: &Arc<Entry>, error: Error) -> Result<Error> {
         // The server itself may have noticed.
         let is_changed =
@@ -241,7 +239,7 @@ impl Inner {
         }
     }
 
-    /// Tells whoever waits how it ended.
+    /// Tells all callers that wait how the fetch ended.
     fn fetched(&self, entry: &Arc<Entry>, error: Option<Error>) -> Result<()> {
         let mut state = entry.lock();
         if state.machine.present().contains(&(0..state.machine.size())) {
@@ -250,7 +248,7 @@ impl Inner {
         state.record.change();
         match &error {
             None => {}
-            // Whoever came since goes on with it, perhaps already.
+            // A later caller goes on with it, perhaps already.
             Some(Error::Unwanted) if !state.machine.may_be_forgotten() => {}
             Some(Error::Unwanted) => state.bytes.write_fd = None,
             Some(error) => {
@@ -258,7 +256,7 @@ impl Inner {
                 state.bytes.write_fd = None;
             }
         }
-        // What is owed may have waited for the end of this.
+        // Its delivery may have waited for the end of the fetch.
         let is_pending = state.machine.owes();
         state.delivery.is_due |= is_pending;
         drop(state);
@@ -336,7 +334,7 @@ fn broken_off(entry: &Entry, error: Error) -> Error {
     }
 }
 
-/// Tells whether whoever fetches a file has gone, and nobody else uses it.
+/// Tells whether the caller that fetches a file has gone, and no other uses the file.
 fn is_left(users: u32, is_wanted: StillWanted<'_>) -> bool {
     users <= 1 && !is_wanted()
 }
@@ -345,16 +343,16 @@ fn changed(entry: &Entry) -> Error {
     Error::in_use(entry.name(), "another file by now")
 }
 
-/// Puts on disk what comes. If nobody says how it ended, it broke off.
+/// Writes arriving bytes to the disk. If it is dropped without an outcome, the fetch broke off.
 struct Arriving<'a> {
     depot: &'a Inner,
     entry: &'a Entry,
-    /// Tells whether whoever began it still waits for it.
+    /// Tells whether the caller that began the fetch still waits.
     is_wanted: StillWanted<'a>,
     ticket: Ticket,
     /// How many bytes were asked for.
     wanted: u64,
-    /// What the source says that its leaves hash to.
+    /// The hashes of leaves as the source tells them.
     said: Mutex<BTreeMap<u64, Chain>>,
     is_over: Mutex<bool>,
 }
@@ -371,7 +369,7 @@ impl Arriving<'_> {
         let size = state.machine.size();
         drop(state);
         Ok(match (&then, now.version(since_epoch())) {
-            // Whoever told its digest has passed it on since, and where it is now only its time is told.
+            // The node that told the digest has forwarded the file since; its present server tells the time only.
             (Version::Strong(digest), Version::Weak { .. } | Version::None) => {
                 is_of_digest(place, digest)?
             }
@@ -501,7 +499,7 @@ impl Drop for Arriving<'_> {
     }
 }
 
-/// What our disk said, as a reader of the origin is told it.
+/// Converts an error of the local disk for a reader of the origin.
 fn of_store(error: Error) -> StoreError {
     match error {
         Error::Disk { path, cause } => {

@@ -17,8 +17,8 @@ impl Inner {
         }
     }
 
-    /// Does something where a name of here is at its target. While a deed is being done there, nobody knows
-    /// which of its names that is: what is missing under the old one is looked for once it is known.
+    /// Does something where a local name is at its target. While a deed is in flight there, the file may have either name: if
+    /// it is missing under the old one, it is looked for again once the outcome is known.
     pub(crate) fn at_place<T>(
         &self,
         name: &Url,
@@ -66,8 +66,8 @@ impl Inner {
         }
     }
 
-    /// Asks for a name, and once more where that is said not to be there: one that is about to end, or has lost its disk,
-    /// says so of all that it had. Of one that knows nothing above it either nobody hears so.
+    /// Asks for a name, and again if the server says that it is missing: a server that is about to end, or has lost its disk,
+    /// says so of all names. From a server that knows no directory above the name, "missing" is not passed on.
     pub(crate) fn surely<T>(
         &self,
         (name, who): (&Url, &Who),

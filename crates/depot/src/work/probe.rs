@@ -21,7 +21,7 @@ pub(crate) fn by_one_that_is_well<T>(
     }
 }
 
-/// What a server says that is about to end, or has lost its disk, is no answer.
+/// Returns the error for a server that is about to end, or has lost its disk: its answer counts as none.
 pub(crate) fn not_well(at: &Url) -> StoreError {
     StoreError::busy(
         at.host_port(),

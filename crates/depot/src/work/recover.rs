@@ -150,4 +150,4 @@ const CUT_SHORT: &str = "shorter than when it was last kept; the disk lost bytes
 
 /// The reason of a hold: its writer had a descriptor when the power went.
 pub(crate) const UNFINISHED: &str =
-    "whoever wrote it was cut off with the power of this machine: it may be half of a file";
+    "its writer was cut off with the power of this machine: it may be half of a file";

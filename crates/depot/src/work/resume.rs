@@ -34,16 +34,16 @@ impl Inner {
         loop {
             let base = state.machine.base().clone();
             drop(state);
-            // Before it is sealed: while it is, nobody can be shown it over what is there.
+            // Before it is sealed: a sealed patch cannot be shown over the file of the target.
             let origin = self.looked_in_place(place, &base)?;
             state = entry.lock_merged();
-            // Nobody can tell whose bytes are there after a break; ours again do no harm.
+            // After a break the bytes there may be any; the same bytes again do no harm.
             state.machine.resumed(&Extents::new());
             state.machine.found(Found::Base);
             state.machine.seal();
             state.record.change();
             if *state.machine.base() != base {
-                continue; // Somebody looked meanwhile, to read it.
+                continue; // A reader looked meanwhile.
             }
             if state.machine.is_entering() {
                 if let Origin::Other(_) = origin {
@@ -104,7 +104,7 @@ impl Inner {
             how,
             id: Some(&id),
             attempt: if can.attempts { attempt } else { 0 },
-            // Whoever cannot say what differs of what landed may have something older there.
+            // A server that cannot compare the part that it has may have an older one.
             resume: can.resume && can.again && !is_spoilt,
             streams: streams(place),
             passed: &upstream,
@@ -155,7 +155,7 @@ impl Inner {
         if is_there {
             return Begun::There;
         }
-        // What was sealed is part of what comes after it, or somebody is to decide, or did so meanwhile.
+        // The sealed generation is part of the next one, or it is on hold, or a user decided meanwhile.
         let mut state = entry.lock();
         state.machine.lost();
         state.delivery.is_due = true;
@@ -223,11 +223,11 @@ impl Inner {
         };
         let passes_on = place.store.can()?.passes_on;
         if let Found::Ours(_) = found {
-            // Whoever was asked may not have come as far.
+            // The server may have ended before it was durable.
             place.store.flush(&place.path)?;
         }
         let mut state = entry.lock();
-        // If somebody decided on it meanwhile, it is asked for again.
+        // After a decision of the user meanwhile, it is asked for again.
         let is_there = state.machine.is_unsure() && matches!(found, Found::Ours(_));
         match found {
             Found::Ours(_) => {

@@ -112,7 +112,7 @@ impl Inner {
             return true; // Ours is newer than whatever there is.
         }
         if state.meta.is_filled && fresh == Fresh::Usual {
-            return !state.is_lapsed(); // Whoever filled it answers for it.
+            return !state.is_lapsed(); // The program that filled it vouches for it.
         }
         let within = match (fresh, state.machine.base()) {
             (Fresh::Any, _) => return true,

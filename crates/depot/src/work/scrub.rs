@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test] //= KANGAROO-X7 depot#how-fresh-a-read-is
-    fn what_nobody_verified_for_a_month_is_and_what_rotted_is_fetched_again() {
+    fn scrub_refetches_damaged_files() {
         let (server, store) = far();
         fs::write(server.path().join("a"), b"as it came").unwrap();
         let dir = tempfile::tempdir().unwrap();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test] //= depot#how-fresh-a-read-is
-    fn nothing_is_verified_while_something_is_sent_or_fetched() {
+    fn scrub_waits_for_transfers() {
         let (server, store) = far();
         fs::write(server.path().join("a"), b"as it came").unwrap();
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What is told to the records of an order.
+//! Rows that an order passes to the records.
 
 use super::*;
 use crate::{Who, clock::now, error::Patience};
@@ -33,9 +33,9 @@ fn both() -> (Order, Arc<Entry>) {
     (promises, entry)
 }
 
-/// Whoever was given it to do has it recorded a moment later, and what becomes of a file meanwhile is no matter of theirs.
+/// The thread that took the operation records it a moment later; a file that ends meanwhile changes nothing of that.
 #[test] //= KANGAROO-32
-fn what_is_asked_is_on_record_though_a_file_is_over_meanwhile() {
+fn asked_operation_is_recorded() {
     for is_over in [false, true] {
         let (mut promises, entry) = both();
         let told = promises.changes(&url("from"));
@@ -57,7 +57,7 @@ fn what_is_asked_is_on_record_though_a_file_is_over_meanwhile() {
 
 /// An order of which nothing else is ever recorded does not remember each file that it had.
 #[test]
-fn what_is_over_is_not_kept_to_be_told() {
+fn finished_publications_leave_no_rows() {
     let (mut promises, entry) = both();
     promises.changes(&url("from"));
     promises.take_file(&entry).unwrap();

@@ -66,7 +66,7 @@ fn while_it_ends(gate: &Gate, writing: Writing, but: &Entry, meanwhile: impl FnO
         let ending = scope.spawn(|| writing.end().unwrap());
         gate.wait(|state| state.waiting > 0);
         meanwhile();
-        gate.change(|state| state.shut = Shut::Nobody);
+        gate.change(|state| state.shut = Shut::Nothing);
         ending.join().unwrap();
     });
 }
@@ -137,7 +137,7 @@ fn patch_spares_removed_bytes() {
         gate.wait(|state| state.waiting > 0);
         // `is_gone` is set before the bytes are removed.
         under.lock().is_gone = true;
-        gate.change(|state| state.shut = Shut::Nobody);
+        gate.change(|state| state.shut = Shut::Nothing);
         ending.join().unwrap().unwrap();
     });
     let bytes = fs::read(depot.inner.disk.path(under.id)).unwrap();
@@ -292,7 +292,7 @@ fn adopted_file_outranks_remainder() {
         gate.change(|state| (state.shut, state.away_with) = (Shut::But(nothing), None));
         until("the rest has a new place", || entry.number() > number);
         gate.change(|state| {
-            (state.is_shut_in, state.shut) = (false, Shut::Nobody);
+            (state.is_shut_in, state.shut) = (false, Shut::Nothing);
         });
         set_away(&gate, true);
         coming.join().unwrap();
