@@ -273,7 +273,10 @@ fn pending_lines_count_against_quota() {
     assert_eq!(usage.pending_bytes, usage.taken);
     // A caller that does not wait learns who has the room, or that the line never fits.
     let full = appending.add_while(&lines(6000..12000), &|full| {
-        assert!(full.to_string().contains("owed to far"), "{full}");
+        assert!(
+            full.to_string().contains("wait for delivery to far"),
+            "{full}"
+        );
         false
     });
     assert!(matches!(full, Err(Error::Full { .. })), "{full:?}");

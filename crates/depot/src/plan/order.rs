@@ -220,6 +220,7 @@ impl Order {
     /// Tells whether an operation after that place in the order takes its name away.
     pub(crate) fn is_followed_after(&self, entry: &Entry, place: u64) -> bool {
         let (mut name, own) = (entry.url(), entry.number());
+        let mut path = path_of(&name);
         let deeds = self.servers.get(&server_of(&name));
         let later = deeds.into_iter().flat_map(Deeds::pending);
         for deed in later.filter(|deed| deed.position > own) {
@@ -229,13 +230,13 @@ impl Order {
             });
             let ends = match to {
                 Some((_, Some(moved))) => {
-                    name = moved;
+                    (path, name) = (path_of(&moved), moved);
                     false
                 }
                 Some((to, None)) => *to == name,
                 None => {
                     let takes = deed.what == What::Unlink || id_of(deed).is_some();
-                    takes && deed.at == path_of(&name)
+                    takes && deed.at == path
                 }
             };
             if ends && deed.position > place {
