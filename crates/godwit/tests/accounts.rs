@@ -21,12 +21,13 @@ use std::{
 const ALICE: &str = "61001";
 const NOBODY: u32 = 65_534;
 
-fn is_root() -> bool {
-    let is = user_id() == 0;
-    if !is {
+/// Returns a directory for a test; `None`: it is not root's.
+fn of_root() -> Option<Scratch> {
+    if user_id() != 0 {
         skip("only root can start a node that becomes another account");
+        return None;
     }
-    is
+    Some(Scratch::new())
 }
 
 fn user_id() -> u32 {
@@ -74,10 +75,7 @@ fn cp(source: &str, target: &str) -> common::Said {
 
 #[test]
 fn root_node_acts_as_account() {
-    if !is_root() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = of_root() else { return };
     let export = export(&scratch);
     let config = "[node]\nuser = \"nobody\"\n[anonymous]\naccount = \"61001\"\n";
     let config = configured(&scratch, config);
@@ -121,10 +119,7 @@ fn root_node_acts_as_account() {
 
 #[test]
 fn modules_need_the_accounts_rights() {
-    if !is_root() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = of_root() else { return };
     let export = export(&scratch);
     let config = "[node]\nuser = \"nobody\"\n[modules.copy]\ncommand = [\"/bin/cat\"]\n\
                   [modules.keep]\ncommand = [\"/bin/cat\"]\ndirection = \"write\"\n";
@@ -167,10 +162,7 @@ fn until_gone(process: u32) {
 
 #[test]
 fn root_node_becomes_export_owner() {
-    if !is_root() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = of_root() else { return };
     let export = scratch.dir("export");
     for owner in [61_001, 0] {
         chown(&export, Some(owner), Some(owner)).unwrap();
@@ -189,7 +181,7 @@ fn root_node_becomes_export_owner() {
 
 #[test]
 fn root_only_host_key_is_read() {
-    if !is_root() {
+    if of_root().is_none() {
         return;
     }
     let lab = Lab::new();
@@ -226,10 +218,7 @@ fn root_only_host_key_is_read() {
 /// The export belongs to root, and so the node keeps that number.
 #[test] //= access#accounts
 fn deleted_account_gets_no_root() {
-    if !is_root() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = of_root() else { return };
     let (mut lab, laptop) = Machine::lab_and_laptop(&scratch);
     let file = lab.state().join("peers/laptop.toml");
     let peer = fs::read_to_string(&file).unwrap();
@@ -259,10 +248,7 @@ fn deleted_account_gets_no_root() {
 
 #[test]
 fn system_account_is_refused_at_start() {
-    if !is_root() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = of_root() else { return };
     let export = export(&scratch);
     let config = configured(&scratch, "[anonymous]\naccount = \"daemon\"\n");
     let export = export.to_str().unwrap();
@@ -285,10 +271,7 @@ fn system_account_is_refused_at_start() {
 
 #[test]
 fn plain_user_cannot_change_account() {
-    if !is_root() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = of_root() else { return };
     let config = configured(&scratch, "[anonymous]\naccount = \"61001\"\n");
     let said = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
@@ -310,10 +293,7 @@ fn plain_user_cannot_change_account() {
 
 #[test]
 fn root_node_names_unusable_directories() {
-    if !is_root() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = of_root() else { return };
     let (export, file) = (scratch.dir("export"), scratch.file("file", 1));
     let (export, file) = (export.to_str().unwrap(), file.to_str().unwrap());
     for (export, state, code, words) in [

@@ -6,7 +6,8 @@
 mod common;
 
 use common::{
-    Node, Said, Scratch, as_nobody, assert_same, godwit, noise, ours, ours_within, run, skip, text,
+    Node, Said, Scratch, as_nobody, assert_same, chmod, godwit, lasting_port, noise, ours,
+    ours_within, run, skip, text, wait_until,
 };
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -54,11 +55,7 @@ fn hasty(source: &str, target: &str) -> Said {
 
 #[test]
 fn a_refused_port_is_told() {
-    let port = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = lasting_port();
     let scratch = Scratch::new();
     let target = scratch.join("got");
     let said = hasty(&format!("ftp://127.0.0.1:{port}/x"), text(&target));
@@ -66,25 +63,6 @@ fn a_refused_port_is_told() {
     assert!(said.stderr.contains("(connection refused)"), "{said}");
     hints(&said, "nothing listens there");
     assert!(!target.exists());
-}
-
-#[test]
-fn an_unreachable_host_is_told() {
-    // In a namespace without any route every address is unreachable.
-    let scratch = Scratch::new();
-    if !private("true").ok_or_skip("unshare -n") {
-        return;
-    }
-    let binary = env!("CARGO_BIN_EXE_godwit");
-    let got = scratch.join("got");
-    let script = format!(
-        "exec {binary} cp --retries 1 ftp://192.0.2.1/x {}",
-        text(&got)
-    );
-    let said = private(&script);
-    refused(&said, &[5]);
-    assert!(said.stderr.contains("unreachable"), "{said}");
-    hints(&said, "no way leads from here to 192.0.2.1:21");
 }
 
 /// Runs a script without any network but an unused loopback.
@@ -104,22 +82,30 @@ impl Said {
     }
 }
 
+/// In a namespace without any route every address is unreachable.
 #[test] //= GRIDFTP-48
 fn unresolved_names_are_told() {
     let scratch = Scratch::new();
     if !private("true").ok_or_skip("unshare -n") {
         return;
     }
-    let binary = env!("CARGO_BIN_EXE_godwit");
-    let got = scratch.join("got");
-    let script = format!(
-        "exec {binary} cp --retries 1 ftp://fermi.example/x {}",
-        text(&got)
-    );
-    let said = private(&script);
-    refused(&said, &[5]);
-    assert!(said.stderr.contains("fermi.example"), "{said}");
-    hints(&said, "/etc/resolv.conf");
+    let (binary, got) = (env!("CARGO_BIN_EXE_godwit"), scratch.join("got"));
+    for (host, fact, hint) in [
+        ("fermi.example", "fermi.example", "/etc/resolv.conf"),
+        (
+            "192.0.2.1",
+            "unreachable",
+            "no way leads from here to 192.0.2.1:21",
+        ),
+    ] {
+        let got = text(&got);
+        let said = private(&format!(
+            "exec {binary} cp --retries 1 ftp://{host}/x {got}"
+        ));
+        refused(&said, &[5]);
+        assert!(said.stderr.contains(fact), "{said}");
+        hints(&said, hint);
+    }
 }
 
 // --- not there, not allowed ---------------------------------------------------------------------
@@ -151,32 +137,18 @@ fn read_only_node_refuses_writes() {
 fn missing_permission_is_told() {
     let scratch = Scratch::new();
     let home = scratch.dir("home");
-    let everyone = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-    std::fs::set_permissions(&home, everyone).unwrap();
+    chmod(&home, 0o777);
     let Some(nobody) = as_nobody(&scratch) else {
         return;
     };
     // A node that is an ordinary user, and may not read one file and not write one directory.
     let export = scratch.dir("export");
     std::fs::write(export.join("secret"), b"secret").unwrap();
-    let no = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
-    std::fs::set_permissions(export.join("secret"), no(0o600)).unwrap();
-    std::fs::set_permissions(&export, no(0o755)).unwrap();
-    let mut command = nobody();
-    command.args([
-        "node",
-        "--ftp",
-        "127.0.0.1:0",
-        "--anonymous",
-        "write",
-        "--json",
-    ]);
-    command
-        .arg("--export")
-        .arg(&export)
-        .arg("--state")
-        .arg(home.join("state"));
-    let node = Node::spawn(command, &export);
+    chmod(&export.join("secret"), 0o600);
+    chmod(&export, 0o755);
+    let state = home.join("state");
+    let options = ["--anonymous", "write", "--state", text(&state)];
+    let node = Node::by(nobody(), &export, &options);
     let got = scratch.join("got");
     refused(&hasty(&node.url("secret"), text(&got)), &[13]);
     assert!(!got.exists());
@@ -184,9 +156,9 @@ fn missing_permission_is_told() {
     refused(&hasty(text(&source), &node.url("new")), &[13]);
     assert!(!export.join("new").exists());
     // The client is an ordinary user too.
-    std::fs::set_permissions(export.join("secret"), no(0o644)).unwrap();
+    chmod(&export.join("secret"), 0o644);
     let closed = scratch.dir("closed");
-    std::fs::set_permissions(&closed, no(0o755)).unwrap();
+    chmod(&closed, 0o755);
     let secret = node.url("secret");
     let args = [&HASTE[..], &[&*secret, text(&closed)]].concat();
     refused(&ours_within(40, nobody(), args), &[13]);
@@ -198,10 +170,6 @@ fn unreadable_directory_leaves_the_rest() {
     let scratch = Scratch::new();
     let Some(nobody) = as_nobody(&scratch) else {
         return;
-    };
-    let mode = |path: &Path, mode| {
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
-        std::fs::set_permissions(path, mode).unwrap();
     };
     let (export, home) = (scratch.dir("export"), scratch.dir("home"));
     for name in [
@@ -216,12 +184,12 @@ fn unreadable_directory_leaves_the_rest() {
         scratch.file(format!("export/s/{name}"), 1000);
     }
     for closed in ["s/no", "s/a/no", "s/z/no"] {
-        mode(&export.join(closed), 0o700);
+        chmod(&export.join(closed), 0o700);
     }
     for open in ["", "s", "s/a", "s/z"] {
-        mode(&export.join(open), 0o777);
+        chmod(&export.join(open), 0o777);
     }
-    mode(&home, 0o777);
+    chmod(&home, 0o777);
     // Partials of a month ago are removed when the node starts.
     let given_up = ["s/a", "s/z"].map(|directory| {
         let name = format!(".godwit-{}.part", "0".repeat(HASH_DIGITS));
@@ -229,18 +197,14 @@ fn unreadable_directory_leaves_the_rest() {
         let file = std::fs::File::options().write(true).open(&part).unwrap();
         let month = Duration::from_secs(30 * 86_400);
         file.set_modified(SystemTime::now() - month).unwrap();
-        mode(&part, 0o666);
+        chmod(&part, 0o666);
         part
     });
-    let mut command = nobody();
-    command.args(["node", "--ftp", "127.0.0.1:0", "--anonymous", "write"]);
-    command.arg("--export").arg(&export).arg("--json");
-    let node = Node::spawn(command, &export);
-    let until = Instant::now() + Duration::from_secs(20);
-    while given_up.iter().any(|part| part.exists()) {
-        assert!(Instant::now() < until, "not swept: {given_up:?}");
-        std::thread::yield_now();
-    }
+    let options = ["--anonymous", "write"];
+    let node = Node::by(nobody(), &export, &options);
+    wait_until("partials are swept", || {
+        !given_up.iter().any(|part| part.exists())
+    });
     let run = |args: &[&str]| {
         let said = ours_within(40, nobody(), args);
         refused(&said, &[13]);
@@ -288,7 +252,7 @@ fn unreadable_directory_leaves_the_rest() {
             scratch.file(synced.join(only_here), 10);
         }
         for directory in [&synced, &synced.join("no")] {
-            mode(directory, 0o777);
+            chmod(directory, 0o777);
         }
         let said = run(&["sync", "--delete", "--dry-run", source, text(&synced)]);
         let told = String::from_utf8_lossy(&said.stdout);
@@ -309,17 +273,14 @@ fn in_place_write_names_closed_directory() {
     let Some(nobody) = as_nobody(&scratch) else {
         return;
     };
-    let mode = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
     let export = scratch.dir("export");
     for name in ["small", "large"] {
         std::fs::write(export.join(name), b"old").unwrap();
-        std::fs::set_permissions(export.join(name), mode(0o666)).unwrap();
+        chmod(&export.join(name), 0o666);
     }
-    std::fs::set_permissions(&export, mode(0o555)).unwrap();
-    let mut command = nobody();
-    command.args(["node", "--ftp", "127.0.0.1:0", "--anonymous", "write"]);
-    command.arg("--export").arg(&export).arg("--json");
-    let node = Node::spawn(command, &export);
+    chmod(&export, 0o555);
+    let options = ["--anonymous", "write"];
+    let node = Node::by(nobody(), &export, &options);
     for (name, size) in [("small", 1000), ("large", 3_000_000)] {
         let source = scratch.file(name, size);
         let here = export.join(name);
@@ -333,7 +294,7 @@ fn in_place_write_names_closed_directory() {
             assert_same(Path::new(&source), &here);
         }
     }
-    std::fs::set_permissions(&export, mode(0o755)).unwrap();
+    chmod(&export, 0o755);
 }
 
 #[test]
@@ -342,15 +303,11 @@ fn node_refuses_closed_export() {
     let Some(nobody) = as_nobody(&scratch) else {
         return;
     };
-    let mode = |name: &str, mode| {
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
-        std::fs::set_permissions(scratch.join(name), mode).unwrap();
-    };
     let export = scratch.dir("above/export");
     // Neither listed nor entered, only listed, out of reach.
     for (above, bits) in [(0o755, 0o700), (0o755, 0o744), (0o700, 0o755)] {
-        mode("above/export", bits);
-        mode("above", above);
+        chmod(&export, bits);
+        chmod(&scratch.join("above"), above);
         let args = ["node", "--ftp", "127.0.0.1:0", "--export", text(&export)];
         let said = ours_within(10, nobody(), args);
         refused(&said, &[2]);
@@ -369,25 +326,12 @@ fn unlistable_file_is_served_by_name() {
     let Some(nobody) = as_nobody(&scratch) else {
         return;
     };
-    let (export, mode) = (
-        scratch.dir("export"),
-        std::os::unix::fs::PermissionsExt::from_mode,
-    );
+    let export = scratch.dir("export");
     let file = scratch.file("export/known", 1000);
-    std::fs::set_permissions(&file, mode(0o644)).unwrap();
-    std::fs::set_permissions(&export, mode(0o711)).unwrap();
-    let mut command = nobody();
-    command.args([
-        "node",
-        "--ftp",
-        "127.0.0.1:0",
-        "--json",
-        "--anonymous",
-        "read",
-        "--export",
-    ]);
-    command.arg(&export);
-    let node = Node::spawn(command, &export);
+    chmod(&file, 0o644);
+    chmod(&export, 0o711);
+    let options = ["--anonymous", "read"];
+    let node = Node::by(nobody(), &export, &options);
     let got = scratch.join("got");
     ours(["cp", &node.url("known"), text(&got)]).ok();
     assert_same(&file, &got);
@@ -408,18 +352,8 @@ fn log_names_export_closed_later() {
         return;
     };
     let export = scratch.dir("export");
-    let mut command = nobody();
-    command.args([
-        "node",
-        "--ftp",
-        "127.0.0.1:0",
-        "--json",
-        "--export",
-        text(&export),
-    ]);
-    let node = Node::spawn(command, &export);
-    let closed = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-    std::fs::set_permissions(&export, closed).unwrap();
+    let node = Node::by(nobody(), &export, &[]);
+    chmod(&export, 0o700);
     let said = ours(["ls", &node.url("")]);
     refused(&said, &[13]);
     let log = std::fs::read_to_string(export.with_extension("log")).unwrap();
@@ -437,15 +371,11 @@ fn unreadable_source_keeps_its_target() {
         return;
     };
     let secret = scratch.file("from/n", 10);
-    let mode = |path: &Path, mode| {
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
-        std::fs::set_permissions(path, mode).unwrap();
-    };
-    mode(&secret, 0o600);
+    chmod(&secret, 0o600);
     for target in ["to", "export/to"] {
         scratch.file(format!("{target}/n/keep"), 10);
-        mode(&scratch.join(target), 0o777);
-        mode(&scratch.join(target).join("n"), 0o777);
+        chmod(&scratch.join(target), 0o777);
+        chmod(&scratch.join(target).join("n"), 0o777);
     }
     let from = scratch.join("from");
     for target in [text(&scratch.join("to")), &node.url("to")] {
@@ -461,24 +391,20 @@ const HASH_DIGITS: usize = 24;
 
 // --- full disks ---------------------------------------------------------------------------------
 
-/// Runs a script with a file system of 4 MiB on `full`. False: impossible here.
-fn with_small_disk(scratch: &Scratch, script: &str) -> Option<Said> {
+/// Runs a script with a file system of 4 MiB on `full`, if that is possible here. It must fail, and say why.
+fn fills_small_disk(scratch: &Scratch, script: &str) {
     let full = scratch.dir("full");
     let mount = format!("mount -t tmpfs -o size=4m tmpfs {} && ", text(&full));
-    if !run(
-        10,
-        "unshare",
-        ["-r", "-m", "sh", "-c", &format!("{mount} true")],
-    )
-    .ok_or_skip("mounting a small tmpfs")
-    {
-        return None;
+    let inside =
+        |seconds, script: String| run(seconds, "unshare", ["-r", "-m", "sh", "-c", &script]);
+    if !inside(10, format!("{mount} true")).ok_or_skip("mounting a small tmpfs") {
+        return;
     }
-    Some(run(
-        90,
-        "unshare",
-        ["-r", "-m", "sh", "-c", &(mount + script)],
-    ))
+    let said = inside(90, mount + script);
+    refused(&said, &[1, 5, 7]);
+    let whole = "half a file under the final name";
+    assert!(!said.stderr.contains("HALF"), "{whole}\n{said}");
+    assert!(said.stderr.contains("space"), "{said}");
 }
 
 #[test]
@@ -492,15 +418,7 @@ fn full_local_disk_keeps_partial() {
     let script = format!(
         "timeout 60 {binary} cp --retries 1 {url} {full}/big; code=$?; ls -A {full} >&2; test ! -e {full}/big || echo HALF >&2; exit $code"
     );
-    let Some(said) = with_small_disk(&scratch, &script) else {
-        return;
-    };
-    refused(&said, &[1, 5, 7]);
-    assert!(
-        !said.stderr.contains("HALF"),
-        "half a file under the final name\n{said}"
-    );
-    assert!(said.stderr.contains("space"), "{said}");
+    fills_small_disk(&scratch, &script);
 }
 
 #[test]
@@ -518,15 +436,7 @@ fn full_remote_disk_keeps_partial() {
          test ! -e {full}/big || echo HALF >&2
          kill $node; wait $node; exit $code"
     );
-    let Some(said) = with_small_disk(&scratch, &script) else {
-        return;
-    };
-    refused(&said, &[1, 5, 7]);
-    assert!(
-        !said.stderr.contains("HALF"),
-        "half a file under the final name\n{said}"
-    );
-    assert!(said.stderr.contains("space"), "{said}");
+    fills_small_disk(&scratch, &script);
 }
 
 // --- servers that misbehave ---------------------------------------------------------------------
@@ -724,38 +634,32 @@ fn lied_to(lie: Lie, codes: &[i32]) -> Said {
 const FAULT: [i32; 4] = [1, 5, 7, 12];
 
 #[test]
-fn short_file_is_told() {
-    lied_to(Lie::LargerSize, &FAULT);
-}
-
-#[test]
-fn overlong_file_is_told() {
-    lied_to(Lie::SmallerSize, &FAULT);
-}
-
-#[test]
-fn early_close_is_told() {
-    lied_to(Lie::ClosesEarly, &FAULT);
-}
-
-#[test]
-fn foreign_protocol_is_told() {
-    let said = lied_to(Lie::Garbage, &FAULT);
-    assert!(said.stderr.contains("does not speak FTP"), "{said}");
-    hints(&said, "the right port of an FTP server?");
-}
-
-#[test]
-fn hang_up_is_told() {
-    hints(
-        &lied_to(Lie::HangsUp, &[5]),
-        "the right port of an FTP server?",
-    );
-}
-
-#[test]
-fn missing_greeting_is_told() {
-    hints(&lied_to(Lie::Silent, &[5]), "waits for us to speak");
+fn lies_of_servers_are_told() {
+    let port = "the right port of an FTP server?";
+    for (lie, codes, fact, hint) in [
+        (Lie::LargerSize, &FAULT[..], "", ""),
+        (Lie::SmallerSize, &FAULT, "", ""),
+        (Lie::ClosesEarly, &FAULT, "", ""),
+        (Lie::EndlessLine, &FAULT, "", ""),
+        (Lie::StallsInData, &[5], "", ""),
+        (Lie::TalksInsteadOfFacts, &[5], "", ""),
+        (Lie::TalksInsteadOfData, &[5], "", ""),
+        (Lie::Garbage, &FAULT, "does not speak FTP", port),
+        (Lie::HangsUp, &[5], "", port),
+        (Lie::Silent, &[5], "", "waits for us to speak"),
+        (
+            Lie::StallsAtLogin,
+            &[5],
+            "while logging in",
+            "try again in a while",
+        ),
+    ] {
+        let said = lied_to(lie, codes);
+        assert!(said.stderr.contains(fact), "{lie:?} {said}");
+        if !hint.is_empty() {
+            hints(&said, hint);
+        }
+    }
 }
 
 #[test]
@@ -764,30 +668,6 @@ fn lost_greeting_blames_no_port() {
     assert!(said.stderr.contains("to greet again"), "{said}");
     let hint = "hint: what arrived is kept; the same command continues from there";
     assert!(said.stderr.contains(hint), "{said}");
-}
-
-#[test]
-fn stalled_login_is_told() {
-    let said = lied_to(Lie::StallsAtLogin, &[5]);
-    assert!(said.stderr.contains("while logging in"), "{said}");
-    hints(&said, "try again in a while");
-}
-
-#[test]
-fn stalled_transfer_is_told() {
-    lied_to(Lie::StallsInData, &[5]);
-}
-
-#[test]
-fn idle_talk_is_told() {
-    for lie in [Lie::TalksInsteadOfFacts, Lie::TalksInsteadOfData] {
-        lied_to(lie, &[5]);
-    }
-}
-
-#[test]
-fn endless_reply_takes_no_memory() {
-    lied_to(Lie::EndlessLine, &FAULT);
 }
 
 #[test]
@@ -913,13 +793,9 @@ fn ten_thousand_connections_are_survived() {
     }
     drop(crowd.stdin.take());
     crowd.wait().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while ours(["cp", "-f", text(&source), &node.url("after")]).status != Some(0) {
-        assert!(
-            Instant::now() < deadline,
-            "the node does not serve any more"
-        );
-    }
+    wait_until("the node serves again", || {
+        ours(["cp", "-f", text(&source), &node.url("after")]).status == Some(0)
+    });
     assert_same(&source, &node.export.join("after"));
 }
 

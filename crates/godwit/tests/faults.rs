@@ -6,14 +6,13 @@ mod common;
 use common::{
     Machine, Node, Said, Scratch,
     between::{self, Vanishing, Way},
-    godwit, noise, ours,
+    godwit, lasting_port, noise, ours,
 };
 use serde_json::Value;
 use std::{
     collections::HashMap,
     fs,
     io::{BufRead, BufReader, Read, Write},
-    net::TcpListener,
     os::unix::process::ExitStatusExt,
     path::Path,
     process::{Command, Stdio},
@@ -128,11 +127,7 @@ fn bad_options_exit_with_2() {
 
 #[test]
 fn passwords_are_never_shown() {
-    let port = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = lasting_port();
     let url = format!("ftp://me:hidden-word@127.0.0.1:{port}/x");
     for verb in ["ls", "cat", "stat", "rm"] {
         let said = ours([verb, "-vvv", "--json", &url]);
@@ -323,11 +318,7 @@ fn second_signal_ends_blocked_output() {
 #[test] //= GRIDFTP-46
 fn absent_server_is_a_passing_fault() {
     // The port was free a moment ago.
-    let port = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = lasting_port();
     let url = format!("ftp://127.0.0.1:{port}/x");
     let said = ours(["ls", "--json", &url]);
     assert_eq!(said.status, Some(5), "{said}");
@@ -354,11 +345,7 @@ fn unknown_host_is_named() {
 fn absent_server_is_awaited_once() {
     let scratch = place();
     scratch.dir("to");
-    let port = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = lasting_port();
     let list: String = (0..50)
         .map(|i| format!("ftp://127.0.0.1:{port}/{i}\n"))
         .collect();

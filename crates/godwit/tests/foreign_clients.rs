@@ -8,13 +8,14 @@ mod common;
 
 use common::{
     Kind, Node, Peer, Said, Scratch, assert_same, assert_same_tree, have, noise, run, skip, text,
+    wait_until,
 };
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Around nothing, a block of GCT's server, and a block of ours.
 const SIZES: [usize; 6] = [0, 1, 262_144, 1_048_576, 1_048_577, 5_000_003];
@@ -877,15 +878,6 @@ impl Control {
                 return line;
             }
         }
-    }
-}
-
-#[track_caller]
-fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !so() {
-        assert!(Instant::now() < deadline, "waited too long until {what}");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

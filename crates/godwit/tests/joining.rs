@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Machine, Scratch, programs::wait_until};
+use common::{Machine, Scratch, wait_until};
 use godwit_trust::Peer;
 use serde_json::Value;
 use std::fs;

@@ -4,9 +4,7 @@
 mod common;
 
 use common::{
-    Machine as Peer, Node, Said, Scratch, assert_same,
-    programs::{Machine, wait_until},
-    run, skip,
+    Machine as Peer, Node, Said, Scratch, assert_same, programs::Machine, run, skip, wait_until,
 };
 use serde_json::Value;
 use std::{

@@ -4,7 +4,8 @@
 mod common;
 
 use common::{
-    Node, Said, Scratch, as_nobody, assert_same, godwit, ours, ours_within, summary, text, tree,
+    Node, Said, Scratch, as_nobody, assert_same, chmod, godwit, ours, ours_within, summary, text,
+    tree,
 };
 use serde_json::Value;
 use std::{
@@ -97,14 +98,13 @@ fn mv_names_unremovable_source() {
         scratch.file(format!("data/{part}"), 100);
     }
     let closed = scratch.join("data/closed");
-    let mode = |mode| fs::set_permissions(&closed, PermissionsExt::from_mode(mode)).unwrap();
-    mode(0o555);
+    chmod(&closed, 0o555);
     let data = scratch.join("data");
     if fs::write(closed.join("trial"), "").is_ok() {
         return common::peers::skip("root may write everywhere");
     }
     let said = ours(["mv", text(&data), &node.url("data")]);
-    mode(0o755);
+    chmod(&closed, 0o755);
     let left = tree(&scratch.join("data"));
     assert!(said.stderr.contains("closed/part3"), "{said}");
     assert!(!said.stderr.contains(".godwit-moving"), "{said}");
@@ -118,14 +118,11 @@ fn mv_counts_unremovable_files() {
         return;
     };
     let node = Node::start(&scratch.join("node"));
-    let open = |name: &str, mode| {
-        fs::set_permissions(scratch.join(name), PermissionsExt::from_mode(mode)).unwrap();
-    };
     for name in ["in/t/f", "in/t/closed/g", "in/t/closed/h"] {
         scratch.file(name, 100);
     }
     for (name, mode) in [("in", 0o777), ("in/t", 0o777), ("in/t/closed", 0o755)] {
-        open(name, mode);
+        chmod(&scratch.join(name), mode);
     }
     let source = scratch.join("in/t");
     let said = ours_within(
@@ -574,7 +571,7 @@ fn small_file_keeps_its_mode() {
     };
     for bits in [0o600, 0o755, 0o444] {
         let file = scratch.file("export/d/f", 10);
-        fs::set_permissions(&file, fs::Permissions::from_mode(bits)).unwrap();
+        chmod(&file, bits);
         scratch.run(&format!("cp {} one", node.url("d/f"))).ok();
         scratch.run(&format!("cp -r {} tree", node.url("d"))).ok();
         for path in ["one", "tree/f"] {
@@ -745,13 +742,10 @@ fn hinted_command_resumes_tree() {
 }
 
 #[test]
-fn tree_mv_tells_concurrent_write() {
-    says_that_it_was_written_to("t");
-}
-
-#[test]
-fn file_mv_tells_concurrent_write() {
-    says_that_it_was_written_to("t/f");
+fn mv_tells_concurrent_write() {
+    ["t", "t/f"]
+        .into_iter()
+        .for_each(says_that_it_was_written_to);
 }
 
 /// Moves `moved` to a node, and writes to the file `t/f` meanwhile.
@@ -920,24 +914,11 @@ fn mv_names_unlistable_directory() {
     for name in ["one/u/d1/x", "one/u/y"] {
         scratch.file(name, 10);
     }
-    let mode = |name: &str, mode| {
-        fs::set_permissions(scratch.join(name), PermissionsExt::from_mode(mode)).unwrap();
-    };
-    scratch.dir("state");
-    mode("state", 0o777);
-    mode("one/u/d1", 0);
+    chmod(&scratch.dir("state"), 0o777);
+    chmod(&scratch.join("one/u/d1"), 0);
     let (export, state) = (scratch.join("one"), scratch.join("state/one"));
-    let mut command = nobody();
-    command.args([
-        "node",
-        "--ftp",
-        "127.0.0.1:0",
-        "--anonymous",
-        "write",
-        "--json",
-    ]);
-    command.args(["--export", text(&export), "--state", text(&state)]);
-    let one = Node::spawn(command, &export);
+    let options = ["--anonymous", "write", "--state", text(&state)];
+    let one = Node::by(nobody(), &export, &options);
     let two = Node::start(&scratch.join("two"));
     let said = ours(["mv", &one.url("u"), &two.url("u")]);
     assert_eq!(said.status, Some(13), "{said}");

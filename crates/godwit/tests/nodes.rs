@@ -10,7 +10,7 @@ use std::{
     io::{BufRead, BufReader, Write},
     path::Path,
     process::{Child, Stdio},
-    time::{Duration, Instant, UNIX_EPOCH},
+    time::UNIX_EPOCH,
 };
 
 fn fill(directory: &Path) {
@@ -338,11 +338,7 @@ fn start_slowly(scratch: &Scratch, node: &Node) -> (Link, Child, String) {
         assert_ne!(object["event"], "summary", "it was over too soon");
     }
     // Much of what was sent may wait in buffers on the way.
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while arrived(&scratch.join("node")) < 4 << 20 {
-        assert!(Instant::now() < deadline, "nothing arrives");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    common::wait_until("bytes arrive", || arrived(&scratch.join("node")) >= 4 << 20);
     (link, child, target)
 }
 

@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::chain::{Chain, spool, start, wait_until};
-use common::{Machine, Node, Said, Scratch, assert_same, godwit};
+use common::chain::{Chain, spool, start};
+use common::{Machine, Node, Said, Scratch, assert_same, godwit, wait_until};
 use serde_json::Value;
 use std::{
     path::Path,

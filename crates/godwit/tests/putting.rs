@@ -3,10 +3,7 @@
 
 mod common;
 
-use common::{
-    Said, Scratch, assert_same,
-    programs::{Machine, wait_until},
-};
+use common::{Said, Scratch, assert_same, programs::Machine, wait_until};
 use std::{
     fs,
     path::Path,

@@ -4,23 +4,13 @@
 
 mod common;
 
-use common::{Machine, Scratch, arrived, assert_same, assert_same_tree, have, skip};
+use common::{Machine, Scratch, arrived, assert_same, assert_same_tree, have, skip, wait_until};
 use serde_json::Value;
 use std::{
     fs,
     path::PathBuf,
     process::{Child, Command, Output, Stdio},
-    thread,
-    time::{Duration, Instant},
 };
-
-fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !so() {
-        assert!(Instant::now() < deadline, "it never came to {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
 
 /// A relay, a node behind it, and a laptop that has joined the node.
 struct Scene<'a> {
@@ -46,7 +36,7 @@ impl<'a> Scene<'a> {
         assert_eq!(invited["addresses"], serde_json::json!([relay.at]));
         hidden.start(&[]);
         let invite = invited["invite"].as_str().unwrap();
-        until("being reached", || {
+        wait_until("being reached", || {
             visitor
                 .says(&["join", invite, "--name", "visitor"])
                 .status
@@ -107,7 +97,7 @@ fn relay_moves_files_all_ways() {
     assert!(why.contains(&wanted), "{why}");
     scene.hidden.start(&[]);
     let again = ["cp", "godwit://laptop/f", "again"];
-    until("being back", || scene.visitor.says(&again).status.success());
+    wait_until("being back", || scene.visitor.says(&again).status.success());
     assert_same(&file, &scratch.join("again"));
     // The relay forgets it.
     scene.relay.well(&["leave", "laptop"]);
@@ -142,7 +132,7 @@ fn goes_on(happens: impl Fn(&mut Scene<'_>)) {
         let cp = ["cp", "--json", "--progress", "none"];
         let child = spawned(scene.visitor.command(&[&cp[..], &words[..]].concat()));
         let before = arrived(&target);
-        until("moving", || arrived(&target) > before + size as u64 / 8);
+        wait_until("moving", || arrived(&target) > before + size as u64 / 8);
         assert!(
             !target.join(name).exists(),
             "it was over before anything happened"
@@ -357,7 +347,7 @@ fn one_port_serves_all() {
         let node = ["node", "--ftp", "127.0.0.1:0,0.0.0.0:2811", "--json"];
         hidden.start_saying(&node, &[]);
         let invite = hidden.invite();
-        until("being reached", || {
+        wait_until("being reached", || {
             v.says(&["join", &invite, "--name", "v"]).status.success()
         });
     }

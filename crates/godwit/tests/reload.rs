@@ -10,7 +10,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 const MIB: usize = 1 << 20;
@@ -82,11 +82,7 @@ impl World {
     #[track_caller]
     fn hang_up(&self, node: &Node, what: &str, times: usize) {
         node.signal("HUP");
-        let until = Instant::now() + Duration::from_secs(20);
-        while self.log().matches(what).count() < times {
-            assert!(Instant::now() < until, "not told: {what}\n{}", self.log());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        common::wait_until(what, || self.log().matches(what).count() >= times);
     }
 
     fn visit(&self) -> SslStream<TcpStream> {

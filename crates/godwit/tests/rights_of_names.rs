@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Machine, Scratch, programs::wait_until};
+use common::{Machine, Scratch, wait_until};
 use godwit_catalog::{Catalog, Change, IntentDeed, NewHome, Question, Refusal};
 use godwit_core::Kind;
 use godwit_node::{Asker, Obeyed};

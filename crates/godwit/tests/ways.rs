@@ -4,9 +4,7 @@
 mod common;
 
 use common::{
-    Node, Said, Scratch, assert_same, can_mount, lasting_port,
-    programs::{Machine, wait_until},
-    skip,
+    Node, Said, Scratch, assert_same, can_mount, lasting_port, programs::Machine, skip, wait_until,
 };
 use std::{
     fs,
@@ -24,15 +22,16 @@ struct Site {
 }
 
 impl Site {
-    fn new() -> Self {
-        let machine = Machine::new();
+    /// `None`: this account cannot mount.
+    fn new() -> Option<Self> {
+        let machine = can_mount().then(Machine::new)?;
         let export = machine.scratch.dir("export");
         let node = Node::on(&export, lasting_port(), &["--anonymous", "write"]);
-        Self {
+        Some(Self {
             machine,
             export,
             node,
-        }
+        })
     }
 
     fn path(&self, name: &str) -> String {
@@ -68,10 +67,7 @@ impl Site {
 
 #[test]
 fn programs_copy_from_and_to_servers() {
-    if !can_mount() {
-        return;
-    }
-    let site = Site::new();
+    let Some(site) = Site::new() else { return };
     let source = site.machine.scratch.file("source", 3_000_000);
     let (there, here) = (site.path("there"), site.machine.scratch.join("here"));
     let to = ["run", "--promise", "push", "--", "cp", "source", &there];
@@ -84,10 +80,7 @@ fn programs_copy_from_and_to_servers() {
 
 #[test] //= ways-in#promises
 fn writes_to_absent_servers_arrive() {
-    if !can_mount() {
-        return;
-    }
-    let mut site = Site::new();
+    let Some(mut site) = Site::new() else { return };
     let source = site.machine.scratch.file("source", 200_000);
     site.node.kill();
     site.machine
@@ -105,10 +98,7 @@ fn writes_to_absent_servers_arrive() {
 
 #[test] //= ways-in#promises
 fn run_ends_with_its_program() {
-    if !can_mount() {
-        return;
-    }
-    let site = Site::new();
+    let Some(site) = Site::new() else { return };
     let here = site.machine.scratch.path().canonicalize().unwrap();
     let pwd = site.shell(&[], "pwd").ok();
     assert_eq!(
@@ -129,10 +119,7 @@ fn run_ends_with_its_program() {
 
 #[test] //= ways-in#promises
 fn redirections_and_appends_are_written() {
-    if !can_mount() {
-        return;
-    }
-    let site = Site::new();
+    let Some(site) = Site::new() else { return };
     let line = "set -e; echo one > $G/a; cat < $G/a; echo two >> $G/a; cat $G/a; \
         dd if=/dev/zero of=$G/a bs=1 count=1 seek=1 conv=notrunc status=none; \
         python3 -c 'import os; print(os.stat(os.environ[\"G\"] + \"/a\").st_size)'";
@@ -144,10 +131,7 @@ fn redirections_and_appends_are_written() {
 /// Tools that rename, list, map, append from threads, lock and execute.
 #[test] //= KANGAROO-43 ways-in#promises
 fn ordinary_tools_work_on_servers() {
-    if !can_mount() {
-        return;
-    }
-    let site = Site::new();
+    let Some(site) = Site::new() else { return };
     let scratch = &site.machine.scratch;
     fs::write(scratch.join("tool.py"), TOOL).unwrap();
     let line = "set -e; mkdir -p $G/d/e; cp source $G/d/a; mv $G/d/a $G/d/e/b; cmp source $G/d/e/b; \
@@ -196,10 +180,7 @@ print(db.execute('select count(*) from t').fetchone()[0])
 
 #[test] //= ways-in#promises
 fn directories_are_mounted_and_unmounted() {
-    if !can_mount() {
-        return;
-    }
-    let site = Site::new();
+    let Some(site) = Site::new() else { return };
     let far = site.machine.scratch.dir("far");
     let mounted = site.machine.says(&["mount", "far"]);
     if mounted.status == Some(1) && mounted.stderr.contains("fusermount3") {
@@ -227,10 +208,7 @@ fn directories_are_mounted_and_unmounted() {
 /// Readers go on with the next node; of a writer the target gets nothing, and no part of a file.
 #[test] //= KANGAROO-29 ways-in#promises
 fn lost_nodes_end_only_writers() {
-    if !can_mount() {
-        return;
-    }
-    let site = Site::new();
+    let Some(site) = Site::new() else { return };
     fs::write(site.export.join("a"), "old").unwrap();
     let line = "exec 3< $G/a; kill -9 $(cat node); sleep 0.5; cat <&3; cat $G/a; cat $G/none";
     site.name_node();
@@ -249,10 +227,7 @@ fn lost_nodes_end_only_writers() {
 /// Arguments that are URLs become paths; those of the web are the program's own.
 #[test]
 fn urls_in_arguments_become_paths() {
-    if !can_mount() {
-        return;
-    }
-    let site = Site::new();
+    let Some(site) = Site::new() else { return };
     fs::write(site.export.join("a"), "there").unwrap();
     let url = format!("ftp://127.0.0.1:{}/a", site.node.port);
     let said = site.machine.says(&["run", "--", "cat", &url]).ok();
@@ -272,10 +247,7 @@ fn urls_in_arguments_become_paths() {
 /// Names of the catalog are files like others, wherever their copies are.
 #[test]
 fn names_of_catalogs_are_files() {
-    if !can_mount() {
-        return;
-    }
-    let site = Site::new();
+    let Some(site) = Site::new() else { return };
     let catalog = format!("sqlite:{}", site.machine.scratch.join("names.db").display());
     let said = |words: &[&str]| {
         let mut command = site.machine.command(words);
@@ -297,10 +269,7 @@ fn names_of_catalogs_are_files() {
 /// A writer of a mounted file whose node ended gets EIO, by write and by sync.
 #[test] //= ways-in#promises
 fn mounted_writers_hear_of_lost_nodes() {
-    if !can_mount() {
-        return;
-    }
-    let site = Site::new();
+    let Some(site) = Site::new() else { return };
     let far = site.machine.scratch.dir("far");
     if site.machine.says(&["mount", "far"]).status != Some(0) {
         skip("mounting needs root or fusermount3");
@@ -325,10 +294,7 @@ fn mounted_writers_hear_of_lost_nodes() {
 /// A file that was closed before the node ended is given to the next node, whatever the last one had of it.
 #[test] //= ways-in#promises
 fn closed_files_outlive_their_node() {
-    if !can_mount() {
-        return;
-    }
-    let site = Site::new();
+    let Some(site) = Site::new() else { return };
     site.name_node();
     fs::write(site.export.join("old"), "old\n").unwrap();
     let line = "set -e; exec 3> $G/new 4>> $G/old 5> $G/gone; echo new >&3; echo more >&4; echo gone >&5; rm $G/gone; \
@@ -343,10 +309,7 @@ fn closed_files_outlive_their_node() {
 /// Files that were just written keep their directory; so do those that only the server has.
 #[test]
 fn directories_with_files_are_not_removed() {
-    if !can_mount() {
-        return;
-    }
-    let site = Site::new();
+    let Some(site) = Site::new() else { return };
     fs::create_dir(site.export.join("d")).unwrap();
     fs::write(site.export.join("d/theirs"), "theirs").unwrap();
     let line = "cd $G; for n in $(seq 20); do mkdir a$n; echo x > a$n/f; rmdir a$n && echo gone; done; \
@@ -363,10 +326,7 @@ fn directories_with_files_are_not_removed() {
 /// A name on hold is told with what was to be done to it, and keeps no other file from its server.
 #[test] //= ways-in#promises
 fn hold_keeps_no_other_file() {
-    if !can_mount() {
-        return;
-    }
-    let mut site = Site::new();
+    let Some(mut site) = Site::new() else { return };
     fs::create_dir(site.export.join("d")).unwrap();
     fs::create_dir(site.export.join("e")).unwrap();
     site.shell(&[], "ls $G $G/d").ok();
@@ -412,10 +372,7 @@ fn hold_keeps_no_other_file() {
 /// Lines are added to a file that others made since its directory was listed.
 #[test]
 fn appends_keep_files_of_others() {
-    if !can_mount() {
-        return;
-    }
-    let site = Site::new();
+    let Some(site) = Site::new() else { return };
     let line = "ls -l $G; echo theirs > $E/log; echo ours >> $G/log; mkdir $G/d; echo x > $G/d/x; \
         for n in $(seq 100); do stat $G/d/log >/dev/null 2>&1; done; echo ours >> $G/d/log";
     let line = line.replace("$E", site.export.to_str().unwrap());
@@ -430,10 +387,7 @@ fn appends_keep_files_of_others() {
 /// Each mount believes a length of its own, so appends go to the end that the file has here.
 #[test] //= ways-in#promises
 fn two_mounts_keep_all_appends() {
-    if !can_mount() {
-        return;
-    }
-    let site = Site::new();
+    let Some(site) = Site::new() else { return };
     fs::write(site.export.join("old"), "first\n").unwrap();
     // Of a large one only the end comes here.
     let large = "x".repeat(5 << 20) + "\n";
@@ -479,10 +433,7 @@ fn two_mounts_keep_all_appends() {
 /// A file that is here opens at once while its server is away, though it was looked at long ago.
 #[test] //= ways-in#promises
 fn files_here_open_without_their_server() {
-    if !can_mount() {
-        return;
-    }
-    let mut site = Site::new();
+    let Some(mut site) = Site::new() else { return };
     fs::write(site.export.join("small"), "small\n").unwrap();
     let large = site.machine.scratch.file("large", 24 << 20);
     fs::rename(&large, site.export.join("large")).unwrap();
@@ -518,10 +469,7 @@ fn files_here_open_without_their_server() {
 /// A name with more of a path behind it is a directory, though nothing is known of it and its server is away.
 #[test] //= ways-in#promises
 fn unknown_directories_take_new_files() {
-    if !can_mount() {
-        return;
-    }
-    let mut site = Site::new();
+    let Some(mut site) = Site::new() else { return };
     fs::create_dir_all(site.export.join("dir/sub")).unwrap();
     let source = site.machine.scratch.file("source", 100_000);
     site.node.kill();
@@ -546,10 +494,7 @@ fn unknown_directories_take_new_files() {
 /// Of two machines that make one file for themselves alone, one does.
 #[test] //= ways-in#promises
 fn exclusive_files_have_one_maker() {
-    if !can_mount() {
-        return;
-    }
-    let site = Site::new();
+    let Some(site) = Site::new() else { return };
     let other = Machine::new();
     let make = "import os, sys
 for nth in range(20):
@@ -605,10 +550,7 @@ for nth in range(20):
 /// The time of a written file stays when its server has it: editors ask whether another program changed the file.
 #[test] //= ways-in#promises
 fn delivered_files_keep_their_time() {
-    if !can_mount() {
-        return;
-    }
-    let site = Site::new();
+    let Some(site) = Site::new() else { return };
     let line = "set -e; echo x > $G/a; before=$(stat -c %y $G/a); until test -s $E/a; do sleep 0.05; done; \
         sleep 1.1; test \"$(stat -c %y $G/a)\" = \"$before\"; ls $G; cat $G/a; test \"$(stat -c %y $G/a)\" = \"$before\"; \
         touch -d @1600000000 $G/a; until test $(stat -c %Y $E/a) = 1600000000; do sleep 0.05; done; \
@@ -622,10 +564,7 @@ fn delivered_files_keep_their_time() {
 /// A part of a file is not read beside one of another, though that has the same length and time.
 #[test] //= ways-in#promises
 fn parts_are_of_one_file() {
-    if !can_mount() {
-        return;
-    }
-    let site = Site::new();
+    let Some(site) = Site::new() else { return };
     for (name, byte) in [("large", b"a"), ("other", b"b")] {
         let file = fs::File::create(site.export.join(name)).unwrap();
         (&file).write_all(&byte.repeat(24 << 20)).unwrap();
@@ -643,10 +582,7 @@ fn parts_are_of_one_file() {
 /// Of a large file only what is read comes; a second time, nothing does.
 #[test] //= ways-in#promises
 fn slices_of_files_move_only_themselves() {
-    if !can_mount() {
-        return;
-    }
-    let site = Site::new();
+    let Some(site) = Site::new() else { return };
     let large = site.machine.scratch.file("large", 48 << 20);
     fs::rename(&large, site.export.join("large")).unwrap();
     let large = fs::read(site.export.join("large")).unwrap();
@@ -672,10 +608,7 @@ fn slices_of_files_move_only_themselves() {
 /// A large file is changed at its server where programs wrote, also if their node ends meanwhile.
 #[test] //= ways-in#promises
 fn large_files_change_in_place() {
-    if !can_mount() {
-        return;
-    }
-    let site = Site::new();
+    let Some(site) = Site::new() else { return };
     let large = site.machine.scratch.file("large", 24 << 20);
     let there = site.export.join("large");
     fs::rename(&large, &there).unwrap();
@@ -715,10 +648,7 @@ open(file.name, 'ab').write(b'!')
 /// A file that was synced is kept, whatever its program and its node do next.
 #[test] //= ways-in#promises
 fn synced_files_outlive_their_node() {
-    if !can_mount() {
-        return;
-    }
-    let site = Site::new();
+    let Some(site) = Site::new() else { return };
     let program = "import os, signal
 G = os.environ['G']
 def new(name, data):
@@ -763,10 +693,7 @@ last.close()
 /// With `--fsync push` a file is at its server when fsync(2) returns.
 #[test] //= ways-in#promises
 fn pushing_syncs_deliver() {
-    if !can_mount() {
-        return;
-    }
-    let site = Site::new();
+    let Some(site) = Site::new() else { return };
     fs::write(site.export.join("old"), "old").unwrap();
     let program = "import os
 for name, mode in (('/new', 'wb'), ('/old', 'r+b')):
@@ -783,10 +710,7 @@ for name, mode in (('/new', 'wb'), ('/old', 'r+b')):
 /// A directory gets the mode that its maker says, and a long name is refused as such.
 #[test]
 fn directories_have_their_modes() {
-    if !can_mount() {
-        return;
-    }
-    let site = Site::new();
+    let Some(site) = Site::new() else { return };
     let line = "set -e; mkdir -m 700 $G/own; mkdir $G/usual; test $(stat -c %a $G/own $G/usual | tr -d '\\n') = 700755; \
         long=$(printf '%256s' | tr ' ' x); mkdir $G/$long 2>&1 | grep -q 'File name too long'";
     site.shell(&[], &format!("umask 022; {line}")).ok();
@@ -803,10 +727,7 @@ fn directories_have_their_modes() {
 /// A large file that was removed at its server is not made again of the bytes that a program wrote.
 #[test] //= ways-in#promises
 fn removed_large_files_stay_removed() {
-    if !can_mount() {
-        return;
-    }
-    let site = Site::new();
+    let Some(site) = Site::new() else { return };
     let large = site.machine.scratch.file("large", 8 << 20);
     fs::rename(&large, site.export.join("large")).unwrap();
     let program = "import errno, os
@@ -830,10 +751,7 @@ else:
 /// A signal ends the wait for a server that is away.
 #[test]
 fn signals_end_waiting_programs() {
-    if !can_mount() {
-        return;
-    }
-    let mut site = Site::new();
+    let Some(mut site) = Site::new() else { return };
     site.node.kill();
     let line = "timeout --signal INT 1 cat $G/there; test $? = 124; \
         timeout --signal INT 1 sh -c 'read x < $0' $G/there; test $? = 124; echo over";
@@ -844,10 +762,7 @@ fn signals_end_waiting_programs() {
 /// The reader of a part goes on with the next node, and is told of another file.
 #[test] //= ways-in#promises
 fn partial_readers_outlive_their_node() {
-    if !can_mount() {
-        return;
-    }
-    let site = Site::new();
+    let Some(site) = Site::new() else { return };
     let large = site.machine.scratch.file("large", 24 << 20);
     fs::rename(&large, site.export.join("large")).unwrap();
     let large = fs::read(site.export.join("large")).unwrap();
@@ -868,7 +783,7 @@ fn partial_readers_outlive_their_node() {
 /// The device is one of the test's own, since machines may close theirs to ordinary users.
 #[test]
 fn ordinary_users_need_no_privilege() {
-    let site = Site::new();
+    let Some(site) = Site::new() else { return };
     let home = site.machine.scratch.dir("home");
     fs::set_permissions(&home, PermissionsExt::from_mode(0o777)).unwrap();
     let Some(godwit) = seen_by_all(&site.machine.scratch) else {

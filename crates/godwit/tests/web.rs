@@ -10,7 +10,7 @@ use std::{
     net::{TcpListener, TcpStream},
     path::Path,
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// A foreign web server.
@@ -23,11 +23,9 @@ impl Server {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let server = Self(command.spawn().unwrap(), port);
-        let until = Instant::now() + Duration::from_secs(20);
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(Instant::now() < until, "the server does not listen");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        common::wait_until("the server listens", || {
+            TcpStream::connect(("127.0.0.1", port)).is_ok()
+        });
         server
     }
 

@@ -1,11 +1,10 @@
 //! Nodes that pass on what they get, one behind the other.
 
-use super::{Machine, Said, Scratch, assert_same};
+use super::{Machine, Said, Scratch, assert_same, wait_until};
 use serde_json::Value;
 use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    time::{Duration, Instant},
 };
 
 /// A laptop, which knows the first of some hops, each of which knows the next, and the last of them `dest`.
@@ -149,12 +148,4 @@ pub fn start(
     words.extend(["--ftp", "127.0.0.1:0", "--json"]);
     words.extend(options);
     hop.start_saying(&words, environment);
-}
-
-pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(40);
-    while !is_so() {
-        assert!(Instant::now() < until, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(20)); // nothing tells it
-    }
 }

@@ -1,13 +1,13 @@
 //! A machine: a home of its own, and perhaps a node with a door.
 
-use super::{Node, Scratch, as_prepared, godwit, lasting_port};
+use super::{Node, Scratch, as_prepared, godwit, lasting_port, wait_until};
 use godwit_trust::{Home, Peer, door::Fingerprint};
 use serde_json::Value;
 use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Output},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// One machine: a home of its own, perhaps a network of its own, and perhaps a node.
@@ -155,11 +155,7 @@ impl<'a> Machine<'a> {
     /// Waits until its node has logged that.
     #[track_caller]
     pub fn tells(&self, what: &str) {
-        let until = Instant::now() + Duration::from_secs(20);
-        while !self.log().contains(what) {
-            assert!(Instant::now() < until, "not told: {what}\n{}", self.log());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_until(what, || self.log().contains(what));
     }
 
     /// Returns a new invite.

@@ -58,9 +58,7 @@ impl Scratch {
         let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let path = parent.join(format!("godwit-test-{}-{count}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
-        // Peers run as other accounts.
-        let everyone = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(&path, everyone).unwrap();
+        chmod(&path, 0o755); // peers run as other accounts
         Scratch(path)
     }
 
@@ -134,6 +132,13 @@ impl Node {
             .arg(state)
             .arg("--json")
             .args(options);
+        Node::spawn(command, export)
+    }
+
+    /// By a prepared command, which another account may run.
+    pub fn by(mut command: Command, export: &Path, options: &[&str]) -> Node {
+        command.args(["node", "--ftp", "127.0.0.1:0", "--json", "--export"]);
+        command.arg(export).args(options);
         Node::spawn(command, export)
     }
 
@@ -400,6 +405,22 @@ pub fn tree(dir: &Path) -> Vec<PathBuf> {
     }
     found.sort();
     found
+}
+
+/// Waits until something is so; `what` names it if it does not come.
+#[track_caller]
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = std::time::Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(std::time::Instant::now() < until, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(20)); // nothing tells it
+    }
+}
+
+/// Sets the permission bits of a file or directory.
+pub fn chmod(path: &Path, bits: u32) {
+    let bits = std::os::unix::fs::PermissionsExt::from_mode(bits);
+    std::fs::set_permissions(path, bits).unwrap();
 }
 
 /// Returns how many bytes of the files in a directory have their place on the disk.

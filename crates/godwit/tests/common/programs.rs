@@ -1,12 +1,11 @@
 //! A machine whose programs go through a node of their own.
 
-use super::{Machine as Peer, Said, Scratch, godwit};
+use super::{Machine as Peer, Said, Scratch, godwit, wait_until};
 use serde_json::Value;
 use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    time::{Duration, Instant},
 };
 
 /// A machine of its own, as far as programs find their node.
@@ -118,11 +117,3 @@ const JOB: [&str; 8] = [
     "JOB_ID",
     "_CONDOR_JOB_AD",
 ];
-
-pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(30);
-    while !is_so() {
-        assert!(Instant::now() < until, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(20)); // nothing tells it
-    }
-}
