@@ -38,7 +38,7 @@ struct LockedFile {
 
 /// A file that was added.
 #[derive(Debug)]
-pub(crate) struct Added {
+pub(crate) struct AddedFile {
     pub(crate) fd: RawFd,
     pub(crate) opened: OpenedFile,
 }
@@ -67,7 +67,7 @@ impl Cache {
     }
 
     /// Adds a file, or a tag to one that is there, and locks it.
-    pub(crate) fn add(&self, url: &str, tag: Option<&str>) -> Result<Added> {
+    pub(crate) fn add(&self, url: &str, tag: Option<&str>) -> Result<AddedFile> {
         self.lock(request::AddRequest {
             url: url.to_owned(),
             tag: tag.map(str::to_owned),
@@ -75,7 +75,7 @@ impl Cache {
         })
     }
 
-    fn lock(&self, add: request::AddRequest) -> Result<Added> {
+    fn lock(&self, add: request::AddRequest) -> Result<AddedFile> {
         self.ours("add to")?;
         let url = &*add.url.clone();
         if self.locked().contains_key(url) {
@@ -113,7 +113,7 @@ impl Cache {
             path: opened.path.clone().map(|path| path.0).unwrap_or_default(),
         };
         self.locked().insert(url.to_owned(), locked);
-        Ok(Added { fd, opened })
+        Ok(AddedFile { fd, opened })
     }
 
     /// Returns where the file of what was added lies, until it is done.

@@ -34,7 +34,7 @@ pub(crate) struct Pio {
     view: FileView,
     /// The pointer within the view.
     at: u64,
-    fragment: Option<Fragment>,
+    fragment: Option<OpenFragment>,
     /// The fragments that the node was asked for: the next one, and in the global view those behind it.
     asked: VecDeque<(u64, PendingRequest)>,
 }
@@ -74,7 +74,7 @@ struct ProcessJob {
 
 /// A fragment that is in use.
 #[derive(Debug)]
-struct Fragment {
+struct OpenFragment {
     index: u64,
     era: u64,
     handle: Handle,
@@ -437,7 +437,7 @@ impl Pio {
             Some((_, Err(refusal))) => return Err(refusal.into()),
             None => return Err(nothing_open(&self.url)),
         };
-        self.fragment = Some(Fragment::of(index, (era, answer), &self.url)?);
+        self.fragment = Some(OpenFragment::of(index, (era, answer), &self.url)?);
         Ok(())
     }
 
@@ -520,7 +520,7 @@ impl Drop for Pio {
     }
 }
 
-impl Fragment {
+impl OpenFragment {
     fn of(index: u64, (era, mut answer): (u64, NodeAnswer), url: &str) -> Result<Self> {
         let Response::Opened(opened) = answer.tell else {
             return Err(odd(url, "nothing is open").into());

@@ -35,7 +35,7 @@ pub struct FileDraft {
 }
 
 /// A place at a site where a program writes a fragment.
-pub struct Slot {
+pub struct FragmentSlot {
     begun: Begun,
 }
 
@@ -143,8 +143,8 @@ impl FileDraft {
     }
 
     /// Begins a fragment that a program writes at a site.
-    pub fn slot(&self, index: u64, site: &str) -> Result<Slot> {
-        Slot::begin(&self.names, &self.fragment(index), site, None)
+    pub fn slot(&self, index: u64, site: &str) -> Result<FragmentSlot> {
+        FragmentSlot::begin(&self.names, &self.fragment(index), site, None)
     }
 
     /// Begins a fragment that is sent to a site; it is part of the draft once it is finished. `size`: if it is known.
@@ -233,7 +233,7 @@ impl Drop for FileDraft {
     }
 }
 
-impl Slot {
+impl FragmentSlot {
     /// Begins to write a file at a site; `entry`: one more copy of that one.
     pub(crate) fn begin(
         names: &Logical,

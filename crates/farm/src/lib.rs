@@ -31,7 +31,7 @@ mod writing;
 
 pub use at_node::open;
 pub use audit::{AuditFault, AuditFinding, AuditScope, Audited, audit, repair};
-pub use draft::{FileDraft, FileFacts, Slot};
+pub use draft::{FileDraft, FileFacts, FragmentSlot};
 pub use engine::Engine;
 pub use import::{Cut, Imported};
 pub use logical::Logical;
@@ -40,7 +40,7 @@ pub use parts::NewPart;
 pub use programs::{Kept, kept_as};
 pub use register::{Counts, register};
 pub use rules::{Keeper, Needs, RuleStatus, Wanted, is_of_rights};
-pub use running::{Event, EventSink, FarmJob};
+pub use running::{EventSink, FarmEvent, FarmJob};
 pub use scheduling::Task;
 pub use settle::Settled;
 pub use sites::{CopyAim, shown};

@@ -1,7 +1,7 @@
 //! Making again: a fragment that no site can give is computed from the history of its file.
 
 use crate::{
-    Event, FarmJob, FileDraft, Logical, Slot,
+    FarmEvent, FarmJob, FileDraft, FragmentSlot, Logical,
     alone::SoleMaker,
     failed, now,
     running::TaskOutputs,
@@ -186,7 +186,7 @@ impl LostFiles<'_> {
     }
 
     /// Begins a copy of a fragment at the site of a home; a damaged or lost copy is dropped first.
-    fn slot(&self, part: &Named, home: &CatalogHome) -> Result<Slot> {
+    fn slot(&self, part: &Named, home: &CatalogHome) -> Result<FragmentSlot> {
         let name = &part.name.0;
         let site = self.names.aimed(crate::CopyAim {
             site: Some(home.site.clone()),
@@ -198,7 +198,7 @@ impl LostFiles<'_> {
             site.discard(name, old)?;
         }
         let part = self.names.sites.file(name)?;
-        Slot::begin(self.names, name, &home.site, Some(&part))
+        FragmentSlot::begin(self.names, name, &home.site, Some(&part))
     }
 
     fn run(
@@ -206,8 +206,8 @@ impl LostFiles<'_> {
         made: &MadeFile,
         index: u64,
         home: &CatalogHome,
-        slot: Slot,
-    ) -> Result<(Slot, Placed)> {
+        slot: FragmentSlot,
+    ) -> Result<(FragmentSlot, Placed)> {
         let recipe = &made.ran.recipe;
         let is_printed = recipe.printed || made.output == 1;
         let asked = AskRun {
@@ -247,7 +247,7 @@ impl LostFiles<'_> {
     }
 
     /// Publishes a result that is what the catalog knows; another one gets a name of its own.
-    fn compare(&self, part: &Named, slot: Slot, placed: &Placed) -> Result<()> {
+    fn compare(&self, part: &Named, slot: FragmentSlot, placed: &Placed) -> Result<()> {
         let (name, found) = (&part.name.0, &placed.digest);
         let known = best(&part.digests);
         if known.is_none_or(|known| *known == found.0) {
@@ -329,12 +329,12 @@ impl LostFiles<'_> {
         let (mut why, mut count) = (None, 0);
         let failed = self.names.run(&job, &mut |event| {
             match event {
-                Event::Failed(_, error) => drop(why.get_or_insert(error)),
-                Event::Ended { status, node, .. } if status != 0 => {
+                FarmEvent::Failed(_, error) => drop(why.get_or_insert(error)),
+                FarmEvent::Ended { status, node, .. } if status != 0 => {
                     let said = format!("its program ended with status {status} at {node}");
                     why.get_or_insert_with(|| cannot(name, &said));
                 }
-                Event::Ended { .. } => count += 1,
+                FarmEvent::Ended { .. } => count += 1,
                 _ => {}
             }
             Ok(())
@@ -407,7 +407,7 @@ impl LostFiles<'_> {
     }
 }
 
-impl Slot {
+impl FragmentSlot {
     /// Gives the placed file a name.
     fn keep_as(self, name: &Path, placed: &Placed) -> Result<()> {
         let (location, path, intent) = self.at();

@@ -1,7 +1,7 @@
 //! Runs programs beside fragments; their output becomes files in fragments, with a history.
 
 use crate::{
-    Engine, FileDraft, FileFacts, Kept, Logical, Slot,
+    Engine, FileDraft, FileFacts, FragmentSlot, Kept, Logical,
     engine::Start,
     now,
     scheduling::{Board, Task, Turn},
@@ -52,9 +52,9 @@ pub struct FarmJob {
     pub engine: Engine,
 }
 
-/// News of a job. A task's own end with [`Event::Over`].
+/// News of a job. A task's own end with [`FarmEvent::Over`].
 #[derive(Debug)]
-pub enum Event {
+pub enum FarmEvent {
     /// A program wrote lines.
     Wrote(u64, Line),
     /// A program ended.
@@ -79,7 +79,7 @@ pub enum Event {
 }
 
 /// Receives news of a job; an error ends it.
-pub type EventSink<'a> = dyn FnMut(Event) -> Result<()> + 'a;
+pub type EventSink<'a> = dyn FnMut(FarmEvent) -> Result<()> + 'a;
 
 impl Logical {
     /// Returns a task for each fragment of a file. Of the homes of a fragment the one whose node has the fewest tasks
@@ -291,10 +291,10 @@ impl Logical {
         while over < count
             && let Ok(event) = heard.recv()
         {
-            let is_failure = matches!(&event, Event::Failed(..))
-                || matches!(&event, Event::Ended { status, .. } if *status != 0);
+            let is_failure = matches!(&event, FarmEvent::Failed(..))
+                || matches!(&event, FarmEvent::Ended { status, .. } if *status != 0);
             failed += usize::from(is_failure);
-            over += u64::from(matches!(event, Event::Over(_)));
+            over += u64::from(matches!(event, FarmEvent::Over(_)));
             told = told.and_then(|()| tell(event));
             if told.is_err() || is_failure && is_wanted {
                 break;
@@ -315,7 +315,7 @@ impl Logical {
 
 impl RunningJob {
     /// Does what there is to do, until there is nothing more.
-    fn work(&self, news: &SyncSender<Event>) {
+    fn work(&self, news: &SyncSender<FarmEvent>) {
         let tell = |event| news.send(event).map_err(|_| Error::Canceled);
         while let Some(turn) = self.board.next() {
             let done = match turn {
@@ -323,7 +323,8 @@ impl RunningJob {
                 Turn::Copy(at, site) => self.attempt(at, &site, true, &tell),
                 Turn::Fail(at, error) => {
                     let fragment = self.tasks[at].fragment;
-                    tell(Event::Failed(fragment, error)).and_then(|()| tell(Event::Over(fragment)))
+                    tell(FarmEvent::Failed(fragment, error))
+                        .and_then(|()| tell(FarmEvent::Over(fragment)))
                 }
             };
             if done.is_err() {
@@ -338,7 +339,7 @@ impl RunningJob {
         at: usize,
         site: &str,
         is_copied: bool,
-        tell: &dyn Fn(Event) -> Result<()>,
+        tell: &dyn Fn(FarmEvent) -> Result<()>,
     ) -> Result<()> {
         let (task, began) = (&self.tasks[at], Instant::now());
         let (mut has_written, mut is_deaf) = (false, false);
@@ -360,7 +361,7 @@ impl RunningJob {
                 return Ok(());
             }
             has_written = true;
-            let told = tell(Event::Wrote(task.fragment, line));
+            let told = tell(FarmEvent::Wrote(task.fragment, line));
             is_deaf = told.is_err();
             told
         });
@@ -378,8 +379,8 @@ impl RunningJob {
             // Lines that were told would come twice, and another node would say the same of the program.
             Err(error) if (has_written || is_of_program(&error)) && self.board.claim(at) => {
                 self.board.ended(at, site, None);
-                tell(Event::Failed(task.fragment, error))?;
-                return tell(Event::Over(task.fragment));
+                tell(FarmEvent::Failed(task.fragment, error))?;
+                return tell(FarmEvent::Over(task.fragment));
             }
             Err(error) => {
                 self.board.ended(at, site, Some(error));
@@ -406,7 +407,7 @@ impl RunningJob {
         });
         self.board.ended(at, site, None);
         tell(match published {
-            Ok(()) => Event::Ended {
+            Ok(()) => FarmEvent::Ended {
                 fragment: task.fragment,
                 node: site.into(),
                 bytes: task.range.1 - task.range.0,
@@ -414,9 +415,9 @@ impl RunningJob {
                 attempts: self.board.attempts(at),
                 status,
             },
-            Err(error) => Event::Failed(task.fragment, error),
+            Err(error) => FarmEvent::Failed(task.fragment, error),
         })?;
-        tell(Event::Over(task.fragment))
+        tell(FarmEvent::Over(task.fragment))
     }
 
     /// Returns the home of a task at a site; makes it first by a copy.
@@ -438,7 +439,7 @@ impl RunningJob {
         task: &Task,
         (home, staging): (&CatalogHome, Staging),
         each: &mut dyn FnMut(Line) -> Result<()>,
-    ) -> Result<(i32, Vec<(Slot, Placed)>)> {
+    ) -> Result<(i32, Vec<(FragmentSlot, Placed)>)> {
         let outputs = {
             let drafts = self.drafts.lock();
             let slot = |draft: &Option<FileDraft>| {
@@ -535,9 +536,9 @@ fn said_by(node: &Url, mut refusal: Refusal) -> Error {
 #[derive(Default)]
 pub(crate) struct TaskOutputs {
     /// The file that it writes as `{out}`.
-    pub(crate) out: Option<Slot>,
+    pub(crate) out: Option<FragmentSlot>,
     /// The file that gets its standard output.
-    pub(crate) printed: Option<Slot>,
+    pub(crate) printed: Option<FragmentSlot>,
 }
 
 impl TaskOutputs {
@@ -548,8 +549,8 @@ impl TaskOutputs {
         asked: &AskRun,
         by: By<'_>,
         each: &mut dyn FnMut(Line) -> Result<()>,
-    ) -> Result<(i32, Vec<(Slot, Placed)>)> {
-        let path = |slot: &Option<Slot>| {
+    ) -> Result<(i32, Vec<(FragmentSlot, Placed)>)> {
+        let path = |slot: &Option<FragmentSlot>| {
             let slot = slot.as_ref();
             slot.map(|slot| path_at(slot.url(), home)).transpose()
         };

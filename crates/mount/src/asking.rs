@@ -20,7 +20,7 @@ use std::{
 };
 
 /// The conversation of a mount with its node.
-pub(crate) struct Asking {
+pub(crate) struct NodeTalk {
     pub(crate) talk: SharedConnection,
     pub(crate) rules: Rules,
     /// The sentences that were reported.
@@ -83,7 +83,7 @@ impl Failed {
     }
 }
 
-impl Asking {
+impl NodeTalk {
     pub(crate) fn new(owner: Owner, rules: Rules) -> io::Result<Self> {
         Ok(Self {
             talk: SharedConnection::new(owner)?,

@@ -2,7 +2,7 @@
 
 use crate::{
     asking::{Failed, Result},
-    changes::Parts,
+    changes::FileParts,
     facts::Facts,
 };
 use godwit_sys::{append_all, begin_to_sync};
@@ -41,7 +41,7 @@ pub(crate) struct Body {
     /// The name that the node knows it by.
     pub(crate) url: Mutex<String>,
     /// The changes to a file of which parts are here.
-    pub(crate) parts: Option<Parts>,
+    pub(crate) parts: Option<FileParts>,
     /// Permission bits of a file that is made.
     pub(crate) mode: Option<u32>,
     /// Whether the name must be free when the file is delivered.
@@ -166,7 +166,7 @@ impl Body {
         let mtime = mtime.and_then(|mtime| mtime.duration_since(UNIX_EPOCH).ok());
         let mtime = mtime.and_then(|mtime| u64::try_from(mtime.as_nanos()).ok());
         // Bytes that come also change the time of the file.
-        let mtime = (self.parts.as_ref()).map_or(mtime, Parts::changed_at_ns);
+        let mtime = (self.parts.as_ref()).map_or(mtime, FileParts::changed_at_ns);
         Facts {
             is_directory: false,
             size: meta.map_or(known.size, |meta| meta.len()),

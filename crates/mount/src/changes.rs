@@ -9,7 +9,7 @@ use std::{
 };
 
 /// The changes to a file of which parts are here, and where they need a grant.
-pub(crate) struct Parts {
+pub(crate) struct FileParts {
     /// Bytes from here on need no grant: nothing that the server has comes there.
     pub(crate) free_from: u64,
     pub(crate) changes: Mutex<PendingChanges>,
@@ -27,7 +27,7 @@ pub(crate) struct PendingChanges {
     changed_at_ns: Option<u64>,
 }
 
-impl Parts {
+impl FileParts {
     pub(crate) fn new(size: u64, free_from: u64) -> Self {
         Self {
             free_from,

@@ -17,7 +17,7 @@ mod walking;
 mod workers;
 mod written;
 
-use asking::Asking;
+use asking::NodeTalk;
 use face::Face;
 use fuser::{Config, MountOption, Session, SessionACL};
 use godwit_local::{Environment, Owner, Refusal, Result};
@@ -68,7 +68,7 @@ pub struct Lost {
 
 /// All that the threads of a mount share.
 pub(crate) struct Shared {
-    asking: Asking,
+    asking: NodeTalk,
     nodes: Mutex<Nodes>,
     /// Notified when a file ceases to be busy.
     settled: Condvar,
@@ -86,7 +86,7 @@ impl Mount {
             session: Some(rules.session.clone()),
         };
         Ok(Self(Arc::new(Shared {
-            asking: Asking::new(owner, rules)?,
+            asking: NodeTalk::new(owner, rules)?,
             nodes: Mutex::new(Nodes::new()),
             settled: Condvar::new(),
             open: Mutex::default(),

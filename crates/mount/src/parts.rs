@@ -5,9 +5,9 @@
 
 use crate::{
     Shared,
-    asking::{Asking, NO_THREAD, Result},
+    asking::{NO_THREAD, NodeTalk, Result},
     body::Body,
-    changes::Parts,
+    changes::FileParts,
     reader::read_all,
 };
 use godwit_core::{Extents, LEAF_BYTES};
@@ -37,7 +37,7 @@ impl Shared {
     /// Writes to a file of which parts are here; `at`: its end, if `None`.
     pub(crate) fn write_parts(
         &self,
-        (body, parts): (&Body, &Parts),
+        (body, parts): (&Body, &FileParts),
         at: Option<u64>,
         data: &[u8],
         thread: u32,
@@ -50,7 +50,7 @@ impl Shared {
             (ranges.into_iter()).for_each(|range| changes.wrote(range));
             return appended;
         };
-        let range = Parts::range(at, data)?;
+        let range = FileParts::range(at, data)?;
         if at < parts.free_from {
             self.act_on(body, thread, Act::Grant(vec![(range.start, range.end)]))?;
         }
@@ -83,7 +83,7 @@ impl Shared {
     }
 
     /// Hands in the changes to a file that were made by now: they survive the end of this machine when this returns.
-    pub(crate) fn keep_parts(&self, body: &Body, parts: &Parts) -> Result<()> {
+    pub(crate) fn keep_parts(&self, body: &Body, parts: &FileParts) -> Result<()> {
         let _turn = body.turn.lock();
         if body.state.lock().is_unlinked {
             return Ok(());
@@ -116,7 +116,7 @@ impl Shared {
     }
 }
 
-impl Asking {
+impl NodeTalk {
     /// Refuses if the server has no such file any more. It is not made again: most of its bytes are not here.
     fn must_be_there(&self, url: &str) -> Result<()> {
         let open = Request::Open(request::OpenRequest {

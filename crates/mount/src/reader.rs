@@ -1,6 +1,6 @@
 //! Files that are only read: whole ones by a descriptor, others part by part.
 
-use crate::asking::{Asking, Failed, Result};
+use crate::asking::{Failed, NodeTalk, Result};
 use godwit_core::{Ahead, Version};
 use godwit_local::{Kind, NodeAnswer, Refusal, odd};
 use godwit_sys::begin_to_read;
@@ -85,7 +85,7 @@ impl FileReader {
     }
 }
 
-impl Asking {
+impl NodeTalk {
     /// Opens a file of which parts may come later.
     pub(crate) fn open_to_read(&self, url: String, thread: u32) -> Result<FileReader> {
         let source = self.source(&url, Freshness::Usual, thread)?;

@@ -21,7 +21,7 @@ pub(crate) fn start(tone: Tone, level: &str) {
     let log = fmt()
         // On a full disk the log has gaps. To report that on standard error would be a panic of the thread that logs.
         .log_internal_errors(false)
-        .with_writer(move || Lines { is_coloured })
+        .with_writer(move || LogLines { is_coloured })
         .with_ansi(is_coloured)
         .with_env_filter(EnvFilter::new(filter));
     match tone.log_format {
@@ -32,11 +32,11 @@ pub(crate) fn start(tone: Tone, level: &str) {
 
 /// Standard error, with each event on one line. Names from peers may contain line ends; these are escaped, so that a
 /// name cannot forge a line of the log.
-struct Lines {
+struct LogLines {
     is_coloured: bool,
 }
 
-impl Write for Lines {
+impl Write for LogLines {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         stderr().write_all(&one_line(event, self.is_coloured))?;
         Ok(event.len())

@@ -28,7 +28,7 @@ pub(crate) struct TransferWork {
 }
 
 /// The result of a run of the engine.
-pub(crate) struct Moved {
+pub(crate) struct CopyResult {
     /// For the summary.
     pub(crate) facts: Facts,
     /// Everything that was asked for is done.
@@ -43,7 +43,7 @@ pub(crate) fn run(
     moving: &MoveOptions,
     work: TransferWork,
     options: &Options,
-) -> Moved {
+) -> CopyResult {
     let act = work.act;
     let go_on = to_go_on(&work);
     let mut hosts: Vec<String> = Vec::new();
@@ -77,7 +77,7 @@ pub(crate) fn run(
     if let Some(code) = stopped {
         screen.trouble(&CliError::signal(format!("{act} everything"), code).maybe_next(go_on));
     }
-    Moved {
+    CopyResult {
         facts,
         all: summary.failed == 0 && stopped.is_none() && !screen.gone(),
         size_only: reporter.size_only(),

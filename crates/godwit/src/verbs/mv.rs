@@ -8,7 +8,7 @@ use crate::{
     out::{CliError, Facts, Run, Screen, progress::tell_skipped, silence},
     places::{self, Place},
     transfer::{
-        self, Moved, Pair, Planned, TransferWork,
+        self, CopyResult, Pair, Planned, TransferWork,
         layout::{CopyVerb, Existing},
         same,
     },
@@ -204,7 +204,12 @@ impl Mv {
         Ok(true)
     }
 
-    fn remove_sources(&self, remover: &Remover<'_>, moved: &Moved, sources: &[MoveSource]) -> Run {
+    fn remove_sources(
+        &self,
+        remover: &Remover<'_>,
+        moved: &CopyResult,
+        sources: &[MoveSource],
+    ) -> Run {
         if !moved.all {
             return Ok(()); // what failed was told; nothing is removed
         }

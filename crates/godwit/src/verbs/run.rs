@@ -132,7 +132,7 @@ enum End {
 type Files = Vec<(PathBuf, End)>;
 
 /// A node, and the files that it was given.
-struct Site<'a> {
+struct RunSite<'a> {
     name: &'a str,
     root: Place,
     door: Door,
@@ -177,7 +177,7 @@ impl Run {
         for name in &self.on {
             let url = places::url(format!("godwit://{name}/").as_ref())?;
             let failed = |error| CliError::store(format!("run a program on {url}"), error);
-            sites.push(Site {
+            sites.push(RunSite {
                 name,
                 root: places::open(&stores, &url)?,
                 door: Door::open(&url, &options.remote()).map_err(failed)?,
@@ -330,7 +330,7 @@ impl Run {
 
 impl RunJob<'_> {
     /// Runs one process, and counts it if it does not end well.
-    fn process(&self, at: u64, site: &Site<'_>) {
+    fn process(&self, at: u64, site: &RunSite<'_>) {
         let done = self.run_at(at, site);
         if let Err(error) = self.printed.end(at) {
             self.screen
@@ -351,7 +351,7 @@ impl RunJob<'_> {
         }
     }
 
-    fn wanted(&self, at: u64, site: &Site<'_>) -> String {
+    fn wanted(&self, at: u64, site: &RunSite<'_>) -> String {
         let program = self.run.program[0].display();
         match self.ask.fragments {
             1 => format!("run {program} on godwit://{}/", site.name),
@@ -359,7 +359,7 @@ impl RunJob<'_> {
         }
     }
 
-    fn run_at(&self, at: u64, site: &Site<'_>) -> Ran {
+    fn run_at(&self, at: u64, site: &RunSite<'_>) -> Ran {
         self.prepare(site)?;
         let wanted = self.wanted(at, site);
         let failed = |error: Error| CliError::store(&*wanted, error);
@@ -443,7 +443,7 @@ impl RunJob<'_> {
     }
 
     /// Gives a node the program and the files of this machine, once.
-    fn prepare(&self, site: &Site<'_>) -> Ran {
+    fn prepare(&self, site: &RunSite<'_>) -> Ran {
         let mut is_ready = site.is_ready.lock();
         if *is_ready {
             return Ok(());
@@ -470,7 +470,7 @@ impl RunJob<'_> {
     }
 
     /// Removes the files that a node was given for this job alone.
-    fn tidy(&self, site: &Site<'_>) {
+    fn tidy(&self, site: &RunSite<'_>) {
         if !*site.is_ready.lock() {
             return;
         }
@@ -501,7 +501,7 @@ impl RunJob<'_> {
         Path::new(TASKS).join(format!("job-{}", self.ask.job))
     }
 
-    fn kept(&self, site: &Site<'_>, file: &str) -> Ran<Place> {
+    fn kept(&self, site: &RunSite<'_>, file: &str) -> Ran<Place> {
         let place = site.root.join(&self.directory().join(file));
         place.map_err(|error| CliError::store("name a file", error))
     }

@@ -9,7 +9,7 @@ use crate::{
 };
 use clap::Args;
 use godwit_catalog::Input;
-use godwit_farm::{Engine, Event, FarmJob, Kept, Logical, Task};
+use godwit_farm::{Engine, FarmEvent, FarmJob, Kept, Logical, Task};
 use godwit_store::Error;
 use godwit_wire::door::{
     call::Line,
@@ -259,12 +259,12 @@ impl<'a> Printed<'a> {
     }
 
     /// Takes news of a task.
-    fn hear(&self, event: Event, program: &str) -> Result<(), Error> {
+    fn hear(&self, event: FarmEvent, program: &str) -> Result<(), Error> {
         match event {
-            Event::Wrote(fragment, line) => self.take(fragment, line),
-            Event::Over(fragment) => self.end(fragment),
-            Event::Failed(_, Error::Canceled) => Ok(()),
-            Event::Failed(fragment, error) => {
+            FarmEvent::Wrote(fragment, line) => self.take(fragment, line),
+            FarmEvent::Over(fragment) => self.end(fragment),
+            FarmEvent::Failed(_, Error::Canceled) => Ok(()),
+            FarmEvent::Failed(fragment, error) => {
                 let wanted = format!("run {program} on fragment {fragment}");
                 let trouble = match error {
                     Error::Missing { .. } => CliError::found(wanted, "no node has it", 4),
@@ -273,7 +273,7 @@ impl<'a> Printed<'a> {
                 self.screen.trouble(&trouble);
                 Ok(())
             }
-            Event::Ended {
+            FarmEvent::Ended {
                 fragment,
                 node,
                 bytes,

@@ -12,7 +12,7 @@ use crate::local::{
 };
 use godwit_catalog::{CatalogEntry, CatalogHome, is_good};
 use godwit_core::{Algorithm, Block, Digest, Extents, Hashing, LEAF_BYTES, Leaves, Piece, Url};
-use godwit_farm::{CopyAim, FileDraft, FileFacts, Logical, Slot};
+use godwit_farm::{CopyAim, FileDraft, FileFacts, FragmentSlot, Logical};
 use godwit_local::{Kind, Refusal};
 use godwit_store::{
     Error, Store, Take, Whole,
@@ -48,7 +48,7 @@ pub(crate) struct FragmentWriter {
 /// The place where a fragment is to lie.
 enum FragmentTarget {
     /// A file of this machine, and its directory.
-    Local(Box<Slot>, PathBuf),
+    Local(Box<FragmentSlot>, PathBuf),
     /// Another node, which gets the bytes at the end.
     Site(String),
 }
