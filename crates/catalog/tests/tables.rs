@@ -73,6 +73,21 @@ fn register(path: &str, content: &str, location: Option<u64>) -> Change {
     }
 }
 
+fn link(from: &str, to: &str) -> Change {
+    Change::Link {
+        from: name(from),
+        to: name(to),
+    }
+}
+
+fn remove(path: &str) -> Change {
+    Change::Remove {
+        name: name(path),
+        collection: false,
+        data: false,
+    }
+}
+
 impl World {
     fn change(&self, changes: Vec<Change>) -> Result<Vec<u64>> {
         self.catalog.change(&changes.into())
@@ -321,12 +336,8 @@ fn landing_hides_the_home_it_replaces(world: &World) {
         kind(world.intend(IntentDeed::Write, "a", lab, 1)),
         Kind::Busy
     );
-    world
-        .one(Change::Settle {
-            intent,
-            home: Some(HomeWord(HomeState::Whole)),
-        })
-        .unwrap();
+    let home = Some(HomeWord(HomeState::Whole));
+    world.one(Change::Settle { intent, home }).unwrap();
     assert_eq!(
         world.entry("a").unwrap().homes[0].state,
         HomeWord(HomeState::Whole)
@@ -338,13 +349,7 @@ fn removal_leaves_intents_for_our_bytes(world: &World) {
     let (lab, archive) = (world.location("lab"), world.location("archive"));
     world.write("a", "x", lab, 0).unwrap();
     world.one(register("a", "x", Some(archive))).unwrap();
-    world
-        .one(Change::Remove {
-            name: name("a"),
-            collection: false,
-            data: false,
-        })
-        .unwrap();
+    world.one(remove("a")).unwrap();
     let intents = world.ask(Question::Intents {
         ended: true,
         name: Some(name("a")),
@@ -409,13 +414,7 @@ fn lease_protects_the_holder(world: &World) {
     world.publish(intent).unwrap();
     assert_eq!(renew(intent, "test"), 0);
     // A deletion that follows a removal is under no lease.
-    world
-        .one(Change::Remove {
-            name: name("a"),
-            collection: false,
-            data: false,
-        })
-        .unwrap();
+    world.one(remove("a")).unwrap();
     assert_eq!(renew(intent + 3, "other"), 0, "there is no such intent");
     let answers = world.ask(Question::Intents {
         ended: true,
@@ -474,13 +473,7 @@ fn link_into_itself_is_refused(world: &World) {
             parents: true,
         })
         .unwrap();
-    assert_eq!(
-        kind(world.one(Change::Link {
-            from: name("a"),
-            to: name("a/b/c")
-        })),
-        Kind::Loop
-    );
+    assert_eq!(kind(world.one(link("a", "a/b/c"))), Kind::Loop);
     assert_eq!(
         kind(world.one(Change::Rename {
             from: name("a"),
@@ -488,12 +481,7 @@ fn link_into_itself_is_refused(world: &World) {
         })),
         Kind::Invalid
     );
-    world
-        .one(Change::Link {
-            from: name("a/b"),
-            to: name("d"),
-        })
-        .unwrap();
+    world.one(link("a/b", "d")).unwrap();
     world.one(register("d/f", "x", None)).unwrap();
     assert!(world.entry("a/b/f").is_some());
 }
@@ -502,19 +490,8 @@ fn link_into_itself_is_refused(world: &World) {
 fn linked_file_survives_one_removal(world: &World) {
     let lab = world.location("lab");
     world.write("a", "x", lab, 0).unwrap();
-    world
-        .one(Change::Link {
-            from: name("a"),
-            to: name("b"),
-        })
-        .unwrap();
-    world
-        .one(Change::Remove {
-            name: name("a"),
-            collection: false,
-            data: false,
-        })
-        .unwrap();
+    world.one(link("a", "b")).unwrap();
+    world.one(remove("a")).unwrap();
     assert_eq!(world.entry("b").unwrap().homes.len(), 1);
 }
 
@@ -721,16 +698,7 @@ fn removed_files_are_told_apart(world: &World) {
     world.write("ours", "x", lab, 0).unwrap();
     let all = (0..20).map(|at| register(&format!("d/{at}"), "x", Some(lab)));
     world.change(all.collect()).unwrap();
-    let link = |from, to| Change::Link {
-        from: name(from),
-        to: name(to),
-    };
     world.one(link("d/3", "kept")).unwrap();
-    let remove = |path: &str| Change::Remove {
-        name: name(path),
-        collection: false,
-        data: false,
-    };
     let mut list: Vec<_> = (0..20).map(|at| remove(&format!("d/{at}"))).collect();
     list.push(remove("ours"));
     for (path, why) in [
@@ -852,11 +820,7 @@ fn fragments_become_visible_together(world: &World) {
         Kind::Unsupported
     );
     for change in [
-        Change::Remove {
-            name: name(fragment),
-            collection: false,
-            data: false,
-        },
+        remove(fragment),
         Change::Rename {
             from: name(fragment),
             to: name("u"),
@@ -945,13 +909,7 @@ fn replaced_and_removed_fragments_go(world: &World) {
     assert_eq!(world.deletions(), 3);
     let third = world.draft("t", &["x", "y"], 3);
     world.assemble(third, 2).unwrap();
-    world
-        .one(Change::Remove {
-            name: name("t"),
-            collection: false,
-            data: false,
-        })
-        .unwrap();
+    world.one(remove("t")).unwrap();
     assert!(world.entry("t").is_none() && world.entry("t/#0.2").is_none());
     // The older plain version is deleted with them.
     assert_eq!(world.deletions(), 6);
