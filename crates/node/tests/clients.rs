@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Served, bytes, have, run};
+use common::{Served, bytes, needs, run};
 use std::fs;
 
 /// Names that break careless programs.
@@ -33,9 +33,7 @@ fn encoded(name: &str) -> String {
 
 #[test]
 fn curl_gets_and_puts_hard_names() {
-    if !have("curl") {
-        return;
-    }
+    needs!("curl");
     let served = Served::new();
     for (i, name) in HARD_NAMES.iter().enumerate() {
         let whole = bytes(1000 * i);
@@ -62,9 +60,7 @@ fn curl_gets_and_puts_hard_names() {
 
 #[test]
 fn curl_resumes_broken_upload() {
-    if !have("curl") {
-        return;
-    }
+    needs!("curl");
     let served = Served::new();
     let whole = bytes(5_000_000);
     let source = served.file("source");
@@ -89,9 +85,7 @@ fn curl_resumes_broken_upload() {
 
 #[test]
 fn curl_goes_on_with_a_download() {
-    if !have("curl") {
-        return;
-    }
+    needs!("curl");
     let served = Served::new();
     let whole = bytes(3_000_000);
     served.put("x", &whole);
@@ -107,9 +101,7 @@ fn curl_goes_on_with_a_download() {
 
 #[test]
 fn curl_over_active_mode_and_quotes() {
-    if !have("curl") {
-        return;
-    }
+    needs!("curl");
     let served = Served::new();
     served.put("x", b"hello");
     assert_eq!(
@@ -129,9 +121,7 @@ fn curl_over_active_mode_and_quotes() {
 
 #[test]
 fn wget_mirrors_a_tree() {
-    if !have("wget") {
-        return;
-    }
+    needs!("wget");
     let served = Served::new();
     fs::create_dir_all(served.file("tree/sub/deep")).unwrap();
     for (name, len) in [
@@ -165,9 +155,7 @@ fn wget_mirrors_a_tree() {
 
 #[test]
 fn lftp_mirrors_both_ways_and_goes_on() {
-    if !have("lftp") {
-        return;
-    }
+    needs!("lftp");
     let served = Served::new();
     fs::create_dir_all(served.file("tree/sub")).unwrap();
     for name in HARD_NAMES {
@@ -212,9 +200,7 @@ fn lftp_mirrors_both_ways_and_goes_on() {
 
 #[test]
 fn python_ftplib_does_all_it_knows() {
-    if !have("python3") {
-        return;
-    }
+    needs!("python3");
     let served = Served::new();
     served.put("x", b"line one\nline two\n");
     let script = r#"

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{have, lab::Lab, log};
+use common::{lab::Lab, log, needs};
 use godwit_core::{Algorithm, Digest, Extents};
 use godwit_store::{
     Error, Nowhere, RemoteOptions, RemovalKind, SinkExt, Store, Whole, Write,
@@ -41,9 +41,7 @@ fn door_passes_the_store_suite() {
 
 #[test]
 fn curl_reads_file_and_range() {
-    if !have("curl") {
-        return;
-    }
+    needs!("curl");
     let (lab, bytes) = (Lab::new(), common::bytes(3_000_000));
     let served = lab.node(&[]);
     served.put("a file", &bytes);
@@ -79,9 +77,7 @@ fn curl_reads_file_and_range() {
 
 #[test]
 fn health_calls_need_no_identity() {
-    if !have("curl") {
-        return;
-    }
+    needs!("curl");
     let lab = Lab::new();
     let served = lab.node(&[("anonymous.access", "none")]);
     let port = served.node().addresses().https[0].port();
@@ -111,9 +107,7 @@ fn health_calls_need_no_identity() {
 
 #[test]
 fn ambiguous_requests_are_refused() {
-    if !have("curl") {
-        return;
-    }
+    needs!("curl");
     let lab = Lab::new();
     let served = lab.node(&[]);
     served.put("f", b"here");

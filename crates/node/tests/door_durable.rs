@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{have, lab::Lab};
+use common::{lab::Lab, needs};
 use godwit_core::Block;
 use godwit_store::{Error, Store, StoreExt, Whole, Write};
 use std::{env, fs, io::Write as _, net::TcpListener, path::Path, process::Command, thread};
@@ -40,9 +40,7 @@ fn child() {
 /// A power cut keeps what was synced before it: the bytes and the record after a commit, the name after a flush.
 #[test] //= KANGAROO-4
 fn commit_and_flush_are_durable_when_answered() {
-    if !have("strace") {
-        return;
-    }
+    needs!("strace");
     let scratch = common::Scratch::new();
     let noted = scratch.path().join("calls");
     let traced = Command::new("strace")

@@ -85,54 +85,41 @@ fn requests_of_two_readings_are_refused() {
     let post = |lines: &str| format!("POST /.godwit/v1/stat HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
     // Read in the other way, the rest of each is a second request.
     let smuggled = "GET /f HTTP/1.1\r\nHost: a\r\n\r\n";
-    for (head, status) in [
-        (
-            post("Content-Length: 4\r\nTransfer-Encoding: chunked\r\n"),
-            400,
-        ),
-        (
-            post("Transfer-Encoding: chunked\r\nContent-Length: 4\r\n"),
-            400,
-        ),
-        (post("Content-Length: 4\r\nContent-Length: 5\r\n"), 400),
-        (post("Content-Length: 4\r\nContent-Length: 4\r\n"), 400),
-        (post("Content-Length: 4, 4\r\n"), 400),
-        (post("Content-Length: +4\r\n"), 400),
-        (post("Content-Length: -4\r\n"), 400),
-        (post("Content-Length: 99999999999999999999\r\n"), 400),
-        (post("Transfer-Encoding: xchunked\r\n"), 400),
-        (post("Transfer-Encoding: chunked, identity\r\n"), 400),
-        (post("Transfer-Encoding: gzip, chunked\r\n"), 400),
-        (
-            post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n"),
-            400,
-        ),
-        (post("Transfer-Encoding: \x0bchunked\r\n"), 400),
-        (post("Transfer-Encoding : chunked\r\n"), 400),
-        (post("X: a\r\n Content-Length: 4\r\n"), 400),
-        (post("X: a\nContent-Length: 4\r\n"), 400),
-        (post("X: a\rContent-Length: 4\r\n"), 400),
-        (post("X: a\0b\r\n"), 400),
-        (post("Content-Encoding: gzip\r\n"), 501),
-        (
-            "POST /.godwit/v1/stat HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n".into(),
-            400,
-        ),
-        ("GET http://other/f HTTP/1.1\r\nHost: a\r\n\r\n".into(), 400),
-        (
-            "CONNECT other:443 HTTP/1.1\r\nHost: other:443\r\n\r\n".into(),
-            400,
-        ),
-        ("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n".into(), 400),
-        ("GET /f HTTP/1.1\r\n\r\n".into(), 400),
-        ("GET /f HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n".into(), 400),
-        ("GET /f  HTTP/1.1\r\nHost: a\r\n\r\n".into(), 400),
-        ("G@T /f HTTP/1.1\r\nHost: a\r\n\r\n".into(), 400),
-        ("GET /f HTTP/3.7\r\nHost: a\r\n\r\n".into(), 400),
+    for head in [
+        post("Content-Length: 4\r\nTransfer-Encoding: chunked\r\n"),
+        post("Transfer-Encoding: chunked\r\nContent-Length: 4\r\n"),
+        post("Content-Length: 4\r\nContent-Length: 5\r\n"),
+        post("Content-Length: 4\r\nContent-Length: 4\r\n"),
+        post("Content-Length: 4, 4\r\n"),
+        post("Content-Length: +4\r\n"),
+        post("Content-Length: -4\r\n"),
+        post("Content-Length: 99999999999999999999\r\n"),
+        post("Transfer-Encoding: xchunked\r\n"),
+        post("Transfer-Encoding: chunked, identity\r\n"),
+        post("Transfer-Encoding: gzip, chunked\r\n"),
+        post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n"),
+        post("Transfer-Encoding: \x0bchunked\r\n"),
+        post("Transfer-Encoding : chunked\r\n"),
+        post("X: a\r\n Content-Length: 4\r\n"),
+        post("X: a\nContent-Length: 4\r\n"),
+        post("X: a\rContent-Length: 4\r\n"),
+        post("X: a\0b\r\n"),
+        post("Content-Encoding: gzip\r\n"),
+        "POST /.godwit/v1/stat HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n".into(),
+        "GET http://other/f HTTP/1.1\r\nHost: a\r\n\r\n".into(),
+        "CONNECT other:443 HTTP/1.1\r\nHost: other:443\r\n\r\n".into(),
+        "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n".into(),
+        "GET /f HTTP/1.1\r\n\r\n".into(),
+        "GET /f HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n".into(),
+        "GET /f  HTTP/1.1\r\nHost: a\r\n\r\n".into(),
+        "G@T /f HTTP/1.1\r\nHost: a\r\n\r\n".into(),
+        "GET /f HTTP/3.7\r\nHost: a\r\n\r\n".into(),
     ] {
         let mut raw = door.raw();
         raw.send([head.as_bytes(), smuggled.as_bytes()].concat());
         let said = raw.answer();
+        let is_encoded = head.contains("Content-Encoding");
+        let status = if is_encoded { 501 } else { 400 };
         assert_eq!(said.status, status, "{head:?}: {}", said.text());
         // Nothing of what follows is taken for a request.
         let rest = raw.rest();
@@ -486,58 +473,33 @@ fn lying_pack_keeps_files_before_it() {
     };
     let data = |offset, bytes: &[u8]| pack::frame(FrameKind::Data, offset, bytes);
     let last = pack::frame(FrameKind::Last, 1, b"");
-    for (nth, (frames, why)) in [
-        (
-            vec![head("NAME", 5, b"hello"), data(0, b"hell"), last.clone()],
-            "bad_request",
-        ),
-        (
-            vec![head("NAME", 4, b"hell"), data(0, b"hello"), last.clone()],
-            "bad_request",
-        ),
-        (
-            vec![head("NAME", 5, b"hello"), data(1, b"hello"), last.clone()],
-            "bad_request",
-        ),
-        (
-            vec![head("NAME", 5, b"hello"), data(0, b"hella"), last.clone()],
-            "corrupt",
-        ),
-        (vec![data(0, b"hello"), last.clone()], "bad_request"),
-        (
-            vec![
-                head("NAME", 5, b"hello"),
-                head("other", 0, b""),
-                last.clone(),
-            ],
-            "bad_request",
-        ),
-        (
-            vec![head("NAME", 2 << 20, b""), last.clone()],
-            "bad_request",
-        ),
-        (
-            vec![head("NAME", u64::MAX, b""), last.clone()],
-            "bad_request",
-        ),
-        (vec![head("../NAME", 0, b""), last.clone()], "bad_request"),
-        (
-            vec![
-                pack::frame(FrameKind::File, 0, b"{\"path\":\"NAME\"}"),
-                last.clone(),
-            ],
-            "bad_request",
-        ),
-        (vec![b"what is this?".to_vec()], "bad_request"),
-        (vec![last.clone(), data(0, b"more")], "bad_request"),
-        (
-            vec![head("NAME", 5, b"hello"), data(0, b"hello")],
-            "bad_request",
-        ),
+    for (nth, frames) in [
+        // Only its hash is wrong.
+        vec![head("NAME", 5, b"hello"), data(0, b"hella"), last.clone()],
+        vec![head("NAME", 5, b"hello"), data(0, b"hell"), last.clone()],
+        vec![head("NAME", 4, b"hell"), data(0, b"hello"), last.clone()],
+        vec![head("NAME", 5, b"hello"), data(1, b"hello"), last.clone()],
+        vec![data(0, b"hello"), last.clone()],
+        vec![
+            head("NAME", 5, b"hello"),
+            head("other", 0, b""),
+            last.clone(),
+        ],
+        vec![head("NAME", 2 << 20, b""), last.clone()],
+        vec![head("NAME", u64::MAX, b""), last.clone()],
+        vec![head("../NAME", 0, b""), last.clone()],
+        vec![
+            pack::frame(FrameKind::File, 0, b"{\"path\":\"NAME\"}"),
+            last.clone(),
+        ],
+        vec![b"what is this?".to_vec()],
+        vec![last.clone(), data(0, b"more")],
+        vec![head("NAME", 5, b"hello"), data(0, b"hello")],
     ]
     .into_iter()
     .enumerate()
     {
+        let why = if nth == 0 { "corrupt" } else { "bad_request" };
         let (good, bad) = (format!("good-{nth}"), format!("bad{nth}"));
         let mut raw = door.raw();
         let mut body = [head(&good, 5, b"hello"), data(0, b"hello")].concat();

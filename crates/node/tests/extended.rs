@@ -56,8 +56,7 @@ fn connecting_server_uses_requested_streams() {
     let served = Served::new();
     let whole = bytes(9_000_001);
     served.put("x", &whole);
-    let mut client = served.client();
-    client.ok("MODE E");
+    let mut client = served.extended();
     client.ok("OPTS RETR Parallelism=3,3,3;");
     let listener = listener();
     client.port(listener.local_addr().unwrap());
@@ -69,8 +68,7 @@ fn connecting_server_uses_requested_streams() {
 #[test] //= GRIDFTP-51
 fn connections_live_on_into_the_next_transfer() {
     let served = Served::new();
-    let mut client = served.client();
-    client.ok("MODE E");
+    let mut client = served.extended();
     let listener = listener();
     client.port(listener.local_addr().unwrap());
     for (i, size) in [3_000_000, 10, 0, 2_000_000].into_iter().enumerate() {
@@ -94,8 +92,7 @@ fn parts_count_from_their_start() {
     let served = Served::new();
     let whole = bytes(100_000);
     served.put("x", &whole);
-    let mut client = served.client();
-    client.ok("MODE E");
+    let mut client = served.extended();
     let listener = listener();
     client.port(listener.local_addr().unwrap());
     client.send("ERET P 1000 5000 x");
@@ -123,8 +120,7 @@ fn parts_count_from_their_start() {
 #[test]
 fn upload_reports_progress_and_landed_ranges() {
     let served = Served::new();
-    let mut client = served.client();
-    client.ok("MODE E");
+    let mut client = served.extended();
     let whole = bytes(3_000_000);
     let (markers, end) = client.put_blocks(
         "STOR x",
@@ -150,13 +146,9 @@ fn upload_reports_progress_and_landed_ranges() {
 #[test] //= GRIDFTP-45
 fn markers_come_as_often_as_trev_says() {
     let served = Served::new();
-    let mut client = served.client();
-    client.ok("MODE E");
+    let mut client = served.extended();
     client.ok("TREV RESTART 1");
-    let at = client.passive();
-    client.send("STOR x");
-    let mut data = data_to(at);
-    assert!(client.reply().starts_with("150"));
+    let mut data = client.begin("STOR x");
     data.write_all(&block(0, 5, 0)).unwrap();
     data.write_all(b"hello").unwrap();
     // No end: the marker must come all the same.
@@ -175,8 +167,7 @@ fn markers_come_as_often_as_trev_says() {
 #[test]
 fn end_of_file_may_overtake_data() {
     let served = Served::new();
-    let mut client = served.client();
-    client.ok("MODE E");
+    let mut client = served.extended();
     let at = client.passive();
     client.send("STOR x");
     let (mut one, mut two) = (data_to(at), data_to(at));
@@ -382,10 +373,7 @@ fn abort_ends_transfer_and_pipelined_commands() {
     let served = Served::new();
     served.put("x", &vec![7; 60_000_000]);
     let mut client = served.client();
-    let at = client.passive();
-    client.send("RETR x");
-    let mut data = data_to(at);
-    assert!(client.reply().starts_with("150"));
+    let mut data = client.begin("RETR x");
     client.raw(b"STAT\r\n");
     let status = client.reply();
     assert!(
@@ -428,10 +416,7 @@ fn comparison_by_scks_can_be_aborted() {
     huge.set_len(1 << 40).unwrap(); // takes long to hash, and no room
     let mut client = served.client();
     client.ok(&format!("SCKS MD5 {}", "0".repeat(32)));
-    let at = client.passive();
-    client.send("ESTO A 0 huge");
-    let mut data = data_to(at);
-    assert!(client.reply().starts_with("150"));
+    let mut data = client.begin("ESTO A 0 huge");
     data.write_all(b"hello").unwrap();
     drop(data);
     // It reads a hole, in pieces of at least a leaf.
@@ -446,10 +431,7 @@ fn comparison_by_scks_can_be_aborted() {
 fn an_aborted_upload_is_kept() {
     let served = Served::new();
     let mut client = served.client();
-    let at = client.passive();
-    client.send("STOR x");
-    let mut data = data_to(at);
-    assert!(client.reply().starts_with("150"));
+    let mut data = client.begin("STOR x");
     data.write_all(&bytes(2_000_000)).unwrap();
     // It has landed once STAT says so.
     client.until_moved(1_048_576);
@@ -467,8 +449,7 @@ fn listings_come_over_blocks_too() {
     for i in 0..3000 {
         served.put(&format!("a name that is somewhat long {i}"), b"");
     }
-    let mut client = served.client();
-    client.ok("MODE E");
+    let mut client = served.extended();
     let listener = listener();
     client.port(listener.local_addr().unwrap());
     for (command, lines) in [("MLSD", 3001), ("NLST", 3000), ("MLSR", 3001)] {
@@ -538,9 +519,7 @@ fn has_ipv6() -> bool {
 
 #[test] //= GRIDFTP-38 GRIDFTP-39
 fn data_buffers_follow_request_or_kernel() {
-    if !common::have("ss") {
-        return;
-    }
+    common::needs!("ss");
     let served = Served::new();
     served.put("x", &bytes(9_000_001));
     let mut client = served.client();
@@ -553,11 +532,8 @@ fn data_buffers_follow_request_or_kernel() {
         ("SBUF 0", None),
     ] {
         client.ok(command);
-        let at = client.passive();
-        let data = data_to(at);
-        client.send("RETR x");
-        assert!(client.reply().starts_with("150"));
-        let port = at.port().to_string();
+        let data = client.begin("RETR x");
+        let port = data.peer_addr().unwrap().port().to_string();
         let told = common::run(
             "ss",
             &["-Htnm", "state", "established", "sport", "=", &port],

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Scratch, Served, bytes, have, run};
+use common::{Scratch, Served, bytes, needs, run};
 use std::{
     fs,
     io::Read,
@@ -34,9 +34,7 @@ const WAYS: [&[&str]; 6] = [
 
 #[test]
 fn all_file_sizes_transfer_in_all_modes() {
-    if !have("globus-url-copy") {
-        return;
-    }
+    needs!("globus-url-copy");
     let served = Served::new();
     let local = Scratch::new();
     for size in [0, 1, 1_048_576, 1_048_577, 7_654_321] {
@@ -60,9 +58,7 @@ fn all_file_sizes_transfer_in_all_modes() {
 
 #[test] //= GRIDFTP-34
 fn parts_of_files_come_and_go() {
-    if !have("globus-url-copy") {
-        return;
-    }
+    needs!("globus-url-copy");
     let served = Served::new();
     let local = Scratch::new();
     let whole = bytes(3_000_000);
@@ -84,9 +80,7 @@ fn parts_of_files_come_and_go() {
 
 #[test]
 fn trees_come_and_go_with_pipelining() {
-    if !have("globus-url-copy") {
-        return;
-    }
+    needs!("globus-url-copy");
     let served = Served::new();
     let local = Scratch::new();
     let names = [
@@ -146,9 +140,7 @@ fn trees_come_and_go_with_pipelining() {
 
 #[test]
 fn sync_sends_what_changed_only() {
-    if !have("globus-url-copy") {
-        return;
-    }
+    needs!("globus-url-copy");
     let served = Served::new();
     let local = Scratch::new();
     fs::create_dir(served.file("tree")).unwrap();
@@ -175,9 +167,7 @@ fn sync_sends_what_changed_only() {
 
 #[test]
 fn checksums_are_compared() {
-    if !have("globus-url-copy") {
-        return;
-    }
+    needs!("globus-url-copy");
     let served = Served::new();
     let local = Scratch::new();
     let whole = bytes(2_000_000);
@@ -189,9 +179,7 @@ fn checksums_are_compared() {
 
 #[test]
 fn two_nodes_copy_among_themselves() {
-    if !have("globus-url-copy") {
-        return;
-    }
+    needs!("globus-url-copy");
     let (one, two) = (Served::new(), Served::new());
     for size in [0, 5_000_000] {
         let whole = bytes(size);
@@ -214,9 +202,7 @@ fn two_nodes_copy_among_themselves() {
 
 #[test]
 fn node_and_globus_server_copy_directly() {
-    if !have("globus-url-copy") || !have("globus-gridftp-server") {
-        return;
-    }
+    needs!("globus-url-copy", "globus-gridftp-server");
     let Some(globus) = Globus::start() else {
         common::skip("globus-gridftp-server does not start here");
         return;

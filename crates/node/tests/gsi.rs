@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Scratch, Served, bytes, have};
+use common::{Scratch, Served, bytes, needs};
 use godwit_trust::{
     Credential, NewProxy,
     lab::{Ca, Issue, write_pair, write_proxy},
@@ -123,9 +123,7 @@ fn file(path: &Path) -> String {
 
 #[test]
 fn globus_url_copy_works_with_proxy() {
-    if !have("globus-url-copy") {
-        return;
-    }
+    needs!("globus-url-copy");
     let lab = Lab::new();
     let served = lab.serve(&[]);
     let got = lab.path("got");
@@ -144,9 +142,7 @@ fn globus_url_copy_works_with_proxy() {
 
 #[test]
 fn pipelined_tree_works_under_protection() {
-    if !have("globus-url-copy") {
-        return;
-    }
+    needs!("globus-url-copy");
     let lab = Lab::new();
     let served = lab.serve(&[]);
     fs::create_dir(served.file("tree")).unwrap();
@@ -173,9 +169,7 @@ fn pipelined_tree_works_under_protection() {
 
 #[test]
 fn who_is_refused_is_told_why() {
-    if !have("globus-url-copy") {
-        return;
-    }
+    needs!("globus-url-copy");
     let lab = Lab::new();
     let served = lab.serve(&[]);
     served.put("x", b"x");
@@ -222,9 +216,7 @@ fn short_pem(credential: &Credential) -> Vec<u8> {
 
 #[test]
 fn only_mapped_account_names_are_accepted() {
-    if !have("globus-url-copy") {
-        return;
-    }
+    needs!("globus-url-copy");
     let lab = Lab::new();
     let served = lab.serve(&[]);
     served.put("x", b"x");
@@ -256,9 +248,7 @@ const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 #[test]
 fn stripes_use_user_credential_and_privacy() {
-    if !have("globus-url-copy") {
-        return;
-    }
+    needs!("globus-url-copy");
     let lab = Lab::new();
     let key = lab.path("key").display().to_string();
     godwit_trust::new_key(Path::new(&key)).unwrap();

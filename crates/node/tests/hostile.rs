@@ -177,12 +177,8 @@ fn absurd_blocks_end_only_the_transfer() {
         ("unknown flags", block(0x93, 5, 0)),
     ];
     for (what, blocks) in absurd {
-        let mut client = served.client();
-        client.ok("MODE E");
-        let at = client.passive();
-        client.send("STOR x");
-        let mut data = data_to(at);
-        assert!(client.reply().starts_with("150"));
+        let mut client = served.extended();
+        let mut data = client.begin("STOR x");
         let _ = data.write_all(&blocks);
         let _ = data.shutdown(std::net::Shutdown::Write);
         let (_, end) = client.last_reply();

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Client, Scratch, Served, block, bound_to, bytes, data_to};
+use common::{Client, Scratch, Served, block, bound_to, bytes, data_to, free_port};
 use std::{
     io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
@@ -105,18 +105,12 @@ fn a_transfer_that_stands_still_ends() {
     served.put("x", &vec![1; 60_000_000]);
     let mut client = served.client();
     // A reader that does not read.
-    let at = client.passive();
-    client.send("RETR x");
-    let still = data_to(at);
-    assert!(client.reply().starts_with("150"));
+    let still = client.begin("RETR x");
     let end = client.reply();
     assert!(end.starts_with("426 Nothing came for 1 s"), "{end}");
     drop(still);
     // A writer that does not write.
-    let at = client.passive();
-    client.send("STOR y");
-    let mut still = data_to(at);
-    assert!(client.reply().starts_with("150"));
+    let mut still = client.begin("STOR y");
     still.write_all(b"abc").unwrap();
     let end = client.reply();
     assert!(end.starts_with("426"), "{end}");
@@ -131,10 +125,7 @@ fn a_transfer_that_stands_still_ends() {
 fn slow_writer_is_not_stalled() {
     let served = Served::with(&[("limits.stall_seconds", "1")]);
     let mut client = served.client();
-    let at = client.passive();
-    client.send("STOR y");
-    let mut slow = data_to(at);
-    assert!(client.reply().starts_with("150"));
+    let mut slow = client.begin("STOR y");
     let begun = Instant::now();
     // Less than a block in more than the limit: the pace counts.
     while begun.elapsed() < Duration::from_millis(2500) {
@@ -178,11 +169,7 @@ fn listings_have_a_limit() {
 
 #[test]
 fn many_sessions_share_one_data_port() {
-    let port = TcpListener::bind((common::HERE, 0))
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = free_port();
     let served = Served::with(&[("data.ports", &port.to_string())]);
     served.put("x", &bytes(300_000));
     std::thread::scope(|scope| {
@@ -200,11 +187,7 @@ fn many_sessions_share_one_data_port() {
 
 #[test]
 fn wait_for_port_times_out() {
-    let port = TcpListener::bind((common::HERE, 0))
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = free_port();
     let served = Served::with(&[
         ("data.ports", &port.to_string()),
         ("data.wait_seconds", "1"),
@@ -220,11 +203,7 @@ fn wait_for_port_times_out() {
 
 #[test]
 fn idle_session_frees_port_for_waiter() {
-    let port = TcpListener::bind((common::HERE, 0))
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = free_port();
     let served = Served::with(&[("data.ports", &port.to_string())]);
     served.put("x", &bytes(10));
     let mut first = served.client();
@@ -241,8 +220,7 @@ fn idle_session_frees_port_for_waiter() {
 #[test] //= GRIDFTP-9
 fn strangers_at_data_port_are_dropped() {
     let served = Served::new();
-    let mut client = served.client();
-    client.ok("MODE E");
+    let mut client = served.extended();
     let at = client.passive();
     client.send("STOR x");
     let mut data = data_to(at);
@@ -285,10 +263,7 @@ fn data_without_third_party_stays_with_client() {
 fn drain_ends_idle_sessions_and_finishes_transfers() {
     let served = Served::new();
     let mut busy = served.client();
-    let at = busy.passive();
-    busy.send("STOR x");
-    let mut data = data_to(at);
-    assert!(busy.reply().starts_with("150"));
+    let mut data = busy.begin("STOR x");
     let mut idle = served.client();
     served.node().stopper().drain();
     assert_eq!(idle.line(), "421 The server stops.");
@@ -308,12 +283,8 @@ fn drain_ends_idle_sessions_and_finishes_transfers() {
 fn stopping_at_once_keeps_what_landed() {
     let served = Served::new();
     let whole = bytes(3_000_000);
-    let mut client = served.client();
-    client.ok("MODE E");
-    let at = client.passive();
-    client.send("STOR x");
-    let mut data = data_to(at);
-    assert!(client.reply().starts_with("150"));
+    let mut client = served.extended();
+    let mut data = client.begin("STOR x");
     data.write_all(&block(0, 2_000_000, 0)).unwrap();
     data.write_all(&whole[..2_000_000]).unwrap();
     client.until_moved(2_000_000);

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Client, PATIENCE, Scratch, Served, block, bytes, data_to, read_blocks, until};
+use common::{Client, PATIENCE, Scratch, Served, block, bytes, read_blocks, until};
 use std::{
     io::{Read, Write},
     net::TcpStream,
@@ -149,8 +149,7 @@ fn blocks_carry_offsets_and_end() {
     let node = Reducing::new();
     let file = bytes(3_000_000);
     node.served.put("file", &file);
-    let mut client = node.client();
-    client.ok("MODE E");
+    let mut client = node.extended();
     let (mut data, begun) = get_blocks(&mut client, r#"ERET first="2500000" file"#);
     assert!(begun.starts_with("150"), "{begun}");
     let (blocks, announced) = read_blocks(&mut data);
@@ -172,10 +171,7 @@ fn godwit_clients_receive_size_and_digest() {
     let mut client = node.client();
     client.ok("OPTS GODWIT 1");
     client.ok("MODE E");
-    let at = client.passive();
-    client.send(r#"ERET first="10" file"#);
-    let mut data = data_to(at);
-    assert!(client.reply().starts_with("150"));
+    let mut data = client.begin(r#"ERET first="10" file"#);
     read_blocks(&mut data);
     let told = client.reply();
     let digest = godwit_core::Digest::of(godwit_core::Algorithm::Blake3, &bytes(1000)[..10]);
@@ -290,10 +286,7 @@ fn failed_module_breaks_the_stream() {
     let node = Reducing::new();
     node.served.put("file", &bytes(1_000_000));
     let mut client = node.client();
-    let at = client.passive();
-    client.send("ERET fails file");
-    let mut data = data_to(at);
-    assert!(client.reply().starts_with("150"));
+    let mut data = client.begin("ERET fails file");
     let end = client.reply();
     assert!(end.starts_with("426"), "{end}");
     assert!(
@@ -346,10 +339,7 @@ fn module_above_limits_is_ended() {
             "floods was ended: it made more than 3000000 bytes",
         ),
     ] {
-        let at = client.passive();
-        client.send(&format!("ERET {module} file"));
-        let mut data = data_to(at);
-        assert!(client.reply().starts_with("150"));
+        let mut data = client.begin(&format!("ERET {module} file"));
         let drained = std::thread::spawn(move || {
             let mut some = [0; 100_000];
             while let Ok(1..) = data.read(&mut some) {}
@@ -365,10 +355,7 @@ fn client_disconnect_ends_module_and_children() {
     let node = Reducing::new();
     node.served.put("file", b"x");
     let mut client = node.client();
-    let at = client.passive();
-    client.send("ERET waits file");
-    let data = data_to(at);
-    assert!(client.reply().starts_with("150"));
+    let data = client.begin("ERET waits file");
     let told = |name: &str| std::fs::read_to_string(node.beside(name)).unwrap_or_default();
     until("two processes", || told("child").ends_with('\n'));
     let (shell, child) = (told("pid"), told("child"));
@@ -384,10 +371,7 @@ fn client_disconnect_ends_module_and_children() {
     until("an end of the session", || {
         node.served.node().sessions() == 1
     });
-    let at = second.passive();
-    second.send("ERET waits file");
-    let _data = data_to(at);
-    assert!(second.reply().starts_with("150"));
+    let _data = second.begin("ERET waits file");
     second.expect("ABOR", "426");
 }
 
@@ -396,10 +380,7 @@ fn abor_ends_it_and_nothing_looks_whole() {
     let node = Reducing::new();
     node.served.put("file", b"x");
     let mut client = node.client();
-    let at = client.passive();
-    client.send("ERET waits file");
-    let mut data = data_to(at);
-    assert!(client.reply().starts_with("150"));
+    let mut data = client.begin("ERET waits file");
     let began = Instant::now();
     client.send("ABOR");
     assert!(client.reply().starts_with("426"));
@@ -420,8 +401,7 @@ fn upload_becomes_output_of_module() {
     // In blocks that come in no order.
     client.ok("MODE E");
     let (front, back) = packed.split_at(1000);
-    let (_, end) = client.put_blocks("ESTO unpack other", &[(1000, back), (0, front)]);
-    assert!(end.starts_with("226"), "{end}");
+    client.store_blocks("226", "ESTO unpack other", &[(1000, back), (0, front)]);
     assert!(node.served.bytes("other") == file);
     let left: Vec<_> = std::fs::read_dir(node.served.scratch.path())
         .unwrap()
@@ -485,10 +465,7 @@ fn an_upload_goes_through_only_whole() {
 fn upload_of_killed_client_is_dropped() {
     let node = Reducing::new();
     let mut client = node.client();
-    let at = client.passive();
-    client.send("ESTO keep new");
-    let mut data = data_to(at);
-    assert!(client.reply().starts_with("150"));
+    let mut data = client.begin("ESTO keep new");
     data.write_all(b"hello").unwrap();
     drop(client);
     drop(data);
@@ -504,12 +481,8 @@ fn upload_of_killed_client_is_dropped() {
 #[test]
 fn blocks_of_an_upload_need_their_end() {
     let node = Reducing::new();
-    let mut client = node.client();
-    client.ok("MODE E");
-    let at = client.passive();
-    client.send("ESTO keep new");
-    let mut data = data_to(at);
-    assert!(client.reply().starts_with("150"));
+    let mut client = node.extended();
+    let mut data = client.begin("ESTO keep new");
     data.write_all(&block(0, 5, 0)).unwrap();
     data.write_all(b"hello").unwrap();
     drop(data);

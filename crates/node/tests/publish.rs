@@ -3,15 +3,12 @@
 
 mod common;
 
-use common::{Client, Served, block, bytes, data_to};
+use common::{Client, Served, block, bytes};
 use std::{io::Write, net::TcpStream, os::unix::fs::PermissionsExt};
 
 /// Begins a STOR, sends some bytes, and returns both connections.
 fn begin(client: &mut Client, command: &str, bytes: &[u8]) -> TcpStream {
-    let at = client.passive();
-    client.send(command);
-    let mut data = data_to(at);
-    assert!(client.reply().starts_with("150"));
+    let mut data = client.begin(command);
     data.write_all(bytes).unwrap();
     data
 }
@@ -92,18 +89,15 @@ fn publish_stream_refused_if_client_leaves() {
 #[test] //= publishing#over-ftp
 fn publish_extended_at_the_end_of_file() {
     let served = Served::new();
-    let mut client = served.client();
-    client.ok("MODE E");
-    let (_, end) = client.put_blocks("STOR x", &[(3, b"lo"), (0, b"hel")]);
-    assert!(end.starts_with("226"), "{end}");
+    let mut client = served.extended();
+    client.store_blocks("226", "STOR x", &[(3, b"lo"), (0, b"hel")]);
     assert_eq!(served.bytes("x"), b"hello");
 }
 
 #[test] //= publishing#over-ftp
 fn publish_extended_if_client_leaves_after_end() {
     let served = Served::new();
-    let mut client = served.client();
-    client.ok("MODE E");
+    let mut client = served.extended();
     let mut data = begin(&mut client, "STOR x", &block(0, 5, 0));
     data.write_all(b"hello").unwrap();
     data.write_all(&block(0x48, 0, 1)).unwrap();
@@ -115,10 +109,8 @@ fn publish_extended_if_client_leaves_after_end() {
 #[test] //= publishing#over-ftp
 fn publish_extended_not_with_a_hole() {
     let served = Served::new();
-    let mut client = served.client();
-    client.ok("MODE E");
-    let (_, end) = client.put_blocks("STOR x", &[(0, b"hel"), (4, b"o")]);
-    assert!(end.starts_with("426"), "{end}");
+    let mut client = served.extended();
+    client.store_blocks("426", "STOR x", &[(0, b"hel"), (4, b"o")]);
     assert_hidden(&served, "x");
     assert_eq!(served.client().ok("SIZE x"), "213 3");
 }
@@ -126,14 +118,11 @@ fn publish_extended_not_with_a_hole() {
 #[test] //= publishing#over-ftp
 fn publish_extended_refused_if_short() {
     let served = Served::new();
-    let mut client = served.client();
-    client.ok("MODE E");
+    let mut client = served.extended();
     client.ok("ALLO 2000000");
-    let (_, end) = client.put_blocks("STOR x", &[(0, b"hello")]);
-    assert!(end.starts_with("426"), "{end}");
+    client.store_blocks("426", "STOR x", &[(0, b"hello")]);
     client.ok("ALLO 9");
-    let (_, end) = client.put_blocks("STOR y", &[(0, b"hello")]);
-    assert!(end.starts_with("426"), "{end}");
+    client.store_blocks("426", "STOR y", &[(0, b"hello")]);
     assert_hidden(&served, "x");
     assert_hidden(&served, "y");
 }
@@ -141,8 +130,7 @@ fn publish_extended_refused_if_short() {
 #[test] //= publishing#over-ftp
 fn publish_extended_not_without_end_of_file() {
     let served = Served::new();
-    let mut client = served.client();
-    client.ok("MODE E");
+    let mut client = served.extended();
     let mut data = begin(&mut client, "STOR x", &block(0, 5, 0));
     data.write_all(b"hello").unwrap();
     drop(data);
@@ -193,13 +181,10 @@ fn publish_absent_rest_beyond_partial_refused() {
 #[test] //= publishing#over-ftp
 fn publish_absent_extended_rest_resumes_partial() {
     let served = Served::new();
-    let mut client = served.client();
-    client.ok("MODE E");
-    let (_, end) = client.put_blocks("STOR x", &[(0, b"hel"), (4, b"o")]);
-    assert!(end.starts_with("426"), "{end}");
+    let mut client = served.extended();
+    client.store_blocks("426", "STOR x", &[(0, b"hel"), (4, b"o")]);
     client.ok("REST 0-3,4-5");
-    let (_, end) = client.put_blocks("STOR x", &[(3, b"l")]);
-    assert!(end.starts_with("226"), "{end}");
+    client.store_blocks("226", "STOR x", &[(3, b"l")]);
     assert_eq!(served.bytes("x"), b"hello");
 }
 
@@ -269,8 +254,7 @@ fn publish_name_exists_esto_is_in_place() {
     let mut client = served.client();
     assert!(client.put("ESTO A 6 x", b"W").starts_with("226"));
     client.ok("MODE E");
-    let (_, end) = client.put_blocks("ESTO A 1 x", &[(0, b"E"), (2, b"L")]);
-    assert!(end.starts_with("226"), "{end}");
+    client.store_blocks("226", "ESTO A 1 x", &[(0, b"E"), (2, b"L")]);
     assert_eq!(served.bytes("x"), b"hElLo World");
 }
 
@@ -278,14 +262,11 @@ fn publish_name_exists_esto_is_in_place() {
 fn publish_existing_extended_rest_resumes_partial() {
     let served = Served::new();
     served.put("x", b"older");
-    let mut client = served.client();
-    client.ok("MODE E");
-    let (_, end) = client.put_blocks("STOR x", &[(0, b"NEW"), (4, b"R")]);
-    assert!(end.starts_with("426"), "{end}");
+    let mut client = served.extended();
+    client.store_blocks("426", "STOR x", &[(0, b"NEW"), (4, b"R")]);
     assert_eq!(served.bytes("x"), b"older");
     client.ok("REST 0-3,4-5");
-    let (_, end) = client.put_blocks("STOR x", &[(3, b"E")]);
-    assert!(end.starts_with("226"), "{end}");
+    client.store_blocks("226", "STOR x", &[(3, b"E")]);
     assert_eq!(served.bytes("x"), b"NEWER");
 }
 
@@ -293,11 +274,9 @@ fn publish_existing_extended_rest_resumes_partial() {
 fn publish_existing_extended_rest_is_in_place() {
     let served = Served::new();
     served.put("x", b"older");
-    let mut client = served.client();
-    client.ok("MODE E");
+    let mut client = served.extended();
     client.ok("REST 0-4");
-    let (_, end) = client.put_blocks("STOR x", &[(4, b"R")]);
-    assert!(end.starts_with("226"), "{end}");
+    client.store_blocks("226", "STOR x", &[(4, b"R")]);
     assert_eq!(served.bytes("x"), b"oldeR");
 }
 
@@ -400,8 +379,7 @@ fn publish_named_wrong_digest_keeps_upload() {
 fn publish_named_new_upload_replaces_nothing() {
     let served = Served::new();
     served.put("x", b"older");
-    let mut client = served.client();
-    client.ok("MODE E");
+    let mut client = served.extended();
     let (_, end) = client.put_blocks("ESTO GODWIT=\"size=5;how=new\" x", &[(0, b"hello")]);
     assert!(end.starts_with("553"), "{end}");
     assert_eq!(served.bytes("x"), b"older");

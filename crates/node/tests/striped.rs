@@ -4,7 +4,7 @@
 mod common;
 
 use common::{
-    Client, HERE, Scratch, Served, accept, block, bytes, commas, data_to, have, read_blocks, run,
+    Client, HERE, Scratch, Served, accept, block, bytes, commas, data_to, needs, read_blocks, run,
 };
 use godwit_core::Extents;
 use std::{
@@ -65,9 +65,7 @@ const WAYS: [&[&str]; 6] = [
 
 #[test] //= GRIDFTP-29
 fn globus_url_copy_gets_and_puts_stripes() {
-    if !have("globus-url-copy") {
-        return;
-    }
+    needs!("globus-url-copy");
     let striped = Striped::new(2);
     let local = Scratch::new();
     for size in [0, 1, 5_000_000, 64 << 20] {
@@ -199,8 +197,7 @@ fn dead_member_costs_only_unreported_bytes() {
 fn only_members_write_into_shared_upload() {
     let node = Served::new();
     node.put("x", b"whole");
-    let mut client = node.client();
-    client.ok("MODE E");
+    let mut client = node.extended();
     client.ok("OPTS GODWIT 1;stripe=0/2;ends=1");
     client.ok("PASV");
     client.send("ESTO A 0 x");

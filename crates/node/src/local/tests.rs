@@ -213,6 +213,16 @@ impl Standing {
         raw.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         raw
     }
+
+    /// Waits until only one connection is open.
+    fn await_one_connection(&self) {
+        let mut other = self.here();
+        let left = Instant::now() + Duration::from_secs(20);
+        while self.handler.open.load(SeqCst) > 1 && Instant::now() < left {
+            other.ask(Request::Status).unwrap();
+        }
+        assert_eq!(self.handler.open.load(SeqCst), 1);
+    }
 }
 
 impl Drop for Standing {
@@ -387,12 +397,7 @@ fn requests_above_limit_wait_until_client_leaves() {
     assert!(standing.here().ask(Request::Status).is_ok());
     drop(here);
     standing.handler.gate.wait_for(0);
-    let mut other = standing.here();
-    let left = Instant::now() + Duration::from_secs(20);
-    while standing.handler.open.load(SeqCst) > 1 && Instant::now() < left {
-        other.ask(Request::Status).unwrap();
-    }
-    assert_eq!(standing.handler.open.load(SeqCst), 1);
+    standing.await_one_connection();
 }
 
 #[test]
@@ -447,12 +452,7 @@ fn cancel_ends_request_and_disconnect_closes_files() {
     standing.handler.gate.wait_for(0);
     assert_eq!(standing.handler.open.load(SeqCst), 1);
     drop(here);
-    let mut other = standing.here();
-    let left = Instant::now() + Duration::from_secs(20);
-    while standing.handler.open.load(SeqCst) > 1 && Instant::now() < left {
-        other.ask(Request::Status).unwrap();
-    }
-    assert_eq!(standing.handler.open.load(SeqCst), 1);
+    standing.await_one_connection();
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Shared by tests of the node: a directory, a node that serves it, and a client made of lines and sockets only.
-#![allow(dead_code, unreachable_pub)] // not every test uses all of it
+#![allow(dead_code, unreachable_pub, unused_imports, unused_macros)] // not every test uses all of it
 
 pub mod asking;
 pub mod faking;
@@ -23,6 +23,12 @@ use std::{
 
 pub const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Returns a port that is free now.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind((HERE, 0)).unwrap();
+    listener.local_addr().unwrap().port()
+}
 
 /// A directory of its own, which goes with it.
 pub struct Scratch(PathBuf);
@@ -132,6 +138,13 @@ impl Served {
         client.ok("USER anonymous");
         client.ok("PASS me@");
         client.ok("TYPE I");
+        client
+    }
+
+    /// Logged in, MODE E.
+    pub fn extended(&self) -> Client {
+        let mut client = self.client();
+        client.ok("MODE E");
         client
     }
 
@@ -304,6 +317,21 @@ impl Client {
         self.reply()
     }
 
+    /// Begins a transfer on a passive connection, which it returns.
+    pub fn begin(&mut self, command: &str) -> TcpStream {
+        let at = self.passive();
+        self.send(command);
+        let data = data_to(at);
+        assert!(self.reply().starts_with("150"));
+        data
+    }
+
+    /// Stores blocks; the last reply must begin with `code`.
+    pub fn store_blocks(&mut self, code: &str, command: &str, blocks: &[(u64, &[u8])]) {
+        let (_, end) = self.put_blocks(command, blocks);
+        assert!(end.starts_with(code), "{end}");
+    }
+
     /// Stores one connection's worth of blocks in extended mode; says the last reply.
     pub fn put_blocks(&mut self, command: &str, blocks: &[(u64, &[u8])]) -> (Vec<String>, String) {
         let at = self.passive();
@@ -404,6 +432,16 @@ pub fn bytes(len: usize) -> Vec<u8> {
     };
     (0..len).map(|_| next()).collect()
 }
+
+/// Ends a test if one of these programs is not installed.
+macro_rules! needs {
+    ($($program:literal),*) => {
+        if !($($crate::common::have($program) &&)* true) {
+            return;
+        }
+    };
+}
+pub(crate) use needs;
 
 /// Tells whether a program is installed; if not, prints that the test is skipped.
 pub fn have(program: &str) -> bool {
