@@ -249,13 +249,13 @@ mod tests {
 
     #[test]
     fn gct_facts_have_link_and_kind() {
-        let line = b"Type=file;Modify=20210101000000;Size=6;Perm=awr;UNIX.mode=0640;UNIX.owner=nobody;UNIX.uid=65534;UNIX.group=nogroup;UNIX.gid=65534;Unique=fe00-9b210f;UNIX.slink=/data/a b; /data/ln";
+        let line = b"Type=file;Modify=20210101000000;Size=6;Perm=awr;UNIX.mode=0640;UNIX.owner=daemon;UNIX.uid=65534;UNIX.group=nogroup;UNIX.gid=65534;Unique=fe00-9b210f;UNIX.slink=/data/a b; /data/ln";
         let named = NamedFacts::parse(line).unwrap();
         assert_eq!(named.name, b"/data/ln");
         assert_eq!(named.facts.link.as_deref(), Some(&b"/data/a b"[..]));
         assert_eq!(named.facts.kind, Some(FactKind::File));
         assert_eq!(named.facts.mode, Some(0o640));
-        assert_eq!(named.facts.owner.as_deref(), Some("nobody"));
+        assert_eq!(named.facts.owner.as_deref(), Some("daemon"));
     }
 
     #[test]

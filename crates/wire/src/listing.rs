@@ -465,7 +465,7 @@ mod tests {
         assert_eq!(named.facts.owner.as_deref(), Some("root"));
         assert_eq!(named.facts.group.as_deref(), Some("root"));
         assert_eq!(
-            ls("drwxrwxrwx   7   nobody     root         4096 Nov 21 02:11 .."),
+            ls("drwxrwxrwx   7   daemon     root         4096 Nov 21 02:11 .."),
             None
         );
         assert_eq!(ls("total 48"), None);

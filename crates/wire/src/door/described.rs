@@ -25,7 +25,7 @@ fn description() -> Value {
 }
 
 /// Fails unless a written value agrees with the schema of its name.
-fn is_described(name: &str, sample: &impl Serialize) {
+fn assert_described(name: &str, sample: &impl Serialize) {
     let (all, written) = (description(), serde_json::to_value(sample).unwrap());
     let all = Schemas(&all);
     if let Err(why) = all.check(all.named(name), &written) {
@@ -254,7 +254,7 @@ fn every_line_is_described() {
     let named = Schemas(&all).named("Line")["oneOf"].as_array().unwrap();
     let mut seen = BTreeSet::new();
     for line in lines() {
-        is_described("Line", &line);
+        assert_described("Line", &line);
         seen.insert(tag(&serde_json::to_value(&line).unwrap()));
     }
     // A kind of line that has no sample is not held against anything.
@@ -293,12 +293,12 @@ fn every_choice_is_described() {
     ];
     let tags = |values: &[Value]| values.iter().map(tag).collect::<BTreeSet<_>>();
     let written: Vec<Value> = hows.iter().map(|how| json!(how)).collect();
-    hows.iter().for_each(|how| is_described("How", how));
+    hows.iter().for_each(|how| assert_described("How", how));
     assert_eq!(tags(&written), parts_of::<How>(json!("?")));
     let written: Vec<Value> = versions().iter().map(|version| json!(version)).collect();
     versions()
         .iter()
-        .for_each(|version| is_described("Version", version));
+        .for_each(|version| assert_described("Version", version));
     assert_eq!(tags(&written), parts_of::<DoorVersion>(json!("?")));
     let kinds = Schemas(&all).named("Kind")["enum"].as_array().unwrap();
     assert_eq!(tags(kinds), parts_of::<DoorKind>(json!("?")));
@@ -308,7 +308,7 @@ fn every_choice_is_described() {
         PackedEnd::Read(stat(), None),
         PackedEnd::Refused(refusal(Kind::Lost)),
     ] {
-        is_described("Ended", &ended);
+        assert_described("Ended", &ended);
     }
     assert_eq!(
         parts_of::<PackedEnd>(json!("?")),
@@ -318,7 +318,7 @@ fn every_choice_is_described() {
 
 /// Fails unless the schema describes every member of a request, and which members may be missing.
 fn asks<T: Serialize + DeserializeOwned>(name: &str, sample: &T) {
-    is_described(name, sample);
+    assert_described(name, sample);
     let all = description();
     let schema = Schemas(&all).named(name);
     let described: BTreeSet<String> = schema["properties"]
@@ -636,7 +636,7 @@ fn all_are_described<T: Serialize + DeserializeOwned>(name: &str, samples: &str)
         let read: T =
             serde_json::from_value(sample.clone()).unwrap_or_else(|e| panic!("{sample}: {e}"));
         assert_eq!(serde_json::to_value(&read).unwrap(), sample);
-        is_described(name, &read);
+        assert_described(name, &read);
     }
 }
 

@@ -80,7 +80,7 @@ impl Speaker {
                 ours.name()
             )),
             Ordering::Greater => Some(format!(
-                "this node must be upgraded: it runs {}, whoever asks is {}",
+                "this node must be upgraded: it runs {}, the client is {}",
                 ours.name(),
                 self.name()
             )),

@@ -42,7 +42,7 @@ pub enum Request {
     Memory(FileTarget),
     /// The attributes of a file.
     Stat(FileTarget),
-    /// Lists a directory: lines of JSON, each a [`Stat`](super::response::Stat).
+    /// Lists a directory: lines of JSON, each a [`LocalStat`](super::response::LocalStat).
     List(FileTarget),
     /// Lists the pending changes, a row each.
     Queue(Selector),
@@ -424,7 +424,6 @@ pub enum Cache {
         /// The file.
         url: String,
         /// The tag.
-        #[serde(default)]
         tag: Option<String>,
     },
     /// Takes a tag off all files, or one.
@@ -432,7 +431,6 @@ pub enum Cache {
         /// The tag.
         tag: String,
         /// The file.
-        #[serde(default)]
         url: Option<String>,
     },
     /// Why a file is kept, or is not.
@@ -446,7 +444,6 @@ pub enum Cache {
     /// Reads kept files, and compares them with their hashes.
     Verify {
         /// Of one file; else all.
-        #[serde(default)]
         url: Option<String>,
     },
 }
@@ -481,7 +478,6 @@ pub struct AddDone {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
     /// A time whose meaning is the program's own.
-    #[serde(default)]
     pub timestamp: Option<i64>,
     /// Whether to discard the file.
     #[serde(default)]
@@ -535,10 +531,8 @@ pub enum NameDeed {
     /// Sets the attributes that are given.
     Set {
         url: String,
-        #[serde(default)]
         mode: Option<u32>,
         /// Nanoseconds since the epoch.
-        #[serde(default)]
         mtime_ns: Option<u64>,
     },
 }

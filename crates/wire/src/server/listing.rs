@@ -346,7 +346,7 @@ mod tests {
             size: 6,
             modify: Some(Duration::new(1_795_226_436, 5)),
             mode: Some(0o644),
-            owner: Some("nobody".into()),
+            owner: Some("daemon".into()),
             group: Some("0".into()),
             owner_name: None,
             group_name: Some("root".into()),
@@ -382,7 +382,7 @@ mod tests {
     fn facts_are_those_of_gct() {
         assert_eq!(
             line(Form::Facts(Facts::default()), false, "f 1"),
-            "Type=file;Modify=20261121020036;Size=6;Perm=awr;UNIX.mode=0644;UNIX.owner=nobody;UNIX.group=root;UNIX.gid=0;Unique=fe00-9b210f; f 1\r\n"
+            "Type=file;Modify=20261121020036;Size=6;Perm=awr;UNIX.mode=0644;UNIX.owner=daemon;UNIX.group=root;UNIX.gid=0;Unique=fe00-9b210f; f 1\r\n"
         );
         let few = Facts::of(&["size".into(), "TYPE".into(), "colour".into()]);
         assert_eq!(few.chosen(), "Type;Size;");
@@ -405,7 +405,7 @@ mod tests {
     fn long_lines_look_like_ls() {
         assert_eq!(
             line(Form::Long, false, "f1"),
-            "-rw-r--r--   1   nobody     root            6 Nov 21 02:00 f1\r\n"
+            "-rw-r--r--   1   daemon     root            6 Nov 21 02:00 f1\r\n"
         );
         assert_eq!(
             date(Duration::ZERO, Duration::from_secs(1_795_226_500)),
