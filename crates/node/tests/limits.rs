@@ -6,7 +6,7 @@ mod common;
 use common::{Client, Scratch, Served, block, bound_to, bytes, data_to, free_port};
 use std::{
     io::{ErrorKind, Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     time::{Duration, Instant},
 };
 

@@ -149,7 +149,8 @@ fn blocks_carry_offsets_and_end() {
     let node = Reducing::new();
     let file = bytes(3_000_000);
     node.served.put("file", &file);
-    let mut client = node.extended();
+    let mut client = node.client();
+    client.ok("MODE E");
     let (mut data, begun) = get_blocks(&mut client, r#"ERET first="2500000" file"#);
     assert!(begun.starts_with("150"), "{begun}");
     let (blocks, announced) = read_blocks(&mut data);
@@ -481,7 +482,8 @@ fn upload_of_killed_client_is_dropped() {
 #[test]
 fn blocks_of_an_upload_need_their_end() {
     let node = Reducing::new();
-    let mut client = node.extended();
+    let mut client = node.client();
+    client.ok("MODE E");
     let mut data = client.begin("ESTO keep new");
     data.write_all(&block(0, 5, 0)).unwrap();
     data.write_all(b"hello").unwrap();
