@@ -5,10 +5,9 @@
 
 use crate::{
     Depot, Ended, Error, Fresh, Result, Who,
-    clock::now,
     error::may_pass,
     inner::{Inner, user::User},
-    plan::{entry::Entry, state::State},
+    plan::state::State,
 };
 use godwit_core::{
     Url,
@@ -276,14 +275,7 @@ impl Inner {
         }
         let base_is_absent = base == Base::Absent;
         let machine = Holding::born(base, Mode::Replace);
-        let number = self.numbers.next();
-        let entry = Arc::new(Entry::new(
-            id,
-            (number, now()),
-            url.clone(),
-            who.clone(),
-            machine,
-        ));
+        let entry = self.new_entry(id, url, who, machine);
         let mut state = entry.lock();
         state.meta.session.clone_from(&edit.session);
         state.meta.mode = edit.mode;

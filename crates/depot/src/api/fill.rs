@@ -6,7 +6,6 @@
 
 use crate::{
     Depot, Error, Reading, Result, Who,
-    clock::now,
     disk::rows::Change,
     id::Id,
     inner::{
@@ -211,9 +210,7 @@ impl Adding {
             machine.arrived(fetch.ticket, 0..size);
             machine.fetched(fetch.ticket, Origin::Same);
         }
-        let number = depot.numbers.next();
-        let entry = Entry::new(id, (number, now()), url.clone(), self.who.clone(), machine);
-        let entry = Arc::new(entry);
+        let entry = depot.new_entry(id, url, &self.who, machine);
         let leaves = depot.hashed(&entry)?.1;
         depot.reserve(url, size)?;
         crash::point("filled");

@@ -2,7 +2,6 @@
 
 use crate::{
     Depot, Error, Fresh, IsWanted, Result, Who,
-    clock::now,
     inner::{Inner, user::User},
     plan::{
         entry::Entry,
@@ -73,14 +72,7 @@ impl Depot {
         let (id, file) = self.inner.disk.create()?;
         let opened = machine.open(Notices::Each);
         opened.map_err(|refused| Error::busy(url, &refused))?;
-        let number = self.inner.numbers.next();
-        let entry = Arc::new(Entry::new(
-            id,
-            (number, now()),
-            url.clone(),
-            who.clone(),
-            machine,
-        ));
+        let entry = self.inner.new_entry(id, url, who, machine);
         let mut state = entry.lock();
         state.bytes.write_fd = Some(Arc::new(file));
         state.meta.session = session.into();
@@ -122,14 +114,7 @@ impl Depot {
         let mut machine = Holding::born(adopted.base.clone(), Mode::Replace);
         let ticket = machine.grant(0..size);
         machine.written(ticket, size);
-        let number = self.inner.numbers.next();
-        let entry = Arc::new(Entry::new(
-            id,
-            (number, now()),
-            url.clone(),
-            who.clone(),
-            machine,
-        ));
+        let entry = self.inner.new_entry(id, url, who, machine);
         let mut state = entry.lock();
         state.meta.committed = state.machine.generation();
         state.bytes.reserved = size;

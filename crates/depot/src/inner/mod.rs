@@ -7,11 +7,14 @@ pub(crate) mod user;
 pub(crate) mod watches;
 
 use crate::{
-    Connect, Rules,
+    Connect, Rules, Who,
+    clock::now,
     disk::{files::Disk, logs::Logs, quota::Room, records::Records, reserve::Ballast},
+    id::Id,
     inner::{chores::Chores, locks::Locks, watches::Watches},
     plan::{Numbers, Plan, entry::Entry},
 };
+use godwit_core::{Url, holding::Holding};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
     sync::{
@@ -62,9 +65,13 @@ impl Inner {
         drop(self.plan());
         self.due.notify_all();
     }
-}
 
-impl Inner {
+    /// Returns an entry that is created now, with the last place in the order. The plan does not know it yet.
+    pub(crate) fn new_entry(&self, id: Id, url: &Url, who: &Who, machine: Holding) -> Arc<Entry> {
+        let order = (self.numbers.next(), now());
+        Arc::new(Entry::new(id, order, url.clone(), who.clone(), machine))
+    }
+
     /// Waits so long, whatever happens meanwhile, unless the depot ends.
     pub(crate) fn sleep(&self, pause: Duration) {
         let until = Instant::now() + pause;

@@ -59,9 +59,7 @@ impl Plan {
     /// Promises a rename; `is_known`: the target had the file a moment ago.
     pub(crate) fn promise_rename(&mut self, fact: Fact, to: &Url, is_known: bool) -> Renamed {
         let (url, who) = (fact.url.clone(), fact.who.clone());
-        let condition = self
-            .seen_at(&(url.clone(), who.audience.clone()), None)
-            .filter(|_| is_known);
+        let condition = self.seen_at(&fact.key(), None).filter(|_| is_known);
         let what = rename_to(to, Base::Any);
         // Only the row of the operation tells that an open file has lost its name.
         let may_merge = !self.is_written_unseen(to);
@@ -111,9 +109,7 @@ impl Plan {
             self.unlink(&url);
             return Removed::Unsent(entry);
         }
-        let condition = self
-            .seen_at(&(url.clone(), who.audience.clone()), None)
-            .filter(|_| is_known);
+        let condition = self.seen_at(&fact.key(), None).filter(|_| is_known);
         let unsent = || self.before_unsent(&*self.current_of(&url, &who)?);
         let condition = condition.or_else(unsent).unwrap_or(Base::Any);
         self.promise(fact, What::Unlink, condition);

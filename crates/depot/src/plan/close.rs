@@ -20,9 +20,8 @@ pub(crate) enum Standing {
 }
 
 impl Plan {
-    /// Puts an edit that was written behind all that are there, as [`Self::move_to_end`] does, unless an upload that was promised
-    /// after it (and after the place `since`) replaces all of it. An upload that was delivered meanwhile shows no place any
-    /// more, so only the promises tell.
+    /// Moves an edit to the end, as [`Self::move_to_end`] does, unless an upload that was promised after it, and after the
+    /// place `since`, replaces all of it.
     pub(crate) fn move_to_end_unless_replaced(
         &mut self,
         entry: &Arc<Entry>,
@@ -63,7 +62,7 @@ impl Plan {
                 // The delivery in flight keeps its place; the entry gets another one afterwards.
                 let mut state = entry.lock();
                 state.delivery.next_place = Some(self.numbers.next());
-                state.is_superseded = false; // What had its name meanwhile is older now.
+                state.is_superseded = false; // Entries that had its name meanwhile are older now.
                 drop(state);
                 self.comes(entry);
             }
@@ -80,7 +79,7 @@ impl Plan {
             let mut state = entry.lock();
             state.is_superseded = false; // as above
             if state.record.has_row {
-                state.record.change(); // Who records it just now may have taken the place that it had.
+                state.record.change(); // A thread that records it now may have read the old place.
             }
         }
         let before = self.before(entry);

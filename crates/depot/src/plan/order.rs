@@ -9,7 +9,7 @@ use crate::{
     error::Patience,
     id::Id,
     paths::{moved, path_of, server_of},
-    plan::{Plan, entry::Entry, state::Visibility},
+    plan::{Plan, asking::Name, entry::Entry, state::Visibility},
 };
 use godwit_core::{
     Url,
@@ -63,6 +63,11 @@ impl Fact {
             later: None,
             patience: Patience::default(),
         }
+    }
+
+    /// Returns the key by which readers find its name.
+    pub(crate) fn key(&self) -> Name {
+        (self.url.clone(), self.who.audience.clone())
     }
 }
 

@@ -445,8 +445,8 @@ impl World {
     /// Each name shows the last operation on it, as far as this node can tell without the target.
     fn look(&mut self) {
         for name in NAMES.map(url) {
-            let is_open = |writer: &Writer| writer.is_placed;
-            if self.plan.order.is_resized(&name) || self.writers.iter().any(is_open) {
+            let is_closing = self.writers.iter().any(|writer| writer.is_placed);
+            if is_closing || self.plan.order.is_resized(&name) {
                 continue;
             }
             let wanted = self.model.get(&name);
@@ -458,12 +458,11 @@ impl World {
                 }
             } else if self.plan.pending_called(&name).is_empty() {
                 let at = self.plan.order.now_at(&name);
-                let is_at = |flight: &Flight| flight.outcome.is_some();
-                let is_late = self.flights.iter().any(is_at);
+                let has_unread_answer = self.flights.iter().any(|flight| flight.outcome.is_some());
                 let is_pending = |at: &Url| !self.plan.pending_called(at).is_empty();
                 match at {
                     None => assert_eq!(None, wanted, "{} shows nothing", name),
-                    Some(at) if is_late || is_pending(&at) => {}
+                    Some(at) if has_unread_answer || is_pending(&at) => {}
                     Some(at) if self.plan.order.is_unsettled(&at) => {}
                     Some(at) => {
                         let shown = self.target.get(&at);

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Fresh, Result, StillWanted, Who,
-    clock::{now, since_epoch},
+    clock::since_epoch,
     inner::{Inner, user::User},
     plan::{
         asking::Asking,
@@ -302,13 +302,7 @@ impl Inner {
         });
         let id = made.inspect_err(|_| self.room.release(size))?;
         let machine = Holding::of(version.clone(), size, Mode::Replace);
-        let entry = Arc::new(Entry::new(
-            id,
-            (self.numbers.next(), now()),
-            url.clone(),
-            who.clone(),
-            machine,
-        ));
+        let entry = self.new_entry(id, url, who, machine);
         let mut state = entry.lock();
         state.bytes.reserved = size;
         state.validity.revalidated(Instant::now());
