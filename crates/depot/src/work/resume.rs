@@ -2,6 +2,7 @@
 
 use crate::{
     Error, Result,
+    error::may_pass,
     inner::Inner,
     plan::{
         entry::{Asked, Entry, Parked, upload_of},
@@ -87,12 +88,17 @@ impl Inner {
         let (upstream, mode) = (state.meta.upstream.clone(), state.meta.mode);
         let is_absent = *state.machine.base() == Base::Absent;
         drop(state);
-        // What is replaced keeps its own, also at servers that would change them.
-        let is_new = || {
-            let there = place.store.stat(&place.path);
-            is_absent || matches!(there, Err(StoreError::Missing { .. }))
+        // A file that is replaced keeps its mode, also at servers that would change it.
+        let stat = mode
+            .filter(|_| !is_absent)
+            .map(|_| place.store.stat(&place.path));
+        let is_new = match stat {
+            None => true,
+            Some(Err(StoreError::Missing { .. })) => true,
+            Some(Err(error)) if may_pass(&error) => return Err(error.into()),
+            _ => false,
         };
-        let mode = mode.filter(|_| is_new());
+        let mode = mode.filter(|_| is_new);
         let id = upload_of(entry.id, generation);
         let mut state = entry.lock();
         state.delivery.upload.sent_as = Some(id.clone());

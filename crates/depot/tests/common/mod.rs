@@ -176,6 +176,18 @@ impl Far {
         asked
     }
 
+    /// Is not reachable for the next call if that is `call`.
+    pub(crate) fn misses_one(&self, call: &'static str) {
+        let mut is_first = true;
+        self.on_ask(move |what, _| match std::mem::take(&mut is_first) {
+            true if what == call => Err(Error::Unreachable {
+                host: "far".into(),
+                cause: io::ErrorKind::ConnectionReset.into(),
+            }),
+            _ => Ok(()),
+        });
+    }
+
     /// Answers "missing" so many times, as a server that has lost its disk.
     pub(crate) fn loses_all(&self, times: u64) -> Arc<AtomicU64> {
         let left = Arc::new(AtomicU64::new(times));
